@@ -17,7 +17,7 @@ import re
 import time
 import timeit
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -32,53 +32,49 @@ from torch.utils.benchmark import Timer
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from selfreflect.errors import ConfigError, DataError, JudgeError, excerpt, nearest
+from selfreflect.errors import DataError, JudgeError, excerpt
 from selfreflect.metric.distance import total_variation
 from selfreflect.metric.engine.attention import native
 from selfreflect.metric.engine.logits import ROWS_OF_LOGITS, ROWS_ON_GPU, Reference
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
-from selfreflect.metric.information import measure
 from selfreflect.metric.prompts import CannotScoreError, prepare, summary_prompts
 from selfreflect.metric.scorer import SelfReflect
-from selfreflect.models.base import Device, DType, Message, Sampling
+from selfreflect.models.base import Message, Sampling
 from selfreflect.models.judge import Judge
 from selfreflect.models.local.decode import Draw, decode
 from selfreflect.models.local.layers import linear
-from selfreflect.models.local.loading import CausalLM, pick_device, pick_dtype
-from selfreflect.models.local.machine import limit_threads, set_library_defaults
-from selfreflect.models.local.pretrained import accumulate_in_float32
-from selfreflect.models.smollm2 import model_directory
+from selfreflect.models.local.loading import CausalLM
 from selfreflect.records import Failure
 from selfreflect.sources.items import Item
 from selfreflect.table import Column, Table
 from selfreflect.text import common_prefix
 
+# The letters of `--only`, and their names in the keys of `--json`
 SCHEDULES = {"a": "requests", "c": "engine"}
-"""The letters of ``--only``, and their names in the keys of ``--json``."""
 
+# Largest allowed difference between the schedules in one distance, in float32
 TOLERANCE = 1e-5
-"""Largest allowed difference between the schedules in one distance, in float32."""
 
+# How often the engine is timed from trees to distances. The fastest repetition counts, as it does
+# for the machine's peak.
 REPETITIONS = 3
-"""How often the engine is timed from trees to distances. The fastest repetition counts, as it does for the
-machine's peak."""
 
+# Completions of one prompt that are drawn together
 SAMPLES = (20, 50)
-"""Completions of one prompt that are drawn together."""
 
+# Tokens of each completion. None ends earlier.
 TOKENS = 24
-"""Tokens of each completion. None ends earlier."""
 
+# How often this package and transformers draw them, in turn, since the speed of a shared machine
+# drifts. The fastest counts.
 DECODING_REPETITIONS = 2
-"""How often this package and transformers draw them, in turn, since the speed of a shared machine drifts. The
-fastest counts."""
 
+# How long each matrix product is timed
 SECONDS = 0.2
-"""How long each matrix product is timed."""
 
+# Rows of the matrices whose speed is the peak, for engines that do not say how many tokens they
+# compute together
 ROWS = 512
-"""Rows of the matrices whose speed is the peak, for engines that do not say how many tokens they compute
-together."""
 
 Figures = dict[str, Any]
 """What ``--json`` prints of an item, by key."""
@@ -88,12 +84,11 @@ Ids = tuple[int, ...]
 Distances = list[npt.NDArray[np.float64]]
 """The distance of every token task, for each summary in order."""
 
+# How the figures of all items become one, by key of `--json`
 FIGURES: dict[str, Callable[[list[float]], float]] = {
     "seconds_requests": median,
     "seconds_engine": median,
     "speedup_against_requests": median,
-    "seconds_information": median,
-    "information_share_of_engine": median,
     "tokens_requests": sum,
     "tokens_engine": sum,
     "tokens_tree": sum,
@@ -104,7 +99,6 @@ FIGURES: dict[str, Callable[[list[float]], float]] = {
     "flop_per_second_engine": median,
     "flop_per_second_gemm_peak": median,
 }
-"""How the figures of all items become one, by key of ``--json``."""
 
 
 @dataclass
@@ -168,8 +162,6 @@ def item_table(result: Result) -> Table:
         )
     elif "c" in result.only:
         notes.append("The share of the peak is unknown: operations of this architecture are not counted.")
-    if (share := figures["information_share_of_engine"]) is not None:
-        notes.append(f"Usable information of the same summaries takes {share:.0%} of the time of (c).")
     median_row = {
         **figures,
         "id": "median",
@@ -316,17 +308,11 @@ class Bench:
         return np.concatenate(distances)
 
     def _engine_figures(self, work: ItemWork, figures: Figures) -> Figures:
-        """Compare the engine with (a), with the machine's peak, and with usable information."""
+        """Compare the engine with (a) and with the machine's peak."""
         engine: Figures = {"flops": None, "model_seconds_engine": None, "efficiency_of_gemm_peak": None}
         if "c" not in self.result.only:
             return engine
-        item, seconds = work.item, figures["seconds_engine"]
-        with suppress(CannotScoreError):  # a judge may take SelfReflect's prompts only
-            start = self._now()
-            texts = list(item.summaries.values())
-            measure(self.judge, self.metric.engine, item.question_record, item.answer_set, texts)
-            engine["seconds_information"] = self._now() - start
-            engine["information_share_of_engine"] = engine["seconds_information"] / seconds
+        seconds = figures["seconds_engine"]
         if "a" in self.result.only:
             engine["speedup_against_requests"] = figures["seconds_requests"] / seconds
         # one right after the other, since the speed of a shared machine drifts
@@ -414,13 +400,13 @@ def both_ways(
     """Two functions that draw the same number of samples: this package's, and transformers'."""
     ids = torch.tensor([prompt], device=next(lm.model.parameters()).device)
 
-    def own() -> None:
+    def by_this_package() -> None:
         sampling = Sampling(max_new_tokens=TOKENS)
         draws = [Draw(prompt=prompt, sampling=sampling, seed=seed, limit=TOKENS) for seed in range(samples)]
         for _ in decode(lm.model, draws, frozenset(), 0):
             pass
 
-    def library() -> None:
+    def by_transformers() -> None:
         lm.model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
@@ -434,7 +420,7 @@ def both_ways(
             pad_token_id=0,
         )
 
-    return own, library
+    return by_this_package, by_transformers
 
 
 @torch.inference_mode()
@@ -600,8 +586,8 @@ def work_of(judge: Judge, item: Item) -> ItemWork:
     return ItemWork(item, tuple(trees), requests=len(contexts) * targets)
 
 
+# Model types whose layers have exactly the matrices of `DecoderShape`
 COUNTED = ("llama", "mistral", "qwen2", "qwen3")
-"""Model types whose layers have exactly the matrices of :class:`DecoderShape`."""
 
 Matrix = tuple[int, int]
 """(in, out) features."""
@@ -796,68 +782,3 @@ def peak(device: torch.device) -> int:
     )
     assert match is not None
     return 1024 * int(match[1])
-
-
-_WINDOW = 32768
-
-SHAPES = {
-    "tiny": DecoderShape(layers=2, hidden=48, heads=4, kv_heads=2, head_dim=12, ffn=64, vocabulary=49152),
-    "qwen2.5-7b": DecoderShape(
-        layers=28, hidden=3584, heads=28, kv_heads=4, head_dim=128, ffn=18944, vocabulary=152064
-    ),
-    "llama-3.1-8b": DecoderShape(
-        layers=32, hidden=4096, heads=32, kv_heads=8, head_dim=128, ffn=14336, vocabulary=128256
-    ),
-}
-"""Sizes of Llama and Qwen2 decoders. Each vocabulary contains the ids of the embedded model's tokenizer."""
-
-
-def random_judge(
-    name: str, *, device: Device = "auto", dtype: DType = "auto", tokenizer: Path | None = None
-) -> Judge:
-    """Make a judge with random weights, and the tokenizer of the embedded model or of a model directory.
-
-    Raises:
-        ConfigError: unknown shape.
-        BackendError: unknown device.
-    """
-    if name not in SHAPES:
-        raise ConfigError(
-            f"unknown shape {excerpt(name)}.{nearest(name, list(SHAPES))}",
-            code="unknown_name",
-            remedy=f"Choose one of {', '.join(SHAPES)} for {{random_model}}.",
-        )
-    shape = SHAPES[name]
-    import transformers
-
-    where = pick_device(device)
-    torch_dtype = pick_dtype(dtype, where)
-    accumulate_in_float32(where)
-    set_library_defaults()
-    family = transformers.LlamaConfig if name.startswith("llama") else transformers.Qwen2Config
-    config = family(
-        hidden_size=shape.hidden,
-        intermediate_size=shape.ffn,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        vocab_size=shape.vocabulary,
-        max_position_embeddings=_WINDOW,
-        tie_word_embeddings=name == "tiny",  # as in small models
-    )
-    torch.manual_seed(0)
-    with torch.device(where):
-        model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch_dtype).eval()
-    if where == "cpu":
-        limit_threads()
-    return Judge(
-        CausalLM(
-            model=model,
-            tokenizer=transformers.AutoTokenizer.from_pretrained(tokenizer or model_directory()),
-            name=f"{name}, random weights",
-            revision="",
-            device=where,
-            dtype=str(torch_dtype).removeprefix("torch."),
-            window=_WINDOW,
-        )
-    )

@@ -10,7 +10,6 @@ import numpy as np
 
 from selfreflect.errors import ConfigError
 from selfreflect.models.base import seed_for
-from selfreflect.plots import Curve, Plot
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate, Floats
 from selfreflect.validate.base import MetricInfo, Value
@@ -32,19 +31,17 @@ from selfreflect.validate.study import (
     with_interval,
 )
 
+# Distributions are in steps of one tenth
 STEPS = 10
-"""Distributions are in steps of one tenth."""
 OPTIONS = 4
+# By id, the question and its options. An option is one word: of two, one would give away the
+# other to a judge that fills in either, whatever the summary says. It should be a single token
+# too, as common short words mostly are, since later tokens are predicted from the first and not
+# from what was stated.
 QUESTIONS = {
     "colour": ("Which colour would you paint the front door", ("red", "blue", "green", "white")),
     "month": ("In which month would you visit the island", ("March", "June", "August", "October")),
 }
-"""By id, the question and its options.
-
-An option is one word: of two, one would give away the other to a judge that fills in either, whatever the
-summary says. It should be a single token too, as common short words mostly are, since later tokens are
-predicted from the first and not from what was stated.
-"""
 _FORM = "+z.2f"
 _VERDICTS = {
     1: "gets worse with the distance, as it must",
@@ -166,7 +163,7 @@ class MultipleChoice:
     def _add_metric(
         self, finding: Finding, metric: MetricInfo, distances: Sequence[Floats], badness: Sequence[Floats]
     ) -> None:
-        """Add the row, the sentence and the plot of a metric."""
+        """Add the row and the sentence of a metric."""
         net_distances, net_badness = _net(distances), _net(badness)
         x, y = np.concatenate(net_distances), np.concatenate(net_badness)
         truths = np.repeat(np.arange(len(x)), x.shape[1]).tolist()
@@ -187,11 +184,6 @@ class MultipleChoice:
             return
         size = f"rank correlation {with_interval(rho, _FORM)} over {x.size} statements, net of form"
         finding.says.append(f"{metric.name} {_VERDICTS[_direction(rho, p)]}: {size}.")
-        sign = "" if metric.better == "lower" else " (negative)"
-        labels = "total variation, net of form", f"{metric.name}{sign}, net of form"
-        curve = Curve(metric.name, tuple(x.ravel().tolist()), tuple(y.ravel().tolist()))
-        title = f"{metric.name}: stated against true distributions, net of form"
-        finding.plots.append(Plot(f"choice-{metric.name}", title, *labels, (curve,), points=True))
 
 
 def _direction(rho: Estimate, p: float | None) -> int:

@@ -20,8 +20,6 @@ from selfreflect.models.openai.generator import OpenAIGenerator
 from selfreflect.models.openai.protocol import (
     APIError,
     ParsedResponse,
-    error_fields,
-    is_moderation,
     parse_response,
     status_error,
 )
@@ -152,8 +150,8 @@ class LiteLLMGenerator(OpenAIGenerator):
             # the library reports a redirect as a failed connection, and drops the headers
             if response := getattr(cause, "response", None):
                 status, headers = response.status_code, response.headers or headers
-        problem = status_error(status, message, retry_after(headers.get("retry-after")), error_fields(data))
-        if isinstance(error, sdk.exceptions.ContentPolicyViolationError) or is_moderation(data):
+        problem = status_error(status, data, retry_after(headers.get("retry-after")), said=message)
+        if isinstance(error, sdk.exceptions.ContentPolicyViolationError):
             return replace(problem, kind="content_filter", rejected=False)
         if isinstance(error, sdk.exceptions.ContextWindowExceededError):
             return replace(problem, kind="too_long", rejected=False)

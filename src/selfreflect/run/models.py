@@ -387,7 +387,9 @@ def check_sampling(
         if key not in by_server:
             url = backend_of(section.model).server(section.base_url).url
             seed = seed_for(section.seed, "preflight")
-            generator, request = models.generator(stage), _probe(PROBE, system, sampling, n=2, seed=seed)
+            logprobs = stage == "answers" and config.answers.logprobs
+            generator = models.generator(stage)
+            request = _probe(PROBE, system, sampling, n=2, seed=seed, logprobs=logprobs)
             whole = replace(request, sampling=section.sampling, thinking=section.thinking)
             by_server[key] = _ask(generator, url, request, partial(_check_reasoning, generator, whole, stage))
         checks[stage] = by_server[key]

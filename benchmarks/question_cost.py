@@ -16,9 +16,10 @@ import json
 import random
 from statistics import mean
 
+from gpu_parts.random_judge import SHAPES, random_judge
 from transformers import AutoConfig
 
-from selfreflect.bench import SHAPES, Shape, Work, count_flops, random_judge, read_shape, work_of
+from selfreflect.bench import DecoderShape, ItemWork, count_flops, read_shape, work_of
 from selfreflect.metric.prompts import masked_words
 from selfreflect.models.smollm2 import model_directory
 from selfreflect.sources.items import Item, read_item_file
@@ -69,7 +70,7 @@ def load_items(args: argparse.Namespace) -> list[Item]:
     return made_up_items(args)
 
 
-def count(work: Work, shapes: dict[str, Shape]) -> dict[str, float]:
+def count(work: ItemWork, shapes: dict[str, DecoderShape]) -> dict[str, float]:
     """The figures of one question."""
     answers = work.item.masked_out
     figures = {

@@ -15,7 +15,7 @@ import torch
 from gpu_parts.card import matrix_rate
 from gpu_parts.setting import Setting
 from selfreflect.bench import (
-    Work,
+    ItemWork,
     allocated,
     compare_trees,
     count_flops,
@@ -101,7 +101,7 @@ def time_engine(setting: Setting, shape: str) -> None:
     _write_waits(loaded, work)
 
 
-def _write_shares(loaded: _Loaded, work: Work, trees: float, whole: float) -> None:
+def _write_shares(loaded: _Loaded, work: ItemWork, trees: float, whole: float) -> None:
     """Compare with the card's rate in one large product, and in products of the model's own shapes."""
     setting = loaded.setting
     model = loaded.judge.lm.model
@@ -120,7 +120,7 @@ def _write_shares(loaded: _Loaded, work: Work, trees: float, whole: float) -> No
     setting.write("share of products of the model's shapes", 100 * best / trees, "%")
 
 
-def _write_distances(loaded: _Loaded, work: Work) -> None:
+def _write_distances(loaded: _Loaded, work: ItemWork) -> None:
     """Projections and distances alone, by the compiled formula, as on a GPU always, and by the plain one.
     Nothing else in the engine is compiled, and there are no CUDA graphs to switch off: each batch has a shape
     of its own. The idle share of the profile is what graphs could win."""
@@ -134,7 +134,7 @@ def _write_distances(loaded: _Loaded, work: Work) -> None:
         setting.write(f"distances, {name}", median(times), "s", all=times)
 
 
-def _write_profile(loaded: _Loaded, work: Work) -> None:
+def _write_profile(loaded: _Loaded, work: ItemWork) -> None:
     """The share of the time in which the device computes, and in which kinds of kernels."""
     from torch.profiler import ProfilerActivity, profile
 
@@ -164,7 +164,7 @@ def _kind(kernel: str) -> str:
     return "elementwise and the rest"
 
 
-def _write_waits(loaded: _Loaded, work: Work) -> None:
+def _write_waits(loaded: _Loaded, work: ItemWork) -> None:
     """Count where the host waits for the GPU. Torch warns of each such place when told to."""
     setting = loaded.setting
     if setting.device.type != "cuda":

@@ -4,7 +4,7 @@ in them."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
@@ -74,22 +74,28 @@ def packaged(
 ) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield the name and a loader of each entry point that installed packages add to ``group``, by name.
 
-    A loader raises ConfigError if the entry point cannot be loaded.
+    A loader raises ConfigError if the entry point cannot be loaded, or if several packages add it.
 
     Args:
         objection: says why a name is refused; empty if it is not.
     """
     from importlib.metadata import EntryPoint, entry_points
 
-    def load(entry: EntryPoint) -> Any:
-        package = f" of the package {excerpt(entry.dist.name)}" if entry.dist else ""
-        with failures_of(f"{group} {excerpt(entry.name)}{package}"):
-            if reason := objection(entry.name):
+    def load(name: str, entries: Sequence[EntryPoint]) -> Any:
+        packages = " and ".join(excerpt(entry.dist.name) for entry in entries if entry.dist)
+        with failures_of(f"{group} {excerpt(name)} of the package {packages}"):
+            if reason := objection(name):
                 raise ValueError(reason)
-            return entry.load()
+            # whichever came first would win by the order of installation
+            if len(entries) > 1:
+                raise ValueError("several packages add this name: uninstall all of them but one")
+            return entries[0].load()
 
+    by_name: dict[str, list[EntryPoint]] = {}
     for entry in sorted(entry_points(group=group)):
-        yield entry.name, partial(load, entry)
+        by_name.setdefault(entry.name, []).append(entry)
+    for name, entries in by_name.items():
+        yield name, partial(load, name, entries)
 
 
 @contextmanager

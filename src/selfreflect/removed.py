@@ -28,7 +28,12 @@ METRICS = {
         ("kl", "jensen_shannon", "hellinger", "top1", "per_word", "all_words"),
         "Take selfreflect, or tv_t1 for another temperature.",
     ),
-    "p_true": "Take pmi, which reads the judge's belief in whole answers too.",
+    **dict.fromkeys(
+        ("p_true", "pmi"), "Take information, which reads the judge's belief in whole answers too."
+    ),
+    **dict.fromkeys(
+        ("claims_precision", "claims_recall", "claims_f1"), "Take llm_judge, which one request asks for."
+    ),
 }
 """Metrics of ``validate``. Stored values of them stay."""
 
@@ -39,6 +44,8 @@ PREDICTION = {
 """Measures of ``uncertainty``."""
 
 _SCORING = ("run", "score", "ask")
+_HEDGE = "Take `dataset sft`: a summary says in words how likely each answer is."
+_SCORED = "Take `selfreflect run --strategies sayself --model ADAPTER`, which scores what the model states."
 _ANEW = "Move or delete the adapter's folder, and it is trained anew."
 
 FLAGS: dict[tuple[str, str], str] = {
@@ -50,8 +57,12 @@ FLAGS: dict[tuple[str, str], str] = {
     },
     ("import", "--leave-out"): "Join whole directories; `report --output` can leave words out of its page.",
     **{("bench", flag): _CURVES for flag in ("--scaling", "--no-scaling")},
+    ("bench", "--random-model"): "Name a small model with --judge; benchmarks/gpu.py times random weights.",
     ("validate", "--pad"): "The study ranked has the win rate at equal length, and a preference for length.",
     **{(step, "--fresh"): _ANEW for step in ("run", "train")},
+    **{(step, "--measured"): _SCORED for step in ("run", "eval")},
+    ("eval", "--measured-by"): _SCORED,
+    **dict.fromkeys((("dataset", "hedge"), ("dataset", "--classes")), _HEDGE),
     ("validate", "--writer"): "Statements come from the template; summaries of your own are edited as well.",
 }
-"""By command and flag."""
+"""By command and flag, or first argument."""

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from transformers import Qwen2Config
 
 from selfreflect import bench
-from selfreflect.bench import Flops, Shape, count_flops, peak_seconds, read_shape
+from selfreflect.bench import DecoderShape, Flops, count_flops, peak_seconds, read_shape
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
 from selfreflect.models.judge import Judge
 
-SHAPE = Shape(layers=3, hidden=10, heads=4, kv_heads=2, head_dim=5, ffn=7, vocabulary=11)
+SHAPE = DecoderShape(layers=3, hidden=10, heads=4, kv_heads=2, head_dim=5, ffn=7, vocabulary=11)
 KEY_VALUE, REST = 2 * 10 * 10, 10 * 20 + 20 * 10 + 3 * 10 * 7
 
 PROMPTS = st.lists(
@@ -68,7 +68,7 @@ def test_the_shape_of_a_7b_model_with_grouped_queries_is_read_from_its_configura
         vocab_size=152064,
     )
     shape = read_shape(config)
-    assert shape == Shape(
+    assert shape == DecoderShape(
         layers=28, hidden=3584, heads=28, kv_heads=4, head_dim=128, ffn=18944, vocabulary=152064
     )
     assert shape.key_value == [(3584, 512), (3584, 512)]
@@ -94,7 +94,9 @@ def test_architectures_with_other_matrices_are_not_counted_at_all(tiny_judge: Ca
 
 def test_the_peak_is_what_one_product_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     size = 64
-    shape = Shape(layers=1, hidden=size, heads=4, kv_heads=4, head_dim=size // 4, ffn=size, vocabulary=size)
+    shape = DecoderShape(
+        layers=1, hidden=size, heads=4, kv_heads=4, head_dim=size // 4, ffn=size, vocabulary=size
+    )
     product = 2 * size**3
     device = torch.device("cpu")
     for asked in (Flops(product, 0), Flops(0, product)):

@@ -147,3 +147,119 @@ def test_without_values_the_reason_is_said(tmp_path: Path) -> None:
     outcome = calibrate(path, "--estimator", "modal_share")
     refused(outcome, "no question has both a value of modal_share and a label", "0 of at least 1 sample")
     assert "stated: isotonic" in " ".join(calibrate(path).stdout.split())  # the default, without answers
+
+
+# --- a guarantee, and sets of answers
+
+
+def answered(start: int, count: int, *, answers: int = 10, run_on: float = 0.02) -> list[dict[str, Any]]:
+    """Questions whose answers agree where they are right, and are wrong now and then all the same."""
+    rng = np.random.default_rng(start)
+    records = []
+    for number in range(start, start + count):
+        share = int(rng.integers(3, answers + 1))
+        wrong = rng.random() < (run_on if share > answers * 0.6 else 0.6)
+        texts = ["Oslo"] * share + [f"City {n}" for n in range(answers - share)]
+        gold = ("City 0" if share < answers else "Bern") if wrong else "Oslo"
+        records.append({"id": f"q{number}", "question": f"Capital {number}?", "answers": texts, "gold": gold})
+    return records
+
+
+def lines_of(outcome: Outcome, key: str) -> list[dict[str, Any]]:
+    return [line for line in outcome.json if key in line]
+
+
+EXACT = ("--classes", "exact", "--correctness", "exact")
+
+
+def test_a_guarantee_is_saved_and_applied(tmp_path: Path) -> None:
+    saved, fitted = tmp_path / "cal.json", written(tmp_path / "fit.json", answered(0, 600))
+    outcome = calibrate(fitted, *EXACT, "--risk", "0.1", "--save", saved, "--json")
+    assert outcome.code == 0, outcome.stderr
+    (found,) = lines_of(outcome, "guarantee")
+    guarantee = found["guarantee"]
+    assert (guarantee["risk"], guarantee["confidence"], guarantee["n"], guarantee["samples"]) == (
+        0.1,
+        0.95,
+        600,
+        10,
+    )
+    assert found["pilot"] == 150
+    assert guarantee["bound"] <= 0.1
+    assert guarantee["threshold"] >= 0.6
+    new = written(tmp_path / "new.json", answered(1000, 400))
+    lines = calibrate(new, "--apply", saved, "--json").json
+    shown = [line for line in lines if line["answered"]]
+    assert [line["answered"] for line in lines] == [line["value"] >= guarantee["threshold"] for line in lines]
+    assert len(shown) / len(lines) == pytest.approx(guarantee["coverage"], abs=0.1)
+    assert sum(not line["correct"] for line in shown) / len(shown) < 0.12
+    assert calibrate(new, "--apply", saved).code == 0
+
+
+def test_a_guarantee_is_for_the_same_number_of_new_questions(tmp_path: Path) -> None:
+    saved, records = tmp_path / "cal.json", answered(0, 600)
+    assert (
+        calibrate(written(tmp_path / "f.json", records), *EXACT, "--risk", "0.1", "--save", saved).code == 0
+    )
+    refused(calibrate(written(tmp_path / "again.json", records[:5]), "--apply", saved), "5 of 5")
+    fewer = written(tmp_path / "fewer.json", answered(1000, 20, answers=5))
+    assert calibrate(fewer, "--apply", saved).code == 2
+    damaged = saved.read_text().replace('"wrong": ', '"wrong": 3')
+    saved.write_text(damaged)
+    refused(calibrate(written(tmp_path / "new.json", answered(2000, 20)), "--apply", saved), "not a saved")
+
+
+def test_without_a_threshold_nothing_is_saved_and_the_missing_labels_are_counted(tmp_path: Path) -> None:
+    saved, few = tmp_path / "cal.json", written(tmp_path / "few.json", answered(0, 60))
+    outcome = calibrate(few, *EXACT, "--risk", "0.01", "--save", saved, "--json")
+    (found,) = lines_of(outcome, "guarantee")
+    assert (outcome.code, saved.exists()) == (2, False)
+    assert found["guarantee"] is None
+    assert found["labels_needed"] > 299
+    assert found["smallest_risk"] == found["tests"][0]["bound"] > 0.01
+    assert calibrate(few, *EXACT, "--risk", "0.01").code == 0
+
+
+def test_labels_that_are_all_right_make_a_guarantee(tmp_path: Path) -> None:
+    records = [{**row, "correct": True} for row in rows(0, 200)]
+    saved = tmp_path / "cal.json"
+    options = ("--estimator", "stated", "--risk", "0.05", "--json")
+    outcome = calibrate(written(tmp_path / "a.json", records), *options, "--save", saved)
+    assert outcome.code == 0, outcome.stderr
+    (found,) = outcome.json
+    assert (found["guarantee"]["wrong"], found["guarantee"]["answered"]) == (0, 150)
+
+
+def test_a_question_asked_twice_counts_once(tmp_path: Path) -> None:
+    records = answered(0, 300)
+    twice = [*records, *({**row, "id": f"{row['id']}-again"} for row in records[:50])]
+    outcome = calibrate(written(tmp_path / "a.json", twice), *EXACT, "--risk", "0.1", "--json")
+    (found,) = lines_of(outcome, "guarantee")
+    assert found["n"] == 300
+    assert "50 questions left out" in outcome.said
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--risk", "0"), ("--risk", "5"), ("--confidence", "0.9"), ("--set", "90"), ("--risk", "nan")],
+)
+def test_levels_that_mean_nothing_are_refused(tmp_path: Path, options: tuple[str, ...]) -> None:
+    path = written(tmp_path / "a.json", answered(0, 20))
+    assert calibrate(path, *options).code == 2
+
+
+def test_sets_hold_a_right_answer_or_cannot(tmp_path: Path) -> None:
+    saved, fitted = tmp_path / "cal.json", written(tmp_path / "fit.json", answered(0, 400))
+    outcome = calibrate(fitted, *EXACT, "--set", "0.8", "--save", saved, "--json")
+    (found,) = lines_of(outcome, "sets")
+    assert outcome.code == 0, outcome.stderr
+    new = written(tmp_path / "new.json", answered(1000, 400))
+    lines = calibrate(new, "--apply", saved, "--json").json
+    golds = {row["id"]: row["gold"] for row in answered(1000, 400)}
+    held = [golds[line["id"]] in [entry["text"] for entry in line["set"]] for line in lines]
+    assert sum(held) / len(held) > 0.74
+    assert all(entry["share"] >= found["sets"]["share"] for line in lines for entry in line["set"])
+    too_much = calibrate(fitted, *EXACT, "--set", "0.999", "--save", saved, "--json")
+    (cannot,) = lines_of(too_much, "sets")
+    assert (too_much.code, cannot["sets"]) == (2, None)
+    assert cannot["ceiling"] < 1

@@ -11,6 +11,7 @@ import sys
 import threading
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny
@@ -19,6 +20,7 @@ from command import COMMAND, environment, run, small, written
 
 import selfreflect
 from selfreflect.cli import COMMANDS, application
+from selfreflect.cli.help import COMMAND_GROUPS
 from selfreflect.cli.options import runnable
 from selfreflect.cli.sayself import STEPS
 from selfreflect.records import AnswerSet, Question, Summary
@@ -84,6 +86,41 @@ def test_help_is_whole_at_80_columns_and_ends_with_an_example(
     assert EXAMPLES[name].startswith(f"selfreflect {name}")
     if name in ("run", "answers"):
         assert "[default: 50]" in words
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_help_text_fits_two_screens_and_names_every_option(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    short, whole = (run(*name.split(), flag).stdout for flag in ("--help", "--help-all"))
+    assert len(short.splitlines()) <= 60
+    command: Any = typer.main.get_command(application())
+    for word in name.split():
+        command = command.commands[word]
+    for parameter in command.params:
+        for flag in (*parameter.opts, *parameter.secondary_opts):
+            assert flag in short or not flag.startswith("-")
+        words = " ".join((getattr(parameter, "help", None) or "").split()[:6])
+        assert words in " ".join(whole.split())
+
+
+def test_every_command_is_in_one_group_of_the_overview() -> None:
+    assert sorted(name for names in COMMAND_GROUPS.values() for name in names) == sorted(COMMANDS)
+
+
+def test_one_stage_of_a_run_is_done_alone(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    questions = written(tmp_path / "q.txt", "What first?\n")
+    command = small(model, out, questions)
+    assert run(*command, "--only", "answers").code == 0
+    assert len(Run.load(out).answers) == 1
+    assert not Run.load(out).summaries
+    assert run("run", "--out", str(out), "--only", "summaries").code == 0
+    done = Run.load(out)
+    assert done.summaries
+    assert not done.scores
+    assert run("run", "--out", str(tmp_path / "none"), "--only", "scores").code == 2
 
 
 def test_the_overview_lists_commands_exit_codes_and_completion() -> None:

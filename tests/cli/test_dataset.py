@@ -28,7 +28,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_learnable(path, TEXTS, questions={**QUESTIONS, "hostile": HOSTILE})
 
 
-@pytest.mark.parametrize("kind", ["sft", "dpo", "grpo", "hedge"])
+@pytest.mark.parametrize("kind", ["sft", "dpo", "grpo"])
 def test_a_data_set_loads_as_its_card_says(directory: Path, tmp_path: Path, kind: str) -> None:
     from datasets import load_dataset, load_from_disk
 
@@ -121,7 +121,8 @@ def test_files_never_go_into_a_run_directory(directory: Path, command: list[str]
         (["dpo", "RUN", "--length-ratio", 0.5], "must be 1 or more"),
         (["sft", "RUN", "--instruction", " "], "instruction is blank"),
         (["sft", "RUN", "--judge", "other"], "has scores by"),
-        (["hedge", "RUN", "--classes", "no"], "no class rule 'no'"),
+        (["hedge", "RUN"], "is no longer"),
+        (["sft", "RUN", "--classes", "exact"], "is no longer"),
         (["dpo", "RUN", "--margin", 99], "no pairs. 13 questions: no pair"),
         (["dpo", "RUN", "--strategies", "greedy"], "only one summary, so no pair. Draw more summaries"),
         (["sft", "RUN", "--max-words", 0], "--max-words"),
@@ -167,4 +168,4 @@ def test_a_run_whose_summaries_were_cut_off_says_what_to_change(tmp_path: Path) 
 
 def test_a_kind_that_does_not_exist_is_answered_with_those_that_do(tmp_path: Path) -> None:
     said = run("dataset", "sfx", tmp_path, "--output", tmp_path / "x").said
-    assert "Invalid value for 'KIND': 'sfx' is not one of 'sft', 'dpo', 'grpo', 'hedge'" in said
+    assert "Invalid value for 'KIND': 'sfx' is not one of 'sft', 'dpo', 'grpo'" in said

@@ -14,7 +14,7 @@ from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSet, Question, Summary
 from selfreflect.run.records import GOLD, run_items, run_questions, run_records
 from selfreflect.store.run import Run
-from selfreflect.train.rows import RowOptions, hedge_rows
+from selfreflect.train.rows import RowOptions, grpo_rows
 
 ITEMS = [
     {
@@ -166,10 +166,10 @@ def test_what_is_read_does_not_depend_on_the_order_in_which_answers_were_drawn(t
                 halves = {"masked_out": ("a", question.id), "conditioning": (question.id,)}
                 stored.append(AnswerSet(question_id=question.id, model="m", **halves))
         records = run_records(stored)
-        rows = hedge_rows(records, load_prompts(), RowOptions()).rows
+        rows = grpo_rows(records, load_prompts(), RowOptions()).rows
         results.append((run_items(stored), run_questions(records, records, GOLD), rows))
     assert results[0] == results[1]
-    assert [len(result) for result in results[0]] == [8, 8, 24]
+    assert [len(result) for result in results[0]] == [8, 8, 8]
 
 
 def test_a_link_and_a_pipe_stay_what_they_are(sources: Path, tmp_path: Path) -> None:

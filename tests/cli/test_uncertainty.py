@@ -211,7 +211,7 @@ def test_a_run_directory_without_answers(tmp_path: Path) -> None:
         ({"answers": "Paris"}, ["record 2", "'answers' must be a list"]),
         ({"id": "q0"}, ["record 2", "already taken"]),
         ({"confidence": 1.5}, ["record 2", "'confidence' is 1.5; it must be in [0, 1]"]),
-        ({"correct": 0.5}, ["record 2", "'correct' must be true, false, 1 or 0"]),
+        ({"correct": 0.5}, ["record 2", "'correct' must be"]),
         ({"logprobs": [[-1.0]]}, ["record 2", "1 entries for 4 answers"]),
         ({"logprobs": [[-1.0]] * 3 + [[-(10**400)]]}, ["record 2", "a number up to 0"]),
         ({"logprobs": [[-1.0]] * 3 + [[-0.1] * 90]}, ["record 2", "another tokenizer"]),
@@ -226,7 +226,7 @@ def test_bad_records_are_named(tmp_path: Path, change: dict[str, Any], parts: li
 
 
 @pytest.mark.parametrize(
-    ("field", "says"), [("confidence", "'confidence' is nan"), ("gold", "'gold' holds nan")]
+    ("field", "says"), [("confidence", "'confidence' is nan"), ("gold", "nan is no answer")]
 )
 def test_a_not_a_number_in_parquet_is_refused(tmp_path: Path, field: str, says: str) -> None:
     import pyarrow as pa

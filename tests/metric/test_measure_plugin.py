@@ -119,12 +119,26 @@ def test_the_guide_for_contributors_shows_this_measure() -> None:
     assert f"```python\n{code}```" in guide
 
 
+def package(folder: Path, package: str, measure: str, target: str = "json:JSONDecoder") -> None:
+    """Install a package that adds a measure."""
+    info = folder / f"{package}-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text(f"[selfreflect.measures]\n{measure} = {target}\n")
+
+
+def test_one_name_in_two_packages_is_refused(tmp_path: Path) -> None:
+    package(tmp_path, "first", "twice")
+    package(tmp_path, "second", "twice")
+    items = written(tmp_path / "items.json", [ITEM])
+    done = process("score", "--items", items, "--measures", "twice", changes={"PYTHONPATH": str(tmp_path)})
+    assert (done.code, done.stdout) == (2, "")
+    assert "'first' and 'second'" in done.stderr
+
+
 @pytest.mark.parametrize("name", ["score", "question_id", "recovered", "means", "../x", "\x1b[31m", "Upper"])
 def test_a_name_that_results_use_already_is_refused(tmp_path: Path, name: str) -> None:
-    package = tmp_path / "rude-1.dist-info"
-    package.mkdir()
-    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: rude\nVersion: 1\n", encoding="utf-8")
-    (package / "entry_points.txt").write_text(f"[selfreflect.measures]\n{name} = json:JSONDecoder\n")
+    package(tmp_path, "rude", name)
     items = written(tmp_path / "items.json", [ITEM])
     variables = {"PYTHONPATH": str(tmp_path)}
     done = process("score", "--items", items, "--measures", name, "--json", changes=variables)
@@ -134,10 +148,7 @@ def test_a_name_that_results_use_already_is_refused(tmp_path: Path, name: str) -
 
 
 def test_its_texts_control_no_terminal(tmp_path: Path) -> None:
-    package = tmp_path / "rude-1.dist-info"
-    package.mkdir()
-    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: rude\nVersion: 1\n", encoding="utf-8")
-    (package / "entry_points.txt").write_text("[selfreflect.measures]\nrude = rude:Rude\n")
+    package(tmp_path, "rude", "rude", "rude:Rude")
     code = (
         "from selfreflect.metric.measure import Measure\nfrom selfreflect.records import Measurement\n"
         "class Rude(Measure):\n    title = heading = short = 'red\\x1b[31m'\n"

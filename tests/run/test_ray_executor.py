@@ -74,37 +74,14 @@ def test_actors_fill_the_cluster_where_nothing_else_is_said(
 @pytest.mark.parametrize(
     ("machines", "given", "parts"),
     [
-        (
-            GPUS,
-            {"gpus": 8},
-            [
-                "[ray.answers]: an actor with 1 cpus and 8 gpus fits on no machine",
-                "largest has 32 CPUs and 4 GPUs",
-            ],
-        ),
+        (GPUS, {"gpus": 8}, ["[ray.answers]", "1 cpus and 8 gpus", "32 CPUs and 4 GPUs"]),
         (LAPTOP, {"stage": "scores", "cpus": 9}, ["[ray.scores]", "9 cpus and 0 gpus", "8 CPUs and 0 GPUs"]),
-        (GPUS, {"gpus": 0, "device": "cuda"}, ["with --device cuda an actor needs a GPU, and gpus is 0"]),
-        ([], {}, ["fits on no machine"]),
-        (
-            GPUS,
-            {"device_map": "auto"},
-            ["[ray.answers]: with --device-map auto an actor needs gpus = 2 or more in --config, and has 1"],
-        ),
-        (
-            LAPTOP,
-            {"stage": "scores", "device_map": "auto"},
-            ["[ray.scores]: with --device-map auto an actor needs gpus = 2 or more", "has 0"],
-        ),
-        (
-            GPUS,
-            {"gpus": 4, "model": "vllm:big"},
-            ["[ray.answers]: an actor with 'vllm:big' uses one GPU, and gpus is 4"],
-        ),
-        (
-            GPUS,
-            {"gpus": 2},
-            ["an actor with 'smollm2' uses one GPU, and gpus is 2; --device-map auto spreads local models"],
-        ),
+        (GPUS, {"gpus": 0, "device": "cuda"}, ["cuda", "gpus is 0"]),
+        ([], {}, ["[ray.answers]"]),
+        (GPUS, {"device_map": "auto"}, ["[ray.answers]", "gpus = 2", "has 1"]),
+        (LAPTOP, {"stage": "scores", "device_map": "auto"}, ["[ray.scores]", "gpus = 2", "has 0"]),
+        (GPUS, {"gpus": 4, "model": "vllm:big"}, ["[ray.answers]", "'vllm:big'", "gpus is 4"]),
+        (GPUS, {"gpus": 2}, ["'smollm2'", "gpus is 2"]),
     ],
 )
 def test_an_actor_that_cannot_work_is_refused_at_once(
@@ -112,6 +89,7 @@ def test_an_actor_that_cannot_work_is_refused_at_once(
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         layout(machines, **given)
+    assert caught.value.code == "placement"
     assert [part for part in parts if part not in str(caught.value)] == []
 
 
@@ -164,7 +142,7 @@ def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.syspath_prepend(tmp_path)  # which the driver's process inherits
     refused = answers(tmp_path, "--executor", "ray")
     assert refused.code == 2
-    assert "--executor ray needs an optional package. Install it with: pip install '.[ray]'" in refused.said
+    assert "pip install '.[ray]'" in refused.said
 
 
 def test_an_error_of_ray_itself_is_one_line_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,15 +159,15 @@ def test_an_error_of_ray_itself_is_one_line_here(tmp_path: Path, monkeypatch: py
     monkeypatch.syspath_prepend(tmp_path)  # which the driver's process inherits
     failed = answers(tmp_path, "--executor", "ray")
     assert failed.code == 2
-    assert "error: Ray failed: 'the object store is full'. All machines need the same" in failed.said
+    assert "the object store is full" in failed.said
     assert "Traceback" not in failed.said
 
 
 def test_rays_client_is_refused_with_the_way_out(tmp_path: Path) -> None:
     refused = answers(tmp_path, "--executor", "ray", "--ray-address", "ray://10.0.0.1:10001")
     assert refused.code == 2
-    assert "--ray-address must be HOST:PORT or auto, not 'ray://10.0.0.1:10001'" in refused.said
-    assert "Start the command on a machine of the cluster" in refused.said
+    assert "'ray://10.0.0.1:10001'" in refused.said
+    assert "--ray-address" in refused.said
 
 
 @pytest.mark.parametrize(
@@ -207,17 +185,10 @@ def test_options_that_do_not_go_together_are_refused(tmp_path: Path, options: li
 
 
 def test_credentials_do_not_travel_through_ray(tmp_path: Path) -> None:
-    refused = answers(
-        tmp_path,
-        "--executor",
-        "ray",
-        "--model",
-        "openai:m",
-        "--base-url",
-        "http://me:topsecret@127.0.0.1:1/v1",
-    )
+    url = "http://me:topsecret@127.0.0.1:1/v1"
+    refused = answers(tmp_path, "--executor", "ray", "--model", "openai:m", "--base-url", url)
     assert refused.code == 2
-    assert "Set SELFREFLECT_API_KEY in the environment of the workers" in refused.said
+    assert "SELFREFLECT_API_KEY" in refused.said
     assert "topsecret" not in refused.stdout + refused.stderr
 
 
@@ -226,8 +197,8 @@ def test_credentials_of_another_stage_do_not_travel_either() -> None:
         None, {"answers": {"model": "openai:m", "base_url": "http://me:topsecret@127.0.0.1:1/v1"}}
     )
     job = StageSpec("scores", config, load_prompts(), ExecutionOptions(executor="ray"))
-    with pytest.raises(ConfigError, match="takes no base URL with credentials") as caught:
-        Executors(job.options, ConfiguredModels(job.config, job.options, Quiet()), Quiet()).choose(job, 2)
+    with pytest.raises(ConfigError, match="credentials") as caught:
+        Executors(job.options, ConfiguredModels(job.config, job.options, Quiet()), Quiet()).outcomes(job, [])
     assert "topsecret" not in str(caught.value)
 
 

@@ -54,8 +54,8 @@ def test_a_question_with_its_conversation_and_sampling() -> None:
         ({"tools": [{"type": "function"}]}, "tools"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"logprobs": True}, "logprobs"),
-        ({"top_k": 3}, "top_k"),
-        ({"Evil\r\nHeader": 3}, "field"),
+        ({"logit_bias": {"3": 5}}, "logit_bias"),
+        ({"messages": [USER], "tools": [1], "Evil\r\nHeader": 3}, "tools"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
             "messages.content",

@@ -236,7 +236,7 @@ def test_every_alias_is_tried_above_and_has_its_full_name(published):
 def test_split_subset_and_column_can_be_chosen(published):
     assert load(published, "cais/mmlu", split="other").split == "other"
     plain = load(published, "mmlu", question_column="question")
-    assert (plain.questions[0].text, plain.questions[0].gold) == ("What is 1 + 1?", ())
+    assert (plain.questions[0].text, plain.questions[0].gold) == ("What is 1 + 1?", ("2",))
     with pytest.raises(DataError, match="subset 'anatomy'"):
         load(published, "mmlu", subset="anatomy")
 
@@ -245,7 +245,7 @@ def test_columns_of_an_unknown_set_are_guessed_and_odd_extras_ignored(tmp_path):
     rows = [{"id": 7, "prompt": "Why?", "answers": {"text": ["a"], "answer_start": [3]}, "category": 2}]
     Dataset.from_list(rows).to_parquet(tmp_path / "set" / "train.parquet")
     (question,) = load_questions(f"hf:{tmp_path / 'set'}").questions
-    assert (question.id, question.text, question.gold, question.kind) == ("7", "Why?", (), "")
+    assert (question.id, question.text, question.gold, question.kind) == ("7", "Why?", ("a",), "")
 
 
 def test_unknown_column_is_named_with_the_nearest(published):

@@ -55,7 +55,8 @@ def test_epochs_of_a_sample_are_its_answers(name: str) -> None:
         "What goes into a plain loaf of bread?": sorted(BREAD),  # one of them after reasoning
     }
     by_id = {item.metadata["sample_id"]: item.metadata for item in file.items}
-    assert by_id["r1"] == {"topic": "geography", "level": 2, "target": "The Volga", "sample_id": "r1"}
+    target = {"target": "The Volga", "gold": '["The Volga"]'}
+    assert by_id["r1"] == {"topic": "geography", "level": 2, "sample_id": "r1", **target}
     assert file.notes == ["1 answer cut off at the token limit"]
     assert file.layout == "log of inspect_ai"
 
@@ -67,7 +68,10 @@ def test_repeats_of_a_document_are_its_answers_once_for_all_filters() -> None:
         "What do you need to boil an egg?": 4,
     }
     assert file.items[0].answer_set.answers[1] == "Chilli, I think."
-    assert file.items[0].metadata == {"gold": "Paprika", "topic": "spices", "target": "Paprika", "doc_id": 0}
+    target = {"target": "Paprika", "gold": '["Paprika"]'}
+    graded = {"exact_match": 0.0, "exact_match:majority": False}
+    known = {"topic": "spices", "doc_id": 0, "response": "Paprika."}
+    assert file.items[0].metadata == known | graded | target
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "json"])

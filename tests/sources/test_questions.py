@@ -217,16 +217,10 @@ def test_a_named_context_column_wins_and_may_be_inside_an_object():
         ({"question": 3}, "the field 'question' must be a text, not a number"),
         ({"question": {"text": "Why?"}}, "the field 'question' must be a text, not an object"),
         ({"id": [1]}, "the field 'id' must be a text or an integer, not a list"),
-        ({"answer": 3}, "the field 'answer' must be a text or a list of texts, not a number"),
-        ({"answer": True}, "the field 'answer' must be a text or a list of texts, not true or false"),
+        ({"answer": {"so": 3}}, "the field 'answer' must hold the right answer as text: it is an object"),
         (
-            {"answer": ["so", 3]},
-            "the field 'answer' must be a text or a list of texts, not a list with a number in it",
-        ),
-        ({"answer": {"text": "so"}}, "the field 'answer' must be a text or a list of texts, not an object"),
-        (
-            {"answer": {"value": "so", "aliases": 3}},
-            "the field 'answer' must be a text or a list of texts, not an object",
+            {"answer": ["so", ["or"]]},
+            "the field 'answer' must hold the right answer as text: entry 2 is a list",
         ),
         ({"category": 3}, "the field 'category' must be a text, not a number"),
         ({"context": ["a", "b"]}, "the field 'context' must be a text, not a list"),
@@ -239,6 +233,24 @@ def test_malformed_record_is_named_even_when_it_is_not_drawn(fields, problem):
             refused(good, {"question": "How?", **fields}, good, limit=limit)
             == f"standard input, record 2: {problem}"
         )
+
+
+@pytest.mark.parametrize(
+    ("fields", "gold"),
+    [
+        ({"answer": 204}, ("204",)),
+        ({"answer": 204.0}, ("204",)),
+        ({"answer": 0.5}, ("0.5",)),
+        ({"answer": True}, ("true",)),
+        ({"answer": ["so", 3, None, " "]}, ("so", "3")),
+        ({"answer": {"value": "so", "aliases": ["or", "so", "<unk>"]}}, ("so", "or")),
+        ({"answers": {"text": ["so", "so", "or"], "answer_start": [1, 1, 4]}}, ("so", "or")),
+        ({"answer": 1, "choices": ["no", "yes"]}, ("yes",)),
+        ({"answer": 2, "choices": ["no", "yes"]}, ()),
+    ],
+)
+def test_a_right_answer_may_be_a_number_true_or_false_or_the_number_of_a_choice(fields, gold):
+    assert read({"question": "Why?", **fields}).questions[0].gold == gold
 
 
 # Names

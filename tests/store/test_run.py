@@ -306,7 +306,7 @@ class TestConfig:
         assert "questions.shuffle: (absent) -> true" in message
         assert "answers.seed: 1 -> 2" in message
         assert "answers.model" not in message
-        assert "Use another --out. To start over in this one, add --fresh" in message
+        assert "Use another out. To start over in this one, add fresh" in message
         assert Run.load(full).manifest.config == CONFIG
         Run.open(full, CONFIG).close()  # the refused attempt left no lock behind
 
@@ -437,7 +437,7 @@ class TestOtherDirectories:
             text.replace('"schema_version": 1', '"schema_version": 7, "later": 1')
         )
         for attempt in (lambda: Run.open(full, CONFIG), lambda: Run.load(full)):
-            with pytest.raises(StoreError, match=r"schema version '7'.*reads version 1.*--fresh"):
+            with pytest.raises(StoreError, match=r"schema version '7'.*reads version 1.*fresh"):
                 attempt()
         Run.open(full, CONFIG, fresh=True).close()
         assert contents(Run.load(full)) == []
@@ -723,7 +723,7 @@ run.update_manifest(wall_time={"answers": 2.0})
     def test_a_path_through_a_file_is_no_directory(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("x")
         for path in (tmp_path / "file", tmp_path / "file" / "run"):
-            with pytest.raises(StoreError, match=r"not a directory.*--out"):
+            with pytest.raises(StoreError, match=r"not a directory.*another out"):
                 Run.open(path, CONFIG)
         assert (tmp_path / "file").read_text() == "x"
 

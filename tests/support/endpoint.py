@@ -90,7 +90,7 @@ def endpoint_server(
         Reflector(own, reader, judge),
         queue,
         History(),
-        ServerMetrics(lambda: queue.running, lambda: queue.waiting),
+        ServerMetrics(lambda: queue.running, lambda: queue.waiting, calibrator and calibrator.watch),
         Archive(out, texts=keep_texts) if out else None,
     )
     server = EndpointServer(services, Access(LOCAL, token=token), graceful=graceful, proxies=proxies)

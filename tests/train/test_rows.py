@@ -7,8 +7,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from learnable_run import ANSWERS, write_learnable
 
 from selfreflect.prompts import load_prompts
@@ -17,16 +15,11 @@ from selfreflect.run.records import run_records
 from selfreflect.store.run import Run
 from selfreflect.train.candidates import EMPTY, candidates, margin
 from selfreflect.train.rows import (
-    LEADS,
     RowOptions,
     dpo_rows,
     grpo_rows,
-    hedge_rows,
-    hedged,
-    phrase_for,
     sft_rows,
 )
-from selfreflect.uncertainty.hedges import PHRASES, Hedge, read_hedge
 
 TEXTS = {
     "greedy": ("Paris.", [1.0, 2.0, 1.0, 2.0, 1.0]),
@@ -110,17 +103,6 @@ def test_prompts_for_a_reward_come_with_both_halves(stored: Run) -> None:
     assert row["prompt"] == made(sft_rows, stored).rows[0]["prompt"]
 
 
-def test_hedges_say_how_often_an_answer_comes(stored: Run) -> None:
-    rows = made(hedge_rows, stored).rows
-    assert [row["share"] for row in rows].count(0.7) == 7
-    assert [said(row) for row in rows[:3]] == [
-        "Probably: Paris.",
-        "Probably: paris",
-        "Probably not, but possible: Lyon.",
-    ]
-    assert said(rows[5]) == "The chances are slight: Nice."
-
-
 def test_a_summary_that_was_cut_off_is_not_learned(stored: Run) -> None:
     key = ("q0", "basic#3")
     stored.summaries[key] = msgspec.structs.replace(stored.summaries[key], truncated=True)
@@ -140,27 +122,8 @@ def test_a_text_with_a_chat_marker_is_left_out(tmp_path: Path, text: str) -> Non
     assert not outcome.rows
     assert outcome.dropped_texts == Counter({"holds a marker of a chat format": 1})
     asked = Run.load(write_learnable(tmp_path / "asked", TEXTS, questions={"q0": f"Which {text}?"}))
-    for builder in (sft_rows, dpo_rows, grpo_rows, hedge_rows):
+    for builder in (sft_rows, dpo_rows, grpo_rows):
         assert not made(builder, asked).rows
-
-
-@given(st.floats(0.001, 0.999), st.sampled_from(["Paris.", "the cat broke it", "{answer}", "12 %"]))
-def test_every_hedge_is_read_back_as_it_is_meant(share: float, answer: str) -> None:
-    text = hedged(answer, share)
-    assert text is not None
-    assert text.endswith(answer)
-    read = read_hedge(text)
-    assert isinstance(read, Hedge)
-    nearest = min(abs(PHRASES[phrase].middle - share) for phrase in LEADS)
-    assert abs(read.band.middle - share) == pytest.approx(nearest)
-
-
-def test_an_answer_with_a_hedge_of_its_own_gets_no_other() -> None:
-    assert hedged("Probably Paris.", 0.95) is None
-    assert hedged("Probably Paris.", 1.0) is None
-    assert hedged("Not likely Paris.", 0.95) is None
-    assert hedged("Paris.", 1.0) == "Paris."
-    assert len({PHRASES[phrase_for(share / 100)].middle for share in range(1, 100)}) == len(LEADS)
 
 
 @pytest.mark.parametrize("measure", ["recovered", "selfreflect"])
@@ -193,16 +156,3 @@ def test_the_answers_of_a_reward_name_their_model_and_are_not_blank(tmp_path: Pa
     assert [row["question_id"] for row in outcome.rows] == ["q0", "c"]
     assert outcome.dropped == {"a half of the answers is blank": 2}
     assert [(row["model"], row["revision"]) for row in outcome.rows] == [("tiny student", ""), ("m", "r")]
-
-
-def test_hedged_answers_are_one_class_by_the_rule_that_is_named(tmp_path: Path) -> None:
-    with Run.open(tmp_path / "run", {}) as run:
-        run.append(Question(id="q", text="How many?"))
-        halves = {"masked_out": ("12", "about 12"), "conditioning": ("12 of them", "7")}
-        run.append(AnswerSet(question_id="q", **halves))
-    stored = Run.load(tmp_path / "run")
-    assert [row["share"] for row in made(hedge_rows, stored).rows] == [0.25] * 4
-    assert [row["share"] for row in made(hedge_rows, stored, classes="numeric").rows] == [0.75] * 3 + [0.25]
-    asked = made(hedge_rows, stored, instruction="Be brief.").rows[0]["prompt"][-1]["content"]
-    assert asked.endswith("How many?\n\nBe brief.")
-    assert "say first, in words, how likely" in made(hedge_rows, stored).rows[0]["prompt"][-1]["content"]

@@ -1,313 +1,265 @@
-"""Adapters trained with TRL: settings, a resume after a kill, and what is refused."""
+"""Adapters trained with TRL: both stages, a resume after a kill, and what is refused."""
 
 from __future__ import annotations
 
 import json
-import re
+import os
 import shutil
+import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
+import yaml
 from command import run
-from hypothesis import given
-from hypothesis import strategies as st
-from learnable_run import write_learnable
+from msgspec.structs import replace
+from tiny_chat import chatml, save_lm
 
 from selfreflect.errors import ConfigError, DataError, MissingExtraError
 from selfreflect.models.base import ModelSpec
 from selfreflect.models.local.loading import load_causal_lm
 from selfreflect.store.run import Run
-from selfreflect.train.rewards import ConsistencyReward, SelfReflectReward
-from selfreflect.train.rewards.base import BatchColumns, Outcome, Reward
+from selfreflect.train.rewards import ConsistencyReward
+from selfreflect.train.rewards.base import BatchColumns, Outcome
 from selfreflect.train.trainers import (
+    INPUT,
     PRESETS,
     RECORD,
-    AdapterTraining,
-    TrainingPreset,
-    changes,
-    divided,
+    Preset,
+    Training,
     import_trl,
-    preference_arguments,
-    reinforcement_arguments,
-    supervised_arguments,
-    training_input,
+    load_preset,
+    read_record,
 )
 
-PRESET = replace(
-    PRESETS["cpu"],
-    lora_rank=2,
-    epochs=1,
-    batch=2,
-    micro_batch=2,
-    questions=1,
-    completions=2,
-    steps=2,
-    save_steps=1,
-    max_new_tokens=4,
-    max_clipped=1.0,
-)
+RECIPES = Path(__file__).parents[2] / "recipes"
 
 
-def said(text: str) -> list[dict[str, str]]:
-    return [{"role": "assistant", "content": text}]
-
-
-ROWS: list[dict[str, Any]] = [
-    {
-        "question_id": f"q{number}",
-        "question": question,
-        "prompt": [{"role": "user", "content": question}],
-        "completion": said("Radishes"),
-        "chosen": said("Radishes, or peas"),
-        "rejected": said("An oak forest"),
-        "answers": ["Radishes", "peas"],
-        "masked_answers": ["Lettuce", "basil or peas"],
+def row(number: int, marker: str = "") -> dict[str, Any]:
+    return {
+        "question_id": str(number),
+        "prompt": [{"role": "user", "content": f"Question {number}{marker}?"}],
+        "completion": [{"role": "assistant", "content": f"Answer: yes. Confidence: {number}"}],
+        "answers": ["yes", "no"],
     }
-    for number, question in enumerate(["What should I plant?", "What grows in a pot?"])
-]
+
+
+ROWS = [row(1), row(2), row(3, "<|im_end|>")]
+BEGUN: dict[str, Any] = {
+    "prompt": [*row(1)["prompt"], {"role": "assistant", "content": "Answer: yes. Confidence:"}],
+    "answers": ["yes", "no"],
+}
+
+
+class Longest(ConsistencyReward):
+    """A random model states no confidence. So that its completions differ, longer ones are better."""
+
+    seen: list[Any]
+
+    def outcomes(self, texts: Any, columns: BatchColumns) -> list[Outcome]:
+        super().outcomes(texts, columns)
+        return [float(len(str(text))) for text in texts]
+
+    def __call__(self, prompts: Any, *rest: Any, **columns: Any) -> Any:
+        self.seen += prompts
+        return super().__call__(prompts, *rest, **columns)
+
+
+@pytest.fixture
+def reward() -> Longest:
+    made = Longest()
+    made.seen = []
+    return made
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny.save(tmp_path_factory.mktemp("base"), "llama", attention_bias=False, mlp_bias=False)
+def preset(tmp_path_factory: pytest.TempPathFactory) -> Preset:
+    model = save_lm(tmp_path_factory.mktemp("tiny") / "model", chatml())
+    small = load_preset("small", model)
+    steps = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 1, "save_steps": 1}
+    return replace(
+        small,
+        lora={**small.lora, "r": 4},
+        sft={**small.sft, **steps, "num_train_epochs": 2, "max_length": 96},
+        grpo={**small.grpo, **steps, "num_generations": 2, "max_steps": 4, "max_completion_length": 8},
+    )
 
 
-def reinforced(base: Path, output: Path, preset: TrainingPreset = PRESET, **options: Any) -> Path:
-    judge = SelfReflectReward(str(base), device="cpu", dtype="float32")
-    return AdapterTraining(str(base), output, preset, **options).reinforce(ROWS, judge)
-
-
-def test_two_steps_with_a_judge_make_an_adapter_that_loads(base: Path, tmp_path: Path) -> None:
+def test_both_stages_make_adapters_that_load(
+    preset: Preset, reward: Longest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The published second stage clips all gradients to 0, so no weight ever moves."""
     from huggingface_hub import constants
 
-    output = reinforced(base, tmp_path / "out")
+    first = Training(preset, ROWS, tmp_path / "sft")
+    assert not first.is_done()
+    first.run()
+    assert first.is_done()
+    assert capsys.readouterr().out == ""  # JSON lines of a command stay readable
+    second = Training(preset, [BEGUN], tmp_path / "rl", start=tmp_path / "sft", reward=reward)
+    second.run()
     assert constants.HF_HUB_DISABLE_TELEMETRY
-    lm = load_causal_lm(ModelSpec(str(output), device="cpu"))
+    records = read_record(tmp_path / "sft"), read_record(tmp_path / "rl")
+    assert [(record["method"], record["rows"]) for record in records if record] == [("sft", 2), ("grpo", 1)]
+    assert all(record["metrics"]["change"] > 0 for record in records if record)
+    steps = [entry for entry in records[1]["log"] if "kl" in entry]  # type: ignore[index]
+    assert float(steps[0]["kl"]) == 0  # the fine-tuned model is what it is compared with
+    assert float(steps[-1]["learning_rate"]) < float(
+        steps[0]["learning_rate"]
+    )  # the published one never falls
+    assert len(reward.seen) == 8
+    assert all(text.endswith("Answer: yes. Confidence:") for text in reward.seen)
+    assert not (tmp_path / "rl/ref").exists()
+    lm = load_causal_lm(ModelSpec(str(tmp_path / "rl"), device="cpu"))
     assert lm.revision.startswith("adapter ")
-    assert lm.revision.endswith(f" of {base}")
+    assert lm.revision.endswith(f" of {preset.model}")
     (tmp_path / "questions.txt").write_text("What grows in a pot?\n")
-    short = ("--num-answers", 1, "--max-new-tokens", 4)
     drawn = run(
         *("answers", "--questions", tmp_path / "questions.txt", "--out", tmp_path / "run"),
-        *("--model", output, *short),
+        *("--model", tmp_path / "rl", "--num-answers", 1, "--max-new-tokens", 4),
     )
     assert drawn.code == 0, drawn.said
     [answers] = Run.load(tmp_path / "run").answers.values()
     assert answers.revision == lm.revision
-    record = json.loads((output / "training.json").read_text())
-    assert (record["method"], record["base"], record["rows"]) == ("grpo", str(base), 2)
-    assert record["preset"]["completions"] == 2
-    logged = record["log"][0]
-    assert -100 <= logged["rewards/selfreflect_reward/mean"] <= 0
-    assert logged["selfreflect_reward/failed"] >= 0
-    assert {"kl", "frac_reward_zero_std", "reward_std", "completions/clipped_ratio"} <= logged.keys()
-    assert not (output / "ref").exists()
 
 
-def test_training_stops_when_completions_are_cut_off(base: Path, tmp_path: Path) -> None:
-    """Random models never end a completion."""
-    reward = ConsistencyReward()
-    preset = replace(PRESET, max_clipped=0.2, steps=3)
-    with pytest.raises(ConfigError, match=r"stopped at step 1: 100% of completions were cut off at 4 tokens"):
-        AdapterTraining(str(base), tmp_path / "out", preset).reinforce(ROWS, reward)
-    assert list((tmp_path / "out").glob("checkpoint-*"))
-    assert not list((tmp_path / "out").glob("adapter_*"))
-
-
-@pytest.mark.slow  # test_trl_takes_the_arguments proves by default that the order is not the trainer's
-def test_a_resumed_training_ends_as_if_it_had_not_been_interrupted(base: Path, tmp_path: Path) -> None:
-    """Also in its questions, which come in a new order each time round."""
-
-    def train(output: Path, *, resume: bool = False) -> bytes:
-        training = AdapterTraining(str(base), output, replace(PRESET, steps=4, save_steps=3), resume=resume)
-        training.reinforce(ROWS, Longest())
-        return (output / "adapter_model.safetensors").read_bytes()
-
-    class Longest(ConsistencyReward):
-        def outcomes(self, texts: Any, columns: BatchColumns) -> list[Outcome]:
-            return [float(len(str(text))) for text in texts]
-
-    weights = train(tmp_path / "out")
-    shutil.copytree(tmp_path / "out/checkpoint-3", tmp_path / "killed/checkpoint-3")
-    assert train(tmp_path / "killed", resume=True) == weights
-    assert weights != (tmp_path / "out/checkpoint-3/adapter_model.safetensors").read_bytes()
-
-
-def test_a_reward_without_its_column_fails_before_the_first_update(base: Path, tmp_path: Path) -> None:
-    rows = [{"prompt": row["prompt"]} for row in ROWS]
-    with pytest.raises(DataError, match="needs the column 'answers'"):
-        AdapterTraining(str(base), tmp_path / "out", PRESET).reinforce(rows, ConsistencyReward())
-
-
-def test_supervised_training_resumes_and_its_adapter_is_trained_on(
-    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("stage", ["sft", pytest.param("grpo", marks=pytest.mark.slow)])
+def test_a_resumed_training_ends_as_if_it_had_not_been_interrupted(
+    stage: str, preset: Preset, reward: Longest, tmp_path: Path
 ) -> None:
-    output = AdapterTraining(str(base), tmp_path / "sft", PRESET).fine_tune(ROWS)
-    stdout, stderr = capsys.readouterr()
-    assert (stdout, "'loss'" in stderr) == ("", True)  # JSON lines of a command stay readable
-    with pytest.raises(ConfigError, match=r"is not empty\. Give another directory, or resume"):
-        AdapterTraining(str(base), output, PRESET)
-    with pytest.raises(ConfigError, match=r"was trained on other rows: rows \(2, \w+ then, 1, \w+ now\)"):
-        AdapterTraining(str(base), output, PRESET, resume=True).fine_tune(ROWS[:1])
-    (output / "checkpoint-9").mkdir()  # which a kill left before its last file was written
-    AdapterTraining(str(base), output, replace(PRESET, epochs=2), resume=True).fine_tune(ROWS)
-    record = json.loads((output / "training.json").read_text())
-    assert [entry["epoch"] for entry in record["log"]] == [1.0, 2.0]  # the first one from the checkpoint
-    preferred = AdapterTraining(str(base), tmp_path / "dpo", PRESET, adapter=output).prefer(ROWS)
-    revisions = {load_causal_lm(ModelSpec(str(path), device="cpu")).revision for path in (output, preferred)}
-    assert len(revisions) == 2
-    assert not (preferred / "ref").exists()
+    """Also in its questions, which come in a new order each time round."""
+    rewards = {"reward": reward} if stage == "grpo" else {}
+    Training(preset, ROWS, tmp_path / "out", **rewards).run()  # type: ignore[arg-type]
+    weights = (tmp_path / "out/adapter_model.safetensors").read_bytes()
+    before = max((tmp_path / "out").glob("checkpoint-*"), key=lambda path: -int(path.name.rpartition("-")[2]))
+    shutil.copytree(before, tmp_path / "killed" / before.name)
+    (tmp_path / "killed/checkpoint-9").mkdir()  # which a kill left before its last file was written
+    Training(preset, ROWS, tmp_path / "killed", **rewards).run()  # type: ignore[arg-type]
+    assert (tmp_path / "killed/adapter_model.safetensors").read_bytes() == weights
+    assert (before / "adapter_model.safetensors").read_bytes() != weights
 
 
-def test_checkpoints_and_adapters_of_another_base_are_refused(base: Path, tmp_path: Path) -> None:
-    other = tiny.save_adapter(tmp_path / "out" / "checkpoint-1", base, base_model_name_or_path="/other/model")
-    (other / "trainer_state.json").write_text("{}")
-    with pytest.raises(ConfigError, match="was trained on the base model '/other/model', not on"):
-        AdapterTraining(str(base), tmp_path / "out", PRESET, resume=True)
-    with pytest.raises(ConfigError, match="was trained on the base model '/other/model', not on"):
-        AdapterTraining(str(base), tmp_path / "new", PRESET, adapter=other)
-    with pytest.raises(ConfigError, match="holds no adapter"):
-        AdapterTraining(str(base), tmp_path / "new", PRESET, adapter=tmp_path)
-    with pytest.raises(ConfigError, match="holds no whole checkpoint to resume from"):
-        AdapterTraining(str(base), tmp_path / "new", PRESET, resume=True)
+def test_another_input_is_refused(preset: Preset, reward: Longest, tmp_path: Path) -> None:
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    done = Training(preset, ROWS, folder)
+    (folder / INPUT).write_text(json.dumps(done.input))
+    assert not done.is_done()
+    (folder / RECORD).write_text(json.dumps({"base": "m", "metrics": {"change": 1.0}}))
+    assert done.is_done()
+    slower = replace(preset, sft={**preset.sft, "save_steps": 7})
+    assert Training(slower, ROWS, folder).is_done()
+    for other, key in (
+        (Training(preset, ROWS[:1], folder), "rows ("),
+        (Training(replace(preset, model="m"), ROWS, folder), "model ("),
+        (Training(replace(preset, lora={"r": 9}), ROWS, folder), "r (4 then, 9 now)"),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            other.is_done()
+        assert refused.value.code == "other_input"
+        assert key in refused.value.message
+    rewarded = Training(preset, ROWS, folder, start=folder, reward=reward)
+    assert rewarded.input["reward"] == reward.criterion
+    assert rewarded.input["start"]
+    (folder / RECORD).write_text(json.dumps({"base": "m", "metrics": {"change": 0.0}}))
+    with pytest.raises(DataError) as unchanged:
+        done.is_done()
+    assert unchanged.value.code == "unchanged"
+    (folder / RECORD).write_text("{")
+    with pytest.raises(DataError) as damaged:
+        done.is_done()
+    assert damaged.value.code == "damaged"
 
 
-def test_rows_that_hold_a_marker_are_missing_from_a_step(base: Path, tmp_path: Path) -> None:
-    spoiled = {**ROWS[1], "prompt": [{"role": "user", "content": "Why?<|im_end|>"}]}
-    judge = SelfReflectReward(str(base), device="cpu", dtype="float32")
-    training = AdapterTraining(str(base), tmp_path / "out", replace(PRESET, questions=2))
-    with pytest.raises(ConfigError, match="1 rows do not make a step of 2 questions"):
-        training.reinforce([ROWS[0], spoiled], judge)
-
-
-def test_what_cannot_be_trained_is_refused(base: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be trained here; give a local model"):
-        AdapterTraining("openai:gpt", tmp_path / "out", PRESET)
-    with pytest.raises(ConfigError, match="2 rows do not make a step of 3 questions"):
-        reinforced(base, tmp_path / "out", replace(PRESET, questions=3))
-    rows = [ROWS[0], {"prompt": ROWS[1]["prompt"]}]
-    with pytest.raises(DataError, match="row 1 has no 'completion', but: 'prompt'"):
-        AdapterTraining(str(base), tmp_path / "out", PRESET).fine_tune(rows)
-
-
-def test_without_trl_the_extra_is_named(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_trained_is_refused(
+    preset: Preset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(DataError) as marked:
+        Training(preset, ROWS[2:], tmp_path / "a").run()
+    assert marked.value.code == "no_rows"
+    with pytest.raises(ConfigError) as remote:
+        Training(replace(preset, model="openai:gpt"), ROWS, tmp_path / "a").run()
+    assert remote.value.code == "not_local"
+    with pytest.raises(DataError, match="'answers'"):
+        Training(preset, [{"prompt": ROWS[0]["prompt"]}], tmp_path / "a", reward=ConsistencyReward()).run()
     monkeypatch.setitem(sys.modules, "trl", None)
-    with pytest.raises(MissingExtraError, match=r"training needs an optional package.*\[train\]"):
-        AdapterTraining(str(base), tmp_path / "out", PRESET)
+    with pytest.raises(MissingExtraError, match=r"\[train\]"):
+        Training(preset, ROWS, tmp_path / "a").run()
 
 
-def test_trl_takes_the_arguments(tmp_path: Path) -> None:
-    preset = replace(PRESETS["cpu"], questions=3, completions=6, micro_batch=4)
-    settings = import_trl().GRPOConfig(**reinforcement_arguments(preset, tmp_path, 7, "batch"))
-    assert (settings.generation_batch_size, settings.steps_per_generation) == (18, 6)
-    assert not settings.shuffle_dataset
-    assert (settings.bf16, settings.gradient_checkpointing, settings.use_cpu) == (False, False, True)
+@pytest.mark.parametrize("name", PRESETS)
+def test_trl_takes_the_presets(name: str, tmp_path: Path) -> None:
+    preset = replace(load_preset(name), device="cpu")
+    placed = Training(preset, [], tmp_path)._placed()
+    assert import_trl().SFTConfig(**preset.sft, **placed).learning_rate == preset.sft["learning_rate"]
+    grpo = import_trl().GRPOConfig(**preset.grpo, **placed)
+    assert grpo.generation_batch_size == preset.step_questions * grpo.num_generations
+    assert grpo.scale_rewards == "none"
 
 
-@given(st.integers(1, 500), st.integers(1, 64), st.integers(1, 8))
-def test_sequences_are_divided_into_equal_parts(total: int, most: int, processes: int) -> None:
-    if total % processes:
-        with pytest.raises(ConfigError, match="cannot be divided among"):
-            divided(total, most, processes)
-        return
-    size, parts = divided(total, most, processes)
-    assert size <= most
-    assert size * parts * processes == total
+RANKS = """
+import os, sys
+from pathlib import Path
+from msgspec.structs import replace
+from selfreflect.train.sayself.training import StatedConfidenceReward
+from selfreflect.train.trainers import Training, load_preset
+
+class Rank(StatedConfidenceReward):
+    def outcomes(self, texts, columns):
+        return [float(os.environ["RANK"])] * len(texts)
+
+small = load_preset("small", sys.argv[1])
+step = {"max_steps": 1, "num_generations": 2, "per_device_train_batch_size": 2}
+small = replace(small, grpo={**small.grpo, **step, "gradient_accumulation_steps": 1})
+begun = {"role": "assistant", "content": "Answer: I. Confidence:"}
+prompt = [{"role": "user", "content": "Who?"}, begun]
+Training(small, [{"prompt": prompt, "correct": True}] * 2, Path(sys.argv[2]), reward=Rank()).run()
+"""
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "bound"),
-    [("completions", 1, "2 or more"), ("steps", 0, "above 0"), ("epochs", float("nan"), "above 0")],
-)
-def test_numbers_that_no_trainer_takes_are_refused(name: str, value: float, bound: str) -> None:
-    with pytest.raises(ConfigError, match=f"{name} must be {bound}, not {value}"):
-        replace(PRESETS["cpu"], **{name: value})
+@pytest.mark.slow
+def test_figures_are_of_all_processes(preset: Preset, tmp_path: Path) -> None:
+    """The published code logs the figures of whichever process writes last."""
+    script = tmp_path / "ranks.py"
+    script.write_text(RANKS)
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone"]
+    subprocess.run([*command, script, preset.model, tmp_path / "rl"], check=True, timeout=300)
+    record = read_record(tmp_path / "rl")
+    assert record is not None
+    assert float(record["log"][0]["reward"]) == 0.5
 
 
-@pytest.mark.parametrize("processes", [1, 2, 4])
-@pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS)
-def test_a_step_is_one_generation_of_whole_groups(preset, processes: int) -> None:
-    arguments = reinforcement_arguments(preset, Path("out"), 0, "none", processes)
-    step = arguments["per_device_train_batch_size"] * arguments["gradient_accumulation_steps"] * processes
-    assert step == arguments["generation_batch_size"]
-    assert step % arguments["num_generations"] == 0
-    assert arguments["report_to"] == []
+@pytest.mark.parametrize("method", ["sft", "dpo", "grpo"])
+def test_trl_knows_every_setting_of_a_recipe(method: str, tmp_path: Path) -> None:
+    import trl
+    from trl.scripts.grpo import GRPOScriptArguments
 
-
-STAGES = {"sft": supervised_arguments, "dpo": preference_arguments}
-
-
-def arguments_of(stage: str, preset: TrainingPreset, seed: int = 3) -> dict[str, Any]:
-    if stage == "grpo":
-        return reinforcement_arguments(preset, Path("out"), seed, "batch")
-    return STAGES[stage](preset, Path("out"), seed)
-
-
-SMALL = PRESETS["cpu"]
-INPUT_ROWS = [{"prompt": "a", "correct": True}]
-
-
-def test_rows_settings_and_the_adapter_before_are_compared(tmp_path: Path) -> None:
-    (tmp_path / RECORD).write_text("{}")
-    before = training_input(INPUT_ROWS, SMALL, tmp_path)
-    assert changes({}, before) == []  # nothing is known of an adapter of an earlier version
-    same = training_input([{"correct": True, "prompt": "a"}], replace(SMALL, save_steps=3), tmp_path)
-    assert changes(before, same) == []
-    (tmp_path / RECORD).write_text("{ }")
-    other = [{"prompt": "a", "correct": False}, *INPUT_ROWS]
-    now = training_input(other, replace(SMALL, model="larger", steps=3), tmp_path)
-    rows, start, *settings = changes(before, now)
-    assert re.fullmatch(r"rows \(1, \w+ then, 2, \w+ now\)", rows)
-    assert start.startswith("start (")
-    assert settings == ["model (smollm2 then, larger now)", "steps (40 then, 3 now)"]
-
-
-class Named(Reward):
-    criterion = "named by exact"  # type: ignore[assignment]
-    worst = 0.0
-
-
-TEXTS = {
-    "basic#1": ("Paris or Lyon, maybe.", [8.0, 7.0, 8.0, 6.0, 7.0]),
-    "basic#2": ("It is not Rome.", [1.0, 2.0, 1.0, 2.0, 1.0]),
-}
+    config = yaml.safe_load((RECIPES / f"{method}.yaml").read_text())
+    arguments = getattr(trl, f"{method.upper()}Config")
+    known = {*arguments.__dataclass_fields__, *trl.ModelConfig.__dataclass_fields__}
+    assert config.keys() <= known | set(GRPOScriptArguments.__dataclass_fields__)
+    made = {key: value for key, value in config.items() if key in arguments.__dataclass_fields__}
+    arguments(**made, output_dir=str(tmp_path))
 
 
 @pytest.mark.slow  # test_dataset.py proves by default that the rows load, and which columns they have
-@pytest.mark.parametrize("kind", ["sft", "dpo", "hedge"])
-def test_a_trainer_takes_a_data_set_as_it_is(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_HUB_DISABLE_TELEMETRY", "1")
-    from datasets import load_dataset
-    from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
-
-    questions = {f"q{number}": f"Which city is number {number}?" for number in range(12)}
-    path = write_learnable(tmp_path / "run", TEXTS, questions=questions)
-    outcome = run("dataset", kind, path, "--output", tmp_path / "set")
-    assert outcome.code == 0, outcome.stderr
-    data = load_dataset(str(tmp_path / "set"), split="train", cache_dir=str(tmp_path / "cache"))
-    settings: dict[str, Any] = {
-        "output_dir": str(tmp_path / "trainer"),
-        "use_cpu": True,
-        "bf16": False,
-        "gradient_checkpointing": False,
-        "report_to": [],
-        "save_strategy": "no",
-        "max_steps": 1,
-        "per_device_train_batch_size": 2,
-        "max_length": 1500,
-    }
-    model = str(tiny.save(tmp_path / "model", "llama"))
-    trainer: Any
-    if kind == "dpo":
-        trainer = DPOTrainer(model, args=DPOConfig(**settings), train_dataset=data)
-    else:
-        trainer = SFTTrainer(model, args=SFTConfig(**settings), train_dataset=data)
-    trainer.train()
-    [loss] = [entry["train_loss"] for entry in trainer.state.log_history if "train_loss" in entry]
-    assert loss > 0
+@pytest.mark.parametrize("method", ["sft", "dpo", "grpo"])
+def test_trl_trains_with_a_recipe(method: str, preset: Preset, tmp_path: Path) -> None:
+    rows = {"chosen": row(1)["completion"], "rejected": row(2)["completion"], "gold": ["yes"]}
+    columns = {"sft": ["prompt", "completion"], "dpo": ["prompt", "chosen", "rejected"]}
+    (tmp_path / "data").mkdir()
+    lines = []
+    for example in ({**row(number), **rows} for number in range(4)):
+        lines.append({key: example[key] for key in columns.get(method, ["prompt", "gold"])})
+    (tmp_path / "data/train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "mine.py").write_text(
+        "from selfreflect.train.rewards import RLCRReward\nreward = RLCRReward()\n"
+    )
+    short = {"sft": "--max_steps=1", "dpo": "--max_steps=1", "grpo": "--reward_funcs=mine.reward"}[method]
+    command = [Path(sys.executable).with_name("trl"), method, "--config", RECIPES / f"{method}.yaml", short]
+    command += ["--dataset_name", "data", "--model_name_or_path", preset.model, "--output_dir", "out"]
+    command += ["--max_steps=1", "--max_completion_length=4"] if method == "grpo" else []
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=300, env=environment)
+    assert load_causal_lm(ModelSpec(str(tmp_path / "out"), device="cpu")).revision.startswith("adapter ")

@@ -49,7 +49,7 @@ def test_scores_are_of_questions_with_a_value_and_a_label() -> None:
     assessment = Assessment(questions, ["entropy", "modal_share"], EXACT)
     assert assessment.judged.texts == ["Paris", "Paris", None, "Nice"]
     assert assessment.judged.labels == {"exact": [True, None, None, False]}
-    indices, scores, labels, _ = assessment.labelled_scores("modal_share", "exact")
+    indices, scores, labels, *_ = assessment.labelled_scores("modal_share", "exact")
     assert (indices, scores.tolist(), labels.tolist()) == ([0, 3], [0.666666666667, 1.0], [1.0, 0.0])
     assert assessment.labelled_scores("entropy", "exact")[1].tolist() == [-0.636514168295, 0.0]
 

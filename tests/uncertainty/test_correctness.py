@@ -121,7 +121,7 @@ def test_what_speaks_of_the_greedy_answer_is_compared_with_its_correctness() -> 
     assert assessment.answers_of("greedy_distance").lengths == [2, 1, 1]
     assert isinstance(missing := assessment.values["greedy_distance"][2], NoValue)
     assert missing.reason == "no_greedy"
-    indices, scores, labels, _ = assessment.labelled_scores("greedy_distance", "exact")
+    indices, scores, labels, *_ = assessment.labelled_scores("greedy_distance", "exact")
     assert (indices, scores.tolist(), labels.tolist()) == ([0, 1], [0.0, -0.1], [1.0, 0.0])
 
 

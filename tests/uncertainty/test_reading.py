@@ -81,11 +81,15 @@ def test_rows_of_single_answers_have_log_probabilities_of_their_own(tmp_path: Pa
         read(rows)
 
 
-def test_labels_of_single_answers_are_left_out_of_all_questions() -> None:
+def test_labels_of_single_answers_are_their_grades() -> None:
     rows = [{**row, "correct": row["response"] == "Paris"} for row in LONG]
     file = read(rows)
-    assert [one.correct for one in file.questions] == [None, None]
-    assert file.notes == ["left out, because it differs between the answers to a question: 'correct'"]
+    assert [question.correct for question in file.questions] == [None, None]
+    assert [question.grades for question in file.questions] == [
+        {"correct": (("Paris", True), ("Lyon", False), ("Paris", True))},
+        {"correct": (("Ankara", False), ("Izmir", False))},
+    ]
+    assert file.notes == []
     with pytest.raises(DataError, match="differ in the field 'gold', the right answer: 'Paris'"):
         read([{**row, "gold": row["response"]} for row in LONG])
 
@@ -116,10 +120,12 @@ def test_columns_can_be_named_and_are_asked_for() -> None:
     rows = [{"x": "q", "y": ["a", "b"]}]
     [question] = read(rows, columns={"question": "x", "answer": "y"}).questions
     assert (question.text, question.answers) == ("q", ("a", "b"))
-    with pytest.raises(DataError, match="name it with --column question=NAME"):
+    with pytest.raises(DataError, match="'x', 'y'") as unnamed:
         read(rows)
-    with pytest.raises(DataError, match=r"its fields are 'x', 'y'\. .* --column answer=NAME"):
+    assert "{column} question=NAME" in unnamed.value.remedy
+    with pytest.raises(DataError, match="'x', 'y'") as unanswered:
         read(rows, columns={"question": "x"})
+    assert "{column} answer=NAME" in unanswered.value.remedy
     with pytest.raises(ConfigError, match="there is no column 'z'"):
         read(rows, columns={"answer": "z"})
 

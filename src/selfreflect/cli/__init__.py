@@ -43,7 +43,7 @@ COMMANDS = {
 FILES = dict.fromkeys(("app", "serve"), "servers")
 FILES |= dict.fromkeys(("run", "questions", "answers", "summarize"), "stages")
 FILES |= dict.fromkeys(("config", "convert", "import", "export"), "files")
-FILES |= {"demo": "ask", "compare": "report", "calibrate": "uncertainty"}
+FILES |= {"demo": "ask", "compare": "report"}
 """The files of commands that are not in a file of their own name."""
 
 GROUPS = ("sayself",)

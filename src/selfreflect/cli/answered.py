@@ -31,7 +31,7 @@ from selfreflect.run.records import GOLD, run_questions
 from selfreflect.sources.columns import assigned_columns
 from selfreflect.text import counted, name_list
 from selfreflect.traits import traits_of
-from selfreflect.uncertainty.question import AnsweredQuestion, has_gold, not_blank
+from selfreflect.uncertainty.question import AnsweredQuestion, graded_by, has_gold, not_blank
 
 if TYPE_CHECKING:
     from selfreflect.cli.options import Overrides
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from selfreflect.store.run import Run
     from selfreflect.uncertainty.asking.asker import Asker, Inquiry
     from selfreflect.uncertainty.assess import Assessment, Method
+    from selfreflect.uncertainty.fields.distribution import Structured
     from selfreflect.uncertainty.question import AnsweredQuestion
 
 
@@ -55,6 +56,27 @@ class FieldOptions(Struct, frozen=True, kw_only=True):
 
     gold: Annotated[str, _GOLD] = GOLD
     column: Annotated[list[str] | None, COLUMN] = None
+
+
+class StructureOptions(Struct, frozen=True, kw_only=True):
+    """Whether answers are JSON, and which of their fields count."""
+
+    schema: Annotated[
+        str | None,
+        Flag(
+            "--fields auto|SCHEMA",
+            "Answers are JSON: make a question of each of their fields. SCHEMA is a file with a JSON schema, "
+            "which says what answers are valid (needs the fields extra); auto takes them as they are.",
+        ),
+    ] = None
+    field: Annotated[
+        list[str] | None,
+        Flag(
+            "--field PATH",
+            "Only this field, as a JSON Pointer such as /total, or /lines/*/price in all objects of a list. "
+            "Can be repeated.",
+        ),
+    ] = None
 
 
 class ComparisonOptions(Struct, frozen=True, kw_only=True):
@@ -92,23 +114,26 @@ class ComparisonOptions(Struct, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--correctness A,B",
-            "What counts as correct: human (the field 'correct'), contains (a right answer stands whole "
-            "in a short answer, not negated and not one of several), exact, numeric, substring, squad_f1, "
+            "What counts as correct: human (the field 'correct'), graded (the grades in a log; "
+            "graded:NAME for those of one grader), contains (a right answer stands whole in a short answer, "
+            "not negated and not one of several), exact, numeric, substring, squad_f1, "
             "rouge or embedding, the last three with a threshold, as in rouge:0.5; or judge (--model is "
             "asked). `calibrate` takes one.",
-            default="human where labelled, else contains",
+            default="human where labelled, graded where a log holds grades, else contains",
         ),
     ] = None
 
 
-def read_questions(source: str, fields: FieldOptions) -> list[AnsweredQuestion]:
-    """Read the answered questions of a run directory or a file."""
+def read_questions(source: str, fields: FieldOptions, *, structured: bool = False) -> list[AnsweredQuestion]:
+    """Read the answered questions of a run directory or a file, whose answers may be ``structured``."""
     from selfreflect.uncertainty.reading import read_answered_questions
 
     gold, columns = fields.gold, assigned_columns(fields.column)
     if source == "-" or not Path(source).is_dir():
         progress = ReadingProgress(source)
-        file = read_answered_questions(source, gold, columns=columns, progress=progress)
+        file = read_answered_questions(
+            source, gold, columns=columns, structured=structured, progress=progress
+        )
         questions = file.questions
         say_notes(file.notes)
     elif columns:
@@ -128,13 +153,62 @@ def read_questions(source: str, fields: FieldOptions) -> list[AnsweredQuestion]:
             say(f"Blank answers to {counted(blank, 'question')} left out: what says nothing is no answer.")
         if not questions:
             raise DataError(
-                f"{source} holds no answers yet. Make some with: selfreflect answers --out {source}"
+                f"{source} holds no answers yet",
+                code="no_answers",
+                remedy=f"Make some with: selfreflect answers --out {source}",
             )
     if gold != GOLD and not has_gold(questions):
         raise DataError(
             f"{excerpt(source)}: nothing has a right answer in a field {excerpt(gold)}", code="no_gold"
         )
     return questions
+
+
+def take_apart(questions: Sequence[AnsweredQuestion], options: StructureOptions) -> list[Structured]:
+    """Take answers that are JSON apart by field, and say what was not valid; empty if they are not to be.
+
+    Raises:
+        ConfigError: a field is named without ``schema``, or no answer has it.
+        DataError: no answer is valid, or the schema is none.
+    """
+    from selfreflect.uncertainty.fields.distribution import notes_on, structure
+    from selfreflect.uncertainty.fields.values import Schema
+
+    if options.schema is None:
+        if options.field:
+            raise ConfigError(
+                "answers are not taken apart",
+                code="usage",
+                remedy="{field} needs {fields} auto, or a schema.",
+            )
+        return []
+    schema = None
+    if options.schema != "auto":
+        schema = Schema.load(Path(options.schema))
+    structured = [structure(question, schema) for question in questions if question.answers]
+    if not any(item.objects for item in structured):
+        raise DataError("no answer is valid JSON, so there are no fields", code="no_fields")
+    for line in notes_on(structured):
+        say(line)
+    if not options.field:
+        return structured
+    kept = [item.only(options.field) for item in structured]
+    if not any(item.fields for item in kept):
+        paths = list(dict.fromkeys(field.path for item in structured for field in item.fields))
+        raise ConfigError(
+            f"no answer has the field {excerpt(options.field[0])}",
+            code="no_field",
+            remedy=f"The fields are {excerpt(', '.join(paths), 400)}.",
+        )
+    return [item for item in kept if item.fields]
+
+
+def field_questions(
+    questions: Sequence[AnsweredQuestion], options: StructureOptions
+) -> Sequence[AnsweredQuestion]:
+    """Make a question of each field, if answers are to be taken apart."""
+    structured = take_apart(questions, options)
+    return [question for item in structured for question in item.questions()] or questions
 
 
 def _say_origin_of_logprobs(run: Run) -> None:
@@ -161,7 +235,9 @@ def make_method(
     asker: Asker | None = None,
     store: Journal[ModelReplies] | None = None,
 ) -> Method:
-    """What classes, similarities and labels are made with. Without ``classes`` the model that is asked sorts
+    """Make what classes, similarities and labels are made with.
+
+    Without ``classes`` the model that is asked sorts
     what the rule without a model leaves open; without ``correctness`` people's labels count, or else answers
     that contain a right one. ``store`` keeps the verdicts of ``nli``."""
     from selfreflect.uncertainty import correctness
@@ -172,6 +248,8 @@ def make_method(
     if options.correctness is None:
         if any(question.correct is not None for question in questions):
             names.append("human")
+        elif graded_by(questions):
+            names.append(correctness.GRADED)
         elif has_gold(questions):
             names.append(correctness.DEFAULT)
     is_default = options.classes is None and asker is not None and can_compare(asker.model)
@@ -193,9 +271,7 @@ def labelled(assessment: Assessment) -> list[str]:
         if count:
             names.append(name)
         if count < len(labels):
-            missing = {"human": "label", "judge": "right answer or no clear verdict"}.get(
-                name, "right answer"
-            )
+            missing = _MISSING.get(name.partition(":")[0], "right answer")
             say(
                 f"{name}: {len(labels) - count} of {len(labels)} questions have no {missing}, "
                 "or no answers: left out."
@@ -207,6 +283,9 @@ def labelled(assessment: Assessment) -> list[str]:
         )
     return names
 
+
+_MISSING = {"human": "label", "graded": "clear grade", "judge": "right answer or no clear verdict"}
+"""What a question without a label lacks, by kind of correctness."""
 
 ASKING = ("--device", "--trust-remote-code", "--batch-size", "--max-connections", "--timeout")
 """Execution options of the model that is asked."""
@@ -451,5 +530,5 @@ def _reasons(inquiries: Sequence[Inquiry], spec: ModelSpec, price: Price | None)
         reasons.append(f"{host} may charge for this")
     replies = sum(inquiry.n for inquiry in inquiries)
     if replies >= MANY_COMPLETIONS:
-        reasons.append(f"how long {counted(replies, 'reply')} take is not known yet")
+        reasons.append(f"{counted(replies, 'reply')} may take long")
     return reasons

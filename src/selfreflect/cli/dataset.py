@@ -20,20 +20,19 @@ from selfreflect.store.run import Run
 from selfreflect.text import counted
 from selfreflect.train.candidates import TrainingMeasure, is_named
 from selfreflect.train.folder import Origin, parse_percentages, training_files
-from selfreflect.train.rows import BUILDERS, HEDGE_INSTRUCTION, Kind, RowOptions, TrainingRows
+from selfreflect.train.rows import BUILDERS, Kind, RowOptions, TrainingRows
 
+# The kinds of data set that an option concerns, if not all.
 _TAKEN: Mapping[str, frozenset[Kind]] = {
     "measure": frozenset({"sft", "dpo"}),
     "strategies": frozenset({"sft", "dpo"}),
-    "max_words": frozenset({"sft", "dpo", "hedge"}),
+    "max_words": frozenset({"sft", "dpo"}),
     "select": frozenset({"sft"}),
     "seed": frozenset({"sft"}),
     "margin": frozenset({"dpo"}),
     "length_ratio": frozenset({"dpo"}),
     "pairs": frozenset({"dpo"}),
-    "classes": frozenset({"hedge"}),
 }
-"""The kinds of data set that an option concerns, if not all."""
 
 
 def dataset_command(
@@ -51,9 +50,9 @@ def dataset_command(
     """Make data to train a model on, from a run (needs the datasets extra).
 
     sft: the best summary of each question under a limit of length. dpo: pairs of a better and a worse one,
-    about equally long. grpo: prompts with the answers that a reward reads. hedge: sampled answers, after
-    words that say how often the model gives them. Questions are split by their text, so that all data sets
-    agree; README.md in the folder says how it was made and what was left out. `selfreflect run --strategies
+    about equally long. grpo: prompts with the answers that a reward reads. Questions are split by their text,
+    so that all data sets agree; README.md in the folder says how it was made and what was left out. Train on
+    it with TRL, as `trl sft --config recipes/sft.yaml` does. `selfreflect run --strategies
     basic#1-8` draws summaries to choose from.
     """
     percentages = parse_percentages(split)
@@ -66,7 +65,7 @@ def dataset_command(
     prompts = run_prompts(directory, "summaries")
     result = BUILDERS[kind](records, prompts, row_options)
     _refuse_nothing(kind, run, records, result)
-    instruction = options.instruction or (HEDGE_INSTRUCTION if kind == "hedge" else prompts.basic["user"])
+    instruction = options.instruction or prompts.basic["user"]
     origin = _origin(records, run, instruction.replace("{question}", "").strip())
     files = training_files(kind, result, list(records.questions.values()), row_options, origin, percentages)
     write_folder(output, files, overwrite)
@@ -131,7 +130,7 @@ def _advice(kind: Kind, path: Path, run: RunRecords) -> str:
     directory = shlex.quote(str(path))
     if not run.answers:
         return f"Draw answers: selfreflect answers --out {directory}"
-    if kind in ("grpo", "hedge"):
+    if kind == "grpo":
         return "See `selfreflect dataset --help` for what becomes a row."
     if not run.summaries:
         return f"Draw summaries: selfreflect summarize --strategies basic#1-8 --out {directory}"

@@ -29,6 +29,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from selfreflect.cli.console import exit_codes
+from selfreflect.cli.help import take_help_all, write_commands, write_options
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.flags import POSITIVE, Flag, check_values, fields_of, flags_of, types_of
 from selfreflect.settings import Config, ExecutionOptions, load_config, read_config
@@ -78,9 +79,9 @@ Yes = Annotated[
     bool,
     option(
         "--yes",
-        "Do not ask for confirmation: of a run that takes minutes or costs money, of a server"
-        " that returns one text for every sample, or of moving records with --fresh. Without "
-        "a terminal nothing is asked: costs are only shown, and the other two need --yes.",
+        "Start without asking. A terminal asks before a run of many texts or one that costs money, before "
+        "using a server that returns one text for every sample, and before --fresh moves records. Without a "
+        "terminal nothing is asked: costs are only shown, and the other two need --yes.",
         ...,
     ),
 ]
@@ -89,9 +90,9 @@ DryRun = Annotated[
     bool,
     option(
         "--dry-run",
-        "Only print what is left to do and what it costs: calls, tokens, time, and money if [prices.MODEL] "
-        "in --config sets input_per_million and output_per_million. Writes nothing and calls no server; "
-        "local models are loaded.",
+        "Print what is left to do, and its calls, tokens and money. Money takes input_per_million and "
+        "output_per_million in [prices.MODEL] of --config. Writes nothing and calls no server; local models "
+        "are loaded.",
         ...,
     ),
 ]
@@ -107,6 +108,13 @@ Log = Annotated[
         ...,
     ),
 ]
+FAIL_IF = option(
+    "--fail-if CONDITION",
+    "Exit with 3 if this holds of a version, such as 'recovered < 60%', 'any recovered < 10%' or "
+    "'undefined > 2'. Can be repeated.",
+    [],
+)
+EXPLAIN = option("--explain", "Print the controls too, and what the numbers mean and rest on.", False)
 COLUMN = Flag(
     "--column ROLE=NAME",
     "Name the column of the question, answer, summary, context or id, as in answer=text; numbered columns "
@@ -301,8 +309,8 @@ class _Option:
         return tuple(name_list(value)) if self.is_list else value
 
 
+# By flag.
 _Options = dict[str, _Option]
-"""By flag."""
 
 
 def takes(
@@ -422,15 +430,19 @@ RENAMED = {"--part": "--shard", "--engine": "--executor"}
 class Command(TyperCommand):
     """A command that also takes its flags under their former names, and refuses those that are gone."""
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        write_options(self, ctx, formatter)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        args = take_help_all(ctx, args)
         flags = {flag for parameter in self.params for flag in (*parameter.opts, *parameter.secondary_opts)}
-        words = []
+        words: list[str] = []
         for word in args:
             flag, equals, value = word.partition("=")
             if RENAMED.get(flag) in flags:
                 typer.echo(f"{flag} is now called {RENAMED[flag]}; the old name will be removed.", err=True)
                 word = RENAMED[flag] + equals + value
-            elif flag.startswith("--") and flag not in flags:
+            elif flag not in flags and (flag.startswith("--") or not words):
                 _refuse_removed(ctx.info_name, flag)
             words.append(word)
         takes_words = any(isinstance(parameter, TyperArgument) for parameter in self.params)
@@ -441,7 +453,7 @@ class Command(TyperCommand):
 
 
 def _refuse_removed(command: str, flag: str) -> None:
-    """Raise BadParameter for a flag that an earlier version had, with what to do instead."""
+    """Raise BadParameter for a flag or a first word that earlier versions had, with what to do instead."""
     from selfreflect.removed import FLAGS
 
     if (command, flag) in FLAGS:
@@ -451,9 +463,13 @@ def _refuse_removed(command: str, flag: str) -> None:
 class Group(TyperGroup):
     """Group of commands."""
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        rows = [(name, command.get_short_help_str(200)) for name, command in self.commands.items()]
+        write_commands(rows, formatter)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         with _escaped_errors():
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, take_help_all(ctx, args))
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from selfreflect.cli import options as o
 from selfreflect.cli.answered import (
@@ -24,13 +24,13 @@ from selfreflect.cli.answered import (
     open_store,
     read_questions,
 )
-from selfreflect.cli.console import ProgressReporter, emit, print_table, say, write_file
+from selfreflect.cli.console import emit, print_table, say, write_file
 from selfreflect.cli.options import GENERATING, Overrides, option, takes
 from selfreflect.cli.stages import Intent, run_stages
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
-from selfreflect.flags import ZERO_OR_MORE, Flag, Range
+from selfreflect.flags import Flag, Range
 from selfreflect.run.records import GOLD
-from selfreflect.run.resume import NO_QUESTIONS
+from selfreflect.run.resume import no_questions
 from selfreflect.store.layout import MANIFEST
 from selfreflect.text import counted, name_list
 
@@ -38,22 +38,47 @@ if TYPE_CHECKING:
     from selfreflect.store.journal import Journal
     from selfreflect.store.replies import ModelReplies
     from selfreflect.train.sayself.clusters import Choice
-    from selfreflect.train.sayself.comparison import MethodComparison
     from selfreflect.train.sayself.examples import Variant
     from selfreflect.train.sayself.training import TrainingPlan
     from selfreflect.uncertainty.asking.asker import Asker
 
+SHORT = "Train a model to state its confidence and why it doubts."
+ABOUT = (
+    "Train a model to state its confidence and the reasons for its doubt (SaySelf, arXiv 2405.20974): sample "
+    "many answers, cluster them, describe what they disagree about, fine-tune on answer, reflection and "
+    "confidence, then reinforce the confidence."
+)
 
-def sample(out: Path, overrides: Overrides, reasoned: bool, intent: Intent, dry_run: bool = False) -> None:
-    """Draw the answers that are missing. Raises ConfigError for a new run without questions."""
-    if not overrides.sets("questions", "source") and not (out / MANIFEST).exists():
-        raise ConfigError(NO_QUESTIONS)
-    with resources.as_file(resources.files("selfreflect") / "data" / "sayself_reasoned.toml") as path:
-        if reasoned and overrides.execution.prompts is None:
-            execution = {**overrides.section("execution"), "prompts": path}
-            sections = {**overrides.sections, "execution": execution}
-            overrides = dataclasses.replace(overrides, sections=sections)
-        run_stages(out, ["questions", "answers"], overrides, intent, dry_run=dry_run, next_step=False)
+Out = Annotated[Path, option("--out DIR", "Run directory; the results are in its folder sayself.", ...)]
+Reasoned = Annotated[
+    bool, option("--reasoned", "Let the model write a line of reasoning before each answer.", ...)
+]
+Selected = Annotated[
+    Literal["gold", "majority"] | None,
+    option(
+        "--select",
+        "Which cluster the model learns to answer with: the one with the right answer (gold, as published), "
+        "or the largest, which needs no right answers. [default: gold where there are right answers]",
+        ...,
+    ),
+]
+Variants = Annotated[
+    str,
+    option(
+        "--variants A,B",
+        "full, no_rationale, plain, rtuning and group; see `selfreflect sayself dataset --help`.",
+        ...,
+    ),
+]
+Seeds = Annotated[str, option("--seeds A,B", "Train once with each of these seeds.", ...)]
+Writer = Annotated[
+    str | None,
+    option(
+        "--writer MODEL",
+        "Model that writes the reflections, as `run` takes it. [default: the one that drew the answers]",
+        ...,
+    ),
+]
 
 
 class LabelOptions(Struct, frozen=True, kw_only=True):
@@ -75,6 +100,16 @@ class LabelOptions(Struct, frozen=True, kw_only=True):
         ),
     ] = None
 
+    def check_judge(self, classes: str = "") -> None:
+        """Refuse rules that ask a model which nobody named. Raises ConfigError."""
+        for option_name, rule in (("classes", classes), ("correctness", self.correctness)):
+            if rule == "judge" and self.judge is None:
+                raise ConfigError(
+                    f"the rule judge of {option_name} asks a model",
+                    option=option_name,
+                    remedy="Name it with {judge} MODEL.",
+                )
+
 
 class ClusterOptions(LabelOptions, frozen=True, kw_only=True):
     """Options of how answers are compared with each other and with the right ones."""
@@ -90,66 +125,76 @@ class ClusterOptions(LabelOptions, frozen=True, kw_only=True):
     ] = "embedding:0.9"
 
 
-def cluster(out: Path, options: ClusterOptions, overrides: Overrides, yes: bool, gold: str = GOLD) -> None:
-    """Write the clusters of a run."""
-    from selfreflect.store.run import Run
-    from selfreflect.train.sayself.clusters import cluster_answers
-    from selfreflect.train.sayself.examples import Workspace
-    from selfreflect.uncertainty.classes import ClassRule
-    from selfreflect.uncertainty.correctness import Correctness
+class TrainingOptions(Struct, frozen=True, kw_only=True):
+    """Options of the training."""
 
-    check_judge(options.judge, classes=options.classes, correctness=options.correctness)
-    answers = Run.load(out).answers.values()
-    questions = read_questions(str(out), FieldOptions(gold=gold))
-    with open_models(out, overrides, yes) as open_model:
-        asker = open_model(options.judge) if "judge" in (options.classes, options.correctness) else None
-        rule = ClassRule(options.classes, "first", asker, open_model.store)
-        is_right = Correctness(options.correctness, asker)
-        clustered = cluster_answers(questions, rule, is_right)
-    Workspace(out).write("clusters.jsonl", clustered)
-    sizes = [len(question.clusters) for question in clustered]
-    agreed = sum(size == 1 for size in sizes)
-    labelled = [question for question in clustered if question.gold]
-    right = sum(question.choose("gold") is not None for question in labelled)
-    say(
-        f"{counted(len(clustered), 'question')}: {sum(sizes) / len(sizes):.1f} clusters on average, "
-        f"{agreed} with a single one. A cluster has the right answer in {right} of {len(labelled)} questions "
-        "that name one."
-    )
-    if cut := sum(answer_set.truncated for answer_set in answers):
-        total = sum(len(question.answers) for question in questions)
-        say(
-            f"{cut} of {total} answers lack their end, and a model would learn to stop there. Sample them "
-            "in a new run, with more --max-new-tokens."
-        )
-    if labelled and not right:
-        say(
-            f"No answer is right by {is_right.name}. If whole sentences hold a short right answer, take a "
-            "lower threshold, such as --correctness squad_f1:0.2."
-        )
+    preset: Annotated[
+        Literal["small", "published", "qwen"],
+        Flag(
+            "--preset",
+            "Hyper-parameters: small (SmolLM2 on a CPU, minutes), published (Mistral-7B as in the paper), "
+            "qwen (Qwen2.5-7B on one large GPU).",
+        ),
+    ] = "small"
+    base: Annotated[
+        str | None,
+        Flag("--base MODEL", "Model to train: smollm2, a directory or a hub name.", default="the preset's"),
+    ] = None
+    reward: Annotated[
+        Literal["brier", "linear", "rlcr", "none"],
+        Flag(
+            "--reward",
+            "Of the second stage: brier (as published), linear, rlcr, or none to leave the stage out.",
+        ),
+    ] = "brier"
+    train: Annotated[
+        Literal["confidence", "all"],
+        Flag(
+            "--train",
+            "Tokens that the second stage trains: the confidence, or all, with the reward for the "
+            "statement's own answer; then --reward rlcr also pays for being right.",
+        ),
+    ] = "confidence"
 
+    def plan(self, out: Path, labels: LabelOptions) -> TrainingPlan:
+        """Make the plan of the training with these options."""
+        from selfreflect.train.sayself.training import TrainingPlan
+        from selfreflect.train.trainers import load_preset
 
-def rationalise(out: Path, writer: str | None, overrides: Overrides, yes: bool) -> None:
-    """Write a reflection for each question."""
-    from selfreflect.train.sayself.clusters import write_rationales
-    from selfreflect.train.sayself.examples import WITH_EXAMPLES, Workspace, part_of
-
-    workspace = Workspace(out)
-    clusters = [item for item in workspace.clusters() if part_of(item.question) in WITH_EXAMPLES]
-    with open_models(out, overrides, yes) as open_model:
-        rationales = write_rationales(clusters, open_model(writer))
-    workspace.write("rationales.jsonl", rationales)
-    counts: Counter[str] = Counter(rationale.origin for rationale in rationales)
-    say(", ".join(f"{counts[name]} {words}" for name, words in _ORIGINS.items()) + ".")
+        preset = load_preset(self.preset, self.base)
+        is_whole = self.train == "all"
+        return TrainingPlan(out, preset, self.reward, labels.correctness, labels.judge, is_whole)
 
 
-_ORIGINS = {
-    "fixed": "questions where all answers agree",
-    "model": "reflections as written",
-    "repaired": "without some sentences",
-    "second": "at the second try",
-    "dropped": "dropped",
-}
+class EvaluationOptions(LabelOptions, frozen=True, kw_only=True):
+    """Options of the comparison."""
+
+    base: Annotated[
+        str | None,
+        Flag("--base MODEL", "Untrained model that is asked directly.", default="the one that was trained"),
+    ] = None
+    graded: Annotated[
+        str | None,
+        Flag(
+            "--graded MODEL",
+            "Also count as the published evaluation does: MODEL grades each answer from 1 to 10.",
+        ),
+    ] = None
+    sampled: Annotated[
+        int,
+        Flag(
+            "--sampled N",
+            "Let --judge compare reflections with N answers of the trained model itself; 0: with those of "
+            "the run, which the untrained one drew.",
+            range=Range(
+                "0, or 2 or more, since one answer shows no doubt", lambda value: value == 0 or value >= 2
+            ),
+        ),
+    ] = 10
+    part: Annotated[
+        Literal["dev", "test"],
+        Flag("--part", "Questions to compare on: dev to choose among models, test for the final figures."),
+    ] = "test"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,13 +237,6 @@ def open_models(out: Path, overrides: Overrides, yes: bool) -> Iterator[OpenMode
         yield OpenModel(out, overrides, yes, store)
 
 
-def check_judge(judge: str | None, *, classes: str = "", correctness: str = "") -> None:
-    """Refuse rules that ask a model which nobody named. Raises ConfigError."""
-    for flag, rule in (("--classes", classes), ("--correctness", correctness)):
-        if rule == "judge" and judge is None:
-            raise ConfigError(f"{flag} judge asks a model", remedy="Name it with {judge} MODEL.")
-
-
 def variant_names(text: str) -> list[Variant]:
     """Read a list of variants. Raises ConfigError."""
     from selfreflect.train.sayself.examples import VARIANTS
@@ -214,279 +252,12 @@ def variant_names(text: str) -> list[Variant]:
     return cast("list[Variant]", list(dict.fromkeys(names)))
 
 
-def make_data(out: Path, variants: Sequence[Variant], select: Literal["gold", "majority"] | None) -> None:
-    """Write the examples of each variant, and which part each question belongs to."""
-    from selfreflect.train.sayself.examples import (
-        PARTS,
-        WITH_EXAMPLES,
-        SplitQuestion,
-        Workspace,
-        make_examples,
-        part_of,
-    )
-
-    workspace = Workspace(out)
-    clusters = workspace.clusters()
-    choice: Choice = "gold" if any(question.gold for question in clusters) else "majority"
-    if select is not None:
-        choice = select
-    parts = {question.id: part_of(question.question) for question in clusters}
-    splits = [SplitQuestion(question_id=name, part=part) for name, part in parts.items()]
-    workspace.write("splits.jsonl", splits)
-    sizes = Counter(parts.values())
-    say("Questions: " + ", ".join(f"{sizes[part]} {part}" for part in PARTS) + f". Answers: {choice}.")
-    rationales = workspace.rationales() if "full" in variants else None
-    for variant in variants:
-        dropped: Counter[str] = Counter()
-        counts = []
-        for part in WITH_EXAMPLES:
-            questions = [question for question in clusters if parts[question.id] == part]
-            rows, missing = make_examples(questions, rationales, variant, choice)
-            workspace.write(f"data/{variant}/{part}.jsonl", rows)
-            counts.append(f"{len(rows)} {part}")
-            dropped += missing
-        left_out = "".join(f"; {count} left out: {reason}" for reason, count in dropped.items())
-        say(f"{variant}: {', '.join(counts)} examples{left_out}")
-
-
 def seed_numbers(text: str) -> list[int]:
     """Read a list of seeds. Raises ConfigError."""
     names = name_list(text)
     if not names or not all(name.isascii() and name.isdecimal() and len(name) < 10 for name in names):
         raise ConfigError(f"seeds are whole numbers, such as 0,1, not {excerpt(text)}", option="seeds")
     return list(map(int, dict.fromkeys(names)))
-
-
-def show_plan(plan: TrainingPlan, variants: Sequence[Variant], seeds: Sequence[int]) -> None:
-    """Say what would be trained, and with which settings."""
-    from selfreflect.train.sayself.examples import Workspace
-
-    workspace = Workspace(plan.out)
-    settings = dataclasses.asdict(plan.preset)
-    limits = {name: value for name, value in settings.items() if name.startswith("most_")}
-    for name, value in {**settings["training"], **limits}.items():
-        if value != "":
-            say(f"{name}: {value}")
-    for variant in variants:
-        path = workspace.data(variant, "train")
-        count = len(workspace.examples(variant)) if path.exists() else 0
-        rows = counted(count, "example") if count else f"no examples yet in {path}"
-        for seed in seeds:
-            say(f"{variant}, seed {seed}: {rows} -> {workspace.adapter(variant, seed).folder}")
-            if plan.reinforces(variant):
-                target = workspace.adapter(variant, seed, plan.stage).folder
-                say(f"{variant}, seed {seed}, reward {plan.reward} -> {target}")
-
-
-def train(plan: TrainingPlan, variants: Sequence[Variant], seeds: Sequence[int]) -> None:
-    """Run both stages for each variant and seed, unless they are done."""
-    from selfreflect.train.sayself.examples import Workspace
-    from selfreflect.train.sayself.training import fine_tune, reinforce
-
-    check_judge(plan.judge, correctness=plan.correctness)
-    Workspace(plan.out).parts()  # refuses overlapping ones
-    for variant in variants:
-        for seed in seeds:
-            say(fine_tune(plan, variant, seed))
-            if plan.reinforces(variant):
-                open_all = partial(open_models, plan.out, Overrides({}), True)
-                say(reinforce(plan, variant, seed, open_all))
-
-
-Measured = Annotated[
-    int,
-    Flag(
-        "--measured N",
-        "Measure how much the reflections of N random questions tell of the model's answers.",
-        range=ZERO_OR_MORE,
-    ),
-]
-_SAMPLED = Range("0, or 2 or more, since one answer shows no doubt", lambda value: value == 0 or value >= 2)
-
-
-class EvaluationOptions(LabelOptions, frozen=True, kw_only=True):
-    """Options of the comparison."""
-
-    measured: Measured = 0
-    base: Annotated[
-        str | None,
-        Flag(
-            "--base MODEL",
-            "Untrained model that is asked directly.",
-            default="the one that was trained",
-        ),
-    ] = None
-    graded: Annotated[
-        str | None,
-        Flag(
-            "--graded MODEL",
-            "Also count as the published evaluation does: MODEL grades each answer from 1 to 10.",
-        ),
-    ] = None
-    measured_by: Annotated[str, Flag("--measured-by MODEL", "The local model that measures them.")] = (
-        "smollm2"
-    )
-    sampled: Annotated[
-        int,
-        Flag(
-            "--sampled N",
-            "Compare reflections, for --judge and --measured, with N answers of the trained model itself; 0: "
-            "with those of the run, which the untrained one drew.",
-            range=_SAMPLED,
-        ),
-    ] = 10
-    part: Annotated[
-        Literal["dev", "test"],
-        Flag("--part", "Questions to compare on: dev to choose among models, test for the final figures."),
-    ] = "test"
-
-
-def evaluate(out: Path, options: EvaluationOptions, overrides: Overrides, yes: bool, as_json: bool) -> None:
-    """Print the table of baselines and trained models, and write it to files.
-
-    It goes to ``evaluation.md``, and all that was stated to a file beside it.
-    """
-    from selfreflect.table import to_markdown
-    from selfreflect.train.sayself.comparison import MethodComparison
-    from selfreflect.train.sayself.examples import Workspace
-    from selfreflect.uncertainty.correctness import Correctness
-
-    check_judge(options.judge, correctness=options.correctness)
-    workspace = Workspace(out)
-    questions = workspace.parts()[options.part]
-    if not questions:
-        count = counted(len(workspace.clusters()), "question")
-        raise DataError(f"{out} has no {options.part} questions: {count} are too few")
-    adapters = workspace.trained()
-    for variant in {adapter.variant for adapter in adapters}:
-        if workspace.data(variant, "train").exists():
-            workspace.examples(variant)  # refuses those of other parts
-    with open_models(out, overrides, yes) as open_model:
-        asker = open_model(options.judge) if options.correctness == "judge" else None
-        comparison = MethodComparison(questions, Correctness(options.correctness, asker))
-        base = options.base or next((adapter.base for adapter in adapters), None)
-        sample_size = options.measured if options.judge is None else len(questions)
-        comparison.ask(adapters, base, open_model, sample_size, options.sampled)
-        comparison.tabulate(f"Stated confidence on {len(questions)} {options.part} questions")
-        if options.graded is not None:
-            comparison.grade(open_model(options.graded), options.graded)
-        if options.judge is not None:
-            comparison.judge(open_model(options.judge), options.judge)
-    if options.measured:
-        _measure(out, options, comparison)
-    if as_json:
-        for line in comparison.lines():
-            emit(line)
-    else:
-        for table in comparison.tables:
-            print_table(table)
-    lines = [line for method in comparison.rows for line in method.lines(questions)]
-    workspace.write(f"statements-{options.part}.jsonl", lines)
-    write_file(workspace.path("evaluation.md"), "\n".join(map(to_markdown, comparison.tables)))
-
-
-def _measure(out: Path, options: EvaluationOptions, comparison: MethodComparison) -> None:
-    """Load the judge of ``--measured-by``, and measure the reflections of each model."""
-    from selfreflect.run.models import ConfiguredModels
-    from selfreflect.settings import ExecutionOptions, load_config
-    from selfreflect.store.run import Run
-
-    config = load_config(None, {"scores": {"judge": options.measured_by}})
-    reporter = ProgressReporter()
-    measures = ConfiguredModels(config, ExecutionOptions(), reporter).measures()
-    of_run = {answers.question_id: answers for answers in Run.load(out).answers.values()}
-    if not comparison.measure(measures, options.measured, of_run, reporter.stage):
-        say("No trained model stated a self-reflection, so there is nothing to measure.")
-
-
-SHORT = "Train a model to state its confidence and why it doubts."
-ABOUT = (
-    "Train a model to state its confidence and the reasons for its doubt (SaySelf, arXiv 2405.20974): sample "
-    "many answers, cluster them, describe what they disagree about, fine-tune on answer, reflection and "
-    "confidence, then reinforce the confidence."
-)
-
-
-class TrainingOptions(Struct, frozen=True, kw_only=True):
-    """Options of the training."""
-
-    preset: Annotated[
-        Literal["small", "published", "qwen"],
-        Flag(
-            "--preset",
-            "Hyper-parameters: small (SmolLM2 on a CPU, minutes), published (Mistral-7B as in the paper), "
-            "qwen (Qwen2.5-7B on one large GPU).",
-        ),
-    ] = "small"
-    base: Annotated[
-        str | None,
-        Flag(
-            "--base MODEL",
-            "Model to train: smollm2, a directory or a hub name.",
-            default="the preset's",
-        ),
-    ] = None
-    reward: Annotated[
-        Literal["brier", "linear", "rlcr", "none"],
-        Flag(
-            "--reward",
-            "Of the second stage: brier (as published), linear, rlcr, or none to leave the stage out.",
-        ),
-    ] = "brier"
-    train: Annotated[
-        Literal["confidence", "all"],
-        Flag(
-            "--train",
-            "Tokens that the second stage trains: the confidence, or all, with the reward for the "
-            "statement's own answer; then --reward rlcr also pays for being right.",
-        ),
-    ] = "confidence"
-
-    def plan(self, out: Path, labels: LabelOptions) -> TrainingPlan:
-        """Make the plan of the training with these options."""
-        from selfreflect.train.sayself.training import PRESETS, TrainingPlan
-
-        preset = PRESETS[self.preset].with_base(self.base)
-        is_whole = self.train == "all"
-        return TrainingPlan(out, preset, self.reward, labels.correctness, labels.judge, is_whole)
-
-
-class MeasuringOptions(Struct, frozen=True, kw_only=True):
-    """Option of how many reflections `run` measures."""
-
-    measured: Measured = 0
-
-
-Out = Annotated[Path, option("--out DIR", "Run directory; the results are in its folder sayself.", ...)]
-Reasoned = Annotated[
-    bool, option("--reasoned", "Let the model write a line of reasoning before each answer.", ...)
-]
-Selected = Annotated[
-    Literal["gold", "majority"] | None,
-    option(
-        "--select",
-        "Which cluster the model learns to answer with: the one with the right answer (gold, as published), "
-        "or the largest, which needs no right answers. [default: gold where there are right answers]",
-        ...,
-    ),
-]
-Variants = Annotated[
-    str,
-    option(
-        "--variants A,B",
-        "full, no_rationale, plain, rtuning and group; see `selfreflect sayself dataset --help`.",
-        ...,
-    ),
-]
-Seeds = Annotated[str, option("--seeds A,B", "Train once with each of these seeds.", ...)]
-Writer = Annotated[
-    str | None,
-    option(
-        "--writer MODEL",
-        "Model that writes the reflections, as `run` takes it. [default: the one that drew the answers]",
-        ...,
-    ),
-]
 
 
 @takes("questions", "answers", defaults={"--questions": None}, config_file=True, execution=GENERATING)
@@ -504,9 +275,15 @@ def sample_command(
     This is `selfreflect answers`: --num-answers 50 draws the 100 answers of the paper, and an interrupted
     command is resumed. An answer distribution that exists already can be used as it is.
     """
-    sample(out, overrides, reasoned, Intent(add_questions=add_questions, yes=yes), dry_run)
-    if not dry_run:
-        say(f"Cluster them: selfreflect sayself cluster --out {shlex.quote(str(out))}")
+    if not overrides.sets("questions", "source") and not (out / MANIFEST).exists():
+        raise no_questions()
+    intent = Intent(add_questions=add_questions, yes=yes)
+    with resources.as_file(resources.files("selfreflect") / "data" / "sayself_reasoned.toml") as path:
+        if reasoned and overrides.execution.prompts is None:
+            execution = {**overrides.section("execution"), "prompts": path}
+            sections = {**overrides.sections, "execution": execution}
+            overrides = dataclasses.replace(overrides, sections=sections)
+        run_stages(out, ["questions", "answers"], overrides, intent, dry_run=dry_run, next_step=False)
 
 
 @takes("answers", only=("--revision", "--base-url", "--extra-body"), config_file=True, execution=ASKING)
@@ -518,11 +295,41 @@ def cluster_command(
     A cluster's share of the answers becomes the confidence. Greedy and in the order of the answers: the first
     answer that has no cluster leads a new one, which takes all answers that match it.
     """
-    cluster(out, options, overrides, yes, gold)
+    from selfreflect.store.run import Run
+    from selfreflect.train.sayself.clusters import cluster_answers
+    from selfreflect.train.sayself.examples import Workspace
+    from selfreflect.uncertainty.classes import ClassRule
+    from selfreflect.uncertainty.correctness import Correctness
 
-
-_PRESET_SAMPLING = ("--model", "--num-answers", "--max-new-tokens", "--temperature", "--top-p")
-"""Options whose defaults are the preset's."""
+    options.check_judge(options.classes)
+    answers = Run.load(out).answers.values()
+    questions = read_questions(str(out), FieldOptions(gold=gold))
+    with open_models(out, overrides, yes) as open_model:
+        asker = open_model(options.judge) if "judge" in (options.classes, options.correctness) else None
+        rule = ClassRule(options.classes, "first", asker, open_model.store)
+        is_right = Correctness(options.correctness, asker)
+        clustered = cluster_answers(questions, rule, is_right)
+    Workspace(out).write("clusters.jsonl", clustered)
+    sizes = [len(question.clusters) for question in clustered]
+    agreed = sum(size == 1 for size in sizes)
+    labelled = [question for question in clustered if question.gold]
+    right = sum(question.choose("gold") is not None for question in labelled)
+    say(
+        f"{counted(len(clustered), 'question')}: {sum(sizes) / len(sizes):.1f} clusters on average, "
+        f"{agreed} with a single one. A cluster has the right answer in {right} of {len(labelled)} questions "
+        "that name one."
+    )
+    if cut := sum(answer_set.truncated for answer_set in answers):
+        total = sum(len(question.answers) for question in questions)
+        say(
+            f"{cut} of {total} answers lack their end, and a model would learn to stop there. Sample them "
+            "in a new run, with more --max-new-tokens."
+        )
+    if labelled and not right:
+        say(
+            f"No answer is right by {is_right.name}. If whole sentences hold a short right answer, take a "
+            "lower threshold, such as --correctness squad_f1:0.2."
+        )
 
 
 @takes("answers", only=("--revision", "--base-url", "--extra-body"), config_file=True, execution=ASKING)
@@ -533,7 +340,25 @@ def rationale_command(*, out: Out, writer: Writer = None, overrides: Overrides, 
     such sentences are left out, and where nothing remains the model is asked once more, or the question is
     dropped. Where all answers agree, a fixed sentence stands. No reply is asked for twice.
     """
-    rationalise(out, writer, overrides, yes)
+    from selfreflect.train.sayself.clusters import write_rationales
+    from selfreflect.train.sayself.examples import WITH_EXAMPLES, Workspace, part_of
+
+    workspace = Workspace(out)
+    clusters = [item for item in workspace.clusters() if part_of(item.question) in WITH_EXAMPLES]
+    with open_models(out, overrides, yes) as open_model:
+        rationales = write_rationales(clusters, open_model(writer))
+    workspace.write("rationales.jsonl", rationales)
+    counts: Counter[str] = Counter(rationale.origin for rationale in rationales)
+    say(", ".join(f"{counts[name]} {words}" for name, words in _ORIGINS.items()) + ".")
+
+
+_ORIGINS = {
+    "fixed": "questions where all answers agree",
+    "model": "reflections as written",
+    "repaired": "without some sentences",
+    "second": "at the second try",
+    "dropped": "dropped",
+}
 
 
 def dataset_command(
@@ -549,7 +374,36 @@ def dataset_command(
     rtuning (sure or unsure of the model's own answer), group (one confidence for all questions of equal
     agreement).
     """
-    make_data(out, variant_names(variants), select)
+    from selfreflect.train.sayself.examples import (
+        PARTS,
+        WITH_EXAMPLES,
+        SplitQuestion,
+        Workspace,
+        make_examples,
+        part_of,
+    )
+
+    names = variant_names(variants)
+    workspace = Workspace(out)
+    clusters = workspace.clusters()
+    choice: Choice = select or ("gold" if any(question.gold for question in clusters) else "majority")
+    parts = {question.id: part_of(question.question) for question in clusters}
+    splits = [SplitQuestion(question_id=name, part=part) for name, part in parts.items()]
+    workspace.write("splits.jsonl", splits)
+    sizes = Counter(parts.values())
+    say("Questions: " + ", ".join(f"{sizes[part]} {part}" for part in PARTS) + f". Answers: {choice}.")
+    rationales = workspace.rationales() if "full" in names else None
+    for variant in names:
+        dropped: Counter[str] = Counter()
+        counts = []
+        for part in WITH_EXAMPLES:
+            questions = [question for question in clusters if parts[question.id] == part]
+            rows, missing = make_examples(questions, rationales, variant, choice)
+            workspace.write(f"data/{variant}/{part}.jsonl", rows)
+            counts.append(f"{len(rows)} {part}")
+            dropped += missing
+        left_out = "".join(f"; {count} left out: {reason}" for reason, count in dropped.items())
+        say(f"{variant}: {', '.join(counts)} examples{left_out}")
 
 
 def train_command(
@@ -569,7 +423,42 @@ def train_command(
     not repeated, and one that was interrupted is resumed. Needs the train extra.
     """
     do = show_plan if dry_run else train
+    labels.check_judge()
     do(training.plan(out, labels), variant_names(variants), seed_numbers(seeds))
+
+
+def show_plan(plan: TrainingPlan, variants: Sequence[Variant], seeds: Sequence[int]) -> None:
+    """Say what would be trained, and with which settings."""
+    from selfreflect.train.sayself.examples import Workspace
+
+    workspace = Workspace(plan.out)
+    for name, value in asdict(plan.preset).items():
+        settings = value if isinstance(value, dict) else {"": value}
+        for key, setting in settings.items():
+            say(f"{'.'.join(filter(None, (name, key)))}: {setting}")
+    for variant in variants:
+        path = workspace.data(variant, "train")
+        count = len(workspace.examples(variant)) if path.exists() else 0
+        rows = counted(count, "example") if count else f"no examples yet in {path}"
+        for seed in seeds:
+            say(f"{variant}, seed {seed}: {rows} -> {workspace.adapter(variant, seed).folder}")
+            if plan.reinforces(variant):
+                target = workspace.adapter(variant, seed, plan.stage).folder
+                say(f"{variant}, seed {seed}, reward {plan.reward} -> {target}")
+
+
+def train(plan: TrainingPlan, variants: Sequence[Variant], seeds: Sequence[int]) -> None:
+    """Run both stages for each variant and seed, unless they are done."""
+    from selfreflect.train.sayself.examples import Workspace
+    from selfreflect.train.sayself.training import fine_tune, reinforce
+
+    Workspace(plan.out).parts()  # refuses overlapping ones
+    for variant in variants:
+        for seed in seeds:
+            say(fine_tune(plan, variant, seed))
+            if plan.reinforces(variant):
+                open_all = partial(open_models, plan.out, Overrides({}), True)
+                say(reinforce(plan, variant, seed, open_all))
 
 
 @takes("answers", only=("--revision", "--base-url", "--extra-body"), config_file=True, execution=ASKING)
@@ -585,16 +474,51 @@ def eval_command(
 
     Baselines: asked directly (DP), the agreement of the samples (SC), and three rows that need no method:
     always the accuracy, isotonic calibration, and length alone. ece is binned; mae is what the published code
-    calls ECE. --judge and --measured tell how faithful the reflections are. Trained models are compared with
-    the best baseline question by question.
+    calls ECE. --judge tells how faithful the reflections are. Trained models are compared with the best
+    baseline question by question.
     """
-    evaluate(out, options, overrides, yes, json)
+    from selfreflect.table import to_markdown
+    from selfreflect.train.sayself.comparison import MethodComparison
+    from selfreflect.train.sayself.examples import Workspace
+    from selfreflect.uncertainty.correctness import Correctness
+
+    options.check_judge()
+    workspace = Workspace(out)
+    questions = workspace.parts()[options.part]
+    if not questions:
+        count = counted(len(workspace.clusters()), "question")
+        raise DataError(f"{out} has no {options.part} questions: {count} are too few")
+    adapters = workspace.trained()
+    for variant in {adapter.variant for adapter in adapters}:
+        if workspace.data(variant, "train").exists():
+            workspace.examples(variant)  # refuses those of other parts
+    with open_models(out, overrides, yes) as open_model:
+        asker = open_model(options.judge) if options.correctness == "judge" else None
+        comparison = MethodComparison(questions, Correctness(options.correctness, asker))
+        base = options.base or next((adapter.base for adapter in adapters), None)
+        comparison.ask(adapters, base, open_model, 0 if options.judge is None else options.sampled)
+        comparison.tabulate(f"Stated confidence on {len(questions)} {options.part} questions")
+        if options.graded is not None:
+            comparison.grade(open_model(options.graded), options.graded)
+        if options.judge is not None:
+            comparison.judge(open_model(options.judge), options.judge)
+    if json:
+        for line in comparison.lines():
+            emit(line)
+    else:
+        for table in comparison.tables:
+            print_table(table)
+    lines = [line for method in comparison.rows for line in method.lines(questions)]
+    workspace.write(f"statements-{options.part}.jsonl", lines)
+    write_file(workspace.path("evaluation.md"), "\n".join(map(to_markdown, comparison.tables)))
 
 
 @takes(
     "questions",
     "answers",
-    defaults={"--questions": None, **dict.fromkeys(_PRESET_SAMPLING)},
+    defaults=dict.fromkeys(
+        ("--questions", "--model", "--num-answers", "--max-new-tokens", "--temperature", "--top-p")
+    ),
     config_file=True,
     execution=GENERATING,
 )
@@ -608,7 +532,6 @@ def run_command(
     variants: Variants = "full,no_rationale,rtuning",
     select: Selected = None,
     seeds: Seeds = "0,1",
-    measuring: MeasuringOptions,
     yes: o.Yes = False,
     json: o.Json = False,
 ) -> None:
@@ -619,25 +542,21 @@ def run_command(
     it.
     """
     plan = training.plan(out, clusters)
-    preset = plan.preset
-    defaults = {"answers": preset.sampling()}
-    sampling = dataclasses.replace(overrides, defaults={**overrides.defaults, **defaults})
-    names = variant_names(variants)
-    numbers = seed_numbers(seeds)
-    sample(out, sampling, preset.reasoned, Intent(yes=yes))
+    names, numbers = variant_names(variants), seed_numbers(seeds)
+    clusters.check_judge(clusters.classes)
+    drawn = {"answers": {"model": plan.preset.model, **plan.preset.answers}}
+    sampling = dataclasses.replace(overrides, defaults={**overrides.defaults, **drawn})
+    sample_command(out=out, overrides=sampling, reasoned=plan.preset.reasoned, yes=yes)
     asking = Overrides({"execution": overrides.section("execution")})
-    cluster(out, clusters, asking, yes)
+    cluster_command(out=out, options=clusters, overrides=asking, yes=yes)
     if "full" in names:
-        rationalise(out, writer, asking, yes)
-    make_data(out, names, select)
+        rationale_command(out=out, writer=writer, overrides=asking, yes=yes)
+    dataset_command(out, ",".join(names), select)
     train(plan, names, numbers)
     evaluation = EvaluationOptions(
-        base=preset.training.model,
-        correctness=clusters.correctness,
-        judge=clusters.judge,
-        measured=measuring.measured,
+        base=plan.preset.model, correctness=clusters.correctness, judge=clusters.judge
     )
-    evaluate(out, evaluation, asking, yes, json)
+    eval_command(out=out, options=evaluation, overrides=asking, yes=yes, json=json)
 
 
 STEPS: dict[str, tuple[Callable[..., None], str]] = {

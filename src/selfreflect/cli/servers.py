@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from selfreflect.server.endpoint import ServeServices
     from selfreflect.server.reflector import ServeSettings
     from selfreflect.server.upstream import ModelTable
+    from selfreflect.uncertainty.guarantee import Guarantee
 
 _HOST = option(
     "--host ADDRESS", "Listen on this address; others than localhost need --allow-remote.", "127.0.0.1"
@@ -100,9 +101,9 @@ def _new_token() -> str:
 
 APP_TOKEN = "SELFREFLECT_APP_TOKEN"
 
+# A file in the directory of runs, which every browser can read: packaged ones see neither
+# temporary nor hidden directories.
 _STARTER = "open-app.html"
-"""A file in the directory of runs, which every browser can read: packaged ones see neither temporary nor
-hidden directories."""
 
 
 @takes(execution=("--device",))
@@ -252,7 +253,7 @@ def serve_command(
     try:
         say(f"The endpoint is at http://{host}:{bound.getsockname()[1]}/v1{printed}. Stop with Ctrl-C.")
         say(f"Models: {', '.join(names)}")
-        say(_costs(services.reflector.settings, _comparisons(config.serve, names)))
+        say(_costs(services, _comparisons(config.serve, names)))
         serve(bound, services, access(host, token), proxies)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
@@ -286,6 +287,9 @@ def _services(
         names = ["smollm2"]
     config = overrides.config({"answers": sampling_of(names[0]) if len(names) == 1 else {}})
     reader = _reader(options)
+    guarantee = reader.calibrator.saved.guarantee if reader.calibrator is not None else None
+    if guarantee:
+        config = _as_guaranteed(config, overrides, guarantee)
     settings = _settings(config, overrides, reader.kinds, names)
     with ExitStack() as stack:  # before the models, which take their time to load
         archive = Archive(Path(options.out), texts=options.keep_texts) if options.out is not None else None
@@ -294,12 +298,47 @@ def _services(
         judge = _judge(config, overrides) if overrides.sets("scores", "judge") else {}
         reflector = Reflector(settings, reader, judge)
         table = _table(names, base_url, config, overrides)
+        if guarantee and guarantee.model and names:
+            served = [table.find(_name_for_clients(name)).generator.name for name in names]
+            _refuse_other_models(guarantee.model, served)
         stack.pop_all()
     queue = Admission()
-    metrics = ServerMetrics(lambda: queue.running, lambda: queue.waiting)
+    watch = reader.calibrator.watch if reader.calibrator is not None else None
+    metrics = ServerMetrics(lambda: queue.running, lambda: queue.waiting, watch, _at_most(settings))
     services = ServeServices(table, reflector, queue, History(), metrics, archive)
     addresses = [f"selfreflect/{_name_for_clients(name)}" for name in names]
     return services, addresses or [f"selfreflect/NAME for every model NAME of {endpoint(base_url).url}"]
+
+
+def _as_guaranteed(config: Config, overrides: Overrides, guarantee: Guarantee) -> Config:
+    """Draw as many answers as the guarantee is about, and refuse what would make it void."""
+    for key in ("below", "at_least"):
+        if overrides.sets("serve", key):
+            raise ConfigError(
+                "the calibrator guarantees a risk above its own threshold, for questions with "
+                f"{counted(guarantee.samples, 'answer')}",
+                code="guarantee",
+                remedy=f"Leave out {{serve.{key}}}, or take a {{serve.calibrator}} without a guarantee.",
+            )
+    options = config.serve
+    if overrides.sets("serve", "num_answers") and options.num_answers != guarantee.samples:
+        raise ConfigError(
+            f"the guarantee is about questions with {counted(guarantee.samples, 'answer')}, not "
+            f"{options.num_answers}",
+            code="other_samples",
+            remedy=f"Give {{serve.num_answers}} {guarantee.samples}, or leave it out.",
+        )
+    return replace(config, serve=replace(options, num_answers=guarantee.samples))
+
+
+def _refuse_other_models(model: str, served: Sequence[str]) -> None:
+    """Refuse models that a guarantee says nothing about."""
+    if others := [name for name in served if name != model]:
+        raise ConfigError(
+            f"the guarantee is about answers of {excerpt(model)}, not of {excerpt(others[0])}",
+            code="other_model",
+            remedy="Serve that model, or calibrate this one with labelled answers of its own.",
+        )
 
 
 def _proxies(options: ServeConfig) -> list[str]:
@@ -330,16 +369,37 @@ def _comparisons(options: ServeConfig, names: Sequence[str]) -> int:
     return min(pairs, PAIRS_PER_ANSWER * options.num_answers) + len(CONTROLS)
 
 
-def _costs(settings: ServeSettings, comparisons: int) -> str:
-    """Say how many texts a question takes."""
-    answers = settings.num_answers * (2 if settings.measures else 1)
-    at_most = "up to " if settings.at_least is not None else ""
+MEAN_ANSWERS = {20: 15.7}
+"""Mean answers of 250 TriviaQA questions with ``--at-least``, by ``--num-answers``: benchmarks/RESULTS.md."""
+
+
+def _at_most(settings: ServeSettings) -> int:
+    """Count the texts of a question, without those that compare answers or ask back."""
+    return settings.num_answers * (2 if settings.measures else 1) + 1
+
+
+def _costs(services: ServeServices, comparisons: int) -> str:
+    """Say how many texts a question takes, at most and in the mean of those that were answered before."""
+    settings = services.reflector.settings
+    at_most = _at_most(settings)
+    limit = f"up to {at_most}" if settings.at_least is not None else f"{at_most}"
     asking = ", and short calls to ask back" if settings.unsure and settings.unsure.action == "ask" else ""
     if comparisons:
         asking += f", and up to {counted(comparisons, 'short call')} that compare answers"
+    mean, questions = services.archive.mean_answers() if services.archive is not None else (0.0, 0)
+    known = ""
+    if questions:
+        known = f" The {counted(questions, 'question')} in its directory took {mean + 1:.1f} in the mean."
+    elif settings.at_least is not None and settings.num_answers in MEAN_ANSWERS and not settings.measures:
+        known = f" It was {MEAN_ANSWERS[settings.num_answers] + 1:.1f} in the mean of 250 TriviaQA questions."
+    others = {
+        "auto": "What is no question by its words, and NAME itself, take one.",
+        "always": "NAME itself takes one.",
+        "never": "But nothing is reflected unless a request says so: all else takes one.",
+    }
     return (
-        f"A question to selfreflect/NAME takes {at_most}{answers + 1} completions ({answers} answers, then a "
-        f"summary{asking}) and twice the time of a plain answer or more; one to NAME takes one completion."
+        f"Each question to selfreflect/NAME costs {limit} completions ({at_most - 1} answers, then a "
+        f"summary{asking}) and twice the time of a plain answer or more.{known} {others[settings.reflect]}"
     )
 
 
@@ -409,6 +469,7 @@ def _settings(
         confidence=confidence,
         measures=measures,
         unsure=unsure,
+        reflect=options.reflect,
         footer=options.footer,
         ignore_tools=options.ignore_tools,
         prices={name: price.cost for name in {*config.prices, *names} if (price := config.price_of(name))},

@@ -1,4 +1,4 @@
-"""``selfreflect uncertainty`` and ``selfreflect calibrate``: estimators on answers, and confidences."""
+"""``selfreflect uncertainty``: estimators on answers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import dataclasses
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Struct
-from msgspec.structs import replace
+from rich.text import Text
 
 from selfreflect.cli import options as o
 from selfreflect.cli.answered import (
@@ -17,30 +17,29 @@ from selfreflect.cli.answered import (
     AskOptions,
     ComparisonOptions,
     FieldOptions,
+    StructureOptions,
     labelled,
     open_method,
     read_questions,
+    take_apart,
 )
-from selfreflect.cli.console import check_file, check_output, emit, print_table, say, write_file
+from selfreflect.cli.console import check_output, emit, print_table, say, stdout, write_file
 from selfreflect.cli.options import Overrides, argument, option, takes
-from selfreflect.errors import ConfigError, DataError, excerpt
+from selfreflect.errors import ConfigError, DataError
 from selfreflect.flags import Flag
 from selfreflect.sources.files import source_name
 from selfreflect.stats import defined
 from selfreflect.table import Table
 from selfreflect.text import counted, name_list, one_line
-from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, sample_sizes
+from selfreflect.uncertainty.question import AnsweredQuestion
 
 if TYPE_CHECKING:
-    from selfreflect.stats import Floats
     from selfreflect.uncertainty.assess import Assessment, Method, Prediction, SizedCalibration
-    from selfreflect.uncertainty.calibrator_file import CalibratorFile
-    from selfreflect.uncertainty.calibrators import MapQuality
     from selfreflect.uncertainty.question import AnsweredQuestion
 
 
+# Notes under a table, unless all are wanted.
 _MOST_NOTES = 3
-"""Notes under a table, unless all are wanted."""
 
 
 class UncertaintyOptions(Struct, frozen=True, kw_only=True):
@@ -70,6 +69,10 @@ class UncertaintyOptions(Struct, frozen=True, kw_only=True):
         str | None,
         Flag("--sizes M,M", "Also show how well the modal share is calibrated with M of the answers."),
     ] = None
+    risk: Annotated[
+        float,
+        Flag("--risk RISK", "Share of wrong answers that may be given, for the last sentence."),
+    ] = 0.1
 
 
 @takes("answers", only=("--revision", "--base-url", "--extra-body"), config_file=True, execution=ASKING)
@@ -84,7 +87,8 @@ def uncertainty_command(
     comparison: ComparisonOptions,
     asking: AskOptions,
     overrides: Overrides,
-    fields: FieldOptions,
+    columns: FieldOptions,
+    structure: StructureOptions,
     output: list[Path] = option(
         "--output FILE",
         "Write a page with figures (.html), the tables (.md), or all estimators, and in files of their own "
@@ -109,14 +113,23 @@ def uncertainty_command(
     """
     from selfreflect.uncertainty.assess import Assessment, predictions
     from selfreflect.uncertainty.calibrators import FOLDS
+    from selfreflect.uncertainty.conclusion import conclude
+    from selfreflect.uncertainty.fields.tables import field_lines, field_table
     from selfreflect.uncertainty.output import json_lines
 
     check_output(output, source)
     measure_names = _measure_names(options.measures)
     sizes = list(map(_number, name_list(options.sizes or "")))
-    questions = read_questions(source, fields)
+    if not 0 <= options.risk < 1:
+        raise ConfigError(
+            f"a share of wrong answers is from 0 to 1, not {options.risk:g}",
+            remedy="Give {risk} another value, as in 0.05.",
+        )
+    questions = read_questions(source, columns, structured=structure.schema is not None)
     if options.num_answers is not None:
         questions = _with_answers(questions, options.num_answers)
+    structured = take_apart(questions, structure)
+    questions = [question for item in structured for question in item.questions()] or questions
     if options.estimators:
         names = name_list(options.estimators)
     else:
@@ -128,13 +141,19 @@ def uncertainty_command(
     for path in output:
         write_output(path, source, assessment, results)
     if json:
-        for line in json_lines(assessment, results, by_size):
+        lines = json_lines(assessment, results, by_size, options.risk)
+        for line in (*field_lines(structured, method.rule), *lines):
             emit(line)
         return
+    if structured:
+        print_table(field_table(structured, assessment))
     _print(assessment, results, by_size, explain)
+    for name in results:
+        if conclusion := conclude(assessment, name, options.risk):
+            stdout.print(Text(conclusion.sentence), soft_wrap=True)
     rows = next(iter(results.values()), [])
     ready = [row.estimator for row in rows if not row.baseline and row.n >= FOLDS]
-    if ready and source != "-" and fields == FieldOptions():
+    if ready and source != "-" and columns == FieldOptions() and not structured:
         say(f"Calibrate one: selfreflect calibrate {shlex.quote(source)} --estimator {ready[0]}")
 
 
@@ -202,6 +221,8 @@ def _available(questions: Sequence[AnsweredQuestion], similarity: str) -> list[s
         present |= {"samples"} if question.answers else set()
         present |= {"logprobs"} if question.logprobs is not None else set()
         present |= {"tokens"} if question.tokens is not None and question.logprobs is not None else set()
+        present |= {"top_logprobs"} if question.top_logprobs is not None else set()
+        present |= {"token_entropies"} if question.token_entropies is not None else set()
         present |= {"self_certainty"} if question.self_certainty is not None else set()
         present |= {"confidence"} if question.confidence is not None else set()
         present |= {ESTIMATORS[name].needs for name in question.values}
@@ -240,235 +261,6 @@ def _number(text: str) -> int:
     if not (text.isdecimal() and len(text) < 10) or int(text) < 1:
         raise ConfigError(f"{text!r} is no number of answers", remedy="Give {sizes} numbers, as in 5,10,20.")
     return int(text)
-
-
-@takes("answers", only=("--revision", "--base-url", "--extra-body"), config_file=True, execution=ASKING)
-def calibrate_command(
-    *,
-    source: str = argument(
-        "RUN|FILE", "Questions with answers, as `selfreflect uncertainty` reads them.", ...
-    ),
-    estimator: str | None = option(
-        "--estimator NAME", "The estimator. [default: modal_share; stated, if there are no answers]"
-    ),
-    method: Literal["isotonic", "platt", "temperature"] | None = option(
-        "--method",
-        "isotonic (any rising map), platt (a logistic curve) or temperature (only for confidences in "
-        "[0, 1]). The first two need the calibrate extra. [default: isotonic]",
-    ),
-    save: Path | None = option(
-        "--save FILE", "Fit on all labelled questions, at least 50, and save the calibrator."
-    ),
-    apply: Path | None = option(
-        "--apply FILE", "Apply a saved calibrator, to questions that it was not fitted on."
-    ),
-    comparison: ComparisonOptions,
-    asking: AskOptions,
-    overrides: Overrides,
-    fields: FieldOptions,
-    json: o.Json = False,
-) -> None:
-    """Calibrate an estimator: confidences that agree with the share of correct answers.
-
-    Shows calibration before and after. Without --apply the confidences are cross-fitted: each comes from a
-    map fitted on the other four fifths of the questions. --save fits on all questions; --apply uses such a
-    file on other ones and refuses questions that it was fitted on. --json prints each question's confidence.
-    """
-    if apply is not None:
-        is_chosen = any(value is not None for value in (estimator, method, save))
-        if is_chosen or comparison != ComparisonOptions(classes=comparison.classes):
-            raise ConfigError(
-                "a saved calibrator decides how it is made and applied",
-                code="usage",
-                remedy="With {apply} give only {gold}, {column} and models.",
-            )
-        saved = _read_saved(apply, comparison.classes)
-        _apply(source, read_questions(source, fields), saved, asking, overrides, json)
-        return
-    from selfreflect.uncertainty.assess import Assessment
-    from selfreflect.uncertainty.calibrator_file import fit_file, write_calibrator
-    from selfreflect.uncertainty.calibrators import cross_fit, map_quality
-    from selfreflect.uncertainty.classes import DEFAULT
-    from selfreflect.uncertainty.estimators import ESTIMATORS
-
-    if save is not None:
-        check_file(save, source)
-    questions = read_questions(source, fields)
-    if save is not None:
-        _require_labels(len(questions))  # before a model is asked
-    name = estimator or ("modal_share" if any(question.answers for question in questions) else "stated")
-    classes = comparison.classes or DEFAULT  # not what this model says: the file must do without it
-    comparison = replace(comparison, classes=classes)
-    with open_method(source, questions, [name], comparison, asking, overrides) as made_with:
-        assessment = Assessment(questions, [name], made_with)
-    label = _only_label(assessment)
-    indices, scores, labels, _ = assessment.labelled_scores(name, label)
-    _say_missing(assessment, name)
-    _require_both_labels(labels, name)
-    by = method or "isotonic"
-    _show(assessment, name, label, indices, cross_fit(by, scores, labels), f"{by}, cross-fitted", json)
-    quality = map_quality(by, scores, labels, probability=ESTIMATORS[name].is_probability)
-    _say_worse(quality)
-    if save is not None:
-        _require_labels(len(labels))
-        calibrator = fit_file(assessment, name, label, by, classes, comparison.class_order)
-        write_file(save, write_calibrator(calibrator))
-        say(f"Use it on other questions: selfreflect calibrate FILE --apply {shlex.quote(str(save))}")
-
-
-def _require_labels(count: int) -> None:
-    from selfreflect.uncertainty.calibrator_file import FEWEST_LABELS
-
-    if count < FEWEST_LABELS:
-        raise DataError(
-            f"{counted(count, 'labelled answer')}: a map that is fitted on fewer than {FEWEST_LABELS} is not "
-            "saved, because it may harm. Label more questions; hundreds are better"
-        )
-
-
-def _say_worse(quality: MapQuality) -> None:
-    """Say if it is better to do without the map."""
-    names = {quality.constant: "always saying the accuracy", quality.unchanged: "no map"}
-    for score in quality.worse_than:
-        say(
-            f"Warning: this map is worse than {names[score]}: Brier score {quality.calibrated:.3f} against "
-            f"{score:.3f}, on questions that it was not fitted on."
-        )
-
-
-def _require_both_labels(labels: Floats, estimator: str) -> None:
-    if not len(labels):
-        raise DataError(f"no question has both a value of {estimator} and a label: there is nothing to fit")
-    if len(set(labels.tolist())) < 2:
-        all_are = "correct" if labels[0] else "wrong"
-        raise DataError(
-            f"all judged answers of the {counted(len(labels), 'question')} with a value of {estimator} and a "
-            f"label are {all_are}: there is nothing to fit"
-        )
-
-
-def _read_saved(path: Path, classes: str | None) -> CalibratorFile:
-    """Read a saved calibrator, whose class rule the user may have named."""
-    from selfreflect.uncertainty.calibrator_file import read_calibrator
-
-    saved = read_calibrator(path)
-    if name_list(saved.correctness) != [saved.correctness]:
-        raise DataError(
-            f"{excerpt(str(path), 200)} is not a saved calibrator: {excerpt(saved.correctness)} is not one "
-            "kind of correctness"
-        )
-    _refuse_unnamed_classes(saved, path, classes)
-    return saved
-
-
-def _apply(
-    source: str,
-    questions: Sequence[AnsweredQuestion],
-    saved: CalibratorFile,
-    asking: AskOptions,
-    overrides: Overrides,
-    json: bool,
-) -> None:
-    """Apply a saved calibrator, and print what it makes of each question."""
-    from selfreflect.uncertainty.assess import Assessment
-    from selfreflect.uncertainty.estimators import ESTIMATORS
-
-    saved.refuse_overlap(questions)
-    if not {*sample_sizes(questions)} <= {*saved.samples}:
-        fitted, new = (", ".join(map(str, sizes)) for sizes in (saved.samples, sample_sizes(questions)))
-        say(
-            f"The calibrator was fitted on questions with {fitted} answers, and these have {new}: estimators "
-            "depend on the number of answers."
-        )
-    comparison = ComparisonOptions(
-        classes=saved.classes,
-        class_order=saved.class_order,
-        similarity=saved.similarity,
-        correctness=saved.correctness,
-    )
-    name = saved.estimator
-    asking = replace(asking, sample_p_true=asking.sample_p_true or not saved.token_probability)
-    with open_method(
-        source, questions, [name], comparison, asking, overrides, stored_model=saved.model
-    ) as method:
-        if method.asker is not None and method.asker.model != saved.model:
-            raise ConfigError(
-                f"the calibrator was fitted with the model {excerpt(saved.model)}, not "
-                f"{excerpt(method.asker.model)}"
-            )
-        assessment = Assessment(questions, [name], method)
-    saved.refuse_other_variant(assessment)
-    indices, scores = [], []
-    for index, value in enumerate(assessment.values[name]):
-        if not isinstance(value, NoValue):
-            indices.append(index)
-            scores.append(ESTIMATORS[name].score(value))
-    _say_missing(assessment, name)
-    confidences = saved.calibrator(scores)
-    _show(assessment, name, saved.correctness, indices, confidences, saved.method, json)
-
-
-def _refuse_unnamed_classes(saved: CalibratorFile, path: Path, classes: str | None) -> None:
-    """Refuse to load a model, or to look it up on the hub, only because a file says so: anybody may have made
-    it."""
-    if classes is not None and classes != saved.classes:
-        raise ConfigError(
-            f"the calibrator was fitted with the classes {excerpt(saved.classes)}, not {excerpt(classes)}",
-            code="other_classes",
-        )
-    if saved.classes.startswith("nli:") and classes is None:
-        raise ConfigError(
-            f"{excerpt(str(path), 200)} names a model that may be looked up on the hub",
-            code="foreign_code",
-            remedy=f"If it may, add {{classes}} {excerpt(saved.classes)}.",
-        )
-
-
-def _only_label(assessment: Assessment) -> str:
-    names = labelled(assessment)
-    if len(names) != 1:
-        raise DataError(
-            "calibration needs one kind of label: give right answers (--gold), a field 'correct', or one "
-            "function with --correctness"
-        )
-    return names[0]
-
-
-def _say_missing(assessment: Assessment, estimator: str) -> None:
-    for reason, count in assessment.missing(estimator).items():
-        get = "gets" if count == 1 else "get"
-        say(f"{counted(count, 'question')} {get} no confidence: {reason}.")
-
-
-def _show(
-    assessment: Assessment,
-    name: str,
-    label: str,
-    indices: Sequence[int],
-    confidences: Floats,
-    how: str,
-    json: bool,
-) -> None:
-    """Print each confidence as JSON, or a table of calibration before and after."""
-    from selfreflect.uncertainty.tables import calibration_table
-
-    if json:
-        answers = assessment.answers_of(name)
-        for index, confidence in zip(indices, confidences.tolist(), strict=True):
-            emit(
-                {
-                    "id": assessment.questions[index].id,
-                    "answer": answers.texts[index],
-                    "estimator": name,
-                    "value": assessment.values[name][index],
-                    "confidence": confidence,
-                    "method": how,
-                    "correctness": label,
-                    "correct": answers.labels[label][index],
-                }
-            )
-        return
-    print_table(calibration_table(assessment, name, label, indices, confidences, how))
 
 
 def write_output(

@@ -72,7 +72,7 @@ STUDIES = {
     "convergence": StudyRow(
         "convergence:Convergence",
         ("seed",),
-        "how many questions does a stable ranking of strategies need?",
+        "how many questions give a stable ranking?",
     ),
     "judges": StudyRow("agreement:JudgeAgreement", (), "do several judges agree?"),
     "raters": StudyRow(
@@ -144,11 +144,11 @@ def validate_command(
     ),
     list_metrics: bool = option("--list-metrics", "Show what every metric is and needs, and stop.", False),
     out: Path | None = option(
-        "--out DIR", "Keep every value here, with tables and plots; stored values are not measured again."
+        "--out DIR", "Keep every value here, with tables; stored values are not measured again."
     ),
     model: str | None = option(
         "--model NAME",
-        "Model that rates summaries and lists claims, as `run` takes it (openai:NAME on a server). Without "
+        "Model that rates summaries, as `run` takes it (openai:NAME on a server). Without "
         "it the metrics that need one are left out.",
     ),
     options: StudyOptions,
@@ -184,8 +184,8 @@ def validate_command(
         raise typer.Exit(1)
 
 
+# Columns of a help text on a terminal of 80.
 _WIDTH = 76
-"""Columns of a help text on a terminal of 80."""
 
 
 def _study_line(name: str, about: str) -> str:
@@ -195,10 +195,8 @@ def _study_line(name: str, about: str) -> str:
 _STUDIES = "\n".join(_study_line(name, row.about) for name, row in STUDIES.items())
 validate_command.__doc__ = f"""Test whether a metric can be trusted with your judge.
 
-Does it tell good summaries from bad ones, on your data, and better than simple alternatives?
-One command measures SelfReflect, usable information, ablations, competitors and the controls that any
-metric must beat, prints tables, and says in plain words what can and what cannot be concluded from this
-number of items. docs/validate.md is the guide.
+Prints how often SelfReflect, usable information and simple alternatives order summaries right, and what
+can be concluded from this number of items. docs/validate.md is the guide.
 
 \b
 Studies:
@@ -223,7 +221,7 @@ def _judge_names(judge: Sequence[str], study: str, overrides: Overrides) -> list
     """Read the names of judges; none stands for the default one."""
     names = name_list(",".join(judge))
     if judge and not names:
-        raise typer.BadParameter("--judge names no judge")
+        raise ConfigError("no judge is named", code="no_judge", remedy="Give {judge} a name.")
     if study == "judges" and len(names) < 2:
         raise ConfigError("the study judges compares two judges or more", remedy="Give {judge} A,B.")
     if study != "judges" and len(names) > 1:
@@ -322,8 +320,8 @@ def _read_items(source: str, reading: ItemOptions) -> list[Item]:
     return items
 
 
+# Reasons that say something of the answers; the values were measured.
 _OF_ANSWERS = ("known", "worse", "format", "unclear")
-"""Reasons that say something of the answers; the values were measured."""
 
 
 @dataclass(frozen=True)
@@ -382,7 +380,7 @@ def run_study(
                 "selfreflect": __version__,
             }
             folder = write(finding, made_with, out)
-            say(f"The finding with its tables and plots is in {folder}")
+            say(f"The finding with its tables is in {folder}")
     if missing:
         reasons = ", ".join(f"{count} x {metric} ({reason})" for (metric, reason), count in missing.items())
         say(f"done, with {missing.total()} of {len(values)} values undefined: {reasons}")

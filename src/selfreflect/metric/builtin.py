@@ -5,20 +5,19 @@ What computes them is imported on use, so that reports can read old files withou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
-from selfreflect.metric.measure import Measure, Scored, Tools, Work
+from selfreflect.metric.measure import Measure, Scored, TextLimits, Tools, Work
 from selfreflect.records import (
     RETRIED,
     TODAYS_SCALE,
     Controls,
     Information,
     Measurement,
-    Question,
     ReaderChoice,
     Score,
 )
@@ -26,11 +25,11 @@ from selfreflect.records import (
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
 
+# Masked words per token of an answer: stopwords are not masked.
 _MASKED = 0.6
-"""Masked words per token of an answer: stopwords are not masked."""
 
+# Tokens that tell the judge its task after an answer.
 _TASK_TOKENS = 30
-"""Tokens that tell the judge its task after an answer."""
 
 
 class PublishedScore(Measure):
@@ -96,18 +95,10 @@ class PublishedScore(Measure):
 
         return nodes_of_work(judge, work)
 
-    def most_judge_tokens(
-        self,
-        judge: Judge,
-        question: Question,
-        halves: tuple[Sequence[int], Sequence[int]],
-        summaries: Sequence[int],
-        *,
-        controls: bool,
-    ) -> int:
+    def most_judge_tokens(self, judge: Judge, limits: TextLimits) -> int:
         from selfreflect.metric.scorer import most_nodes
 
-        return most_nodes(judge, question, halves, summaries, controls=controls)
+        return most_nodes(judge, limits)
 
     def typical_tokens(self, answers: Iterable[float], contexts: int) -> float:
         return sum(contexts * _MASKED * tokens * (tokens / 2 + _TASK_TOKENS) for tokens in answers)
@@ -222,18 +213,10 @@ class UsableInformation(Measure):
 
         return nodes_of_work(judge, work, reader)
 
-    def most_judge_tokens(
-        self,
-        judge: Judge,
-        question: Question,
-        halves: tuple[Sequence[int], Sequence[int]],
-        summaries: Sequence[int],
-        *,
-        controls: bool,
-    ) -> int:
+    def most_judge_tokens(self, judge: Judge, limits: TextLimits) -> int:
         from selfreflect.metric.information import most_nodes
 
-        return most_nodes(judge, question, halves, summaries, controls=controls)
+        return most_nodes(judge, limits)
 
     def typical_tokens(self, answers: Iterable[float], contexts: int) -> float:
         return contexts * sum(answers)

@@ -58,6 +58,8 @@ FAILED = "failed"
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
+# Keys of JSON lines, columns and names of figures that a measure of another package would
+# overwrite.
 _RESERVED = frozenset(
     "anchor answers baseline bits bits_available by cause classes confidence context controls coverage "
     "difference differences estimate estimated estimated_from failure failures halves halves_differ "
@@ -67,7 +69,6 @@ _RESERVED = frozenset(
     "stderr strategy summary summary_text summary_words tells testable text ties token_tasks undefined "
     "undefined_reasons unit value verdict why wins words zero".split()
 )
-"""Keys of JSON lines, columns and names of figures that a measure of another package would overwrite."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,18 @@ class Work:
 
 
 @dataclass(frozen=True)
+class TextLimits:
+    """The most tokens of each text of a question, where some are not written yet."""
+
+    question: Question
+    test_answers: Sequence[int]
+    reference_answers: Sequence[int]
+    summaries: Sequence[int]
+    controls: bool
+    """Whether the question's controls are measured too."""
+
+
+@dataclass(frozen=True)
 class Scored:
     """What a measure found for one question."""
 
@@ -126,6 +139,9 @@ class Measure:
 
     Subclasses that share work between the summaries of a question, or keep records of a kind of their own,
     override :meth:`open` and the methods that read those records.
+
+    Controls have fields for our two measures alone, and a budget bounds only these: a measure of another
+    package scores every summary, whatever ``--budget`` and ``--controls`` say.
     """
 
     name = ""
@@ -252,21 +268,8 @@ class Measure:
         """Count the judge tokens that some work takes."""
         return 0
 
-    def most_judge_tokens(
-        self,
-        judge: Judge,
-        question: Question,
-        halves: tuple[Sequence[int], Sequence[int]],
-        summaries: Sequence[int],
-        *,
-        controls: bool,
-    ) -> int:
-        """Bound the judge tokens of a question whose texts are to come.
-
-        Args:
-            halves: the most tokens of each test answer and of each reference answer.
-            summaries: the most tokens of each.
-        """
+    def most_judge_tokens(self, judge: Judge, limits: TextLimits) -> int:
+        """Bound the judge tokens of a question whose texts are to come."""
         return 0
 
     def typical_tokens(self, answers: Iterable[float], contexts: int) -> float:

@@ -45,8 +45,8 @@ from selfreflect.settings import Placement
 TRIES = 4
 """Attempts at a batch, or at loading a model, before the run ends."""
 
+# Defaults for the environment. Without the last, Ray prints to standard output.
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}
-"""Defaults for the environment. Without the last, Ray prints to standard output."""
 
 _TOKEN_ADVICE = (
     " If the cluster wants a token, set RAY_AUTH_MODE=token and put its token into ~/.ray/auth_token or "
@@ -60,7 +60,7 @@ SECONDS_TO_END = 30
 
 
 class RayExecutor:
-    """An :class:`~selfreflect.run.executors.Executor` of Ray actors.
+    """Runs stages on Ray actors.
 
     Args:
         address: of a running cluster; None starts one on this machine that ends with :meth:`close`.
@@ -90,7 +90,7 @@ class RayExecutor:
         self._process.join()
 
     def outcomes(self, spec: StageSpec, tasks: Sequence[StageTask]) -> Generator[Outcome, None, None]:
-        """See :class:`~selfreflect.run.executors.Executor`."""
+        """Work on tasks as :meth:`~selfreflect.run.executors.Executors.outcomes` does."""
         is_complete = False
         try:
             with suppress(OSError):  # _receive() reports a driver that has ended
@@ -102,7 +102,7 @@ class RayExecutor:
                 self.close()
 
     def _receive(self) -> Any:
-        """The driver's next message.
+        """Wait for the driver's next message.
 
         Raises:
             SelfReflectError: the driver's own error.
@@ -180,8 +180,9 @@ def start_ray(address: str | None) -> Any:
     """Import Ray, and join or start a cluster. The argument and the errors are those of ``RayExecutor``."""
     if address is not None and "://" in address:
         raise ConfigError(
-            f"--ray-address must be HOST:PORT or auto, not {excerpt(address)}: Ray's client is not "
-            "supported. Start the command on a machine of the cluster."
+            f"a cluster is named as HOST:PORT or auto, not {excerpt(address)}: Ray's client is not supported",
+            code="value",
+            remedy="Start the command on a machine of the cluster, or change {execution.ray_address}.",
         )
     if address is not None and address != "auto":
         _check_reachable(address)
@@ -274,7 +275,7 @@ def work(ray: Any, spec: StageSpec, tasks: Sequence[StageTask]) -> Iterator[Outc
 
 
 def _next_outcome(ray: Any, ready: Any) -> Outcome | None:
-    """The next outcome of a batch, None at its end or where a model was loaded. Raises what Ray raises."""
+    """Get the next outcome of a batch; None at its end, or where a model was loaded."""
     if isinstance(ready, ray.ObjectRef):
         ray.get(ready)
         return None
@@ -309,7 +310,7 @@ def _ray_errors(ray: Any) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """The last line of an error of Ray's, which follows ids and a traceback."""
+    """Quote the last line of an error of Ray's, which follows ids and a traceback."""
     return excerpt(str(error).strip().rpartition("\n")[2], 300)
 
 
@@ -360,7 +361,8 @@ def place_actors(spec: StageSpec, machines: Sequence[Mapping[str, float]]) -> Pl
     if not slots:
         raise ConfigError(
             f"{section}: an actor with {cpus:g} cpus and {gpus:g} gpus fits on no machine of the cluster, "
-            f"whose largest has {max(cpu_counts, default=0):g} CPUs and {max(gpu_counts, default=0):g} GPUs"
+            f"whose largest has {max(cpu_counts, default=0):g} CPUs and {max(gpu_counts, default=0):g} GPUs",
+            code="placement",
         )
     _check_gpus(spec, section, gpus, loads_model)
     return Placement(
@@ -374,22 +376,27 @@ def place_actors(spec: StageSpec, machines: Sequence[Mapping[str, float]]) -> Pl
 def _check_gpus(spec: StageSpec, section: str, gpus: float, loads_model: bool) -> None:
     if loads_model and not gpus and spec.options.device.startswith("cuda"):
         raise ConfigError(
-            f"{section}: with --device {spec.options.device} an actor needs a GPU, and gpus is 0"
+            f"{section}: on device {spec.options.device} an actor needs a GPU, and gpus is 0",
+            code="placement",
+            remedy="Change {execution.device} or the section.",
         )
     spread = backend_of(spec.model.name).is_torch and spec.options.device_map is not None
     if spread and gpus < 2:
         raise ConfigError(
-            f"{section}: with --device-map auto an actor needs gpus = 2 or more in --config, and has {gpus:g}"
+            f"{section}: a model that is spread needs gpus = 2 or more for its actor, which has {gpus:g}",
+            code="placement",
+            remedy="Change the section, or leave out {execution.device_map}.",
         )
     if gpus > 1 and not spread:
         raise ConfigError(
-            f"{section}: an actor with {excerpt(spec.model.name)} uses one GPU, and gpus is {gpus:g}; "
-            "--device-map auto spreads local models"
+            f"{section}: an actor with {excerpt(spec.model.name)} uses one GPU, and gpus is {gpus:g}",
+            code="placement",
+            remedy="{execution.device_map} auto spreads local models.",
         )
 
 
 def _slots(machine: Mapping[str, float], cpus: float, gpus: float) -> int:
-    """How many actors fit on a machine. Ray gives no actor parts of two GPUs."""
+    """Count the actors that fit on a machine. Ray gives no actor parts of two GPUs."""
     by_cpus = int(machine.get("CPU", 0) / cpus)
     available = machine.get("GPU", 0)
     if gpus >= 1:

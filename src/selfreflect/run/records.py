@@ -17,6 +17,7 @@ from selfreflect.run.resume import sampling_checks, scoring_label
 from selfreflect.sources.files import is_text_list
 from selfreflect.sources.item_rows import list_in
 from selfreflect.sources.items import Item, items_from_records
+from selfreflect.sources.verdicts import Graded
 from selfreflect.store.run import Run
 from selfreflect.text import one_line
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, not_blank, token_fields
@@ -26,7 +27,7 @@ BASELINE = "greedy"
 
 
 def run_records(run: Run, label: str | None = None) -> RunRecords:
-    """What a report needs of a run directory, with the selected scoring.
+    """Gather what a report needs of a run directory, with the selected scoring.
 
     Strategies are in the order of :func:`strategy_order`, so the first is the baseline. Bits on the scale
     of an earlier version are left out as soon as some are on a later one: they cannot be compared.
@@ -77,7 +78,7 @@ def strategy_order(run: Run, names: Iterable[str]) -> list[str]:
 
 
 def records_by_judge(run: Run, label: str | None = None) -> list[RunRecords]:
-    """What a report needs of each scoring of a run, labelled by its judge too if there are several."""
+    """Gather the records of each scoring of a run, labelled by its judge if there are several."""
     records = []
     for name in run.scorings:
         run.select_scoring(name)
@@ -99,23 +100,29 @@ def scorings_by(records: Sequence[RunRecords], judge: str | None, path: Path) ->
     matches = matches or [scoring for scoring in records if scoring.judge.startswith(f"{judge}, ")]
     if not matches:
         if not any(scoring.scores or scoring.information for scoring in records):
-            raise ConfigError(f"--judge: {path} has no scores. Add some: selfreflect score --out {path}")
+            raise ConfigError(
+                f"{path} has no scores by any judge",
+                code="no_scores",
+                remedy=f"Add some: selfreflect score --out {path}",
+            )
         judges = [scoring.judge for scoring in records]
         names = "; ".join(map(one_line, filter(None, judges))) or "a judge without a name"
         raise ConfigError(
-            f"--judge: {path} has scores by {names}, not by {excerpt(judge)}.{nearest(judge, judges)}"
+            f"{path} has scores by {names}, not by {excerpt(judge)}.{nearest(judge, judges)}",
+            code="other_judge",
+            remedy="Give {judge} one of these.",
         )
     return matches
 
 
 def run_prompts(run: Run, stage: Stage) -> Prompts:
-    """The prompts that a stage of the run was made with; the bundled ones if it does not say."""
+    """Load the prompts that a stage was made with; the bundled ones if the run does not say."""
     texts = run.manifest.prompt_texts.get(run.manifest.prompts.get(stage, ""))
     return load_prompts() if texts is None else stored_prompts(texts)
 
 
 def run_items(run: Run) -> list[Item]:
-    """The questions of a run that have answers, with their summaries, as items."""
+    """List the questions of a run that have answers, with their summaries, as items."""
     return items_from_records(run.questions.values(), run.answers, run.summaries.values())
 
 
@@ -126,38 +133,47 @@ GREEDY = "greedy"
 
 
 def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[AnsweredQuestion]:
-    """The questions of a run that have answers, with the right ones from the field ``gold``, and what the
-    judge of ``scoring`` said of the greedy answer. Blank answers are left out. Questions are in their order:
+    """List the questions of a run that have answers, for estimators of uncertainty.
+
+    Right answers come from the field ``gold``, and measures of the greedy answer from ``scoring``. Blank
+    answers are left out. Questions are in their order:
     that of answers changes if a command is interrupted."""
     result = []
     for question in run.questions.values():
         answers = run.answers.get(question.id)
         if answers is None or not answers.answers:
             continue
-        said = not_blank(answers.answers)
-        right = question.metadata.get(gold, question.gold if gold == GOLD else ())
-        spellings = list_in(right) if isinstance(right, str) and right.startswith("[") else None
-        if not is_text_list(spellings):  # "[0, 1]" may be an interval
-            spellings = None
-        texts = right if isinstance(right, tuple) else tuple(spellings or [str(right)])
+        kept = not_blank(answers.answers)
+        gold_value = question.metadata.get(gold, question.gold if gold == GOLD else ())
+        gold_texts = gold_value if isinstance(gold_value, tuple) else (str(gold_value),)
+        if isinstance(gold_value, str) and gold_value.startswith("["):
+            spellings = list_in(gold_value)
+            # "[0, 1]" may be an interval
+            if spellings and is_text_list(spellings):
+                gold_texts = tuple(spellings)
         greedy = run.summaries.get((question.id, GREEDY))
         result.append(
             AnsweredQuestion(
                 id=question.id,
                 text=question.text,
                 context=question.context,
-                answers=tuple(answers.answers[index] for index in said),
-                gold=texts,
+                answers=tuple(answers.answers[index] for index in kept),
+                gold=gold_texts,
                 greedy=None if greedy is None else greedy.text,
+                grades={
+                    name: tuple(map(Graded, answers.answers, verdicts))
+                    for name, verdicts in answers.grades.items()
+                },
+                model=answers.model,
                 values=_measured_values(scoring, question.id),
-                **token_fields([answers.logprobs[index] for index in said] if answers.logprobs else ()),
+                **token_fields([answers.logprobs[index] for index in kept] if answers.logprobs else ()),
             )
         )
     return result
 
 
 def _measured_values(run: RunRecords, question: str) -> dict[str, float | NoValue]:
-    """What the run says of the greedy answer, by name of the estimator."""
+    """Look up what the run measured of the greedy answer, by name of the estimator."""
     values: dict[str, float | NoValue] = {}
     score = run.scores.get((question, GREEDY))
     if score is not None:

@@ -28,7 +28,7 @@ PROMPTED: tuple[Stage, ...] = ("answers", "summaries")
 
 
 def stage_settings(config: Config, stages: Sequence[Stage], prompts: Prompts) -> dict[Stage, dict[str, Any]]:
-    """The settings of some stages, as a manifest keeps them."""
+    """Gather the settings of some stages, as a manifest keeps them."""
     sections: dict[Stage, dict[str, Any]] = {stage: config.section(stage) for stage in stages}
     for stage in PROMPTED:
         if stage in sections:
@@ -58,7 +58,7 @@ def scoring_label(scores: Mapping[str, Any]) -> str:
 
 
 def _bound(scores: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that scores are bound to, less those that have their default, in the order of names."""
+    """Select the settings that scores are bound to, without defaults, in the order of names."""
     defaults = Config().section("scores")
     bound = {"judge": defaults["judge"], **plain_settings(scores)}
     for key in ("base_url", *UNBOUND):  # a server may come back at another address
@@ -87,8 +87,9 @@ def check_settings(manifest: Manifest, settings: Mapping[Stage, dict[str, Any]],
     answers = manifest.config.get("answers")
     if answers is not None and not answers.get("logprobs") and settings.get("answers", {}).get("logprobs"):
         raise StoreError(
-            f"{path}: its answers were drawn without log-probabilities, which cannot be added. Draw others "
-            "with --logprobs into another --out, or go on without --logprobs."
+            f"{path}: its answers were drawn without log-probabilities, which cannot be added",
+            code="no_logprobs",
+            remedy="Draw others into another {out}, or go on without {answers.logprobs}.",
         )
     comparable: dict[str, Any] = {
         stage: _comparable(stage, section, manifest.config[stage])
@@ -98,24 +99,24 @@ def check_settings(manifest: Manifest, settings: Mapping[Stage, dict[str, Any]],
     merge_settings(manifest.config, plain_settings(comparable), path)
 
 
-def _comparable(stage: Stage, settings: dict[str, Any], earlier: dict[str, Any]) -> dict[str, Any]:
+def _comparable(stage: Stage, settings: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
     """``settings`` less the differences that do not matter."""
     defaults = Config().section(stage)
     comparable = {}
     for key, value in settings.items():
-        is_newer_default = key not in earlier and key in defaults and value == defaults[key]
+        is_newer_default = key not in stored and key in defaults and value == defaults[key]
         if not is_newer_default:  # the directory is older than the setting
             comparable[key] = value
     for key in UNBOUND:
         comparable.pop(key, None)
-        if key in earlier:
-            comparable[key] = earlier[key]
+        if key in stored:
+            comparable[key] = stored[key]
     # a setting that has gone since, and that the directory did not use
-    comparable |= {key: None for key, value in earlier.items() if key not in defaults and value is None}
-    if stage == "questions" and is_file(comparable["source"]) and is_file(earlier["source"]):
-        comparable["source"] = earlier["source"]
-    if earlier.get("base_url") and comparable.get("base_url"):
-        comparable["base_url"] = earlier["base_url"]  # a server may come back at another address
+    comparable |= {key: None for key, value in stored.items() if key not in defaults and value is None}
+    if stage == "questions" and is_file(comparable["source"]) and is_file(stored["source"]):
+        comparable["source"] = stored["source"]
+    if stored.get("base_url") and comparable.get("base_url"):
+        comparable["base_url"] = stored["base_url"]  # a server may come back at another address
     return comparable
 
 
@@ -123,25 +124,26 @@ def check_model(manifest: Manifest, stage: Stage, facts: Mapping[str, Any], path
     """Refuse a model whose weights changed under the same name since the run began."""
     before = manifest.models.get(stage)
     if before and before["revision"] != facts["revision"]:
-        advice = "Name the old one with --revision, or use another --out."
-        if stage == "scores":
-            advice = "Name the old one with --judge-revision, or the new one to keep the scores of both."
+        other = "the new one to keep the scores of both" if stage == "scores" else "use another {out}"
         raise StoreError(
             f"{path}: {stage} began with revision {before['revision']!r} of {facts['name']!r}, which is now "
-            f"{facts['revision']!r}. {advice}"
+            f"{facts['revision']!r}",
+            code="other_revision",
+            remedy=f"Name the old one with {{{stage}.revision}}, or {other}.",
         )
 
 
 def sampling_checks(manifest: Manifest) -> list[SamplingCheck]:
-    """What a run found out of its servers, each once."""
+    """List what a run found out about its servers, each once."""
     checks = [from_plain(SamplingCheck, check) for check in manifest.checks.values()]
     by_place = {(check.model, check.base_url): check for check in reversed(checks)}
     return list(by_place.values())
 
 
 def settings_of(path: Path, scores: Mapping[str, Any], *, scoring: bool = True) -> dict[str, dict[str, Any]]:
-    """The settings that the run directory at ``path`` was made with, or asked for where a stage has no result
-    yet, by section; empty without a directory.
+    """Look up the settings of the run directory at ``path`` by section; empty without one.
+
+    A stage without results has the settings that were asked for.
 
     Args:
         scores: what the user sets in that section. The other settings are those of the first scoring by the
@@ -175,20 +177,28 @@ def settings_of(path: Path, scores: Mapping[str, Any], *, scoring: bool = True) 
     if scoring and former and scores.get("budget") is None:
         raise ConfigError(
             f"{path}: its scores were estimated with {' and '.join(former)}, which is no longer a setting. "
-            "They can still be reported. To add others, give --budget, or --budget none for all words."
+            "They can still be reported",
+            code="removed",
+            remedy="To add others, give {scores.budget}, or {scores.budget} none for all words.",
         )
     return sections
 
 
-NO_QUESTIONS = (
-    "name the questions: --questions FILE, or --questions bundled for the 64 questions of this package"
-)
+def no_questions() -> ConfigError:
+    """Make the error for a run whose questions nobody named."""
+    return ConfigError(
+        "a new run needs questions",
+        code="no_source",
+        remedy="Name them: {questions.source} FILE, or {questions.source} bundled for the 64 questions of "
+        "this package.",
+    )
 
+
+# Questions of each kind that an error shows.
 _EXAMPLES = 3
-"""Questions of each kind that an error shows."""
 
+# Similarity from which a question in the place of another one is an edited version of it.
 _ALIKE = 0.6
-"""Similarity from which a question in the place of another one is an edited version of it."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +223,7 @@ class QuestionChanges:
     """Earlier and present version: with the same id, or in the same place."""
 
     def describe(self) -> str:
-        """How many there are of each, and lines with a few of them."""
+        """Count the changes of each kind, with a few examples on lines below."""
         lines = [f"{len(self.new)} new, {len(self.gone)} gone, {len(self.edited)} edited:"]
         lines += [f"new: {excerpt(question.text, 80)}" for question in self.new[:_EXAMPLES]]
         lines += [f"gone: {excerpt(question.text, 80)}" for question in self.gone[:_EXAMPLES]]
@@ -223,7 +233,7 @@ class QuestionChanges:
 
 
 def has_all_questions(run: Run) -> bool:
-    """Whether the run has all questions of its source, as that was when it was read."""
+    """Tell whether the run has all questions of its source, as that was when it was read."""
     source = run.manifest.sources.get("questions", {})
     return bool(source) and len(run.questions) == source.get("count")
 
@@ -231,7 +241,7 @@ def has_all_questions(run: Run) -> bool:
 def new_questions(
     run: Run, settings: dict[str, Any], *, explicit: bool = True, add: bool = False
 ) -> NewQuestions | None:
-    """The questions that the run lacks; None if it has all that it should have.
+    """Find the questions that the run lacks; None if it has all that it should have.
 
     Args:
         settings: of :func:`~selfreflect.sources.questions.load_questions`.
@@ -246,7 +256,7 @@ def new_questions(
     """
     recorded = run.manifest.sources.get("questions", {})
     if not explicit and not recorded and not run.questions:
-        raise ConfigError(NO_QUESTIONS)
+        raise no_questions()
     if not add and not explicit and (has_all_questions(run) or (run.questions and not recorded)):
         return None
     if not add and has_all_questions(run) and not is_file(settings["source"]):
@@ -271,9 +281,11 @@ def new_questions(
     if changes.new or changes.gone or changes.edited:
         raise StoreError(
             f"{excerpt(settings['source'], 200)} no longer holds the questions of {run.path}: "
-            f"{changes.describe()}\nNothing was changed. Leave out --questions to go on with the questions "
-            "in the directory, or pass --add-questions to take in new ones as well (both versions of an "
-            "edited question then count), or start over with another --out or with --fresh."
+            f"{changes.describe()}\nNothing was changed",
+            code="other_questions",
+            remedy="Leave out {questions.source} to go on with the questions in the directory, or pass "
+            "{add_questions} to take in new ones as well (both versions of an edited question then count), "
+            "or start over with another {out} or with {fresh}.",
         )
     updated, columns = _other_columns(run, question_set.questions)
     if not updated:
@@ -292,8 +304,9 @@ def _check_revision(run: Run, recorded: Mapping[str, Any], question_set: Questio
     if before and question_set.revision and before != question_set.revision:
         raise StoreError(
             f"the data set {excerpt(question_set.dataset)} has changed since {run.path} was made: it was "
-            f"revision {excerpt(before)}, and is {excerpt(question_set.revision)} now. Use another --out, or "
-            "--add-questions to take in what is new there."
+            f"revision {excerpt(before)}, and is {excerpt(question_set.revision)} now",
+            code="other_revision",
+            remedy="Use another {out}, or {add_questions} to take in what is new there.",
         )
 
 
@@ -332,7 +345,9 @@ def _additions(run: Run, question_set: QuestionSet, source: dict[str, Any]) -> N
             raise StoreError(
                 f"{excerpt(question.text, 80)} cannot be added to {run.path}: it has the id "
                 f"{excerpt(question.id)} of {excerpt(run.questions[question.id].text, 80)}, whose answers "
-                "are stored there. Give it another id, or use another --out."
+                "are stored there",
+                code="same_id",
+                remedy="Give it another id, or use another {out}.",
             )
     updated, _ = _other_columns(run, question_set.questions)
     if not questions and not updated:
@@ -360,9 +375,9 @@ def compare_questions(run: Run, questions: Sequence[Question]) -> QuestionChange
     return QuestionChanges(new, missing, edited)
 
 
-def _without(questions: Iterable[Question], others: Iterable[Question]) -> list[Question]:
-    """The questions that ``others`` lack; one that comes twice must be there twice."""
-    left = Counter((question.text, question.context) for question in others)
+def _without(questions: Iterable[Question], held: Iterable[Question]) -> list[Question]:
+    """List the questions that ``held`` lacks; one that comes twice must be there twice."""
+    left = Counter((question.text, question.context) for question in held)
     missing = []
     for question in questions:
         key = (question.text, question.context)
@@ -374,19 +389,19 @@ def _without(questions: Iterable[Question], others: Iterable[Question]) -> list[
 
 
 def _edited(
-    earlier: Sequence[Question], present: Sequence[Question], missing: list[Question], new: list[Question]
+    stored: Sequence[Question], current: Sequence[Question], missing: list[Question], new: list[Question]
 ) -> list[tuple[Question, Question]]:
     """Pairs of ``missing`` and ``new``: those with one id, then those alike in the same place."""
     by_id = {question.id: question for question in new}
     missing_by_id = {question.id: question for question in missing}
     pairs = {id_: (question, by_id[id_]) for id_, question in missing_by_id.items() if id_ in by_id}
     matcher = SequenceMatcher(
-        None, [question.id for question in earlier], [question.id for question in present], autojunk=False
+        None, [question.id for question in stored], [question.id for question in current], autojunk=False
     )
     for tag, start, end, first, stop in matcher.get_opcodes():
         if tag != "replace":
             continue
-        for before, after in zip(earlier[start:end], present[first:stop], strict=False):
+        for before, after in zip(stored[start:end], current[first:stop], strict=False):
             is_pair = before.id in missing_by_id and after.id in by_id and before.id not in pairs
             if is_pair and _similarity(before, after) >= _ALIKE:
                 pairs[before.id] = (before, after)

@@ -16,13 +16,14 @@ from selfreflect.errors import ConfigError
 from selfreflect.grouping import ordered_groups
 from selfreflect.models.base import Refusal, Reply, Request
 from selfreflect.sameness import same_classes
-from selfreflect.server.reply import AnswerShare, Confidence
+from selfreflect.server.reply import AnswerShare, Confidence, Guaranteed, NoGuarantee
 from selfreflect.server.session import exclusively
 from selfreflect.store.replies import RepliesInMemory
 from selfreflect.traits import traits_of
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.calibrator_file import CalibratorFile, digests, read_calibrator
 from selfreflect.uncertainty.classes import ClassRule, Labels, members_of
+from selfreflect.uncertainty.drift import DriftWatch
 from selfreflect.uncertainty.estimators import ESTIMATORS, estimate
 from selfreflect.uncertainty.features import Samples, entropy
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
@@ -57,6 +58,8 @@ class LoadedCalibrator:
 
     id: str
     saved: CalibratorFile
+    watch: DriftWatch | None = None
+    """Compares the scores of questions with those that the guarantee was found on, if there is one."""
 
 
 class Classes(NamedTuple):
@@ -84,7 +87,8 @@ def load_calibrator(path: Path) -> LoadedCalibrator:
             code="estimator",
             remedy="Fit a {serve.calibrator} for modal_share or entropy.",
         )
-    return LoadedCalibrator(hashlib.sha256(path.read_bytes()).hexdigest()[:16], saved)
+    watch = DriftWatch(saved.guarantee.scores) if saved.guarantee else None
+    return LoadedCalibrator(hashlib.sha256(path.read_bytes()).hexdigest()[:16], saved, watch)
 
 
 class ModelOfSession:
@@ -219,26 +223,62 @@ class BeliefReader:
             return ""
         return f"the {len(classes.shares)} classes by spelling are {fewer} by the class rule same"
 
-    def confidence(self, kind: str, question: str, answers: tuple[str, ...]) -> Confidence:
-        """Estimate the confidence, calibrated if there is a calibrator for the estimator."""
+    def confidence(self, kind: str, question: str, answers: tuple[str, ...], model: str = "") -> Confidence:
+        """Estimate the confidence, calibrated if there is a calibrator for the estimator.
+
+        Args:
+            model: that drew the answers, as a run directory names it; a guarantee is about one model.
+        """
+        has_guarantee = self.calibrator is not None and bool(self.calibrator.saved.guarantee)
+        other: NoGuarantee | None = "other_confidence" if has_guarantee else None
         if kind == NO_CONFIDENCE:
-            return Confidence(None, None, len(answers))
+            return Confidence(None, None, len(answers), no_guarantee=other)
         answered = AnsweredQuestion(id="", text=question, answers=answers)
-        value = estimate(ESTIMATORS[kind], Samples(answered, self.rule, self._similarity))
+        samples = Samples(answered, self.rule, self._similarity)
+        value = estimate(ESTIMATORS[kind], samples)
         if isinstance(value, NoValue):
-            return Confidence(None, None, len(answers), notes=(f"no confidence: {value.message}",))
+            missing: NoGuarantee | None = "no_value" if has_guarantee else None
+            notes: tuple[str, ...] = (f"no confidence: {value.message}",)
+            return Confidence(None, None, len(answers), notes=notes, no_guarantee=missing)
         if self.calibrator is None or self.calibrator.saved.estimator != kind:
-            return Confidence(value, kind, len(answers))
+            return Confidence(value, kind, len(answers), no_guarantee=other)
         saved = self.calibrator.saved
         score = ESTIMATORS[kind].score(value)
+        is_known = not set(saved.questions).isdisjoint(digests([answered]))
+        reason = self._lack(score, len(answers), model, is_known)
         # a calibrator is too sure on questions that it was fitted on
-        if not set(saved.questions).isdisjoint(digests([answered])):
+        if is_known:
             note = "not calibrated: the calibrator was fitted on this very question"
             value_as_is = value if ESTIMATORS[kind].is_probability else None
-            return Confidence(value_as_is, None if value_as_is is None else kind, len(answers), notes=(note,))
-        notes: tuple[str, ...] = ()
+            kind_as_is = None if value_as_is is None else kind
+            return Confidence(value_as_is, kind_as_is, len(answers), notes=(note,), no_guarantee=reason)
+        notes = ()
         if len(answers) not in saved.samples:
             sizes = ", ".join(map(str, saved.samples))
             notes = (f"the calibrator was fitted on questions with {sizes} answers, not {len(answers)}",)
+        if reason == "drift":
+            notes = (*notes, "the guarantee no longer applies: the scores are distributed in another way")
+        guaranteed = None
+        if saved.guarantee and reason is None:
+            found = saved.guarantee
+            answer = samples.modal_answer or ""
+            guaranteed = Guaranteed(risk=found.risk, confidence=found.confidence, n=found.n, answer=answer)
         calibrated = float(saved.calibrator([score])[0])
-        return Confidence(calibrated, kind, len(answers), self.calibrator.id, notes)
+        return Confidence(calibrated, kind, len(answers), self.calibrator.id, notes, guaranteed, reason)
+
+    def _lack(self, score: float, answers: int, model: str, is_known: bool) -> NoGuarantee | None:
+        """Say why a score is not covered by the guarantee; None if it is, or there is none."""
+        assert self.calibrator is not None  # the caller has looked
+        guarantee, watch = self.calibrator.saved.guarantee, self.calibrator.watch
+        if not guarantee or watch is None:
+            return None
+        if guarantee.model and model and guarantee.model != model:
+            return "other_model"
+        if answers != guarantee.samples:
+            return "other_number"
+        watch.add(score)
+        if is_known:
+            return "known_question"
+        if not guarantee.covers(score):
+            return "below"
+        return "drift" if watch.has_drifted else None

@@ -1,10 +1,10 @@
-"""Read requests for chat completions: which are plain questions, whose distribution can be drawn, and which
-must reach the upstream unchanged.
+"""Read requests into one form: which are plain questions, whose distribution can be drawn, and which must
+reach the upstream unchanged.
 """
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -13,40 +13,32 @@ from msgspec import Meta, Raw
 
 from selfreflect.models.base import Message, Role
 from selfreflect.server.errors import ChatError
+from selfreflect.server.fields import CHAT, EMPTY, TURN, Field, Fields, Reading, shown
 
 PREFIX = "selfreflect/"
 """Stands before the name of a model whose distribution is drawn."""
+
+ID_PREFIX = "sr-"
+"""Begins the ids of responses."""
 
 MAX_ANSWERS = 200
 MAX_CHOICES = 8
 MAX_TURNS = 2000
 """No question has so many. Reading a body of nothing but turns would hold up everybody for seconds."""
 
-_PLAIN = frozenset(
-    "model messages n stop seed temperature top_p max_tokens max_completion_tokens stream stream_options "
-    "selfreflect".split()
-)
-"""Fields that a question may have."""
-_NO_EFFECT = frozenset(
-    "user metadata store safety_identifier prompt_cache_key service_tier parallel_tool_calls".split()
-)
-"""Fields that change no text of a question."""
-_EMPTY = frozenset((b"null", b"false", b"0", b"0.0", b"[]", b"{}", b'""'))
-_SAME_AS_MISSING = {
-    "response_format": frozenset((b'{"type":"text"}', b'{"type": "text"}')),
-    "tool_choice": frozenset((b'"none"', b'"auto"')),
-    "modalities": frozenset((b'["text"]',)),
-}
+Reflect = Literal["always", "auto", "never"]
+"""Whether a request to ``selfreflect/NAME`` is reflected: always, if it is a question, or never."""
+
 _ROLES: dict[str, Role] = {
     "system": "system",
     "developer": "system",
     "user": "user",
     "assistant": "assistant",
 }
-_FIELD = re.compile(r"[a-z_]{1,40}")
 
-_Fields = dict[str, Raw]
-_Turns = Annotated[list[_Fields], Meta(max_length=MAX_TURNS)]
+_NULL = Raw(b"null")
+
+Turns = Annotated[list[Fields], Meta(max_length=MAX_TURNS)]
 T = TypeVar("T")
 
 
@@ -58,6 +50,7 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     confidence: Annotated[str, Meta(max_length=100)] | None = None
     """An estimator, or ``none``."""
     measures: tuple[Literal["selfreflect", "information"], ...] | None = None
+    reflect: Reflect | None = None
 
 
 _DEFAULTS = ChatOptions()
@@ -70,7 +63,7 @@ class _StreamOptions(msgspec.Struct):
 Tokens = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
-class _Envelope(msgspec.Struct):
+class Envelope(msgspec.Struct):
     """What is read of every request."""
 
     model: Annotated[
@@ -79,9 +72,10 @@ class _Envelope(msgspec.Struct):
     ]
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
+    store: bool | None = None
 
 
-class ChatBody(_Envelope):
+class ChatBody(msgspec.Struct):
     """A plain question; its ``messages`` are read one by one."""
 
     n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
@@ -89,6 +83,8 @@ class ChatBody(_Envelope):
     seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     max_tokens: Tokens | None = None
     max_completion_tokens: Tokens | None = None
     selfreflect: ChatOptions | None = None
@@ -101,10 +97,10 @@ class _TextPart(msgspec.Struct):
 
 @dataclass(frozen=True, kw_only=True)
 class ChatRequest:
-    """What a client asks."""
+    """What a client asks, in whichever form it came."""
 
     data: bytes = field(repr=False)
-    """The body as it came."""
+    """The body as it came, or as the upstream is to get it."""
     model: str
     """The upstream's name of it, without ``selfreflect/``."""
     stream: bool = False
@@ -120,12 +116,20 @@ class ChatRequest:
     stop: tuple[str, ...] = ()
     seed: int | None = None
     temperature: float | None = None
-    """Of the summary, like ``top_p``."""
+    """Of the summary, like ``top_p``, ``top_k`` and ``min_p``."""
     top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
     max_tokens: int | None = None
     options: ChatOptions = _DEFAULTS
-    lacks_tools: bool = False
-    """Whether tools came with the question that the model does not see."""
+    handed_on: Mapping[str, Any] = field(default_factory=dict)
+    """Fields that the model's server gets with every call."""
+    ignored: tuple[str, ...] = ()
+    """Fields that change nothing here."""
+    stores: bool = True
+    """Whether the server may remember the response."""
+    previous: str = ""
+    """The id of the response that the conversation goes on from; its turns are in ``messages``."""
 
     @property
     def requested_model(self) -> str:
@@ -145,85 +149,138 @@ class ChatRequest:
         return "\n\n".join(turns)
 
 
-def read_chat(data: bytes, ignore_tools: bool = False) -> ChatRequest:
-    """Read the body of a request. One to a model itself is not read further.
+Conversations = Callable[[str], tuple[Message, ...] | None]
+"""Find the turns of a remembered response by its id."""
+
+
+def nothing_remembered(id_: str) -> tuple[Message, ...] | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How one form of requests is read.
+
+    Attributes:
+        rows: its fields.
+        translate: turns what was read into fields of chat completions.
+        for_upstream: makes the body for the upstream of the fields and its own name of the model.
+        hands_on: whether the upstream gets unknown fields; those of another form would mean nothing to it.
+    """
+
+    rows: Mapping[str, Field]
+    translate: Callable[[Reading], None]
+    for_upstream: Callable[[Fields, str, tuple[Message, ...]], bytes]
+    hands_on: bool = False
+
+
+def read_request(
+    data: bytes,
+    dialect: Dialect,
+    *,
+    ignore_tools: bool = False,
+    in_full: bool = False,
+    remembered: Conversations = nothing_remembered,
+) -> ChatRequest:
+    """Read the body of a request. One to a model itself is not read further, unless ``in_full``.
 
     Args:
         ignore_tools: whether a question stays one if tools come with it, which the model then does not see.
+        remembered: finds the turns of the response that a request goes on from.
 
     Raises:
         ChatError: status 400: it is no JSON object, has no model, or a field of a question is wrong.
     """
-    envelope = _typed(_decode(data, _Fields), _Envelope)
-    if not envelope.model.startswith(PREFIX):
+    fields = decode(data, Fields)
+    envelope = typed(fields, Envelope)
+    reflects = envelope.model.startswith(PREFIX)
+    model = envelope.model.removeprefix(PREFIX)
+    if not reflects and not in_full:
         return ChatRequest(
-            data=data,
-            model=envelope.model,
-            stream=bool(envelope.stream),
-            reflects=False,
-            passthrough="model",
+            data=data, model=model, stream=bool(envelope.stream), reflects=False, passthrough="model"
         )
-    return read_question(data, ignore_tools)
-
-
-def read_question(data: bytes, ignore_tools: bool = False) -> ChatRequest:
-    """Read a request in full, whichever model it names. Arguments and errors as of :func:`read_chat`."""
-    fields = _decode(data, _Fields)
-    envelope = _typed(fields, _Envelope)
     common: dict[str, Any] = {
-        "model": envelope.model.removeprefix(PREFIX),
-        "reflects": envelope.model.startswith(PREFIX),
+        "model": model,
+        "reflects": reflects,
         "stream": bool(envelope.stream),
         "include_usage": bool(envelope.stream_options and envelope.stream_options.include_usage),
+        "stores": envelope.store is not False,
     }
-    turns = _decode(bytes(fields.get("messages", Raw(b"null"))), _Turns, "messages")
-    lacks_tools = ignore_tools and bytes(fields.get("tools", Raw(b"null"))) not in _EMPTY
-    plain = {name: value for name, value in fields.items() if name != "tools"} if lacks_tools else fields
-    reason = _unusual_field(plain)
-    messages: list[Message] = []
-    for turn in turns:
-        message = _message(turn)
-        if isinstance(message, Message):
-            messages.append(message)
-        else:
-            reason = reason or message
-    if not reason and not messages:
+    reading = Reading()
+    reading.sort(fields, dialect.rows, ignores=("tools",) if ignore_tools else ())
+    if not dialect.hands_on:
+        for name in reading.handed_on.keys() - dialect.rows.keys():
+            del reading.handed_on[name]
+            reading.ignore(name)
+    dialect.translate(reading)
+    turns = decode(bytes(reading.read.get("messages", _NULL)), Turns, "messages")
+    history, previous = _history(reading, remembered)
+    messages = [*history, *_messages(turns, reading)]
+    if not reading.reason and not messages:
         message = "messages is empty: the last one, from the user, is the question"
         raise ChatError(400, message, param="messages", code="no_messages")
-    if not reason and messages[-1].role != "user":
-        reason = "messages.last"
-    if reason:
-        cleaned = _without_ours(fields, turns, common["model"])
-        return ChatRequest(data=cleaned, passthrough=reason, **common)
-    body = _typed(fields, ChatBody)
+    ordered = _system_first(messages, reading)
+    if not reading.reason and ordered[-1].role != "user":
+        reading.relay("messages.last")
+    if reading.reason:
+        cleaned = dialect.for_upstream(fields, model, history)
+        return ChatRequest(data=cleaned, passthrough=reading.reason, **common)
+    body = typed(reading.read, ChatBody)
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     return ChatRequest(
-        data=data,
-        messages=tuple(messages),
+        data=dialect.for_upstream(fields, model, history),
+        messages=ordered,
         n=body.n or 1,
         stop=tuple(filter(None, stop)),
         seed=body.seed,
         temperature=body.temperature,
         top_p=body.top_p,
+        top_k=body.top_k,
+        min_p=body.min_p,
         max_tokens=body.max_completion_tokens or body.max_tokens,
         options=body.selfreflect or _DEFAULTS,
-        lacks_tools=lacks_tools,
+        handed_on=reading.handed_on,
+        ignored=tuple(reading.ignored),
+        previous=previous,
         **common,
     )
 
 
-def _typed(fields: _Fields, kind: type[T]) -> T:
+def read_chat(data: bytes, ignore_tools: bool = False) -> ChatRequest:
+    """Read the body of a chat completion. Arguments and errors as of :func:`read_request`."""
+    return read_request(data, CHAT_DIALECT, ignore_tools=ignore_tools)
+
+
+def _history(reading: Reading, remembered: Conversations) -> tuple[tuple[Message, ...], str]:
+    """Find the turns before a request that names the response it goes on from."""
+    data = bytes(reading.read.get("previous_response_id", _NULL))
+    previous = decode(data, str | None, "previous_response_id") or ""
+    if not previous:
+        return (), ""
+    history = remembered(previous)
+    if history is None:
+        if previous.startswith(ID_PREFIX):
+            message = "the previous response is not remembered, or was made with store: false"
+            raise ChatError(400, message, param="previous_response_id", code="previous_response_not_found")
+        # the upstream may know a response that passed through
+        reading.relay("previous_response_id")
+        return (), previous
+    return history, previous
+
+
+def typed(fields: Fields, kind: type[T]) -> T:
     """Read the fields that a struct has, one by one, so that an error can name the field."""
     values = {}
     for info in msgspec.structs.fields(kind):  # type: ignore[arg-type]
         if info.name in fields:
-            values[info.name] = _decode(bytes(fields[info.name]), info.type, info.name)
+            values[info.name] = decode(bytes(fields[info.name]), info.type, info.name)
         elif info.required:
             raise ChatError(400, f"the field {info.name} is missing", param=info.name)
     return kind(**values)
 
 
-def _decode(data: bytes, kind: type[T], param: str | None = None) -> T:
+def decode(data: bytes, kind: Any, param: str | None = None) -> Any:
+    """Read JSON of a type. Raises ChatError, status 400, which names the field ``param``."""
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
@@ -233,45 +290,70 @@ def _decode(data: bytes, kind: type[T], param: str | None = None) -> T:
         raise ChatError(400, f"the body is not JSON: {error}") from None
 
 
-def _unusual_field(fields: _Fields) -> str:
-    """Name the first field that a question does not have; empty without one."""
-    for name, value in fields.items():
-        raw = bytes(value)
-        neutral = _EMPTY | _SAME_AS_MISSING.get(name, frozenset())
-        # an unknown field may change the answer, so the upstream must see it
-        if name not in _PLAIN and name not in _NO_EFFECT and raw not in neutral:
-            return name if _FIELD.fullmatch(name) else "field"
-    return ""
+def _messages(turns: list[Fields], reading: Reading) -> list[Message]:
+    """Read turns of plain text, and note what is unusual about others."""
+    messages = []
+    for turn in turns:
+        for name, value in turn.items():
+            use = TURN[name].use if name in TURN else "ignore"
+            if use == "read" or bytes(value) in EMPTY:
+                continue
+            if use == "relay":
+                reading.relay(shown(name, "messages."))
+            else:
+                reading.ignore(shown(name, "messages."))
+        role = decode(bytes(turn.get("role", _NULL)), str, "messages")
+        if role not in _ROLES:
+            reading.relay("messages.role")
+            continue
+        text = _text(bytes(turn.get("content", _NULL)))
+        if text is None:
+            reading.relay("messages.content")
+            continue
+        messages.append(Message(role=_ROLES[role], content=text))
+    return messages
 
 
-def _message(turn: _Fields) -> Message | str:
-    """Read a turn of plain text, or say what is unusual about it."""
-    for name, value in turn.items():
-        if name not in ("role", "content", "selfreflect") and bytes(value) not in _EMPTY:
-            return f"messages.{name}" if _FIELD.fullmatch(name) else "messages.field"
-    role = _decode(bytes(turn.get("role", Raw(b"null"))), str, "messages")
-    if role not in _ROLES:
-        return "messages.role"
-    content = bytes(turn.get("content", Raw(b"null")))
+def _text(content: bytes) -> str | None:
+    """Read a text, which some clients split into parts; None if it holds anything else."""
     try:
         parts = msgspec.json.decode(content, type=str | list[_TextPart])
     except msgspec.ValidationError:
-        return "messages.content"
+        return None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ChatError(400, f"the body is not JSON: {error}", param="messages") from None
-    # some clients split one text into parts
-    text = parts if isinstance(parts, str) else "".join(part.text for part in parts)
-    return Message(role=_ROLES[role], content=text)
+    return parts if isinstance(parts, str) else "".join(part.text for part in parts)
 
 
-def _without_ours(fields: _Fields, turns: list[_Fields], model: str) -> bytes:
+def _system_first(messages: list[Message], reading: Reading) -> tuple[Message, ...]:
+    """Join system turns at the beginning: many chat templates refuse them anywhere else."""
+    system = [message.content for message in messages if message.role == "system"]
+    turns = [message for message in messages if message.role != "system"]
+    if not system or not turns:
+        return tuple(messages)
+    ordered = (Message(role="system", content="\n\n".join(system)), *turns)
+    is_misplaced = any(message.role == "system" for message in messages[len(system) :])
+    if is_misplaced:
+        reading.ignore("the places of system turns")
+    return ordered if is_misplaced or len(system) > 1 else tuple(messages)
+
+
+def chat_for_upstream(fields: Fields, model: str, history: tuple[Message, ...] = ()) -> bytes:
     """Make the body for the upstream, with its own name of the model. All other values keep their bytes."""
-    own_turns = []
-    for turn in turns:
+    plain_turns = []
+    for turn in decode(bytes(fields.get("messages", _NULL)), Turns, "messages"):
         # nulls that the SDKs add are refused by strict servers
         turn = {name: value for name, value in turn.items() if name == "content" or bytes(value) != b"null"}
         turn.pop("selfreflect", None)
-        own_turns.append(turn)
+        plain_turns.append(turn)
+    cleaned = without_ours(fields, model)
+    return msgspec.json.encode(cleaned | {"messages": Raw(msgspec.json.encode(plain_turns))})
+
+
+def without_ours(fields: Fields, model: str) -> Fields:
+    """Remove our own field, and name the model as the upstream does."""
     cleaned = {name: value for name, value in fields.items() if name != "selfreflect"}
-    cleaned |= {"model": Raw(msgspec.json.encode(model)), "messages": Raw(msgspec.json.encode(own_turns))}
-    return msgspec.json.encode(cleaned)
+    return cleaned | {"model": Raw(msgspec.json.encode(model))}
+
+
+CHAT_DIALECT = Dialect(CHAT, lambda reading: None, chat_for_upstream, hands_on=True)

@@ -300,7 +300,7 @@ _SHARE = re.compile(
 )
 
 
-class Wording(NamedTuple):
+class FinalText(NamedTuple):
     """What is said in the end."""
 
     text: str
@@ -335,7 +335,12 @@ class UnsurePolicy:
             )
 
     def is_unsure(self, confidence: Confidence) -> bool:
-        """Compare a confidence with the threshold. One that is not known is no reason to act."""
+        """Compare a confidence with the threshold. One that is not known is no reason to act.
+
+        Where there is a guarantee, its threshold decides, and what it does not cover is unsure.
+        """
+        if confidence.guarantee is not None or confidence.no_guarantee is not None:
+            return confidence.no_guarantee not in (None, "drift")
         return confidence.value is not None and confidence.value < self.below
 
     def word(
@@ -343,7 +348,7 @@ class UnsurePolicy:
         confidence: Confidence,
         summary: str,
         clarification: Clarification | NoClarification | None,
-    ) -> Wording:
+    ) -> FinalText:
         """Put a summary into words that fit its confidence.
 
         Args:
@@ -351,14 +356,14 @@ class UnsurePolicy:
                 actions.
         """
         if confidence.value is None:
-            return Wording(summary, None, f"whether to {self.action} is not known without a confidence")
+            return FinalText(summary, None, f"whether to {self.action} is not known without a confidence")
         if not self.is_unsure(confidence):
-            return Wording(summary, None)
+            return FinalText(summary, None)
         if self.action == "abstain":
-            return Wording(_said("abstain", certainty=certainty(confidence)), "abstain")
+            return FinalText(_said("abstain", certainty=certainty(confidence)), "abstain")
         if isinstance(clarification, Clarification) and self.action == "ask":
             options = "\n".join(f"- {option}" for option in clarification.options)
-            return Wording(_said("ask", asked=clarification.question, options=options), "ask")
+            return FinalText(_said("ask", asked=clarification.question, options=options), "ask")
         note = ""
         if isinstance(clarification, NoClarification):
             note = f"there is no question to ask back: {clarification.message}"
@@ -369,8 +374,8 @@ class UnsurePolicy:
         ):
             reason = "the summary tells shares of its own, so the text does not repeat the confidence"
             note = "; ".join(filter(None, (note, reason)))
-            return Wording(_said("bare_hedge", summary=summary), "hedge", note)
-        return Wording(_said("hedge", certainty=certainty(confidence), summary=summary), "hedge", note)
+            return FinalText(_said("bare_hedge", summary=summary), "hedge", note)
+        return FinalText(_said("hedge", certainty=certainty(confidence), summary=summary), "hedge", note)
 
 
 def tells_other_share(summary: str, value: float) -> bool:

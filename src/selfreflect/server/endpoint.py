@@ -25,14 +25,17 @@ from starlette.types import Receive, Scope, Send
 from selfreflect import __version__
 from selfreflect.errors import SelfReflectError, excerpt
 from selfreflect.models.base import Refusal
-from selfreflect.server.chat import PREFIX, ChatRequest, read_chat, read_question
+from selfreflect.server.chat import ID_PREFIX, PREFIX, ChatRequest, Reflect, read_request
 from selfreflect.server.errors import RETRY_SECONDS, ChatError, ErrorType, as_chat_error, failed
+from selfreflect.server.forms import Form, form_of
 from selfreflect.server.guard import Access, Guard, Policy
 from selfreflect.server.http import HttpServer, LiveResponse, begin, log_to_stderr, send_part
-from selfreflect.server.record import Archive, History, ServerMetrics
-from selfreflect.server.reflector import Exchange, Reflector, cut_at
-from selfreflect.server.reply import KEEP_ALIVE, ChatChoice, ChatResponse, Ending, error_event
-from selfreflect.server.session import ServedModel, Session
+from selfreflect.server.kinds import kind_of
+from selfreflect.server.messages import for_count
+from selfreflect.server.record import Archive, History, ServerMetrics, detail
+from selfreflect.server.reflector import Exchange, Reflector, cut_at, field_notes
+from selfreflect.server.reply import KEEP_ALIVE, Belief, ChatChoice, ChatResponse
+from selfreflect.server.session import Session, WithFields
 from selfreflect.server.upstream import ModelTable, RemoteModel, relay
 
 
@@ -113,19 +116,26 @@ class ServeServices:
 
 
 @routes.post("/v1/chat/completions")
-async def chat_completions(request: Request) -> Response:
+@routes.post("/v1/responses")
+@routes.post("/v1/messages")
+async def completions(request: Request) -> Response:
     """Answer a conversation. With the model ``selfreflect/NAME``: from the distribution of the answers."""
     services: ServeServices = request.app.state.services
-    ignore_tools = services.reflector.settings.ignore_tools
-    chat = read_chat(await request.body(), ignore_tools)
+    form = form_of(request.url.path)
+    read = partial(
+        read_request,
+        dialect=form.dialect,
+        ignore_tools=services.reflector.settings.ignore_tools,
+        remembered=services.history.conversation,
+    )
+    chat = read(await request.body())
     model = services.models.find(chat.model)
     client = request.client.host if request.client else ""
     # a model of this process has nobody to hand the request to
     if chat.passthrough and isinstance(model, RemoteModel):
-        counter = services.metrics.counting("passthrough", timed=False)
-        return relay(chat, model, services.admission.slot(client), counter)
+        return _relay(request, chat, model)
     if not chat.reflects:
-        chat = read_question(chat.data, ignore_tools)
+        chat = read(chat.data, in_full=True)
     if chat.passthrough:
         message = (
             f"{chat.passthrough}: the model {chat.model!r} runs in the server's own process and takes plain "
@@ -133,14 +143,61 @@ async def chat_completions(request: Request) -> Response:
         )
         param = chat.passthrough.partition(".")[0]
         raise ChatError(400, message, param=param, code="unsupported")
-    id_ = f"sr-{secrets.token_urlsafe(18)}"
-    headers = {"x-selfreflect-id": id_} if chat.reflects else {}
-    call = _Call(services, chat, model, id_, client)
+    settings = services.reflector.settings
+    reason, is_worth_it = decide(chat, settings.reflect) if chat.reflects else ("model", False)
+    belief = Belief(id=new_id(), model=chat.model, reflected=is_worth_it, reason=reason)
+    if chat.reflects and not is_worth_it and isinstance(model, RemoteModel) and form.is_upstreams:
+        return _relay(request, replace(chat, passthrough=reason), model, belief)
+    headers = {form.id_header: belief.id}
+    if chat.reflects:
+        headers["x-selfreflect-id"] = belief.id
+        if not is_worth_it:
+            headers["x-selfreflect-passthrough"] = reason
+    call = _Call(services, form, chat, model.with_fields(chat.handed_on), belief, client)
     if chat.stream:
         return LiveResponse(partial(_stream, call, headers))
     answer = await _answer(call, asyncio.Event())
-    body = answer.body(chat.requested_model)
+    body = form.body(answer, chat.requested_model)
     return Response(body, media_type="application/json", headers={**headers, **answer.headers})
+
+
+@routes.post("/v1/messages/count_tokens")
+async def count_tokens(request: Request) -> Response:
+    """Let the model's server count the tokens of a message."""
+    services: ServeServices = request.app.state.services
+    chat = for_count(await request.body())
+    model = services.models.find(chat.model)
+    if isinstance(model, RemoteModel):
+        return _relay(request, chat, model)
+    message = f"the model {chat.model!r} runs in the server's own process, which counts no tokens in advance"
+    raise ChatError(400, message, param="model", code="unsupported")
+
+
+def new_id() -> str:
+    """Make the id of a response, which nobody can guess."""
+    return f"{ID_PREFIX}{secrets.token_urlsafe(18)}"
+
+
+def decide(chat: ChatRequest, default: Reflect) -> tuple[str, bool]:
+    """Decide whether a request is reflected, and name the reason: the kind of its text, or the setting."""
+    reflect = chat.options.reflect or default
+    if reflect != "auto":
+        return reflect, reflect == "always"
+    kind = kind_of(chat.question)
+    return kind, kind == "question"
+
+
+def _relay(request: Request, chat: ChatRequest, model: RemoteModel, belief: Belief | None = None) -> Response:
+    """Let the upstream answer; a belief that says why goes into its response."""
+    services: ServeServices = request.app.state.services
+    client = request.client.host if request.client else ""
+    outcome = "passthrough" if belief is None else "plain"
+    counter = services.metrics.counting(outcome, timed=False)
+    form = form_of(request.url.path)
+    path = request.url.path.removeprefix("/v1")
+    if belief is not None and chat.stores:
+        services.history.add(belief.id, belief)
+    return relay(chat, model, services.admission.slot(client), counter, form, path, request.headers, belief)
 
 
 @dataclass(frozen=True)
@@ -148,26 +205,35 @@ class _Call:
     """A request that is answered here."""
 
     services: ServeServices
+    form: Form
     chat: ChatRequest
-    model: ServedModel
-    id: str
+    model: WithFields
+    belief: Belief
+    """Before anything is known but the decision."""
     client: str
 
 
 async def _answer(call: _Call, first_word: asyncio.Event) -> ChatResponse:
-    services, chat = call.services, call.chat
-    with services.metrics.counting("answered"):
+    services, chat, id_ = call.services, call.chat, call.belief.id
+    with services.metrics.counting("answered" if call.belief.reflected else "plain"):
         async with services.admission.slot(call.client):
-            if not chat.reflects:
-                return await _plain(services.reflector, chat, call.model, call.id, first_word)
-            exchange = await services.reflector.answer(chat, call.model, call.id, first_word.set)
-            if services.archive is not None:
-                exchange = await _keep(services, services.archive, exchange)
-        # after the slot is free: nobody waits for this
-        services.history.add(exchange)
-        return ChatResponse(
-            call.id, exchange.created, exchange.choices, exchange.belief.cost, exchange.belief
-        )
+            if not call.belief.reflected:
+                answer = await _plain(call, first_word)
+                content: object = answer.belief
+            else:
+                exchange = await services.reflector.answer(
+                    chat, call.model, id_, call.belief.reason, first_word.set
+                )
+                services.metrics.count(exchange)
+                if services.archive is not None:
+                    exchange = await _keep(services, services.archive, exchange)
+                belief = exchange.belief
+                answer = ChatResponse(id_, exchange.created, exchange.choices, exchange.spending, belief)
+                content = detail(exchange)
+    # after the slot is free: nobody waits for this
+    if chat.stores and chat.reflects:
+        services.history.add(id_, content, chat.messages, answer.choices[0].text)
+    return replace(answer, previous=chat.previous, stores=chat.stores)
 
 
 async def _keep(services: ServeServices, archive: Archive, exchange: Exchange) -> Exchange:
@@ -183,19 +249,23 @@ async def _keep(services: ServeServices, archive: Archive, exchange: Exchange) -
     return exchange
 
 
-async def _plain(
-    reflector: Reflector, chat: ChatRequest, model: ServedModel, id_: str, first_word: asyncio.Event
-) -> ChatResponse:
-    """Let a model of this process answer by itself."""
-    session = Session(model, first_word.set)
+async def _plain(call: _Call, first_word: asyncio.Event) -> ChatResponse:
+    """Let a model answer by itself."""
+    reflector, chat = call.services.reflector, call.chat
+    session = Session(call.model, first_word.set, reflector.settings.prices.get(call.model.generator.name))
     reply = await session.ask(reflector.plain_request(chat))
     if isinstance(reply, Refusal):
-        raise failed(reply.kind, reply.message)
+        raise failed(reply.kind, reply.message, reply)
     choices = []
     for completion_ in reply.completions:
-        finish: Ending = "length" if completion_.finish in ("length", "unclosed_reasoning") else "stop"
-        choices.append(ChatChoice(text=cut_at(completion_.text, chat.stop), finish=finish))
-    return ChatResponse(id_, int(time.time()), tuple(choices), session.spending, None)
+        text, stopped_at = cut_at(completion_.text, chat.stop)
+        is_cut = completion_.finish in ("length", "unclosed_reasoning") and stopped_at is None
+        choices.append(ChatChoice(text=text, finish="length" if is_cut else "stop", stopped_at=stopped_at))
+    belief = None
+    if chat.reflects:
+        notes = tuple(field_notes(chat, call.model))
+        belief = msgspec.structs.replace(call.belief, cost=session.spending, notes=notes)
+    return ChatResponse(call.belief.id, int(time.time()), tuple(choices), session.spending, belief)
 
 
 async def _stream(
@@ -215,10 +285,11 @@ async def _stream(
             if not work.done():
                 await send_part(send, KEEP_ALIVE)
         try:
-            events = work.result().events(call.chat.requested_model, call.chat.include_usage)
+            chat = call.chat
+            events = call.form.events(work.result(), chat.requested_model, chat.include_usage)
             await send_part(send, b"".join(events))
         except SelfReflectError as error:
-            await send_part(send, error_event(as_chat_error(error).body))
+            await send_part(send, call.form.error_event(as_chat_error(error)))
         await send_part(send, b"", more=False)
     finally:
         opening.cancel()
@@ -279,13 +350,18 @@ _TYPES: dict[int, ErrorType] = {
     403: "permission_error",
     404: "not_found_error",
 }
-_OFFERED = "Try POST /v1/chat/completions, or GET /v1/models, /v1/selfreflect/ID, /metrics or /health."
+_OFFERED = (
+    "Try POST /v1/chat/completions, /v1/responses or /v1/messages, or GET /v1/models, /v1/selfreflect/ID, "
+    "/metrics or /health."
+)
 log = logging.getLogger("selfreflect.serve")
 
 
-def _refuse(status: HTTPStatus, kind: str, message: str, headers: Mapping[str, str]) -> JSONResponse:
+def _refuse(
+    path: str, status: HTTPStatus, kind: str, message: str, headers: Mapping[str, str]
+) -> JSONResponse:
     error = ChatError(status, message, type=_TYPES.get(status, "invalid_request_error"), code=kind)
-    return JSONResponse(error.body, status, headers)
+    return JSONResponse(form_of(path).error(error), status, headers)
 
 
 SERVE_POLICY = Policy(
@@ -312,20 +388,19 @@ def application(services: ServeServices, access: Access) -> Guard:
 
 def _http_error(request: Request, error: Any) -> JSONResponse:
     status = HTTPStatus(getattr(error, "status_code", 400))
-    detail = getattr(error, "detail", "") or "the address is malformed"
-    if detail == status.phrase and status in (404, 405):
-        detail = f"{request.method} {excerpt(request.url.path, 200)} is not offered. {_OFFERED}"
-    return _refuse(
-        status, status.phrase.lower().replace(" ", "_"), detail, getattr(error, "headers", None) or {}
-    )
+    message = getattr(error, "detail", "") or "the address is malformed"
+    if message == status.phrase and status in (404, 405):
+        message = f"{request.method} {excerpt(request.url.path, 200)} is not offered. {_OFFERED}"
+    kind = status.phrase.lower().replace(" ", "_")
+    return _refuse(request.url.path, status, kind, message, getattr(error, "headers", None) or {})
 
 
-def _failure(_: Request, error: Any) -> JSONResponse:
+def _failure(request: Request, error: Any) -> JSONResponse:
     answer = as_chat_error(error)
     if answer.status >= 500:
         log.warning("%s", answer)
     headers = {} if answer.retry_after is None else {"Retry-After": str(answer.retry_after)}
-    return JSONResponse(answer.body, answer.status, headers)
+    return JSONResponse(form_of(request.url.path).error(answer), answer.status, headers)
 
 
 def serve(

@@ -43,11 +43,13 @@ class Access:
         name = host_name(host)
         return name in self.names or (self.any_address and _is_address(name))
 
-    def authorises(self, header: str) -> bool:
-        """Check the token in an ``Authorization`` header, if one is needed."""
+    def authorises(self, headers: Headers) -> bool:
+        """Check the token, if one is needed, in ``Authorization`` or, as Anthropic's clients send it, in
+        ``x-api-key``."""
         if self.token is None:
             return True
-        scheme, _, token = header.partition(" ")
+        key = headers.get("x-api-key")
+        scheme, _, token = headers.get("authorization", f"Bearer {key}").partition(" ")
         # an ordinary comparison would tell by its time how much of a guess is right
         is_equal = compare_digest(token.strip().encode("latin-1", "replace"), self.token.encode())
         return scheme.lower() == "bearer" and is_equal
@@ -150,8 +152,8 @@ class Policy:
 
     protects: Callable[[str], bool]
     """Whether a path needs the token and a request of no other site."""
-    refuse: Callable[[HTTPStatus, str, str, Mapping[str, str]], Response]
-    """Makes the response from the status, the kind of refusal, the message and headers."""
+    refuse: Callable[[str, HTTPStatus, str, str, Mapping[str, str]], Response]
+    """Makes the response from the path, the status, the kind of refusal, the message and headers."""
     headers: Mapping[str, str]
     """Of every response."""
     max_body: int
@@ -177,7 +179,9 @@ class Guard:
         refusal = self._check(scope["method"], scope["path"], Headers(scope=scope))
         if _head_size(scope) > MAX_HEAD:
             message = f"the head of a request may have at most {MAX_HEAD:,} bytes"
-            refusal = self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too_large", message)
+            refusal = self._refuse(
+                scope["path"], HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too_large", message
+            )
         if refusal is not None:
             await refusal(scope, receive, send)
             return
@@ -191,26 +195,26 @@ class Guard:
         # a name that points here by DNS rebinding is in Host, and is not ours
         if not self._access.knows(headers.get("host", "")):
             message = "this server is not known by that name; use the address it printed"
-            return self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "host", message)
+            return self._refuse(path, HTTPStatus.MISDIRECTED_REQUEST, "host", message)
         # what a browser fetches before it has the token: the page and its files
         if not self._policy.protects(path):
             return None
         if from_another_site(headers):
             message = "requests from pages of other sites are refused"
-            return self._refuse(HTTPStatus.FORBIDDEN, "origin", message)
-        if not self._access.authorises(headers.get("authorization", "")):
-            return self._refuse(HTTPStatus.UNAUTHORIZED, "token", self._policy.token_advice)
+            return self._refuse(path, HTTPStatus.FORBIDDEN, "origin", message)
+        if not self._access.authorises(headers):
+            return self._refuse(path, HTTPStatus.UNAUTHORIZED, "token", self._policy.token_advice)
         # a form of another site can send text/plain, but no JSON
         if method not in ("GET", "HEAD") and not has_json_or_nothing(headers):
             message = "send the body as application/json"
-            return self._refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "media_type", message)
+            return self._refuse(path, HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "media_type", message)
         return None
 
-    def _refuse(self, status: HTTPStatus, kind: str, message: str) -> Response:
+    def _refuse(self, path: str, status: HTTPStatus, kind: str, message: str) -> Response:
         headers = {"Connection": "close"}
         if status == HTTPStatus.UNAUTHORIZED:
             headers["WWW-Authenticate"] = "Bearer"
-        return self._policy.refuse(status, kind, message, headers)
+        return self._policy.refuse(path, status, kind, message, headers)
 
     def _finishing(self, scope: Scope, send: Send) -> Send:
         """Set the headers of every response and log the request."""

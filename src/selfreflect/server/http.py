@@ -39,7 +39,7 @@ _WHOLE = (h11.DONE, h11.MUST_CLOSE)
 """States of a client that has sent a whole request."""
 
 
-class Connection(H11Protocol):
+class ClientConnection(H11Protocol):
     """A connection that knows what it waits for. When all are taken, the longest idle one gives way.
 
     uvicorn waits for ever for the rest of a head and for clients that read nothing, and refuses everybody
@@ -103,7 +103,7 @@ class Connection(H11Protocol):
         response has not begun never gives way."""
         candidates = []
         for connection in self.connections:
-            if connection is self or not isinstance(connection, Connection):
+            if connection is self or not isinstance(connection, ClientConnection):
                 continue
             # nobody waits for these, or their body never comes
             if not connection._is_busy or connection.conn.their_state is h11.SEND_BODY:
@@ -132,7 +132,7 @@ class HttpServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 _attended(app),
-                http=Connection,
+                http=ClientConnection,
                 log_config=None,
                 access_log=False,  # uvicorn's log contains queries
                 lifespan="off",
@@ -151,7 +151,7 @@ class HttpServer(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         now = asyncio.get_running_loop().time()
         for connection in list(self.server_state.connections):
-            if isinstance(connection, Connection) and connection.is_overdue(now):
+            if isinstance(connection, ClientConnection) and connection.is_overdue(now):
                 connection.drop()
         return await super().on_tick(counter)
 

@@ -19,15 +19,15 @@ from selfreflect.models.openai.client import together
 from selfreflect.prompts import Prompts
 from selfreflect.records import AnswerSet, Failure, Information, Question, Score, Summary, question_id
 from selfreflect.server.belief import BeliefReader, Classes
-from selfreflect.server.chat import ChatRequest
-from selfreflect.server.clarify import AGREEMENTS, UnsurePolicy, Wording, clarify
+from selfreflect.server.chat import ChatRequest, Reflect
+from selfreflect.server.clarify import AGREEMENTS, FinalText, UnsurePolicy, clarify
 from selfreflect.server.errors import ChatError
-from selfreflect.server.reply import Belief, ChatChoice, Confidence
+from selfreflect.server.reply import Belief, ChatChoice, Confidence, Ending, Spending
 from selfreflect.server.session import (
     ConversationTask,
-    ServedModel,
     Session,
     TokenPrice,
+    WithFields,
     exclusively,
     held_out,
 )
@@ -61,6 +61,7 @@ class ServeSettings:
     confidence: str = "modal_share"
     measures: tuple[str, ...] = ()
     unsure: UnsurePolicy | None = None
+    reflect: Reflect = "auto"
     footer: bool = False
     ignore_tools: bool = False
     prices: Mapping[str, TokenPrice] = field(default_factory=dict)
@@ -72,12 +73,15 @@ class Exchange:
     """A question and all that came of it."""
 
     belief: Belief
+    spending: Spending
     choices: tuple[ChatChoice, ...]
     question: Question
     answers: AnswerSet
     classes: Classes
     summaries: tuple[Summary, ...]
     results: tuple[Measured, ...] = ()
+    first_seconds: float | None = None
+    """Until the first answer, which is what a plain one takes."""
     created: int = field(default_factory=lambda: int(time.time()))
 
 
@@ -113,11 +117,12 @@ class Reflector:
             self._strategies[name] = load_strategy(name)
 
     async def answer(
-        self, chat: ChatRequest, model: ServedModel, id_: str, on_open: Callable[[], None]
+        self, chat: ChatRequest, model: WithFields, id_: str, reason: str, on_open: Callable[[], None]
     ) -> Exchange:
         """Answer a question.
 
         Args:
+            reason: why it is reflected.
             on_open: called as soon as the model has said anything.
 
         Raises:
@@ -128,15 +133,15 @@ class Reflector:
         reader = self._reader.asking(session)
         reply, drafts = await self._draw(plan, session, reader)
         texts = reply.texts
-        classes, confidence = await self._read(plan, reader, chat.question, texts)
+        classes, confidence = await self._read(plan, reader, chat.question, texts, model.generator.name)
         question = Question(id=id_, text=chat.question, context=chat.context)
         summaries = _named(drafts, id_)
         answers, results = await self._measure(plan, session, question, reply, summaries)
-        texts_ = [cut_at(summary.text, chat.stop) for summary in summaries]
-        wordings = await self._word(session, question, confidence, classes, texts_)
+        cuts = [cut_at(summary.text, chat.stop) for summary in summaries]
+        wordings = await self._word(session, question, confidence, classes, [text for text, _ in cuts])
         score, recovered, reasons = _values(results)
         notes = (
-            _NO_TOOLS if chat.lacks_tools else "",
+            *field_notes(chat, model),
             _cut_off(reply),
             *confidence.notes,
             reader.wording(chat.question, classes, texts),
@@ -144,9 +149,11 @@ class Reflector:
             *reasons,
             wordings[0].note,
         )
+        spending = session.spending
         belief = Belief(
             id=id_,
             model=model.name,
+            reason=reason,
             strategy=plan.strategy,
             confidence=confidence.value,
             confidence_kind=confidence.kind,
@@ -159,23 +166,29 @@ class Reflector:
             recovered=recovered,
             score=score,
             action=wordings[0].action,
-            cost=session.spending,
+            guarantee=confidence.guarantee if wordings[0].action is None else None,
+            no_guarantee=confidence.no_guarantee,
+            cost=spending,
             notes=tuple(dict.fromkeys(filter(None, notes))),
         )
         choices = []
-        for summary, wording in zip(summaries, wordings, strict=True):
+        for summary, wording, (text, stopped_at) in zip(summaries, wordings, cuts, strict=True):
+            is_ours = wording.text != text
             text = f"{wording.text}\n\n{footer(belief)}" if self.settings.footer else wording.text
             # words of our own are whole, whatever the summary was
             is_cut = summary.truncated and wording.action in (None, "hedge")
-            choices.append(ChatChoice(text=text, finish="length" if is_cut else "stop"))
+            finish: Ending = "length" if is_cut and stopped_at is None else "stop"
+            choices.append(ChatChoice(text=text, finish=finish, stopped_at=None if is_ours else stopped_at))
         return Exchange(
             belief=belief,
+            spending=spending,
             choices=tuple(choices),
             question=question,
             answers=answers,
             classes=classes,
             summaries=summaries,
             results=results,
+            first_seconds=session.first_seconds,
         )
 
     def plain_request(self, chat: ChatRequest) -> Request:
@@ -268,12 +281,15 @@ class Reflector:
         return more
 
     async def _read(
-        self, plan: _Plan, reader: BeliefReader, question: str, texts: tuple[str, ...]
+        self, plan: _Plan, reader: BeliefReader, question: str, texts: tuple[str, ...], model: str
     ) -> tuple[Classes, Confidence]:
         """Read the classes of the answers, and the confidence."""
         return await reader.run(
             len(texts),
-            lambda: (reader.classes(question, texts), reader.confidence(plan.confidence, question, texts)),
+            lambda: (
+                reader.classes(question, texts),
+                reader.confidence(plan.confidence, question, texts, model),
+            ),
         )
 
     async def _measure(
@@ -307,11 +323,11 @@ class Reflector:
         confidence: Confidence,
         classes: Classes,
         texts: Sequence[str],
-    ) -> list[Wording]:
+    ) -> list[FinalText]:
         """Word the summaries, or something else if the confidence is too low."""
         policy = self.settings.unsure
         if policy is None:
-            return [Wording(text, None) for text in texts]
+            return [FinalText(text, None) for text in texts]
         clarification = None
         if policy.action == "ask" and policy.is_unsure(confidence):
             answered = AnsweredQuestion(id=question.id, text=question.text, context=question.context)
@@ -328,6 +344,8 @@ def _requested(sampling: Sampling, chat: ChatRequest, limit: int) -> Sampling:
         sampling,
         temperature=sampling.temperature if chat.temperature is None else chat.temperature,
         top_p=sampling.top_p if chat.top_p is None else chat.top_p,
+        top_k=sampling.top_k if chat.top_k is None else chat.top_k,
+        min_p=sampling.min_p if chat.min_p is None else chat.min_p,
         max_new_tokens=min(limit, chat.max_tokens or limit),
     )
 
@@ -343,11 +361,23 @@ def _cut_off(reply: Reply) -> str:
     )
 
 
-def cut_at(text: str, stop: Iterable[str]) -> str:
-    """Cut a text before the first of the strings at which a client wants it to stop."""
+def cut_at(text: str, stop: Iterable[str]) -> tuple[str, str | None]:
+    """Cut a text before the first of the strings at which a client wants it to stop; name that string."""
+    stopped_at = None
     for ending in stop:
-        text = text.partition(ending)[0]
-    return text
+        before, found, _ = text.partition(ending)
+        if found:
+            text, stopped_at = before, ending
+    return text, stopped_at
+
+
+def field_notes(chat: ChatRequest, model: WithFields) -> list[str]:
+    """Name the fields that were handed on, and those that changed nothing."""
+    handed_on = [name for name in chat.handed_on if name not in model.refused]
+    ignored = [name for name in (*chat.ignored, *model.refused) if name != "tools"]
+    notes = {"handed to the model's server": handed_on, "ignored": ignored}
+    lines = [f"{what}: {', '.join(names)}" for what, names in notes.items() if names]
+    return [*([_NO_TOOLS] if "tools" in chat.ignored else []), *lines]
 
 
 def footer(belief: Belief) -> str:

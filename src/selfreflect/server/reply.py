@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from selfreflect.records import Count, Number, Share
+from selfreflect.server.errors import ChatError
 
 KEEP_ALIVE = b": the answers are being drawn\n\n"
 """An event that clients ignore."""
@@ -30,6 +31,30 @@ class AnswerShare(msgspec.Struct, frozen=True, kw_only=True):
     share: Share
 
 
+class Guaranteed(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds of the answers that are shown with it: at most ``risk`` of them are wrong."""
+
+    risk: Share
+    confidence: Share
+    """Over samples of labelled questions."""
+    n: Count
+    """Labelled questions that it rests on."""
+    answer: str
+    """What the sentence is about: the most frequent answer, which the text summarises with the others."""
+
+
+NoGuarantee = Literal[
+    "below",  # the threshold of the guarantee
+    "drift",  # the scores of late are not distributed as those of the labelled questions
+    "known_question",  # the guarantee was found on it
+    "other_model",
+    "other_number",  # of answers
+    "other_confidence",  # than the calibrator's, as the request wanted
+    "no_value",  # of the estimator
+]
+"""Why an answer carries no guarantee although the server has one."""
+
+
 class Confidence(NamedTuple):
     """How sure a model is, and by which measure."""
 
@@ -41,6 +66,9 @@ class Confidence(NamedTuple):
     calibrator_id: str | None = None
     """Of the calibrator that made the value, if one did, so that it is the share of right answers."""
     notes: tuple[str, ...] = ()
+    guarantee: Guaranteed | None = None
+    no_guarantee: NoGuarantee | None = None
+    """None also where the server has no guarantee to give."""
 
 
 class Spending(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,33 +88,42 @@ class Belief(msgspec.Struct, frozen=True, kw_only=True):
     """The object ``selfreflect`` of a response: what the model was found to believe.
 
     Attributes:
+        reflected: whether the text comes from a distribution; without one the model answered once.
+        reason: what kind of text the request is, if it was not reflected; else ``question`` or ``always``.
         confidence: in [0, 1]; None where nobody wants one, or the estimator has no value.
         confidence_kind: the estimator; None without a confidence.
         calibrated: whether a calibrator made the confidence of the estimator's value.
         calibrator_id: digest of its file.
         classes: by falling share.
         classes_by: the rule that sorted the answers, which is an estimate of what they mean.
-        entropy: of the shares, in nats.
-        recovered: the share of what held-out answers tell that the summary tells; None if not measured.
+        entropy: of the shares, in nats; None without a distribution.
+        recovered: the share of what test answers tell that the summary tells; None if not measured.
         score: SelfReflect score; None if not measured.
         action: what became of a summary whose confidence was too low.
+        guarantee: what holds of this answer and others like it, if a guarantee covers it.
+        no_guarantee: why it does not; None where the server has none.
+        cost: None where the model's server answers by itself, which says it in ``usage``.
     """
 
     id: str
     model: str
-    strategy: str
+    reflected: bool = True
+    reason: str = ""
+    strategy: str = ""
     confidence: Share | None = None
     confidence_kind: str | None = None
     calibrated: bool = False
     calibrator_id: str | None = None
-    num_answers: Count
-    classes: tuple[AnswerShare, ...]
+    num_answers: Count = 0
+    classes: tuple[AnswerShare, ...] = ()
     classes_by: str = ""
-    entropy: float
+    entropy: float | None = None
     recovered: Number | None = None
     score: Share | None = None
     action: Literal["abstain", "hedge", "ask"] | None = None
-    cost: Spending
+    guarantee: Guaranteed | None = None
+    no_guarantee: NoGuarantee | None = None
+    cost: Spending | None = None
     notes: tuple[str, ...] = ()
     """Why a value is missing, in sentences."""
 
@@ -99,6 +136,8 @@ class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str
     finish: Ending = "stop"
+    stopped_at: str | None = None
+    """The string of ``stop`` at which the text was cut."""
 
 
 def to_json(value: Any) -> bytes:
@@ -119,6 +158,12 @@ def usage(spending: Spending) -> dict[str, int]:
     }
 
 
+def pieces(text: str) -> Iterator[str]:
+    """Cut a text into some words each, for clients that draw as they read."""
+    for match in _PIECE.finditer(text):
+        yield match[0]
+
+
 @dataclass(frozen=True)
 class ChatResponse:
     """A completion before it is written."""
@@ -128,6 +173,10 @@ class ChatResponse:
     choices: tuple[ChatChoice, ...]
     spending: Spending
     belief: Belief | None
+    previous: str = ""
+    """The id of the response that the conversation goes on from."""
+    stores: bool = True
+    """Whether the server remembers it."""
 
     @property
     def headers(self) -> dict[str, str]:
@@ -171,7 +220,7 @@ class ChatResponse:
         for index, choice in enumerate(self.choices):
             yield event(part(index, {"role": "assistant", "content": ""}))
             # the text is whole already; pieces only look like a stream to clients that draw as they read
-            for piece in _PIECE.findall(choice.text):
+            for piece in pieces(choice.text):
                 yield event(part(index, {"content": piece}))
             # after the usage no client expects another chunk
             is_last = index == final and not include_usage
@@ -181,6 +230,6 @@ class ChatResponse:
         yield DONE
 
 
-def error_event(body: dict[str, Any]) -> bytes:
+def error_event(error: ChatError) -> bytes:
     """Write an error after the stream has begun."""
-    return b"data: " + to_json(body) + b"\n\n" + DONE
+    return b"data: " + to_json(error.body) + b"\n\n" + DONE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -104,6 +104,10 @@ class LocalModel:
         self._queue.put(pending)
         return await pending.reply
 
+    def with_fields(self, fields: Iterable[str]) -> WithFields:
+        """Give the model for one request; the fields of its client mean nothing here."""
+        return WithFields(self, fields)
+
     async def close(self) -> None:
         """End the threads after what they are doing."""
         for _ in range(self._workers):
@@ -151,6 +155,60 @@ class LocalModel:
             raise _Abandoned
 
 
+class ServedModel(Protocol):
+    """A model of the endpoint."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def generator(self) -> Generator: ...
+
+    async def reply(self, request: Request, report: Report) -> Reply | Refusal: ...
+
+
+_REFUSED = (400, 404, 415, 422, 501)
+"""Statuses by which servers refuse a field."""
+
+
+class WithFields:
+    """A model for one request whose client wants further fields in every call.
+
+    Args:
+        reply: asks with the fields; None where the model takes none.
+    """
+
+    def __init__(
+        self,
+        model: ServedModel,
+        fields: Iterable[str],
+        reply: Callable[[Request, Report], Awaitable[Reply | Refusal]] | None = None,
+    ) -> None:
+        self.name = model.name
+        self.generator = model.generator
+        self._model = model
+        self._fields = tuple(fields)
+        self._reply_with_fields = reply
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """List the fields that the model does not get."""
+        return () if self._reply_with_fields else self._fields
+
+    async def reply(self, request: Request, report: Report) -> Reply | Refusal:
+        """Wait for the reply; without the fields, from now on, if the server refuses them."""
+        if not self._fields or self._reply_with_fields is None:
+            return await self._model.reply(request, report)
+        reply = await self._reply_with_fields(request, report)
+        if not isinstance(reply, Refusal) or reply.status not in _REFUSED:
+            return reply
+        # the fault may lie in anything else of the request: then the fields are not to blame
+        plain = await self._model.reply(request, report)
+        if isinstance(plain, Reply):
+            self._reply_with_fields = None
+        return plain
+
+
 @dataclass(frozen=True, kw_only=True)
 class ConversationTask(Task):
     """A strategy's task within a conversation, whose last message is the question. Answers are drawn from the
@@ -164,18 +222,6 @@ class ConversationTask(Task):
             return self.conversation
         content = fill(template, {"question": self.conversation[-1].content, **values})
         return (*self.conversation[:-1], Message(role="user", content=content))
-
-
-class ServedModel(Protocol):
-    """A model of the endpoint."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def generator(self) -> Generator: ...
-
-    async def reply(self, request: Request, report: Callable[[Sample], None]) -> Reply | Refusal: ...
 
 
 TokenPrice = Callable[[int, int], float]
@@ -201,6 +247,8 @@ class Session:
         self._began = time.perf_counter()
         self._refusal: Refusal | None = None
         self._completions = self._prompt_tokens = self._completion_tokens = 0
+        self.first_seconds: float | None = None
+        """Until the model said anything, which is what a plain answer takes."""
 
     @property
     def spending(self) -> Spending:
@@ -219,11 +267,11 @@ class Session:
 
     async def ask(self, request: Request) -> Reply | Refusal:
         """Send a request to the model."""
-        reply = await self.model.reply(request, lambda sample: self._opened())
+        reply = await self.model.reply(request, lambda sample: self._open())
         if isinstance(reply, Refusal):
             self._refusal = reply
         else:
-            self._opened()
+            self._open()
             known_indices = {sample.index for sample in request.samples}
             self._prompt_tokens += reply.prompt_tokens
             for index, completion in enumerate(reply.completions):
@@ -231,6 +279,11 @@ class Session:
                     self._completions += 1
                     self._completion_tokens += completion.tokens
         return reply
+
+    def _open(self) -> None:
+        if self.first_seconds is None:
+            self.first_seconds = time.perf_counter() - self._began
+        self._opened()
 
     async def draw(
         self, request: Request, next_count: Callable[[Sequence[str]], Awaitable[int]] | None = None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, aclosing
 from dataclasses import replace
 from functools import lru_cache, partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -29,9 +30,11 @@ from selfreflect.models.openai.generator import OpenAIGenerator
 from selfreflect.models.openai.protocol import APIError
 from selfreflect.server.chat import PREFIX, ChatRequest
 from selfreflect.server.errors import ChatError, upstream_busy
+from selfreflect.server.fields import Fields
+from selfreflect.server.forms import Form
 from selfreflect.server.http import LiveResponse, begin, send_part
-from selfreflect.server.reply import error_event
-from selfreflect.server.session import LocalModel, Report
+from selfreflect.server.reply import Belief
+from selfreflect.server.session import LocalModel, Report, WithFields
 
 if TYPE_CHECKING:
     import httpx2
@@ -73,17 +76,24 @@ class RemoteModel:
         self.generator = server.generator(name)
         self._server = server
 
-    async def send(self, data: bytes) -> RelayedResponse:
-        """Send the body of a chat completion as it is. Raises ChatError if there is no response."""
-        return await self._server.send("POST", "/chat/completions", data)
+    def with_fields(self, fields: Mapping[str, Any]) -> WithFields:
+        """Give the model for one request whose client wants these fields in every call."""
+        return WithFields(self, fields, partial(self.reply, generator=self.generator.with_extra(fields)))
 
-    async def reply(self, request: Request, report: Report) -> Reply | Refusal:
+    async def send(self, path: str, data: bytes, headers: Mapping[str, str]) -> RelayedResponse:
+        """Send the body of a request as it is. Raises ChatError if there is no response."""
+        return await self._server.send("POST", path, data, headers)
+
+    async def reply(
+        self, request: Request, report: Report, generator: OpenAIGenerator | None = None
+    ) -> Reply | Refusal:
         """Wait for the reply. If the task that waits is cancelled, so are the calls under way."""
         connection = replace(self._server.connection(), report=report)
         try:
-            return await self.generator.answer(request, connection)
+            return await (generator or self.generator).answer(request, connection)
         except BackendError as error:
-            return Refusal(kind="backend", message=error.message, status=error.status, wait=error.wait)
+            status = error.status or (400 if error.code == "field" else 0)
+            return Refusal(kind="backend", message=error.message, status=status, wait=error.wait)
 
 
 class RemoteServer:
@@ -146,7 +156,9 @@ class RemoteServer:
         self._names_until = now + _LIST_SECONDS
         return self._names
 
-    async def send(self, method: str, path: str, data: bytes) -> RelayedResponse:
+    async def send(
+        self, method: str, path: str, data: bytes, headers: Mapping[str, str] = MappingProxyType({})
+    ) -> RelayedResponse:
         """Send a body as it is; the response has begun when this returns.
 
         Raises:
@@ -156,7 +168,7 @@ class RemoteServer:
             # a redirect could send the key to another server
             self._http = self._client.http_client(follow_redirects=False)
         http_request = self._http.build_request(
-            method, self.endpoint.url + path, content=data, headers=self._client.headers
+            method, self.endpoint.url + path, content=data, headers={**headers, **self._client.headers}
         )
         try:
             response = await self._http.send(http_request, stream=True)
@@ -279,31 +291,74 @@ def relay(
     model: RemoteModel,
     slot: AbstractAsyncContextManager[None],
     counter: AbstractContextManager[None],
+    form: Form,
+    path: str,
+    client_headers: Mapping[str, str],
+    belief: Belief | None = None,
 ) -> Response:
-    """Send the body on. Status, content type and body of the response are the upstream's.
+    """Send the body on. Status, content type and body of the response are the upstream's, but for a belief
+    that is added to a chat completion which could have been reflected.
 
     The response raises ChatError if there is none, or no place in the queue.
     """
+    own_headers = {name: client_headers[name] for name in form.headers if name in client_headers}
 
     async def write(scope: Scope, receive: Receive, send: Send) -> None:
         with counter:
-            async with slot, await model.send(chat.data) as response:
+            async with slot, await model.send(path, chat.data, own_headers) as response:
                 headers = {**response.headers, "x-selfreflect-passthrough": chat.passthrough}
+                if belief is not None:
+                    headers["x-selfreflect-id"] = belief.id
                 if response.is_stream:
                     await begin(send, headers)
                     async with aclosing(response.parts()) as parts:
                         try:
-                            async for part in parts:
+                            async for part in parts if belief is None else _events_with(parts, belief):
                                 await send_part(send, part)
                                 await asyncio.sleep(0)  # a fast upstream leaves others, and news, no turn
                         except ChatError as error:
-                            await send_part(send, error_event(error.body))
+                            await send_part(send, form.error_event(error))
                     await send_part(send, b"", more=False)
                     return
                 body = await response.aread()
+                if belief is not None and response.status_code == 200:
+                    body = _with_belief(body, belief) or body
             await Response(body, response.status_code, headers)(scope, receive, send)
 
     return LiveResponse(write)
+
+
+async def _events_with(parts: AsyncIterable[bytes], belief: Belief) -> AsyncGenerator[bytes, None]:
+    """Add a belief to the event that ends the text of a stream; all others keep their bytes."""
+    pending = b""
+    async for part in parts:
+        *lines, pending = (pending + part).split(b"\n")
+        for line in lines:
+            if line.startswith(b"data:") and b'"finish_reason"' in line:
+                line = b"data: " + (_with_belief(line[5:], belief, only_ends=True) or line[5:].strip())
+            yield line + b"\n"
+    if pending:
+        yield pending
+
+
+class _End(msgspec.Struct):
+    finish_reason: str | None = None
+
+
+class _Ends(msgspec.Struct):
+    choices: list[_End]
+
+
+def _with_belief(data: bytes, belief: Belief, *, only_ends: bool = False) -> bytes | None:
+    """Add a belief to a JSON object, if it is a completion; with ``only_ends``, one that ends a text."""
+    try:
+        ends = msgspec.json.decode(data, type=_Ends).choices
+        fields = msgspec.json.decode(data, type=Fields)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if only_ends and not any(end.finish_reason for end in ends):
+        return None
+    return msgspec.json.encode({**fields, "selfreflect": belief})
 
 
 class ModelTable:

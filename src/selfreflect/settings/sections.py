@@ -37,8 +37,8 @@ DEVICE = Range("auto, cuda, cuda:N, mps or cpu", DEVICES.fullmatch, {"pattern": 
 SEED = Flag("--seed N", "Seed of everything random.")
 MODEL = Flag(
     "--model NAME",
-    "Model that answers and summarises: smollm2 (embedded), a hub name, a local directory, vllm:NAME, "
-    "openai:NAME on a server, or your own function as module:function.",
+    "Model that answers and summarises: smollm2 (embedded), openai:NAME on a server, a hub name, a local "
+    "directory, vllm:NAME, or your own function as module:function.",
 )
 REVISION = Flag("--revision REF", "Commit, tag or branch of a model from the hub.", example="main")
 BASE_URL = Flag(
@@ -79,7 +79,7 @@ class QuestionsConfig(Record, frozen=True, kw_only=True):
         str,
         Flag(
             "--questions SOURCE",
-            "Where questions come from: bundled, demo, a file (json, jsonl, csv, parquet, txt), - for stdin, "
+            "Questions: a file (json, jsonl, csv, parquet, txt), - for stdin, demo, bundled. Or a data set: "
             "natural_questions, trivia_qa, simpleqa, mmlu, truthful_qa, or hf:NAME from the hub.",
         ),
     ] = "bundled"
@@ -142,7 +142,22 @@ class AnswersConfig(Record, frozen=True, kw_only=True):
             negative="--no-logprobs",
         ),
     ] = False
+    top_logprobs: Annotated[
+        int,
+        Flag(
+            "--top-logprobs K",
+            "Store the K largest log-probabilities at each token too, for entropies and margins of a single "
+            "answer. Servers give 20 at most, some fewer; local models also store the exact entropy. "
+            "Implies --logprobs.",
+            range=between(0, 1000),
+        ),
+    ] = 0
     seed: Annotated[int, SEED] = 0
+
+    @property
+    def wants_logprobs(self) -> bool:
+        """Tell whether log-probabilities are stored with the answers."""
+        return self.logprobs or self.top_logprobs > 0
 
     @property
     def sampling(self) -> Sampling:
@@ -198,8 +213,8 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
         str,
         Flag(
             "--judge NAME",
-            "Model that scores; it must give full logits: smollm2, a hub name, a local directory, vllm:NAME "
-            "in this process, or vllm+http:NAME on a server.",
+            "Model that scores: smollm2, a hub name, a local directory, vllm:NAME in this process, or "
+            "vllm+http:NAME on a server. It must give full logits.",
         ),
     ] = "smollm2"
     revision: Annotated[
@@ -224,8 +239,9 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
         str,
         Flag(
             "--measures A,B",
-            "What to measure: selfreflect (the published score), information (how much of the "
-            "answers' information a summary recovers), and measures of other packages by their names.",
+            "What to measure: selfreflect, information, and measures of other packages by their names. "
+            "selfreflect is the published score; information says how much of the information in the "
+            "answers a summary recovers.",
         ),
     ] = "selfreflect,information"
     reader: Annotated[
@@ -240,8 +256,8 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
         bool,
         Flag(
             "--controls",
-            "Also measure what summaries are compared with: nothing, the question repeated, nonsense, and "
-            "answers pasted. Not with --budget.",
+            "Also measure an empty summary, the repeated question, nonsense and pasted answers. Not with "
+            "--budget.",
             negative="--no-controls",
         ),
     ] = True
@@ -249,8 +265,8 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--budget TOKENS|TIME",
-            "Estimate scores from random masked words within a limit per question: judge tokens (20000) or "
-            "time (30s, 2m); none scores every word.",
+            "Score random words within a limit per question: judge tokens (20000) or time (30s, 2m). "
+            "Such scores are estimates; none scores every word.",
             default="none",
             example="20000",
         ),
@@ -436,6 +452,14 @@ class ServeConfig(Record, frozen=True, kw_only=True):
             range=between(2, 200),
         ),
     ] = 10
+    reflect: Annotated[
+        Literal["always", "auto", "never"],
+        Flag(
+            "--reflect",
+            "Answer from a distribution what is a question by its words (auto), everything (always), or "
+            "nothing (never). A request may say so itself.",
+        ),
+    ] = "auto"
     at_least: Annotated[
         int | None,
         Flag(

@@ -8,10 +8,11 @@ from __future__ import annotations
 import io
 import json
 import lzma
+import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from selfreflect.errors import DataError, MissingExtraError, excerpt
@@ -56,12 +57,54 @@ def _archived_samples(content: Content) -> Iterator[tuple[str, Any]]:
         raise DataError(f"{content.name} holds {len(members)} files; at most {MAX_MEMBERS} are read")
     for member in members:
         _check_name(content, member)
-    samples = [member for member in members if member.filename.startswith("samples/") and not member.is_dir()]
-    if sum(member.file_size for member in samples) > MAX_LOG_BYTES:
+    parts: dict[str, dict[str, zipfile.ZipInfo]] = {}
+    size = 0
+    for member in members:
+        name = member.filename
+        if not name.startswith("samples/") or member.is_dir():
+            continue
+        chunk = _CHUNK.fullmatch(name)
+        if chunk and not _READ.fullmatch(chunk["part"]):
+            continue  # messages and events, which hold no answers
+        size += member.file_size
+        parts.setdefault(chunk["sample"] if chunk else name, {})[chunk["part"] if chunk else ""] = member
+    if size > MAX_LOG_BYTES:
         raise DataError(f"{content.name}: its samples are larger than {MAX_LOG_BYTES:,} bytes unpacked")
-    for member in samples:
+
+    def load(member: zipfile.ZipInfo) -> Any:
         where = excerpt(member.filename)
-        yield where, _load(_unpacked(content, archive, member), f"{content.name}, {where}")
+        return _load(_unpacked(content, archive, member), f"{content.name}, {where}")
+
+    for name, by_part in parts.items():
+        if "" in by_part:
+            yield excerpt(name), load(by_part[""])
+        elif _SHELL in by_part:
+            yield excerpt(name), _joined_sample({part: load(by_part[part]) for part in by_part})
+        else:
+            raise DataError(f"{content.name}, {excerpt(name)}: its file {_SHELL} is missing")
+
+
+_CHUNK = re.compile(
+    r"(?P<sample>samples/.+_epoch_\d+)/"
+    r"(?P<part>(?:sample|metadata|skeleton)\.json|(?:messages|events|calls|attachments)/[^/]+\.json)"
+)
+"""A file of a sample that is stored in several."""
+_READ = re.compile(r"(?:sample|metadata|attachments/(?P<start>\d+))\.json")
+_SHELL = "sample.json"
+
+
+def _joined_sample(parts: Mapping[str, Any]) -> Any:
+    """Make one sample of the files of a chunked one: its shell, metadata and attachments by number."""
+    sample = parts[_SHELL]
+    if not isinstance(sample, dict):
+        return sample
+    attachments: dict[str, Any] = dict(sample.get("attachments") or {})
+    for part, value in parts.items():
+        match = _READ.fullmatch(part)
+        if match and match["start"] and isinstance(value, list):
+            attachments |= {str(index): text for index, text in enumerate(value, int(match["start"]))}
+    metadata = {**(sample.get("metadata") or {}), **(parts.get("metadata.json") or {})}
+    return {**sample, "metadata": metadata, "attachments": attachments}
 
 
 def _check_name(content: Content, member: zipfile.ZipInfo) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from selfreflect.sources.files import Row
 
 QUESTION_COLUMNS = ("question", "problem", "prompt", "query", "input", "instruction", "text")
-GOLD_COLUMNS = ("answer", "answers", "gold")
+GOLD = "gold"
+GOLD_COLUMNS = ("answer", "answers", GOLD)
 KIND_COLUMNS = ("kind", "category", "subject")
 CONTEXT_COLUMN = "context"
 ID_COLUMNS = ("question_id", "qid", "id")
@@ -25,8 +27,15 @@ MASKED_OUT = ("masked_out_task_answers", "masked_out")
 CONDITIONING = ("conditioning_answers", "conditioning")
 IMAGE_COLUMNS = ("image", "images", "image_url", "image_path", "picture")
 """Pictures that a question speaks of, which no model of texts sees."""
-TOKEN_COLUMNS = ("logprobs", "tokens", "self_certainty")
+TOKEN_COLUMNS = ("logprobs", "tokens", "self_certainty", "top_logprobs", "token_entropies")
 """What may be known of the tokens of each answer."""
+
+CHOICES = "choices"
+"""Texts of a multiple-choice question, of which the right answer may be a number."""
+GRADES = "grades"
+"""Verdicts on answers: an object that has, for each grader, one verdict for each answer."""
+CORRECT = "correct"
+"""The label of a question's judged answer, or of the answer of each row."""
 
 ROLES = ("question", "answer", "summary", "context", "id")
 """What a user can assign a column to."""
@@ -206,13 +215,14 @@ def answer_separator(split: str | None) -> str:
     return (split or "").replace("\\n", "\n").replace("\\t", "\t")
 
 
-def columns_with_lists(rows: Sequence[Row]) -> set[str]:
-    """Find the ``TOKEN_COLUMNS`` that hold lists; a count, for example, is none."""
+def columns_with_values(rows: Sequence[Row]) -> set[str]:
+    """Find the columns that hold values of each answer; a count of tokens, for example, does not."""
     names = set()
     for row in rows:
-        for name in TOKEN_COLUMNS:
+        for name, opening in (*dict.fromkeys(TOKEN_COLUMNS, "[").items(), (GRADES, "{")):
             value = row.fields.get(name)
-            if isinstance(value, list) or (isinstance(value, str) and value.lstrip().startswith("[")):
+            is_text = isinstance(value, str) and value.lstrip().startswith(opening)
+            if is_text or isinstance(value, list if opening == "[" else dict):
                 names.add(name)
     return names
 
@@ -274,6 +284,54 @@ def _named_summaries(columns: Iterable[str]) -> dict[str, str]:
             names[column] = name
             summary_names.add(name)
     return names
+
+
+def gold_texts(value: object) -> tuple[str, ...]:
+    """Read the spellings of a right answer: a text, a number, true or false, or a list of them.
+
+    Of an object the texts are in ``value`` and ``aliases``, as in TriviaQA, where ``"<unk>"`` marks a
+    withheld answer; or in ``text``, as in SQuAD.
+
+    Raises:
+        ValueError: it is something else; the message says what.
+    """
+    values = value if isinstance(value, list | tuple) else [value]
+    if isinstance(value, Mapping) and "value" in value:
+        aliases = value.get("aliases") or []
+        aliases = aliases if isinstance(aliases, list) else [aliases]
+        values = [text for text in dict.fromkeys([value["value"], *aliases]) if text != "<unk>"]
+    elif isinstance(value, Mapping) and isinstance(value.get("text"), list):
+        values = list(dict.fromkeys(value["text"]))
+    texts = []
+    for number, entry in enumerate(values, 1):
+        if isinstance(entry, bool):
+            texts.append("true" if entry else "false")
+        elif isinstance(entry, float) and not math.isfinite(entry):
+            raise ValueError(f"{entry:g} is no answer")
+        elif isinstance(entry, int | float):  # 204.0 stands for 204 beside missing ones
+            texts.append(str(int(entry)) if float(entry).is_integer() else str(entry))
+        elif isinstance(entry, str):
+            texts.append(entry)
+        elif entry is not None:
+            where = f"entry {number} is" if isinstance(value, list) else "it is"
+            raise ValueError(f"{where} {type_name(entry)}")
+    return tuple(text for text in texts if text.strip())
+
+
+_TYPE_NAMES = {
+    type(None): "null",
+    str: "a text",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    list: "a list",
+    dict: "an object",
+}
+
+
+def type_name(value: object) -> str:
+    """Name the type of a parsed value for a message."""
+    return _TYPE_NAMES.get(type(value), type(value).__name__)
 
 
 def scalar(value: object) -> Scalar | None:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 from selfreflect.errors import DataError, MissingExtraError, excerpt
 from selfreflect.records import question_id
+from selfreflect.sources.columns import type_name
 
 ROWS_BETWEEN_PROGRESS = 5000
 
@@ -30,8 +31,8 @@ class Row(NamedTuple):
     """``"record 3"`` or ``"line 7"``, counted from 1."""
     fields: dict[str, Any]
 
-    def error(self, problem: str) -> DataError:
-        return DataError(f"{self.source}, {self.where}: {problem}")
+    def error(self, problem: str, *, remedy: str = "") -> DataError:
+        return DataError(f"{self.source}, {self.where}: {problem}", remedy=remedy)
 
     def get(self, name: str) -> Any:
         """Look up a field, or field ``inner`` of the object ``outer`` for the name ``"outer.inner"``; else
@@ -87,9 +88,10 @@ class RowIds:
             DataError: the row's id is neither text nor an integer, or is already taken.
         """
         value = row.fields.get(column)
-        if isinstance(value, bool) or not isinstance(value, str | int | None):
+        is_whole = not isinstance(value, float) or value.is_integer()
+        if isinstance(value, bool) or not isinstance(value, str | int | float | None) or not is_whole:
             raise row.error(f"the field {column!r} must be a text or an integer, not {type_name(value)}")
-        id_ = "" if value is None else str(value)
+        id_ = id_text(value)
         if not id_.strip():
             id_ = self._derived_id(question_id(text, context))
         if id_ in self._owners:
@@ -105,6 +107,13 @@ class RowIds:
             self._uses[base] += 1
             id_ = f"{base}-{self._uses[base] + 1}"
         return id_
+
+
+def id_text(value: object) -> str:
+    """Write an id; 1.0, as data frames have it beside missing ones, is 1."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return "" if value is None else str(value)
 
 
 def source_name(source: str) -> str:
@@ -382,21 +391,6 @@ def _refuse_constant(constant: str) -> Any:
 
 _JSON = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
 _JSON_WITH_NAN = json.JSONDecoder(object_pairs_hook=_unique_keys)
-
-_TYPE_NAMES = {
-    type(None): "null",
-    str: "a text",
-    bool: "true or false",
-    int: "a number",
-    float: "a number",
-    list: "a list",
-    dict: "an object",
-}
-
-
-def type_name(value: object) -> str:
-    """Name the type of a parsed value for a message."""
-    return _TYPE_NAMES.get(type(value), type(value).__name__)
 
 
 def field_names(rows: Iterable[Row]) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from selfreflect.errors import ConfigError, excerpt, nearest
-from selfreflect.records import AnswerSet, Halving, Scalar, shuffled
+from selfreflect.records import UNNAMED_SUMMARY, AnswerSet, Halving, Scalar, shuffled
 from selfreflect.sources.columns import (
     CONDITIONING,
     MASKED_OUT,
@@ -23,8 +23,9 @@ from selfreflect.sources.columns import (
     column_range,
     item_columns,
     metadata,
+    type_name,
 )
-from selfreflect.sources.files import ROWS_BETWEEN_PROGRESS, Row, field_names, listed, type_name
+from selfreflect.sources.files import ROWS_BETWEEN_PROGRESS, Row, field_names, id_text, listed
 
 Texts = tuple[str, ...]
 
@@ -45,6 +46,8 @@ class Reading:
     """Whether a row without a question is refused. Otherwise an id will do."""
     need_answers: bool = True
     """Whether a row without a column of answers is refused."""
+    structured: bool = False
+    """Whether an answer may be an object, which is kept as JSON."""
 
 
 @dataclass
@@ -59,7 +62,7 @@ class ItemRow:
     id_column: str = ""
     """The column of its id, unless its rows differ in it."""
     answers: list[str | None] = field(default_factory=list)
-    """None for a row that holds none, and for null in a list."""
+    """Those of both halves, if given; None for a row that holds none, and for null in a list."""
     nulls: int = 0
     """Nulls in lists of answers, which stand for missing ones."""
     given_halves: tuple[Texts, Texts] | None = None
@@ -80,8 +83,6 @@ class ItemRow:
     @property
     def texts(self) -> Texts:
         """All answers, as they come in the file."""
-        if self.given_halves is not None:
-            return (*self.given_halves[0], *self.given_halves[1])
         return _present(self.answers)
 
     def halves(self, id_: str, seed: int) -> tuple[list[int], list[int]]:
@@ -192,8 +193,7 @@ def _check_assigned(rows: Sequence[Row], assigned: Mapping[str, str]) -> None:
 
 def _id(item: ItemRow) -> str:
     """Return the id in a row, or nothing."""
-    value = item.row.fields.get(item.id_column)
-    return "" if value is None else str(value).strip()
+    return id_text(item.row.fields.get(item.id_column)).strip()
 
 
 def _holds(item: ItemRow, separator: str) -> bool:
@@ -202,13 +202,16 @@ def _holds(item: ItemRow, separator: str) -> bool:
     return any(separator in value for name in names if isinstance(value := item.row.fields.get(name), str))
 
 
+_NAME_QUESTION = "If one of them is the question, name it with {column} question=NAME."
+
+
 def _item_row(row: Row, columns: ItemColumns, reading: Reading) -> ItemRow:
     cells = reading.cells
     if reading.need_question and not columns.question:
-        hint = ". If one of them is the question, add --column question=NAME" if reading.need_answers else ""
         raise row.error(
             f"the field 'question' is missing (it can be called {', '.join(QUESTION_COLUMNS[1:])}, too); its "
-            f"fields are {listed(row.fields)}{hint}"
+            f"fields are {listed(row.fields)}",
+            remedy=_NAME_QUESTION if reading.need_answers else "",
         )
     question = row.text if reading.need_question else row.optional_text
     item = ItemRow([row], columns, question(columns.question))
@@ -216,8 +219,7 @@ def _item_row(row: Row, columns: ItemColumns, reading: Reading) -> ItemRow:
     item.id_column = columns.id
     if not item.question and not _id(item):
         raise row.error(
-            f"give it a 'question' or an 'id'; its fields are {listed(row.fields)}. If one of them is the "
-            "question, name it with --column question=NAME"
+            f"give it a 'question' or an 'id'; its fields are {listed(row.fields)}", remedy=_NAME_QUESTION
         )
     if reading.need_answers or columns.answers or columns.halves:
         _read_answers(item, reading)
@@ -232,14 +234,15 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
     row, columns = item.row, item.columns
     if columns.rivals:
         raise row.error(
-            f"{listed([*columns.answers, *columns.rivals])} could each hold the model's answers. Keep "
-            "one, or name it with --column answer=NAME, as in: selfreflect convert FILE --column answer=NAME"
-            ". If one is a summary, add --column summary=NAME"
+            f"{listed([*columns.answers, *columns.rivals])} could each hold the model's answers",
+            remedy="Keep one, or name it with {column} answer=NAME, as in: selfreflect convert FILE {column} "
+            "answer=NAME. If one is a summary, add {column} summary=NAME.",
         )
     if len(columns.halves) == 2 and not columns.answers:
         first, second = (_texts(row, name, reading) for name in columns.halves)
         item.given_halves = _present(first), _present(second)
-        item.nulls = (*first, *second).count(None)
+        item.answers = [*first, *second]
+        item.nulls = item.answers.count(None)
         return
     if columns.halves:
         raise row.error(
@@ -248,10 +251,11 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
         )
     if not columns.answers:
         raise row.error(
-            f"no field holds the model's answers; its fields are {listed(row.fields)}. Call one 'answers' "
-            "('samples', 'responses' and 'generations' also work), or 'answer' with one answer per row, or "
-            "several 'answer_1', 'answer_2', …; or name it with --column answer=NAME, several at once with "
-            "--column answers=A1..A6, as in: selfreflect convert FILE --column answer=NAME"
+            f"no field holds the model's answers; its fields are {listed(row.fields)}",
+            remedy="Call one 'answers' ('samples', 'responses' and 'generations' also work), or 'answer' "
+            "with one answer per row, or several 'answer_1', 'answer_2', …; or name it with {column} "
+            "answer=NAME, several at once with {column} answers=A1..A6, as in: selfreflect convert FILE "
+            "{column} answer=NAME.",
         )
     if len(columns.answers) > 1:
         item.answers = _numbered_answers(row, columns.answers)
@@ -297,8 +301,9 @@ def _texts(row: Row, name: str, reading: Reading) -> tuple[str | None, ...]:
         if values is None:
             raise row.error(
                 f"the cell {excerpt(name)} must hold a list of texts as JSON, as in "
-                '["Radishes.", "Lettuce."]. If each row holds one answer, call the column \'answer\'; if '
-                "something separates several, name it with --split, as in --split ';'"
+                '["Radishes.", "Lettuce."]',
+                remedy="If each row holds one answer, call the column 'answer'; if something separates "
+                "several, name it with {split}, as in {split} ';'.",
             )
     elif isinstance(values, str):
         values = list_in(values) or values
@@ -308,8 +313,10 @@ def _texts(row: Row, name: str, reading: Reading) -> tuple[str | None, ...]:
         raise row.error(f"the field {excerpt(name)} must be a list of texts, not {type_name(values)}")
     texts = []
     for number, value in enumerate(values, 1):
-        if isinstance(value, dict) and isinstance(value.get("text"), str):
-            value = value["text"]
+        if not reading.structured:
+            value = text_of(value)
+        elif isinstance(value, dict | list):
+            value = json.dumps(value, ensure_ascii=False)
         if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf:
             value = json.dumps(value)
         if isinstance(value, float) and math.isnan(value):  # data frames write it where nothing is
@@ -337,6 +344,33 @@ def list_in(text: str) -> list[Any] | None:
         if isinstance(value, list) and (parse is json.loads or repr(value) == text.strip()):
             return value
     return None
+
+
+def object_in(value: object) -> dict[str, Any] | None:
+    """Read an object, or the one that a cell holds as JSON; None for anything else."""
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return None
+    return value if isinstance(value, dict) else None
+
+
+def text_of(entry: Any) -> Any:
+    """Find the text of an object with one answer, such as a choice of a server; else return the entry."""
+    if isinstance(entry, dict) and isinstance(entry.get("message"), dict):
+        entry = {"text": None, **entry["message"]}
+    if isinstance(entry, dict):
+        for name in _TEXT_FIELDS:
+            if isinstance(entry.get(name), str):
+                return entry[name]
+        if entry.keys() >= {"role", "content"}:
+            return None  # a turn without text
+    return entry
+
+
+_TEXT_FIELDS = ("text", "content", "generated_text", "output_text", "answer", "response")
+"""What the text is called where each answer is an object."""
 
 
 def _summaries(row: Row, columns: ItemColumns, cells: bool) -> dict[str, str]:
@@ -369,7 +403,7 @@ def _summaries_in(row: Row, column: str, cells: bool) -> dict[str, str]:
         except (ValueError, RecursionError):
             value = list_in(value) or value
     if isinstance(value, str):
-        value = {"summary": value} if value.strip() else None
+        value = {UNNAMED_SUMMARY: value} if value.strip() else None
     if isinstance(value, list):
         value = {f"summary_{number}": text for number, text in enumerate(value, start=1)}
     if value is None:

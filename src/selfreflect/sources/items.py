@@ -13,10 +13,17 @@ from typing import Any, NamedTuple
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.logprobs import TokenValues, stored_values
 from selfreflect.records import AnswerSet, Halving, Question, Record, Scalar, Summary, halves, question_id
-from selfreflect.sources.columns import CONDITIONING, MASKED_OUT, columns_with_lists
+from selfreflect.sources.columns import (
+    CONDITIONING,
+    CORRECT,
+    GRADES,
+    MASKED_OUT,
+    columns_with_values,
+)
 from selfreflect.sources.files import RowIds, listed
 from selfreflect.sources.item_rows import ItemRow, Reading, item_rows
 from selfreflect.sources.layouts import read_row_file
+from selfreflect.sources.verdicts import Verdict
 from selfreflect.text import counted, one_line
 
 SEPARATORS = ("\n", ";", "|")
@@ -43,6 +50,8 @@ class Item(Record, frozen=True, kw_only=True):
     """Of the tokens of all answers, the masked-out ones first."""
     halved: Halving = ""
     """How the answers came into their halves."""
+    grades: dict[str, tuple[Verdict, ...]] = {}  # noqa: RUF012
+    """By grader, the verdicts on all answers, the masked-out ones first."""
 
     @classmethod
     def of(
@@ -85,6 +94,7 @@ class Item(Record, frozen=True, kw_only=True):
             conditioning=self.conditioning,
             logprobs=self.token_values.records((*self.masked_out, *self.conditioning)),
             halved=self.halved,
+            grades=self.grades,
         )
 
     @property
@@ -118,6 +128,7 @@ def items_from_records(
                 metadata=question.metadata,
                 token_values=stored_values(answer_set.logprobs),
                 halved=answer_set.halved,
+                grades=answer_set.grades,
             )
             items.append(item)
     return items
@@ -187,27 +198,30 @@ def read_item_file(
         if value is not None and value < 1:
             raise ConfigError(f"{name} must be at least 1, not {value}")
     file = read_row_file(source, progress and (lambda share: progress(share / 2)))
-    reserved = columns_with_lists(file.rows) - set((columns or {}).values())
+    reserved = columns_with_values(file.rows) - set((columns or {}).values())
     reading = Reading(columns or {}, cells=file.cells, separator=separator, reserved=reserved)
     rows = item_rows(file.rows, reading, progress and (lambda share: progress(0.5 + share / 2)))
     ids = RowIds()
-    values, problems = _known_tokens(rows, reserved)
+    values, problems = _known_tokens(rows, reserved - {GRADES})
     items = [
-        _item(row, ids, num_answers, token_values, seed)
-        for row, token_values in zip(rows, values, strict=True)
+        _item(row, ids, num_answers, token_values, verdicts, seed)
+        for row, token_values, verdicts in zip(rows, values, _known_grades(rows, reserved), strict=True)
     ]
     layout = file.words
     if any(row.one_answer for row in rows):
         layout += ", one row per answer"
     elif not file.layout.is_log:
         layout += ", one row per question"
-    notes = [*file.notes, *_notes(rows, items, file.name)]
+    is_known = file.layout.name != "items"
+    notes = [*file.notes, *_notes(rows, items, file.name, is_known)]
     if problems:
         notes.append(f"log-probabilities of {counted(len(problems), 'question')} left out: {problems[0]}")
     items = items[:limit]
     if need_summaries:
         items = _with_summaries(items, file.name, notes)
-    roles = _column_roles(rows) | dict.fromkeys(sorted(reserved), "of the tokens of each answer")
+    roles = _column_roles(rows)
+    for name in sorted(reserved):
+        roles[name] = "grades of the answers" if name == GRADES else "of the tokens of each answer"
     return ItemFile(file.name, file.layout.name, layout, items, roles, notes)
 
 
@@ -234,6 +248,8 @@ def to_plain(item: Item) -> dict[str, Any]:
     if item.metadata:
         fields["metadata"] = item.metadata
     fields |= {name: values for name, values in item.token_values._asdict().items() if values}
+    if item.grades:
+        fields[GRADES] = item.grades
     return fields
 
 
@@ -246,7 +262,7 @@ def _known_tokens(rows: Sequence[ItemRow], columns: Collection[str]) -> tuple[li
     """Read the token values of rows, with the problems of impossible ones."""
     if not columns:
         return [TokenValues()] * len(rows), []
-    from selfreflect.sources.token_columns import token_values
+    from selfreflect.sources.answer_values import token_values
 
     values: list[TokenValues] = []
     problems: list[str] = []
@@ -259,21 +275,51 @@ def _known_tokens(rows: Sequence[ItemRow], columns: Collection[str]) -> tuple[li
     return values, problems
 
 
+def _known_grades(rows: Sequence[ItemRow], columns: Collection[str]) -> list[dict[str, tuple[Verdict, ...]]]:
+    """Read the grades of each row's answers, also from labels that differ between rows of a question."""
+    by_row = any(CORRECT in row.varying for row in rows)
+    if not by_row and GRADES not in columns:
+        return [{}] * len(rows)
+    from selfreflect.sources.answer_values import for_each_answer, grades, row_grades
+
+    all_grades = []
+    for row in rows:
+        found = grades(row) if GRADES in columns else {}
+        if by_row and row.one_answer:
+            found[CORRECT] = row_grades(row, CORRECT)
+            row.metadata.pop(CORRECT, None)
+            row.varying.discard(CORRECT)
+        for name, [(text, right), *_] in found.items():
+            if text not in row.texts and right is not None:  # of an answer that is not among these
+                row.metadata.setdefault(name, right)
+        all_grades.append({name: for_each_answer(pairs, row.texts) for name, pairs in found.items()})
+    return all_grades
+
+
 def _with_summaries(items: Sequence[Item], name: str, notes: list[str]) -> list[Item]:
     """Keep the items with a summary; a note counts the others."""
     scorable = [item for item in items if item.summaries]
     if not scorable:
         raise DataError(
-            f"{name} holds answers and no summaries, so there is nothing to score. Add a column "
-            "'summary', or name the one that holds them with --column summary=NAME, or let a model write "
-            "them: selfreflect import --items FILE --out DIR, then selfreflect summarize --out DIR"
+            f"{name} holds answers and no summaries, so there is nothing to score",
+            code="no_summaries",
+            remedy="Add a column 'summary', or name the one that holds them with {column} summary=NAME, or "
+            "let a model write them: selfreflect import --items FILE --out DIR, then selfreflect summarize "
+            "--out DIR.",
         )
     if len(scorable) < len(items):
         notes.append(f"{counted(len(items) - len(scorable), 'question')} without a summary left out")
     return scorable
 
 
-def _item(row: ItemRow, ids: RowIds, num_answers: int | None, values: TokenValues, seed: int) -> Item:
+def _item(
+    row: ItemRow,
+    ids: RowIds,
+    num_answers: int | None,
+    values: TokenValues,
+    verdicts: Mapping[str, tuple[Verdict, ...]],
+    seed: int,
+) -> Item:
     id_ = ids.take(row.row, row.question, row.context, row.id_column)
     first, second = (half[:num_answers] for half in row.halves(id_, seed))
     texts = row.texts
@@ -288,11 +334,16 @@ def _item(row: ItemRow, ids: RowIds, num_answers: int | None, values: TokenValue
         metadata=row.metadata,
         token_values=values.choose([*first, *second]),
         halved="shuffled" if row.given_halves is None else "given",
+        grades={
+            name: tuple(map(column.__getitem__, (*first, *second)))
+            for name, column in verdicts.items()
+            if any(right is not None for right in column)
+        },
     )
 
 
-def _notes(rows: Sequence[ItemRow], items: Sequence[Item], name: str) -> list[str]:
-    """List what a user should know of the items.
+def _notes(rows: Sequence[ItemRow], items: Sequence[Item], name: str, is_known: bool) -> list[str]:
+    """List what a user should know of the items; of a known layout, what each column holds is clear.
 
     Raises:
         DataError: no item has two answers.
@@ -314,7 +365,7 @@ def _notes(rows: Sequence[ItemRow], items: Sequence[Item], name: str) -> list[st
             f"{counted(len(few), 'question')} with fewer than 2 answers cannot be scored, such as "
             f"{excerpt(few[0].question)}"
         )
-    for name in dict.fromkeys(name for row in rows for name in row.columns.beside):
+    for name in () if is_known else dict.fromkeys(name for row in rows for name in row.columns.beside):
         notes.append(
             f"{excerpt(name)} is not one of the answers; if it is a summary, add --column summary={name}"
         )

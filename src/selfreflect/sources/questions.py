@@ -14,11 +14,13 @@ from selfreflect.errors import ConfigError, DataError, excerpt, nearest
 from selfreflect.models.base import seed_for
 from selfreflect.records import Question, Record
 from selfreflect.sources.columns import (
+    CHOICES,
     CONTEXT_COLUMN,
     GOLD_COLUMNS,
     IMAGE_COLUMNS,
     KIND_COLUMNS,
     QUESTION_COLUMNS,
+    gold_texts,
     metadata,
     plain_name,
 )
@@ -27,10 +29,10 @@ from selfreflect.sources.files import (
     Content,
     Row,
     RowIds,
+    is_text_list,
     listed,
     parse_rows,
     read_content,
-    type_name,
 )
 from selfreflect.sources.hub import (
     HUB_SETS,
@@ -286,7 +288,7 @@ def _hub_table(
         rewrite = hub_set.rewrite
     else:
         columns = _guess_columns(name, available, question_column, context_column)
-    to_read.update(columns, [column.partition(".")[0] for column in columns])
+    to_read.update([CHOICES], columns, [column.partition(".")[0] for column in columns])
     origin = {
         "dataset": hub_set.name,
         "subset": subset or "",
@@ -389,21 +391,13 @@ def _text(row: Row, column: str, lenient: bool) -> str:
 
 
 def _gold(row: Row, column: str, lenient: bool) -> tuple[str, ...]:
-    """Read a single answer, a list, or TriviaQA's object, whose ``"<unk>"`` marks a withheld answer."""
     value = row.get(column) if column else None
-    texts = value if isinstance(value, list) else [value]
-    if isinstance(value, dict) and "value" in value:
-        first = value["value"]
-        aliases = value.get("aliases") or []
-        if not isinstance(aliases, list):
-            aliases = [aliases]
-        texts = [first, *(alias for alias in aliases if alias != first)]
-        texts = [text for text in texts if text != "<unk>"]
-    texts = [text for text in texts if text not in (None, "")]
-    odd = [text for text in texts if not isinstance(text, str)]
-    if not odd:
-        return tuple(texts)
-    if lenient:
-        return ()
-    actual = f"a list with {type_name(odd[0])} in it" if isinstance(value, list) else type_name(value)
-    raise row.error(f"the field {excerpt(column)} must be a text or a list of texts, not {actual}")
+    choices = row.get(CHOICES)
+    if isinstance(value, int) and not isinstance(value, bool) and is_text_list(choices):
+        value = choices[value] if 0 <= value < len(choices) else None
+    try:
+        return gold_texts(value)
+    except ValueError as error:
+        if lenient:
+            return ()
+        raise row.error(f"the field {excerpt(column)} must hold the right answer as text: {error}") from None

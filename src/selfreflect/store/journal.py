@@ -25,7 +25,7 @@ from selfreflect.atomic import sync_directory, write_bytes
 from selfreflect.errors import StoreError, excerpt
 from selfreflect.records import AnswerSample, R, dump_line, from_plain
 
-_NO_LOCKS = "This file system has no locks; use an --out on another one."
+_NO_LOCKS = "This file system has no locks; use an {out} on another one."
 _MAKE_ROOM = "What was written before is kept: make room, then run the same command again."
 _PERMISSIONS = "Check its permissions, or use another directory."
 _ADVICE = {
@@ -38,8 +38,8 @@ _ADVICE = {
     errno.ENOLCK: _NO_LOCKS,
     errno.ENOSYS: _NO_LOCKS,
     errno.EOPNOTSUPP: _NO_LOCKS,
-    errno.EEXIST: "It is not a directory; use another --out.",
-    errno.ENOTDIR: "A part of this path is not a directory; use another --out.",
+    errno.EEXIST: "It is not a directory; use another {out}.",
+    errno.ENOTDIR: "A part of this path is not a directory; use another {out}.",
 }
 
 
@@ -241,7 +241,7 @@ def store_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         advice = _ADVICE.get(error.errno or 0, "")
-        raise StoreError(f"{path}: {error.strerror or error}. {advice}".rstrip()) from error
+        raise StoreError(f"{path}: {error.strerror or error}", remedy=advice) from error
 
 
 @contextmanager
@@ -335,8 +335,9 @@ def lock(path: Path) -> int:
         os.close(descriptor)
         pid = holder if holder.isdecimal() else "unknown"
         raise StoreError(
-            f"Another process (pid {pid}) is writing {path.parent}. Wait for it, stop it, "
-            "or use another --out."
+            f"Another process (pid {pid}) is writing {path.parent}",
+            code="locked",
+            remedy="Wait for it, stop it, or use another {out}.",
         ) from None
     except OSError:
         os.close(descriptor)
@@ -364,7 +365,9 @@ class PartialAnswers:
         return sorted(self._checked_folder().glob("*.jsonl"))
 
     def of(self, question: str) -> tuple[AnswerSample, ...]:
-        """The answers of a question, in the order in which they ended. What is read is checked again against
+        """Read the answers of a question, in the order in which they ended.
+
+        What is read is checked again against
         the id: another question's file may have been put there."""
         if not self._path(question).exists():
             return ()
@@ -408,10 +411,10 @@ class PartialAnswers:
         return self._journals[question]
 
     def _path(self, question: str) -> Path:
-        """The file of a question. Its id may hold anything, and is no file name."""
+        """Name the file of a question, whose id may hold anything and is no file name."""
         name = hashlib.sha256(question.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         return self._checked_folder() / f"{name}.jsonl"
 
     def _checked_folder(self) -> Path:
-        """The folder. Raises StoreError if it is a link."""
+        """Return the folder. Raises StoreError if it is a link."""
         return refuse_links(self._folder.parent, self._folder)

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from selfreflect.errors import ConfigError, DataError, excerpt
+from selfreflect.errors import ConfigError, excerpt
 from selfreflect.grouping import normal_form
 from selfreflect.records import Question, dump_line
 from selfreflect.report.export import encodable, require_datasets, table_files
-from selfreflect.sources.files import PARSERS, parse_rows, read_content
-from selfreflect.sources.files import Row as FileRow
 from selfreflect.text import counted, markdown_text
 from selfreflect.train.rows import Kind, Row, RowOptions, TrainingRows
 
@@ -105,11 +101,9 @@ the same rows.
 _ABOUT: Mapping[Kind, str] = {
     "sft": "A prompt and a summary (`completion`) to learn, as TRL's `SFTTrainer` takes them.",
     "dpo": "A prompt with a better (`chosen`) and a worse (`rejected`) summary, as TRL's `DPOTrainer` takes "
-    "them. `margin` is by how much the chosen one is better, with its standard error over held-out answers.",
+    "them. `margin` is by how much the chosen one is better, with its standard error over test answers.",
     "grpo": "A prompt with the sampled answers that a reward needs, as TRL's `GRPOTrainer` takes them: "
     "`answers` are the conditioning half, `masked_answers` the held-out half.",
-    "hedge": "A question and one of its sampled answers, after words that say how often the model gives it "
-    "(`share`), as TRL's `SFTTrainer` takes them.",
 }
 
 
@@ -187,8 +181,6 @@ def _facts(kind: Kind, options: RowOptions, origin: Origin) -> dict[str, Any]:
         facts |= {"seed": options.seed} if options.select == "random" else {}
     if kind == "dpo":
         facts |= {"margin": options.margin, "length_ratio": options.length_ratio, "pairs": options.pairs}
-    if kind == "hedge":
-        facts |= {"classes": options.classes}
     if options.max_words is not None:
         facts |= {"max_words": options.max_words}
     return {name: _encodable(value) for name, value in facts.items()}
@@ -227,7 +219,7 @@ def _table(rows: Sequence[Row]) -> Any:
         **dict.fromkeys(("prompt", "completion", "chosen", "rejected"), pa.list_(turn)),
         **dict.fromkeys(("answers", "masked_answers", "gold"), pa.list_(pa.string())),
         **dict.fromkeys(("value", "chosen_value", "rejected_value", "margin", "margin_stderr"), pa.float64()),
-        **{"share": pa.float64(), "words": pa.int64()},
+        "words": pa.int64(),
     }
     fields = [(name, types.get(name, pa.string())) for name in rows[0]]
     return pa.Table.from_pylist(list(rows), schema=pa.schema(fields))
@@ -242,82 +234,3 @@ def _encodable(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _encodable(item) for name, item in value.items()}
     return value
-
-
-Method = Literal["sft", "dpo", "grpo"]
-COLUMNS: Mapping[Method, tuple[str, ...]] = {
-    "sft": ("prompt", "completion"),
-    "dpo": ("prompt", "chosen", "rejected"),
-    "grpo": ("prompt",),
-}
-"""Conversations in each row. A reward reads further columns itself."""
-ROLES = ("system", "user", "assistant")
-
-
-def read_rows(path: Path, method: Method) -> list[dict[str, Any]]:
-    """Read the rows to train on: of a file, or of ``train.jsonl`` in a data set folder.
-
-    Raises:
-        DataError: a line is no row of this method, there is none, or a question of them is in another split
-            of the folder, too.
-    """
-    file = path / "train.jsonl" if path.is_dir() else path
-    rows = []
-    for row in _rows(file):
-        for column in COLUMNS[method]:
-            if not _is_conversation(row.fields.get(column)):
-                raise row.error(
-                    f"{column!r} must be a list of messages with role and content, as `selfreflect dataset "
-                    f"{method}` writes them"
-                )
-        rows.append(row.fields)
-    if not rows:
-        raise DataError(f"{file} has no rows to train on. Its README.md says what was left out, and why.")
-    if path.is_dir():
-        _check_splits(path, rows)
-    return rows
-
-
-def data_facts(path: Path) -> dict[str, Any]:
-    """Read what a data set folder says of its making, such as the ``judge``; nothing of other files.
-
-    Raises:
-        DataError: ``splits.json`` is damaged.
-    """
-    file = path / "splits.json"
-    if not file.is_file():
-        return {}
-    try:
-        facts = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{file} cannot be read: {excerpt(str(error), 200)}") from None
-    return facts if isinstance(facts, dict) else {}
-
-
-def _check_splits(folder: Path, rows: list[dict[str, Any]]) -> None:
-    """Refuse a question that is both in the training rows and in another split."""
-    train = {row.get("question_id") for row in rows} - {None}
-    for name in ("dev", "test"):
-        file = folder / f"{name}.jsonl"
-        ids = {row.fields.get("question_id") for row in _rows(file)} if file.is_file() else set()
-        if duplicates := sorted(map(str, train & ids)):
-            raise DataError(
-                f"{folder}: train.jsonl shares {counted(len(duplicates), 'question')} with {name}.jsonl, for "
-                f"example {excerpt(duplicates[0])}. What is measured there would have been learned."
-            )
-
-
-def _rows(file: Path) -> list[FileRow]:
-    """Read the rows of a file, none of an empty one."""
-    if file.is_file() and not file.stat().st_size:
-        return []
-    return parse_rows(read_content(file, PARSERS))
-
-
-def _is_conversation(value: Any) -> bool:
-    if not isinstance(value, list) or not value:
-        return False
-    return all(
-        isinstance(turn, dict) and turn.get("role") in ROLES and isinstance(turn.get("content"), str)
-        for turn in value
-    )

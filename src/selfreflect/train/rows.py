@@ -19,56 +19,13 @@ from msgspec import Struct
 from selfreflect.flags import DRAWS, POSITIVE, ZERO_OR_MORE, Flag, Range
 from selfreflect.models.base import seed_for
 from selfreflect.prompts import Prompts
-from selfreflect.records import AnswerSet, Question
+from selfreflect.records import Question
 from selfreflect.report.run_records import RunRecords
 from selfreflect.stats import TIE
 from selfreflect.train.candidates import EMPTY, Candidate, TrainingMeasure, best, candidates, margin
-from selfreflect.uncertainty.classes import ClassRule
-from selfreflect.uncertainty.hedges import PHRASES, Hedge, read_hedge
-from selfreflect.uncertainty.question import AnsweredQuestion
 
-LEADS: dict[str, str] = {
-    "almost certainly": "Almost certainly: {answer}",
-    "very likely": "Very likely: {answer}",
-    "very good chance": "There is a very good chance of this: {answer}",
-    "probably": "Probably: {answer}",
-    "better than even": "The chance is better than even: {answer}",
-    "about even": "The chance is about even: {answer}",
-    "probably not": "Probably not, but possible: {answer}",
-    "chances are slight": "The chances are slight: {answer}",
-    "very unlikely": "Very unlikely, but possible: {answer}",
-    "almost no chance": "There is almost no chance of this: {answer}",
-}
-"""A sentence for each phrase that is used; each has a probability of its own."""
-
-
-def phrase_for(share: float) -> str:
-    """Choose the phrase whose median is nearest to a share in (0, 1); of two the more cautious."""
-    return min(LEADS, key=lambda phrase: (abs(PHRASES[phrase].middle - share), PHRASES[phrase].middle))
-
-
-def hedged(answer: str, share: float) -> str | None:
-    """Write an answer as its share demands: after words of probability, or plainly if the share is 1.
-
-    None if the answer says itself how likely it is, so that the text would not be read as it is meant.
-    """
-    if share >= 1:
-        return None if isinstance(read_hedge(answer), Hedge) else answer
-    phrase = phrase_for(share)
-    text = LEADS[phrase].replace("{answer}", answer)
-    hedge = read_hedge(text)
-    if isinstance(hedge, Hedge) and hedge.band == PHRASES[phrase]:
-        return text
-    return None
-
-
-Kind: TypeAlias = Literal["sft", "dpo", "grpo", "hedge"]
+Kind: TypeAlias = Literal["sft", "dpo", "grpo"]
 Row: TypeAlias = dict[str, Any]
-
-HEDGE_INSTRUCTION = (
-    "Reply with one short answer. If you might give another one, say first, in words, how likely this one is."
-)
-"""What a student is asked that learns to hedge. It gives one answer, where ``basic`` asks for all."""
 
 CHAT_MARKER = re.compile(
     r"<\|[^<>|\n]{1,60}\|>|</?s>|<(?:bos|eos|pad|unk)>|\[/?(?:INST|SYSTEM_PROMPT)\]|<</?SYS>>|"
@@ -97,7 +54,7 @@ class RowOptions(Struct, frozen=True, kw_only=True):
         ),
     ] = None
     max_words: Annotated[
-        int | None, Flag("--max-words N", "Leave out longer texts (sft, dpo, hedge).", range=POSITIVE)
+        int | None, Flag("--max-words N", "Leave out longer texts (sft, dpo).", range=POSITIVE)
     ] = None
     select: Annotated[
         Literal["best", "random", "longest"],
@@ -110,7 +67,7 @@ class RowOptions(Struct, frozen=True, kw_only=True):
         float,
         Flag(
             "--margin K",
-            "Take pairs whose difference is at least K of its standard errors over held-out answers (dpo).",
+            "Take pairs whose difference is at least K of its standard errors over test answers (dpo).",
             range=ZERO_OR_MORE,
         ),
     ] = 1.0
@@ -123,16 +80,12 @@ class RowOptions(Struct, frozen=True, kw_only=True):
         ),
     ] = 1.25
     pairs: Annotated[int, Flag("--pairs N", "The most pairs of one question (dpo).", range=DRAWS)] = 1
-    classes: Annotated[
-        str,
-        Flag("--classes RULE", "What makes two answers the same, as in `selfreflect uncertainty` (hedge)."),
-    ] = "exact"
     instruction: Annotated[
         str | None,
         Flag(
             "--instruction TEXT",
             "What the student reads after the question.",
-            default="the prompt of basic, which then measures the trained model; hedge has its own",
+            default="the prompt of basic, which then measures the trained model",
         ),
     ] = None
     seed: Annotated[int, Flag("--seed N", "Seed of --select random.")] = 0
@@ -242,51 +195,10 @@ def grpo_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> Trainin
     return result
 
 
-def hedge_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> TrainingRows:
-    """Make a row of each sampled answer, after words that say how often the model gives it.
-
-    As in faithful uncertainty tuning (arXiv 2510.12587) there are as many rows as answers, so that what the
-    model answers stays as it is and only the words of probability are learned. An answer that all others
-    agree with has none.
-    """
-    result = TrainingRows()
-    rule = ClassRule(options.classes)
-    questions = run.questions.items()
-    items = [_answered(question, run.answers[id_]) for id_, question in questions if id_ in run.answers]
-    rule.prepare(items)
-    result.dropped["no answers"] += len(run.questions) - len(items)
-    for item in items:
-        labels = rule(item).tolist()
-        counts = Counter(labels)
-        prompt = student_prompt(prompts, run.questions[item.id], options.instruction or HEDGE_INSTRUCTION)
-        before = len(result.rows)
-        for answer, label in zip(item.answers, labels, strict=True):
-            share = counts[label] / len(labels)
-            if not answer.strip():
-                result.dropped_texts["blank"] += 1
-            elif options.max_words is not None and len(answer.split()) > options.max_words:
-                result.dropped_texts[f"longer than {options.max_words} words"] += 1
-            elif (text := hedged(answer.strip(), share)) is None:
-                result.dropped_texts["says itself how likely it is"] += 1
-            else:
-                row: Row = {
-                    "question_id": item.id,
-                    "prompt": prompt,
-                    "completion": _said(text),
-                    "share": share,
-                }
-                result.add(row, [*_texts(prompt), text])
-        if len(result.rows) == before:
-            result.dropped["no answer could be used"] += 1
-    result.dropped += Counter()  # without zeros
-    return result
-
-
 BUILDERS: Mapping[Kind, Callable[[RunRecords, Prompts, RowOptions], TrainingRows]] = {
     "sft": sft_rows,
     "dpo": dpo_rows,
     "grpo": grpo_rows,
-    "hedge": hedge_rows,
 }
 
 
@@ -357,15 +269,9 @@ def _pairs(choices: Sequence[Candidate], options: RowOptions) -> list[Pair] | st
             pairs.append((better, worse, *estimate))
     if not pairs:
         if all(margin(*pair) is None for pair in alike):
-            return "no standard error: fewer than two held-out answers, or a run without details"
+            return "no standard error: fewer than two test answers, or a run without details"
         return f"no pair with a margin of {options.margin:g} standard errors"
     return sorted(pairs, key=lambda pair: -pair[2])
-
-
-def _answered(question: Question, answers: AnswerSet) -> AnsweredQuestion:
-    return AnsweredQuestion(
-        id=question.id, text=question.text, context=question.context, answers=answers.answers
-    )
 
 
 def _said(text: str) -> list[Row]:

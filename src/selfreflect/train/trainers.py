@@ -1,7 +1,7 @@
-"""LoRA adapters trained with TRL: on completions, on pairs, or with a reward.
+"""LoRA adapters trained with TRL, whose settings a preset holds under TRL's own names.
 
-The output directory holds the adapter, which every command takes as ``--model``, checkpoints to resume from,
-and ``training.json``: settings and results of the training.
+The folder of an adapter is a model that every command takes as ``--model``. It also holds checkpoints to
+resume from, ``training.json`` (how it was trained) and ``training_input.json`` (on what).
 """
 
 from __future__ import annotations
@@ -11,254 +11,67 @@ import json
 import math
 import os
 import random
+import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from selfreflect.atomic import write_bytes
-from selfreflect.errors import ConfigError, DataError, MissingExtraError, StoreError, excerpt
+from selfreflect.errors import ConfigError, DataError, MissingExtraError, excerpt
 from selfreflect.models.backend import backend_of
 from selfreflect.models.base import ModelSpec
-from selfreflect.models.local.pretrained import CONFIG, find_adapter
-from selfreflect.train.folder import COLUMNS, Method
-from selfreflect.train.rewards.base import Reward, Scaling
-
-if TYPE_CHECKING:
-    from selfreflect.models.local.loading import ModelSource
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingPreset:
-    """Settings of LoRA and of TRL's trainers; what is not here has TRL's default."""
-
-    name: str
-    model: str
-    """The base model, unless another is named."""
-    judge: str
-    device: Literal["cpu", "cuda"]
-    lora_rank: int = 16
-    lora_alpha: int = 32
-    lora_dropout: float = 0.0
-    epochs: float = 3
-    batch: int = 8
-    """Rows of a step of supervised and preference training."""
-    micro_batch: int = 8
-    """Sequences that go through the model together."""
-    max_length: int = 1024
-    """Tokens of prompt and completion in supervised and preference training."""
-    supervised_rate: float = 2e-4
-    """Learning rates, ten times TRL's, which are for all weights and not for LoRA."""
-    warmup: float = 0.0
-    """Share of the supervised steps in which the learning rate rises."""
-    preference_rate: float = 1e-5
-    preference_beta: float = 0.1
-    reinforcement_rate: float = 1e-5
-    steps: int = 40
-    """Of reinforcement."""
-    questions: int = 4
-    """In each step of reinforcement."""
-    completions: int = 8
-    """Of each question: a group, whose mean the reward of each is compared with."""
-    max_new_tokens: int = 128
-    temperature: float = 1.0
-    """At which completions are drawn."""
-    top_k: int = 0
-    """Only so many likely tokens are drawn; 0: all."""
-    kl: float = 0.04
-    """Weight of the divergence from the base model. TRL's default is 0: nothing holds the model back."""
-    max_clipped: float = 0.2
-    """Stop if a larger share of completions is cut off: their rewards are of unfinished texts."""
-    save_steps: int = 20
-    logging_steps: int = 1
-
-    def __post_init__(self) -> None:
-        """Raise ConfigError for a number that no trainer could take."""
-        minimum = dict.fromkeys(
-            ("lora_dropout", "warmup", "preference_beta", "kl", "max_clipped", "top_k"), 0
-        )
-        minimum["completions"] = 2
-        for name, value in asdict(self).items():
-            if isinstance(value, int | float) and not minimum.get(name, 1e-9) <= value < math.inf:
-                bound = f"{minimum[name]} or more" if name in minimum else "above 0"
-                raise ConfigError(f"{name} must be {bound}, not {value}")
-
-
-PRESETS: dict[str, TrainingPreset] = {
-    "cpu": TrainingPreset(
-        name="cpu",
-        model="smollm2",
-        judge="smollm2",
-        device="cpu",
-        max_clipped=0.8,  # it repeats itself up to any limit in 38 to 63 % of draws
-    ),
-    "gpu": TrainingPreset(
-        name="gpu",
-        model="Qwen/Qwen2.5-7B-Instruct",
-        judge="Qwen/Qwen2.5-7B-Instruct",
-        device="cuda",
-        lora_rank=32,
-        lora_alpha=64,
-        batch=32,
-        micro_batch=4,
-        reinforcement_rate=5e-6,
-        steps=500,
-        questions=8,
-        completions=16,
-        max_new_tokens=256,
-        save_steps=50,
-        logging_steps=5,
-    ),
-}
-
-
-def common_arguments(preset: TrainingPreset, output: Path, seed: int) -> dict[str, Any]:
-    """Make the arguments of all of TRL's trainers."""
-    cpu = preset.device == "cpu"
-    return {
-        "output_dir": str(output),
-        "seed": seed,
-        "use_cpu": cpu,
-        "bf16": not cpu,  # TRL's default; slower than float32 on processors without units for it
-        "gradient_checkpointing": not cpu,  # TRL's default, which saves memory that a CPU run does not lack
-        "report_to": [],
-        "logging_steps": preset.logging_steps,
-        "save_steps": preset.save_steps,
-        "save_total_limit": 2,
-    }
-
-
-def supervised_arguments(preset: TrainingPreset, output: Path, seed: int) -> dict[str, Any]:
-    """Make the arguments of ``SFTConfig``."""
-    rates = {"learning_rate": preset.supervised_rate, "warmup_steps": preset.warmup}
-    return _row_arguments(preset, output, seed) | rates
-
-
-def preference_arguments(preset: TrainingPreset, output: Path, seed: int) -> dict[str, Any]:
-    """Make the arguments of ``DPOConfig``."""
-    rates = {"learning_rate": preset.preference_rate, "beta": preset.preference_beta}
-    return _row_arguments(preset, output, seed) | rates
-
-
-def reinforcement_arguments(
-    preset: TrainingPreset, output: Path, seed: int, scaling: Scaling, processes: int = 1
-) -> dict[str, Any]:
-    """Make the arguments of ``GRPOConfig``.
-
-    All completions of ``questions`` are drawn together and make one step, so they belong to the model that is
-    updated.
-
-    Raises:
-        ConfigError: the completions cannot be divided among processes.
-    """
-    total = preset.questions * preset.completions
-    micro, accumulation = divided(total, preset.micro_batch, processes)
-    return {
-        **common_arguments(preset, output, seed),
-        "learning_rate": preset.reinforcement_rate,
-        "max_steps": preset.steps,
-        "per_device_train_batch_size": micro,
-        "gradient_accumulation_steps": accumulation,
-        "generation_batch_size": total,
-        "shuffle_dataset": False,  # rows come in the order of the steps
-        "num_generations": preset.completions,
-        "max_completion_length": preset.max_new_tokens,
-        "beta": preset.kl,
-        "scale_rewards": scaling,
-        "temperature": preset.temperature,
-        "top_k": preset.top_k,
-    }
-
-
-def divided(total: int, limit: int, processes: int = 1) -> tuple[int, int]:
-    """Divide sequences into equal parts of at most ``limit`` for each process: (size, parts).
-
-    Raises:
-        ConfigError: they cannot be divided among the processes.
-    """
-    if total % processes:
-        raise ConfigError(
-            f"{total} sequences in a step cannot be divided among {processes} processes. Change the number "
-            "of questions or completions."
-        )
-    share = total // processes
-    micro = max(size for size in range(1, min(limit, share) + 1) if share % size == 0)
-    return micro, share // micro
-
-
-def _row_arguments(preset: TrainingPreset, output: Path, seed: int) -> dict[str, Any]:
-    """Make the arguments of trainers on rows of text."""
-    micro, accumulation = divided(preset.batch, preset.micro_batch)
-    return {
-        **common_arguments(preset, output, seed),
-        "num_train_epochs": preset.epochs,
-        "per_device_train_batch_size": micro,
-        "gradient_accumulation_steps": accumulation,
-        "max_length": preset.max_length,
-    }
-
-
-RECORD = "training.json"
-INPUT = "training_input.json"
-_NO_EFFECT = frozenset({"name", "judge", "device", "micro_batch", "save_steps", "logging_steps"})
-"""Settings that change no adapter, or whose effect others show."""
-
-TrainingInput = Mapping[str, Any]
-"""``rows`` (how many, and their digest), ``start`` (digest of the adapter that is trained further),
-``reward`` and settings."""
-
-
-def training_input(
-    rows: Sequence[dict[str, Any]],
-    preset: TrainingPreset,
-    adapter: Path | None = None,
-    reward: Reward | None = None,
-) -> TrainingInput:
-    """Describe a training. ``adapter`` is the one to train further, ``reward`` that of its completions."""
-    facts = {"rows": f"{len(rows)}, {_digest(json.dumps(list(rows), sort_keys=True, default=str).encode())}"}
-    if adapter is not None and (adapter / RECORD).exists():
-        facts["start"] = _digest((adapter / RECORD).read_bytes())
-    if reward is not None:
-        facts["reward"] = reward.criterion
-    return facts | {name: value for name, value in asdict(preset).items() if name not in _NO_EFFECT}
-
-
-def read_input(folder: Path) -> TrainingInput:
-    """Read what an adapter was trained on; empty if its folder does not say. Raises DataError for a damaged
-    file."""
-    path = folder / INPUT
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise DataError(f"{path} cannot be read: {error}. Delete {folder} to train anew.") from None
-
-
-def changes(before: TrainingInput, now: TrainingInput) -> list[str]:
-    """Say what differs between two trainings, as far as both are known."""
-    common = [name for name in before if name in now]
-    return [f"{name} ({before[name]} then, {now[name]} now)" for name in common if before[name] != now[name]]
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:12]
-
+from selfreflect.prompts import bundled_texts
+from selfreflect.store.journal import store_errors
+from selfreflect.train.rewards.base import Reward
 
 Rows = Sequence[dict[str, Any]]
 
+RECORD = "training.json"
+INPUT = "training_input.json"
 
-def whole_checkpoints(folder: Path) -> list[Path]:
-    """List the checkpoints of a training, by rising step, without one that a kill cut off: transformers
-    writes ``trainer_state.json`` last."""
-    by_step: dict[int, Path] = {}
-    for checkpoint in folder.glob("checkpoint-*"):
-        with suppress(OSError, ValueError):  # no such file, or a part of it
-            json.loads((checkpoint / "trainer_state.json").read_bytes())
-            by_step[int(checkpoint.name.removeprefix("checkpoint-"))] = checkpoint
-    return [by_step[step] for step in sorted(by_step)]
+
+class Preset(Struct, frozen=True, kw_only=True):
+    """Settings of all steps: how answers are sampled, and how a model is trained on them."""
+
+    model: str
+    device: Literal["cpu", "cuda"]
+    reasoned: bool
+    """Whether answers are sampled with their reasoning."""
+    answers: dict[str, Any]
+    """Settings of ``[answers]``."""
+    limits: dict[str, int]
+    lora: dict[str, Any]
+    sft: dict[str, Any]
+    grpo: dict[str, Any]
+
+    @property
+    def step_questions(self) -> int:
+        """Questions of a step of reinforcement."""
+        sequences = self.grpo["per_device_train_batch_size"] * self.grpo["gradient_accumulation_steps"]
+        return max(1, int(sequences // self.grpo["num_generations"]))
+
+
+PRESETS = ("small", "published", "qwen")
+
+
+def load_preset(name: str, model: str | None = None) -> Preset:
+    """Read a preset of ``data/sayself_presets.toml``, for its own model or another."""
+    tables: Mapping[str, Mapping[str, Any]] = bundled_texts("sayself_presets.toml")
+    settings = dict(tables["published"])
+    for key, value in tables[name].items():
+        settings[key] = {**settings[key], **value} if isinstance(value, dict) else value
+    preset = msgspec.convert(settings, Preset)
+    return preset if model is None else msgspec.structs.replace(preset, model=model)
 
 
 def import_trl() -> Any:
@@ -279,267 +92,253 @@ def import_trl() -> Any:
     return trl
 
 
-class AdapterTraining:
-    """Training of a LoRA adapter on a base model, by one of three methods.
+@dataclass(frozen=True)
+class Training:
+    """Training of a LoRA adapter: on completions of rows, or by a reward of the model's own completions."""
 
-    Args:
-        base: a local model.
-        output: a directory for the adapter, new or empty.
-        adapter: train this one further, instead of a new one.
-        resume: go on from the last checkpoint in ``output``, with the rows that it had.
+    preset: Preset
+    rows: Rows
+    """With ``prompt`` and ``completion``; with a reward, ``prompt`` and the columns that it reads."""
+    folder: Path
+    """Of the adapter."""
+    seed: int = 0
+    start: Path | None = None
+    """Adapter that is trained further, instead of a new one."""
+    reward: Reward | None = None
 
-    Raises:
-        ConfigError: ``output`` is not empty, has nothing to resume from, or holds a checkpoint of another
-            base model; ``adapter`` has another base; ``base`` is not local.
-        MissingExtraError: TRL is not installed.
-    """
+    @cached_property
+    def input(self) -> dict[str, Any]:
+        """What decides about the adapter: digests of the rows and of the adapter before, and settings."""
+        digest = _digest(json.dumps(list(self.rows), sort_keys=True, default=str).encode())
+        facts: dict[str, Any] = {"rows": f"{len(self.rows)}, {digest}", "model": self.preset.model}
+        if self.start is not None and (self.start / RECORD).exists():
+            facts["start"] = _digest((self.start / RECORD).read_bytes())
+        if self.reward is not None:
+            facts["reward"] = self.reward.criterion
+        settings = self.preset.sft if self.reward is None else self.preset.grpo
+        named = {**self.preset.lora, **settings}
+        return facts | {key: named[key] for key in named if key not in ("save_steps", "logging_steps")}
 
-    def __init__(
-        self,
-        base: str | ModelSpec,
-        output: Path,
-        preset: TrainingPreset,
-        seed: int = 0,
-        *,
-        adapter: Path | None = None,
-        resume: bool = False,
-    ) -> None:
-        self._trl = import_trl()
-        from selfreflect.models.local.loading import locate
-
-        spec = ModelSpec.of(base, device=preset.device)
-        if not backend_of(spec.name).is_torch:
-            raise ConfigError(f"{excerpt(spec.name)} cannot be trained here; give a local model")
-        self.output = output
-        self.preset = preset
-        self.seed = seed
-        self.adapter = adapter
-        self.source: ModelSource = locate(spec, None)
-        self.checkpoint = self._checkpoint(resume)
-        if adapter is not None:
-            self._check_base(adapter)
-
-    def fine_tune(self, rows: Rows) -> Path:
-        """Train on the completions of rows with ``prompt`` and ``completion`` (SFT).
-
-        Returns:
-            ``output``.
+    def is_done(self) -> bool:
+        """Return whether this training has ended.
 
         Raises:
-            DataError: a row lacks a column, or all hold markers of the chat template.
-            BackendError: the base cannot be loaded.
+            ConfigError: a training with another input has, or was interrupted.
+            DataError: a file is damaged, or the training changed nothing.
         """
-        arguments = self._trl.SFTConfig(**supervised_arguments(self.preset, self.output, self.seed))
-        return self._run("sft", self._trl.SFTTrainer, arguments, rows)
+        differences = []
+        for key, value in _read(self.folder / INPUT).items():
+            if key in self.input and self.input[key] != value:
+                differences.append(f"{key} ({value} then, {self.input[key]} now)")
+        if differences:
+            raise ConfigError(
+                f"{self.folder} was trained with other input: {', '.join(differences)}",
+                code="other_input",
+                remedy="Move or delete that folder to train anew.",
+                folder=str(self.folder),
+            )
+        record = read_record(self.folder)
+        if record is not None and record["metrics"]["change"] == 0:
+            raise DataError(
+                f"{self.folder}: training changed no weight, so nothing was learned", code="unchanged"
+            )
+        return record is not None
 
-    def prefer(self, rows: Rows) -> Path:
-        """Train on pairs: rows with ``prompt``, ``chosen`` and ``rejected`` (DPO). As :meth:`fine_tune`."""
-        arguments = self._trl.DPOConfig(**preference_arguments(self.preset, self.output, self.seed))
-        return self._run("dpo", self._trl.DPOTrainer, arguments, rows)
-
-    def reinforce(self, rows: Rows, reward: Reward) -> Path:
-        """Train on the model's own completions of ``prompt``, each with a reward (GRPO).
-
-        Returns:
-            ``output``.
+    def run(self) -> None:
+        """Train, from the last checkpoint if there is one, and write the adapter and its record.
 
         Raises:
-            ConfigError: there are too few rows for a step, or too many completions were cut off; then only
-                checkpoints are left.
-            DataError: the reward lacks a column of the rows.
-            BackendError: the base cannot be loaded.
+            ConfigError: the model is not local.
+            DataError: there is nothing to train on, or the reward lacks a column.
+            BackendError: the model cannot be loaded.
+            MissingExtraError: TRL is not installed.
         """
-        self._check_step(rows)
-        reward.prepare()
-        processes = int(os.environ.get("WORLD_SIZE", "1"))
-        settings = reinforcement_arguments(self.preset, self.output, self.seed, reward.scaling, processes)
-        return self._run("grpo", self._trl.GRPOTrainer, self._trl.GRPOConfig(**settings), rows, reward)
-
-    @property
-    def base(self) -> str:
-        """The base as an adapter's configuration names it, from wherever it is loaded."""
-        path = Path(self.source.path)
-        is_named = self.source.name == "smollm2" or not path.is_dir()
-        return self.source.name if is_named else str(path.resolve())
-
-    def _run(
-        self, method: Method, trainer_class: Any, arguments: Any, rows: Rows, reward: Reward | None = None
-    ) -> Path:
-        """Train on the columns of a method, with a reward on all of them, and write the adapter and the
-        record. Raises ConfigError if too many completions were cut off, or a checkpoint had other rows."""
+        trl = import_trl()
         from datasets import Dataset
 
-        now = training_input(rows, self.preset, self.adapter, reward)
-        before = read_input(self.output) if self.checkpoint else {}
-        if before.get("rows", now["rows"]) != now["rows"]:
-            raise ConfigError(
-                f"{self.checkpoint} was trained on other rows: {changes(before, now)[0]}",
-                code="other_input",
-                remedy="Train anew in another directory.",
-            )
-        if reward is None:
-            rows = _columns(rows, *COLUMNS[method])
-        model, tokenizer, config = self._model()
-        rows = _rendered(_without_markers(rows, tokenizer), tokenizer)
-        if not rows:
-            raise DataError("there is nothing to train on: every row holds a marker of the chat template")
-        guard = _clipping_guard(self.preset)
-        extra = {} if reward is None else {"reward_funcs": [reward], "callbacks": [guard]}
-        start = time.monotonic()
-        trainer = trainer_class(
-            model=model,
-            args=arguments,
-            train_dataset=Dataset.from_list(list(rows) if reward is None else self._rounds(rows)),
-            processing_class=tokenizer,
-            peft_config=config,
-            **extra,
-        )
-        # before the first step, so that a resume after a kill can be compared with it
-        if trainer.is_world_process_zero():
-            self.output.mkdir(parents=True, exist_ok=True)
-            write_bytes(self.output / INPUT, json.dumps(now).encode())
-        weights = _trained_weights(trainer.model)
-        with redirect_stdout(sys.stderr):  # where progress goes; stdout is for results
-            result = trainer.train(resume_from_checkpoint=self.checkpoint)
-        if guard.stopped:
-            raise ConfigError(guard.stopped)
-        change = _distance(weights, _trained_weights(trainer.model))
-        if trainer.is_world_process_zero():
-            # without the copy of an earlier adapter that GRPO and DPO compare with
-            trainer.model.save_pretrained(self.output, selected_adapters=["default"])
-            self._name_base(self.output)
-            logs = [entry for entry in trainer.state.log_history if "train_runtime" not in entry]
-            metrics = result.metrics | {"change": change}
-            self._record(method, len(rows), time.monotonic() - start, metrics, logs)
-        return self.output
-
-    def _check_step(self, rows: Rows) -> None:
-        if len(rows) < self.preset.questions:
-            raise ConfigError(f"{len(rows)} rows do not make a step of {self.preset.questions} questions")
-
-    def _rounds(self, rows: Rows) -> list[dict[str, Any]]:
-        """Lay out the rows of all steps of reinforcement, in a new order each time round."""
-        # TRL's own order would begin anew after a resume
-        self._check_step(rows)  # again: some may have held a marker of the chat template
-        rng, size = random.Random(self.seed), self.preset.questions
-        rounds: list[dict[str, Any]] = []
-        while len(rounds) < self.preset.steps * size:
-            rounds += rng.sample(rows, len(rows) // size * size)  # no step has a question twice
-        return rounds[: self.preset.steps * size]
-
-    def _model(self) -> tuple[Any, Any, Any]:
-        """Load the base with its tokenizer, and make the configuration of a new adapter, if it is new."""
-        import peft
-
+        from selfreflect.models.local.loading import locate
         from selfreflect.models.local.pretrained import read_model
 
-        model, tokenizer = read_model(self.source, {})
-        if self.adapter is not None:
-            adapted = peft.PeftModel.from_pretrained(model, self.adapter, is_trainable=True)
-            # a directory, or peft asks the hub about "smollm2" whenever it saves
-            adapted.peft_config["default"].base_model_name_or_path = self.source.path
-            return adapted, tokenizer, None
-        config = peft.LoraConfig(
-            r=self.preset.lora_rank,
-            lora_alpha=self.preset.lora_alpha,
-            lora_dropout=self.preset.lora_dropout,
-            target_modules="all-linear",
-            task_type="CAUSAL_LM",
-        )
-        return model, tokenizer, config
-
-    def _checkpoint(self, resume: bool) -> str | None:
-        """Find the checkpoint to go on from; None for a new training, whose directory must be empty."""
-        checkpoints = whole_checkpoints(self.output)
-        if not resume:
-            if self.output.exists() and any(file.name != INPUT for file in self.output.iterdir()):
-                raise ConfigError(f"{self.output} is not empty. Give another directory, or resume.")
-            return None
-        if not checkpoints:
+        spec = ModelSpec.of(self.preset.model, device=self.preset.device)
+        if not backend_of(spec.name).is_torch:
             raise ConfigError(
-                f"{self.output} holds no whole checkpoint to resume from. Delete it, and train anew."
+                f"{excerpt(spec.name)} cannot be trained here; give a local model", code="not_local"
             )
-        self._check_base(checkpoints[-1])
-        return str(checkpoints[-1])
-
-    def _check_base(self, folder: Path) -> None:
-        """Refuse an adapter or checkpoint of another base model."""
-        adapter = find_adapter(folder)
-        if adapter is None:
-            raise ConfigError(f"{folder} holds no adapter")
-        if adapter.base not in (self.base, self.source.path):
-            raise ConfigError(
-                f"{folder} was trained on the base model {excerpt(adapter.base, 200)}, not on "
-                f"{excerpt(self.base, 200)}. Name that one, or train anew in another directory."
+        source = locate(spec, None)
+        checkpoint = last_checkpoint(self.folder)
+        model, tokenizer = read_model(source, {})
+        rows = begun_prompts(without_markers(self.rows, tokenizer), tokenizer)
+        if not rows:
+            raise DataError(
+                "there is nothing to train on: every row holds a marker of the chat template", code="no_rows"
             )
+        model, lora = self._adapted(model, source.path)
+        # before the first step, so that a resume after a kill can be compared with it
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_bytes(self.folder / INPUT, json.dumps(self.input).encode())
+        common = {"model": model, "processing_class": tokenizer, "peft_config": lora}
+        if self.reward is None:
+            columns = [{name: row[name] for name in ("prompt", "completion")} for row in rows]
+            arguments = trl.SFTConfig(**self.preset.sft, **self._placed())
+            trainer = trl.SFTTrainer(args=arguments, train_dataset=Dataset.from_list(columns), **common)
+        else:
+            self.reward.prepare()
+            arguments = trl.GRPOConfig(**self.preset.grpo, **self._placed(), shuffle_dataset=False)
+            ordered = Dataset.from_list(self._rounds(rows))
+            rewards = [self.reward]
+            trainer = trl.GRPOTrainer(reward_funcs=rewards, args=arguments, train_dataset=ordered, **common)
+        weights = _trained_weights(trainer.model)
+        began = time.monotonic()
+        with redirect_stdout(sys.stderr):  # where progress goes; stdout is for results
+            result = trainer.train(resume_from_checkpoint=checkpoint and str(checkpoint))
+        change = _distance(weights, _trained_weights(trainer.model))
+        if trainer.is_world_process_zero():
+            config = trainer.model.peft_config["default"]
+            # so that the base is found from any working directory and, if embedded, in any cache
+            config.base_model_name_or_path = _base_name(source.name, source.path)
+            if not Path(source.path).is_dir():
+                config.revision = source.revision or None
+            # without the copy of an earlier adapter that GRPO compares with
+            trainer.model.save_pretrained(
+                self.folder, selected_adapters=["default"], save_embedding_layers=False
+            )
+            facts = {"base": config.base_model_name_or_path, "base_revision": source.revision}
+            facts |= {"rows": len(rows), "seconds": round(time.monotonic() - began, 1)}
+            logs = [entry for entry in trainer.state.log_history if "train_runtime" not in entry]
+            self._record(facts, result.metrics | {"change": change}, logs)
 
-    def _name_base(self, folder: Path) -> None:
-        """Name the base so that it is found from any working directory and, if embedded, in any cache."""
-        file = folder / CONFIG
-        try:
-            config = json.loads(file.read_text(encoding="utf-8"))
-            config |= {"base_model_name_or_path": self.base}
-            if isinstance(config["target_modules"], list):  # of a set, so in another order each time
-                config["target_modules"].sort()
-            if self.source.name == self.base and self.base != "smollm2":
-                config |= {"revision": self.source.revision or None}
-            write_bytes(file, json.dumps(config, indent=2, sort_keys=True).encode())
-        except OSError as error:
-            raise StoreError(f"{file} cannot be written: {error}") from error
-
-    def _record(
-        self, method: Method, rows: int, seconds: float, metrics: Any, logs: list[dict[str, Any]]
-    ) -> None:
-        packages = {name: version(name) for name in ("selfreflect", "torch", "transformers", "trl", "peft")}
-        record = {
-            "method": method,
-            "base": self.base,
-            "base_revision": self.source.revision,
-            "adapter": str(self.adapter) if self.adapter else None,
-            "rows": rows,
+    def _placed(self) -> dict[str, Any]:
+        """Make the arguments of TRL that depend on the machine and the folder."""
+        is_cpu = self.preset.device == "cpu"
+        return {
+            "output_dir": str(self.folder),
             "seed": self.seed,
+            "use_cpu": is_cpu,
+            "bf16": not is_cpu,  # TRL's default; slower than float32 on processors without units for it
+            "gradient_checkpointing": not is_cpu,  # saves memory that a CPU run does not lack
+            "report_to": [],
+            "save_total_limit": 2,
+        }
+
+    def _rounds(self, rows: Rows) -> list[dict[str, Any]]:
+        """Lay out the rows of all steps, in a new order each time round."""
+        # TRL's own order would begin anew after a resume
+        questions = self.preset.step_questions * int(os.environ.get("WORLD_SIZE", "1"))
+        rng, size = random.Random(self.seed), min(questions, len(rows))
+        total = self.preset.grpo["max_steps"] * questions
+        rounds: list[dict[str, Any]] = []
+        while len(rounds) < total:
+            rounds += rng.sample(rows, len(rows) // size * size)  # no step has a question twice
+        return rounds[:total]
+
+    def _adapted(self, model: Any, base: str) -> tuple[Any, Any]:
+        """Put the adapter of an earlier training on a base, or make the configuration of a new one."""
+        import peft
+
+        if self.start is None:
+            lora = peft.LoraConfig(target_modules="all-linear", task_type="CAUSAL_LM", **self.preset.lora)
+            return model, lora
+        adapted = peft.PeftModel.from_pretrained(model, self.start, is_trainable=True)
+        # a directory, or peft asks the hub about "smollm2" whenever it saves
+        adapted.peft_config["default"].base_model_name_or_path = base
+        return adapted, None
+
+    def _record(self, facts: Mapping[str, Any], metrics: Any, logs: list[dict[str, Any]]) -> None:
+        record = {
+            "method": "sft" if self.reward is None else "grpo",
+            "adapter": str(self.start) if self.start else None,
+            "seed": self.seed,
+            **facts,
             "preset": asdict(self.preset),
-            "seconds": round(seconds, 1),
             "metrics": metrics,
             "log": logs,
-            "packages": packages,
+            "packages": {
+                name: version(name) for name in ("selfreflect", "torch", "transformers", "trl", "peft")
+            },
         }
-        write_bytes(self.output / RECORD, json.dumps(record, indent=1, default=str).encode())
+        write_bytes(self.folder / RECORD, json.dumps(record, indent=1, default=str).encode())
 
 
-def _without_markers(rows: Rows, tokenizer: Any) -> list[dict[str, Any]]:
+def read_record(folder: Path) -> dict[str, Any] | None:
+    """Read how an adapter was trained; None if its training has not ended.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    if not (folder / RECORD).exists():
+        return None
+    record = _read(folder / RECORD)
+    try:
+        return {**record, "metrics": {"change": 0.0, **record["metrics"]}, "base": str(record["base"])}
+    except (KeyError, TypeError) as error:
+        raise _damaged(folder / RECORD, error) from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Read a JSON object beside an adapter; empty without the file."""
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise _damaged(path, error) from None
+
+
+def _damaged(path: Path, error: Exception) -> DataError:
+    return DataError(f"{path} cannot be read: {error}. Delete {path.parent} to train anew.", code="damaged")
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """Find the checkpoint to go on from, and clear what a kill left unfinished.
+
+    Without a whole checkpoint or a record the folder is removed, so that the training can begin anew.
+
+    Raises:
+        StoreError: the system refuses.
+    """
+    by_step: dict[int, Path] = {}
+    with store_errors(folder):
+        for checkpoint in folder.glob("checkpoint-*"):
+            step = checkpoint.name.removeprefix("checkpoint-")
+            if not step.isdecimal():
+                continue
+            with suppress(OSError, ValueError):  # transformers writes this file last
+                json.loads((checkpoint / "trainer_state.json").read_bytes())
+                by_step[int(step)] = checkpoint
+                continue
+            shutil.rmtree(checkpoint)
+        if not by_step and not (folder / RECORD).exists() and folder.is_dir() and not folder.is_symlink():
+            shutil.rmtree(folder)
+    return by_step[max(by_step)] if by_step else None
+
+
+def without_markers(rows: Rows, tokenizer: Any) -> list[dict[str, Any]]:
     """Leave out rows whose texts hold a marker of the chat template, such as ``<|im_end|>``: a trainer would
     take it for the end of a turn."""
     markers = {*map(str, tokenizer.added_tokens_decoder.values()), *tokenizer.all_special_tokens}
     markers = set(filter(str.strip, markers))
     clean = []
     for row in rows:
-        texts: list[str] = []
-        for name in _TEXTS:
-            for turn in row.get(name, []):
-                texts.append(turn["content"] if isinstance(turn, dict) else turn)
+        texts = [turn["content"] for name in ("prompt", "completion") for turn in row.get(name, [])]
         if not any(marker in text for marker in markers for text in texts):
             clean.append(row)
     return clean
 
 
-_TEXTS = ("prompt", "completion", "chosen", "rejected")
-"""Columns of chat messages."""
-
-
-def _rendered(rows: Rows, tokenizer: Any) -> list[dict[str, Any]]:
+def begun_prompts(rows: Rows, tokenizer: Any) -> list[dict[str, Any]]:
     """Write prompts whose last turn the model has begun as one text, which trainers would close otherwise."""
-    result_rows = []
+    written = []
     for row in rows:
-        messages = row["prompt"]
-        if isinstance(messages, str) or messages[-1]["role"] != "assistant" or "completion" in row:
-            result_rows.append(row)
-            continue
-        text = tokenizer.apply_chat_template(messages, tokenize=False, continue_final_message=True)
-        if tokenizer.bos_token and tokenizer("")["input_ids"][:1] == [tokenizer.bos_token_id]:
-            text = text.removeprefix(tokenizer.bos_token)  # which the tokenizer adds again
-        result_rows.append({**row, "prompt": text})
-    return result_rows
+        if row["prompt"][-1]["role"] == "assistant" and "completion" not in row:
+            text = tokenizer.apply_chat_template(row["prompt"], tokenize=False, continue_final_message=True)
+            if tokenizer.bos_token and tokenizer("")["input_ids"][:1] == [tokenizer.bos_token_id]:
+                text = text.removeprefix(tokenizer.bos_token)  # which the tokenizer adds again
+            row = {**row, "prompt": text}
+        written.append(row)
+    return written
+
+
+def _base_name(name: str, path: str) -> str:
+    """Name a base as any working directory finds it."""
+    return str(Path(path).resolve()) if name != "smollm2" and Path(path).is_dir() else name
 
 
 def _trained_weights(model: Any) -> dict[str, Any]:
@@ -553,32 +352,5 @@ def _distance(before: dict[str, Any], after: dict[str, Any]) -> float:
     return math.sqrt(sum(squares))
 
 
-def _columns(rows: Rows, *names: str) -> list[dict[str, Any]]:
-    """Keep the columns that a trainer reads. Raises DataError if a row lacks one."""
-    for number, row in enumerate(rows):
-        for name in names:
-            if name not in row:
-                raise DataError(f"row {number} has no {name!r}, but: {excerpt(', '.join(row), 200)}")
-    return [{name: row[name] for name in names} for row in rows]
-
-
-def _clipping_guard(preset: TrainingPreset) -> Any:
-    """Make a callback that stops when too many completions are cut off."""
-    from transformers import TrainerCallback
-
-    class ClippingGuard(TrainerCallback):  # type: ignore[misc]
-        stopped = ""
-
-        def on_log(
-            self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any
-        ) -> None:
-            clipped = (logs or {}).get("completions/clipped_ratio", 0.0)
-            if clipped > preset.max_clipped:
-                control.should_training_stop = True
-                self.stopped = (
-                    f"stopped at step {state.global_step}: {clipped:.0%} of completions were cut off at "
-                    f"{preset.max_new_tokens} tokens (at most {preset.max_clipped:.0%} may be), so rewards "
-                    "are of unfinished texts. Allow more new tokens, or fine-tune on short completions first."
-                )
-
-    return ClippingGuard()
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:12]

@@ -20,7 +20,7 @@ from selfreflect.uncertainty.correctness import DEFAULT, Correctness
 from selfreflect.uncertainty.estimators import ESTIMATORS, choose_estimators, estimate
 from selfreflect.uncertainty.features import Samples
 from selfreflect.uncertainty.length_audit import LengthAudit, audit_length
-from selfreflect.uncertainty.measures import MEASURES, Measurement, faithfulness, measure_all
+from selfreflect.uncertainty.measures import MEASURES, MeasuredValue, faithfulness, measure_all
 from selfreflect.uncertainty.prediction import Tally
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, with_answers
 from selfreflect.uncertainty.relations import SIMILARITIES, make_similarity, prepare, words
@@ -77,6 +77,8 @@ class ScoredAnswers(NamedTuple):
     """A higher one means more confidence; shape (n,), like ``labels``."""
     labels: Floats
     lengths: list[float | None]
+    groups: tuple[str, ...] = ()
+    """What answers share that are not independent; empty where all are."""
 
     def with_lengths(self) -> tuple[Floats, Floats, Floats]:
         """Scores, labels and lengths of the answers whose length is known."""
@@ -85,10 +87,12 @@ class ScoredAnswers(NamedTuple):
 
     def calibrated(self) -> Floats | str:
         """Confidences by isotonic maps, each fitted on the other folds; or why there are none."""
+        if self.groups and len(set(self.groups)) < FOLDS:
+            return f"{len(set(self.groups))} questions are too few to calibrate on others"
         if len(self.scores) < FOLDS:
             return f"{len(self.scores)} labelled answers are too few to calibrate on others"
         try:
-            return cross_fit("isotonic", self.scores, self.labels)
+            return cross_fit("isotonic", self.scores, self.labels, groups=self.groups)
         except MissingExtraError as error:
             return str(error)
 
@@ -200,7 +204,10 @@ class Assessment:
                 scores.append(ESTIMATORS[estimator].score(value))
                 labels.append(float(label))
         lengths = [answers.lengths[index] for index in indices]
-        return ScoredAnswers(indices, np.array(scores), np.array(labels), lengths)
+        groups = tuple(self.questions[index].group for index in indices)
+        return ScoredAnswers(
+            indices, np.array(scores), np.array(labels), lengths, groups if any(groups) else ()
+        )
 
 
 def right_counts(assessment: Assessment) -> dict[str, RightCount]:
@@ -242,8 +249,8 @@ class Prediction:
     n: int
     """Questions with a value and a label."""
     total: int
-    measures: dict[str, Measurement]
-    isotonic: dict[str, Measurement]
+    measures: dict[str, MeasuredValue]
+    isotonic: dict[str, MeasuredValue]
     """The same scores after cross-fitted isotonic calibration; empty if that is impossible."""
     audit: LengthAudit | None = None
     baseline: bool = False
@@ -292,7 +299,7 @@ def _isotonic_baseline(assessment: Assessment, correctness: str, measures: Seque
             break
         answers = answers._replace(scores=calibrated)
         return replace(_prediction(assessment, "isotonic", correctness, measures, answers), of=name)
-    nothing = {measure: Measurement(None, None, None, 0, 0, why) for measure in measures}
+    nothing = {measure: MeasuredValue(None, None, None, 0, 0, why) for measure in measures}
     total = len(assessment.questions)
     return Prediction("isotonic", correctness, 0, total, nothing, {}, None, baseline=True, of=of)
 
@@ -308,11 +315,11 @@ def _prediction(
     measures: Sequence[str],
     answers: ScoredAnswers,
 ) -> Prediction:
-    _, scores, labels, _ = answers
+    _, scores, labels, *_ = answers
     baseline = name not in ESTIMATORS
     probability = name in PROBABILITIES or (not baseline and ESTIMATORS[name].is_probability)
-    measurements: dict[str, Measurement] = {}
-    isotonic: dict[str, Measurement] = {}
+    measurements: dict[str, MeasuredValue] = {}
+    isotonic: dict[str, MeasuredValue] = {}
     if len(scores):
         usable = [m for m in measures if m not in MEASURES or probability or not MEASURES[m].probability]
         measurements = measure_all(usable, Tally.of(scores, labels))
@@ -336,9 +343,9 @@ class SizedCalibration:
     """Mean share of the modal class; biased upwards for few samples."""
     split_half: float | None
     """Mean split-half share, which is not. None for one sample."""
-    measures: dict[str, Measurement]
+    measures: dict[str, MeasuredValue]
     """Of the share."""
-    split_half_ece: Measurement | None
+    split_half_ece: MeasuredValue | None
 
 
 def calibration_by_size(
@@ -355,7 +362,7 @@ def calibration_by_size(
         own_method = replace(method, correctness=(correctness,))
         assessment = Assessment(samples, ["modal_share", "split_half"], own_method)
         (name,) = assessment.judged.labels
-        _, shares, labels, _ = assessment.labelled_scores("modal_share", name)
+        _, shares, labels, *_ = assessment.labelled_scores("modal_share", name)
         if not len(labels):
             raise DataError(f"no question has {size} answers and a label of correctness")
         split = assessment.labelled_scores("split_half", name).scores

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
+import numpy as np
 
 from selfreflect.errors import ConfigError, DataError, excerpt
+from selfreflect.text import counted
+from selfreflect.uncertainty.answer_sets import NoSetRule, SetRule, fit_sets, right_shares
 from selfreflect.uncertainty.asking.estimates import BY_REPLIES
 from selfreflect.uncertainty.assess import Assessment
 from selfreflect.uncertainty.calibrators import CalibrationMethod, Calibrator, fit
 from selfreflect.uncertainty.estimators import ESTIMATORS
+from selfreflect.uncertainty.guarantee import Guarantee, ThresholdSearch, is_pilot, search_threshold
 from selfreflect.uncertainty.question import AnsweredQuestion, sample_sizes
 from selfreflect.uncertainty.relations import Order
 
@@ -46,6 +51,10 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Numbers of answers that these had."""
     questions: tuple[str, ...]
     """Digests of their ids and texts."""
+    guarantee: Guarantee | msgspec.UnsetType = msgspec.UNSET
+    """The threshold above which the risk is bounded, if one was asked for."""
+    sets: SetRule | msgspec.UnsetType = msgspec.UNSET
+    """What makes sets of answers, if they were asked for."""
 
     @property
     def calibrator(self) -> Calibrator:
@@ -61,6 +70,29 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                     f"{count} of {len(questions)} questions were used to fit this calibrator, the first is "
                     f"{excerpt(question.id)}: calibrated confidences would look better than they are. "
                     "Apply it to other questions (with other ids and texts)."
+                )
+
+    def refuse_other_samples(self, questions: Sequence[AnsweredQuestion]) -> None:
+        """Raise DataError if what is guaranteed is about other answers: of another model, or another number.
+
+        Questions that lack some answers are no reason, as long as others have them all.
+        """
+        for rule in (self.guarantee, self.sets):
+            if not rule:
+                continue
+            sizes = sample_sizes(questions)
+            if rule.samples not in sizes:
+                raise DataError(
+                    f"what is guaranteed holds for questions with {counted(rule.samples, 'answer')}, and "
+                    f"these have {', '.join(map(str, sizes))}: shares move with their number",
+                    code="other_samples",
+                )
+            models = {question.model for question in questions} - {"", rule.model}
+            if rule.model and models:
+                raise DataError(
+                    f"what is guaranteed holds for answers of {excerpt(rule.model)}, and these are of "
+                    f"{excerpt(min(models))}",
+                    code="other_model",
                 )
 
     def refuse_other_variant(self, assessment: Assessment) -> None:
@@ -107,6 +139,102 @@ def fit_file(
     )
 
 
+class Sample(msgspec.Struct, frozen=True):
+    """Labelled questions that a guarantee may rest on: each once, all with answers of one kind."""
+
+    indices: tuple[int, ...]
+    samples: int
+    """Answers of each."""
+    model: str
+    repeated: int
+    """Questions left out because another has their text, or their group."""
+    other_size: int
+    """Questions left out because they have another number of answers."""
+
+
+def even_sample(questions: Sequence[AnsweredQuestion], indices: Iterable[int]) -> Sample:
+    """Choose the questions that have the most usual number of answers, each text once.
+
+    Raises:
+        DataError: there are none, or their answers are of several models.
+    """
+    indices = list(indices)
+    sizes = Counter(len(questions[index].answers) for index in indices)
+    if not sizes:
+        raise DataError("no question has both a value and a label", code="too_few_labels")
+    models = {questions[index].model for index in indices}
+    if len(models) > 1:
+        raise DataError(
+            "the answers are of several models, and a guarantee is about one", code="several_models"
+        )
+    samples = max(sizes, key=lambda size: (sizes[size], size))
+    # the first by its digest, so that the order of the file decides nothing
+    by_digest = sorted(indices, key=lambda index: digests([questions[index]]))
+    distinct: dict[tuple[str, str], int] = {}
+    for index in by_digest:
+        question = questions[index]
+        if len(question.answers) == samples:
+            text = question.text or f"id\0{question.id}"
+            # of questions that depend on each other one is taken, or they are no independent sample
+            key = (question.group, "") if question.group else (text, question.context)
+            distinct.setdefault(key, index)
+    return Sample(
+        tuple(sorted(distinct.values())),
+        samples,
+        models.pop(),
+        sizes[samples] - len(distinct),
+        len(indices) - sizes[samples],
+    )
+
+
+def find_guarantee(
+    assessment: Assessment, estimator: str, correctness: str, risk: float, confidence: float
+) -> tuple[ThresholdSearch, Guarantee | None, Sample]:
+    """Search the threshold above which at most ``risk`` of the answers are wrong.
+
+    Raises:
+        ConfigError: a level is not between 0 and 1.
+        DataError: there are too few labelled questions to divide, or their answers are of several models.
+    """
+    answers = assessment.labelled_scores(estimator, correctness)
+    sample = even_sample(assessment.questions, answers.indices)
+    position_of = {index: position for position, index in enumerate(answers.indices)}
+    positions = [position_of[index] for index in sample.indices]
+    scores, wrong = answers.scores[positions], answers.labels[positions] == 0
+    names = [digests([assessment.questions[index]])[0] for index in sample.indices]
+    pilot = is_pilot(names)
+    search = search_threshold(scores[pilot], scores[~pilot], wrong[~pilot], risk, confidence)
+    chosen = search.chosen
+    if chosen is None:
+        return search, None, sample
+    guarantee = Guarantee(
+        risk=risk,
+        confidence=confidence,
+        threshold=chosen.threshold,
+        answered=chosen.answered,
+        wrong=chosen.wrong,
+        bound=chosen.bound,
+        coverage=chosen.coverage,
+        grid=search.grid,
+        n=len(scores),
+        samples=sample.samples,
+        model=sample.model,
+        pilot=tuple(np.array(names)[pilot].tolist()),
+        scores=tuple(np.sort(scores).tolist()),
+    )
+    return search, guarantee, sample
+
+
+def find_sets(assessment: Assessment, correctness: str, coverage: float) -> SetRule | NoSetRule:
+    """Choose what makes sets of answers that hold a right one. Raises as :func:`fit_sets`."""
+    shares = right_shares(assessment, correctness)
+    if not shares:
+        return fit_sets([], coverage)
+    sample = even_sample(assessment.questions, shares)
+    chosen = [shares[index] for index in sample.indices]
+    return fit_sets(chosen, coverage, samples=sample.samples, model=sample.model)
+
+
 def digests(questions: Iterable[AnsweredQuestion]) -> tuple[str, ...]:
     """Identify questions by id and by text, without repeating either."""
     names = []
@@ -136,6 +264,8 @@ def read_calibrator(path: Path) -> CalibratorFile:
 
 
 def _is_sound(saved: CalibratorFile) -> bool:
+    if not all(rule.is_sound for rule in (saved.guarantee, saved.sets) if rule):
+        return False
     if not all(map(math.isfinite, (*saved.x, *saved.y))):
         return False
     if saved.method == "isotonic":

@@ -73,8 +73,13 @@ def cross_fit(
     *,
     folds: int = FOLDS,
     seed: int = 0,
+    groups: Sequence[str] = (),
 ) -> Floats:
     """Calibrate each answer with a map fitted on the other folds only; shape (n,).
+
+    Args:
+        groups: answers of one group, such as the fields of an object, share a fold. Without it all are
+            independent.
 
     Raises:
         DataError: there are fewer answers than folds.
@@ -85,7 +90,7 @@ def cross_fit(
             f"{len(values)} labelled answers are too few for {folds} folds. Give more questions a right "
             "answer: hundreds, for a calibration of use"
         )
-    fold = _folds(values, labels, folds, seed)
+    fold = _folds(values, labels, folds, seed, groups)
     calibrated = np.empty(len(values))
     for number in range(folds):
         held_out = fold == number
@@ -110,22 +115,40 @@ class MapQuality(NamedTuple):
 
 
 def map_quality(
-    method: CalibrationMethod, scores: Floats, correct: Floats, *, probability: bool, seed: int = 0
+    method: CalibrationMethod,
+    scores: Floats,
+    correct: Floats,
+    *,
+    probability: bool,
+    seed: int = 0,
+    groups: Sequence[str] = (),
 ) -> MapQuality:
     """Compare a map with the two ways to do without it. Raises DataError as :func:`cross_fit`."""
-    calibrated = cross_fit(method, scores, correct, seed=seed)
-    fold = _folds(scores, correct, FOLDS, seed)
+    calibrated = cross_fit(method, scores, correct, seed=seed, groups=groups)
+    fold = _folds(scores, correct, FOLDS, seed, groups)
     constant = np.array([correct[fold != number].mean() for number in range(FOLDS)])[fold]
     errors = [float(((column - correct) ** 2).mean()) for column in (calibrated, constant, scores)]
     return MapQuality(errors[0], errors[1], errors[2] if probability else None)
 
 
-def _folds(values: Floats, labels: Floats, folds: int, seed: int) -> NDArray[np.intp]:
+def _folds(
+    values: Floats, labels: Floats, folds: int, seed: int, groups: Sequence[str] = ()
+) -> NDArray[np.intp]:
     """Assign each answer to a fold.
 
-    Answers are shuffled by the seed from the order of scores and labels, so that the order of a file
-    changes nothing.
+    Answers are shuffled by the seed from the order of scores and labels, and groups from the order of their
+    names, so that the order of a file changes nothing.
+
+    Raises:
+        DataError: there are fewer groups than folds.
     """
+    if groups:
+        names, group = np.unique(np.array(groups), return_inverse=True)
+        if len(names) < folds:
+            raise DataError(
+                f"the labelled answers belong to {len(names)} questions, which are too few for {folds} folds"
+            )
+        return np.random.default_rng(seed).permutation(len(names))[group] % folds
     fold = np.empty(len(values), dtype=np.intp)
     fold[np.lexsort((labels, values))] = np.random.default_rng(seed).permutation(len(values)) % folds
     return fold

@@ -8,6 +8,7 @@ does not match C. Then the order decides, and a rule's name says which it is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -21,7 +22,7 @@ from selfreflect.store.journal import Journal
 from selfreflect.store.replies import ModelReplies
 from selfreflect.text import counted
 from selfreflect.uncertainty.asking.asker import Asker
-from selfreflect.uncertainty.question import AnsweredQuestion
+from selfreflect.uncertainty.question import AnsweredQuestion, with_answers
 from selfreflect.uncertainty.relations import Close, Entailment, Order, Relation, SameMeaning, make_similarity
 
 Labels = NDArray[np.intp]
@@ -132,7 +133,8 @@ class ClassRule:
             ConfigError, BackendError: the model of ``nli`` cannot be loaded.
         """
         if self._relation is not None:
-            groups = [(question, _spellings(question, self._by_key(question))) for question in questions]
+            compared = map(_without_keys, questions)
+            groups = [(question, _spellings(question, self._by_key(question))) for question in compared]
             self._relation.prepare(groups)
 
     def forget(self, limit: int) -> None:
@@ -144,11 +146,18 @@ class ClassRule:
 
     def __call__(self, question: AnsweredQuestion) -> Labels:
         """Sort the answers of a question."""
+        if question.keys:
+            return self._with_keys(question)
         labels = self._by_key(question)
         if self._relation is None or not len(labels):
             return labels
         related = self._relation((question, _spellings(question, labels)))
         return _numbered(group_related(related, self._order)[labels].tolist())
+
+    def _with_keys(self, question: AnsweredQuestion) -> Labels:
+        """Sort answers of which some have a key, and the others by the rule."""
+        labels = iter(self(_without_keys(question)).tolist())
+        return _numbered([question.keys.get(text) or next(labels) for text in question.answers])
 
     def _by_key(self, question: AnsweredQuestion) -> Labels:
         """Class answers by spelling, by value, or without asking a model."""
@@ -173,6 +182,15 @@ class ClassRule:
             if form in class_of_alias
         }
         return _numbered([(alias_of[label],) if label in alias_of else label for label in labels])
+
+
+def _without_keys(question: AnsweredQuestion) -> AnsweredQuestion:
+    """Keep the answers that a rule compares."""
+    if not question.keys:
+        return question
+    texts = enumerate(question.answers)
+    kept = with_answers(question, [index for index, text in texts if text not in question.keys])
+    return replace(kept, keys={})
 
 
 def _numeric_keys(answers: Sequence[str]) -> list[tuple[str, str] | None]:

@@ -1,4 +1,4 @@
-"""Correctness of answers by gold answers, with a threshold, or by a person's labels."""
+"""Correctness of answers by gold answers, by labels of a person, or by grades of another program."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import string
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from selfreflect.errors import ConfigError, unknown_name
 from selfreflect.quantities import Quantity, last_quantity
@@ -16,13 +17,14 @@ from selfreflect.text import UNSPACED
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.asking.verdicts import judge_answers
 from selfreflect.uncertainty.classes import normalised, threshold_of
-from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, graded_by
 from selfreflect.uncertainty.relations import EmbeddingSimilarity, rouge_l, words
 
 THRESHOLDS = {"squad_f1": 0.5, "rouge": 0.3, "embedding": 0.7}
 """From which similarity with a gold answer an answer counts as correct."""
 DEFAULT = "contains"
-CORRECTNESS = ("human", "contains", "exact", "numeric", "substring", *THRESHOLDS, "judge")
+GRADED = "graded"
+CORRECTNESS = ("human", GRADED, "contains", "exact", "numeric", "substring", *THRESHOLDS, "judge")
 
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
@@ -38,8 +40,9 @@ class Correctness:
             one that neither negates it nor offers others (:func:`~selfreflect.sameness.contains_answer`).
             ``numeric`` compares the last numbers, with their units where both have one. ``substring`` looks
             for a gold answer anywhere in the answer, in lower case, even inside of words, as the published
-            code of SaySelf does (arXiv 2405.20974). ``human`` reads the label in the record. ``judge`` asks
-            a model about answers that are not spelled like a gold answer.
+            code of SaySelf does (arXiv 2405.20974). ``human`` reads the label in the record, ``graded`` the
+            verdicts that another program stored on answers, and ``graded:NAME`` those of one grader.
+            ``judge`` asks a model about answers that are not spelled like a gold answer.
         asker: the model that ``judge`` asks.
 
     Raises:
@@ -53,10 +56,14 @@ class Correctness:
             raise unknown_name("correctness function", self._kind, CORRECTNESS)
         self.name = self._kind
         self._threshold = 1.0
+        self._grader = ""
         self._embed: EmbeddingSimilarity | None = None
         if self._kind in THRESHOLDS:
             self._threshold = threshold_of(name, THRESHOLDS[self._kind])
             self.name = f"{self._kind}:{self._threshold:g}"
+        elif self._kind == GRADED:
+            self._grader = argument
+            self.name = name
         elif argument:
             raise ConfigError(f"{self._kind!r} has no threshold")
         if self._kind == "embedding":
@@ -74,7 +81,16 @@ class Correctness:
         answers: Sequence[str | None],
         judged: Sequence[str | None] | None = None,
     ) -> list[bool | None]:
-        """Label an answer to each question. A function that needs a model sees all texts at once."""
+        """Label an answer to each question. A function that needs a model sees all texts at once.
+
+        Raises:
+            ConfigError: ``graded:NAME`` names a grader that no question has.
+        """
+        if self._kind == GRADED:
+            graders = graded_by(questions)
+            self._grader = self._grader or next(iter(graders), "")
+            if graders and self._grader not in graders:
+                raise unknown_name("grader", self._grader, graders)
         if self._kind == "judge" and self._asker is not None:
             self._judge(self._asker, questions, answers)
         if self._embed is not None:
@@ -93,8 +109,18 @@ class Correctness:
         if self._kind == "human":
             is_other = judged is not None and normalised(judged) != normalised(answer or "")
             return None if is_other else question.correct
+        if self._kind == GRADED:
+            return graded(question, self._grader, answer, answer == judged)
         if answer is None or not question.gold:
             return None
+        if question.keys:
+            keys = question.keys
+            if answer in keys:
+                return any(keys.get(gold) == keys[answer] for gold in question.gold)
+            compared = tuple(gold for gold in question.gold if gold not in keys)
+            question = replace(question, gold=compared, keys={})
+            if not compared:
+                return False
         if self._kind == "judge":
             if _is_gold(question, answer):
                 return True
@@ -130,6 +156,20 @@ class Correctness:
             return rouge_l(words(answer), words(gold))
         assert self._embed is not None
         return float(self._embed([answer, gold])[0, 1])
+
+
+def graded(
+    question: AnsweredQuestion, grader: str, answer: str | None, is_judged: bool = True
+) -> bool | None:
+    """Return what most verdicts say of the answer, and others with the same spelling; None in a tie."""
+    spelling = normalised(answer or "")
+    verdicts = [
+        right
+        for text, right in question.grades.get(grader, ())
+        if right is not None and (is_judged if text is None else normalised(text) == spelling)
+    ]
+    twice = 2 * sum(verdicts)
+    return None if twice == len(verdicts) else twice > len(verdicts)
 
 
 def _equal(number: Quantity, target: Quantity) -> bool:

@@ -133,7 +133,7 @@ MEASURES = {
 
 
 @dataclass(frozen=True)
-class Measurement:
+class MeasuredValue:
     """The value of a measure with its 95% interval over questions."""
 
     value: float | None
@@ -170,7 +170,7 @@ def definitions(names: Iterable[str]) -> list[str]:
 
 def measure(
     name: str, scores: Sequence[float] | Floats, correct: Sequence[bool] | Sequence[int] | Floats
-) -> Measurement:
+) -> MeasuredValue:
     """Measure scores of answers, where a higher one means more confidence, against 0/1 correctness.
 
     Raises:
@@ -182,7 +182,7 @@ def measure(
 
 def measure_all(
     names: Sequence[str], tally: Tally, *, resamples: int = RESAMPLES, seed: int = 0
-) -> dict[str, Measurement]:
+) -> dict[str, MeasuredValue]:
     """Measure several things of the same answers, in the same resamples.
 
     Raises:
@@ -215,7 +215,7 @@ def measure_all(
                 share = least_share(min(kinds))
                 low, high = (share, 1.0) if value else (0.0, 1 - share)
         defined = None if undefined else value
-        results[name] = Measurement(defined, low, high, tally.n, len(tally.values), undefined)
+        results[name] = MeasuredValue(defined, low, high, tally.n, len(tally.values), undefined)
     return results
 
 

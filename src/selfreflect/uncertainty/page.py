@@ -28,7 +28,7 @@ from selfreflect.uncertainty.measures import (
     FEWEST_RESAMPLED,
     INTERVALS,
     RESAMPLES,
-    Measurement,
+    MeasuredValue,
     definitions,
     least_share,
     percentile_interval,
@@ -157,11 +157,11 @@ class Headline:
         return f"The Brier score of {name} is {_with_interval(before)} as it is and {calibrated}; {end}"
 
 
-def _value(measures: Mapping[str, Measurement], name: str) -> float | None:
+def _value(measures: Mapping[str, MeasuredValue], name: str) -> float | None:
     return measures[name].value if name in measures else None
 
 
-def _with_interval(measurement: Measurement) -> str:
+def _with_interval(measurement: MeasuredValue) -> str:
     interval = ""
     if measurement.low is not None and measurement.high is not None:
         interval = f" (95% {measurement.low:.3f} to {measurement.high:.3f})"
@@ -262,8 +262,7 @@ def _facts(assessment: Assessment, row: Prediction, samples: str) -> tuple[Cell,
     info = ESTIMATORS.get(row.estimator)
     if info is None:
         return None, "confidence", None, None, row.correctness, None
-    is_sampled = info.needs in ("samples", "logprobs", "tokens", "self_certainty")
-    made_of = (samples, assessment.method.rule.name) if is_sampled else (None, None)
+    made_of = (samples, assessment.method.rule.name) if info.is_sampled else (None, None)
     return range_text(info), info.direction, *made_of, row.correctness, assessment.variant(row.estimator)
 
 
@@ -359,7 +358,7 @@ class Curves:
 
 def curves(estimator: str, answers: ScoredAnswers) -> Curves:
     """Compute reliability and risk of one estimator's scores."""
-    _, scores, labels, _ = answers
+    _, scores, labels, *_ = answers
     versions = {}
     undefined = ""
     if ESTIMATORS[estimator].is_probability:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from selfreflect.logprobs import WHY, AnswerTokens, NoLogprobs
+from selfreflect.sources.verdicts import Graded
 
 TokenLogprobs = tuple[tuple[float, ...], ...]
 
@@ -19,6 +21,10 @@ class NoValue:
         "too_few_samples",
         "no_logprobs",
         "no_tokens",
+        "no_top_logprobs",  # the largest ones at each token
+        "too_few_ranks",  # a list of them is shorter than others, or too short
+        "no_entropies",  # of predictions over the whole vocabulary
+        "not_sampled",  # the judged answer is none of the answers whose tokens are known
         "no_self_certainty",  # which needs predictions of the whole vocabulary
         "no_relevance",  # of tokens, which needs a model of sentence similarity
         "no_confidence",
@@ -51,10 +57,15 @@ class AnsweredQuestion:
     """What the model reads with the question."""
     answers: tuple[str, ...] = ()
     """Samples, in sampling order."""
+    group: str = ""
+    """What questions share that are not independent, such as the fields of an answer."""
     gold: tuple[str, ...] = ()
     """Spellings of the right answer."""
     aliases: tuple[tuple[str, ...], ...] = ()
     """Spellings of the same answer, known without the right one; each set is one class."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """Identities of answers that no rule compares, such as numbers of a structured answer: answers and right
+    answers with equal keys are the same, and different from all others."""
     answer: str | None = None
     """The answer that is judged correct or wrong, if it is not the modal one."""
     greedy: str | None = None
@@ -65,6 +76,10 @@ class AnsweredQuestion:
     """Each answer's tokens."""
     self_certainty: tuple[float, ...] | None = None
     """Each answer's mean over tokens of KL(uniform, prediction), in nats."""
+    top_logprobs: tuple[TokenLogprobs, ...] | None = None
+    """For each token of each answer the largest log-probabilities of its place, falling."""
+    token_entropies: TokenLogprobs | None = None
+    """For each token of each answer the entropy of its prediction, in nats."""
     missing_logprobs: str = ""
     """Why there are no log-probabilities, if they were asked for."""
     confidence: float | None = None
@@ -73,6 +88,10 @@ class AnsweredQuestion:
     """Of the answer that is judged, in any unit."""
     correct: bool | None = None
     """A person's label."""
+    grades: Mapping[str, tuple[Graded, ...]] = field(default_factory=dict)
+    """Verdicts that the file holds, by grader, the one with most verdicts first."""
+    model: str = ""
+    """That drew the answers; empty if the file does not say."""
     values: Mapping[str, float | NoValue] = field(default_factory=dict)
     """Values of estimators that were measured before, such as by the judge of a run."""
 
@@ -80,7 +99,7 @@ class AnsweredQuestion:
 def with_answers(question: AnsweredQuestion, indices: Sequence[int]) -> AnsweredQuestion:
     """Keep some answers of a question, and the values of their tokens."""
     columns: dict[str, Any] = {}
-    for name in ("answers", "logprobs", "tokens", "self_certainty"):
+    for name in ("answers", "logprobs", "tokens", "self_certainty", "top_logprobs", "token_entropies"):
         column = getattr(question, name)
         if column is not None:
             columns[name] = tuple(column[index] for index in indices)
@@ -102,6 +121,15 @@ def has_gold(questions: Iterable[AnsweredQuestion]) -> bool:
     return any(question.gold for question in questions)
 
 
+def graded_by(questions: Sequence[AnsweredQuestion]) -> list[str]:
+    """List the graders of some questions, the one with most verdicts first."""
+    counts: Counter[str] = Counter()
+    for question in questions:
+        for name, verdicts in question.grades.items():
+            counts[name] += sum(verdict.right is not None for verdict in verdicts)
+    return [name for name, count in counts.most_common() if count]
+
+
 def token_fields(records: Sequence[AnswerTokens | NoLogprobs]) -> dict[str, Any]:
     """Derive the token fields of a question from stored log-probabilities of its answers."""
     if not records:
@@ -117,4 +145,8 @@ def token_fields(records: Sequence[AnswerTokens | NoLogprobs]) -> dict[str, Any]
         "logprobs": tuple(tokens.logprobs for tokens in answers),
         "tokens": tuple(tokens.texts for tokens in answers),
         "self_certainty": None if None in certainties else tuple(certainties),
+        "top_logprobs": tuple(tokens.top for tokens in answers) if all(t.top for t in answers) else None,
+        "token_entropies": (
+            tuple(tokens.entropies for tokens in answers) if all(t.entropies for t in answers) else None
+        ),
     }

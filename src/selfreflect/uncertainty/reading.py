@@ -2,29 +2,46 @@
 
 Questions and answers are read like items, in every layout: see :mod:`selfreflect.sources.item_rows`. A
 question needs answers or a ``confidence``, and a text or an id. It may have ``gold``, ``aliases``,
-``response``, ``logprobs``, ``tokens``, ``self_certainty``, ``length`` and ``correct``, also in an object
-``metadata``. In CSV, lists are written as JSON.
+``response``, ``logprobs``, ``tokens``, ``self_certainty``, ``grades``, ``length`` and ``correct``, also in an
+object ``metadata``. In CSV, lists are written as JSON.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from selfreflect.errors import excerpt
-from selfreflect.sources.columns import TOKEN_COLUMNS, item_columns
-from selfreflect.sources.files import Row, RowIds, field_names, is_text_list, listed, type_name
+from selfreflect.sources.answer_values import (
+    field_list,
+    field_value,
+    grades,
+    row_grades,
+    token_values,
+)
+from selfreflect.sources.columns import (
+    CORRECT,
+    GRADES,
+    TOKEN_COLUMNS,
+    gold_texts,
+    item_columns,
+    type_name,
+)
+from selfreflect.sources.files import Row, RowIds, field_names, is_text_list, listed
 from selfreflect.sources.item_rows import ItemRow, Reading, item_rows
 from selfreflect.sources.items import separated_cell
 from selfreflect.sources.layouts import read_row_file
-from selfreflect.sources.token_columns import field_list, field_value, token_values
+from selfreflect.sources.verdicts import Graded, label
 from selfreflect.text import counted
-from selfreflect.uncertainty.question import AnsweredQuestion, has_gold, not_blank, with_answers
+from selfreflect.uncertainty.question import AnsweredQuestion, graded_by, has_gold, not_blank, with_answers
 
-_OF_QUESTION = ("aliases", "confidence", "length", "correct")
+_OF_QUESTION = ("aliases", "confidence", "length", CORRECT)
 _RESPONSE = "response"
 """The judged answer, where the samples are in another column; else it is one of them."""
 
@@ -42,6 +59,7 @@ def read_answered_questions(
     gold: str = "gold",
     *,
     columns: Mapping[str, str] | None = None,
+    structured: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> AnsweredFile:
     """Read JSON, JSONL, CSV, parquet, a log of inspect_ai or lm-eval, or standard input (``"-"``).
@@ -49,6 +67,7 @@ def read_answered_questions(
     Args:
         gold: the field with the right answer, or a list of its spellings.
         columns: columns by role, as in :func:`~selfreflect.sources.items.read_item_file`.
+        structured: whether answers and right answers may be objects, which are kept as JSON.
         progress: called now and then with the share that is read.
 
     Raises:
@@ -58,7 +77,14 @@ def read_answered_questions(
     file = read_row_file(source, progress)
     assigned = columns or {}
     reserved = _reserved(file.rows, gold, assigned)
-    reading = Reading(assigned, cells=file.cells, reserved=reserved, need_question=False, need_answers=False)
+    reading = Reading(
+        assigned,
+        cells=file.cells,
+        reserved=reserved,
+        need_question=False,
+        need_answers=False,
+        structured=structured,
+    )
     items = item_rows(file.rows, reading)
     ids = RowIds()
     varying: set[str] = set()
@@ -66,10 +92,16 @@ def read_answered_questions(
     for row in rows:
         for name in varying:  # labels of only those questions whose answers share one would be a biased part
             row.fields.pop(name, None)
-    questions = [_question(item, row, ids, gold) for item, row in zip(items, rows, strict=True)]
+    by_row = CORRECT in varying  # then each answer has a label of its own
+    varying.discard(CORRECT)
+    questions = [
+        replace(_question(item, row, ids, gold, structured), grades=_grades(item, by_row))
+        for item, row in zip(items, rows, strict=True)
+    ]
     if not any(question.answers or question.confidence is not None for question in questions):
         raise rows[0].error("no question has an answer or a confidence")
     notes = _notes(items, questions, file.layout.is_log)
+    notes += _grade_notes(questions)
     if varying:
         names = listed(sorted(varying))
         notes.append(f"left out, because it differs between the answers to a question: {names}")
@@ -79,7 +111,7 @@ def read_answered_questions(
 def _reserved(rows: list[Row], gold: str, assigned: Mapping[str, str]) -> set[str]:
     """Choose the columns that are no questions, answers or ids."""
     names = field_names(rows)
-    reserved = {gold, *_OF_QUESTION, *TOKEN_COLUMNS} - set(assigned.values())
+    reserved = {gold, *_OF_QUESTION, *TOKEN_COLUMNS, GRADES} - set(assigned.values())
     free_names = [name for name in names if name not in reserved and name != _RESPONSE]
     columns = item_columns(free_names, assigned)
     reserved |= {columns.summaries, columns.order}
@@ -91,6 +123,33 @@ def _reserved(rows: list[Row], gold: str, assigned: Mapping[str, str]) -> set[st
     if columns.answers or columns.halves or judged:
         reserved.add(_RESPONSE)
     return reserved
+
+
+def _grade_notes(questions: Sequence[AnsweredQuestion]) -> list[str]:
+    """Say whose grades there are, and how many are neither right nor wrong."""
+    graders = graded_by(questions)
+    notes = []
+    for name in graders:
+        verdicts = [right for question in questions for _, right in question.grades.get(name, ())]
+        if neither := verdicts.count(None):
+            are = "grade" if neither == 1 else "grades"
+            notes.append(
+                f"{neither} {are} of {len(verdicts)} by {excerpt(name)} neither right nor wrong: no label"
+            )
+    if len(graders) > 1:
+        notes.append(
+            f"grades by {listed(graders)}; {excerpt(graders[0])} counts, or name one with --correctness "
+            f"{shlex.quote(f'graded:{graders[1]}')}"
+        )
+    return notes
+
+
+def _grades(item: ItemRow, by_row: bool) -> dict[str, tuple[Graded, ...]]:
+    """Read the grades of a question's answers, or of its judged answer, by grader."""
+    found = grades(item)
+    if by_row and item.one_answer:
+        found[CORRECT] = row_grades(item, CORRECT)
+    return found
 
 
 def _joined(item: ItemRow, gold: str, has_response: bool, varying: set[str]) -> Row:
@@ -140,15 +199,15 @@ def _notes(items: list[ItemRow], questions: list[AnsweredQuestion], is_log: bool
     return notes
 
 
-def _question(item: ItemRow, row: Row, ids: RowIds, gold: str) -> AnsweredQuestion:
+def _question(item: ItemRow, row: Row, ids: RowIds, gold: str, structured: bool) -> AnsweredQuestion:
     answers = item.texts
     confidence = _number(row, "confidence", 0, 1)
     has_column = item.columns.answers or item.columns.halves
     if not answers and confidence is None and not has_column:
         raise row.error(
-            f"give it 'answers' or a 'confidence'; its fields are {listed(item.row.fields)}. If one of them "
-            "holds answers, name it with --column answer=NAME; selfreflect convert FILE shows how a file is "
-            "understood"
+            f"give it 'answers' or a 'confidence'; its fields are {listed(item.row.fields)}",
+            remedy="If one of them holds answers, name it with {column} answer=NAME; selfreflect convert "
+            "FILE shows how a file is understood.",
         )
     aliases = field_list(row, "aliases")
     if not all(map(is_text_list, aliases)):
@@ -158,12 +217,14 @@ def _question(item: ItemRow, row: Row, ids: RowIds, gold: str) -> AnsweredQuesti
         id=ids.take(item.row, item.question, item.context, item.id_column),
         text=item.question,
         answers=answers,
-        gold=_right_answers(row, gold),
+        gold=_right_answers(row, gold, structured),
         aliases=tuple(map(tuple, aliases)),
         answer=row.optional_text(_RESPONSE) or None,
         logprobs=values.logprobs or None,
         tokens=values.tokens or None,
         self_certainty=values.self_certainty or None,
+        top_logprobs=values.top_logprobs or None,
+        token_entropies=values.token_entropies or None,
         confidence=confidence,
         length=_number(row, "length", 0, math.inf),
         correct=_label(row),
@@ -171,22 +232,21 @@ def _question(item: ItemRow, row: Row, ids: RowIds, gold: str) -> AnsweredQuesti
     return with_answers(question, not_blank(answers))
 
 
-def _right_answers(row: Row, name: str) -> tuple[str, ...]:
+def _right_answers(row: Row, name: str, structured: bool) -> tuple[str, ...]:
     """Read the spellings of the right answer, which may be a number."""
-    values = field_list(row, name, single=True)
-    texts = []
-    for number, value in enumerate(values, 1):
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise row.error(
-                f"the field {excerpt(name)} must hold texts, but entry {number} is {type_name(value)}"
-            )
-        if isinstance(value, float) and not math.isfinite(value):
-            raise row.error(
-                f"the field {excerpt(name)} holds {value:g}, no answer; leave it out where none is known"
-            )
-        if str(value).strip():
-            texts.append(str(value))
-    return tuple(texts)
+    value = row.fields.get(name)
+    if isinstance(value, str):
+        value = field_list(row, name, single=True)
+    if structured:
+        values = value if isinstance(value, list) else [value]
+        value = [json.dumps(v, ensure_ascii=False) if isinstance(v, dict) else v for v in values]
+    try:
+        return gold_texts(value)
+    except ValueError as error:
+        raise row.error(f"the field {excerpt(name)} must hold the right answer as text: {error}") from None
+
+
+_PERCENT = re.compile(r"(.+?)\s*(?:%|％|per ?cent)", re.IGNORECASE)
 
 
 def _number(row: Row, name: str, low: float, high: float) -> float | None:
@@ -196,22 +256,22 @@ def _number(row: Row, name: str, low: float, high: float) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise row.error(f"the field {name!r} must be a number, not {type_name(value)}")
+    percent = _PERCENT.fullmatch(value.strip()) if isinstance(value, str) and high == 1 else None
     try:
-        number = float(value)
+        number = float(percent[1]) / 100 if percent else float(value)
     except (ValueError, OverflowError):
         raise row.error(f"the field {name!r} must be a number; it is {excerpt(value)}") from None
     if not math.isfinite(number) or not low <= number <= high:
         limits = f"in [{low:g}, {high:g}]" if math.isfinite(high) else f"finite and at least {low:g}"
-        raise row.error(f"the field {name!r} is {number:g}; it must be {limits}")
+        hint = ""
+        if high == 1 < number <= 100 and not percent:
+            hint = f". If it is in per cent, divide by 100, or write '{number:g}%'"
+        raise row.error(f"the field {name!r} is {number:g}; it must be {limits}{hint}")
     return number
 
 
 def _label(row: Row) -> bool | None:
-    value = row.fields.get("correct")
-    if value is None or value == "":
-        return None
-    labels = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
-    label = labels.get(str(value).strip().lower())
-    if label is None:
-        raise row.error(f"the field 'correct' must be true, false, 1 or 0; it is {excerpt(value)}")
-    return label
+    try:
+        return label(row.fields.get(CORRECT))
+    except ValueError as error:
+        raise row.error(f"the field {CORRECT!r} {error}") from None

@@ -13,7 +13,7 @@ from selfreflect.table import Cell, Column, Table, interval_text
 from selfreflect.text import counted
 from selfreflect.uncertainty.assess import Assessment, Prediction, SizedCalibration, present, right_counts
 from selfreflect.uncertainty.estimators import ESTIMATORS, Estimator
-from selfreflect.uncertainty.measures import INTERVALS, Measurement, definitions, measure_all
+from selfreflect.uncertainty.measures import INTERVALS, MeasuredValue, definitions, measure_all
 from selfreflect.uncertainty.prediction import Tally
 from selfreflect.uncertainty.question import NoValue, sample_sizes
 
@@ -180,7 +180,7 @@ def measured_columns(names: Iterable[str]) -> list[Column]:
     return columns
 
 
-def measured_cells(measurements: Mapping[str, Measurement], names: Iterable[str]) -> list[Cell]:
+def measured_cells(measurements: Mapping[str, MeasuredValue], names: Iterable[str]) -> list[Cell]:
     """Fill the cells of :func:`measured_columns`; empty without a measurement."""
     cells: list[Cell] = []
     for name in names:
@@ -188,7 +188,7 @@ def measured_cells(measurements: Mapping[str, Measurement], names: Iterable[str]
     return cells
 
 
-def interval_cells(measurement: Measurement | None, between: str = "–") -> tuple[Cell, Cell]:
+def interval_cells(measurement: MeasuredValue | None, between: str = "–") -> tuple[Cell, Cell]:
     """Fill the cells of a value and its interval."""
     if measurement is None:
         return None, None

@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
-from selfreflect.plots import Curve, Plot
 from selfreflect.sources.files import PARSERS, listed, parse_rows, read_content
 from selfreflect.sources.files import Row as FileRow
 from selfreflect.sources.items import Item
@@ -33,7 +32,7 @@ from selfreflect.validate.statistics import (
     share_by_item,
     side_of_chance,
 )
-from selfreflect.validate.study import Finding, Layout, Row, each_metric, interval, with_interval
+from selfreflect.validate.study import Finding, Row, TableLayout, each_metric, interval, with_interval
 
 RATING, PREFERENCES, TIE = "rating", ("preferred", "preference"), "tie"
 
@@ -189,9 +188,9 @@ MAJORITY_NOTES = (
     "of: pairs with a majority, pairs: those of them that the metric has values for",
     "intervals: 95% BCa bootstrap over items; exact where all items agree",
 )
-_RATERS = Layout("Agreement among raters", "+z.3f", RATER_NOTES)
-_METRICS = Layout("Agreement of metrics with raters", "+z.3f", METRIC_NOTES)
-_MAJORITY = Layout("Agreement of metrics with the majority of raters", ".1%", MAJORITY_NOTES)
+_RATERS = TableLayout("Agreement among raters", "+z.3f", RATER_NOTES)
+_METRICS = TableLayout("Agreement of metrics with raters", "+z.3f", METRIC_NOTES)
+_MAJORITY = TableLayout("Agreement of metrics with the majority of raters", ".1%", MAJORITY_NOTES)
 _VERDICTS: dict[int | None, str] = {
     None: "No value for two summaries that raters compared",
     1: "Agree with the majority of raters more often than a coin would",
@@ -249,8 +248,6 @@ class HumanAgreement:
             )
         sides = {name: side_of_chance(share) if share.n else None for name, share in agreements}
         finding.give_verdicts(sides, _VERDICTS)
-        title = "Agreement with the majority of raters"
-        finding.draw_dots("raters", title, "share of pairs", agreements)
         return finding
 
     def _comparable(self, orders: Orders) -> Orders:
@@ -389,9 +386,9 @@ _ORDER_NOTE = (
     "the other must too; n: items; intervals: 95% BCa bootstrap over items"
 )
 # a table for each way to agree: next to each other they are too wide for a terminal
-_STRATEGIES = Layout("Agreement on the ranking of strategies", "+z.2f", (_STRATEGY_NOTE,))
-_SUMMARIES = Layout("Agreement on single summaries", "+z.2f", (_SUMMARY_NOTE,))
-_ORDERS = Layout("Agreement on two summaries of one item", ".1%", (_ORDER_NOTE,))
+_STRATEGIES = TableLayout("Agreement on the ranking of strategies", "+z.2f", (_STRATEGY_NOTE,))
+_SUMMARIES = TableLayout("Agreement on single summaries", "+z.2f", (_SUMMARY_NOTE,))
+_ORDERS = TableLayout("Agreement on two summaries of one item", ".1%", (_ORDER_NOTE,))
 Key = tuple[str, str]
 """An item and a summary."""
 Points = Mapping[Key, tuple[float, float]]
@@ -433,10 +430,6 @@ class JudgeAgreement:
                 finding.add(_SUMMARIES, {**names, **interval("rho", rho), "n": rho.n})
                 finding.add(_ORDERS, {**names, **interval("same order", share), "n": share.n})
                 finding.says.append(f"{metric} by {judge} and by {rival}: {_verdict(share, tau)}")
-                if points:
-                    title = f"{metric}: the same summaries by two judges"
-                    plot = Plot(f"judges-{metric}", title, judge, rival, _curves(points), points=True)
-                    finding.plots.append(plot)
         alone = [metric.name for metric in metrics if metric.name not in several]
         finding.list_names("Left out, because fewer than two judges computed them:", alone)
         finding.says.append(
@@ -475,14 +468,6 @@ def _strategy_agreement(points: Points) -> Estimate:
         return kendall(list(first / count), list(second / count)) if count.all() else None
 
     return replace(bootstrap(tau, len(items)), n=len(names), total=len(names))
-
-
-def _curves(points: Points) -> tuple[Curve, ...]:
-    """Make a dot for each summary: its values by the two judges."""
-    by_name: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for (_, name), point in points.items():
-        by_name[name].append(point)
-    return tuple(Curve(name, *zip(*dots, strict=True)) for name, dots in by_name.items())
 
 
 def _verdict(share: Estimate, tau: Estimate) -> str:

@@ -20,9 +20,9 @@ from selfreflect.table import Approximate
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.study import (
     Finding,
-    Layout,
     Numbers,
     Row,
+    TableLayout,
     each_metric,
     interval,
     summary_names,
@@ -40,14 +40,14 @@ _DRAWN = f"share of {DRAWS} draws that rank all strategies as all do; strategies
 _FEW = (
     f"stable from: the share is at least {STABLE:.0%} from there on; a dash below {FEWEST_TESTED} questions"
 )
-_RANKING = Layout("Same ranking by number of questions", ".0%", (_DRAWN, _FEW), {"stable from": "d"})
+_RANKING = TableLayout("Same ranking by number of questions", ".0%", (_DRAWN, _FEW), {"stable from": "d"})
 _PAIR_NOTES = (
     "difference: how much worse, paired over questions; intervals: 95% BCa bootstrap over questions",
     f"questions needed: ((1.96 + 0.84) sd / difference)^2, at least {FEWEST_TESTED}, for 80% power if the "
     "difference is as large as observed",
 )
 _PAIR_FORMS = {"same order": ".0%", "questions needed": ".0f"}
-_PAIRS = Layout(f"What separates two strategies ({MAIN})", ".4f", _PAIR_NOTES, _PAIR_FORMS)
+_PAIRS = TableLayout(f"What separates two strategies ({MAIN})", ".4f", _PAIR_NOTES, _PAIR_FORMS)
 
 
 class Convergence:
@@ -95,7 +95,8 @@ class Convergence:
             return finding
         order_of_main = _order(main, tables[main])
         for better, worse in combinations(order_of_main, 2):
-            row, advice = self._pair(tables[main][:, [better, worse]], better, worse)
+            names = self._names[better], self._names[worse]
+            row, advice = self._pair(tables[main][:, [better, worse]], *names)
             finding.add(_PAIRS, row)
             if (better, worse) in pairwise(order_of_main):  # neighbours give the ranking
                 finding.says.append(advice)
@@ -119,31 +120,39 @@ class Convergence:
             same[count] = same_ranking(draws / count @ table, table.mean(axis=0))
         return same
 
-    def _pair(self, values: Floats, better: int, worse: int) -> tuple[Row, str]:
+    def _pair(self, values: Floats, better: str, worse: str) -> tuple[Row, str]:
         """Compare two strategies: a row, and in words how many questions separate them."""
         differences = (values[:, 1] - values[:, 0]).tolist()
         difference = mean_interval(differences, len(differences), seed=self._seed)
         sd = stdev(differences)
         needed = questions_needed(difference.mean, sd)
         row = {
-            "better": self._names[better],
-            "worse": self._names[worse],
+            "better": better,
+            "worse": worse,
             **interval("difference", difference),
             "sd of a question": sd,
             "same order": self._by_questions(values)[len(values)],
             "questions needed": None if needed is None else Approximate(needed),
             "n": len(differences),
         }
-        names = " and ".join(excerpt(self._names[index]) for index in (better, worse))
-        size = f"which differ by {with_interval(difference, '.4f')} on {difference.n} questions"
+        advice = _ADVICE["separated"]
         if needed is None:
-            return row, f"{names} have the same mean score, which no questions separate."
-        if difference.n < FEWEST_TESTED:
-            return row, f"Too few questions for advice on {names}, {size}."
-        if difference.side_of(0) < 1:
-            more = f"About {needed} would, if the difference is as large as observed."
-            return row, f"These questions do not separate {names}, {size}. {more}"
-        return row, f"With this judge, about {needed} questions separate {names}, {size}."
+            advice = _ADVICE["equal"]
+        elif difference.n < FEWEST_TESTED:
+            advice = _ADVICE["few"]
+        elif difference.side_of(0) < 1:
+            advice = _ADVICE["unclear"]
+        size = f"{with_interval(difference, '.4f')} on {difference.n} questions"
+        return row, f"{excerpt(better)} and {excerpt(worse)} {advice.format(size=size, needed=needed)}"
+
+
+_ADVICE = {
+    "separated": "differ by {size}: with this judge, about {needed} questions separate them.",
+    "unclear": "differ by {size}, which do not separate them. About {needed} would, if the difference is as "
+    "large as observed.",
+    "few": "differ by {size}: too few for advice.",
+    "equal": "have the same mean score, which no questions separate.",
+}
 
 
 def _order(metric: MetricInfo, table: Floats) -> list[int]:

@@ -20,7 +20,7 @@ from selfreflect.stats import FEWEST_TESTED, clear_sign, is_tie, mean_interval, 
 from selfreflect.text import counted, listed
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.statistics import bounded_mean, detectable_rate
-from selfreflect.validate.study import Finding, Layout, Numbers, each_metric, interval
+from selfreflect.validate.study import Finding, Numbers, TableLayout, each_metric, interval
 
 Grouping = Callable[..., list[list[int]]]
 """Indices of the answers that say the same, the one to quote first: by spelling
@@ -298,7 +298,7 @@ TEXT_EDITS: Mapping[str, Callable[[str, Material], str]] = {
 BASE, QUESTION = "template", "repeat the question"
 OWN = " (own summaries)"
 _ORDER = (*STATEMENT_EDITS, PAD, QUESTION, *(edit + OWN for edit in TEXT_EDITS))
-_NOT_MADE = Layout("Edits that could not be made", "d")
+_NOT_MADE = TableLayout("Edits that could not be made", "d")
 Edit = Callable[[Material], str]
 """Makes the edited text of a summary."""
 
@@ -309,7 +309,7 @@ _NOTES = (
     "intervals: 95% BCa bootstrap over items; if all items agree, the share's is exact",
 )
 _SHARES = dict.fromkeys(("worse", "worse low", "worse high"), ".0%")
-_EDITS = Layout("Interventions", "+z.4f", _NOTES, _SHARES)
+_EDITS = TableLayout("Interventions", "+z.4f", _NOTES, _SHARES)
 
 
 _LIMITS = (
@@ -398,7 +398,6 @@ class Interventions:
         finding.says.append(self._extent())
         for metric, numbers in each_metric(values, metrics):
             verdicts: dict[str, list[str]] = defaultdict(list)
-            dots = []
             for edit in (edit for edit in _ORDER if edit in self._pairs):
                 changes = worsenings(metric, numbers, self._pairs[edit])
                 shares = [fmean(difference > 0 for difference in item) for item in changes.values()]
@@ -414,18 +413,15 @@ class Interventions:
                     "of": change.total,
                 }
                 finding.add(_EDITS, row)
-                dots.append((edit, worse))
                 verdict = f"has values for fewer than {FEWEST_TESTED} items, too few to judge, of:"
                 if change.n >= FEWEST_TESTED:
                     verdict = _VERDICTS[clear_sign(change, sign_flip_p(means))]
                 verdicts[verdict].append(edit)
             parts = [f"{verdict} {listed(edits)}" for verdict, edits in verdicts.items()]
             finding.says.append(f"{metric.name} {'; '.join(parts)}.")
-            title = f"{metric.name}: how often an edit is marked down"
-            finding.draw_dots(f"interventions-{metric.name}", title, "share of items", dots)
         # all summaries of the item with the most edits, to show what the labels mean
         example = max(self.items, key=lambda item: len(item.summaries))
-        layout = Layout("What was made of one item", "", (example.question,))
+        layout = TableLayout("What was made of one item", "", (example.question,))
         finding.add(layout, *({"summary": name, "text": text} for name, text in example.summaries.items()))
         for (edit, reason), count in sorted(self.skipped.items()):
             finding.add(_NOT_MADE, {"edit": edit, "why": reason, "count": count})

@@ -16,6 +16,7 @@ from selfreflect.sources.items import read_item_file
 LOGS = Path(__file__).parents[2] / "data" / "logs"
 UQLM = {"prompts": ["Oz?"], "responses": ["a"], "sampled_responses": [["a", "b"]]}
 HALVES = {"masked_out_task_answers": ["a", "b"], "conditioning_answers": ["a", "b"]}
+CHOICES = [{"message": {"role": "assistant", "content": text}} for text in "ab"]
 RECORD = {"question": "Oz?", "answers": ["a", "b"]}
 FILES: dict[str, tuple[str, Any]] = {
     "our rows": ("items", [RECORD]),
@@ -27,7 +28,15 @@ FILES: dict[str, tuple[str, Any]] = {
     "frame": ("uqlm", [{"prompt": "Oz?", "response": "a", "sampled_responses": ["a", "b"]}]),
     "lists": ("columns", {"question": ["Oz?"], "answers": [["a", "b"]]}),
     "pandas": ("pandas", {"question": {"0": "Oz?"}, "answers": {"0": ["a", "b"]}}),
+    "split frame": ("pandas", {"columns": [*RECORD], "index": [0], "data": [[*RECORD.values()]]}),
+    "table": ("pandas", {"schema": {"fields": []}, "data": [{"index": 0, **RECORD}]}),
     "by id": ("records", {"q": RECORD}),
+    "id of a frame": ("items", {**RECORD, "id": 1.0}),
+    "choices": ("responses", {"question": "Oz?", "choices": CHOICES}),
+    "batch": (
+        "responses",
+        {"custom_id": "q", "response": {"body": {"choices": CHOICES}}, "question": "Oz?"},
+    ),
     "judged": ("judged", {"q": {**RECORD, "judge_response": {"correct": "yes", "confidence": 85}}}),
 }
 

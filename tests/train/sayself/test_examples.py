@@ -22,7 +22,7 @@ from selfreflect.train.sayself.examples import (
     overlap,
     part_of,
 )
-from selfreflect.train.trainers import whole_checkpoints
+from selfreflect.train.trainers import last_checkpoint, read_record
 
 DOUBT = "I do not remember which river it is."
 
@@ -128,28 +128,20 @@ def test_training_goes_on_from_the_last_whole_checkpoint(tmp_path: Path) -> None
     (empty / "trainer_state.json").write_text("")  # opened, and not written yet
     copy = first.rename(tmp_path / "full-0/checkpoint-mine")
     checkpoint(tmp_path / "full-0", 10, whole=True)
-    assert Adapter(tmp_path / "full-0", "full").prepare_resume()
-    assert whole_checkpoints(tmp_path / "full-0") == [first]
+    assert last_checkpoint(tmp_path / "full-0") == first
     assert copy.exists()
     assert not torn.exists()
     assert not empty.exists()
 
 
-def test_without_a_whole_checkpoint_it_begins_anew(tmp_path: Path) -> None:
-    adapter = Adapter(tmp_path / "full-0", "full")
-    assert not adapter.prepare_resume()
-    checkpoint(adapter.folder, 10, whole=False)
-    (adapter.folder / "README.md").write_text("x")
-    assert not adapter.prepare_resume()
-    assert not adapter.folder.exists()
-
-
-def test_a_training_that_ended_is_never_removed(tmp_path: Path) -> None:
-    adapter = Adapter(tmp_path / "full-0", "full")
-    adapter.folder.mkdir()
-    (adapter.folder / "training.json").write_text('{"base": "smollm2", "metrics": {}}')
-    assert not adapter.prepare_resume()
-    assert adapter.folder.exists()
+def test_without_a_whole_checkpoint_it_begins_anew_unless_it_had_ended(tmp_path: Path) -> None:
+    assert last_checkpoint(tmp_path / "full-0") is None
+    checkpoint(tmp_path / "full-0", 10, whole=False)
+    (tmp_path / "full-0/README.md").write_text("x")
+    (tmp_path / "plain-0").mkdir()
+    (tmp_path / "plain-0/training.json").write_text('{"base": "smollm2", "metrics": {}}')
+    assert last_checkpoint(tmp_path / "full-0") is last_checkpoint(tmp_path / "plain-0") is None
+    assert [path.name for path in tmp_path.iterdir()] == ["plain-0"]
 
 
 @pytest.mark.parametrize("name", ["sayself", "sayself/data", "sayself/data/full", "sayself/models"])
@@ -206,12 +198,13 @@ def test_trained_adapters_are_listed_by_name_with_their_base(tmp_path: Path) -> 
     assert first == workspace.adapter("full", 0, "brier")
     assert second == workspace.adapter("plain", 1)
     assert first.base == "smollm2"
-    assert first.record == {"base": "smollm2", "metrics": {"change": 0.0, "loss": 2.0}}
+    assert read_record(first.folder) == {"base": "smollm2", "metrics": {"change": 0.0, "loss": 2.0}}
     assert workspace.adapter("group", 2).base == ""
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"base": "x"}', '{"base": "x", "metrics": 3}'])
 def test_a_damaged_record_of_a_training_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "training.json").write_text(text)
-    with pytest.raises(DataError, match=r"training\.json cannot be read: .* to train anew"):
-        _ = Adapter(tmp_path, "full").record
+    with pytest.raises(DataError) as damaged:
+        _ = Adapter(tmp_path, "full").base
+    assert damaged.value.code == "damaged"

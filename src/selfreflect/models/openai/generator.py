@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -113,6 +114,14 @@ class OpenAIGenerator(StreamingGenerator):
             )
         return generator
 
+    def with_extra(self, fields: Mapping[str, Any]) -> OpenAIGenerator:
+        """Copy the generator for calls that have further fields, which a user sent."""
+        generator = copy(self)
+        generator._extra = {**self._extra, **fields}
+        # what a server says to these fields is no rule for other calls
+        generator.learned = Learned(self.learned.wording, set(self.learned.accepted))
+        return generator
+
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
         """Yield results as :meth:`stream`, and early completions where several calls make a reply."""
         tasks = [partial(self.answer, request) for request in requests]
@@ -144,7 +153,13 @@ class OpenAIGenerator(StreamingGenerator):
                 f"{problem.remedy} Giving up after {self._failures} failed requests in a row.".strip()
             )
             raise problem from None
-        return Refusal(kind=error.kind, message=str(problem), status=error.status, wait=error.wait)
+        return Refusal(
+            kind=error.kind,
+            message=str(problem),
+            status=error.status,
+            wait=error.wait,
+            code=problem.code,
+        )
 
     async def _complete(self, connection: Connection, request: Request) -> ParsedResponse:
         """Collect all completions of a request, those that it has already included."""
@@ -217,7 +232,7 @@ class OpenAIGenerator(StreamingGenerator):
         """
         kind = (
             request.logprobs,
-            request.first_tokens > 0,
+            request.ranks > 0,
             count > 1,
             request.sampling.temperature == 0,
             any(message.role == "system" for message in request.messages),
@@ -334,7 +349,7 @@ class OpenAIGenerator(StreamingGenerator):
     ) -> tuple[ParsedResponse, Wording]:
         """Ask once for likely tokens, too, where log-probabilities alone were asked for and did not come."""
         lacks = all(sample.completion.logprobs == "not_returned" for sample in response.samples)
-        if not (request.logprobs and lacks) or request.first_tokens or "logprobs" in wording.left_out:
+        if not (request.logprobs and lacks) or request.ranks or "logprobs" in wording.left_out:
             return response, wording
         async with connection.offer:
             if self.learned.tried_likely and not self.learned.wording.asks_for_likely:

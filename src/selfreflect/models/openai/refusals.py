@@ -164,8 +164,8 @@ class Wording:
             body |= THINKING_OFF[self.thinking_off]
         if request.logprobs or request.first_tokens:
             body["logprobs"] = True
-            if request.first_tokens:
-                body["top_logprobs"] = min(request.first_tokens, self.most_likely)
+            if request.ranks:
+                body["top_logprobs"] = min(request.ranks, self.most_likely)
             elif self.asks_for_likely:
                 body["top_logprobs"] = 1
         for name in sorted((self.left_out & body.keys()) - extra.keys()):
@@ -205,8 +205,8 @@ class Wording:
         ]
         # Of likely tokens a server may give fewer, and say how many; the two fields go together otherwise.
         if {"logprobs", "top_logprobs"} & {*field_names}:
-            if request.first_tokens and {*field_names} <= {"logprobs", "top_logprobs"}:
-                limit = min(request.first_tokens, self.most_likely)
+            if request.ranks and {*field_names} <= {"logprobs", "top_logprobs"}:
+                limit = min(request.ranks, self.most_likely)
                 allowed = [int(number) for number in _NUMBER.findall(text) if 0 < int(number) < limit]
                 if allowed:
                     return replace(self, most_likely=max(allowed))
@@ -244,7 +244,7 @@ class Wording:
         return replace(self, left_out=self.left_out.union(neutral)) if neutral else None
 
     def refuses(self, error: APIError, body: Mapping[str, Any], request: Request) -> bool:
-        """Whether an error of the server itself, which may pass, finds fault with fields of the call."""
+        """Tell whether an error of the server itself, which may pass, finds fault with fields of the call."""
         text = _without_quotes(error.server_text, request)
         named = any(_names(name, text, error.fields) for name in FIELDS.keys() & body.keys())
         return error.status == 500 and named and _FAULT.search(text) is not None
@@ -332,7 +332,7 @@ def not_neutral(names: Collection[str], body: dict[str, Any], error: APIError | 
 
 
 def _names(name: str, text: str, fields: Collection[str], extra: Mapping[str, Any] = NO_FIELDS) -> bool:
-    """Whether a refusal names a field, in its structure or, where that tells none, in its text."""
+    """Tell whether a refusal names a field, in its structure or, where that tells none, in its text."""
     if fields & FIELDS.keys() or fields & RENAMED.keys() or fields & extra.keys():
         return name in fields
     # gateways write them in their own notation: topP, top-p, "Top p"

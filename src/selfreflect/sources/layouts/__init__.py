@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from math import isfinite
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.plugins import failures_of, packaged
+from selfreflect.sources.columns import GOLD, gold_texts
 from selfreflect.sources.files import PARSERS, Content, Row, listed, parse_rows, read_content
 
 SUFFIXES = tuple(suffix for suffix in (*PARSERS, ".eval") if suffix != ".txt")
@@ -22,6 +23,7 @@ GROUP = "selfreflect.layouts"
 LAYOUTS = {
     "inspect": "selfreflect.sources.layouts.inspect:Inspect",
     "lm-eval": "selfreflect.sources.layouts.lm_eval:LmEval",
+    "responses": "selfreflect.sources.layouts.responses:Responses",
     "uqlm": "selfreflect.sources.layouts.shapes:Uqlm",
     "judged": "selfreflect.sources.layouts.shapes:Judged",
     "published": "selfreflect.sources.layouts.published:Published",
@@ -41,6 +43,8 @@ class Layout(Protocol):
     """Whether an evaluation wrote the file, so that its answers are a model's."""
     notes: Sequence[str] = ()
     """What a user should know once the items are read, one sentence each."""
+    assigned: Collection[str] = ()
+    """Columns that the user names, by their paths, as in ``doc.question``."""
 
     @abstractmethod
     def matches(self, rows: Sequence[Row]) -> bool:
@@ -57,6 +61,15 @@ class Layout(Protocol):
     def explain(self) -> str:
         """Name the layout in words; empty if the format of the file says it all."""
         return ""
+
+
+def right_answers(target: Any) -> dict[str, list[str]]:
+    """Make the field of right answers, if a log knows any."""
+    try:
+        texts = list(gold_texts(target))
+    except ValueError:
+        texts = []
+    return {GOLD: texts} if texts else {}
 
 
 class RowFile(NamedTuple):

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 
 from selfreflect.errors import DataError
-from selfreflect.sources.columns import metadata
+from selfreflect.sources.columns import GRADES, metadata
 from selfreflect.sources.files import Row
-from selfreflect.sources.layouts import Layout
+from selfreflect.sources.layouts import Layout, right_answers
+from selfreflect.sources.verdicts import is_grader
 from selfreflect.text import counted
 
 _ATTACHMENT = "attachment://"
@@ -23,11 +24,15 @@ class _LoggedMessage(msgspec.Struct):
 
 class _LoggedChoice(msgspec.Struct):
     message: _LoggedMessage
-    stop_reason: str = ""
+    stop_reason: str | None = ""
 
 
 class _Output(msgspec.Struct):
     choices: list[_LoggedChoice] = []
+
+
+class _Grade(msgspec.Struct):
+    value: Any = None
 
 
 class _Sample(msgspec.Struct):
@@ -37,13 +42,14 @@ class _Sample(msgspec.Struct):
     input: str | list[_LoggedMessage]
     output: _Output = msgspec.field(default_factory=_Output)
     target: str | list[str] = ""
-    metadata: dict[str, Any] = {}
-    attachments: dict[str, str] = {}
+    metadata: dict[str, Any] | None = None
+    attachments: dict[str, str] | None = None
+    scores: dict[str, _Grade] | None = None
     error: Any = None
 
 
 class Inspect(Layout):
-    """The epochs of each sample are its answers."""
+    """The epochs of each sample are its answers, and the verdicts of its scorers their grades."""
 
     name = "inspect"
     is_log = True
@@ -68,11 +74,21 @@ class Inspect(Layout):
             cut_off += sum(choice.stop_reason in ("max_tokens", "model_length") for choice in choices)
             if sample.id not in items:
                 items[sample.id] = Row(name, where, _fields(sample))
-            items[sample.id].fields["answers"] += [_text(choice.message, sample) for choice in choices]
+            fields = items[sample.id].fields
+            # scorers see the first choice only
+            missing = [None] * (len(choices) - 1)
+            for grader, verdict in _verdicts(sample):
+                column = fields[GRADES].setdefault(grader, [None] * len(fields["answers"]))
+                column += [verdict, *missing]
+            fields["answers"] += [_text(choice.message, sample) for choice in choices]
+            for column in fields[GRADES].values():
+                column += [None] * (len(fields["answers"]) - len(column))
+        _keep_graders([row.fields[GRADES] for row in items.values()])
         if not items:
             raise DataError(
-                f"{name} holds no samples with answers. Run the evaluation with --epochs, and keep its "
-                "samples"
+                f"{name} holds no samples with answers",
+                code="no_answers",
+                remedy="Let inspect evaluate several epochs, and keep its samples.",
             )
         left_out = f"{counted(failures, 'sample')} without an answer left out"
         cut = f"{counted(cut_off, 'answer')} cut off at the token limit"
@@ -100,13 +116,32 @@ def _fields(sample: _Sample) -> dict[str, Any]:
     if isinstance(messages, str):
         messages = [_LoggedMessage("user", messages)]
     *context, question = messages or [_LoggedMessage("user")]
-    values = {**sample.metadata, "target": sample.target, "sample_id": sample.id}
+    values = {**(sample.metadata or {}), "target": sample.target, "sample_id": sample.id}
     return {
         "question": _text(question, sample),
         "context": "\n\n".join(f"{message.role}: {_text(message, sample)}" for message in context),
         "answers": [],
+        GRADES: {},
+        **right_answers(sample.target),
         "metadata": metadata(values, values),
     }
+
+
+def _verdicts(sample: _Sample) -> Iterator[tuple[str, Any]]:
+    """Yield what each scorer says; a scorer with several values counts as several."""
+    for scorer, grade in (sample.scores or {}).items():
+        if isinstance(grade.value, dict):
+            yield from ((f"{scorer}.{key}", value) for key, value in grade.value.items())
+        else:
+            yield scorer, grade.value
+
+
+def _keep_graders(grades: Sequence[dict[str, list[Any]]]) -> None:
+    """Remove scores that are no verdicts, such as F1."""
+    for name in dict.fromkeys(name for by_name in grades for name in by_name):
+        if not is_grader(value for by_name in grades for value in by_name.get(name, ())):
+            for by_name in grades:
+                by_name.pop(name, None)
 
 
 def _text(message: _LoggedMessage, sample: _Sample) -> str:
@@ -119,6 +154,6 @@ def _text(message: _LoggedMessage, sample: _Sample) -> str:
         text = part.get("text")
         if part.get("type") == "text" and isinstance(text, str):
             if text.startswith(_ATTACHMENT):
-                text = sample.attachments.get(text.removeprefix(_ATTACHMENT), text)
+                text = (sample.attachments or {}).get(text.removeprefix(_ATTACHMENT), text)
             texts.append(text)
     return "\n".join(texts)

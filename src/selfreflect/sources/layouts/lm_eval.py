@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from selfreflect.sources.columns import QUESTION_COLUMNS, metadata
+from selfreflect.sources.columns import GRADES, QUESTION_COLUMNS, metadata, plain_name
 from selfreflect.sources.files import Row, is_text_list
-from selfreflect.sources.layouts import Layout
+from selfreflect.sources.layouts import Layout, right_answers
+from selfreflect.sources.verdicts import is_grader, verdict
+from selfreflect.text import counted
 
 _FIELDS = {"doc_id", "doc", "resps"}
+_OF_SAMPLE = _FIELDS | set(
+    "target arguments filtered_resps filter metrics doc_hash prompt_hash target_hash task_name".split()
+)
+"""Fields of a sample that are no metrics."""
+_OF_LIKELIEST = "acc"
+"""The metric that grades the likeliest choice; others grade choices by other rules."""
 
 
 class LmEval(Layout):
@@ -22,40 +32,161 @@ class LmEval(Layout):
         # in the cells of a table they are texts
         return all(row.fields.keys() >= _FIELDS and not isinstance(row.fields["resps"], str) for row in rows)
 
-    def items(self, rows: Sequence[Row]) -> Iterable[Row]:
+    def items(self, rows: Iterable[Row]) -> Iterable[Row]:
         items: dict[str, Row] = {}
-        labels: set[tuple[str, str]] = set()
+        graded: dict[str, dict[tuple[str, str], list[tuple[str | None, Any]]]] = {}
+        runs: dict[str, list[Any]] = {}
+        counts: Counter[tuple[str, str]] = Counter()
+        choices = 0
         for sample in rows:
-            # the ids of each task begin at 0, and a file may hold several tasks
-            names = ("task_name", "doc_id", "doc_hash" if "doc_hash" in sample.fields else "doc")
-            key = repr([sample.fields.get(name) for name in names])
-            fields = _fields(sample)
-            label = (key, repr(sample.fields.get("filter")))
+            filter_name, responses = str(sample.fields.get("filter", "")), sample.fields["resps"]
+            key = _key(sample)
+            run = counts[key, filter_name]
+            if run < len(runs.get(key, ())) and runs[key][run] != responses:
+                key += filter_name  # another task with the same documents
+                run = counts[key, filter_name]
+            counts[key, filter_name] += 1
             if key not in items:
-                items[key] = sample._replace(fields=fields)
-            elif label in labels:  # another run of the task
-                items[key].fields["answers"] = [*items[key].fields["answers"], *fields["answers"]]
-            labels.add(label)
+                items[key] = sample._replace(fields=self._fields(sample))
+                graded[key] = {}
+            fields, earlier = items[key].fields, runs.setdefault(key, [])
+            repeats = [fields["response"]] if _likelihoods(responses) else _repeats(sample)
+            if run >= len(earlier):  # not the same responses under another filter
+                earlier.append(responses)
+                if run and "samples" in fields:
+                    fields["samples"] = [*fields["samples"], *repeats]
+                choices += "samples" not in fields
+            # of several repeats the first text that a filter makes is graded
+            text = repeats[0] if len(repeats) == 1 else None
+            filtered = sample.fields.get("filtered_resps")
+            if text is None and is_text_list(filtered) and filtered:
+                fields.setdefault("response", filtered[0])
+            for metric, value in _metrics(sample):
+                fields["metadata"].setdefault(metric, value)
+                if "samples" in fields or metric == _OF_LIKELIEST:
+                    graded[key].setdefault((metric, filter_name), []).append((text, value))
+        self._grade(items, graded)
+        if choices:
+            self.notes = [
+                *self.notes,
+                f"{counted(choices, 'question')} of multiple choice: the confidence is the likelihood of the "
+                "likeliest choice among all",
+            ]
         return items.values()
 
     def explain(self) -> str:
         return "samples of lm-eval"
 
+    def _fields(self, sample: Row) -> dict[str, Any]:
+        doc = sample.fields["doc"]
+        values = dict(doc) if isinstance(doc, dict) else {}
+        texts = {plain_name(name): name for name, value in values.items() if isinstance(value, str)}
+        column = next((texts[name] for name in QUESTION_COLUMNS if name in texts), "")
+        question = values.pop(column, None) or _prompt(sample.fields.get("arguments"))
+        target = sample.fields.get("target")
+        values |= {"target": target, "doc_id": sample.fields["doc_id"]}
+        fields = {"question": question, "metadata": metadata(values, values), GRADES: {}}
+        fields |= {path: sample.get(path) for path in self.assigned if sample.get(path) is not None}
+        likelihoods = _likelihoods(sample.fields["resps"])
+        if not likelihoods:
+            return {**fields, "samples": _repeats(sample), **right_answers(target)}
+        choices = _choices(values, sample.fields.get("arguments"), len(likelihoods))
+        likelihoods = likelihoods[: len(choices)]  # twice as many where acc_mutual_info is asked for
+        likeliest = max(likelihoods)
+        index = _index(target, choices)
+        right = right_answers(target if index is None else choices[index])
+        confidence = 1 / sum(math.exp(value - likeliest) for value in likelihoods)
+        return {
+            **fields,
+            **right,
+            "response": choices[likelihoods.index(likeliest)],
+            "confidence": confidence,
+        }
 
-def _fields(sample: Row) -> dict[str, Any]:
+    def _grade(
+        self,
+        items: Mapping[str, Row],
+        graded: Mapping[str, Mapping[tuple[str, str], Sequence[tuple[str | None, Any]]]],
+    ) -> None:
+        """Give the rows the verdicts of the metrics that are right or wrong in the whole file."""
+        columns: dict[tuple[str, str], list[Any]] = {}
+        for by_metric in graded.values():
+            for name, pairs in by_metric.items():
+                columns.setdefault(name, []).extend(value for _, value in pairs)
+        graders = [name for name, values in columns.items() if is_grader(values)]
+        for key, by_metric in graded.items():
+            grades = items[key].fields[GRADES]
+            for metric, filter_name in graders:
+                verdicts = by_metric.get((metric, filter_name))
+                # the first filter of a document counts; the comma of lm-eval's tables divides options here
+                grader = f"{metric}:{filter_name}" if metric in grades else metric
+                if verdicts:
+                    grades[grader] = [[text, verdict(value)] for text, value in verdicts]
+
+
+def _key(sample: Row) -> str:
+    """Tell documents apart: the ids of each task begin at 0, and a file may hold several tasks."""
+    document = "doc_hash" if "doc_hash" in sample.fields else "doc"
+    names = ("task_name", "doc_id", document, "prompt_hash")
+    return repr([sample.fields.get(name) for name in names])
+
+
+def _repeats(sample: Row) -> list[str]:
     requests = sample.fields["resps"]
     repeats = requests[0] if isinstance(requests, list) and len(requests) == 1 else None
-    if not is_text_list(repeats):
+    if not is_text_list(repeats) or not repeats:
         raise sample.error(
-            "its 'resps' are not generated answers (a task of output_type generate_until has them, multiple "
-            "choice has likelihoods)"
+            "its 'resps' are neither generated answers (a task of output_type generate_until has them) nor "
+            "likelihoods of several choices (multiple_choice)"
         )
-    doc = sample.fields["doc"]
-    values = dict(doc) if isinstance(doc, dict) else {}
-    column = next((name for name in QUESTION_COLUMNS if isinstance(values.get(name), str)), "")
-    question = values.pop(column, None) or _prompt(sample.fields.get("arguments"))
-    values |= {"target": sample.fields.get("target"), "doc_id": sample.fields["doc_id"]}
-    return {"question": question, "answers": repeats, "metadata": metadata(values, values)}
+    return repeats
+
+
+def _likelihoods(requests: Any) -> list[float]:
+    """Read the log-likelihood of each choice, ``[[[-2.3, false]], …]``; none if there are no choices."""
+    if not isinstance(requests, list) or len(requests) < 2:
+        return []
+    values = []
+    for request in requests:
+        try:
+            [[value, _]] = request
+            values.append(float(value))
+        except (TypeError, ValueError):
+            return []
+    return values if all(map(math.isfinite, values)) else []
+
+
+def _choices(doc: Mapping[str, Any], arguments: Any, count: int) -> list[str]:
+    """Find the texts of the choices: in the document, else what the model had to continue with."""
+    for column in doc.values():
+        texts = column.get("text") if isinstance(column, dict) else column
+        if is_text_list(texts) and len(texts) in (count, count / 2):
+            return texts
+    texts = []
+    for number in range(count):
+        request = arguments.get(f"gen_args_{number}") if isinstance(arguments, dict) else None
+        if isinstance(arguments, list) and number < len(arguments):
+            request = dict(enumerate(arguments[number])) if isinstance(arguments[number], list) else None
+        text = (request or {}).get("arg_1", (request or {}).get(1))
+        texts.append(text.strip() if isinstance(text, str) else f"choice {number + 1}")
+    return texts
+
+
+def _index(target: Any, choices: Sequence[str]) -> int | None:
+    """Read the number of the right choice, which may be written as text."""
+    if isinstance(target, str) and target.isdecimal() and target not in choices:
+        target = int(target)
+    is_number = isinstance(target, int) and not isinstance(target, bool)
+    return target if is_number and 0 <= target < len(choices) else None
+
+
+def _metrics(sample: Row) -> Iterable[tuple[str, Any]]:
+    """Yield the metrics of a sample that are one value."""
+    names = sample.fields.get("metrics")
+    for name, value in sample.fields.items():
+        is_metric = name in names if isinstance(names, list) else name not in _OF_SAMPLE
+        if is_metric and isinstance(value, bool | int | float):
+            yield name, value
 
 
 def _prompt(arguments: Any) -> Any:

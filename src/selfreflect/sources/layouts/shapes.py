@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from selfreflect.errors import DataError
 from selfreflect.sources.columns import QUESTION_COLUMNS, plain_name
 from selfreflect.sources.files import Row
 from selfreflect.sources.layouts import Layout
@@ -73,11 +74,16 @@ class ColumnLists(Shape):
 
 
 class Pandas(Shape):
-    """Fields as objects with an entry for each index, as pandas writes."""
+    """A data frame as pandas writes it, by columns, split, or as a table; by index it is :class:`Records`."""
 
     name = "pandas"
 
     def holds(self, fields: Mapping[str, Any]) -> bool:
+        rows = fields.get("data")
+        if isinstance(rows, list) and fields.keys() >= {"columns", "data"}:
+            return _is_list_of(fields["columns"], str) and _is_list_of(rows, list)
+        if isinstance(rows, list) and fields.keys() >= {"schema", "data"}:
+            return _is_list_of(rows, dict)
         columns = [column for column in fields.values() if isinstance(column, dict)]
         if not columns or len(columns) < len(fields) or not any(map(is_question, fields)):
             return False
@@ -85,11 +91,24 @@ class Pandas(Shape):
         return all(map(str.isdecimal, index)) and all(column.keys() == index for column in columns)
 
     def records(self, fields: Mapping[str, Any]) -> Places:
-        for index in next(iter(fields.values())):
-            yield f"row {index}", {name: column[index] for name, column in fields.items()}
+        if isinstance(fields.get("columns"), list):
+            names, rows = fields["columns"], fields["data"]
+            for number, cells in enumerate(rows, 1):
+                if len(cells) != len(names):
+                    raise DataError(f"row {number} has {len(cells)} cells for {len(names)} columns")
+                yield f"row {number}", dict(zip(names, cells, strict=True))
+        elif isinstance(fields.get("data"), list):
+            yield from ((f"row {number}", row) for number, row in enumerate(fields["data"], 1))
+        else:
+            for index in next(iter(fields.values())):
+                yield f"row {index}", {name: column[index] for name, column in fields.items()}
 
     def explain(self) -> str:
         return "columns of pandas"
+
+
+def _is_list_of(values: Any, kind: type) -> bool:
+    return isinstance(values, list) and bool(values) and all(isinstance(value, kind) for value in values)
 
 
 class Records(Shape):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from selfreflect.models.base import Message
-from selfreflect.stats import PairedEstimate, defined, paired_difference
+from selfreflect.stats import defined, paired_difference
 from selfreflect.store.replies import ModelReplies
 from selfreflect.table import Cell, Column, Table, interval_text
 from selfreflect.text import quoted
@@ -23,7 +23,7 @@ from selfreflect.uncertainty.asking.verdicts import parse_verdict
 from selfreflect.uncertainty.assess import ScoredAnswers
 from selfreflect.uncertainty.calibrators import FOLDS
 from selfreflect.uncertainty.correctness import Correctness
-from selfreflect.uncertainty.measures import INTERVALS, Measurement, definitions, measure_all
+from selfreflect.uncertainty.measures import INTERVALS, MeasuredValue, definitions, measure_all
 from selfreflect.uncertainty.prediction import Tally, auroc
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 from selfreflect.uncertainty.relations import words
@@ -93,13 +93,13 @@ class Evaluation:
             constant: of always saying how often this method's own answers are right instead: training changes
                 the answers, so the accuracy of other methods is no measure of what this one knows.
         """
-        indices, confidences, labels, _ = self.scored
+        indices, confidences, labels, *_ = self.scored
         guesses = labels.mean() if constant and len(labels) else confidences
         return dict(zip(map(str, indices), ((guesses - labels) ** 2).tolist(), strict=True))
 
-    def measures(self) -> dict[str, Measurement]:
+    def measures(self) -> dict[str, MeasuredValue]:
         """Compute the measures of ``MEASURED`` with their intervals over questions; empty without pairs."""
-        _, confidences, labels, _ = self.scored
+        _, confidences, labels, *_ = self.scored
         return measure_all(MEASURED, Tally.of(confidences, labels)) if len(labels) else {}
 
 
@@ -227,7 +227,7 @@ def reference_rows(evaluation: Evaluation) -> list[Evaluation]:
     """Evaluate what needs no method: always the accuracy, the method's confidences calibrated on the other
     four fifths, and a confidence made of the answer's length alone."""
     answers = evaluation.scored
-    indices, confidences, labels, lengths = answers
+    indices, confidences, labels, lengths, *_ = answers
     if len(labels) < FOLDS or labels.min() == labels.max():
         return []
     rows = {"constant (base rate)": np.full(len(labels), labels.mean())}
@@ -264,50 +264,37 @@ def evaluation_table(evaluations: Sequence[Evaluation], title: str) -> Table:
     return Table(title, tuple(columns), tuple(rows), tuple(notes))
 
 
-_DIFFERENCE = (Column("difference", "+.3f"), Column("95%"), Column("p", ".3f"))
-
-
-def _difference_cells(paired: PairedEstimate) -> tuple[Cell, ...]:
-    estimate = paired.difference
-    return estimate.mean, interval_text(estimate.low, estimate.high, "+.3f"), paired.p_value
-
-
-def own_constant_table(trained: Sequence[Evaluation]) -> Table | None:
-    """Compare squared errors with those of each method's own constant. None without labelled confidences."""
-    rows: list[tuple[Cell, ...]] = []
-    for method in trained:
-        constant = method.squared_errors(constant=True)
-        if constant:
-            paired = paired_difference(constant, method.squared_errors(), len(constant))
-            base = fmean(constant.values())
-            rows.append((method.method, paired.difference.n, base, *_difference_cells(paired)))
-    columns = (Column("method"), Column("n", "d"), Column("own constant", ".3f"), *_DIFFERENCE)
-    notes = (
-        "own constant: Brier score of always saying how often the method's own answers are right. What is "
-        "not clearly below it tells nothing of single questions. p: two-sided sign-flip test.",
-    )
-    title = "Brier score minus that of each method's own constant"
-    return Table(title, columns, tuple(rows), notes) if rows else None
-
-
 def difference_table(trained: Sequence[Evaluation], baselines: Sequence[Evaluation]) -> Table | None:
-    """Compare squared errors of confidences, question by question, with the best baseline: the one with the
-    lowest mean among those that state a confidence for every question. None without any."""
+    """Compare the squared errors of confidences, question by question, with two baselines. None without any.
+
+    The first is the one with the lowest mean among those that state a confidence for every question, the
+    second each method's own constant: always saying how often its own answers are right.
+    """
     errors = {baseline.method: baseline.squared_errors() for baseline in baselines}
     total = max(map(len, errors.values()), default=0)
     means = {
         name: fmean(values.values()) for name, values in errors.items() if values and len(values) == total
     }
-    if not means or not trained:
-        return None
-    best = min(means, key=lambda name: means[name])
+    best = min(means, key=lambda name: means[name], default="")
     rows: list[tuple[Cell, ...]] = []
     for method in trained:
-        paired = paired_difference(errors[best], method.squared_errors(), total)
-        rows.append((method.method, paired.difference.n, *_difference_cells(paired)))
-    columns = (Column("method"), Column("n", "d"), *_DIFFERENCE)
-    notes = ("Over questions with both confidences. Less is better. p: two-sided sign-flip test.",)
-    return Table(f"Brier score minus that of the best baseline, {best}", columns, tuple(rows), notes)
+        against = {best: errors[best]} if best else {}
+        for name, theirs in {**against, "own constant": method.squared_errors(constant=True)}.items():
+            if theirs:
+                paired = paired_difference(theirs, method.squared_errors(), len(theirs))
+                estimate = paired.difference
+                interval = interval_text(estimate.low, estimate.high, "+.3f")
+                rows.append((method.method, name, estimate.n, estimate.mean, interval, paired.p_value))
+    columns = (
+        *(Column("method"), Column("less that of"), Column("n", "d")),
+        *(Column("difference", "+.3f"), Column("95%"), Column("p", ".3f")),
+    )
+    notes = (
+        "Over questions with both confidences. Less is better. p: two-sided sign-flip test.",
+        "own constant: always saying how often the method's own answers are right. What is not clearly below "
+        "it tells nothing of single questions.",
+    )
+    return Table("Brier score less that of baselines", columns, tuple(rows), notes) if rows else None
 
 
 def faithfulness_inquiries(

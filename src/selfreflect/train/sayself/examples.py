@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from selfreflect.store.journal import Journal, refuse_links, store_errors
 from selfreflect.train.folder import place_of
 from selfreflect.train.sayself.clusters import Choice, Cluster, ClusteredQuestion, Rationale, prompts, tenths
 from selfreflect.train.sayself.statement import has_marker, write_statement
-from selfreflect.train.trainers import RECORD, whole_checkpoints
+from selfreflect.train.trainers import RECORD, read_record
 
 Variant = Literal["full", "no_rationale", "plain", "rtuning", "group"]
 """``full``: answer, self-reflection and confidence. ``no_rationale``: answer and confidence. ``plain``: the
@@ -188,41 +186,9 @@ class Adapter:
     variant: Variant
 
     @property
-    def record(self) -> dict[str, Any] | None:
-        """Record of its training; None if that has not ended.
-
-        Raises:
-            DataError: the file is damaged.
-        """
-        path = self.folder / RECORD
-        if not path.exists():
-            return None
-        try:
-            record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            return {**record, "metrics": {"change": 0.0, **record["metrics"]}, "base": str(record["base"])}
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path} cannot be read: {error}. Delete {self.folder} to train anew.") from None
-
-    def prepare_resume(self) -> bool:
-        """Clear what a kill left unfinished, and say whether there is a whole checkpoint to go on from.
-        Without one the folder is removed, so that the training can begin anew.
-
-        Raises:
-            StoreError: the system refuses.
-        """
-        with store_errors(self.folder):
-            whole = whole_checkpoints(self.folder)
-            for checkpoint in self.folder.glob("checkpoint-*"):
-                if checkpoint not in whole and checkpoint.name.removeprefix("checkpoint-").isdecimal():
-                    shutil.rmtree(checkpoint)
-            if not whole and self.record is None and self.folder.is_dir() and not self.folder.is_symlink():
-                shutil.rmtree(self.folder)
-        return bool(whole)
-
-    @property
     def base(self) -> str:
         """The model that it was trained on; empty before."""
-        record = self.record
+        record = read_record(self.folder)
         return "" if record is None else record["base"]
 
 

@@ -1,0 +1,438 @@
+"""``selfreflect calibrate``: confidences, a threshold with a guarantee, and sets of answers."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
+
+from selfreflect.cli import options as o
+from selfreflect.cli.answered import (
+    ASKING,
+    AskOptions,
+    ComparisonOptions,
+    FieldOptions,
+    StructureOptions,
+    field_questions,
+    labelled,
+    open_method,
+    read_questions,
+)
+from selfreflect.cli.console import check_file, emit, print_table, say, write_file
+from selfreflect.cli.options import Overrides, argument, option, takes
+from selfreflect.errors import ConfigError, DataError, excerpt
+from selfreflect.flags import Flag
+from selfreflect.text import counted, name_list
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, sample_sizes
+
+if TYPE_CHECKING:
+    from selfreflect.stats import Floats
+    from selfreflect.uncertainty.answer_sets import SetRule
+    from selfreflect.uncertainty.assess import Assessment
+    from selfreflect.uncertainty.calibrator_file import CalibratorFile
+    from selfreflect.uncertainty.calibrators import MapQuality
+    from selfreflect.uncertainty.guarantee import Guarantee
+
+SURE = 0.95
+"""Confidence of a guarantee, unless one is named."""
+
+
+class PromiseOptions(Struct, frozen=True, kw_only=True):
+    """What is to hold of the answers that are shown."""
+
+    risk: Annotated[
+        float | None,
+        Flag(
+            "--risk RISK",
+            "Find the threshold above which at most this share of the answers is wrong, as in 0.05. A "
+            "quarter of the labelled questions sets the thresholds to try, exact tests on the others "
+            "choose among them.",
+        ),
+    ] = None
+    confidence: Annotated[
+        float | None,
+        Flag("--confidence SHARE", "How sure --risk is, over samples of labelled questions.", default="0.95"),
+    ] = None
+    set: Annotated[
+        float | None,
+        Flag(
+            "--set COVERAGE",
+            "Find the share that a class of answers needs so that the set of all such classes holds a right "
+            "answer for this share of questions, as in 0.9.",
+        ),
+    ] = None
+
+
+@takes("answers", only=("--revision", "--base-url", "--extra-body"), config_file=True, execution=ASKING)
+def calibrate_command(
+    *,
+    source: str = argument(
+        "RUN|FILE", "Questions with answers, as `selfreflect uncertainty` reads them.", ...
+    ),
+    estimator: str | None = option(
+        "--estimator NAME", "The estimator. [default: modal_share; stated, if there are no answers]"
+    ),
+    method: Literal["isotonic", "platt", "temperature"] | None = option(
+        "--method",
+        "isotonic (any rising map), platt (a logistic curve) or temperature (only for confidences in "
+        "[0, 1]). The first two need the calibrate extra. [default: isotonic]",
+    ),
+    save: Path | None = option(
+        "--save FILE", "Fit on all labelled questions, at least 50, and save the calibrator."
+    ),
+    apply: Path | None = option(
+        "--apply FILE", "Apply a saved calibrator, to questions that it was not fitted on."
+    ),
+    promise: PromiseOptions,
+    comparison: ComparisonOptions,
+    asking: AskOptions,
+    overrides: Overrides,
+    columns: FieldOptions,
+    structure: StructureOptions,
+    json: o.Json = False,
+) -> None:
+    """Calibrate an estimator, and find which answers may be shown.
+
+    Shows calibration before and after. Without --apply the confidences are cross-fitted: each comes from a
+    map fitted on the other four fifths of the questions. --save fits on all questions; --apply uses such a
+    file on other ones and refuses questions that it was fitted on. --json prints each question's confidence.
+
+    --risk 0.05 finds the threshold above which at most 5 % of the answers are wrong, with --confidence over
+    samples of labelled questions, or says how many more labels that takes; it never settles for less.
+    --set 0.9 finds sets of answers that hold a right one nine times of ten, or says why no set can. Both are
+    saved with the calibrator.
+    """
+    if apply is not None:
+        is_chosen = any(value is not None for value in (estimator, method, save))
+        is_changed = comparison != ComparisonOptions(classes=comparison.classes)
+        if is_chosen or is_changed or promise != PromiseOptions():
+            raise ConfigError(
+                "a saved calibrator decides how it is made and applied",
+                code="usage",
+                remedy="With {apply} give only {gold}, {column} and models.",
+            )
+        saved = _read_saved(apply, comparison.classes)
+        questions = field_questions(
+            read_questions(source, columns, structured=structure.schema is not None), structure
+        )
+        _apply(source, questions, saved, asking, overrides, json)
+        return
+    from selfreflect.uncertainty.assess import Assessment
+    from selfreflect.uncertainty.calibrator_file import fit_file, write_calibrator
+    from selfreflect.uncertainty.calibrators import FOLDS, cross_fit, map_quality
+    from selfreflect.uncertainty.classes import DEFAULT
+    from selfreflect.uncertainty.estimators import ESTIMATORS
+
+    _check_promise(promise)
+    if save is not None:
+        check_file(save, source)
+    questions = field_questions(
+        read_questions(source, columns, structured=structure.schema is not None), structure
+    )
+    if save is not None:
+        _require_labels(len(questions))  # before a model is asked
+    name = estimator or ("modal_share" if any(question.answers for question in questions) else "stated")
+    classes = comparison.classes or DEFAULT  # not what this model says: the file must do without it
+    comparison = replace(comparison, classes=classes)
+    with open_method(source, questions, [name], comparison, asking, overrides) as made_with:
+        assessment = Assessment(questions, [name], made_with)
+    label = _only_label(assessment)
+    indices, scores, labels, _, groups = assessment.labelled_scores(name, label)
+    _say_missing(assessment, name)
+    by = method or "isotonic"
+    has_both = len(set(labels.tolist())) == 2 and len(labels) >= FOLDS
+    # a threshold needs no map: all answers may be right, or too few for folds
+    if has_both or promise.risk is None:
+        _require_both_labels(labels, name)
+        calibrated = cross_fit(by, scores, labels, groups=groups)
+        _show(assessment, name, label, indices, calibrated, f"{by}, cross-fitted", json)
+        quality = map_quality(by, scores, labels, probability=ESTIMATORS[name].is_probability, groups=groups)
+        _say_worse(quality)
+    guarantee = None if promise.risk is None else _guaranteed(assessment, name, label, promise, save, json)
+    rule = None if promise.set is None else _sets(assessment, label, promise.set, save, json)
+    if save is not None:
+        _require_labels(len(labels))
+        calibrator = fit_file(assessment, name, label, by, classes, comparison.class_order)
+        if guarantee is not None:
+            calibrator = replace(calibrator, guarantee=guarantee)
+        if rule is not None:
+            calibrator = replace(calibrator, sets=rule)
+        write_file(save, write_calibrator(calibrator))
+        say(f"Use it on other questions: selfreflect calibrate FILE --apply {shlex.quote(str(save))}")
+
+
+def _check_promise(promise: PromiseOptions) -> None:
+    """Refuse levels that mean nothing before anything is read or asked."""
+    from selfreflect.uncertainty.guarantee import check_levels
+
+    if promise.confidence is not None and promise.risk is None:
+        raise ConfigError(
+            "a confidence alone promises nothing", code="usage", remedy="Add {risk}, such as 0.05."
+        )
+    if promise.risk is not None:
+        check_levels(promise.risk, SURE if promise.confidence is None else promise.confidence)
+    if promise.set is not None and not 0 < promise.set < 1:
+        raise ConfigError(
+            f"the coverage of a set must lie between 0 and 1, not {promise.set:g}",
+            code="level",
+            remedy="Write {set} as a share, such as 0.9.",
+        )
+
+
+def _guaranteed(
+    assessment: Assessment, name: str, label: str, promise: PromiseOptions, save: Path | None, json: bool
+) -> Guarantee | None:
+    """Search the threshold and report it. Raises DataError if none qualifies and one was to be saved."""
+    from selfreflect.uncertainty.calibrator_file import find_guarantee
+    from selfreflect.uncertainty.guarantee_tables import guarantee_table
+
+    assert promise.risk is not None  # the caller has looked
+    confidence = SURE if promise.confidence is None else promise.confidence
+    search, guarantee, sample = find_guarantee(assessment, name, label, promise.risk, confidence)
+    for count, why in (
+        (sample.repeated, "has the text of another"),
+        (sample.other_size, "has other answers"),
+    ):
+        if count:
+            say(f"{counted(count, 'question')} left out of the guarantee: each {why}.")
+    if json:
+        first = search.tests[0]
+        emit(
+            {
+                "guarantee": None if guarantee is None else to_builtins(guarantee),
+                "estimator": name,
+                "risk": search.risk,
+                "confidence": search.confidence,
+                "n": search.pilot + search.tested,
+                "pilot": search.pilot,
+                "tests": [test._asdict() for test in search.tests],
+                "smallest_risk": first.bound if guarantee is None else None,
+                "labels_needed": search.labels_needed if guarantee is None else 0,
+            }
+        )
+    else:
+        print_table(guarantee_table(search, name))
+    if guarantee is None and save is not None:
+        raise DataError(
+            f"no threshold of {name} keeps the risk at {search.risk:g} with confidence "
+            f"{search.confidence:g}, so nothing is saved",
+            code="no_threshold",
+            remedy=f"Label about {search.labels_needed} more questions, or choose a higher {{risk}}.",
+            labels_needed=search.labels_needed,
+        )
+    return guarantee
+
+
+def _sets(
+    assessment: Assessment, label: str, coverage: float, save: Path | None, json: bool
+) -> SetRule | None:
+    """Choose the rule of sets and report it. Raises DataError if there is none and it was to be saved."""
+    from selfreflect.uncertainty.answer_sets import NoSetRule
+    from selfreflect.uncertainty.calibrator_file import find_sets
+    from selfreflect.uncertainty.guarantee_tables import set_table
+
+    rule = find_sets(assessment, label, coverage)
+    if json:
+        found = None if isinstance(rule, NoSetRule) else to_builtins(rule)
+        facts = {"coverage": coverage, "n": rule.n, "unsampled": rule.unsampled}
+        emit({"sets": found, **facts, "ceiling": 1 - rule.unsampled / rule.n})
+    else:
+        print_table(set_table(rule, assessment, label))
+    if not isinstance(rule, NoSetRule):
+        return rule
+    if save is not None:
+        raise DataError(
+            f"no set of the sampled answers holds a right one for {coverage:.0%} of questions, so nothing is "
+            "saved",
+            code="no_set",
+            remedy="Draw more answers to each question, or give a lower {set}.",
+            ceiling=rule.ceiling,
+        )
+    return None
+
+
+def _require_labels(count: int) -> None:
+    from selfreflect.uncertainty.calibrator_file import FEWEST_LABELS
+
+    if count < FEWEST_LABELS:
+        raise DataError(
+            f"{counted(count, 'labelled answer')}: a map that is fitted on fewer than {FEWEST_LABELS} is not "
+            "saved, because it may harm. Label more questions; hundreds are better"
+        )
+
+
+def _say_worse(quality: MapQuality) -> None:
+    """Say if it is better to do without the map."""
+    names = {quality.constant: "always saying the accuracy", quality.unchanged: "no map"}
+    for score in quality.worse_than:
+        say(
+            f"Warning: this map is worse than {names[score]}: Brier score {quality.calibrated:.3f} against "
+            f"{score:.3f}, on questions that it was not fitted on."
+        )
+
+
+def _require_both_labels(labels: Floats, estimator: str) -> None:
+    if not len(labels):
+        raise DataError(f"no question has both a value of {estimator} and a label: there is nothing to fit")
+    if len(set(labels.tolist())) < 2:
+        all_are = "correct" if labels[0] else "wrong"
+        raise DataError(
+            f"all judged answers of the {counted(len(labels), 'question')} with a value of {estimator} and a "
+            f"label are {all_are}: there is nothing to fit"
+        )
+
+
+def _read_saved(path: Path, classes: str | None) -> CalibratorFile:
+    """Read a saved calibrator, whose class rule the user may have named."""
+    from selfreflect.uncertainty.calibrator_file import read_calibrator
+
+    saved = read_calibrator(path)
+    if name_list(saved.correctness) != [saved.correctness]:
+        raise DataError(
+            f"{excerpt(str(path), 200)} is not a saved calibrator: {excerpt(saved.correctness)} is not one "
+            "kind of correctness"
+        )
+    _refuse_unnamed_classes(saved, path, classes)
+    return saved
+
+
+def _apply(
+    source: str,
+    questions: Sequence[AnsweredQuestion],
+    saved: CalibratorFile,
+    asking: AskOptions,
+    overrides: Overrides,
+    json: bool,
+) -> None:
+    """Apply a saved calibrator, and print what it makes of each question."""
+    from selfreflect.uncertainty.assess import Assessment
+    from selfreflect.uncertainty.estimators import ESTIMATORS
+    from selfreflect.uncertainty.guarantee_tables import promise_tables
+
+    saved.refuse_overlap(questions)
+    saved.refuse_other_samples(questions)
+    if not {*sample_sizes(questions)} <= {*saved.samples}:
+        fitted, new = (", ".join(map(str, sizes)) for sizes in (saved.samples, sample_sizes(questions)))
+        say(
+            f"The calibrator was fitted on questions with {fitted} answers, and these have {new}: estimators "
+            "depend on the number of answers."
+        )
+    comparison = ComparisonOptions(
+        classes=saved.classes,
+        class_order=saved.class_order,
+        similarity=saved.similarity,
+        correctness=saved.correctness,
+    )
+    name = saved.estimator
+    asking = replace(asking, sample_p_true=asking.sample_p_true or not saved.token_probability)
+    with open_method(
+        source, questions, [name], comparison, asking, overrides, stored_model=saved.model
+    ) as method:
+        if method.asker is not None and method.asker.model != saved.model:
+            raise ConfigError(
+                f"the calibrator was fitted with the model {excerpt(saved.model)}, not "
+                f"{excerpt(method.asker.model)}"
+            )
+        assessment = Assessment(questions, [name], method)
+    saved.refuse_other_variant(assessment)
+    indices, scores = [], []
+    for index, value in enumerate(assessment.values[name]):
+        if not isinstance(value, NoValue):
+            indices.append(index)
+            scores.append(ESTIMATORS[name].score(value))
+    _say_missing(assessment, name)
+    confidences = saved.calibrator(scores)
+    shown = _promised(saved, assessment, indices, scores)
+    _show(assessment, name, saved.correctness, indices, confidences, saved.method, json, shown)
+    if not json:
+        for table in promise_tables(saved, assessment, indices, scores):
+            print_table(table)
+
+
+def _promised(
+    saved: CalibratorFile, assessment: Assessment, indices: Sequence[int], scores: Sequence[float]
+) -> list[dict[str, object]]:
+    """Say of each question whether its answer may be shown, and list its set of answers."""
+    from selfreflect.uncertainty.answer_sets import answer_set, classes_of
+
+    lines: list[dict[str, object]] = []
+    for index, score in zip(indices, scores, strict=True):
+        line: dict[str, object] = {}
+        count = len(assessment.questions[index].answers)
+        if saved.guarantee:
+            line["answered"] = count == saved.guarantee.samples and saved.guarantee.covers(score)
+        if saved.sets:
+            entries = answer_set(saved.sets, classes_of(assessment.samples[index]))
+            line["set"] = to_builtins(entries) if count == saved.sets.samples else None
+        lines.append(line)
+    return lines
+
+
+def _refuse_unnamed_classes(saved: CalibratorFile, path: Path, classes: str | None) -> None:
+    """Refuse to load a model, or to look it up on the hub, only because a file says so: anybody may have made
+    it."""
+    if classes is not None and classes != saved.classes:
+        raise ConfigError(
+            f"the calibrator was fitted with the classes {excerpt(saved.classes)}, not {excerpt(classes)}",
+            code="other_classes",
+        )
+    if saved.classes.startswith("nli:") and classes is None:
+        raise ConfigError(
+            f"{excerpt(str(path), 200)} names a model that may be looked up on the hub",
+            code="foreign_code",
+            remedy=f"If it may, add {{classes}} {excerpt(saved.classes)}.",
+        )
+
+
+def _only_label(assessment: Assessment) -> str:
+    names = labelled(assessment)
+    if len(names) != 1:
+        raise DataError(
+            "calibration needs one kind of label",
+            code="no_gold",
+            remedy="Give right answers ({gold}), a field 'correct', or one function with {correctness}.",
+        )
+    return names[0]
+
+
+def _say_missing(assessment: Assessment, estimator: str) -> None:
+    for reason, count in assessment.missing(estimator).items():
+        get = "gets" if count == 1 else "get"
+        say(f"{counted(count, 'question')} {get} no confidence: {reason}.")
+
+
+def _show(
+    assessment: Assessment,
+    name: str,
+    label: str,
+    indices: Sequence[int],
+    confidences: Floats,
+    how: str,
+    json: bool,
+    promised: Sequence[dict[str, object]] = (),
+) -> None:
+    """Print each confidence as JSON, or a table of calibration before and after."""
+    from selfreflect.uncertainty.tables import calibration_table
+
+    if json:
+        answers = assessment.answers_of(name)
+        for position, (index, confidence) in enumerate(zip(indices, confidences.tolist(), strict=True)):
+            emit(
+                {
+                    "id": assessment.questions[index].id,
+                    "answer": answers.texts[index],
+                    "estimator": name,
+                    "value": assessment.values[name][index],
+                    "confidence": confidence,
+                    "method": how,
+                    "correctness": label,
+                    "correct": answers.labels[label][index],
+                    **(promised[position] if promised else {}),
+                }
+            )
+        return
+    print_table(calibration_table(assessment, name, label, indices, confidences, how))

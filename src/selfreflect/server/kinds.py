@@ -1,0 +1,143 @@
+"""Decide by its words whether a request is a question whose answers are worth sampling."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+import unicodedata
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Literal
+
+Kind = Literal["question", "small_talk", "code", "long_text", "rewrite", "ideas", "statement"]
+
+READ = 4000
+"""Characters that are read at either end of a request: an order or a question stands there."""
+
+LONGEST_ROW = 6
+"""Words of the longest row of the tables."""
+
+_SENTENCE = re.compile(r"[^.!?…。！？؟\n]*(?:[.!?…。！？؟]+(?=\s|$|[\"'”»)])|[。！？؟]|\n|$|[.!?…]+)")
+_WORD = re.compile(r"[^\W_]+(?:[+#]+|\.js\b)?", re.UNICODE)
+_ASKS = re.compile(r"[?？؟]")
+_SUM = re.compile(r"\s*[-(]*\d[\d\s.,()]*(?:[-+*/^×÷·%=:][\d\s.,()]*)+\s*")
+"""Nothing but numbers and signs between them."""
+_IS_CODE = re.compile(
+    r"```|^\s*(?:def|class|import|from|function|const|let|var|public|private|#include)\b.*[:;({>]"
+    r"|=>|</\w+>|\bSELECT\b.+\bFROM\b|;\s*$|\{\s*$",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """The rows of ``data/request_kinds.toml``, each row as its words."""
+
+    rows: dict[str, frozenset[tuple[str, ...]]]
+    signs: tuple[str, ...]
+
+    def begins(self, table: str, words: tuple[str, ...]) -> int:
+        """Count the words of the longest row that a sentence begins with; 0 without one."""
+        rows = self.rows[table]
+        for count in range(min(LONGEST_ROW, len(words)), 0, -1):
+            if words[:count] in rows:
+                return count
+        return 0
+
+    def holds(self, table: str, words: tuple[str, ...]) -> bool:
+        """Check whether a row stands anywhere in a sentence."""
+        return any(self.begins(table, words[start : start + LONGEST_ROW]) for start in range(len(words)))
+
+
+@cache
+def _tables() -> _Tables:
+    text = (resources.files("selfreflect") / "data" / "request_kinds.toml").read_text(encoding="utf-8")
+    data = tomllib.loads(text)
+    rows = {name: frozenset(map(_words, value.split(";"))) - {()} for name, value in data.items()}
+    return _Tables(rows, tuple(sign.strip() for sign in data["question_signs"].split(";")))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    """Split a text into words without case, accents and apostrophes."""
+    folded = unicodedata.normalize("NFKD", text.replace("'", "").replace("’", "").casefold())
+    plain = "".join(letter for letter in folded if not unicodedata.combining(letter))
+    # the second form joins the letters of Hangul again
+    return tuple(_WORD.findall(unicodedata.normalize("NFC", plain)))
+
+
+def kind_of(text: str) -> Kind:
+    """Name the kind of a request; only a ``question`` is worth sampling.
+
+    The order or question is its first sentence after greetings and courtesies, or else its last one. An order
+    begins with a verb of a table; a question has a question mark or begins with a word that asks.
+    """
+    tables = _tables()
+    if len(text) > 2 * READ:
+        text = f"{text[:READ]}\n{text[-READ:]}"
+    if _SUM.fullmatch(text):
+        return "question"
+    sentences = [sentence for sentence in _sentences(text) if not _is_small_talk(tables, sentence)]
+    if not sentences:
+        return "small_talk" if _WORD.search(text) or not _asks(tables, text) else "question"
+    for sentence in (sentences[0], sentences[-1]):
+        kind = _kind_of_sentence(tables, sentence, text)
+        if kind is not None:
+            return kind
+    if _IS_CODE.search(text):
+        return "code"
+    return "question" if _asks(tables, text) else "statement"
+
+
+def _sentences(text: str) -> list[str]:
+    """Split a text into sentences with at least a word."""
+    return [match[0] for match in _SENTENCE.finditer(text) if _WORD.search(match[0])]
+
+
+def _is_small_talk(tables: _Tables, sentence: str) -> bool:
+    """Check whether a sentence is a greeting, thanks or the like, and at most one unknown word, a name."""
+    words = _words(sentence)
+    names = 1 if len(words) <= 3 and not _ASKS.search(sentence) else 0
+    is_greeting = False
+    while words:
+        count = tables.begins("small_talk", words)
+        is_greeting = is_greeting or count > 0
+        count = count or tables.begins("fillers", words)
+        if not count:
+            names -= 1
+        if names < 0:
+            return False
+        words = words[count or 1 :]
+    return is_greeting
+
+
+def _kind_of_sentence(tables: _Tables, sentence: str, text: str) -> Kind | None:
+    """Name the kind of an order or a question; None for a statement."""
+    words = _asked(tables, _words(sentence))
+    is_code = tables.holds("code_words", words) or _IS_CODE.search(text) is not None
+    if is_code and (tables.begins("how_to", words) or tables.begins("code", words)):
+        return "code"
+    sizes: dict[Kind, int] = {
+        kind: tables.begins(kind, words) for kind in ("question", "long_text", "rewrite", "ideas")
+    }
+    # the longest row decides: "name some" before "name"
+    kind = max(sizes, key=lambda name: sizes[name])
+    if sizes[kind] and kind != "question":
+        return "code" if is_code else kind
+    if sizes[kind] or _asks(tables, sentence):
+        return "code" if _IS_CODE.search(text) else "question"
+    return None
+
+
+def _asked(tables: _Tables, words: tuple[str, ...]) -> tuple[str, ...]:
+    """Remove courtesies and greetings in front, unless nothing is left."""
+    while True:
+        count = tables.begins("courtesies", words)
+        longer = max(tables.begins(table, words) for table in ("question", "long_text", "rewrite", "ideas"))
+        if not count or longer > count or count == len(words):
+            return words
+        words = words[count:]
+
+
+def _asks(tables: _Tables, text: str) -> bool:
+    return bool(_ASKS.search(text)) or any(sign in text for sign in tables.signs)

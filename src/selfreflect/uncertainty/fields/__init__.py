@@ -1,0 +1,1 @@
+"""Distributions of structured answers, field by field."""

@@ -1,0 +1,118 @@
+"""Lists of objects, brought into an order that does not depend on where an object stands."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from selfreflect.errors import MissingExtraError
+from selfreflect.uncertainty.fields.values import Node, scalar, setting, signature
+
+Objects = list[dict[str, Any]]
+
+IDENTIFIERS = ("id", "name", "key")
+"""Keys that identify an object where each has one of its own."""
+_MOST_CANDIDATES = 32
+"""Distinct lists that are compared to find the one that is closest to all."""
+
+
+def align(lists: Sequence[Objects | None], node: Node, samples: int) -> list[dict[str, Any] | None]:
+    """Give every object a name under which the other lists have the same object.
+
+    That is the value of the key that identifies it: the one which the schema names as ``x-selfreflect:
+    {"key": …}``, else ``id``, ``name`` or ``key``, if no list lacks or repeats it. Otherwise objects are
+    matched with those of the list that agrees best with all others, so that most of their members are equal.
+
+    Args:
+        lists: None for samples without one.
+        samples: how many of ``lists`` come first that may be the list all others are matched with.
+
+    Raises:
+        MissingExtraError: objects have to be matched, without the ``fields`` extra.
+    """
+    declared = setting(node, "key")
+    for name in (declared,) if isinstance(declared, str) else IDENTIFIERS:
+        named = [None if objects is None else _by_identifier(objects, name) for objects in lists]
+        if all(mapping is not None or objects is None for mapping, objects in zip(named, lists, strict=True)):
+            return named
+    return _matched(lists, samples)
+
+
+def _by_identifier(objects: Objects, name: str) -> dict[str, Any] | None:
+    """Name objects by a key; None if one lacks it or two share it."""
+    mapping = {}
+    for item in objects:
+        if name not in item or isinstance(item[name], dict | list):
+            return None
+        mapping[f"{name}={scalar(item[name], {}).text}"] = item
+    return mapping if len(mapping) == len(objects) else None
+
+
+def _matched(lists: Sequence[Objects | None], samples: int) -> list[dict[str, Any] | None]:
+    present = [objects for objects in lists[:samples] if objects] or [objects for objects in lists if objects]
+    if not present:
+        return [None if objects is None else {} for objects in lists]
+    # sorted, so that names do not depend on the order in a sample
+    reference = sorted(_closest_to_all(present), key=signature)
+    matched: list[dict[str, Any] | None] = []
+    for objects in lists:
+        if objects is None:
+            matched.append(None)
+            continue
+        mapping = {}
+        pairs = dict(_pairs(objects, reference))
+        for index, item in enumerate(objects):
+            if index not in pairs:  # it is new; later lists may hold it, too
+                pairs[index] = len(reference)
+                reference.append(item)
+            mapping[str(pairs[index])] = item
+        matched.append(mapping)
+    return matched
+
+
+def _closest_to_all(lists: Sequence[Objects]) -> Objects:
+    """Find the list that agrees best with the others, of equals the one that comes first."""
+    counts = Counter(tuple(sorted(map(signature, objects))) for objects in lists)
+    first_of = {tuple(sorted(map(signature, objects))): objects for objects in reversed(lists)}
+    candidates = counts.most_common(_MOST_CANDIDATES)
+    scores = [
+        sum(count * _agreement(first_of[key], first_of[candidate]) for candidate, count in candidates)
+        for key, _ in candidates
+    ]
+    return first_of[candidates[int(np.argmax(scores))][0]]
+
+
+def _agreement(objects: Objects, reference: Objects) -> float:
+    similarities = _similarities(objects, reference)
+    return float(sum(similarities[pair] for pair in _pairs(objects, reference)))
+
+
+def _pairs(objects: Objects, reference: Objects) -> list[tuple[int, int]]:
+    """Assign objects to those of a reference, so that the most members agree."""
+    try:
+        from scipy.optimize import linear_sum_assignment
+    except ImportError:
+        raise MissingExtraError("Matching the objects of lists", "fields") from None
+    similarities = _similarities(objects, reference)
+    rows, columns = linear_sum_assignment(similarities, maximize=True)
+    return [
+        (row, column)
+        for row, column in zip(rows.tolist(), columns.tolist(), strict=True)
+        if similarities[row, column]
+    ]
+
+
+def _similarities(objects: Objects, reference: Objects) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Compute the share of members that two objects have in common; shape (objects, reference)."""
+    rows, columns = ([_members(item) for item in items] for items in (objects, reference))
+    shares = [
+        [len(members & others) / max(1, len(members | others)) for others in columns] for members in rows
+    ]
+    return np.array(shares, dtype=np.float64).reshape(len(objects), len(reference))
+
+
+def _members(item: dict[str, Any]) -> set[str]:
+    return {f"{key!r}: {signature(value)}" for key, value in item.items()}

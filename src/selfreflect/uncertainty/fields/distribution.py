@@ -1,0 +1,360 @@
+"""The answer distribution of each field of structured answers."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from selfreflect.text import counted
+from selfreflect.uncertainty.classes import ClassRule, Labels, members_of
+from selfreflect.uncertainty.fields.align import align
+from selfreflect.uncertainty.fields.values import (
+    ABSENT,
+    FAULTS,
+    INVALID,
+    MISSING,
+    Node,
+    Schema,
+    Unreadable,
+    Value,
+    default_of,
+    length_value,
+    parse,
+    scalar,
+    schema_keys,
+    setting,
+    signature,
+)
+from selfreflect.uncertainty.question import AnsweredQuestion
+
+MOST_FIELDS = 500
+"""Fields of a question that are told apart; answers decide how many there are."""
+_FREE_WORDS = 4
+"""Words in the median beyond which a text is free, so that shares of equal texts say little."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One place in the answers to a question, and what stands there in each."""
+
+    pointer: str
+    """A JSON Pointer (RFC 6901). Objects of lists are named as :func:`~.align.align` names them."""
+    path: str
+    """The pointer with ``*`` for objects of lists, which is the same for all questions."""
+    kind: str
+    """``number``, ``text``, ``date``, ``set``, …, ``free_text``, or ``mixed``."""
+    values: tuple[Value, ...]
+    """One for each answer."""
+    gold: tuple[Value, ...] = ()
+    response: Value | None = None
+    """Of the answer that is judged, where that is none of the samples."""
+    items: tuple[tuple[str, int], ...] = ()
+    """Members of a set, each with the number of answers that hold it."""
+    lengths: tuple[tuple[int, int], ...] = ()
+    """Lengths of a list, each with the number of answers."""
+
+
+class FieldClass(NamedTuple):
+    """Answers that say the same in a field."""
+
+    value: str
+    answers: int
+    share: float
+    """Of the answers that are valid."""
+
+
+class ObjectShare(NamedTuple):
+    """How often all fields together occur."""
+
+    num_classes: int
+    share: float
+    """Of the most common object among the answers that are valid."""
+    sampled: int
+    """Answers that agree with the modal value of every field; 0 if no answer does."""
+
+
+@dataclass(frozen=True)
+class Structured:
+    """The answers to one question as fields."""
+
+    question: AnsweredQuestion
+    fields: tuple[Field, ...]
+    """In the order of the schema, then as answers name them."""
+    faults: tuple[Unreadable | None, ...]
+    """Why an answer has no fields, for each answer."""
+    objects: tuple[str, ...]
+    """What identifies each valid answer as a whole."""
+    unread_gold: int = 0
+    """Right answers that are no valid JSON."""
+    left_out: int = 0
+    """Fields beyond ``MOST_FIELDS``, those of the fewest answers."""
+
+    def only(self, paths: Sequence[str]) -> Structured:
+        """Keep the fields with one of the pointers or paths."""
+        kept = tuple(field for field in self.fields if {field.pointer, field.path} & {*paths})
+        return replace(self, fields=kept)
+
+    def questions(self) -> list[AnsweredQuestion]:
+        """Make a question of each field, with the id ``QUESTION#POINTER``.
+
+        An answer without valid JSON is an answer of its own to each of them.
+        """
+        return [self._question(field) for field in self.fields]
+
+    def _question(self, field: Field) -> AnsweredQuestion:
+        texts = iter(field.values)
+        values = [next(texts) if fault is None else INVALID for fault in self.faults]
+        all_values = [*values, *field.gold, *([field.response] if field.response else [])]
+        return replace(
+            self.question,
+            id=f"{self.question.id}#{field.pointer}",
+            text=f"{self.question.text} [{field.pointer}]".strip(),
+            answers=tuple(value.text for value in values),
+            keys={value.text: value.key for value in all_values if value.key is not None},
+            gold=tuple(value.text for value in field.gold),
+            answer=field.response.text if field.response else None,
+            aliases=(),
+            greedy=None,
+            logprobs=None,
+            tokens=None,
+            self_certainty=None,
+            top_logprobs=None,
+            token_entropies=None,
+            missing_logprobs="a field is a part of an answer",
+            group=self.question.id,
+            confidence=None,
+            length=None,
+            correct=None,
+            values={},
+        )
+
+    def object_share(self, rule: ClassRule) -> ObjectShare | None:
+        """Count whole objects; None without a valid answer."""
+        counts = Counter(self.objects)
+        if not counts:
+            return None
+        agreeing = [True] * len(self.objects)
+        for field in self.fields:
+            labels = self.labels(field, rule)
+            largest = max(members_of(labels), key=len)
+            agreeing = [is_modal and index in largest for index, is_modal in enumerate(agreeing)]
+        return ObjectShare(len(counts), max(counts.values()) / counts.total(), sum(agreeing))
+
+    def labels(self, field: Field, rule: ClassRule) -> Labels:
+        """Sort the values of a field of the valid answers into classes."""
+        question = self._question(field)
+        texts = tuple(value.text for value in field.values)
+        return rule(replace(question, answers=texts))
+
+    def classes(self, field: Field, rule: ClassRule) -> list[FieldClass]:
+        """List the classes of a field, the largest first."""
+        groups = sorted(members_of(self.labels(field, rule)), key=lambda group: (-len(group), group[0]))
+        total = len(field.values)
+        return [FieldClass(field.values[group[0]].text, len(group), len(group) / total) for group in groups]
+
+    def summary(self, rule: ClassRule) -> dict[str, Any]:
+        """Summarise every field and the whole object, as ``--json`` and the endpoint give them.
+
+        Shares are of the valid answers, ``share_of_all`` counts the others, too; entropies are in nats.
+        """
+        entries = {}
+        for field in self.fields:
+            classes = self.classes(field, rule)
+            entries[field.pointer] = {
+                "kind": field.kind,
+                "value": classes[0].value if classes else None,
+                "share": classes[0].share if classes else None,
+                "share_of_all": classes[0].answers / len(self.faults) if classes else 0.0,
+                "entropy": entropy([entry.share for entry in classes]),
+                "classes": [entry._asdict() for entry in classes],
+                "missing": sum(value == ABSENT for value in field.values),
+                "invalid": sum(fault is not None for fault in self.faults),
+                **({"items": dict(field.items)} if field.items else {}),
+                **(
+                    {"lengths": {str(length): count for length, count in field.lengths}}
+                    if field.lengths
+                    else {}
+                ),
+            }
+        whole = self.object_share(rule)
+        faults = Counter(fault.reason for fault in self.faults if fault is not None)
+        return {
+            "fields": entries,
+            "object": None if whole is None else whole._asdict(),
+            "samples": len(self.faults),
+            "invalid": dict(faults),
+        }
+
+
+def entropy(shares: Sequence[float]) -> float:
+    """Compute the entropy of shares in nats."""
+    return -math.fsum(share * math.log(share) for share in shares if share)
+
+
+def structure(question: AnsweredQuestion, schema: Schema | None = None) -> Structured:
+    """Take the answers to a question apart by field.
+
+    Args:
+        schema: says which answers are valid, and of what kind fields are; else each value says it of itself.
+
+    Raises:
+        MissingExtraError: a list of objects without identifiers needs the ``fields`` extra.
+        DataError: the schema refers to what it does not hold.
+    """
+
+    def read(text: str) -> Any:
+        value = parse(text)
+        return value if schema is None or isinstance(value, Unreadable) else schema.read(value)
+
+    values = [read(text) for text in question.answers]
+    faults = tuple(value if isinstance(value, Unreadable) else None for value in values)
+    valid = [value for value in values if not isinstance(value, Unreadable)]
+    gold = [value for value in map(read, question.gold) if not isinstance(value, Unreadable)]
+    response = [] if question.answer is None else [read(question.answer)]
+    judged = [MISSING if isinstance(value, Unreadable) else value for value in response]
+    walker = _Walker(schema, len(valid), len(gold))
+    node = {} if schema is None else schema.resolved(schema.document)
+    fields = list(walker.walk(_Place(), [*valid, *gold, *judged], node)) if valid or gold else []
+    if response and isinstance(response[0], Unreadable):
+        fields = [replace(field, response=INVALID) for field in fields]
+    kept = fields
+    if len(fields) > MOST_FIELDS:
+        frequent = sorted(fields, key=lambda field: sum(value == ABSENT for value in field.values))
+        pointers = {field.pointer for field in frequent[:MOST_FIELDS]}
+        kept = [field for field in fields if field.pointer in pointers]
+    return Structured(
+        question=question,
+        fields=tuple(kept),
+        faults=faults,
+        objects=tuple(map(signature, valid)),
+        unread_gold=len(question.gold) - len(gold),
+        left_out=len(fields) - len(kept),
+    )
+
+
+def notes_on(structured: Sequence[Structured]) -> list[str]:
+    """Say what of the answers has no fields, one sentence for each reason."""
+    reasons = Counter(fault.reason for item in structured for fault in item.faults if fault)
+    total = sum(len(item.faults) for item in structured)
+    notes = [
+        f"{count} of {counted(total, 'answer')}: {FAULTS[reason]}. In every field they are a class of their "
+        "own."
+        for reason, count in reasons.most_common()
+    ]
+    if unread := sum(item.unread_gold for item in structured):
+        notes.append(f"{counted(unread, 'right answer')} left out: no valid JSON.")
+    if left_out := sum(item.left_out for item in structured):
+        notes.append(
+            f"{counted(left_out, 'field')} left out: the rarest of questions with over {MOST_FIELDS}."
+        )
+    return notes
+
+
+class _Place(NamedTuple):
+    pointer: str = ""
+    path: str = ""
+
+    def child(self, name: object, *, of_list: bool) -> _Place:
+        token = str(name).replace("~", "~0").replace("/", "~1")
+        return _Place(f"{self.pointer}/{token}", f"{self.path}/{'*' if of_list else token}")
+
+
+class _Walker:
+    """Descends into all answers to a question at once."""
+
+    def __init__(self, schema: Schema | None, samples: int, gold: int) -> None:
+        self._schema = schema
+        self._samples = samples
+        self._end_of_gold = samples + gold
+
+    def walk(self, place: _Place, column: Sequence[Any], node: Node) -> Iterator[Field]:
+        """List the fields from a place on.
+
+        Args:
+            column: what stands there in each sample, then in each right answer, then in the judged answer.
+        """
+        children: Sequence[Mapping[Any, Any] | None]
+        lists = [_objects_in(value) for value in column]
+        if setting(node, "ordered"):
+            children = [dict(enumerate(value)) if isinstance(value, list) else None for value in column]
+        elif any(lists):
+            children = align(lists, node, self._samples)
+        elif any(isinstance(value, dict) for value in column):
+            if any(value is not MISSING and not isinstance(value, dict) for value in column):
+                yield self._field(place, column, node)  # an object in some answers only
+            children = [value if isinstance(value, dict) else None for value in column]
+            names = [*schema_keys(node), *(key for child in children if child for key in child)]
+            for name in dict.fromkeys(names):
+                part = self._schema.member(node, name) if self._schema else {}
+                yield from self._child(place.child(name, of_list=False), name, children, part)
+            return
+        else:
+            yield self._field(place, column, node)
+            return
+        yield self._list_field(place, column)
+        part = self._schema.items(node) if self._schema else {}
+        for name in dict.fromkeys(key for child in children if child for key in child):
+            yield from self._child(place.child(name, of_list=True), name, children, part)
+
+    def _child(
+        self, place: _Place, name: object, children: Sequence[Mapping[Any, Any] | None], node: Node
+    ) -> Iterator[Field]:
+        default = default_of(node)
+        column = [MISSING if child is None else child.get(name, default) for child in children]
+        return self.walk(place, column, node)
+
+    def _field(self, place: _Place, column: Sequence[Any], node: Node) -> Field:
+        lists = [value for value in column[: self._samples] if isinstance(value, list)]
+        members = Counter(text for value in lists for text in {scalar(item, {}).text for item in value})
+        return self._made(
+            place,
+            _kind(column[: self._samples], node),
+            [scalar(value, node) for value in column],
+            items=tuple(members.most_common()),
+            lengths=tuple(Counter(map(len, lists)).most_common()),
+        )
+
+    def _list_field(self, place: _Place, column: Sequence[Any]) -> Field:
+        """Make a field of the number of a list's items, which are fields of their own."""
+        values = []
+        for value in column:
+            values.append(length_value(len(value)) if isinstance(value, list) else scalar(value, {}))
+        return self._made(place, "list", values)
+
+    def _made(self, place: _Place, kind: str, values: Sequence[Value], **counts: Any) -> Field:
+        return Field(
+            *place,
+            kind,
+            values=tuple(values[: self._samples]),
+            gold=tuple(values[self._samples : self._end_of_gold]),
+            response=next(iter(values[self._end_of_gold :]), None),
+            **counts,
+        )
+
+
+def _objects_in(value: Any) -> list[dict[str, Any]] | None:
+    """Return a list of nothing but objects."""
+    return value if isinstance(value, list) and all(isinstance(item, dict) for item in value) else None
+
+
+_KINDS = {bool: "boolean", Decimal: "number", str: "text", list: "set", dict: "object", type(None): "null"}
+
+
+def _kind(values: Sequence[Any], node: Node) -> str:
+    """Name the kind of a field by its values; null and what is missing do not count."""
+    kinds = {_KINDS[type(value)] for value in values if value is not MISSING and value is not None}
+    if len(kinds) > 1:
+        return "mixed"
+    if kinds != {"text"}:
+        return next(iter(kinds), "null")
+    if "enum" in node or "const" in node:
+        return "enum"
+    texts = [value for value in values if isinstance(value, str)]
+    if all((scalar(text, node).key or "").startswith("date ") for text in texts):
+        return "date"
+    words = sorted(len(text.split()) for text in texts)
+    return "free_text" if words[len(words) // 2] > _FREE_WORDS else "text"

@@ -1,0 +1,371 @@
+"""JSON answers, and what makes two of their values the same."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from selfreflect.errors import DataError, MissingExtraError, excerpt
+from selfreflect.grouping import normal_form
+from selfreflect.quantities import quantities, readable
+from selfreflect.text import counted
+
+Node = Mapping[str, Any]
+"""A part of a JSON schema; empty where nothing is known."""
+
+LONGEST = 1_000_000
+"""Characters of an answer that is read as JSON."""
+DEEPEST = 64
+"""Levels of nesting that are read."""
+
+_FENCE = re.compile(r"\A\s*```[\w-]*[ \t]*\n(.*?)\n?[ \t]*```\s*\Z", re.DOTALL)
+
+
+class Missing:
+    """The value of a key that an object lacks."""
+
+    def __repr__(self) -> str:
+        return "(missing)"
+
+
+MISSING = Missing()
+
+
+Fault = Literal["not_json", "number", "duplicate_key", "surrogate", "too_deep", "too_long", "schema"]
+FAULTS: dict[Fault, str] = {
+    "not_json": "not JSON",
+    "number": "a number beyond the range of floats, or none, such as NaN",
+    "duplicate_key": "an object with the same key twice",
+    "surrogate": "half of a character",
+    "too_deep": f"nested in more than {DEEPEST} levels",
+    "too_long": f"longer than {LONGEST:,} characters",
+    "schema": "not what the schema allows",
+}
+
+
+class Unreadable(NamedTuple):
+    """Why an answer has no fields."""
+
+    reason: Fault
+
+
+class Value(NamedTuple):
+    """A value of a field as people read it, and its identity."""
+
+    text: str
+    key: str | None
+    """Equal for equal values; None for a text, which a class rule compares."""
+
+
+ABSENT = Value("(missing)", "missing")
+INVALID = Value("(no valid JSON)", "invalid")
+OBJECT = Value("(object)", "object")
+_MARK = re.compile(r"\((?:missing|no valid JSON|object|\d+ items?)\)")
+
+
+def length_value(size: int) -> Value:
+    """Make a value of the number of a list's items."""
+    return Value(f"({counted(size, 'item')})", f"length {size}")
+
+
+class _RefusedError(Exception):
+    """Ends the parsing of an answer."""
+
+
+def parse(text: str) -> Any:
+    """Read an answer as JSON, with exact numbers; a code fence around it does not count.
+
+    Nothing is repaired. Numbers with a point or an exponent are :class:`~decimal.Decimal`.
+
+    Returns:
+        The value, or why it is :class:`Unreadable`.
+    """
+    if len(text) > LONGEST:
+        return Unreadable("too_long")
+    fence = _FENCE.match(text)
+    try:
+        value = json.loads(
+            fence[1] if fence else text,
+            parse_float=_number,
+            parse_int=_number,
+            parse_constant=_no_number,
+            object_pairs_hook=_object,
+        )
+    except _RefusedError as refusal:
+        return refusal.args[0]
+    except ValueError:
+        return Unreadable("not_json")
+    except RecursionError:
+        return Unreadable("too_deep")
+    return _fault(value) or value
+
+
+def _number(digits: str) -> Decimal:
+    # beyond the range of floats no reader of JSON agrees with another
+    try:
+        number = Decimal(digits)
+        size = abs(float(number))
+    except (ArithmeticError, ValueError, OverflowError):
+        raise _RefusedError(Unreadable("number")) from None
+    if math.isinf(size) or (size == 0 and number != 0):
+        raise _RefusedError(Unreadable("number"))
+    return number
+
+
+def _no_number(name: str) -> Any:
+    raise _RefusedError(Unreadable("number"))
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise _RefusedError(Unreadable("duplicate_key"))
+    return members
+
+
+def _fault(value: Any) -> Unreadable | None:
+    """Find nesting that is too deep, or half of a character, without recursion."""
+    level: list[Any] = [value]
+    for _ in range(DEEPEST):
+        texts = [item for item in level if isinstance(item, str)]
+        texts += [key for item in level if isinstance(item, dict) for key in item]
+        if any("\ud800" <= character <= "\udfff" for text in texts for character in text):
+            return Unreadable("surrogate")
+        level = [child for item in level for child in _children(item)]
+        if not level:
+            return None
+    return Unreadable("too_deep")
+
+
+def _children(value: Any) -> Sequence[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else ()
+
+
+def number_text(number: Decimal | int) -> str:
+    """Write a number in its shortest notation without an exponent, exactly."""
+    digits = f"{Decimal(number):f}"
+    digits = digits.rstrip("0").rstrip(".") if "." in digits else digits
+    return "0" if digits in ("-0", "") else digits
+
+
+def scalar(value: Any, node: Node) -> Value:
+    """Make a field's value of what is neither an object nor a list of some.
+
+    A number that is written as text is a number only where the schema says so, and a text is a date where
+    it is one as a whole, with its order of day and month known.
+    """
+    if value is MISSING:
+        return ABSENT
+    if isinstance(value, dict):
+        return OBJECT
+    if value is None or isinstance(value, bool):
+        return Value(json.dumps(value), f"literal {json.dumps(value)}")
+    if isinstance(value, Decimal):
+        return Value(number_text(value), f"number {number_text(value)}")
+    if isinstance(value, list):
+        members = {signature(item): item for item in value}
+        return Value(_dumped([members[key] for key in sorted(members)]), f"set {sorted(members)}")
+    return _text(value, node)
+
+
+def _text(text: str, node: Node) -> Value:
+    if "enum" in node or "const" in node or not text.strip():
+        return Value(text if text.strip() else json.dumps(text), f"text {text}")
+    moment = _moment(text, str(node.get("format", "")))
+    if moment:
+        return Value(text, f"date {moment}")
+    # a text that looks like another kind of value, or like one of our marks, keeps its quotes
+    if _MARK.fullmatch(text) or not isinstance(parse(text), Unreadable):
+        return Value(json.dumps(text, ensure_ascii=False), f"text {text}")
+    return Value(text, None)
+
+
+@lru_cache(maxsize=2**14)
+def _moment(text: str, form: str) -> str:
+    """Write a date as ISO 8601 does, and a date with a time in UTC; empty if the text is neither."""
+    if not any(map(str.isdigit, text)) or len(text) > 40:
+        return ""
+    if "-" in text or form in ("date", "date-time"):
+        try:
+            moment = datetime.fromisoformat(text.strip())
+        except ValueError:
+            pass
+        else:
+            if form != "date-time" and not any(moment.timetuple()[3:6]):
+                return moment.date().isoformat()
+            zoned = moment.astimezone(UTC) if moment.tzinfo else moment
+            return zoned.isoformat()
+    plain = readable(text)
+    found_quantities = quantities(plain)
+    if len(found_quantities) == 1 and (found_quantities[0].start, found_quantities[0].end) == (0, len(plain)):
+        parts = found_quantities[0].text.split("-")
+        if len(parts) == 3 and all(map(str.isdigit, parts)):
+            try:
+                return date(*map(int, parts)).isoformat()
+            except ValueError:
+                return ""
+    return ""
+
+
+def _dumped(value: Any) -> str:
+    """Write a parsed value as JSON, with its numbers exact."""
+    if isinstance(value, Decimal):
+        return number_text(value)
+    if isinstance(value, dict):
+        members = (f"{json.dumps(key, ensure_ascii=False)}: {_dumped(item)}" for key, item in value.items())
+        return f"{{{', '.join(members)}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_dumped, value))}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def signature(value: Any) -> str:
+    """Write a text that is equal for equal values: keys sorted, lists as sets, texts in normal form."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key!r}: {signature(value[key])}' for key in sorted(value))}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(sorted({signature(item) for item in value}))}]"
+    identity = scalar(value, {})
+    return f"text {normal_form(value)}" if identity.key is None else identity.key
+
+
+class Schema:
+    """A JSON schema, for the kinds of fields and for which answers are valid.
+
+    References within the document are followed; nothing is fetched. A ``format`` says how a text is compared
+    and makes no answer invalid.
+
+    Raises:
+        DataError: the document is no schema.
+        MissingExtraError: without the ``fields`` extra.
+    """
+
+    def __init__(self, document: Node) -> None:
+        try:
+            from jsonschema import exceptions, validators
+            from referencing import Registry
+            from referencing.exceptions import Unresolvable
+        except ImportError:
+            raise MissingExtraError("A JSON schema", "fields") from None
+        self.document = document
+        self._unresolvable = Unresolvable
+        kind = validators.validator_for(document, default=validators.validator_for({}))
+        try:
+            kind.check_schema(document)
+        except exceptions.SchemaError as error:
+            raise DataError(f"no JSON schema: {excerpt(error.message)}", code="schema") from None
+        self._validator = kind(document, registry=Registry())
+
+    @classmethod
+    def load(cls, path: Path) -> Schema:
+        """Read a schema from a file.
+
+        Raises:
+            DataError: it cannot be read, or is no JSON object or no schema.
+        """
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise DataError(f"{excerpt(str(path), 200)} cannot be read: {error.strerror}") from None
+        except (ValueError, RecursionError):
+            document = None
+        if not isinstance(document, dict):
+            raise DataError(f"{excerpt(str(path), 200)} is no JSON schema: it must hold a JSON object")
+        return cls(document)
+
+    def read(self, value: Any) -> Any:
+        """Convert numbers that are written as text where the schema wants numbers, and validate.
+
+        Returns:
+            The value, or why it is :class:`Unreadable`.
+        """
+        value = self._converted(value, self.document)
+        plain = json.loads(_dumped(value))
+        try:
+            is_valid = self._validator.is_valid(plain)
+        except RecursionError:
+            is_valid = False
+        except self._unresolvable as error:
+            raise DataError(f"the schema refers to what it does not hold: {excerpt(str(error))}") from None
+        return value if is_valid else Unreadable("schema")
+
+    def _converted(self, value: Any, node: Node) -> Any:
+        node = self.resolved(node)
+        if isinstance(value, dict):
+            return {key: self._converted(item, self.member(node, key)) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._converted(item, self.items(node)) for item in value]
+        if (
+            isinstance(value, str)
+            and {"number", "integer"} & set(_types(node))
+            and "string" not in _types(node)
+        ):
+            number = parse(value)
+            return number if isinstance(number, Decimal) else value
+        return value
+
+    def resolved(self, node: Node) -> Node:
+        """Follow references, and the one alternative to null."""
+        for _ in range(DEEPEST):
+            reference = node.get("$ref")
+            alternatives = node.get("anyOf") or node.get("oneOf") or node.get("allOf") or ()
+            if isinstance(reference, str) and reference.startswith("#"):
+                node = {**self._at(reference), **{key: node[key] for key in node if key != "$ref"}}
+                continue
+            others = [part for part in alternatives if isinstance(part, Mapping) and part != {"type": "null"}]
+            if len(others) != 1:
+                return node
+            node = {**others[0], **{key: node[key] for key in node if key not in ("anyOf", "oneOf", "allOf")}}
+        return node
+
+    def _at(self, reference: str) -> Node:
+        part: Any = self.document
+        for token in reference.lstrip("#").split("/")[1:]:
+            part = (
+                part.get(token.replace("~1", "/").replace("~0", "~")) if isinstance(part, Mapping) else None
+            )
+        return part if isinstance(part, Mapping) else {}
+
+    def member(self, node: Node, key: str) -> Node:
+        """Look up what the schema says of an object's key."""
+        part = _part(node, "properties").get(key, node.get("additionalProperties"))
+        return self.resolved(part) if isinstance(part, Mapping) else {}
+
+    def items(self, node: Node) -> Node:
+        """Look up what the schema says of a list's items."""
+        part = node.get("items")
+        return self.resolved(part) if isinstance(part, Mapping) else {}
+
+
+def _types(node: Node) -> list[str]:
+    kinds = node.get("type", [])
+    return [kinds] if isinstance(kinds, str) else list(kinds)
+
+
+def _part(node: Node, name: str) -> Node:
+    part = node.get(name)
+    return part if isinstance(part, Mapping) else {}
+
+
+def schema_keys(node: Node) -> Iterator[str]:
+    """List the keys that a schema names for an object."""
+    yield from _part(node, "properties")
+
+
+def setting(node: Node, name: str) -> Any:
+    """Look up a setting of ours in a schema, under ``x-selfreflect``."""
+    return _part(node, "x-selfreflect").get(name)
+
+
+def default_of(node: Node) -> Any:
+    """Return the value that a schema gives a missing key."""
+    return parse(json.dumps(node["default"])) if "default" in node else MISSING

@@ -1,0 +1,248 @@
+"""Grades that files hold: verdicts on answers become labels, and none disappears without a count."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import run, written
+
+from selfreflect.errors import ConfigError
+from selfreflect.sources.items import read_item_file, to_plain
+from selfreflect.sources.verdicts import label, verdict
+from selfreflect.uncertainty.correctness import Correctness
+from selfreflect.uncertainty.question import AnsweredQuestion, Graded
+from selfreflect.uncertainty.reading import read_answered_questions
+
+LOGS = Path(__file__).parents[1] / "data" / "logs"
+TOWNS = ["Emerald City", "the Emerald City"]
+
+
+def epoch(number: int, answer: str, value: Any, **fields: Any) -> dict[str, Any]:
+    choice = {"message": {"role": "assistant", "content": answer}, "stop_reason": "stop"}
+    sample = {"id": 1, "epoch": number, "input": "Capital of Oz?", "target": TOWNS, **fields}
+    return {**sample, "output": {"choices": [choice]}, "scores": {"model_graded_qa": {"value": value}}}
+
+
+def archive(path: Path, members: dict[str, Any]) -> Path:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as writer:
+        for name, value in members.items():
+            writer.writestr(name, json.dumps(value))
+    path.write_bytes(data.getvalue())
+    return path
+
+
+def log(path: Path, *epochs: tuple[str, Any]) -> Path:
+    samples = {
+        f"samples/1_epoch_{number}.json": epoch(number, answer, value)
+        for number, (answer, value) in enumerate(epochs, 1)
+    }
+    return archive(path, samples)
+
+
+def labels(path: Path, *options: str) -> list[Any]:
+    rows = run("uncertainty", path, "--estimators", "modal_share", "--json", *options).json
+    return [row["correct"] for row in rows if "id" in row]
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "neither"), [("C", "I", "P"), (1, 0, 0.5), (True, False, None), ("yes", "no", "N")]
+)
+def test_verdicts_of_a_log_are_labels_without_gold(
+    right: Any, wrong: Any, neither: Any, tmp_path: Path
+) -> None:
+    path = log(tmp_path / "t.eval", ("Emerald City", right), ("Ruby Town", wrong), ("Ruby Town", neither))
+    file = read_answered_questions(path)
+    [question] = file.questions
+    assert question.gold == tuple(TOWNS)
+    pairs = (("Emerald City", True), ("Ruby Town", False), ("Ruby Town", None))
+    assert question.grades == {"model_graded_qa": pairs}
+    assert any(note.startswith("1 grade of 3 by 'model_graded_qa'") for note in file.notes)
+    assert labels(path) == [{"graded": False}], "two of three answers say so"
+    assert labels(path, "--correctness", "graded:model_graded_qa,contains") == [
+        {"graded:model_graded_qa": False, "contains": False}
+    ]
+
+
+def test_a_score_between_right_and_wrong_is_no_grade(tmp_path: Path) -> None:
+    path = log(tmp_path / "t.eval", ("Emerald City", 1.0), ("Ruby Town", 0.31))
+    assert read_answered_questions(path).questions[0].grades == {}
+
+
+def test_grades_by_an_unknown_grader_are_refused_with_those_there_are(tmp_path: Path) -> None:
+    path = log(tmp_path / "t.eval", ("Emerald City", "C"), ("Ruby Town", "I"))
+    outcome = run("uncertainty", path, "--correctness", "graded:match", "--json")
+    assert outcome.code == 2
+    assert "model_graded_qa" in outcome.said
+
+
+def test_grades_travel_to_items_and_run_directories(tmp_path: Path) -> None:
+    path = log(tmp_path / "t.eval", ("Emerald City", "C"), ("Ruby Town", "I"), ("Ruby Town", "C"))
+    items = read_item_file(path).items
+    expected = sorted([("Emerald City", True), ("Ruby Town", False), ("Ruby Town", True)])
+
+    def pairs(path: Path) -> list[tuple[str | None, bool | None]]:
+        [question] = read_answered_questions(path).questions
+        return sorted(question.grades["model_graded_qa"])
+
+    assert pairs(path) == expected
+    assert pairs(written(tmp_path / "again.json", [to_plain(item) for item in items])) == expected
+    assert run("import", "--items", path, "--out", tmp_path / "run").code == 0
+    assert labels(tmp_path / "run") == [{"graded": None}] == labels(path), "a tie"
+
+
+SHELL = {"id": 1, "input": "attachment://1", "target": "Emerald City", "scores": {"match": {"value": "C"}}}
+
+
+def chunked(answer: str) -> dict[str, Any]:
+    choice = {"message": {"role": "assistant", "content": answer}, "stop_reason": "stop"}
+    return {
+        "sample.json": {**SHELL, "output": {"choices": [choice]}},
+        "skeleton.json": {"spans": []},
+        "messages/0.json": [{"role": "user", "content": "attachment://1"}],
+        "events/stats.json": {},
+        "metadata.json": {"topic": "towns"},
+        "attachments/0.json": ["Emerald City"],
+        "attachments/1.json": ["Capital of Oz?"],
+    }
+
+
+def test_samples_in_chunks_are_read_beside_whole_ones(tmp_path: Path) -> None:
+    members = {f"samples/1_epoch_1/{name}": part for name, part in chunked("attachment://0").items()}
+    members |= {f"samples/1_epoch_2/{name}": part for name, part in chunked("Ruby Town").items()}
+    members["samples/1_epoch_3.json"] = epoch(3, "Silver Bay", "I")
+    [item] = read_item_file(archive(tmp_path / "c.eval", members)).items
+    assert sorted(item.answer_set.answers) == ["Emerald City", "Ruby Town", "Silver Bay"]
+    assert (item.question, item.metadata["topic"]) == ("Capital of Oz?", "towns")
+    del members["samples/1_epoch_2/sample.json"]
+    outcome = run("convert", archive(tmp_path / "d.eval", members))
+    assert (outcome.code, "sample.json" in outcome.said) == (2, True)
+
+
+def lm_eval(**fields: Any) -> dict[str, Any]:
+    doc = {"question": "Capital of Oz?"}
+    sample = {"doc_id": 0, "doc": doc, "target": "Ruby Town", "resps": [["Ruby Town"]], "filter": "none"}
+    return {**sample, "filtered_resps": ["Ruby Town"], "exact_match": 1.0, **fields}
+
+
+def test_metrics_of_lm_eval_grade_what_each_filter_made(tmp_path: Path) -> None:
+    rows = [lm_eval(filter="strict"), lm_eval(filter="loose", exact_match=0.0)]
+    path = written(tmp_path / "s.json", rows)
+    [question] = read_answered_questions(path).questions
+    assert question.grades == {
+        "exact_match": (("Ruby Town", True),),
+        "exact_match:loose": (("Ruby Town", False),),
+    }
+    assert labels(path) == [{"graded": True}]
+    assert labels(path, "--correctness", "graded:exact_match:loose") == [{"graded:exact_match:loose": False}]
+
+
+def test_a_grade_of_several_repeats_is_of_the_filtered_text(tmp_path: Path) -> None:
+    resps = [["It is Ruby Town.", "Emerald City", "Emerald City"]]
+    rows = [lm_eval(resps=resps), lm_eval(resps=resps, filter="loose", exact_match=0.0)]
+    [question] = read_answered_questions(path := written(tmp_path / "s.json", rows)).questions
+    assert (question.answer, question.answers) == ("Ruby Town", tuple(resps[0]))
+    assert labels(path) == [{"graded": True}]
+    assert labels(path, "--correctness", "graded:exact_match:loose") == [{"graded:exact_match:loose": False}]
+
+
+def test_another_run_adds_answers_once_and_another_task_a_question(tmp_path: Path) -> None:
+    first, again = {"resps": [["a", "b"]]}, {"resps": [["c", "d"]]}
+    filters = ("strict", "loose")
+    runs = [lm_eval(filter=name, **resps) for resps in (first, again) for name in filters]
+    [question] = read_answered_questions(written(tmp_path / "s.json", runs)).questions
+    assert question.answers == ("a", "b", "c", "d")
+    tasks = [lm_eval(**first), lm_eval(filter="other", **again)]
+    both = read_answered_questions(written(tmp_path / "t.json", tasks)).questions
+    assert [question.answers for question in both] == [("a", "b"), ("c", "d")]
+
+
+@pytest.mark.parametrize("written_as", [float, str])
+def test_likelihoods_of_choices_are_a_confidence(written_as: type, tmp_path: Path) -> None:
+    row = {
+        "doc_id": 0,
+        "doc": {"question": "Is ice cold?", "choices": ["no", "yes"]},
+        "target": 1,
+        "resps": [[[written_as(-2.3), "False"]], [[written_as(-0.4), "True"]]],
+        "filtered_resps": [[-2.3, False], [-0.4, True]],
+        "filter": "none",
+        "acc": 1.0,
+        "acc_norm": 0.0,
+    }
+    [question] = read_answered_questions(path := written(tmp_path / "m.json", [row])).questions
+    assert question.confidence == pytest.approx(1 / (1 + math.exp(-1.9)))
+    assert (question.answer, question.gold, list(question.grades)) == ("yes", ("yes",), ["acc"])
+    [found] = [row for row in run("uncertainty", path, "--json").json if "id" in row]
+    assert (round(found["values"]["stated"], 2), found["correct"]) == (0.87, {"graded": True})
+
+
+def test_most_verdicts_on_a_spelling_decide_and_a_tie_does_not() -> None:
+    verdicts = (Graded("a", True), Graded("A.", False), Graded("a", None), Graded("b", True))
+    question = AnsweredQuestion("q", answers=("a", "A.", "a", "b"), grades={"g": verdicts})
+    by_grader = Correctness("graded:g")
+    assert (by_grader(question, "a"), by_grader(question, "b"), by_grader(question, "c")) == (
+        None,
+        True,
+        None,
+    )
+    with pytest.raises(ConfigError):
+        Correctness("graded:h").label_all([question], ["a"])
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("C", True), ("incorrect", False), ("Yes", True), (0.0, False), (1, True), ("P", None), ("", None)],
+)
+def test_labels_are_read_in_words(value: Any, expected: bool | None) -> None:
+    assert label(value) is expected
+    assert verdict(value) is expected
+
+
+CONFIDENCES = [("85%", 0.85), ("72 %", 0.72), (".85", 0.85), ("0.85", 0.85), ("100 per cent", 1.0)]
+
+
+@pytest.mark.parametrize(("cell", "value"), CONFIDENCES)
+def test_a_confidence_may_be_in_per_cent(cell: str, value: float, tmp_path: Path) -> None:
+    path = written(tmp_path / "p.csv", f"question,response,confidence,correct\nOz?,Emerald,{cell},yes\n")
+    [question] = read_answered_questions(path).questions
+    assert (question.confidence, question.correct) == (pytest.approx(value), True)
+
+
+@pytest.mark.parametrize("cell", ["85", "140%", "-3%", "high"])
+def test_a_confidence_out_of_range_is_refused(cell: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "p.csv", f"question,response,confidence,correct\nOz?,Emerald,{cell},C\n")
+    outcome = run("calibrate", path)
+    assert (outcome.code, "line 2" in outcome.said) == (2, True)
+    assert ("'85%'" in outcome.said) == (cell == "85")
+
+
+def choice(text: str | None, finish: str = "stop") -> dict[str, Any]:
+    content = [{"token": text, "logprob": -0.5}]
+    return {"message": {"content": text}, "finish_reason": finish, "logprobs": {"content": content}}
+
+
+def test_a_batch_without_questions_is_read_by_its_ids_with_what_it_knows(tmp_path: Path) -> None:
+    lines = [
+        {"custom_id": "oz", "response": {"body": {"choices": [choice("a"), choice("b", "length")]}}},
+        {"custom_id": "nod", "response": None, "error": {"message": "expired"}},
+    ]
+    path = tmp_path / "out.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    file = read_answered_questions(path)
+    oz, nod = file.questions
+    assert (oz.id, oz.answers, oz.logprobs, nod.id, nod.answers) == (
+        "oz",
+        ("a", "b"),
+        ((-0.5,),) * 2,
+        "nod",
+        (),
+    )
+    assert len([note for note in file.notes if note.startswith("1 ")]) == 3, (
+        "failed, cut off, without answers"
+    )

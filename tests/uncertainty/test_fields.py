@@ -1,0 +1,341 @@
+"""Distributions of structured answers, field by field."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import run, written
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from selfreflect.errors import DataError
+from selfreflect.uncertainty.classes import ClassRule
+from selfreflect.uncertainty.fields.distribution import Structured, structure
+from selfreflect.uncertainty.fields.values import Schema, Unreadable, parse
+from selfreflect.uncertainty.question import AnsweredQuestion
+
+INVOICES = [
+    '{"name": "Ann Lee", "total": 1200, "date": "2024-03-05", "tags": ["a", "b"], "vat": null}',
+    '```json\n{"total":1200.0,"name":"ann lee","date":"March 5, 2024","tags":["b","a"],"vat":"de1"}\n```',
+    '{"name":"Ann Lee","total":1.2e3,"date":"05.03.2024","tags":["a","b","b"],"vat":"de1"}',
+    '{"name": "Ann\\u0020Lee", "total": 1200, "date": "2024-03-05", "tags": ["a", "b"], "vat": null}',
+    '{"name": "Ann Lee", "total": 1200, "date": "2024-03-05", "tags": ["a", "b"]}',
+    '{"name": "Ann Lee", "total": 12000, "date": "2024-03-05", "tags": ["a"], "vat": true}',
+    '{"name": "Bo", "total": "1200", "date": "2024-03-06", "tags": ["c"], "vat": 1}',
+    "Sorry, I cannot read this invoice.",
+]
+SCHEMA = {
+    "type": "object",
+    "required": ["total"],
+    "properties": {
+        "total": {"$ref": "#/$defs/money"},
+        "paid": {"type": "boolean", "default": False},
+        "state": {"enum": ["open", "Open"]},
+        "note": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "due": {"type": "string", "format": "date-time"},
+    },
+    "$defs": {"money": {"type": "number"}},
+}
+
+
+def taken_apart(
+    answers: list[Any], schema: dict[str, Any] | None = None, gold: tuple[str, ...] = ()
+) -> Structured:
+    texts = tuple(answer if isinstance(answer, str) else json.dumps(answer) for answer in answers)
+    question = AnsweredQuestion(id="q", text="Which?", answers=texts)
+    return structure(question, None if schema is None else Schema(schema))
+
+
+def shares(structured: Structured, pointer: str) -> dict[str, int]:
+    [field] = [field for field in structured.fields if field.pointer == pointer]
+    return {entry.value: entry.answers for entry in structured.classes(field, ClassRule("exact"))}
+
+
+def test_values_of_a_field_are_equal_in_any_notation() -> None:
+    """Shares and entropies were computed by hand: of seven valid answers, and of all eight."""
+    summary = taken_apart(INVOICES).summary(ClassRule("exact"))
+    expected = {
+        "/name": (6 / 7, 6 / 8, 0.410116),
+        "/total": (5 / 7, 5 / 8, 0.796312),  # a number that is written as text is none
+        "/date": (6 / 7, 6 / 8, 0.410116),
+        "/tags": (5 / 7, 5 / 8, 0.796312),
+        "/vat": (2 / 7, 2 / 8, 1.549826),  # null, "de1", missing, true and 1 are five values
+    }
+    found = {
+        pointer: (field["share"], field["share_of_all"], field["entropy"])
+        for pointer, field in summary["fields"].items()
+    }
+    assert found == {pointer: pytest.approx(numbers, abs=1e-6) for pointer, numbers in expected.items()}
+    assert summary["fields"]["/tags"]["items"] == {"a": 6, "b": 5, "c": 1}
+    assert {field["missing"] for field in summary["fields"].values()} == {0, 1}
+    assert summary["invalid"] == {"not_json": 1}
+    assert [summary["fields"][pointer]["kind"] for pointer in expected] == [
+        "text",
+        "mixed",
+        "date",
+        "set",
+        "mixed",
+    ]
+
+
+def test_an_object_of_common_values_may_never_have_been_sampled() -> None:
+    answers = [{"a": 1, "b": 1, "c": 2}, {"a": 1, "b": 2, "c": 1}, {"a": 2, "b": 1, "c": 1}]
+    whole = taken_apart(answers).object_share(ClassRule("exact"))
+    assert whole == (3, pytest.approx(1 / 3), 0)
+
+
+def test_a_schema_says_what_is_valid_and_of_what_kind() -> None:
+    answers = [
+        {"total": "12.50", "note": None, "due": "2024-03-05T10:00:00+01:00", "state": "open"},
+        {"total": 12.5, "paid": False, "note": "late", "due": "2024-03-05T09:00:00Z", "state": "Open"},
+        {"total": "much"},
+        {"paid": True},
+    ]
+    structured = taken_apart(answers, SCHEMA)
+    assert shares(structured, "/total") == {"12.5": 2}
+    assert shares(structured, "/paid") == {"false": 2}  # the default of the schema
+    assert len(shares(structured, "/due")) == 1  # one moment
+    assert shares(structured, "/state") == {"open": 1, "Open": 1}
+    assert structured.summary(ClassRule("exact"))["invalid"] == {"schema": 2}
+
+
+def test_a_schema_fetches_nothing() -> None:
+    with pytest.raises(DataError):
+        taken_apart([{"a": 1}], {"properties": {"a": {"$ref": "http://127.0.0.1:9/schema.json"}}})
+    with pytest.raises(DataError):
+        Schema({"type": "what"})
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**20), 10**20)
+    | st.floats(allow_nan=False, allow_infinity=False).filter(lambda x: x == 0 or abs(x) > 1e-300)
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=6),
+    lambda children: (
+        st.lists(children, max_size=3) | st.dictionaries(st.text("ab~/*", max_size=3), children, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+def spelled(value: Any, draw: random.Random) -> str:
+    """Write a value as JSON in one of many ways."""
+    if isinstance(value, dict):
+        items = list(value.items())
+        draw.shuffle(items)
+        space = " " * draw.randrange(3)
+        members = (f"{space}{json.dumps(key)}{space}:{space}{spelled(item, draw)}" for key, item in items)
+        return f"{{{','.join(members)}{space}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(spelled(item, draw) for item in value)}]"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return draw.choice([f"{value}", f"{value}.0", f"{value * 10}e-1"])
+    return json.dumps(value, ensure_ascii=draw.random() < 0.5)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.dictionaries(st.text("abc/~", min_size=1, max_size=3), json_values, min_size=1, max_size=4),
+    st.randoms(),
+)
+def test_key_order_space_escapes_and_notations_change_nothing(
+    value: dict[str, Any], draw: random.Random
+) -> None:
+    structured = taken_apart([spelled(value, draw) for _ in range(3)])
+    summary = structured.summary(ClassRule("exact"))
+    assert summary["invalid"] == {}
+    assert {field["share"] for field in summary["fields"].values()} <= {1.0}
+    if structured.fields:
+        assert summary["object"] == {"num_classes": 1, "share": 1.0, "sampled": 3}
+    for field in structured.questions():
+        assert len(set(ClassRule("exact")(field).tolist())) == 1
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.booleans(), min_size=1, max_size=12))
+def test_a_field_is_missing_as_often_as_it_is_deleted(deleted: list[bool]) -> None:
+    answers = [{"a": 1, **({} if is_deleted else {"b": "x"})} for is_deleted in deleted]
+    structured = taken_apart(answers)
+    assert shares(structured, "/a") == {"1": len(deleted)}
+    if not all(deleted):
+        counts = Counter("(missing)" if is_deleted else "x" for is_deleted in deleted)
+        assert shares(structured, "/b") == counts
+
+
+LINES = [{"sku": "k7", "price": 3}, {"sku": "k8", "price": 4.5}, {"sku": "k9", "price": 9}]
+
+
+@pytest.mark.parametrize("identifier", ["sku", "id"])
+def test_objects_of_lists_are_aligned_wherever_they_stand(identifier: str) -> None:
+    items = [{identifier if key == "sku" else key: value for key, value in line.items()} for line in LINES]
+    draw = random.Random(0)
+    answers = []
+    for number in range(8):
+        order = draw.sample(items, 3)
+        answers.append({"lines": order if number else [{**order[0], "price": 1}, *order[1:]]})
+    structured = taken_apart(answers)
+    prices = [field.pointer for field in structured.fields if field.path == "/lines/*/price"]
+    found = sorted(sorted(shares(structured, pointer).values()) for pointer in prices)
+    assert found == [[1, 7], [8], [8]]
+    assert shares(structured, "/lines") == {"(3 items)": 8}
+
+
+def test_a_list_may_be_ordered_and_lack_objects() -> None:
+    ordered = {"properties": {"steps": {"x-selfreflect": {"ordered": True}}}}
+    structured = taken_apart([{"steps": ["a", "b"]}, {"steps": ["b", "a"]}], ordered)
+    assert shares(structured, "/steps/0") == {"a": 1, "b": 1}
+    structured = taken_apart([{"lines": LINES}, {"lines": LINES[:2]}, {"lines": []}])
+    assert shares(structured, "/lines") == {"(3 items)": 1, "(2 items)": 1, "(0 items)": 1}
+    skus = [field.pointer for field in structured.fields if field.path == "/lines/*/sku"]
+    assert sorted(shares(structured, pointer)["(missing)"] for pointer in skus) == [1, 1, 2]
+
+
+HOSTILE = {
+    '{"a": NaN}': "number",
+    '{"a": 1e400}': "number",
+    '{"a": -1e-400}': "number",
+    '{"a": ' + "9" * 5000 + "}": "number",
+    '{"a": 1, "a": 2}': "duplicate_key",
+    '{"a": "\\ud83d"}': "surrogate",
+    "[" * 1000 + "]" * 1000: "too_deep",
+    "[" * 100_000: "too_deep",
+    '"' + "x" * 10_000_000 + '"': "too_long",
+    '{"a": 1': "not_json",
+    "": "not_json",
+    'Here it is: {"a": 1}': "not_json",
+}
+
+
+@pytest.mark.parametrize(("text", "reason"), HOSTILE.items(), ids=list(HOSTILE.values()))
+def test_what_is_no_json_is_a_class_of_its_own(text: str, reason: str) -> None:
+    assert parse(text) == Unreadable(reason)  # type: ignore[arg-type]
+    structured = taken_apart([text, '{"a": "(no valid JSON)"}'])
+    [field] = structured.questions()
+    assert len(set(ClassRule("exact")(field).tolist())) == 2
+
+
+def test_texts_that_look_like_other_values_are_none() -> None:
+    answers = [
+        {"a": value} for value in ("(missing)", "null", "1", "[1]", "(2 items)", None, 1, [1], [{}, {}])
+    ]
+    structured = taken_apart([*answers, {}])
+    assert sorted(shares(structured, "/a").values()) == [1] * 10
+
+
+def noisy_invoices(count: int) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """Invoices whose fields are right with a known probability in each answer."""
+    draw = random.Random(4)
+    rates = {"/total": 0.9, "/paid": 0.7, "/date": 0.8, "/customer/name": 0.95, "/tags": 0.6}
+    rows = []
+    for number in range(count):
+        right = {
+            "total": 100 + number,
+            "paid": number % 2 == 0,
+            "date": f"2024-03-{1 + number % 28:02}",
+            "customer": {"name": f"Customer {number}"},
+            "tags": [f"t{number % 5}", "x"],
+        }
+        answers = []
+        for _ in range(10):
+            answer: dict[str, Any] = json.loads(json.dumps(right))
+            if draw.random() > rates["/total"]:
+                answer["total"] = draw.randrange(100)
+            if draw.random() > rates["/paid"]:
+                answer["paid"] = not right["paid"]
+            if draw.random() > rates["/date"]:
+                del answer["date"]
+            if draw.random() > rates["/customer/name"]:
+                answer["customer"] = {"name": f"Other {draw.randrange(9)}"}
+            if draw.random() > rates["/tags"]:
+                answer["tags"] = [f"u{draw.randrange(9)}"]
+            answers.append(spelled(answer, draw))
+        rows.append({"question": f"Invoice {number}?", "answers": answers, "gold": right})
+    return rows, rates
+
+
+def test_shares_of_fields_equal_the_noise_of_their_answers(tmp_path: Path) -> None:
+    rows, rates = noisy_invoices(200)
+    file = written(tmp_path / "invoices.json", rows)
+    outcome = run("uncertainty", file, "--fields", "auto", "--estimators", "modal_share", "--json")
+    assert outcome.code == 0, outcome.stderr
+    summaries = [line for line in outcome.json if "fields" in line]
+    right = {(f"{row['question']}", pointer) for row in rows for pointer in rates}
+    assert len(summaries) == len(rows)
+    for pointer, rate in rates.items():
+        # the share of the right value; its standard error over 2,000 answers is at most .011
+        of_right = []
+        for line, row in zip(summaries, rows, strict=True):
+            value: Any = row["gold"]
+            for key in pointer.strip("/").split("/"):
+                value = value[key]
+            entry = line["fields"][pointer]
+            text = value if isinstance(value, str) else json.dumps(value)
+            of_right.append(sum(each["share"] for each in entry["classes"] if each["value"] == text))
+        assert sum(of_right) / len(of_right) == pytest.approx(rate, abs=0.04), pointer
+    labels = [line["correct"]["contains"] for line in outcome.json if "correct" in line]
+    assert len(labels) == len(right)
+    assert sum(labels) / len(labels) > 0.97  # the most common of ten answers is nearly always right
+
+
+def test_a_field_is_calibrated_on_the_questions_of_others(tmp_path: Path) -> None:
+    rows, _ = noisy_invoices(60)
+    file = written(tmp_path / "invoices.json", rows)
+    outcome = run("calibrate", file, "--fields", "auto", "--field", "/tags", "--field", "/paid", "--json")
+    assert outcome.code == 0, outcome.stderr
+    assert len(outcome.json) == 120
+    assert {line["id"].partition("#")[2] for line in outcome.json} == {"/tags", "/paid"}
+
+
+def test_fields_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    file = written(tmp_path / "a.json", [{"question": "Which?", "answers": ['{"a": 1}', '{"a": 2}']}])
+    plain = written(tmp_path / "b.json", [{"question": "Which?", "answers": ["one", "two"]}])
+    broken = tmp_path / "schema.json"
+    broken.write_text("[]")
+    for arguments in (
+        (file, "--field", "/a"),
+        (file, "--fields", "auto", "--field", "/b"),
+        (file, "--fields", tmp_path / "absent.json"),
+        (file, "--fields", broken),
+        (plain, "--fields", "auto"),
+    ):
+        outcome = run("uncertainty", *arguments)
+        assert (outcome.code, outcome.stdout) == (2, ""), arguments
+
+
+def test_plain_answers_keep_their_values_as_fields(tmp_path: Path) -> None:
+    """Five questions joined to one object have the values and labels of each alone."""
+    draw = random.Random(1)
+    plain = []
+    for number in range(100):
+        words = draw.sample(["Rome", "the Rome", "Oslo", "Bern", "Lima", "Bonn"], 3)
+        answers = draw.choices(words, [5, 2, 1], k=12)
+        plain.append(
+            {"id": f"p{number}", "question": f"Q{number}?", "answers": answers, "gold": draw.choice(words)}
+        )
+    objects = []
+    for start in range(0, 100, 5):
+        part = plain[start : start + 5]
+        answers = [spelled({row["id"]: row["answers"][index] for row in part}, draw) for index in range(12)]
+        gold = {row["id"]: row["gold"] for row in part}
+        objects.append({"id": f"o{start}", "question": "All?", "answers": answers, "gold": gold})
+    names = ("--estimators", "modal_share,entropy,eigv", "--classes", "exact", "--json")
+    alone = run("uncertainty", written(tmp_path / "plain.json", plain), *names).json
+    joined = run("uncertainty", written(tmp_path / "joined.json", objects), "--fields", "auto", *names).json
+    of_plain = {line["id"]: (line["values"], line["correct"]) for line in alone if "values" in line}
+    of_fields = {
+        line["id"].partition("#/")[2]: (line["values"], line["correct"])
+        for line in joined
+        if "values" in line
+    }
+    assert of_fields == of_plain
+    aurocs = [
+        [line["measures"]["auroc"]["value"] for line in lines if line.get("estimator") == "entropy"]
+        for lines in (alone, joined)
+    ]
+    assert aurocs[0] == aurocs[1] != []

@@ -396,12 +396,19 @@ def error_message(error: Any) -> str:
 def _messages(error: Any) -> Iterator[str]:
     """Yield what an error and those within it say, with the paths of fields and codes that are words."""
     for part in _parts(error):
-        text = next((part[name] for name in _TEXT_KEYS if isinstance(part.get(name), str) and part[name]), "")
+        text = next(filter(None, (_words(part.get(name)) for name in _TEXT_KEYS)), "")
         path = ".".join(map(str, part["loc"])).removeprefix("body.") if "loc" in part else ""
         code = part.get("type" if path else "code")
         if text or path:
             said = ": ".join(filter(None, [path, text]))
             yield f"{said} ({code})" if isinstance(code, str) and not code.isdecimal() else said
+
+
+def _words(value: Any) -> str:
+    """Read a text, or a list of texts."""
+    if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
+        return "; ".join(value)
+    return value if isinstance(value, str) else ""
 
 
 def _parts(error: Any, depth: int = 0) -> Iterator[dict[str, Any]]:

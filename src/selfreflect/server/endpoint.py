@@ -224,7 +224,7 @@ async def _answer(call: _Call, first_word: asyncio.Event) -> ChatResponse:
                 exchange = await services.reflector.answer(
                     chat, call.model, id_, call.belief.reason, first_word.set
                 )
-                services.metrics.count(exchange.belief)
+                services.metrics.count(exchange)
                 if services.archive is not None:
                     exchange = await _keep(services, services.archive, exchange)
                 belief = exchange.belief

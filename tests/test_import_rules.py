@@ -323,7 +323,6 @@ def test_only_models_know_which_backends_there_are() -> None:
 NAME_MEASURES = {
     "traits": "what suits single models",
     "settings.sections": "the default of --measures",
-    "cli.ask": "what the demo measures",
     "store.layout": "files of run directories",
     "store.run": "files of run directories",
     "uncertainty.estimators": "estimators that are named after a measure",

@@ -16,6 +16,7 @@ from selfreflect.models.base import (
     Request,
     Sample,
     Sampling,
+    Watch,
     as_drawn,
     seed_for,
 )
@@ -34,6 +35,7 @@ def draw_answers(
     thinking: bool = False,
     logprobs: bool = False,
     earlier: Mapping[str, Sequence[AnswerSample]] | None = None,
+    watch: Watch | None = None,
 ) -> Iterator[AnswerSample | AnswerSet | Failure]:
     """Sample ``2 * num_answers`` answers per question: the first half is masked, the second conditions.
 
@@ -47,6 +49,7 @@ def draw_answers(
         logprobs: also store the log-probabilities of each answer's tokens, if the generator gives them.
         earlier: by the id of a question, samples that were drawn before. Those of the same request to the
             same model are not drawn again.
+        watch: is told of the requests and of each event.
     """
     earlier = earlier or {}
     requests = [
@@ -65,7 +68,7 @@ def draw_answers(
     for index, question in enumerate(questions):
         samples = _of_request(earlier.get(question.id, ()), requests[index], digests[index])
         requests[index] = replace(requests[index], samples=samples)
-    for index, event in as_drawn(generator, requests):
+    for index, event in as_drawn(generator, requests, watch):
         if isinstance(event, Sample):
             yield _answer_sample(questions[index], event, digests[index])
         else:
@@ -111,19 +114,25 @@ def _answer_sample(question: Question, sample: Sample, digest: str) -> AnswerSam
     )
 
 
+# Ways to end that leave no answer. Dropping such completions would change the distribution, so
+# the question fails instead.
 _UNUSABLE: dict[Literal["unclosed_reasoning", "content_filter"], str] = {
     "unclosed_reasoning": "never ended their reasoning; allow more new tokens or switch thinking off",
     "content_filter": "were withheld by the server's content filter",
 }
-"""Ways to end that leave no answer. Dropping such completions would change the distribution, so the question
-fails instead."""
 
 
 def _record(
     question: Question, request: Request, reply: Reply | Refusal, generator: Generator, seed: int
 ) -> AnswerSet | Failure:
     if isinstance(reply, Refusal):
-        return Failure(question_id=question.id, stage="answers", kind=reply.kind, message=reply.message)
+        return Failure(
+            question_id=question.id,
+            stage="answers",
+            kind=reply.kind,
+            message=reply.message,
+            code=reply.code,
+        )
     for kind, problem in _UNUSABLE.items():
         if count := reply.ends[kind]:
             message = f"{count} of {len(reply.completions)} answers {problem}"
@@ -137,7 +146,7 @@ def _record(
 def answer_set(
     question: Question, request: Request, reply: Reply, generator: Generator, half: int, seed: int = 0
 ) -> AnswerSet:
-    """The record of sampled answers, of which the first ``half`` are masked."""
+    """Make the record of sampled answers; the first ``half`` are test answers."""
     sampling = request.sampling
     logprobs = (
         [completion.logprobs or "not_returned" for completion in reply.completions]

@@ -31,8 +31,8 @@ FEWEST_CORRELATED = 5
 EXACT_SIGN_FLIPS = 16
 """Up to this many non-zero differences, all 2**n sign patterns are enumerated."""
 
+# Random numbers drawn at a time, so that each temporary array takes about 2 MB.
 _BLOCK = 2**18
-"""Random numbers drawn at a time, so that each temporary array takes about 2 MB."""
 
 
 T = TypeVar("T")

@@ -108,8 +108,8 @@ def exit_with(failures: int) -> None:
         raise typer.Exit(1)
 
 
+# What the system's `sysexits.h` names an error in the program itself.
 _EX_SOFTWARE = 70
-"""What the system's `sysexits.h` names an error in the program itself."""
 
 
 @contextmanager

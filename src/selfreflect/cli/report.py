@@ -53,9 +53,9 @@ MOST_EMBEDDED = 4_000
 """Different answers that are grouped by meaning unasked. More take minutes on two CPU cores."""
 
 
+# Estimators of a run's report, beside what its judge measured: those that need only classes, so
+# that a page takes no longer.
 _IN_REPORT = ("modal_share", "split_half", "entropy", "entropy_mm", "classes")
-"""Estimators of a run's report, beside what its judge measured: those that need only classes, so that a page
-takes no longer."""
 
 
 def report_command(

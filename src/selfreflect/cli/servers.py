@@ -101,9 +101,9 @@ def _new_token() -> str:
 
 APP_TOKEN = "SELFREFLECT_APP_TOKEN"
 
+# A file in the directory of runs, which every browser can read: packaged ones see neither
+# temporary nor hidden directories.
 _STARTER = "open-app.html"
-"""A file in the directory of runs, which every browser can read: packaged ones see neither temporary nor
-hidden directories."""
 
 
 @takes(execution=("--device",))

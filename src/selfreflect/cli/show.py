@@ -34,12 +34,13 @@ if TYPE_CHECKING:
     from selfreflect.settings import Config
 
 
+# Characters of an answer that are shown; of a summary, three times as many.
 _WIDTH = 110
-"""Characters of an answer that are shown; of a summary, three times as many."""
 
+# Words of a test answer that are shown.
 _WORDS = 30
-"""Words of a test answer that are shown."""
 
+# Sign and style of a word. Each style differs in more than its colour.
 _MARKS: Mapping[MarkKind, tuple[str, str]] = MappingProxyType(
     {
         "plain": ("", ""),
@@ -48,7 +49,6 @@ _MARKS: Mapping[MarkKind, tuple[str, str]] = MappingProxyType(
         "misleading": ("!", "magenta reverse"),
     }
 )
-"""Sign and style of a word. Each style differs in more than its colour."""
 
 _MEANINGS: Mapping[MarkKind, str] = MappingProxyType(
     {

@@ -46,7 +46,9 @@ def grades(item: ItemRow) -> dict[str, tuple[Graded, ...]]:
         if not isinstance(value, list):
             found[name] = (Graded(None, verdict(value)),)
         elif value and all(isinstance(entry, list) and len(entry) == 2 for entry in value):
-            found[name] = tuple(Graded(str(text), verdict(entry)) for text, entry in value)
+            found[name] = tuple(
+                Graded(None if text is None else str(text), verdict(entry)) for text, entry in value
+            )
         else:
             _require_one_each(item.row, f"{GRADES}.{name}", value, item.answers)
             found[name] = _verdicts(item, value)

@@ -294,7 +294,7 @@ ESTIMATORS = {
     "greedy_recovered": Estimator(
         _of_greedy("greedy_recovered"),
         "part of the available information that the greedy answer tells",
-        "bits of the greedy answer / bits of the conditioning answers, the run's first judge",
+        "bits of the greedy answer / bits of the reference answers, the run's first judge",
         "this project; arXiv 2002.10689",
         confidence=True,
         unit="share",

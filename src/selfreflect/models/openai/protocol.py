@@ -300,7 +300,7 @@ def error_fields(data: bytes) -> frozenset[str]:
 
 
 def is_moderation(data: bytes) -> bool:
-    """Whether the structure of an error gives reasons of moderation, as gateways do."""
+    """Tell whether the structure of an error gives reasons of moderation, as gateways do."""
     error = _error_value(data)
     metadata = error.get("metadata") if isinstance(error, dict) else None
     return isinstance(metadata, dict) and bool(metadata.get("reasons"))

@@ -287,7 +287,7 @@ def not_neutral(names: Collection[str], body: dict[str, Any], error: APIError | 
 
 
 def _names(name: str, text: str, fields: Collection[str], extra: Mapping[str, Any] = NO_FIELDS) -> bool:
-    """Whether a refusal names a field, in its structure or, where that tells none, in its text."""
+    """Tell whether a refusal names a field, in its structure or, where that tells none, in its text."""
     if fields & FIELDS.keys() or fields & RENAMED.keys() or fields & extra.keys():
         return name in fields
     camel_case = re.sub(r"_(\w)", lambda match: match[1].upper(), name)  # as in gateways' own notation

@@ -34,6 +34,7 @@ def draw_answers(
     seed: int = 0,
     thinking: bool = False,
     logprobs: bool = False,
+    top_logprobs: int = 0,
     earlier: Mapping[str, Sequence[AnswerSample]] | None = None,
     watch: Watch | None = None,
 ) -> Iterator[AnswerSample | AnswerSet | Failure]:
@@ -47,6 +48,7 @@ def draw_answers(
 
     Args:
         logprobs: also store the log-probabilities of each answer's tokens, if the generator gives them.
+        top_logprobs: how many of the largest log-probabilities to store for each of these tokens.
         earlier: by the id of a question, samples that were drawn before. Those of the same request to the
             same model are not drawn again.
         watch: is told of the requests and of each event.
@@ -60,6 +62,7 @@ def draw_answers(
             seed=seed_for(seed, question.id, "answers"),
             thinking=thinking,
             logprobs=logprobs,
+            top_logprobs=top_logprobs,
             label=question.id,
         )
         for question in questions
@@ -80,7 +83,11 @@ def _digest(request: Request, generator: Generator) -> str:
     fields = request.to_dict()
     del fields["label"]
     fields["earlier"] = fields.pop("samples")  # its name in older directories
-    for name in ("logprobs", "first_tokens"):  # of which digests in older directories do not know
+    for name in (
+        "logprobs",
+        "top_logprobs",
+        "first_tokens",
+    ):  # of which digests in older directories do not know
         if not fields[name]:
             del fields[name]
     identity = dump_line([fields, generator.name, generator.revision])

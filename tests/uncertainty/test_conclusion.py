@@ -35,7 +35,8 @@ def conclusion(path: Path, *options: str) -> dict[str, Any]:
 
 
 def test_a_graded_log_ends_with_what_its_accuracy_and_confidence_are(tmp_path: Path) -> None:
-    answers = {"a": ["x", "x", "y"], "b": ["x", "y", "y"], "c": ["x", "y", "z"]}
+    answers = {f"a{number}": ["x", "x", "y"] for number in range(6)}
+    answers |= {f"b{number}": ["x", "y", "z", "z"] for number in range(6)}
     rows = [
         {
             "question": name,
@@ -47,11 +48,11 @@ def test_a_graded_log_ends_with_what_its_accuracy_and_confidence_are(tmp_path: P
     ]
     path = written(tmp_path / "a.json", rows)
     found = conclusion(path)
-    assert (found["accuracy"], found["answers"]) == (pytest.approx(4 / 9), 9), "of all graded answers"
+    assert (found["accuracy"], found["answers"]) == (18 / 42, 42), "of all graded answers"
     assert (found["sure_by"], found["sure"], found["risk"]) == ("stated", 0.75, 0.1)
-    assert (found["best"], found["auroc"], found["answered"]) == ("stated", 0.5, 0.0)
-    assert conclusion(path, "--risk", "0.34")["answered"] == 1.0
-    assert "44%" in run("uncertainty", path).stdout
+    assert (found["best"], found["auroc"], found["answered"]) == ("modal_share", 1.0, 0.5)
+    assert conclusion(path, "--risk", "0.5")["answered"] == 1.0
+    assert "43%" in run("uncertainty", path).stdout
     assert run("uncertainty", path, "--risk", "1.5").code == 2
 
 
@@ -59,3 +60,4 @@ def test_one_kind_of_answer_is_said_to_be_no_basis(tmp_path: Path) -> None:
     rows = [{"question": name, "answers": ["x", "y"], "correct": True} for name in "ab"]
     found = conclusion(written(tmp_path / "a.json", rows))
     assert (found["accuracy"], found["best"], found["answered"]) == (1.0, None, None)
+    assert found["undefined"]

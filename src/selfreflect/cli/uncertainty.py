@@ -221,6 +221,8 @@ def _available(questions: Sequence[AnsweredQuestion], similarity: str) -> list[s
         present |= {"samples"} if question.answers else set()
         present |= {"logprobs"} if question.logprobs is not None else set()
         present |= {"tokens"} if question.tokens is not None and question.logprobs is not None else set()
+        present |= {"top_logprobs"} if question.top_logprobs is not None else set()
+        present |= {"token_entropies"} if question.token_entropies is not None else set()
         present |= {"self_certainty"} if question.self_certainty is not None else set()
         present |= {"confidence"} if question.confidence is not None else set()
         present |= {ESTIMATORS[name].needs for name in question.values}

@@ -81,12 +81,20 @@ class Request(Record, frozen=True, kw_only=True):
     """Whether a reasoning model may think first. Its trace is removed from the reply either way."""
     logprobs: bool = False
     """Whether completions come with the log-probabilities of their tokens."""
+    top_logprobs: int = 0
+    """How many of the largest log-probabilities come with each token, if ``logprobs`` do; servers give 20 at
+    most."""
     first_tokens: int = 0
     """How many likely first tokens completions come with; servers give 20 at most."""
     label: str = ""
     """The id of its question, where that alone names it; no model sees it."""
     samples: tuple[Sample, ...] = ()
     """Completions that are there already. They go into the reply, and only the others are drawn."""
+
+    @property
+    def ranks(self) -> int:
+        """How many likely tokens are wanted at each place."""
+        return max(self.first_tokens, self.top_logprobs if self.logprobs else 0)
 
     @property
     def missing(self) -> list[int]:

@@ -208,7 +208,8 @@ def _generate(
                 sampling=answering.sampling,
                 seed=answering.seed,
                 thinking=answering.thinking,
-                logprobs=answering.logprobs,
+                logprobs=answering.wants_logprobs,
+                top_logprobs=answering.top_logprobs,
                 earlier={task.question.id: task.samples for task in batch},
                 watch=watch,
             )

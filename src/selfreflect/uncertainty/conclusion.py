@@ -9,7 +9,8 @@ from selfreflect.stats import Floats, defined
 from selfreflect.text import counted
 from selfreflect.uncertainty.assess import Assessment
 from selfreflect.uncertainty.correctness import GRADED
-from selfreflect.uncertainty.prediction import Tally, auroc
+from selfreflect.uncertainty.measures import measure_all
+from selfreflect.uncertainty.prediction import Tally
 from selfreflect.uncertainty.question import NoValue, graded_by
 
 RISK = 0.1
@@ -39,6 +40,8 @@ class Conclusion(NamedTuple):
     """The share of wrong answers that may be given."""
     answered: float | None
     """Share of the questions that could be answered at this risk, by a threshold on the best estimator."""
+    undefined: str
+    """Why there is no best estimator; empty if there is one."""
 
     @property
     def sentence(self) -> str:
@@ -47,7 +50,9 @@ class Conclusion(NamedTuple):
         if self.sure is not None and self.sure_by is not None:
             parts.append(f"it {SAYS[self.sure_by].format(self.sure)}")
         if self.best is None or self.auroc is None or self.answered is None:
-            parts.append("nothing can tell right answers from wrong ones, because there is only one kind")
+            parts.append(f"what tells right from wrong best is open: {self.undefined}")
+        elif self.auroc <= 0.5:
+            parts.append("no estimator tells right from wrong better than chance")
         else:
             parts.append(f"{self.best} tells right from wrong best (AUROC {self.auroc:.2f})")
             share, risk = f"{self.answered:.0%}", f"{self.risk:.0%}"
@@ -70,12 +75,18 @@ def conclude(assessment: Assessment, correctness: str, risk: float = RISK) -> Co
         if values:
             sure_by, sure = name, fmean(values)
             break
-    tallies = {}
+    tallies, aurocs = {}, {}
+    undefined = "no estimator has a value"
     for name in assessment.values:
         scored = assessment.labelled_scores(name, correctness)
-        if len(set(scored.labels.tolist())) == 2:
-            tallies[name] = Tally.of(scored.scores, scored.labels)
-    aurocs = {name: float(auroc(tally)) for name, tally in tallies.items()}
+        if not len(scored.labels):
+            continue
+        tallies[name] = Tally.of(scored.scores, scored.labels)
+        auroc = measure_all(["auroc"], tallies[name], resamples=1)["auroc"]
+        if auroc.value is None:
+            undefined = auroc.undefined
+        else:
+            aurocs[name] = auroc.value
     best = max(aurocs, key=aurocs.__getitem__, default=None)
     return Conclusion(
         correctness=correctness,
@@ -87,6 +98,7 @@ def conclude(assessment: Assessment, correctness: str, risk: float = RISK) -> Co
         auroc=None if best is None else aurocs[best],
         risk=risk,
         answered=None if best is None else coverage_at(tallies[best], risk),
+        undefined=undefined if best is None else "",
     )
 
 

@@ -160,9 +160,6 @@ AMOUNTS = {
 MANY_COMPLETIONS = 200
 """From how many on somebody is asked before a run starts."""
 
-# programs read the key seconds, though no time is guessed any more
-_NO_TIME = {"expected": None, "most": None}
-
 
 def reasons_to_ask(dry_run: DryRun, config: Config) -> list[str]:
     """List reasons to look before the run starts."""
@@ -200,9 +197,14 @@ def sum_up(dry_run: DryRun) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         if "money" in cost.amounts:
             prices.append(cost.amounts["money"])
         fields = {"stage": cost.stage, "model": cost.model, "to_do": cost.to_do}
-        stages.append({**fields, **_rounded(cost.amounts), "seconds": _NO_TIME})
+        stages.append({**fields, **_rounded(cost.amounts), "seconds": _seconds(cost.to_do)})
     total = _rounded({"money": sum(prices, NOTHING)}) if prices else {}
-    return stages, {"seconds": _NO_TIME, **total}
+    return stages, {"seconds": _seconds(sum(cost.to_do for cost in dry_run.costs)), **total}
+
+
+def _seconds(to_do: int) -> dict[str, int | None]:
+    """Keep a key that programs read: no time is guessed any more, but nothing to do takes none."""
+    return dict.fromkeys(("expected", "most"), None if to_do else 0)
 
 
 def _rounded(amounts: dict[str, Amount]) -> dict[str, dict[str, float | None]]:

@@ -350,7 +350,8 @@ class Interventions:
             reasons = ", ".join(sorted({reason for _, reason in self.skipped}))
             raise DataError(
                 f"none of the {len(items)} items has a summary that can be edited or answers that can be "
-                f"stated ({reasons})"
+                f"stated ({reasons})",
+                code="nothing_to_edit",
             )
 
     def _summaries(self, item: Item) -> dict[str, str]:

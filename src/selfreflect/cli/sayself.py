@@ -27,7 +27,7 @@ from selfreflect.cli.answered import (
 from selfreflect.cli.console import emit, print_table, say, write_file
 from selfreflect.cli.options import GENERATING, Overrides, option, takes
 from selfreflect.cli.stages import Intent, run_stages
-from selfreflect.errors import ConfigError, DataError, excerpt, nearest
+from selfreflect.errors import ConfigError, DataError, excerpt, unknown_name
 from selfreflect.flags import Flag, Range
 from selfreflect.run.records import GOLD
 from selfreflect.run.resume import no_questions
@@ -242,13 +242,9 @@ def variant_names(text: str) -> list[Variant]:
     from selfreflect.train.sayself.examples import VARIANTS
 
     names = name_list(text)
-    for name in names:
+    for name in names or [""]:
         if name not in VARIANTS:
-            choices = ", ".join(VARIANTS)
-            hint = nearest(name, list(VARIANTS))
-            raise ConfigError(f"there is no variant {excerpt(name)}.{hint} Known: {choices}")
-    if not names:
-        raise ConfigError("no variant is named", option="variants")
+            raise unknown_name("variant", name, VARIANTS)
     return cast("list[Variant]", list(dict.fromkeys(names)))
 
 

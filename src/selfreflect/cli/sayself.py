@@ -373,7 +373,6 @@ def dataset_command(
     from selfreflect.train.sayself.examples import (
         PARTS,
         WITH_EXAMPLES,
-        SplitQuestion,
         Workspace,
         make_examples,
         part_of,
@@ -384,7 +383,7 @@ def dataset_command(
     clusters = workspace.clusters()
     choice: Choice = select or ("gold" if any(question.gold for question in clusters) else "majority")
     parts = {question.id: part_of(question.question) for question in clusters}
-    splits = [SplitQuestion(question_id=name, part=part) for name, part in parts.items()]
+    splits = [{"question_id": name, "part": part} for name, part in parts.items()]
     workspace.write("splits.jsonl", splits)
     sizes = Counter(parts.values())
     say("Questions: " + ", ".join(f"{sizes[part]} {part}" for part in PARTS) + f". Answers: {choice}.")
@@ -448,7 +447,7 @@ def train(plan: TrainingPlan, variants: Sequence[Variant], seeds: Sequence[int])
     from selfreflect.train.sayself.examples import Workspace
     from selfreflect.train.sayself.training import fine_tune, reinforce
 
-    Workspace(plan.out).parts()  # refuses overlapping ones
+    Workspace(plan.out).parts()  # refused before `dataset` has split the questions
     for variant in variants:
         for seed in seeds:
             say(fine_tune(plan, variant, seed))

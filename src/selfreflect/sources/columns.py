@@ -315,7 +315,7 @@ def gold_texts(value: object) -> tuple[str, ...]:
         elif entry is not None:
             where = f"entry {number} is" if isinstance(value, list) else "it is"
             raise ValueError(f"{where} {type_name(entry)}")
-    return tuple(text for text in texts if text.strip())
+    return tuple(dict.fromkeys(text for text in texts if text.strip()))
 
 
 _TYPE_NAMES = {

@@ -24,6 +24,10 @@ LAYOUTS = {
     "inspect": "selfreflect.sources.layouts.inspect:Inspect",
     "lm-eval": "selfreflect.sources.layouts.lm_eval:LmEval",
     "responses": "selfreflect.sources.layouts.responses:Responses",
+    "lm-polygraph": "selfreflect.sources.layouts.shapes:Polygraph",
+    "truthtorchlm": "selfreflect.sources.layouts.shapes:TruthTorch",
+    "squad": "selfreflect.sources.layouts.shapes:Squad",
+    "named": "selfreflect.sources.layouts.named:Named",
     "uqlm": "selfreflect.sources.layouts.shapes:Uqlm",
     "judged": "selfreflect.sources.layouts.shapes:Judged",
     "published": "selfreflect.sources.layouts.published:Published",
@@ -89,7 +93,7 @@ class RowFile(NamedTuple):
     @property
     def cells(self) -> bool:
         """Whether every value is text, so that a list stands in a cell."""
-        return self.format in ("CSV", "TSV")
+        return self.format in ("CSV", "TSV", "XLSX")
 
 
 def read_row_file(source: str | Path, progress: Callable[[float], None] | None = None) -> RowFile:

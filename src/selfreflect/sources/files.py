@@ -39,13 +39,13 @@ class Row(NamedTuple):
         return DataError(f"{self.source}, {self.where}: {problem}", remedy=remedy)
 
     def get(self, name: str) -> Any:
-        """Look up a field, or field ``inner`` of the object ``outer`` for the name ``"outer.inner"``; else
-        None."""
-        outer, _, inner = name.partition(".")
-        if name in self.fields or not inner:
-            return self.fields.get(name)
-        value = self.fields.get(outer)
-        return value.get(inner) if isinstance(value, dict) else None
+        """Look up a field, or a path of names into objects, as in ``"doc.question"``; else None."""
+        if name in self.fields:
+            return self.fields[name]
+        value: Any = self.fields
+        for key in name.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        return value
 
     def text(self, name: str) -> str:
         """Look up a field that must hold text.

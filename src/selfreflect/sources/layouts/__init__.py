@@ -96,11 +96,16 @@ class RowFile(NamedTuple):
         return self.format in ("CSV", "TSV", "XLSX")
 
 
-def read_row_file(source: str | Path, progress: Callable[[float], None] | None = None) -> RowFile:
+def read_row_file(
+    source: str | Path,
+    progress: Callable[[float], None] | None = None,
+    assigned: Collection[str] = (),
+) -> RowFile:
     """Read a file, or standard input for ``"-"``.
 
     Args:
         progress: called now and then with the share of the rows that is read.
+        assigned: columns that the user names, which may be paths into objects, as in ``doc.question``.
 
     Raises:
         DataError: the source cannot be read, or is not what its suffix says.
@@ -110,10 +115,15 @@ def read_row_file(source: str | Path, progress: Callable[[float], None] | None =
     content = read_content(source, SUFFIXES)
     if content.suffix == ".txt":
         content = content._replace(suffix=".csv")  # from standard input, where CSV has no mark
-    return rows_in(content._replace(allows_nan=True), progress)
+    return rows_in(content._replace(allows_nan=True), progress, assigned=assigned)
 
 
-def rows_in(content: Content, progress: Callable[[float], None] | None = None, logs: bool = True) -> RowFile:
+def rows_in(
+    content: Content,
+    progress: Callable[[float], None] | None = None,
+    logs: bool = True,
+    assigned: Collection[str] = (),
+) -> RowFile:
     """Read content, as :func:`read_row_file` does, in the first layout that matches.
 
     Args:
@@ -127,10 +137,15 @@ def rows_in(content: Content, progress: Callable[[float], None] | None = None, l
         raw_rows = parse_rows(content, progress)
     layout = _layout_of(raw_rows, logs)
     with _failures_of(layout):
+        layout.assigned = assigned
         rows = list(layout.items(raw_rows))
         notes, words = [*layout.notes], layout.explain()
     if not rows or not all(isinstance(row, Row) for row in rows):
         raise ConfigError(f"the layout {excerpt(layout.name)} makes no rows of {content.name}")
+    for row in rows:
+        for path in assigned:
+            if path not in row.fields and (value := row.get(path)) is not None:
+                row.fields[path] = value
     cells = [cell for row in rows for cell in row.fields.items() if isinstance(cell[1], float)]
     if names := dict.fromkeys(name for name, value in cells if not isfinite(value)):
         notes.append(f"NaN or Infinity is no value and is left out of {listed(names)}")

@@ -26,8 +26,8 @@ LONGEST_ID = 48
 # a batch cannot be said again without what a server refuses, and hosted APIs refuse these
 _WORDING = Wording(left_out=frozenset({*NEUTRAL, "chat_template_kwargs", "stream"}))
 
+# What a reader says of its file, in this order.
 _COUNTED = ("lines", "unreadable", "doubled", "failed", "unfinished", "of other requests")
-"""What a reader says of its file, in this order."""
 
 _PATH = "/v1/chat/completions"
 
@@ -172,7 +172,7 @@ def _parsed(entry: dict[str, Any], request: Request, first: int) -> ParsedRespon
     status = entry.get("status_code", 200)
     body = json.dumps(entry.get("body")).encode()
     if status != 200:
-        raise status_error(status, body.decode())
+        raise status_error(status, body)
     return parse_response(body, request, first, request.n - first)
 
 

@@ -15,7 +15,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || command -v sudo)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv model chromium compiler demo bench gpu-kit test test-slow test-vllm lint docs docs-check files audit licences fuzz format clean
+.PHONY: help .venv model chromium compiler clients demo bench gpu-kit test test-slow test-vllm lint docs docs-check files audit licences fuzz format clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[.a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -51,6 +51,10 @@ chromium: ## install the browser for the tests of pages, if apt-get can
 	if ! command -v apt-get >/dev/null; then echo "The tests of pages need chromium. Install it with your package manager."; exit 1; fi; \
 	echo "installing chromium"; \
 	$(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends chromium >/dev/null
+
+clients: ## install the clients for Node that tests call, if there is npm
+	@if command -v npm >/dev/null; then npm ci --prefix tests/node --no-audit --no-fund --silent; \
+	else echo "npm is missing: the tests of the AI SDK are skipped"; fi
 
 compiler: ## install the C compiler that makes scoring on a CPU faster, if apt-get can
 	@if command -v gcc >/dev/null || ! command -v apt-get >/dev/null; then exit 0; fi; \

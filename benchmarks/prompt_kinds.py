@@ -1,7 +1,7 @@
 """How well the endpoint's rule tells questions from what should not be sampled.
 
-    python benchmarks/prompt_kinds.py                        # the 100 prompts with which the rule was made
-    python benchmarks/prompt_kinds.py prompt_kinds_new.json  # prompts that were written afterwards
+python benchmarks/prompt_kinds.py                        # the 100 prompts with which the rule was made
+python benchmarks/prompt_kinds.py prompt_kinds_new.json  # prompts that were written afterwards
 """
 
 from __future__ import annotations

@@ -16,9 +16,10 @@ import json
 import random
 from statistics import mean
 
+from gpu_parts.random_judge import SHAPES, random_judge
 from transformers import AutoConfig
 
-from selfreflect.bench import SHAPES, DecoderShape, ItemWork, count_flops, random_judge, read_shape, work_of
+from selfreflect.bench import DecoderShape, ItemWork, count_flops, read_shape, work_of
 from selfreflect.metric.prompts import masked_words
 from selfreflect.models.smollm2 import model_directory
 from selfreflect.sources.items import Item, read_item_file

@@ -83,4 +83,6 @@ def test_a_stored_record_with_wrong_log_probabilities_is_refused(logprobs: list[
 def test_a_record_is_compact() -> None:
     tokens = answer_tokens("Paris", ["Par", "is"], [-0.12345678, -1e-12], [1.0, 2.0])
     assert isinstance(tokens, AnswerTokens)
-    assert dump_line(tokens) == '[["Par", "is"], [-0.123457, 0.0], 1.5]'
+    assert dump_line(tokens) == '[["Par", "is"], [-0.123457, 0.0], 1.5, [], []]'
+    old = from_plain(AnswerTokens, [["Par", "is"], [-0.123457, 0.0], 1.5])
+    assert old == tokens

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from gpu_parts.random_judge import SHAPES
 from gpu_parts.setting import Setting
-from selfreflect.bench import SHAPES
 from selfreflect.metric.engine.attention import BLOCK
 from selfreflect.metric.engine.kernels import FUSED_KERNELS
 

@@ -14,7 +14,8 @@ from typing import Any, Literal
 import torch
 from question_cost import made_up_items
 
-from selfreflect.bench import random_judge, synchronise
+from gpu_parts.random_judge import random_judge
+from selfreflect.bench import synchronise
 from selfreflect.models.judge import Judge
 from selfreflect.sources.items import Item
 

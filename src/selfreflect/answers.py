@@ -16,6 +16,7 @@ from selfreflect.models.base import (
     Request,
     Sample,
     Sampling,
+    Watch,
     as_drawn,
     seed_for,
 )
@@ -33,7 +34,9 @@ def draw_answers(
     seed: int = 0,
     thinking: bool = False,
     logprobs: bool = False,
+    top_logprobs: int = 0,
     earlier: Mapping[str, Sequence[AnswerSample]] | None = None,
+    watch: Watch | None = None,
 ) -> Iterator[AnswerSample | AnswerSet | Failure]:
     """Sample ``2 * num_answers`` answers per question: the first half is masked, the second conditions.
 
@@ -45,8 +48,10 @@ def draw_answers(
 
     Args:
         logprobs: also store the log-probabilities of each answer's tokens, if the generator gives them.
+        top_logprobs: how many of the largest log-probabilities to store for each of these tokens.
         earlier: by the id of a question, samples that were drawn before. Those of the same request to the
             same model are not drawn again.
+        watch: is told of the requests and of each event.
     """
     earlier = earlier or {}
     requests = [
@@ -57,6 +62,7 @@ def draw_answers(
             seed=seed_for(seed, question.id, "answers"),
             thinking=thinking,
             logprobs=logprobs,
+            top_logprobs=top_logprobs,
             label=question.id,
         )
         for question in questions
@@ -65,7 +71,7 @@ def draw_answers(
     for index, question in enumerate(questions):
         samples = _of_request(earlier.get(question.id, ()), requests[index], digests[index])
         requests[index] = replace(requests[index], samples=samples)
-    for index, event in as_drawn(generator, requests):
+    for index, event in as_drawn(generator, requests, watch):
         if isinstance(event, Sample):
             yield _answer_sample(questions[index], event, digests[index])
         else:
@@ -77,7 +83,11 @@ def _digest(request: Request, generator: Generator) -> str:
     fields = request.to_dict()
     del fields["label"]
     fields["earlier"] = fields.pop("samples")  # its name in older directories
-    for name in ("logprobs", "first_tokens"):  # of which digests in older directories do not know
+    for name in (
+        "logprobs",
+        "top_logprobs",
+        "first_tokens",
+    ):  # of which digests in older directories do not know
         if not fields[name]:
             del fields[name]
     identity = dump_line([fields, generator.name, generator.revision])
@@ -111,19 +121,25 @@ def _answer_sample(question: Question, sample: Sample, digest: str) -> AnswerSam
     )
 
 
+# Ways to end that leave no answer. Dropping such completions would change the distribution, so
+# the question fails instead.
 _UNUSABLE: dict[Literal["unclosed_reasoning", "content_filter"], str] = {
     "unclosed_reasoning": "never ended their reasoning; allow more new tokens or switch thinking off",
     "content_filter": "were withheld by the server's content filter",
 }
-"""Ways to end that leave no answer. Dropping such completions would change the distribution, so the question
-fails instead."""
 
 
 def _record(
     question: Question, request: Request, reply: Reply | Refusal, generator: Generator, seed: int
 ) -> AnswerSet | Failure:
     if isinstance(reply, Refusal):
-        return Failure(question_id=question.id, stage="answers", kind=reply.kind, message=reply.message)
+        return Failure(
+            question_id=question.id,
+            stage="answers",
+            kind=reply.kind,
+            message=reply.message,
+            code=reply.code,
+        )
     for kind, problem in _UNUSABLE.items():
         if count := reply.ends[kind]:
             message = f"{count} of {len(reply.completions)} answers {problem}"
@@ -137,7 +153,7 @@ def _record(
 def answer_set(
     question: Question, request: Request, reply: Reply, generator: Generator, half: int, seed: int = 0
 ) -> AnswerSet:
-    """The record of sampled answers, of which the first ``half`` are masked."""
+    """Make the record of sampled answers; the first ``half`` are test answers."""
     sampling = request.sampling
     logprobs = (
         [completion.logprobs or "not_returned" for completion in reply.completions]

@@ -16,11 +16,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+# Folder of files that write_files has not moved to their place yet.
 _STAGING = ".selfreflect.partial"
-"""Folder of files that :func:`write_files` has not moved to their place yet."""
 
+# Seconds for which a new folder may not be locked yet.
 _YOUNG = 2.0
-"""Seconds for which a new folder may not be locked yet."""
 
 
 def write_bytes(

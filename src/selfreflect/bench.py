@@ -17,7 +17,7 @@ import re
 import time
 import timeit
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -32,22 +32,18 @@ from torch.utils.benchmark import Timer
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from selfreflect.errors import ConfigError, DataError, JudgeError, excerpt, nearest
+from selfreflect.errors import DataError, JudgeError, excerpt
 from selfreflect.metric.distance import total_variation
 from selfreflect.metric.engine.attention import native
 from selfreflect.metric.engine.logits import ROWS_OF_LOGITS, ROWS_ON_GPU, Reference
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
-from selfreflect.metric.information import measure
 from selfreflect.metric.prompts import CannotScoreError, prepare, summary_prompts
 from selfreflect.metric.scorer import SelfReflect
-from selfreflect.models.base import Device, DType, Message, Sampling
+from selfreflect.models.base import Message, Sampling
 from selfreflect.models.judge import Judge
 from selfreflect.models.local.decode import Draw, decode
 from selfreflect.models.local.layers import linear
-from selfreflect.models.local.loading import CausalLM, pick_device, pick_dtype
-from selfreflect.models.local.machine import limit_threads, set_library_defaults
-from selfreflect.models.local.pretrained import accumulate_in_float32
-from selfreflect.models.smollm2 import model_directory
+from selfreflect.models.local.loading import CausalLM
 from selfreflect.records import Failure
 from selfreflect.sources.items import Item
 from selfreflect.table import Column, Table
@@ -92,8 +88,6 @@ FIGURES: dict[str, Callable[[list[float]], float]] = {
     "seconds_requests": median,
     "seconds_engine": median,
     "speedup_against_requests": median,
-    "seconds_information": median,
-    "information_share_of_engine": median,
     "tokens_requests": sum,
     "tokens_engine": sum,
     "tokens_tree": sum,
@@ -132,7 +126,7 @@ class Result:
 
 
 def to_json(result: Result) -> Figures:
-    """What ``--json`` prints: each figure over all items, then every item. None means not measured."""
+    """Write what ``--json`` prints: each figure over all items, then every item; None if not measured."""
     figures: Figures = {
         "machine": result.machine,
         "n_items": len(result.items),
@@ -168,16 +162,14 @@ def item_table(result: Result) -> Table:
         )
     elif "c" in result.only:
         notes.append("The share of the peak is unknown: operations of this architecture are not counted.")
-    if (share := figures["information_share_of_engine"]) is not None:
-        notes.append(f"Usable information of the same summaries takes {share:.0%} of the time of (c).")
-    summary_row = {
+    median_row = {
         **figures,
         "id": "median",
         "requests": None,
         "tokens_tree": None,
         "memory_engine_bytes": None,
     }
-    return _table("Time per item", columns, [*result.items, summary_row], tuple(notes))
+    return _table("Time per item", columns, [*result.items, median_row], tuple(notes))
 
 
 def decoding_table(result: Result) -> Table:
@@ -240,7 +232,7 @@ class Bench:
         self.result = Result(machine=describe_machine(judge), only=tuple(only))
 
     def __len__(self) -> int:
-        """How often :meth:`run` yields."""
+        """Count how often :meth:`run` yields."""
         return len(self.items) + len(self.samples)
 
     def run(self) -> Iterator[Figures]:
@@ -260,14 +252,14 @@ class Bench:
             yield self.result.decoding[-1]
 
     def _prompt(self) -> tuple[int, ...]:
-        """The first question, as a model is asked it, or its first tokens if the window has no more room."""
+        """Encode the first question as a model is asked it, cut to its window."""
         question = Message(role="user", content=self.items[0].item.question)
         [prompt] = self.judge.chat.encode([self.judge.chat.render((question,))])
         window = self.judge.lm.window
         return tuple(prompt if window is None else prompt[: max(1, window - TOKENS)])
 
     def _warm_up(self, work: ItemWork) -> None:
-        """See what the loaded model takes, and run each schedule once."""
+        """Measure what the loaded model takes, and run each schedule once."""
         for weight in self.judge.lm.model.parameters():
             weight.sum()  # weights are in memory once they have been read
         self.loaded = allocated(self.device)
@@ -316,17 +308,11 @@ class Bench:
         return np.concatenate(distances)
 
     def _engine_figures(self, work: ItemWork, figures: Figures) -> Figures:
-        """Compare the engine with (a), with the machine's peak, and with usable information."""
+        """Compare the engine with (a) and with the machine's peak."""
         engine: Figures = {"flops": None, "model_seconds_engine": None, "efficiency_of_gemm_peak": None}
         if "c" not in self.result.only:
             return engine
-        item, seconds = work.item, figures["seconds_engine"]
-        with suppress(CannotScoreError):  # a judge may take SelfReflect's prompts only
-            start = self._now()
-            texts = list(item.summaries.values())
-            measure(self.judge, self.metric.engine, item.question_record, item.answer_set, texts)
-            engine["seconds_information"] = self._now() - start
-            engine["information_share_of_engine"] = engine["seconds_information"] / seconds
+        seconds = figures["seconds_engine"]
         if "a" in self.result.only:
             engine["speedup_against_requests"] = figures["seconds_requests"] / seconds
         # one right after the other, since the speed of a shared machine drifts
@@ -439,7 +425,7 @@ def both_ways(
 
 @torch.inference_mode()
 def one_by_one(judge: Judge, contexts: Sequence[Sequence[Prompt]], temperature: float) -> Distances:
-    """The published algorithm: one request per target token, one after another, each for one next-token row.
+    """Run the published algorithm: one request per target token, each for one next-token row.
 
     The cache is ideal. A request computes only tokens that no earlier request of the item has computed, and
     at least its last one, since a cache holds no predictions. Equal contexts have requests of their own.
@@ -476,7 +462,7 @@ def one_by_one(judge: Judge, contexts: Sequence[Sequence[Prompt]], temperature: 
 
 
 def requests(prompts: Sequence[Prompt]) -> list[Ids]:
-    """One request for each target token, in order: everything before it."""
+    """List one request for each target token, in order: everything before it."""
     sequences = []
     for prompt in prompts:
         sequences += [prompt.ids[:end] for end in range(prompt.first, len(prompt.ids))]
@@ -694,8 +680,9 @@ def _operations(rows: int, matrices: Sequence[Matrix]) -> int:
 def peak_seconds(
     flops: Flops, shape: DecoderShape, rows: int, dtype: torch.dtype, device: torch.device
 ) -> float:
-    """How long this machine needs for the operations at the rate of its matrix products, the most an engine
-    can reach; attention counts as matrix products. The products have ``rows`` tokens."""
+    """Compute how long this machine needs for the operations at the rate of its matrix products.
+
+    No engine can be faster. Attention counts as matrix products. The products have ``rows`` tokens."""
     layer = [*shape.key_value, *shape.rest]
     times = {matrix: _time_product(rows, matrix, dtype, device) for matrix in set(layer)}
     head_rows = ROWS_OF_LOGITS if device.type == "cpu" else ROWS_ON_GPU  # as the engine does it
@@ -735,7 +722,7 @@ _RESET = Path("/proc/self/clear_refs")
 
 
 def describe_machine(judge: Judge) -> dict[str, Any]:
-    """What ``--json`` prints under ``machine``."""
+    """Describe the machine for ``--json``."""
     device = next(judge.lm.model.parameters()).device
     compiled = device.type == "cpu" and judge.lm.dtype == "float32" and native()
     return {
@@ -795,68 +782,3 @@ def peak(device: torch.device) -> int:
     )
     assert match is not None
     return 1024 * int(match[1])
-
-
-_WINDOW = 32768
-
-SHAPES = {
-    "tiny": DecoderShape(layers=2, hidden=48, heads=4, kv_heads=2, head_dim=12, ffn=64, vocabulary=49152),
-    "qwen2.5-7b": DecoderShape(
-        layers=28, hidden=3584, heads=28, kv_heads=4, head_dim=128, ffn=18944, vocabulary=152064
-    ),
-    "llama-3.1-8b": DecoderShape(
-        layers=32, hidden=4096, heads=32, kv_heads=8, head_dim=128, ffn=14336, vocabulary=128256
-    ),
-}
-"""Sizes of Llama and Qwen2 decoders. Each vocabulary contains the ids of the embedded model's tokenizer."""
-
-
-def random_judge(
-    name: str, *, device: Device = "auto", dtype: DType = "auto", tokenizer: Path | None = None
-) -> Judge:
-    """Make a judge with random weights, and the tokenizer of the embedded model or of a model directory.
-
-    Raises:
-        ConfigError: unknown shape.
-        BackendError: unknown device.
-    """
-    if name not in SHAPES:
-        raise ConfigError(
-            f"unknown shape {excerpt(name)}.{nearest(name, list(SHAPES))}",
-            code="unknown_name",
-            remedy=f"Choose one of {', '.join(SHAPES)} for {{random_model}}.",
-        )
-    shape = SHAPES[name]
-    import transformers
-
-    where = pick_device(device)
-    torch_dtype = pick_dtype(dtype, where)
-    accumulate_in_float32(where)
-    set_library_defaults()
-    family = transformers.LlamaConfig if name.startswith("llama") else transformers.Qwen2Config
-    config = family(
-        hidden_size=shape.hidden,
-        intermediate_size=shape.ffn,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        vocab_size=shape.vocabulary,
-        max_position_embeddings=_WINDOW,
-        tie_word_embeddings=name == "tiny",  # as in small models
-    )
-    torch.manual_seed(0)
-    with torch.device(where):
-        model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch_dtype).eval()
-    if where == "cpu":
-        limit_threads()
-    return Judge(
-        CausalLM(
-            model=model,
-            tokenizer=transformers.AutoTokenizer.from_pretrained(tokenizer or model_directory()),
-            name=f"{name}, random weights",
-            revision="",
-            device=where,
-            dtype=str(torch_dtype).removeprefix("torch."),
-            window=_WINDOW,
-        )
-    )

@@ -134,7 +134,7 @@ class MissingExtraError(SelfReflectError):
 
 
 def requirements(extra: str = "") -> list[str]:
-    """What this package needs, or one of its extras does, as pip takes it: ``["matplotlib>=3.10"]``."""
+    """List what this package or one of its extras needs, as pip takes it: ``["matplotlib>=3.10"]``."""
     try:
         lines = requires("selfreflect") or []
     except PackageNotFoundError:  # run from a folder
@@ -149,7 +149,7 @@ def requirements(extra: str = "") -> list[str]:
 
 
 def missing_package(error: ModuleNotFoundError) -> str | None:
-    """A sentence on a package that this one needs and that is not installed; None for any other module."""
+    """Name a package that is needed and not installed, in a sentence; None for any other module."""
     name = (error.name or "").partition(".")[0]
     for requirement in requirements():
         if name and re.match(rf"{re.escape(name)}(?![\w-])", requirement):

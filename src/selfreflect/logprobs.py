@@ -36,6 +36,9 @@ WHY: dict[NoLogprobs, str] = {
 _MARKER = re.compile(r"<\S+>")
 """How tokens of a chat format look, such as ``<|im_end|>`` and ``</s>``."""
 
+_EXCESS = 1e-4
+"""By how much rounding may lift a log-probability above 0, or probabilities above 1."""
+
 _DIGITS = 6
 """Decimals that are stored: more than float32 logits give."""
 
@@ -65,10 +68,19 @@ class AnswerTokens(msgspec.Struct, frozen=True, array_like=True):
     self_certainty: Annotated[float, Meta(ge=0, le=1e9)] | None = None
     """Mean over the tokens of KL(uniform, prediction), in nats; None where only a part of the vocabulary is
     known, or without tokens."""
+    top: tuple[tuple[Annotated[float, Meta(ge=LOWEST, le=0)], ...], ...] = ()
+    """For each token the largest log-probabilities of its place, falling; empty unless they are wanted. The
+    token itself need not be among them."""
+    entropies: tuple[Annotated[float, Meta(ge=0, le=1e9)], ...] = ()
+    """For each token the entropy of the prediction at its place, in nats; empty where only a part of the
+    vocabulary is known."""
 
     def __post_init__(self) -> None:
         if len(self.texts) != len(self.logprobs):
             raise ValueError(f"{len(self.texts)} tokens have {len(self.logprobs)} log-probabilities")
+        for values in (self.top, self.entropies):
+            if values and len(values) != len(self.texts):
+                raise ValueError(f"{len(self.texts)} tokens have {len(values)} lists or entropies")
 
 
 def answer_tokens(
@@ -76,6 +88,10 @@ def answer_tokens(
     texts: Sequence[str | None],
     logprobs: Sequence[float | None],
     divergences: Sequence[float | None] = (),
+    *,
+    top: Sequence[Sequence[float | None]] = (),
+    entropies: Sequence[float | None] = (),
+    ranks: int = 0,
 ) -> AnswerTokens | NoLogprobs:
     """Choose those tokens of a completion that spell its answer, without its reasoning.
 
@@ -83,6 +99,9 @@ def answer_tokens(
         texts: of all tokens, in order, (T,); None for those of the chat format.
         logprobs: of all tokens, (T,).
         divergences: KL(uniform, prediction) where each token was drawn, (T,); empty or None if unknown.
+        top: log-probabilities of likely tokens at each place, in any order, (T, K); empty if unknown.
+        entropies: of the predictions, (T,); empty or None if unknown.
+        ranks: how many of ``top`` are kept. Some servers give one more, for the token that was drawn.
     """
     pieces = _pieces(answer, texts) if len(texts) == len(logprobs) else None
     if pieces is None:
@@ -94,7 +113,32 @@ def answer_tokens(
             return "out_of_range"
         values.append(round(value, _DIGITS) + 0.0)
     own_divergences = [divergences[index] for index in pieces] if divergences else []
-    return AnswerTokens(tuple(pieces.values()), tuple(values), _mean(own_divergences))
+    lists = [ranked(top[index], ranks) for index in pieces] if ranks and len(top) == len(texts) else []
+    if None in lists:
+        return "out_of_range"
+    own_entropies = [entropies[index] for index in pieces] if len(entropies) == len(texts) else []
+    known = [round(max(0.0, value), _DIGITS) for value in own_entropies if value is not None]
+    return AnswerTokens(
+        tuple(pieces.values()),
+        tuple(values),
+        _mean(own_divergences),
+        tuple(values_here or () for values_here in lists),
+        tuple(known) if len(known) == len(own_entropies) else (),
+    )
+
+
+def ranked(values: Sequence[float | None], ranks: int) -> tuple[float, ...] | None:
+    """Order the log-probabilities of a place and keep the largest; None if they are no probabilities.
+
+    Marks for unknown values and those of impossible tokens are left out, so the list may be shorter.
+    """
+    present = [value for value in values if value is not None and value >= LOWEST]  # which NaN is not
+    # a value a little above 0 is a rounded 0
+    known = sorted((min(0.0, value) for value in present if value != UNKNOWN_LOGPROB), reverse=True)
+    ordered = known[:ranks]
+    if any(value > _EXCESS for value in present) or math.fsum(map(math.exp, ordered)) > 1 + _EXCESS:
+        return None
+    return tuple(round(value, _DIGITS) + 0.0 for value in ordered)
 
 
 def likely_tokens(tokens: Iterable[tuple[str, float]]) -> tuple[LikelyToken, ...]:
@@ -169,6 +213,10 @@ class TokenValues(NamedTuple):
     """Their texts."""
     self_certainty: tuple[float, ...] = ()
     """Mean over an answer's tokens of KL(uniform, prediction), in nats."""
+    top_logprobs: tuple[Logprobs, ...] = ()
+    """For each token of each answer the largest log-probabilities of its place, falling."""
+    token_entropies: Logprobs = ()
+    """For each token of each answer the entropy of its prediction, in nats."""
 
     def records(self, answers: Sequence[str]) -> tuple[AnswerTokens | NoLogprobs, ...]:
         """Make records as a run directory stores them; none without both log-probabilities and tokens."""
@@ -177,7 +225,16 @@ class TokenValues(NamedTuple):
         records = []
         for index, answer in enumerate(answers):
             record = answer_tokens(answer, self.tokens[index], self.logprobs[index])
-            if isinstance(record, AnswerTokens) and self.self_certainty:
+            # tokens without text are left out, and then nobody knows which of the lists are theirs
+            if isinstance(record, AnswerTokens) and len(record.texts) == len(self.tokens[index]):
+                record = AnswerTokens(
+                    record.texts,
+                    record.logprobs,
+                    self.self_certainty[index] if self.self_certainty else None,
+                    self.top_logprobs[index] if self.top_logprobs else (),
+                    self.token_entropies[index] if self.token_entropies else (),
+                )
+            elif isinstance(record, AnswerTokens) and self.self_certainty:
                 record = AnswerTokens(record.texts, record.logprobs, self.self_certainty[index])
             records.append(record)
         return tuple(records)
@@ -185,7 +242,11 @@ class TokenValues(NamedTuple):
     def choose(self, indices: Sequence[int]) -> TokenValues:
         """Choose the values of some of the answers."""
         return TokenValues(
-            _at(self.logprobs, indices), _at(self.tokens, indices), _at(self.self_certainty, indices)
+            _at(self.logprobs, indices),
+            _at(self.tokens, indices),
+            _at(self.self_certainty, indices),
+            _at(self.top_logprobs, indices),
+            _at(self.token_entropies, indices),
         )
 
 
@@ -204,4 +265,6 @@ def stored_values(records: Sequence[AnswerTokens | NoLogprobs]) -> TokenValues:
         tuple(record.logprobs for record in answers),
         tuple(record.texts for record in answers),
         tuple(certainties) if len(certainties) == len(answers) else (),
+        tuple(record.top for record in answers) if all(record.top for record in answers) else (),
+        tuple(record.entropies for record in answers) if all(record.entropies for record in answers) else (),
     )

@@ -1,4 +1,4 @@
-"""Draw figures as SVG, in the style of a paper or in the colours of the page that shows them."""
+"""Draw figures as SVG or PDF, in the style of a paper or in the colours of the page that shows them."""
 
 from __future__ import annotations
 
@@ -7,37 +7,35 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from textwrap import fill
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from xml.etree import ElementTree
 
 from selfreflect.text import one_line
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.backends.backend_pdf import PdfPages
     from matplotlib.figure import Figure
 
 Style = Literal["paper", "page"]
 
+# Inches: the text width of a one-column paper; what a phone shows without scaling.
 _WIDTH: dict[Style, float] = {"paper": 6.3, "page": 5.2}
-"""Inches: the text width of a one-column paper; what a phone shows without scaling."""
+# Font size in points.
 _SIZE: dict[Style, float] = {"paper": 8, "page": 11}
-"""Font size in points."""
 _TICKS: dict[Style, int] = {"paper": 8, "page": 5}
+# A paper's figure looks the same everywhere; a page's figure uses the page's fonts and can be
+# searched.
 _FONTS: dict[Style, str] = {"paper": "path", "page": "none"}
-"""A paper's figure looks the same everywhere; a page's figure uses the page's fonts and can be searched."""
 
 INK = "#1b1e23"
 QUIET = "#5a626d"
 LINE = "#dfe2e6"
 MARK = "#0b57a4"
+# On a page these colours become classes, so that its style sheet can set them for light and dark
+# mode.
 _CLASSES = {INK: "ink", QUIET: "muted", LINE: "line", MARK: "mark"}
-"""On a page these colours become classes, so that its style sheet can set them for light and dark mode."""
-_COLOURS = (MARK, "#b5533c", "#c99a2e", "#2f7d5b", "#7a4fa0", "#4f5761")
 MARKERS = ("o", "s", "^", "D", "v", "P")
-_DASHES = ("-", "--", ":")
-"""From the seventh curve on, colours and markers repeat with another line style."""
 
 _LOOK: dict[str, Any] = {
     "font.family": "sans-serif",
@@ -65,11 +63,9 @@ _LOOK: dict[str, Any] = {
 
 DOT = 3
 """Diameter in points of a dot among many."""
+# On a page, more markers than this become one path.
 _DENSE = 20
-"""On a page, more markers than this become one path."""
-_TITLE_LENGTH = 90
-_Y_LABEL_LENGTH = 44
-"""Characters that fit along the y axis."""
+
 
 _REFERENCE = re.compile(r"#(\w+)")
 _NUMBER = re.compile(r"-?\d+\.\d+")
@@ -85,41 +81,27 @@ class Interval(NamedTuple):
     high: float | None
 
 
-@dataclass(frozen=True)
-class Curve:
-    """One line of a figure.
-
-    ``low`` and ``high`` are the ends of intervals, both empty without; all have the length of ``x``.
-    """
-
-    label: str
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-    low: tuple[float, ...] = ()
-    high: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
-class Plot:
-    """Curves on common axes. ``name`` is the file's; ``points`` draws dots without a line. Every text may be
-    untrusted.
-
-    With ``against`` each curve is a single number, labelled with its name, and a line marks that value, such
-    as chance.
-    """
-
-    name: str
-    title: str
-    x_label: str
-    y_label: str
-    curves: tuple[Curve, ...]
-    points: bool = False
-    against: float | None = None
-
-
 def short_name(strategy: str, label: str = "", limit: int = 32) -> str:
     """Shorten untrusted names to one short line."""
     return one_line(f"{strategy} ({label})" if label else strategy, limit) or "(blank)"
+
+
+_BOOK: ContextVar[PdfPages | None] = ContextVar("book", default=None)
+"""Where figures also become pages of a PDF."""
+
+
+@contextmanager
+def pdf_book() -> Iterator[io.BytesIO]:
+    """Collect the figures that are drawn meanwhile as pages of a PDF, which the buffer holds at the end."""
+    from matplotlib.backends.backend_pdf import PdfPages
+
+    buffer = io.BytesIO()
+    with PdfPages(buffer, metadata={"CreationDate": None, "Creator": None, "Producer": None}) as book:
+        token = _BOOK.set(book)
+        try:
+            yield buffer
+        finally:
+            _BOOK.reset(token)
 
 
 @contextmanager
@@ -132,6 +114,7 @@ def drawing(name: str, style: Style, height: float) -> Iterator[Figure]:
         **_LOOK,
         "font.size": _SIZE[style],
         "svg.fonttype": _FONTS[style],
+        "pdf.fonttype": 42,  # letters that stay text
         "svg.hashsalt": name,
         "svg.id": name,
     }
@@ -148,7 +131,6 @@ def intervals_figure(
     style: Style = "paper",
     *,
     mark: float | None = None,
-    title: str = "",
     percent: str | None = None,
 ) -> str:
     """Draw a dot with its interval on each line, the first on top, and a line across them at ``mark``.
@@ -159,8 +141,6 @@ def intervals_figure(
     height = _SIZE[style] * (0.075 + 0.034 * max(1, len(intervals)))
     with drawing(name, style, height) as figure:
         axes = figure.subplots()
-        if title:
-            figure.suptitle(short_name(title, limit=_TITLE_LENGTH))
         for y, (_, mean, low, high) in enumerate(intervals):
             if low is not None and high is not None:
                 axes.plot([low, high], [y, y], color=MARK, linewidth=1.6, solid_capstyle="butt")
@@ -182,54 +162,11 @@ def intervals_figure(
         return svg(figure, style)
 
 
-def plot_figure(name: str, plot: Plot) -> str:
-    """Draw a plot in the style of a paper."""
-    if plot.against is not None:
-        rows = []
-        for curve in plot.curves:
-            low, high = (curve.low[0], curve.high[0]) if curve.low else (None, None)
-            rows.append(Interval(curve.label, curve.y[0], low, high))
-        return intervals_figure(name, rows, plot.y_label, mark=plot.against, title=plot.title)
-    legend = len(plot.curves) > 1
-    height = max(2.8, 0.6 + 0.17 * len(plot.curves)) if legend else 2.8
-    with drawing(name, "paper", height) as figure:
-        axes = figure.subplots()
-        for index, curve in enumerate(plot.curves):
-            _draw_curve(axes, curve, index, plot.points)
-        axes.set_title(short_name(plot.title, limit=_TITLE_LENGTH))
-        axes.set_xlabel(short_name(plot.x_label, limit=_TITLE_LENGTH))
-        axes.set_ylabel(fill(short_name(plot.y_label, limit=3 * _Y_LABEL_LENGTH), _Y_LABEL_LENGTH))
-        axes.grid(color=LINE, linewidth=0.6)
-        axes.set_axisbelow(True)
-        if legend:  # outside the axes, because there may be any number of names
-            figure.legend(loc="outside right upper", frameon=False)
-        return svg(figure, "paper")
-
-
-def _draw_curve(axes: Axes, curve: Curve, index: int, points: bool) -> None:
-    colour = _COLOURS[index % len(_COLOURS)]
-    line = _DASHES[index // len(_COLOURS) % len(_DASHES)]
-    axes.plot(
-        curve.x,
-        curve.y,
-        linestyle="none" if points else line,
-        linewidth=1.2,
-        marker=MARKERS[index % len(MARKERS)],
-        markersize=DOT if points else 1.2 * DOT,
-        markeredgewidth=0,
-        color=colour,
-        label=short_name(curve.label),
-    )
-    if not curve.low:
-        return
-    if points:
-        axes.vlines(curve.x, curve.low, curve.high, color=colour, linewidth=0.8)
-    else:
-        axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.15, linewidth=0)
-
-
 def svg(figure: Figure, style: Style) -> str:
-    """Return the figure as SVG."""
+    """Return the figure as SVG, and add it to an open :func:`pdf_book`."""
+    book = _BOOK.get()
+    if book is not None:
+        book.savefig(figure)
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()

@@ -35,6 +35,7 @@ PUBLISHED = "published:"
 
 _PUBLISHED_FILE = "src/selfreflect/generate_summaries.py"
 _PUBLISHED_VARIABLE = "user_prompt"
+# The function of the published code in which each prompt is assigned to a variable.
 _PUBLISHED_FUNCTIONS = {
     ("basic", "user"): "basic_summary",
     ("cot", "user"): "cot_summary",
@@ -42,11 +43,10 @@ _PUBLISHED_FUNCTIONS = {
     ("twostep_cot", "distil"): "generate_cot_summary_prompt",
     ("sample_and_summarize", "user"): "sample_and_summarize_summary",
 }
-"""The function of the published code in which each prompt is assigned to a variable."""
+# Our placeholder for each variable in its prompts.
 _PUBLISHED_NAMES = {"question": "question", "n_answers": "n", "answers": "answers"}
-"""Our placeholder for each variable in its prompts."""
+# The function that cuts off the reasoning, and the marker at the start of its pattern.
 _PUBLISHED_MARKER = ("cot_chain_remover", re.compile(r"(?:\(\?i\))?(\w[\w ]*:)"))
-"""The function that cuts off the reasoning, and the marker at the start of its pattern."""
 
 MAX_PROMPT_FILE = 1_000_000
 """Bytes of a file with prompts that are read."""
@@ -134,7 +134,7 @@ def load_prompts(path: Path | None = None) -> Prompts:
 
 
 def prompts_origin(path: Path | None) -> dict[str, str]:
-    """The file that prompts come from and its hash, for a manifest; empty for the bundled ones."""
+    """Name the file that prompts come from and its hash; empty for the bundled ones."""
     if path is None:
         return {}
     file = _prompt_file(path)
@@ -145,7 +145,7 @@ def prompts_origin(path: Path | None) -> dict[str, str]:
 
 
 def _prompt_file(path: Path) -> Path:
-    """The file with the texts."""
+    """Find the file with the texts."""
     folder = str(path).removeprefix(PUBLISHED)
     return path if folder == str(path) else Path(folder).expanduser() / _PUBLISHED_FILE
 
@@ -200,7 +200,7 @@ def _is_prompt(node: ast.Assign) -> bool:
 
 
 def _template(node: ast.expr) -> str | None:
-    """A text with our placeholders; None if it is computed from anything but variables that are known."""
+    """Read a text with our placeholders; None if it is computed from unknown variables."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if not isinstance(node, ast.JoinedStr):

@@ -25,6 +25,9 @@ SCHEMA_VERSION = 1
 Stage = Literal["questions", "answers", "summaries", "scores"]
 STAGES: tuple[Stage, ...] = ("questions", "answers", "summaries", "scores")
 
+UNNAMED_SUMMARY = "summary"
+"""Name of the only summary of an item whose file gives it none."""
+
 ModelStage = Literal["answers", "summaries", "scores"]
 """A stage that needs a model."""
 
@@ -58,8 +61,8 @@ class _RecordType(msgspec.StructMeta):
 
 
 # Ranges are checked when records are read and written, because a run directory may come from anybody.
+# Up to here a float holds every integer.
 _MOST = 2**53
-"""Up to here a float holds every integer."""
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=_MOST)]
 PositiveCount: TypeAlias = Annotated[int, Meta(ge=1, le=_MOST)]
 Share: TypeAlias = Annotated[float, Meta(ge=0, le=1 + 1e-6)]
@@ -136,8 +139,8 @@ class AnswerSet(_Shown, frozen=True, kw_only=True):
     """An answer distribution: samples for one question in two disjoint halves, and how they were sampled.
 
     Attributes:
-        masked_out: the first half: the masked-out task answers, whose words the judge fills in.
-        conditioning: the second half: the conditioning answers, shown to the judge in the reference context.
+        masked_out: the first half: the test answers, whose words the judge fills in.
+        conditioning: the second half: the reference answers, shown to the judge in the reference context.
         model, revision, temperature, top_p, max_new_tokens, seed: how they were sampled, if that is known.
         truncated: number of answers cut off at ``max_new_tokens``.
         refused: number of answers that the server marked as refusals.
@@ -243,9 +246,9 @@ class SamplingCheck(Record, frozen=True, kw_only=True):
     accepted: bool = False
     """Whether the user was warned before the first question, and went on."""
     seconds: Positive | None = None
-    """How long the first two replies took, drawn at the same time."""
+    """In records of earlier versions, how long the first two replies took."""
     tokens: Count = 0
-    """Of these two replies."""
+    """In records of earlier versions, of these two replies."""
 
     @property
     def is_suspect(self) -> bool:
@@ -296,7 +299,7 @@ class Guess(msgspec.Struct, frozen=True, array_like=True):
     summary_flat: Share
     """After the summary, at the judge's temperature, which distances are measured at."""
     reference: Share
-    """After the conditioning answers, at temperature 1."""
+    """After the reference answers, at temperature 1."""
     reference_flat: Share
 
 
@@ -304,7 +307,7 @@ class WordDistance(Record, frozen=True, kw_only=True, omit_defaults=True):
     """How far apart the judge's two predictions of one masked word are."""
 
     answer: Count
-    """Index into the masked-out answers."""
+    """Index into the test answers."""
     word: Count
     """Index into ``answer.split()``."""
     text: str
@@ -315,7 +318,7 @@ class WordDistance(Record, frozen=True, kw_only=True, omit_defaults=True):
     bits: Number | None = None
     """Told about the word by the summary, if that was measured. Only in memory, like ``bits_available``."""
     bits_available: Number | None = None
-    """Told about the word by the conditioning answers."""
+    """Told about the word by the reference answers."""
 
     @property
     def mean(self) -> float:
@@ -357,8 +360,8 @@ Zero = Literal[
 ]
 """What usable information is relative to: 0 %."""
 Anchor = Literal[
-    "distinct",  # each distinct conditioning answer once, with counts where a judge gains from them
-    "pasted",  # all conditioning answers, repetitions included, in records of earlier versions
+    "distinct",  # each distinct reference answer once, with counts where a judge gains from them
+    "pasted",  # all reference answers, repetitions included, in records of earlier versions
 ]
 """What tells 100 %."""
 Scale = Literal["question", "pasted", "distinct"]
@@ -374,8 +377,8 @@ def latest_scale(scales: Iterable[Scale]) -> Scale:
 
 
 NothingToTell = Literal[
-    "known",  # the conditioning answers hardly help the judge: it knows the answers already
-    "worse",  # with them it predicts the held-out answers worse
+    "known",  # the reference answers hardly help the judge: it knows the answers already
+    "worse",  # with them it predicts the test answers worse
     "format",  # they help, but mostly by how closed answers are written: "Yes." and "No." tell the same
     "unclear",  # whether and how much they help cannot be said; ``cause`` says why
     "unmeasured",  # it could not be measured, for example since a text does not fit the judge's window
@@ -388,13 +391,13 @@ UnclearCause = Literal[
 
 
 class WordBits(msgspec.Struct, frozen=True, array_like=True):
-    """How many bits a judge is told about one word of a held-out answer. Stored as a list of these values."""
+    """How many bits a judge is told about one word of a test answer. Stored as a list of these values."""
 
     text: str
     told: Number
     """By the summary."""
     available: Number
-    """By the conditioning answers."""
+    """By the reference answers."""
 
 
 def _scale(zero: Zero, anchor: Anchor) -> Scale:
@@ -402,13 +405,13 @@ def _scale(zero: Zero, anchor: Anchor) -> Scale:
 
 
 class Information(_Shown, frozen=True, kw_only=True):
-    """How many bits a summary tells a judge about held-out answers; see
+    """How many bits a summary tells a judge about test answers; see
     :mod:`selfreflect.metric.information`.
 
     Attributes:
         summary: the name of the summary (its strategy).
-        bits: told by the summary, mean per held-out answer; below 0 if it misleads.
-        bits_available: told by the conditioning answers, mean per held-out answer.
+        bits: told by the summary, mean per test answer; below 0 if it misleads.
+        bits_available: told by the reference answers, mean per test answer.
         recovered: the share of the available bits that the summary tells; None if ``undefined``.
         interval: 95 % interval of ``recovered`` over answers.
         undefined: why there is no share, see :data:`NothingToTell`.
@@ -421,7 +424,7 @@ class Information(_Shown, frozen=True, kw_only=True):
         anchor: the text that ``bits_available`` are told by.
         shared_phrase: the part of ``bits_available`` in words of a phrase that all distinct conditioning
             answers share, and in which they differ in few words; None if it is less than a third.
-        answers: the words of each held-out answer, in order; none of an answer that is blank or was left out.
+        answers: the words of each test answer, in order; none of an answer that is blank or was left out.
     """
 
     question_id: str
@@ -476,7 +479,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A text that stands where a summary would, for comparison with summaries of the same question."""
 
     name: Literal["empty", "question", "nonsense", "pasted"]
-    """``"question"`` repeats the question; ``"pasted"`` joins distinct conditioning answers, or in records of
+    """``"question"`` repeats the question; ``"pasted"`` joins distinct reference answers, or in records of
     earlier versions any of them."""
     answers: Count = 0
     """How many answers are pasted."""
@@ -485,9 +488,9 @@ class Control(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     words: Count
     """Length of the text."""
     bits: Number | None = None
-    """Told by the text, mean per held-out answer; None if not measured."""
+    """Told by the text, mean per test answer; None if not measured."""
     score: Share | None = None
-    """SelfReflect score; only of the empty text and of all conditioning answers with their repetitions, the
+    """SelfReflect score; only of the empty text and of all reference answers with their repetitions, the
     anchors of scores."""
 
 
@@ -505,7 +508,7 @@ class Controls(Record, frozen=True, kw_only=True):
     temperature: Positive | None = None
     """The judge's, at which scores were measured; None if they were not."""
     bits_available: Number | None = None
-    """Told by all conditioning answers, mean per held-out answer."""
+    """Told by all reference answers, mean per test answer."""
     judge: str = ""
     judge_revision: str = ""
     judge_dtype: str = ""
@@ -554,17 +557,17 @@ class Score(_Shown, frozen=True, kw_only=True):
     Attributes:
         summary: the name of the summary (its strategy).
         value: the score.
-        stderr: standard error over masked-out answers, the sampling unit (tokens of one answer are not
+        stderr: standard error over test answers, the sampling unit (tokens of one answer are not
             independent); for an estimate it covers the choice of words too. None for a single answer.
         token_tasks: how many tokens the judge filled in.
         judge, judge_revision, judge_dtype: the model that scored.
         temperature: the judge's.
         compat: ``"published"`` if tokenised with the published scorer's extra BOS, else empty.
-        answer_means: mean distance of each masked-out answer, in order; None without scored token tasks.
+        answer_means: mean distance of each test answer, in order; None without scored token tasks.
         words: the distance of every masked word, and what the summary tells of it.
         warnings: problems of the input, such as quotes in an answer that break the list shown to the judge.
         estimate: set if only some masked words were scored; ``words`` holds only these.
-        information: what the summary tells the judge about the masked-out answers, if it was measured. Only
+        information: what the summary tells the judge about the test answers, if it was measured. Only
             in memory: run directories keep it as a record of its own.
     """
 
@@ -586,7 +589,7 @@ class Score(_Shown, frozen=True, kw_only=True):
 
     @property
     def recovered(self) -> float | None:
-        """The share of what the conditioning answers tell; None if it was not measured or is undefined."""
+        """The share of what the reference answers tell; None if it was not measured or is undefined."""
         return None if self.information is None else self.information.recovered
 
     def with_information(self, information: Information) -> Score:
@@ -655,6 +658,10 @@ class Failure(Record, frozen=True, kw_only=True):
     message: str
     name: str = ""
     """The strategy or summary concerned, if any."""
+    code: str = ""
+    """The word of the error behind it, such as ``"unreachable"``, if there was one."""
+
+    _rare: ClassVar[tuple[str, ...]] = ("code",)
 
 
 R = TypeVar("R", bound=Record)

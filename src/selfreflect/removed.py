@@ -28,7 +28,12 @@ METRICS = {
         ("kl", "jensen_shannon", "hellinger", "top1", "per_word", "all_words"),
         "Take selfreflect, or tv_t1 for another temperature.",
     ),
-    "p_true": "Take pmi, which reads the judge's belief in whole answers too.",
+    **dict.fromkeys(
+        ("p_true", "pmi"), "Take information, which reads the judge's belief in whole answers too."
+    ),
+    **dict.fromkeys(
+        ("claims_precision", "claims_recall", "claims_f1"), "Take llm_judge, which one request asks for."
+    ),
 }
 """Metrics of ``validate``. Stored values of them stay."""
 
@@ -52,6 +57,7 @@ FLAGS: dict[tuple[str, str], str] = {
     },
     ("import", "--leave-out"): "Join whole directories; `report --output` can leave words out of its page.",
     **{("bench", flag): _CURVES for flag in ("--scaling", "--no-scaling")},
+    ("bench", "--random-model"): "Name a small model with --judge; benchmarks/gpu.py times random weights.",
     ("validate", "--pad"): "The study ranked has the win rate at equal length, and a preference for length.",
     **{(step, "--fresh"): _ANEW for step in ("run", "train")},
     **{(step, "--measured"): _SCORED for step in ("run", "eval")},

@@ -73,11 +73,12 @@ _FUNCTION = _YES | set(
     "vielleicht "
     "sicher leider etwa rund circa ca ungefähr bitte nur auch genau".split()
 )
+# First words of a remark, in which names need not be those of the answer.
 _RELATIVE = set(
     "who whom whose which that as because since when where while so although though der die das dem den "
     "weil da denn welche welcher welches wo obwohl".split()
 )
-"""First words of a remark, in which names need not be those of the answer."""
+# Words of which one makes the opposite answer of the other, in answers that are else equal.
 _OPPOSITES = {
     frozenset(pair.split(":"))
     for pair in (
@@ -101,13 +102,13 @@ _OPPOSITES = {
         "schwarz:weiß schwer:leicht"
     ).split()
 }
-"""Words of which one makes the opposite answer of the other, in answers that are else equal."""
 _PRONOUNS = set("he she it they er sie es".split())
+# Words that begin what is added to an answer, where no mark does.
 _JOINTS = _RELATIVE | set("in at by with for from on to during mit bei von aus für im am".split())
-"""Words that begin what is added to an answer, where no mark does."""
 _PLACES = set(
     "under over behind beside near before after until unter über hinter neben nahe vor nach bis".split()
 )
+# First words of questions that are answered by yes or no.
 _CLOSED = set(
     "is are was were am do does did can could will would should shall has have had may must isn't "
     "aren't don't "
@@ -115,7 +116,6 @@ _CLOSED = set(
     "soll sollte "
     "muss müssen darf dürfen wird werden würde gibt geht bin bist habe".split()
 )
-"""First words of questions that are answered by yes or no."""
 _NUMBER_WORDS = {
     word: str(number)
     for number, words in enumerate(
@@ -134,31 +134,31 @@ _ASIDE = re.compile(r"\s*\((?![A-ZÄÖÜ]\w*(?:,? [A-ZÄÖÜ]\w*)*\))[^()]*\)") 
 _CORRECTION = re.compile(
     r"\b(?:not|nicht|kein\w*|isn't|wasn't)\b(?! only\b| nur\b)[^.;]*?\b(?:but|sondern)\b", re.IGNORECASE
 )
+# Questions that a number answers.
 _MEASURED = re.compile(
     r"\b(?:when|how (?:many|much|long|old|far|often|high|tall|big|large|heavy|deep|fast|wide)|wann|"
     r"wie ?(?:viele?|lange|alt|weit|oft|hoch|groß|schwer|tief|schnell|breit)|what (?:year|number|age|price)|"
     r"which year|in welchem jahr)\b",
     re.IGNORECASE,
 )
-"""Questions that a number answers."""
 _POSSESSIVE = re.compile(r"'s?\Z|s'\Z")
 _NEAR = 3
+# Words that turn a quantity into another.
 _LIMITS = set(
     "before after over under above below more less fewer than least most early late earlier later up down "
     "bc ad bce ce vor nach über unter mehr weniger mindestens höchstens anfang ende".split()
 )
-"""Words that turn a quantity into another."""
+# Sets of function words of which two different ones make two answers.
 _SIDES = (
     set("to from with without in on into zu zum zur von vom aus mit ohne auf".split()),
     set("my your his her its our their mein meine dein deine sein seine ihr ihre unser unsere".split()),
 )
-"""Sets of function words of which two different ones make two answers."""
 _SIGNS = re.compile(r"!=|[<>=≤≥≠±#^~]+|(?<=\w)[-+]+(?!\w)")
+# A thousand in German, one in English.
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}\.\d{3}(?![\d.,])")
-"""A thousand in German, one in English."""
 _SOFT_NO = re.compile(r"no problem|no doubt|not only|kein problem|kein zweifel|nicht nur", re.IGNORECASE)
+# Words on each side of an "or" in a question that may be its alternatives.
 _MAYBE = set("might may maybe perhaps possibly vielleicht möglicherweise könnte".split())
-"""Words on each side of an "or" in a question that may be its alternatives."""
 
 
 class _Word(NamedTuple):

@@ -25,11 +25,12 @@ _MARKDOWN = re.compile(r"[\\`*\[\]|~$#]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.|:(?=
 _MARKDOWN_START = re.compile(r"\A(\d*)([+.)-])(?=[\s-]|\Z)")  # a list item or a rule
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
+# Where a cell of a spreadsheet begins that would run: at the start of the text, and after a
+# semicolon or tab, at which some spreadsheets cut a line. They read quotation marks otherwise,
+# too: a line feed between ours begins a row, and a quotation mark in the text may open a cell. Of
+# several such places in a row the last one will do, so that a search takes time in proportion to
+# the text.
 _FORMULA = re.compile(r"\A(?=[\t\r\n])|(?:\A|(?<=[;\t\r\n]))(?=(?:[^\S\t\r\n]|\")*[=+\-@＝＋－＠])")
-"""Where a cell of a spreadsheet begins that would run: at the start of the text, and after a semicolon or
-tab, at which some spreadsheets cut a line. They read quotation marks otherwise, too: a line feed between ours
-begins a row, and a quotation mark in the text may open a cell. Of several such places in a row the last one
-will do, so that a search takes time in proportion to the text."""
 
 UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
@@ -40,11 +41,11 @@ Thai, Lao, Khmer and Burmese."""
 
 Fields = Iterable[tuple[str, object]]
 
+# Characters of a field that a Python session shows.
 _FIELD_LENGTH = 60
-"""Characters of a field that a Python session shows."""
 
+# Words that a notebook shows.
 _SHADED_WORDS = 200
-"""Words that a notebook shows."""
 
 
 def normalise_question(text: str) -> str:
@@ -101,9 +102,9 @@ def name_list(text: str) -> list[str]:
     return list(filter(None, map(str.strip, text.split(","))))
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str], word: str = "and") -> str:
     """Join names as in ``a, b and c``."""
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    return f" {word} ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def without_credentials(text: str) -> str:
@@ -216,11 +217,11 @@ def _brief(value: object) -> str:
     return one_line(str(value), _FIELD_LENGTH)
 
 
+# Common in questions, and no words of other languages in Latin letters that are as common there.
 _ENGLISH = frozenset(
     "the of and to are were what who whose how which when where why does did should would could can with "
     "for that this it you your my there has have".split()
 )
-"""Common in questions, and no words of other languages in Latin letters that are as common there."""
 
 
 def in_english(texts: Iterable[str]) -> bool:

@@ -25,7 +25,7 @@ KEYS = {
     *(f"{kind}_{name}" for kind in ("seconds", "tokens") for name in ("requests", "engine")),
     *("memory_requests_bytes", "memory_engine_bytes", "speedup_against_requests"),
     *("efficiency_of_gemm_peak", "flop_per_second_engine", "flop_per_second_gemm_peak"),
-    *("seconds_information", "information_share_of_engine", "tokens_tree", "requests"),
+    *("tokens_tree", "requests"),
     *("difference_largest", "tolerance", "machine", "n_items", "items", "decoding"),
 }
 
@@ -59,7 +59,6 @@ def test_json_is_one_line_with_every_figure(model: Path, tmp_path: Path) -> None
     assert figures.keys() == KEYS
     assert [item["id"] for item in figures["items"]] == ["i1", "i2"]
     assert figures["n_items"] == 2
-    assert figures["seconds_information"] > 0
     assert figures["tokens_engine"] == figures["tokens_tree"] > 0
     assert figures["speedup_against_requests"] > 0
     assert figures["efficiency_of_gemm_peak"] > 0
@@ -186,8 +185,7 @@ def test_bad_items_are_refused_before_anything_is_timed(
     [
         (["--only", "a,d"], "no schedule 'd'"),
         (["--only", "a,b"], "schedule b is no longer timed. Compare (a) with (c)"),
-        (["--random-model", "huge"], "unknown shape 'huge'"),
-        (["--random-model", "tiny", "--judge", "smollm2"], "either --random-model or --judge"),
+        (["--random-model", "tiny"], "benchmarks/gpu.py"),
         (["--limit", "0"], "--limit"),
         (["--column", "answer=text"], "--column and --split belong to a file of items"),
         (["--output", "/dev/null/here"], "cannot be made"),
@@ -200,42 +198,19 @@ def test_bad_options_are_refused(arguments: list[str], reason: str) -> None:
     assert reason in outcome.said
 
 
-def test_items_of_any_file_that_score_reads_are_timed(tmp_path: Path) -> None:
+def test_items_of_any_file_that_score_reads_are_timed(model: Path, tmp_path: Path) -> None:
     rows = "frage,antworten,zusammenfassung\nWhat first?,Radishes;Lettuce;Peas;Beans,Radishes or lettuce.\n"
     path = written(tmp_path / "mine.csv", rows)
-    arguments = [
-        "bench",
-        "--items",
-        path,
-        "--random-model",
-        "tiny",
-        "--only",
-        "c",
-        "--json",
-    ]
-    refused = run(*arguments)
-    assert (refused.code, "the field 'question' is missing" in refused.said) == (2, True)
+    arguments: list[object] = ["bench", "--items", path, "--judge", model, "--only", "c", "--json"]
+    assert run(*arguments).code == 2
     for role in ("question=frage", "answers=antworten", "summary=zusammenfassung"):
         arguments += ["--column", role]
     [figures] = run(*arguments, "--split", ";").json
     assert len(figures["items"]) == 1
 
 
-def test_a_random_model_times_the_bundled_items() -> None:
-    arguments = [
-        "--random-model",
-        "tiny",
-        "--device",
-        "cpu",
-        "--limit",
-        1,
-        "--num-answers",
-        2,
-        "--json",
-        "--only",
-        "c",
-    ]
-    outcome = run("bench", *arguments)
-    assert outcome.code == 0
-    assert outcome.json[0]["machine"]["judge"] == "tiny, random weights"
-    assert outcome.json[0]["items"][0]["id"] == "first-vegetable"
+def test_without_items_the_bundled_ones_are_timed(model: Path) -> None:
+    sizes = ("--limit", 1, "--num-answers", 2, "--only", "c", "--json")
+    [figures] = run("bench", "--judge", model, "--device", "cpu", *sizes).json
+    assert figures["machine"]["judge"] == str(model)
+    assert figures["items"][0]["id"] == "first-vegetable"

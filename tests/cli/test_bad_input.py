@@ -240,9 +240,9 @@ def test_no_space_left_says_so_and_keeps_what_is_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bad", "kind", "message"),
     [
-        (item(answers=[]), "no_answers", "no conditioning answers"),
-        (item(answers=["only one"]), "no_answers", "no masked-out answers"),
-        (item(answers=[" ", "\n", "", "\t"]), "no_answers", "no masked-out answers with words"),
+        (item(answers=[]), "no_answers", "no reference answers"),
+        (item(answers=["only one"]), "no_answers", "no test answers"),
+        (item(answers=[" ", "\n", "", "\t"]), "no_answers", "no test answers with words"),
         (item(answers=["Radishes.", "word " * 6000]), "too_long", "the window of judge"),
         (item(summaries={"s": "word " * 6000}), "too_long", "the window of judge"),
     ],

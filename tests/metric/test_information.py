@@ -185,7 +185,7 @@ def test_a_summary_can_mislead() -> None:
         ([0.02] * 9, {"room": 0.3}, "known"),
         ([-1.9, -2.5, -1.3, -1.9], {}, "worse"),
         ([-40.0, -33.0, -70.0], {}, "worse"),
-        ([-1.9, -2.5, -1.3, -1.9], {"own": True}, "known"),
+        ([-1.9, -2.5, -1.3, -1.9], {"judge_answered": True}, "known"),
         ([-6.0, 2.0], {}, "different_answers"),
         ([9.0, -7.0], {}, "different_answers"),
         ([0.3, 40.0, -39.4], {"room": 50.0}, "different_answers"),  # slight by chance is not known

@@ -200,7 +200,7 @@ def test_a_question_that_cannot_be_measured_says_why_for_each_summary(tiny_judge
     assert isinstance(failure, Failure)
     assert isinstance(information, Information)
     assert information.undefined == "unmeasured"
-    assert "no masked-out answers" in information.why
+    assert "no test answers" in information.why
     assert isinstance(controls, Controls)
     assert {(control.bits, control.score) for control in controls.controls} == {(None, None)}
     assert controls.reader is not None  # so that it is not tried again

@@ -131,8 +131,8 @@ def counted(questions: Sequence[Question], strategies: Sequence[str], model: str
     stored = Run.in_memory(Path())
     stored.add_in_memory(questions)
     dry_run = DryRun(stored, config, PROMPTS, ExecutionOptions(device="cpu"), Quiet())
-    dry_run.answers()
-    dry_run.summaries(strategies)
+    dry_run.fill("answers")
+    dry_run.fill("summaries", strategies)
     names = ("calls", "completions", "prompt_tokens", "completion_tokens")
     drawn, made = (cost.amounts for cost in dry_run.costs)
     return {name: drawn[name] + made[name] for name in names}
@@ -394,7 +394,6 @@ def test_scores_of_a_run_and_of_items_are_counted_exactly(
         for key in stored.questions
     )
     assert found["judge_tokens"] == {"expected": exact, "most": exact}
-    assert found["seconds"] == {"expected": None, "most": None}, "nothing was scored here yet"
     limited = stages(run("score", "--out", out, "--judge", model, "--budget", 300, "--dry-run", "--json"))[
         "scores"
     ]
@@ -450,7 +449,6 @@ def test_a_server_is_not_asked_and_no_secret_is_shown(
     assert found["model"].startswith("openai:m at http://127.0.0.1:")
     assert (found["calls"], found["completions"]["most"]) == ({"expected": 2, "most": 20}, 20)
     assert found["completion_tokens"] == {"expected": None, "most": 20 * 256}
-    assert found["seconds"] == {"expected": None, "most": None}
     bound = (found["prompt_tokens"]["most"] * 1.0 + found["completion_tokens"]["most"] * 4) / 1e6
     assert found["money"] == {"expected": None, "most": pytest.approx(bound)}
     assert not out.exists()
@@ -458,7 +456,7 @@ def test_a_server_is_not_asked_and_no_secret_is_shown(
         server.accept()
 
 
-def test_earlier_calls_of_a_directory_tell_length_and_time_of_a_server(
+def test_earlier_calls_of_a_directory_tell_lengths_of_a_server_and_no_time(
     questions: Path, tmp_path: Path
 ) -> None:
     out, url = tmp_path / "r", "http://127.0.0.1:9/v1"
@@ -472,11 +470,8 @@ def test_earlier_calls_of_a_directory_tell_length_and_time_of_a_server(
         stored.update_manifest(wall_time={"answers": 8.0})
     found = stages(run(*wanted, "--dry-run", "--json"))["answers"]
     assert section["num_answers"] * 2 == found["completions"]["most"] == 4
-    assert (found["to_do"], found["completion_tokens"]["expected"], found["seconds"]["expected"]) == (
-        1,
-        80,
-        8.0,
-    )
+    assert (found["to_do"], found["completion_tokens"]["expected"]) == (1, 80)
+    assert found["seconds"] == {"expected": None, "most": None}
 
 
 def test_a_reply_that_must_have_a_form_is_counted_as_if_it_had_it(

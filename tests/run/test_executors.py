@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from command import run
 
-from selfreflect.errors import ConfigError
+from selfreflect.errors import BackendError, ConfigError
 from selfreflect.prompts import load_prompts
-from selfreflect.run.executors import Executors, LocalExecutor
+from selfreflect.records import Question
+from selfreflect.run.executors import Executors
 from selfreflect.run.models import ConfiguredModels, Quiet
-from selfreflect.run.stages import StageSpec
+from selfreflect.run.stages import StageSpec, StageTask
 from selfreflect.settings import ExecutionOptions, load_config
 from selfreflect.strategies.builtin import greedy
 
@@ -39,6 +40,16 @@ class Listening(Quiet):
         self.lines.append(line)
 
 
+class NoModels:
+    """A provider that has no model."""
+
+    def generator(self, stage: str) -> Any:
+        raise BackendError("no model here")
+
+    def judge(self) -> Any:
+        raise BackendError("no judge here")
+
+
 @pytest.mark.parametrize(
     ("options", "spec", "tasks", "said"),
     [
@@ -58,15 +69,16 @@ def test_gpus_that_would_stay_idle_are_told_with_the_executor_that_uses_them(
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     spec = replace(spec, options=ExecutionOptions(**options))
     progress = Listening()
-    executors = Executors(spec.options, ConfiguredModels(spec.config, spec.options, Quiet()), progress)
-    assert isinstance(executors.choose(spec, tasks), LocalExecutor)
+    executors = Executors(spec.options, NoModels(), progress)
+    with pytest.raises(BackendError, match="here"):  # this process loads the model
+        executors.outcomes(spec, [StageTask(question=Question(id="q", text="?"))] * tasks)
     assert ["executor ray" in line for line in progress.lines] == [True] * said
 
 
 def test_a_function_as_strategy_is_refused_where_it_cannot_go() -> None:
     spec = stage_spec("summaries", strategies=(("mine", greedy),), executor="ray")
     with pytest.raises(ConfigError, match="mine") as refused:
-        executors_for(spec).choose(spec, 2)
+        executors_for(spec).outcomes(spec, [])
     assert refused.value.code == "cannot_travel"
 
 

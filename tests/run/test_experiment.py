@@ -368,13 +368,10 @@ def test_the_manifest_says_what_the_run_was_made_with(
 
 
 class Workers:
-    """An executor, and what chooses it, that gives prepared outcomes."""
+    """Executors that give prepared outcomes."""
 
     def __init__(self, outcomes: Sequence[Outcome]) -> None:
         self.prepared = outcomes
-
-    def choose(self, *_: object) -> Workers:
-        return self
 
     def outcomes(self, *_: object) -> Generator[Outcome, None, None]:
         yield from self.prepared
@@ -383,7 +380,7 @@ class Workers:
 def answers_by(workers: Workers, run: Run, progress: Progress) -> None:
     """The answers stage of an experiment with other executors."""
     options, prompts = ExecutionOptions(), load_prompts()
-    Experiment(run, Config(), prompts, options, progress, workers).answers()  # type: ignore[arg-type]
+    Experiment(run, Config(), prompts, options, progress, workers).fill("answers")  # type: ignore[arg-type]
 
 
 def test_workers_must_have_one_model_wherever_it_runs(tmp_path: Path) -> None:
@@ -446,14 +443,10 @@ def test_an_experiment_uses_the_models_it_is_given_under_one_lock(
     )
     with open_experiment(tmp_path / "r", config, STAGES, models=models) as experiment:
         settled = []
-        for stage in (
-            experiment.questions,
-            experiment.answers,
-            lambda: experiment.summaries(["greedy", "basic"]),
-            experiment.scores,
-            experiment.answers,
-        ):
-            stage()
+        experiment.questions()
+        for stage in (None, "answers", "summaries", "scores", "answers"):
+            if stage is not None:
+                experiment.fill(stage, ["greedy", "basic"])
             settled.append(len(Run.load(tmp_path / "r").manifest.config))
             with pytest.raises(StoreError, match="Another process"):
                 Run.open(tmp_path / "r", {})
@@ -475,7 +468,7 @@ def test_settings_are_not_bound_before_a_model_gives_something(questions: Path, 
     with open_experiment(tmp_path / "r", config, STAGES, models=Unreachable(None)) as experiment:
         experiment.questions()
         with pytest.raises(BackendError, match=r"the script is used up.* 0 of 4 answers saved, 4 to go"):
-            experiment.answers()
+            experiment.fill("answers")
     assert list(Run.load(tmp_path / "r").manifest.config) == ["questions"]
 
 
@@ -513,11 +506,11 @@ def test_the_generator_is_let_go_before_a_judge_is_put_on_the_same_gpus(
     models = Remembered(config, options, Quiet())
     with open_experiment(tmp_path / "r", config, STAGES, options=options, models=models) as experiment:
         experiment.questions()
-        experiment.answers()
-        experiment.summaries(["greedy"])
+        experiment.fill("answers")
+        experiment.fill("summaries", ["greedy"])
         assert alive == [0], "answers and summaries share their model"
         assert generators[-1]() is not None
-        experiment.scores()
+        experiment.fill("scores")
         assert alive == [0, 0]
         assert len(experiment.run.scores) == 2
 

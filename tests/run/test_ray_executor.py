@@ -198,7 +198,7 @@ def test_credentials_of_another_stage_do_not_travel_either() -> None:
     )
     job = StageSpec("scores", config, load_prompts(), ExecutionOptions(executor="ray"))
     with pytest.raises(ConfigError, match="credentials") as caught:
-        Executors(job.options, ConfiguredModels(job.config, job.options, Quiet()), Quiet()).choose(job, 2)
+        Executors(job.options, ConfiguredModels(job.config, job.options, Quiet()), Quiet()).outcomes(job, [])
     assert "topsecret" not in str(caught.value)
 
 

@@ -138,10 +138,16 @@ def test_questions_go_to_the_model_in_batches_and_results_come_one_by_one(
         StageTask(question=Question(id=f"q{n}", text=f"{n}?"), answers=answers, strategies=("twostep_cot",))
         for n in range(5)
     ]
-    results = stage_fn(spec, generator, progress)(tasks)
-    [first] = next(results)
+    outcomes = stage_fn(spec, generator, progress)(tasks)
+    assert next(outcomes).results == ()  # the facts of the model come first
+    [first] = next(outcomes).results
     rounds = 1 if stage == "answers" else 2  # of the strategy
     assert (first.question_id, [len(batch) for batch in generator.batches]) == ("q0", [2] * rounds)
-    assert [one.question_id for group in results for one in group] == ["q1", "q2", "q3", "q4"]
+    assert [result.question_id for outcome in outcomes for result in outcome.results] == [
+        "q1",
+        "q2",
+        "q3",
+        "q4",
+    ]
     assert [len(batch) for batch in generator.batches] == [*[2] * rounds, *[2] * rounds, *[1] * rounds]
     assert sum(report.units for report in progress.reports) == 5

@@ -308,3 +308,16 @@ def test_errors_have_the_shape_of_the_form() -> None:
             ).status_code
             == 401
         )
+
+
+def test_what_questions_cost_is_in_the_metrics() -> None:
+    with endpoint_server() as client:
+        for text in (QUESTION, QUESTION, "Hi!"):
+            client.chat(text)
+        lines = client.http.get("/metrics").text.splitlines()
+    values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    assert float(values["selfreflect_question_completions_count"]) == 2
+    assert float(values["selfreflect_question_completions_sum"]) == 10
+    assert float(values["selfreflect_cost_multiplier"]) == 5
+    assert float(values["selfreflect_latency_multiplier"]) >= 1
+    assert float(values['selfreflect_responses_total{outcome="plain"}']) == 1

@@ -63,3 +63,15 @@ def test_usage_of_several_questions_adds_up(served: EndpointClient) -> None:
     assert result.llm_output is not None
     assert single is not None
     assert result.llm_output["token_usage"]["total_tokens"] == 3 * single["token_usage"]["total_tokens"]
+
+
+def test_langchain_over_responses_leads_to_the_distribution(served: EndpointClient) -> None:
+    chat = model(served, use_responses_api=True)
+    message = chat.invoke(QUESTION)
+    assert message.text == "Ankara"
+    detail = served.http.get(f"/v1/selfreflect/{message.response_metadata['id']}").json()
+    assert detail["confidence"] == 0.75
+    whole: Any = None
+    for part in chat.stream(QUESTION):
+        whole = part if whole is None else whole + part
+    assert whole.text == "Ankara"

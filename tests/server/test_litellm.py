@@ -54,3 +54,13 @@ def test_a_stream(served: EndpointClient, litellm: Any) -> None:
 def test_an_error_keeps_its_type(served: EndpointClient, litellm: Any) -> None:
     with pytest.raises(litellm.exceptions.NotFoundError):
         litellm.completion(**{**options(served), "model": "openai/selfreflect/other"})
+
+
+def test_a_response_and_a_message(served: EndpointClient, litellm: Any) -> None:
+    common = {"api_base": served.url, "api_key": "none"}
+    response = litellm.responses(model="openai/selfreflect/m", input=QUESTION[0]["content"], **common)
+    assert response.output[0].content[0].text == "Ankara"
+    message = litellm.completion(
+        **{**options(served), "model": "anthropic/selfreflect/m", "api_base": served.url.removesuffix("/v1")}
+    )
+    assert message.choices[0].message.content == "Ankara"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from endpoint import EndpointClient, endpoint_server
-from fault_server import FaultServer, chat, choice
+from fault_server import FaultServer, chat, choice, raw
 
 from selfreflect.models.base import Refusal
 
@@ -140,3 +141,64 @@ def test_the_texts_of_answers_are_data() -> None:
     assert "".join(event.choices[0].delta.content or "" for event in events) == hostile[0]
     classes = (events[-1].model_extra or {})["selfreflect"]["classes"]
     assert {one["text"] for one in classes} == set(hostile)
+
+
+def test_a_response_and_its_stream_have_the_distribution(served: EndpointClient) -> None:
+    client = sdk(served)
+    response = client.responses.create(model=MODEL, input=QUESTION, instructions="Be brief.")
+    assert response.output_text == "Ankara"
+    assert response.status == "completed"
+    assert response.usage is not None
+    assert response.usage.total_tokens == response.usage.input_tokens + response.usage.output_tokens
+    assert (response.model_extra or {})["selfreflect"]["confidence"] == 0.75
+    with client.responses.stream(
+        model=MODEL, input="And of Italy?", previous_response_id=response.id
+    ) as stream:
+        kinds = [event.type for event in stream]
+        whole = stream.get_final_response()
+    assert kinds[0] == "response.created"
+    assert kinds[-1] == "response.completed"
+    assert "response.output_text.delta" in kinds
+    assert whole.output_text == "Ankara"
+    assert whole.previous_response_id == response.id
+    assert (whole.model_extra or {})["selfreflect"]["classes"][0]["text"] == "Ankara"
+
+
+def test_parsed_answers_come_from_the_server_of_the_model() -> None:
+    from pydantic import BaseModel
+
+    class City(BaseModel):
+        name: str
+
+    output = {"type": "message", "id": "i", "status": "completed", "role": "assistant"}
+    part = {"type": "output_text", "text": '{"name": "Ankara"}', "annotations": []}
+    response = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "tools": []}
+    response |= {
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "output": [{**output, "content": [part]}],
+    }
+
+    def script(call: Any) -> Any:
+        if call.path.endswith("/responses"):
+            return raw(json.dumps(response).encode())
+        return chat(choice('{"name": "Ankara"}'), id="c", created=1, model="m")
+
+    with FaultServer(script) as upstream, endpoint_server(upstream=upstream.url, names=["m"]) as served:
+        client = sdk(served)
+        parsed = client.chat.completions.parse(model=MODEL, messages=QUESTION, response_format=City)
+        assert parsed.choices[0].message.parsed == City(name="Ankara")
+        answer = client.responses.parse(model=MODEL, input=QUESTION, text_format=City)
+        assert answer.output_parsed == City(name="Ankara")
+        assert upstream.calls[-1].body["text"]["format"]["type"] == "json_schema"
+
+
+def test_errors_of_responses_have_the_types_of_the_sdk(served: EndpointClient) -> None:
+    import openai
+
+    client = sdk(served)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.create(model="selfreflect/other", input="?")
+    with pytest.raises(openai.BadRequestError) as forgotten:
+        client.responses.create(model=MODEL, input="?", previous_response_id="sr-nothing")
+    assert forgotten.value.code == "previous_response_not_found"

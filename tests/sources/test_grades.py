@@ -136,7 +136,7 @@ def test_metrics_of_lm_eval_grade_what_each_filter_made(tmp_path: Path) -> None:
     path = written(tmp_path / "s.json", rows)
     [question] = read_answered_questions(path).questions
     assert question.grades == {
-        "exact_match:strict": (("Ruby Town", True),),
+        "exact_match": (("Ruby Town", True),),
         "exact_match:loose": (("Ruby Town", False),),
     }
     assert labels(path) == [{"graded": True}]
@@ -145,12 +145,22 @@ def test_metrics_of_lm_eval_grade_what_each_filter_made(tmp_path: Path) -> None:
 
 def test_a_grade_of_several_repeats_is_of_the_filtered_text(tmp_path: Path) -> None:
     resps = [["It is Ruby Town.", "Emerald City", "Emerald City"]]
-    [question] = read_answered_questions(
-        written(tmp_path / "s.json", [lm_eval(resps=resps), lm_eval(resps=resps, doc_id=1)])
-    ).questions[:1]
+    rows = [lm_eval(resps=resps), lm_eval(resps=resps, filter="loose", exact_match=0.0)]
+    [question] = read_answered_questions(path := written(tmp_path / "s.json", rows)).questions
     assert (question.answer, question.answers) == ("Ruby Town", tuple(resps[0]))
-    assert Correctness("graded:exact_match")(question, "Ruby Town", "Ruby Town") is True
-    assert Correctness("graded:exact_match")(question, "Emerald City", "Ruby Town") is None
+    assert labels(path) == [{"graded": True}]
+    assert labels(path, "--correctness", "graded:exact_match:loose") == [{"graded:exact_match:loose": False}]
+
+
+def test_another_run_adds_answers_once_and_another_task_a_question(tmp_path: Path) -> None:
+    first, again = {"resps": [["a", "b"]]}, {"resps": [["c", "d"]]}
+    filters = ("strict", "loose")
+    runs = [lm_eval(filter=name, **resps) for resps in (first, again) for name in filters]
+    [question] = read_answered_questions(written(tmp_path / "s.json", runs)).questions
+    assert question.answers == ("a", "b", "c", "d")
+    tasks = [lm_eval(**first), lm_eval(filter="other", **again)]
+    both = read_answered_questions(written(tmp_path / "t.json", tasks)).questions
+    assert [question.answers for question in both] == [("a", "b"), ("c", "d")]
 
 
 @pytest.mark.parametrize("written_as", [float, str])

@@ -35,7 +35,7 @@ def measured(study: Study, metric: MetricInfo, score: Callable[[Item, str], floa
 
 def shown(finding: Finding) -> tuple[Any, ...]:
     """All that a reader gets of a finding."""
-    return finding.study, finding.tables, finding.says, finding.plots
+    return finding.study, finding.tables, finding.says
 
 
 def table(finding: Finding, title: str) -> Table:

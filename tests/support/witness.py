@@ -41,6 +41,7 @@ names the new one."""
 REMOVED: dict[tuple[str, str], str] = {
     **{(command, flag): "--budget" for command in ("run", "score") for flag in ("--se", "--race")},
     **{("bench", flag): "--items" for flag in ("--scaling", "--no-scaling")},
+    ("bench", "--random-model"): "--judge",
     ("import", "--leave-out"): "whole",
     ("validate", "--pad"): "ranked",
     ("validate", "--writer"): "template",
@@ -87,7 +88,7 @@ ESTIMATED = {"score items, estimated": f"{SCORE_ITEMS} --budget 400"}  # which i
 # Costly, or full of times: of their output the keys and types are kept.
 COSTLY = {
     "ask": 'ask "Name a planet." --strategies greedy --measures selfreflect --summary-tokens 8 ' + SMALL,
-    "bench": "bench --random-model tiny --limit 1 --num-answers 1 --json",
+    "bench": "bench --judge tiny --limit 1 --num-answers 1 --json",
     "demo": "demo --out demo --json",
     "run, all to do": f"{RUN.replace('--out run', '--out other')} {ONLY_SCORES}",
     "answers, all to do": "answers --questions bundled --limit 1 --model smollm2 --out new --dry-run "

@@ -130,7 +130,7 @@ def test_the_advice_is_the_closed_form_of_the_table(clear):
     assert row["sd of a question"] == pytest.approx(0.02, rel=0.2)
     # only neighbours in the ranking get advice
     assert [said for said in clear.says if "separate" in said] == clear.says[1:]
-    assert f"about {row['questions needed']:.0f} questions separate 'good' and 'mid'" in clear.says[1]
+    assert f"about {row['questions needed']:.0f} questions" in clear.says[1]
     [ranking] = rows(table(clear, "Same ranking"))
     assert ranking["ranking, best first"] == "good > mid > bad"
     assert ranking["80"] >= ranking["1"]
@@ -184,7 +184,7 @@ def test_few_questions_give_no_advice_however_alike_they_are():
         value(item.id, name, 0.1 * rank) for item in study.items for rank, name in enumerate(item.summaries)
     ]
     found = study.finding(values, [LOWER])
-    assert found.says[1].startswith("Too few questions")
+    assert "too few" in found.says[1]
     assert rows(table(found, "Same ranking"))[0]["stable from"] is None
 
 

@@ -85,15 +85,11 @@ def test_undefined_values_are_counted_and_left_out():
     assert (row["wins"], row["n"], row["undefined"]) == (13, 19, 1)
 
 
-def test_metrics_are_ranked_by_win_rate_and_drawn_in_that_order():
+def test_metrics_are_ranked_by_win_rate():
     found = finding(
         RankedSets(items(20)), other=right_in_first(9), length=words, selfreflect=right_in_first(14)
     )
     assert [row[0] for row in found.tables[0].rows] == ["length", "selfreflect", "other"]
-    (plot,) = found.plots
-    assert plot.points
-    assert (plot.curves[0].label, plot.curves[0].x, plot.curves[0].y) == ("length", (1.0,), (1.0,))
-    assert all(curve.low[0] <= curve.y[0] <= curve.high[0] for curve in plot.curves)
 
 
 def test_controls_are_added_to_each_item_and_never_collide():
@@ -179,7 +175,6 @@ def test_the_paired_test_is_mcnemars_on_the_same_pairs():
     )
     assert row["difference"] == pytest.approx(0.6)
     assert row["p"] == pytest.approx(2 / 2**12) == row["p (Holm)"]
-    assert "no proof of equality" not in said(found)
 
 
 def test_usable_information_is_tested_against_all_others():
@@ -198,7 +193,6 @@ def test_usable_information_is_tested_against_all_others():
     assert (tests["same"]["difference"], tests["same"]["p"], tests["same"]["p (Holm)"]) == (0, None, None)
     assert tests["same"]["95% low"] < 0 < tests["same"]["95% high"]
     assert clearest["p (Holm)"] == pytest.approx(2 * 2 / 2**20)
-    assert "no proof of equality: 1 of 3" in said(found)
     assert not any(made.title.startswith("SelfReflect against") for made in found.tables)
 
 
@@ -221,7 +215,7 @@ def test_few_pairs_are_said_to_be_too_few(n):
     found = finding(
         RankedSets(items(n)), selfreflect=right_in_first(99), other=right_in_first(0), length=words
     )
-    assert "is too small a number" in said(found)
+    assert "too few" in said(found)
     assert "cannot be told from a coin" in said(found)
     assert "more often than a coin would" not in said(found)
     assert "power of 80%" in said(finding(RankedSets(items(6)), selfreflect=right_in_first(99)))

@@ -14,7 +14,6 @@ from selfreflect.validate.statistics import (
     bounded_mean,
     column_shuffle_p,
     correlation_interval,
-    detectable_difference,
     detectable_rate,
     holm,
     interaction,
@@ -127,8 +126,6 @@ def test_a_bootstrap_of_a_mean_has_its_standard_error():
 def test_what_a_number_of_pairs_can_show():
     assert detectable_rate(5) is None  # five wins of five: p = 0.06
     assert detectable_rate(6) == pytest.approx(0.8 ** (1 / 6))  # all six must be won
-    assert detectable_difference(5) is None
-    assert detectable_difference(6) == pytest.approx(0.8 ** (1 / 6))
     assert detectable_rate(60) < detectable_rate(30) < detectable_rate(10)
     assert 0.5 < detectable_rate(5000) < 0.53  # coefficients beyond the range of floats
 

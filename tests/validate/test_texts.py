@@ -16,16 +16,13 @@ from selfreflect.errors import BackendError, MissingExtraError
 from selfreflect.models import embed as embedding
 from selfreflect.models.base import Completion, Refusal, Reply
 from selfreflect.sources.items import Item
-from selfreflect.validate.catalogue import CLAIMS, EMBEDDED, LENGTH, OVERLAP, RATED
+from selfreflect.validate.catalogue import EMBEDDED, LENGTH, OVERLAP, RATED
 from selfreflect.validate.texts import (
-    ClaimCheck,
     Embedded,
     Length,
     Overlap,
     Rated,
-    parse_claims,
     parse_rating,
-    parse_verdicts,
     prompts,
     sentences,
     transport,
@@ -140,16 +137,12 @@ def test_the_model_is_asked_greedily_and_once_for_equal_summaries():
     assert request.sampling.temperature == 0
 
 
-@pytest.mark.parametrize(
-    ("family", "metrics", "name"), [(Rated, RATED, "llm_judge"), (ClaimCheck, CLAIMS, "claims")]
-)
-def test_other_prompts_make_another_metric(family, metrics, name, monkeypatch):
-    usual = prompts()
-    before = family(Scripted("5"), metrics).by
-    assert family(Scripted("5"), metrics).by == before
-    other = {**usual, name: {key: f"{text} Thanks." for key, text in usual[name].items()}}
-    monkeypatch.setattr(f"{family.__module__}.prompts", lambda: other)
-    assert family(Scripted("5"), metrics).by != before
+def test_other_prompts_make_another_metric(monkeypatch):
+    before = Rated(Scripted("5"), RATED).by
+    assert Rated(Scripted("5"), RATED).by == before
+    other = {"llm_judge": {key: f"{text} Thanks." for key, text in prompts()["llm_judge"].items()}}
+    monkeypatch.setattr("selfreflect.validate.texts.prompts", lambda: other)
+    assert Rated(Scripted("5"), RATED).by != before
 
 
 def test_a_model_that_has_stopped_working_is_not_asked_on():
@@ -162,27 +155,15 @@ def test_a_model_that_has_stopped_working_is_not_asked_on():
             return []
 
     for model, message in ((Broken("5"), "the server is gone"), (Short("5"), "gave 0 replies")):
-        for family in (Rated(model, RATED), ClaimCheck(model, CLAIMS)):
-            with pytest.raises(BackendError, match=message):
-                family.score(item(a="Radishes.", b="Beans."))
+        with pytest.raises(BackendError, match=message):
+            Rated(model, RATED).score(item(a="Radishes.", b="Beans."))
 
 
 @pytest.mark.parametrize("steering", [STEERING, *PAYLOADS[:-1]])
 def test_texts_from_outside_stay_in_quotes_on_their_line(steering):
-    def answer(request):
-        return (
-            f"- {steering.splitlines()[0]}"
-            if "claims do" in prompt(request) or "claims does" in prompt(request)
-            else "1. yes"
-        )
-
-    model, plain = (
-        Scripted(answer),
-        Scripted(lambda request: "- x" if "Which different" in prompt(request) else "1. yes"),
-    )
-    for family, metrics in ((Rated, RATED), (ClaimCheck, CLAIMS)):
-        family(model, metrics).score(item((steering, steering), question=steering, s=steering))
-        family(plain, metrics).score(item(("x", "x"), question="x", s="x"))
+    model, plain = Scripted("5"), Scripted("5")
+    Rated(model, RATED).score(item((steering, steering), question=steering, s=steering))
+    Rated(plain, RATED).score(item(("x", "x"), question="x", s="x"))
     assert len(model.requests) == len(plain.requests)
     for request, usual in zip(model.requests, plain.requests, strict=True):
         lines, expected = prompt(request).splitlines(), prompt(usual).splitlines()
@@ -191,108 +172,6 @@ def test_texts_from_outside_stay_in_quotes_on_their_line(steering):
             if line != other:
                 quoted = line[line.index('"') :]
                 assert isinstance(json.loads(quoted), str)
-
-
-# --- claims
-
-
-@pytest.mark.parametrize(
-    ("text", "claims"),
-    [
-        ("- A.\n- B.", ("A.", "B.")),
-        ("Here are the claims:\n\n1. A.\n2) B.\n* C.\n• D.", ("A.", "B.", "C.", "D.")),
-        ("- A.\n- A.", ("A.",)),
-    ],
-)
-def test_claims(text, claims):
-    assert parse_claims(text) == claims
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("none", "no_claims"),
-        ("- None.", "no_claims"),
-        ("", "unparsed"),
-        ("There are two.", "unparsed"),
-        ("-", "unparsed"),
-    ],
-)
-def test_what_is_no_list_of_claims(text, reason):
-    assert parse_claims(text).reason == reason
-
-
-@pytest.mark.parametrize(
-    ("text", "share"),
-    [
-        ("1. yes\n2. no", 0.5),
-        ("2: No.\n1) YES", 0.5),
-        ("Sure:\n**1. yes**\n2. **yes**", 1.0),
-        ("1 no\n2 no", 0.0),
-    ],
-)
-def test_verdicts(text, share):
-    assert parse_verdicts(text, 2) == share
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "yes",
-        "1. yes",
-        "1. yes\n2. maybe",
-        "1. yes\n1. no\n2. yes",
-        "1. yes\n2. no\n3. no",
-        "1. yes\n3. no",
-    ],
-)
-def test_verdicts_that_leave_a_claim_open_are_refused(text):
-    assert parse_verdicts(text, 2).reason == "unparsed"
-
-
-def script(of_answers="- R.\n- L.", of_summary="- R.", by_answers="1. yes", by_summary="1. yes\n2. no"):
-    return Scripted(
-        {
-            "claims do these answers make": of_answers,
-            "claims does the reply make": of_summary,
-            "Check each claim against the answers": by_answers,
-            "Check each claim against the reply": by_summary,
-        }
-    )
-
-
-def test_claims_are_checked_against_the_other_side_in_a_bounded_number_of_requests():
-    model = script()
-    given = item(a="Radishes.", b="Surely radishes.")
-    expected = {"claims_precision": 1.0, "claims_recall": 0.5, "claims_f1": pytest.approx(2 / 3)}
-    assert found(ClaimCheck(model, CLAIMS), given) == {
-        (name, metric): value for name in "ab" for metric, value in expected.items()
-    }
-    # both summaries make one claim, so one check serves both
-    assert [len(batch) for batch in model.batches] == [3, 1, 2]
-    by_answers, by_summary = prompt(model.batches[1][0]), prompt(model.batches[2][1])
-    assert '1. "R."' in by_answers
-    assert '2. "Lettuce."' in by_answers
-    assert '2. "L."' in by_summary
-    assert '"Surely radishes."' in by_summary
-
-
-@pytest.mark.parametrize(
-    ("replies", "precision", "recall", "f"),
-    [
-        ({"of_summary": "none"}, "no_claims", 0.5, "no_claims"),
-        ({"of_answers": "none"}, 1.0, "no_claims", "no_claims"),
-        ({"of_summary": "I would rather not."}, "unparsed", 0.5, "unparsed"),
-        ({"by_answers": "All of them!"}, "unparsed", 0.5, "unparsed"),
-        ({"by_summary": Refusal(kind="backend", message="busy")}, 1.0, "backend", "backend"),
-        ({"of_answers": reply("- R.\n- L", "length")}, 1.0, "cut_off", "cut_off"),
-        ({"by_answers": "1. no", "by_summary": "1. no\n2. no"}, 0.0, 0.0, 0.0),
-    ],
-)
-def test_one_side_that_fails_leaves_the_other(replies, precision, recall, f):
-    given = item(s="Radishes.")
-    assert list(found(ClaimCheck(script(**replies), CLAIMS), given).values()) == [precision, recall, f]
 
 
 SIZES = st.integers(1, 6)

@@ -235,7 +235,9 @@ def make_method(
     asker: Asker | None = None,
     store: Journal[ModelReplies] | None = None,
 ) -> Method:
-    """What classes, similarities and labels are made with. Without ``classes`` the model that is asked sorts
+    """Make what classes, similarities and labels are made with.
+
+    Without ``classes`` the model that is asked sorts
     what the rule without a model leaves open; without ``correctness`` people's labels count, or else answers
     that contain a right one. ``store`` keeps the verdicts of ``nli``."""
     from selfreflect.uncertainty import correctness
@@ -528,5 +530,5 @@ def _reasons(inquiries: Sequence[Inquiry], spec: ModelSpec, price: Price | None)
         reasons.append(f"{host} may charge for this")
     replies = sum(inquiry.n for inquiry in inquiries)
     if replies >= MANY_COMPLETIONS:
-        reasons.append(f"how long {counted(replies, 'reply')} take is not known yet")
+        reasons.append(f"{counted(replies, 'reply')} may take long")
     return reasons

@@ -36,7 +36,7 @@ DEMO: dict[str, dict[str, Any]] = {
         "strategies": ["greedy", "basic", "sample_and_summarize"],
         **{"model": "smollm2", "num_samples": 5, "sample_max_new_tokens": 32, "max_new_tokens": 32},
     },
-    "scores": {"judge": "smollm2", "measures": "information"},
+    "scores": {"judge": "smollm2", "measures": traits_of("smollm2").measures},
 }
 """Small numbers and the faster measure, so that it takes less than a minute on two cores; `selfreflect
 run` has the published numbers and both."""
@@ -230,7 +230,7 @@ see what that costs.\
 def _measure_by_hand(item: Item) -> None:
     """Measure the hand-written summaries of an item, with controls, and print it in full."""
     _tell(ACT_ONE)
-    config = load_config(None, {"scores": {"judge": "smollm2", "measures": "information"}})
+    config = load_config(None, {"scores": DEMO["scores"]})
     measures = ConfiguredModels(config, ExecutionOptions(), ProgressReporter()).measures()
     results = measures.measure(item.question_record, item.answer_set, item.summary_records)
     print_question(item_run("written by hand", config, [item], results), item.id, answers=4)

@@ -25,8 +25,6 @@ from selfreflect.sources.items import Item, bundled_items
 
 if TYPE_CHECKING:
     from selfreflect.bench import Result
-    from selfreflect.models.judge import Judge
-    from selfreflect.settings import Config, ExecutionOptions
 
 SCHEDULES = ("a", "c")
 
@@ -43,10 +41,6 @@ def bench_command(
     ),
     reading: ItemOptions,
     overrides: Overrides,
-    random_model: str | None = option(
-        "--random-model SHAPE",
-        "Use random weights in the shape of qwen2.5-7b, llama-3.1-8b or tiny instead of a judge.",
-    ),
     only: str = option("--only A,C", "a: one request per target token; c: this engine.", "a,c"),
     output: Path | None = option("--output DIR", "Write bench.json here."),
     json: o.Json = False,
@@ -65,12 +59,6 @@ def bench_command(
     for letter in letters:
         if letter not in SCHEDULES:
             raise unknown_name("schedule", letter, SCHEDULES)
-    if random_model is not None and {"judge", "revision"} & overrides.section("scores").keys():
-        raise ConfigError(
-            "random weights take the place of a judge",
-            code="usage",
-            remedy="Give either {random_model} or {scores.judge}.",
-        )
     config, options = overrides.config(), overrides.execution
     if not backend_of(config.scores.judge).is_torch:
         name = excerpt(config.scores.judge)
@@ -80,9 +68,12 @@ def bench_command(
         make_folder(output)
     reporter = ProgressReporter()
     # what imports torch is imported only now: it takes seconds, and a wrong option should not wait for it
-    judge = _judge(random_model, config, options, reporter)
     from selfreflect.bench import Bench
+    from selfreflect.models.judge import Judge
+    from selfreflect.models.local.loading import load_causal_lm
 
+    spec = stage_model(config, options, "scores")
+    judge = Judge(load_causal_lm(spec, reporter.note, library=True), compat=config.scores.compat)
     bench = Bench(judge, timed_items, [letter for letter in SCHEDULES if letter in letters])
     result = bench.result
     try:
@@ -101,21 +92,6 @@ def bench_command(
                 say(f"wrote {output / 'bench.json'}")
     if result.disagreeing:
         raise typer.Exit(1)
-
-
-def _judge(
-    random_model: str | None, config: Config, options: ExecutionOptions, reporter: ProgressReporter
-) -> Judge:
-    """Load the judge, or make one with random weights."""
-    if random_model is None:
-        from selfreflect.models.judge import Judge
-        from selfreflect.models.local.loading import load_causal_lm
-
-        spec = stage_model(config, options, "scores")
-        return Judge(load_causal_lm(spec, reporter.note, library=True), compat=config.scores.compat)
-    from selfreflect.bench import random_judge
-
-    return random_judge(random_model, device=options.device, dtype=config.scores.dtype)
 
 
 def _items(source: str | None, reading: ItemOptions) -> list[Item]:

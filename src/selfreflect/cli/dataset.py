@@ -22,6 +22,7 @@ from selfreflect.train.candidates import TrainingMeasure, is_named
 from selfreflect.train.folder import Origin, parse_percentages, training_files
 from selfreflect.train.rows import BUILDERS, Kind, RowOptions, TrainingRows
 
+# The kinds of data set that an option concerns, if not all.
 _TAKEN: Mapping[str, frozenset[Kind]] = {
     "measure": frozenset({"sft", "dpo"}),
     "strategies": frozenset({"sft", "dpo"}),
@@ -32,7 +33,6 @@ _TAKEN: Mapping[str, frozenset[Kind]] = {
     "length_ratio": frozenset({"dpo"}),
     "pairs": frozenset({"dpo"}),
 }
-"""The kinds of data set that an option concerns, if not all."""
 
 
 def dataset_command(

@@ -24,7 +24,7 @@ OPTION_GROUPS: Mapping[str, str] = {
     DETAILS: "--seed --judge-url --device --device-map --executor --ray-address --batch-size "
     "--max-connections --timeout --trust-remote-code --cache --guesses --compat --judge-dtype "
     "--judge-revision --revision --extra-body --prompts --write-batch --read-batch --top-p "
-    "--num-samples --summary-tokens --logprobs --thinking --reader --shard --split --subset "
+    "--num-samples --summary-tokens --logprobs --top-logprobs --thinking --reader --shard --split --subset "
     "--question-column --context-column --log --fresh --add-questions --class-order "
     "--similarity --sample-p-true --proxies --ask-candidates --ask-hypotheses --ignore-tools "
     "--allow-remote --words --measured --measured-by --sampled --graded --variants --seeds "

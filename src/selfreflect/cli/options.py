@@ -79,7 +79,7 @@ Yes = Annotated[
     bool,
     option(
         "--yes",
-        "Start without asking. A terminal asks before a run that takes minutes or costs money, before "
+        "Start without asking. A terminal asks before a run of many texts or one that costs money, before "
         "using a server that returns one text for every sample, and before --fresh moves records. Without a "
         "terminal nothing is asked: costs are only shown, and the other two need --yes.",
         ...,
@@ -90,7 +90,7 @@ DryRun = Annotated[
     bool,
     option(
         "--dry-run",
-        "Print what is left to do, and its calls, tokens, time and money. Money takes input_per_million and "
+        "Print what is left to do, and its calls, tokens and money. Money takes input_per_million and "
         "output_per_million in [prices.MODEL] of --config. Writes nothing and calls no server; local models "
         "are loaded.",
         ...,
@@ -108,6 +108,13 @@ Log = Annotated[
         ...,
     ),
 ]
+FAIL_IF = option(
+    "--fail-if CONDITION",
+    "Exit with 3 if this holds of a version, such as 'recovered < 60%', 'any recovered < 10%' or "
+    "'undefined > 2'. Can be repeated.",
+    [],
+)
+EXPLAIN = option("--explain", "Print the controls too, and what the numbers mean and rest on.", False)
 COLUMN = Flag(
     "--column ROLE=NAME",
     "Name the column of the question, answer, summary, context or id, as in answer=text; numbered columns "
@@ -302,8 +309,8 @@ class _Option:
         return tuple(name_list(value)) if self.is_list else value
 
 
+# By flag.
 _Options = dict[str, _Option]
-"""By flag."""
 
 
 def takes(

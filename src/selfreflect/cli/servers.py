@@ -101,9 +101,9 @@ def _new_token() -> str:
 
 APP_TOKEN = "SELFREFLECT_APP_TOKEN"
 
+# A file in the directory of runs, which every browser can read: packaged ones see neither
+# temporary nor hidden directories.
 _STARTER = "open-app.html"
-"""A file in the directory of runs, which every browser can read: packaged ones see neither temporary nor
-hidden directories."""
 
 
 @takes(execution=("--device",))
@@ -253,7 +253,7 @@ def serve_command(
     try:
         say(f"The endpoint is at http://{host}:{bound.getsockname()[1]}/v1{printed}. Stop with Ctrl-C.")
         say(f"Models: {', '.join(names)}")
-        say(_costs(services.reflector.settings, _comparisons(config.serve, names)))
+        say(_costs(services, _comparisons(config.serve, names)))
         serve(bound, services, access(host, token), proxies)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
@@ -304,7 +304,7 @@ def _services(
         stack.pop_all()
     queue = Admission()
     watch = reader.calibrator.watch if reader.calibrator is not None else None
-    metrics = ServerMetrics(lambda: queue.running, lambda: queue.waiting, watch)
+    metrics = ServerMetrics(lambda: queue.running, lambda: queue.waiting, watch, _at_most(settings))
     services = ServeServices(table, reflector, queue, History(), metrics, archive)
     addresses = [f"selfreflect/{_name_for_clients(name)}" for name in names]
     return services, addresses or [f"selfreflect/NAME for every model NAME of {endpoint(base_url).url}"]
@@ -369,16 +369,37 @@ def _comparisons(options: ServeConfig, names: Sequence[str]) -> int:
     return min(pairs, PAIRS_PER_ANSWER * options.num_answers) + len(CONTROLS)
 
 
-def _costs(settings: ServeSettings, comparisons: int) -> str:
-    """Say how many texts a question takes."""
-    answers = settings.num_answers * (2 if settings.measures else 1)
-    at_most = "up to " if settings.at_least is not None else ""
+MEAN_ANSWERS = {20: 15.7}
+"""Mean answers of 250 TriviaQA questions with ``--at-least``, by ``--num-answers``: benchmarks/RESULTS.md."""
+
+
+def _at_most(settings: ServeSettings) -> int:
+    """Count the texts of a question, without those that compare answers or ask back."""
+    return settings.num_answers * (2 if settings.measures else 1) + 1
+
+
+def _costs(services: ServeServices, comparisons: int) -> str:
+    """Say how many texts a question takes, at most and in the mean of those that were answered before."""
+    settings = services.reflector.settings
+    at_most = _at_most(settings)
+    limit = f"up to {at_most}" if settings.at_least is not None else f"{at_most}"
     asking = ", and short calls to ask back" if settings.unsure and settings.unsure.action == "ask" else ""
     if comparisons:
         asking += f", and up to {counted(comparisons, 'short call')} that compare answers"
+    mean, questions = services.archive.mean_answers() if services.archive is not None else (0.0, 0)
+    known = ""
+    if questions:
+        known = f" The {counted(questions, 'question')} in its directory took {mean + 1:.1f} in the mean."
+    elif settings.at_least is not None and settings.num_answers in MEAN_ANSWERS and not settings.measures:
+        known = f" It was {MEAN_ANSWERS[settings.num_answers] + 1:.1f} in the mean of 250 TriviaQA questions."
+    others = {
+        "auto": "What is no question by its words, and NAME itself, take one.",
+        "always": "NAME itself takes one.",
+        "never": "But nothing is reflected unless a request says so: all else takes one.",
+    }
     return (
-        f"A question to selfreflect/NAME takes {at_most}{answers + 1} completions ({answers} answers, then a "
-        f"summary{asking}) and twice the time of a plain answer or more; one to NAME takes one completion."
+        f"Each question to selfreflect/NAME costs {limit} completions ({at_most - 1} answers, then a "
+        f"summary{asking}) and twice the time of a plain answer or more.{known} {others[settings.reflect]}"
     )
 
 

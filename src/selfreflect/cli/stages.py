@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import typer
 from rich.text import Text
@@ -53,6 +52,7 @@ from selfreflect.text import counted, listed, one_line
 
 if TYPE_CHECKING:
     from selfreflect.report.run_records import RunRecords
+    from selfreflect.report.thresholds import Condition
     from selfreflect.run.dry_run import DryRun
 
 
@@ -187,6 +187,15 @@ def summarize_command(
     run_stages(out, ["summaries"], overrides, Intent(yes=yes), dry_run=dry_run, json=json)
 
 
+@dataclass(frozen=True)
+class Show:
+    """How a command shows what a directory holds, and the conditions on which it fails."""
+
+    json: bool = False
+    explain: bool = False
+    conditions: Sequence[Condition] = ()
+
+
 def run_stages(
     out: Path,
     stages: Sequence[Stage],
@@ -197,12 +206,15 @@ def run_stages(
     log: str | None = None,
     json: bool = False,
     next_step: bool = True,
+    show: Show | None = None,
 ) -> None:
     """Fill the run directory ``out`` and show what it holds, or only show what that would cost.
 
     An existing directory keeps its settings unless ``overrides`` change them, so that a command need not
     repeat them. Exits with 1 if failures are recorded.
     """
+    show = show or Show(json)
+    json = show.json
     if log is not None:
         from selfreflect.report.export import check_installed
 
@@ -228,36 +240,42 @@ def run_stages(
         costs = dry_run_directory(
             out, config, intent.binding(stages), options, ProgressReporter(), fresh=intent.fresh
         )
-        for step in _steps(costs, stages, _begin(costs, stages, config, intent)):
-            step()
+        strategies = _begin(costs, stages, config, intent)
+        for stage in model_stages(stages):
+            costs.fill(stage, strategies)
         show_costs(costs, json)
         return
-    with begin(out, config, stages, options, intent) as (experiment, steps):
-        for step in steps:
-            step()
+    with begin(out, config, stages, options, intent) as (experiment, strategies):
+        for stage in model_stages(stages):
+            experiment.fill(stage, strategies)
         records = run_records(experiment.run)
     if options.write_batch is not None:
         command = "summarize" if stages[-1] == "summaries" else stages[-1]
         read = f"selfreflect {command} --out {shlex.quote(str(out))} --read-batch OUTPUT"
         say(f"When its output is there: {read}")
         return  # failures of earlier commands are not of this one
-    _show_outcome(out, records, json)
+    _show_outcome(out, records, show)
     if log is not None:
         from selfreflect.cli.show import log_result
 
         log_result(log, records, out)
     if next_step and not json:
         say_next_step(out, records)
+    if show.conditions:
+        from selfreflect.cli.show import exit_if
+        from selfreflect.report.thresholds import versions
+
+        exit_if(show.conditions, versions([records]))
     exit_with(records.failed)
 
 
-def _show_outcome(out: Path, records: RunRecords, json: bool) -> None:
+def _show_outcome(out: Path, records: RunRecords, show: Show) -> None:
     """Show the results of a directory, or only count what it holds."""
     is_measured = bool(records.measures)
-    if json or is_measured:
+    if show.json or is_measured:
         from selfreflect.cli.show import show_results
 
-        show_results(records, json)
+        show_results(records, show.json, explain=show.explain)
     results = [f"{len(records.results(measure))} by {measure.name}" for measure in records.measures]
     say(
         f"{out}: {counted(len(records.questions), 'question')}, "
@@ -294,10 +312,10 @@ def begin(
     intent: Intent,
     *,
     question: Question | None = None,
-) -> Iterator[tuple[Experiment, list[Callable[[], None]]]]:
+) -> Iterator[tuple[Experiment, Sequence[str]]]:
     """Open a run directory, with one more ``question`` if there is one, and check and agree on what it takes.
 
-    Yields the experiment, and the steps that are left to take in it.
+    Yields the experiment, and the strategies to work on.
     """
     if intent.fresh:
         source = config.questions.source
@@ -319,7 +337,7 @@ def begin(
                 experiment.accept(suspects)
         if {"answers", "summaries"} & {*work} and not options.uses_batch:
             _agree_to_costs(experiment.run, config, work, strategies, options, intent)
-        yield experiment, _steps(experiment, stages, strategies)
+        yield experiment, strategies
 
 
 def fill_run(
@@ -331,9 +349,9 @@ def fill_run(
     question: Question | None = None,
 ) -> RunRecords:
     """Run stages in a run directory, in order, with one more ``question`` if there is one."""
-    with begin(path, config, stages, options, intent, question=question) as (experiment, steps):
-        for step in steps:
-            step()
+    with begin(path, config, stages, options, intent, question=question) as (experiment, strategies):
+        for stage in model_stages(stages):
+            experiment.fill(stage, strategies)
         return run_records(experiment.run)
 
 
@@ -351,16 +369,9 @@ def _begin(
     return strategies
 
 
-def _steps(
-    work: Experiment | DryRun, stages: Sequence[Stage], strategies: Sequence[str]
-) -> list[Callable[[], None]]:
-    """List the stages that a model works on, in order, each ready to be called."""
-    steps: dict[Stage, Callable[[], None]] = {
-        "answers": work.answers,
-        "summaries": partial(work.summaries, strategies),
-        "scores": work.scores,
-    }
-    return [step for stage, step in steps.items() if stage in stages]
+def model_stages(stages: Sequence[Stage]) -> list[ModelStage]:
+    """List the stages that a model works on, in order."""
+    return [stage for stage in get_args(ModelStage) if stage in stages]
 
 
 def _strategies(
@@ -448,8 +459,8 @@ def _agree_to_costs(
     from selfreflect.run.dry_run import DryRun
 
     costs = DryRun(run, config, load_prompts(options.prompts), options, Quiet(), load_models=False)
-    for step in _steps(costs, work, strategies):
-        step()
+    for stage in model_stages(work):
+        costs.fill(stage, strategies)
     if announce_costs(costs, config) and can_ask() and not intent.yes and not agree("Start?"):
         say("Nothing was started. The same command asks again; with --yes it does not.")
         raise typer.Exit(130)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Struct
+from rich.text import Text
 
 from selfreflect.cli import options as o
 from selfreflect.cli.answered import (
@@ -22,7 +23,7 @@ from selfreflect.cli.answered import (
     read_questions,
     take_apart,
 )
-from selfreflect.cli.console import check_output, emit, print_table, say, write_file
+from selfreflect.cli.console import check_output, emit, print_table, say, stdout, write_file
 from selfreflect.cli.options import Overrides, argument, option, takes
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.flags import Flag
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
     from selfreflect.uncertainty.question import AnsweredQuestion
 
 
+# Notes under a table, unless all are wanted.
 _MOST_NOTES = 3
-"""Notes under a table, unless all are wanted."""
 
 
 class UncertaintyOptions(Struct, frozen=True, kw_only=True):
@@ -68,6 +69,10 @@ class UncertaintyOptions(Struct, frozen=True, kw_only=True):
         str | None,
         Flag("--sizes M,M", "Also show how well the modal share is calibrated with M of the answers."),
     ] = None
+    risk: Annotated[
+        float,
+        Flag("--risk RISK", "Share of wrong answers that may be given, for the last sentence."),
+    ] = 0.1
 
 
 @takes("answers", only=("--revision", "--base-url", "--extra-body"), config_file=True, execution=ASKING)
@@ -108,12 +113,18 @@ def uncertainty_command(
     """
     from selfreflect.uncertainty.assess import Assessment, predictions
     from selfreflect.uncertainty.calibrators import FOLDS
+    from selfreflect.uncertainty.conclusion import conclude
     from selfreflect.uncertainty.fields.tables import field_lines, field_table
     from selfreflect.uncertainty.output import json_lines
 
     check_output(output, source)
     measure_names = _measure_names(options.measures)
     sizes = list(map(_number, name_list(options.sizes or "")))
+    if not 0 <= options.risk < 1:
+        raise ConfigError(
+            f"a share of wrong answers is from 0 to 1, not {options.risk:g}",
+            remedy="Give {risk} another value, as in 0.05.",
+        )
     questions = read_questions(source, columns, structured=structure.schema is not None)
     if options.num_answers is not None:
         questions = _with_answers(questions, options.num_answers)
@@ -130,12 +141,16 @@ def uncertainty_command(
     for path in output:
         write_output(path, source, assessment, results)
     if json:
-        for line in (*field_lines(structured, method.rule), *json_lines(assessment, results, by_size)):
+        lines = json_lines(assessment, results, by_size, options.risk)
+        for line in (*field_lines(structured, method.rule), *lines):
             emit(line)
         return
     if structured:
         print_table(field_table(structured, assessment))
     _print(assessment, results, by_size, explain)
+    for name in results:
+        if conclusion := conclude(assessment, name, options.risk):
+            stdout.print(Text(conclusion.sentence), soft_wrap=True)
     rows = next(iter(results.values()), [])
     ready = [row.estimator for row in rows if not row.baseline and row.n >= FOLDS]
     if ready and source != "-" and columns == FieldOptions() and not structured:
@@ -206,6 +221,8 @@ def _available(questions: Sequence[AnsweredQuestion], similarity: str) -> list[s
         present |= {"samples"} if question.answers else set()
         present |= {"logprobs"} if question.logprobs is not None else set()
         present |= {"tokens"} if question.tokens is not None and question.logprobs is not None else set()
+        present |= {"top_logprobs"} if question.top_logprobs is not None else set()
+        present |= {"token_entropies"} if question.token_entropies is not None else set()
         present |= {"self_certainty"} if question.self_certainty is not None else set()
         present |= {"confidence"} if question.confidence is not None else set()
         present |= {ESTIMATORS[name].needs for name in question.values}

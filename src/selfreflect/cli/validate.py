@@ -144,11 +144,11 @@ def validate_command(
     ),
     list_metrics: bool = option("--list-metrics", "Show what every metric is and needs, and stop.", False),
     out: Path | None = option(
-        "--out DIR", "Keep every value here, with tables and plots; stored values are not measured again."
+        "--out DIR", "Keep every value here, with tables; stored values are not measured again."
     ),
     model: str | None = option(
         "--model NAME",
-        "Model that rates summaries and lists claims, as `run` takes it (openai:NAME on a server). Without "
+        "Model that rates summaries, as `run` takes it (openai:NAME on a server). Without "
         "it the metrics that need one are left out.",
     ),
     options: StudyOptions,
@@ -184,8 +184,8 @@ def validate_command(
         raise typer.Exit(1)
 
 
+# Columns of a help text on a terminal of 80.
 _WIDTH = 76
-"""Columns of a help text on a terminal of 80."""
 
 
 def _study_line(name: str, about: str) -> str:
@@ -320,8 +320,8 @@ def _read_items(source: str, reading: ItemOptions) -> list[Item]:
     return items
 
 
+# Reasons that say something of the answers; the values were measured.
 _OF_ANSWERS = ("known", "worse", "format", "unclear")
-"""Reasons that say something of the answers; the values were measured."""
 
 
 @dataclass(frozen=True)
@@ -380,7 +380,7 @@ def run_study(
                 "selfreflect": __version__,
             }
             folder = write(finding, made_with, out)
-            say(f"The finding with its tables and plots is in {folder}")
+            say(f"The finding with its tables is in {folder}")
     if missing:
         reasons = ", ".join(f"{count} x {metric} ({reason})" for (metric, reason), count in missing.items())
         say(f"done, with {missing.total()} of {len(values)} values undefined: {reasons}")

@@ -25,11 +25,11 @@ from selfreflect.records import (
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
 
+# Masked words per token of an answer: stopwords are not masked.
 _MASKED = 0.6
-"""Masked words per token of an answer: stopwords are not masked."""
 
+# Tokens that tell the judge its task after an answer.
 _TASK_TOKENS = 30
-"""Tokens that tell the judge its task after an answer."""
 
 
 class PublishedScore(Measure):

@@ -1,5 +1,5 @@
 """How far apart two predicted distributions are: p = softmax(logits / T), predicted after the summary, and
-q = softmax(reference / T), predicted after the conditioning answers."""
+q = softmax(reference / T), predicted after the reference answers."""
 
 from __future__ import annotations
 

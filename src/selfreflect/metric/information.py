@@ -1,11 +1,11 @@
 """Usable information: how many bits a summary tells a judge about answers that it has not seen.
 
-For a held-out answer a, a question q, a summary s, and the distinct conditioning answers A, the judge J at
+For a test answer a, a question q, a summary s, and the distinct reference answers A, the judge J at
 temperature 1 gives
 
     bits(s)   = log2 p_J(a | q, s) - log2 p_J(a | q, zero)
     bits(A)   = log2 p_J(a | q, A) - log2 p_J(a | q, zero)
-    recovered = sum of bits(s) / sum of bits(A), over the held-out answers.
+    recovered = sum of bits(s) / sum of bits(A), over the test answers.
 
 This is pointwise V-information (Xu et al. 2020, arXiv 2002.10689; Ethayarajh et al. 2022, arXiv 2110.08420)
 with the judge as the family of predictors, and an empty summary as the null input, in the words in which
@@ -115,7 +115,7 @@ def choose_reader(choice: ReaderChoice, judge: Judge, question: Question, answer
 
 
 def gave(judge: Judge, answers: AnswerSet) -> bool:
-    """Whether the judge gave the answers itself."""
+    """Tell whether the judge gave the answers itself."""
     return (answers.model, answers.revision) == (judge.name, judge.lm.revision)
 
 
@@ -127,37 +127,39 @@ def measure(
     summaries: Sequence[str],
     reader: Reader = "informed",
 ) -> dict[str, Information]:
-    """Measure what each text tells ``judge`` about the masked-out answers.
+    """Measure what each text tells ``judge`` about the test answers.
 
     Returns:
         By text, without the summary's name. A text that does not fit the judge's window is ``unmeasured``.
 
     Raises:
-        CannotScoreError: there is no masked-out or no conditioning answer, or they do not fit the window.
+        CannotScoreError: there is no test or no reference answer, or they do not fit the window.
     """
     prompts = AnswerPrompts(judge, question, answers, reader)
     contexts, errors = prompts.contexts(summaries)
-    of_contexts: list[list[Bits]] = []
+    bits_of_contexts: list[list[Bits]] = []
     for tree in prompts.trees(contexts):
         [states] = engine.states([tree])
-        of_contexts += prompts.bits(engine, tree, states)
-    bits = dict(zip(contexts, of_contexts, strict=True))
-    told = prompts.told(bits)
+        bits_of_contexts += prompts.bits(engine, tree, states)
+    bits = dict(zip(contexts, bits_of_contexts, strict=True))
+    references = prompts.reference_bits(bits)
     not_finite = CannotScoreError(
         "backend", f"the predictions of judge {judge.name!r} are not finite numbers"
     )
     results = {}
     for text in dict.fromkeys(summaries):
         logs = bits.get(text if text.strip() else "")  # a blank summary is an empty one
-        if logs and all(np.isfinite(values).all() for values in (*told.nothing, *told.available, *logs)):
-            results[text] = prompts.information(told, logs)
+        if logs and all(
+            np.isfinite(values).all() for values in (*references.zero, *references.available, *logs)
+        ):
+            results[text] = prompts.information(references, logs)
         else:
             results[text] = unmeasured(judge, question, reader, errors.get(text, not_finite))
     return results
 
 
 def unmeasured(judge: Judge, question: Question, reader: Reader, error: CannotScoreError) -> Information:
-    """What is recorded of a text whose information cannot be measured."""
+    """Make the record of a text whose information cannot be measured."""
     return Information(
         question_id=question.id,
         summary="",
@@ -269,21 +271,21 @@ def within_budget(
     summaries: Sequence[str],
     reader: Reader,
     tokens: int,
-    most: int | None = None,
+    max_answers: int | None = None,
 ) -> tuple[AnswerSet, int]:
-    """Blank random held-out answers until :func:`measure` takes at most ``tokens`` nodes.
+    """Blank random test answers until :func:`measure` takes at most ``tokens`` nodes.
 
     The order in which answers are kept follows from the question's id alone.
 
     Args:
-        most: keep no more answers than this.
+        max_answers: keep no more answers than this.
 
     Returns:
         The answers, all of them blank if one is too many, and the nodes that measuring takes.
     """
     order = _with_words(answers)
     random.Random(question.id).shuffle(order)
-    order = order[:most]
+    order = order[:max_answers]
 
     @cache
     def cost(count: int) -> int:
@@ -294,61 +296,61 @@ def within_budget(
 
 
 def _with_words(answers: AnswerSet) -> list[int]:
-    """The places of the masked-out answers that are not blank."""
+    """List the places of the test answers that are not blank."""
     return [index for index, answer in enumerate(answers.masked_out) if answer.strip()]
 
 
 def _keep(answers: AnswerSet, indices: Sequence[int]) -> AnswerSet:
-    """Blank all masked-out answers but these."""
+    """Blank all test answers but these."""
     subset = set(indices)
     texts = [text if index in subset else "" for index, text in enumerate(answers.masked_out)]
     return replace(answers, masked_out=tuple(texts))
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a judge is told about held-out answers by the texts that summaries are compared with.
+class ReferenceBits:
+    """What a judge is told about test answers by the texts that summaries are compared with.
 
     Attributes:
-        nothing, available: bits of each token of each answer after the zero, and after the conditioning
+        zero, available: bits of each token of each answer after the zero, and after the reference
             answers.
         room: bits that a text can tell at most, mean per answer: what the judge lacks after the zero, less
             the entropy of the answers.
         format: bits that texts without their belief tell of closed answers; None of other answers.
-        own: whether the judge gave the answers itself, and sees all that it knew then.
+        judge_answered: whether the judge gave the answers itself, and sees all that it knew then.
     """
 
-    nothing: list[Bits]
+    zero: list[Bits]
     available: list[Bits]
     room: float
     format: float | None
-    own: bool
+    judge_answered: bool
 
 
 class AnswerPrompts:
-    """The held-out answers of one question as token ids, after whatever the judge is told.
+    """The test answers of one question as token ids, after whatever the judge is told.
 
     Args:
-        answers: with the conditioning answers that ``recovered`` is relative to.
+        answers: with the reference answers that ``recovered`` is relative to.
 
     Raises:
-        CannotScoreError: there is no held-out or no conditioning answer, or one does not fit the judge's
+        CannotScoreError: there is no test or no reference answer, or one does not fit the judge's
             window.
     """
 
     def __init__(self, judge: Judge, question: Question, answers: AnswerSet, reader: Reader) -> None:
         self.places = _with_words(answers)
-        """Where the held-out answers that are not blank stand among all."""
+        """Where the test answers that are not blank stand among all."""
         self.answers = [answers.masked_out[index].strip() for index in self.places]
         if not self.answers:
-            raise CannotScoreError("no_answers", "there are no masked-out answers with words in them")
+            raise CannotScoreError("no_answers", "there are no test answers with words in them")
         anchors = anchor_texts(answers.conditioning)
         if not anchors[0]:
-            raise CannotScoreError("no_answers", "there are no conditioning answers with words in them")
+            raise CannotScoreError("no_answers", "there are no reference answers with words in them")
         self.reader: Reader = reader
         self._judge = judge
         self._question = question
-        self._own = gave(judge, answers) and not question.context
+        self._judge_answered = gave(judge, answers) and not question.context
         self._answer_count = len(answers.masked_out)
         alternatives = list(distinct(answers.conditioning))
         self._closed = ClosedAnswers(self.answers, alternatives)
@@ -356,13 +358,13 @@ class AnswerPrompts:
         self._zero = question.text if reader == "blind" else ""
         self._first: list[Prompt] = []
         self._first = self._encode(self._zero, "the question")
-        self._counts = [content_tokens(judge.chat.tokenizer, _tokens(prompt)) for prompt in self._first]
+        self._is_content = [content_tokens(judge.chat.tokenizer, _tokens(prompt)) for prompt in self._first]
         self._ends = {self._zero: self._first}
-        self._ends[anchors[0]] = self._encode(anchors[0], "the conditioning answers")
-        more = [*anchors[1:], *self._closed.texts.values()]
+        self._ends[anchors[0]] = self._encode(anchors[0], "the reference answers")
+        further_texts = [*anchors[1:], *self._closed.texts.values()]
         if self._closed.texts:
-            more.append(NONSENSE)
-        self._ends |= self._encode_each(more)[0]
+            further_texts.append(NONSENSE)
+        self._ends |= self._encode_each(further_texts)[0]
         self._anchors = [text for text in anchors if text in self._ends]
 
     def contexts(
@@ -420,12 +422,12 @@ class AnswerPrompts:
         logs = log_probabilities(engine.head, states, np.array(pairs)) / math.log(2)
         ends = np.cumsum(list(map(len, tree.rows)))
         answers = np.split(logs, ends[:-1])
-        for values, counts in zip(answers, cycle(self._counts), strict=False):
-            values[~counts] = 0
+        for values, is_content in zip(answers, cycle(self._is_content), strict=False):
+            values[~is_content] = 0
         count = len(self.answers)
         return [answers[start : start + count] for start in range(0, len(answers), count)]
 
-    def told(self, bits: Mapping[str, list[Bits]]) -> Told:
+    def reference_bits(self, bits: Mapping[str, list[Bits]]) -> ReferenceBits:
         """Gather what summaries are compared with from the results of :meth:`bits` by text."""
         nothing = bits[self._zero]
         gains = {}
@@ -438,19 +440,22 @@ class AnswerPrompts:
         of_format = None
         if self._closed.texts and {NONSENSE, *self._closed.texts.values()} <= gains.keys():
             of_format = max(self._closed.wrong_bits(gains), fmean(gains[NONSENSE]))
-        return Told(nothing, bits[available], lacking - entropy, of_format, self._own)
+        return ReferenceBits(nothing, bits[available], lacking - entropy, of_format, self._judge_answered)
 
-    def information(self, told: Told, summary: list[Bits]) -> Information:
-        """Compare what a summary and the conditioning answers tell, from the results of :meth:`told` and of
-        :meth:`bits` after the summary."""
+    def information(self, references: ReferenceBits, summary: list[Bits]) -> Information:
+        """Compare what a summary tells with what the reference answers do.
+
+        Args:
+            summary: the results of :meth:`bits` after the summary.
+        """
         tokenizer = self._judge.chat.tokenizer
         words: list[tuple[WordBits, ...]] = [()] * self._answer_count
         of_summary = []
         of_answers = []
         of_phrase = []
         for index, answer in enumerate(self.answers):
-            gained = summary[index] - told.nothing[index]
-            gainable = told.available[index] - told.nothing[index]
+            gained = summary[index] - references.zero[index]
+            gainable = references.available[index] - references.zero[index]
             of_summary.append(float(gained.sum()))
             of_answers.append(float(gainable.sum()))
             word_of = words_of_tokens(tokenizer, _tokens(self._first[index]), answer.split())
@@ -461,17 +466,19 @@ class AnswerPrompts:
             tail = common_prefix(normal[head:][::-1], self._tail[::-1])
             of_phrase += [*available_words[:head], *available_words[len(normal) - tail :]]
             words[self.places[index]] = tuple(
-                WordBits(text, round(float(told_bits), 4), round(float(most), 4))
-                for text, told_bits, most in zip(answer.split(), told_words, available_words, strict=True)
+                WordBits(text, round(float(told_bits), 4), round(float(available_bits), 4))
+                for text, told_bits, available_bits in zip(
+                    answer.split(), told_words, available_words, strict=True
+                )
             )
         result = compare(
             of_summary,
             of_answers,
             self.reader,
             tuple(words),
-            room=told.room,
-            of_format=told.format,
-            own=told.own,
+            room=references.room,
+            of_format=references.format,
+            judge_answered=references.judge_answered,
         )
         shared = None
         if result.recovered is not None:
@@ -495,19 +502,19 @@ def compare(
     *,
     room: float = math.inf,
     of_format: float | None = None,
-    own: bool = False,
+    judge_answered: bool = False,
 ) -> Information:
-    """Put the bits of each held-out answer together, without naming question, summary and judge.
+    """Put the bits of each test answer together, without naming question, summary and judge.
 
     The interval is that of a ratio of means by linearisation, with Student's t (Cochran 1977, Sampling
     Techniques, 6.3).
 
     Args:
-        room, of_format, own: as in :class:`Told`.
+        room, of_format, judge_answered: as in :class:`ReferenceBits`.
     """
     bits = math.fsum(gains) / len(gains)
     bits_available = math.fsum(available) / len(available)
-    undefined, cause = nothing_to_tell(available, room, of_format, own)
+    undefined, cause = nothing_to_tell(available, room, of_format, judge_answered)
     recovered = None
     interval = None
     if undefined is None:
@@ -535,7 +542,7 @@ def compare(
 
 
 def nothing_to_tell(
-    available: Sequence[float], room: float, of_format: float | None, own: bool
+    available: Sequence[float], room: float, of_format: float | None, judge_answered: bool
 ) -> tuple[NothingToTell | None, UnclearCause | None]:
     """Say why nobody can say what a summary tells; None where shares make sense.
 
@@ -543,8 +550,8 @@ def nothing_to_tell(
     slight: answers that are all equal have no error at all.
 
     Args:
-        available: bits of each held-out answer told by the conditioning answers.
-        room, of_format, own: as in :class:`Told`.
+        available: bits of each test answer told by the reference answers.
+        room, of_format, judge_answered: as in :class:`ReferenceBits`.
     """
     mean = math.fsum(available) / len(available)
     half = _half_width(available, 0.95)
@@ -552,7 +559,7 @@ def nothing_to_tell(
     if mean > slight and mean > half:
         is_format = of_format is not None and of_format >= FORMAT_SHARE * mean
         return ("format" if is_format else None), None
-    if mean <= slight and own:
+    if mean <= slight and judge_answered:
         return "known", None
     if mean + half < -slight:
         return "worse", None

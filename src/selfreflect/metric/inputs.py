@@ -129,7 +129,7 @@ class Limits:
 
     @classmethod
     def parse(cls, budget: str | int | None = None, seed: int = 0) -> Limits | None:
-        """The limits, or None if every masked word is to be scored.
+        """Read the limits; None if every masked word is to be scored.
 
         Args:
             budget: judge tokens (``20000``, ``"20000 tokens"``) or time (``"30s"``, ``"2m"``).
@@ -143,7 +143,7 @@ class Limits:
         return cls(str(budget), tokens, seconds, seed)
 
     def less(self, tokens: int, seconds: float) -> Limits:
-        """What is left after some work on the same question; a moment of time is always left."""
+        """Subtract work on the same question; a moment of time is always left."""
         return replace(
             self,
             tokens=None if self.tokens is None else self.tokens - tokens,

@@ -58,6 +58,8 @@ FAILED = "failed"
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
+# Keys of JSON lines, columns and names of figures that a measure of another package would
+# overwrite.
 _RESERVED = frozenset(
     "anchor answers baseline bits bits_available by cause classes confidence context controls coverage "
     "difference differences estimate estimated estimated_from failure failures halves halves_differ "
@@ -67,7 +69,6 @@ _RESERVED = frozenset(
     "stderr strategy summary summary_text summary_words tells testable text ties token_tasks undefined "
     "undefined_reasons unit value verdict why wins words zero".split()
 )
-"""Keys of JSON lines, columns and names of figures that a measure of another package would overwrite."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class MaskedWord(Record, frozen=True, kw_only=True):
     """One masked-word task: the judge sees ``masked`` and has to predict ``text``."""
 
     answer: int
-    """Index into the masked-out answers."""
+    """Index into the test answers."""
     word: int
     """Index into ``answer.split()``."""
     text: str
@@ -53,13 +53,12 @@ def is_stopword(word: str) -> bool:
     return word.strip(string.whitespace + string.punctuation).lower() in STOPWORDS
 
 
-def masked_words(answers: Sequence[str], *, every: bool = False) -> list[MaskedWord]:
-    """All masked-word tasks, in order: each word that is not a stopword, or every word of an answer that has
-    only stopwords. ``every`` masks stopwords too, which is not the metric but an ablation of it."""
+def masked_words(answers: Sequence[str]) -> list[MaskedWord]:
+    """List all masked-word tasks: each word but stopwords, or every word of an answer of stopwords."""
     tasks = []
     for answer, text in enumerate(answers):
         words = text.split()
-        content = [index for index, word in enumerate(words) if every or not is_stopword(word)]
+        content = [index for index, word in enumerate(words) if not is_stopword(word)]
         for index in content or range(len(words)):
             masked = " ".join([*words[:index], "_", *words[index + 1 :]])
             tasks.append(MaskedWord(answer=answer, word=index, text=words[index], masked=masked))
@@ -67,7 +66,7 @@ def masked_words(answers: Sequence[str], *, every: bool = False) -> list[MaskedW
 
 
 class Context(Record, frozen=True, kw_only=True):
-    """What the judge has said about the question: a summary, or the conditioning answers (the reference)."""
+    """What the judge has said about the question: a summary, or the reference answers (the reference)."""
 
     question: str
     reply: str
@@ -75,7 +74,7 @@ class Context(Record, frozen=True, kw_only=True):
     """What the task calls the reply: ``answer`` or ``distribution of answers``."""
 
     def conversation(self, masked: str) -> tuple[Message, ...]:
-        """The turns that end before the judge names the missing word of ``masked``."""
+        """Write the turns that end before the judge names the missing word of ``masked``."""
         task = (
             'We now show a text with a missing word "_". Fill in the missing word "_" only based on the '
             f"{self.source} you gave above: {masked}\n"
@@ -84,7 +83,7 @@ class Context(Record, frozen=True, kw_only=True):
         return self.turns(task)
 
     def turns(self, task: str) -> tuple[Message, ...]:
-        """The turns that end with a task on the reply."""
+        """Write the turns that end with a task on the reply."""
         return (
             Message(role="system", content=SYSTEM),
             Message(role="user", content=self.question),
@@ -94,18 +93,21 @@ class Context(Record, frozen=True, kw_only=True):
 
 
 def summary_context(question: str, summary: str) -> Context:
-    """The context whose predictions are scored."""
+    """Make the context whose predictions are scored."""
     return Context(question=normalise_question(question), reply=summary, source="answer")
 
 
 def reference_context(question: str, conditioning: Sequence[str]) -> Context:
-    """The context that a faithful summary should be as good as: the conditioning answers themselves."""
+    """Make the context that a faithful summary equals: the reference answers themselves."""
     request = f"{normalise_question(question)}\nSample {len(conditioning)} answers to this question."
     return Context(question=request, reply=answer_list(conditioning), source="distribution of answers")
 
 
 def count_list_breaks(conditioning: Sequence[str]) -> int:
-    """How many answers break the ``x_i = '…'`` list by a quote or line end, which stays so for parity."""
+    """Count answers that break the ``x_i = '…'`` list by a quote or line end.
+
+    They are not escaped, for parity with the published scorer.
+    """
     return sum("'" in answer or "\n" in answer for answer in conditioning)
 
 
@@ -118,7 +120,7 @@ class QuestionPrompts:
     answer_count: int
     """Masked-out answers, blank ones too."""
     reference: list[Prompt]
-    """One for each of ``words``, after the conditioning answers."""
+    """One for each of ``words``, after the reference answers."""
     warnings: tuple[str, ...]
 
     @property
@@ -142,23 +144,23 @@ class CannotScoreError(Exception):
 
 
 def prepare(judge: Judge, question: Question, answers: AnswerSet) -> QuestionPrompts:
-    """Mask the words of a question's answers and encode their prompts after the conditioning answers.
+    """Mask the words of a question's answers and encode their prompts after the reference answers.
 
     Raises:
         CannotScoreError: there is nothing to mask or to condition on, or it does not fit the judge's window.
     """
     if not answers.conditioning:
-        raise CannotScoreError("no_answers", "there are no conditioning answers")
+        raise CannotScoreError("no_answers", "there are no reference answers")
     for answer in answers.masked_out:
         # before every word of it makes a text of that size
-        _refuse_oversized(judge, [answer], "a masked-out answer")
+        _refuse_oversized(judge, [answer], "a test answer")
     words = masked_words(answers.masked_out)
     if not words:
-        raise CannotScoreError("no_answers", "there are no masked-out answers with words in them")
+        raise CannotScoreError("no_answers", "there are no test answers with words in them")
     warnings = []
     if breaks := count_list_breaks(answers.conditioning):
         warnings.append(
-            f"{breaks} of {len(answers.conditioning)} conditioning answers hold a quote or line end that "
+            f"{breaks} of {len(answers.conditioning)} reference answers hold a quote or line end that "
             "breaks the judge's list"
         )
     if unspaced := sum(bool(_UNSPACED.search(answer)) for answer in answers.masked_out):
@@ -171,7 +173,7 @@ def prepare(judge: Judge, question: Question, answers: AnswerSet) -> QuestionPro
         question=question,
         words=words,
         answer_count=len(answers.masked_out),
-        reference=encode_words(judge, context, words, "the conditioning answers"),
+        reference=encode_words(judge, context, words, "the reference answers"),
         warnings=tuple(warnings),
     )
 
@@ -196,7 +198,7 @@ def summary_prompts(judge: Judge, question: QuestionPrompts, summary: str) -> li
 def encode_each(
     texts: Iterable[str], encode_one: Callable[[str], list[Prompt]]
 ) -> tuple[dict[str, list[Prompt]], dict[str, CannotScoreError]]:
-    """The prompts after each text, and why some texts have none."""
+    """Encode the prompts after each text, and say why some texts have none."""
     prompts: dict[str, list[Prompt]] = {}
     errors: dict[str, CannotScoreError] = {}
     for text in dict.fromkeys(texts):
@@ -210,7 +212,7 @@ def encode_each(
 def encode_words(judge: Judge, context: Context, words: Sequence[MaskedWord], what: str) -> list[Prompt]:
     """Encode the tasks of some words, as :func:`encode` does."""
     conversations = [context.conversation(word.masked) for word in words]
-    return encode(judge, conversations, [word.text for word in words], f"{what} with a masked-out task")
+    return encode(judge, conversations, [word.text for word in words], f"{what} with a masked word")
 
 
 def encode(

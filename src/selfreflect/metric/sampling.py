@@ -1,6 +1,6 @@
 """Scores from some of the masked words: which are drawn, how many a budget pays for, and the estimate.
 
-Equal masked-out answers are one stratum, because scoring one copy scores them all. Inside a stratum words are
+Equal test answers are one stratum, because scoring one copy scores them all. Inside a stratum words are
 drawn one after the other, with probability proportional to their token tasks: distances grow with tokens, so
 the rate per token varies little. The first N words of this order are the sample of size N, so a larger sample
 extends a smaller one, and all summaries of a question get the same words.
@@ -108,14 +108,14 @@ class Population:
         return sorted(indices)
 
     def size_within(self, words: int) -> int:
-        """The size of the largest sample of at most ``words`` words, copies counted; at least 1."""
+        """Find the size of the largest sample of at most ``words`` words, copies counted; at least 1."""
         for size in range(self.size, 1, -1):
             if len(self.indices(size)) <= words:
                 return size
         return 1
 
     def samples(self, size: int, values: Mapping[int, float]) -> list[WordSample]:
-        """The sample of ``size``, with a value for each word index."""
+        """Draw the sample of ``size``, with a value for each word index."""
         quotas = self.quotas(size)
         samples = []
         for index in self.stratum_order:
@@ -134,7 +134,7 @@ class Population:
         return samples
 
     def answer_means(self, size: int, values: Mapping[int, float]) -> dict[int, float]:
-        """The estimated mean of each masked-out answer that has a word in the sample, by its index."""
+        """Estimate the mean of each test answer that has a word in the sample, by its index."""
         means = {}
         for index, sample in zip(self.stratum_order, self.samples(size, values), strict=True):
             if sample.values:
@@ -200,7 +200,7 @@ def _path_lengths(tree: PrefixTree) -> list[int]:
 
 @dataclass(frozen=True)
 class WordSample:
-    """Words sampled from one masked-out answer without replacement, with probability proportional to size."""
+    """Words sampled from one test answer without replacement, with probability proportional to size."""
 
     total_size: int
     """Token tasks in all words of the answer."""
@@ -332,11 +332,11 @@ def _first_answers(answers: Sequence[WordSample]) -> float:
     return math.fsum(estimates) / len(estimates)
 
 
+# Words of the round that measures how fast the machine is.
 _TIMED_FIRST_ROUND = 8
-"""Words of the round that measures how fast the machine is."""
 
+# Share of the remaining time that a round may be expected to take.
 _SAFETY = 0.9
-"""Share of the remaining time that a round may be expected to take."""
 
 Measure = Callable[[Sequence[int]], Sequence[Sequence[WordDistance]]]
 """Indices of words -> for each summary the distances of those words."""
@@ -399,12 +399,15 @@ class BudgetScoring:
             self.stopped = "paired"
 
     def words(self, summary: int) -> tuple[WordDistance, ...]:
-        """The scored words of a summary, in the order of the question's words."""
+        """List the scored words of a summary, in the order of the question's words."""
         return tuple(word for _, word in sorted(self.distances[summary].items()))
 
     def estimate(self, summary: int) -> tuple[SampledMean, dict[int, float], Sampled]:
-        """The score of one summary, estimated from some words, the mean of each answer by its index, and how
-        it was estimated."""
+        """Estimate the score of a summary from some words.
+
+        Returns:
+            The score, the mean of each answer by its index, and how they were estimated.
+        """
         values = {index: math.fsum(word.distances) for index, word in self.distances[summary].items()}
         words = self.words(summary)
         mean = sampled_mean(self.population.samples(self.size, values))
@@ -421,7 +424,7 @@ class BudgetScoring:
         return mean, self.population.answer_means(self.size, values), estimate
 
     def _next_size(self, elapsed: float) -> int:
-        """The size of the sample after the next round; the present one if the budget allows no more words."""
+        """Choose the size of the sample after the next round; the present one if the budget is spent."""
         size, target, room = self.size, self.max_size, math.inf
         if self.limits.tokens is not None:
             if size:

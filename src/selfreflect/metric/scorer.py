@@ -64,19 +64,19 @@ class Aggregate:
     value: float
     stderr: float | None
     answer_means: Mapping[int, float]
-    """The mean of each masked-out answer that has a scored word, by its index."""
+    """The mean of each test answer that has a scored word, by its index."""
     words: tuple[WordDistance, ...]
     estimate: Sampled | None = None
     """How the score was estimated, if not all words were scored."""
 
 
 def finite(words: Iterable[WordDistance]) -> bool:
-    """Whether a score can be computed from these words."""
+    """Tell whether a score can be computed from these words."""
     return all(math.isfinite(distance) for word in words for distance in word.distances)
 
 
 def exact(words: Sequence[WordDistance]) -> Aggregate:
-    """The flat mean over the token tasks of all words, and its standard error with answers as clusters."""
+    """Average over the token tasks of all words; the standard error has answers as clusters."""
     by_answer: dict[int, list[float]] = {}
     for word in words:
         by_answer.setdefault(word.answer, []).extend(word.distances)
@@ -104,8 +104,8 @@ class SelfReflect:
         judge: a judge, or the name of one, which is loaded as by :meth:`Judge.load`.
         limits: when to stop scoring words; see :class:`~selfreflect.metric.inputs.Limits`.
         guesses: keep for each token task this many of the judge's likeliest tokens after the summary, and
-            after the conditioning answers.
-        cache: a directory that keeps what the judge predicts after the conditioning answers, so that one more
+            after the reference answers.
+        cache: a directory that keeps what the judge predicts after the reference answers, so that one more
             summary of a question costs only itself. Under limits, only if it scores the same words.
         reader: who reads the summaries when :meth:`score` measures their usable information, see
             :func:`~selfreflect.metric.information.choose_reader`. None: it is not measured. Under limits,
@@ -185,7 +185,7 @@ class SelfReflect:
     ) -> dict[str, Score]:
         """Score summaries of one answer distribution: name -> :class:`Score`, 0 is perfect, 1 is worst.
 
-        ``score.recovered`` is the share that the summary tells of what the conditioning answers would, and
+        ``score.recovered`` is the share that the summary tells of what the reference answers would, and
         ``score.words[i].bits`` what it tells about a word.
 
         Args:
@@ -260,7 +260,7 @@ class SelfReflect:
     def _score_every_word(self, prompts: QuestionPrompts, summaries: Sequence[Summary]) -> Outcomes:
         """Score all words, under a few summaries at a time: memory does not grow with their number."""
         reference = self._reference(prompts, range(len(prompts.words)))
-        # a summary is about as long as the conditioning answers at most
+        # a summary is about as long as the reference answers at most
         ids = sum(len(prompt.ids) for prompt in prompts.reference)
         group = max(1, MAX_IDS // ids)
         texts = list(dict.fromkeys(summary.text for summary in summaries))
@@ -279,7 +279,7 @@ class SelfReflect:
     def _encode(
         self, prompts: QuestionPrompts, texts: Sequence[str]
     ) -> tuple[dict[str, list[Prompt]], Outcomes]:
-        """The prompts after each text, and why some have none."""
+        """Encode the prompts after each text, and say why some have none."""
         contexts, errors = encode_each(texts, partial(summary_prompts, self.judge, prompts))
         return contexts, {text: error.failure(prompts.question) for text, error in errors.items()}
 
@@ -362,7 +362,7 @@ class SelfReflect:
         return by_text
 
     def _spell(self, guesses: Guesses, row: int) -> tuple[Guess, ...]:
-        """One token task's guesses, each token once, with few digits since there are many."""
+        """Spell the guesses of one token task, each token once, with few digits since there are many."""
         by_token: dict[int, Guess] = {}
         for token, probabilities in zip(guesses.tokens[row], guesses.probabilities[row], strict=True):
             if token not in by_token:

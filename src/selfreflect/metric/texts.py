@@ -24,7 +24,7 @@ NONSENSE = "18:08:33 37 ;; qx 2044 [ok] 7f 19"
 """A control: what tells nothing about any question."""
 
 SUBSETS = 2
-"""Subsets of the conditioning answers over which controls of pasted answers are means
+"""Subsets of the reference answers over which controls of pasted answers are means
 (benchmarks/RESULTS.md)."""
 
 
@@ -123,7 +123,7 @@ def compared_texts(question: str, answers: Sequence[str]) -> list[str]:
 
 def control_texts(question: str, conditioning: Sequence[str]) -> list[tuple[Control, str]]:
     """List the texts that summaries are compared with: nothing, the question, nonsense, and 1, 2, 5 and all
-    distinct conditioning answers, pasted.
+    distinct reference answers, pasted.
 
     The texts of one control are several subsets of the answers; it is measured by the mean over them, since
     what one answer tells depends much on which one it is.
@@ -164,16 +164,16 @@ CLOSED = (
 
 MOST_ALTERNATIVES = max(len(row.split()) for row in CLOSED)
 
+# A first word that punctuation or the end follows; "No idea" and "A heron" are no closed answers.
 _FIRST = re.compile(r"\W*(\w+)(?=\W*\Z|[.,;:!)])")
-"""A first word that punctuation or the end follows; "No idea" and "A heron" are no closed answers."""
 
 
 class ClosedAnswers:
     """The alternatives of closed answers, as texts that have their form.
 
     Args:
-        answers: the held-out answers.
-        told: distinct conditioning answers, the most frequent first.
+        answers: the test answers.
+        told: distinct reference answers, the most frequent first.
 
     Attributes:
         texts: of each alternative a text in the form of the answers, by its word; empty if the answers are
@@ -199,7 +199,7 @@ class ClosedAnswers:
         """Average over answers what the alternatives to each tell about it.
 
         Args:
-            bits: of each held-out answer, by text.
+            bits: of each test answer, by text.
         """
         means = []
         for index, word in enumerate(self._words):

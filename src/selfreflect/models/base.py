@@ -6,7 +6,7 @@ import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
@@ -81,12 +81,20 @@ class Request(Record, frozen=True, kw_only=True):
     """Whether a reasoning model may think first. Its trace is removed from the reply either way."""
     logprobs: bool = False
     """Whether completions come with the log-probabilities of their tokens."""
+    top_logprobs: int = 0
+    """How many of the largest log-probabilities come with each token, if ``logprobs`` do; servers give 20 at
+    most."""
     first_tokens: int = 0
     """How many likely first tokens completions come with; servers give 20 at most."""
     label: str = ""
     """The id of its question, where that alone names it; no model sees it."""
     samples: tuple[Sample, ...] = ()
     """Completions that are there already. They go into the reply, and only the others are drawn."""
+
+    @property
+    def ranks(self) -> int:
+        """How many likely tokens are wanted at each place."""
+        return max(self.first_tokens, self.top_logprobs if self.logprobs else 0)
 
     @property
     def missing(self) -> list[int]:
@@ -128,6 +136,8 @@ class Refusal(Record, frozen=True, kw_only=True):
     """HTTP status of a server; 0 without one."""
     wait: float | None = None
     """Seconds that the server asked to wait."""
+    code: str = ""
+    """That of the error behind it, if there was one."""
 
 
 class Generator(Protocol):
@@ -169,27 +179,32 @@ def results_of(
             yield index, event
 
 
+Watch = Callable[[Sequence[Request]], Callable[[int, Sample | Reply | Refusal], None]]
+"""Told of requests that begin; returns what is then told of each event, with the index of its request."""
+
+
 def as_drawn(
-    generator: Generator, requests: Sequence[Request]
+    generator: Generator, requests: Sequence[Request], watch: Watch | None = None
 ) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
     """Yield results as :func:`as_done`, and before each the completions that it still waits for.
 
     Completions come as ``Sample``, from generators that have a ``stream_samples`` method.
     """
+    tell = watch(requests) if watch else None
     stream = getattr(generator, "stream_samples", None) or getattr(generator, "stream", None)
     results = stream(requests) if stream else enumerate(generator.generate(requests))
     # A generator of another package may lose a request or answer it twice, and records would be mixed up.
     missing = set(range(len(requests)))
     for index, result in results:
-        if isinstance(result, Sample):
-            yield index, result
-            continue
-        if index not in missing:
-            raise BackendError(
-                f"generator {excerpt(generator.name)} gave more replies than the {len(requests)} requests",
-                code="replies",
-            )
-        missing.remove(index)
+        if not isinstance(result, Sample):
+            if index not in missing:
+                raise BackendError(
+                    f"generator {excerpt(generator.name)} gave more replies than {len(requests)} requests",
+                    code="replies",
+                )
+            missing.remove(index)
+        if tell:
+            tell(index, result)
         yield index, result
     if missing:
         raise BackendError(
@@ -215,7 +230,7 @@ class StreamingGenerator(ABC):
         return results_of(self.stream_samples(requests))
 
     def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
-        """One reply or refusal per request, in order."""
+        """Answer requests: one reply or refusal for each, in order."""
         results = dict(self.stream(requests))
         return [results[index] for index in range(len(requests))]
 

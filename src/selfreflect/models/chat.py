@@ -183,7 +183,7 @@ def fewest_tokens(texts: Iterable[str]) -> int:
 
 
 def ends_in_trace(rendered: str) -> bool:
-    """Whether a rendered prompt ends inside a reasoning block, so that the reply will only close it."""
+    """Tell whether a rendered prompt ends inside a reasoning block, so that the reply will only close it."""
     return _open_trace(rendered) != ""
 
 
@@ -320,7 +320,7 @@ class Markers:
 
 
 def _is_marker_of(template: str, name: str) -> bool:
-    """Whether a template uses ``name`` as a marker. Words in a vocabulary occur in templates by chance."""
+    """Tell whether a template uses ``name`` as a marker; words occur in templates by chance."""
     return not name[0].isalnum() and not name[-1].isalnum() and name in template
 
 
@@ -344,7 +344,7 @@ _MODELS = frozenset(("BPE", "Unigram", "WordPiece", "WordLevel"))
 
 
 def works_between_markers(tokenizer: Any) -> bool:
-    """Whether every step of a fast tokenizer is known to treat stretches between added tokens separately.
+    """Tell whether a fast tokenizer treats stretches between added tokens separately.
 
     It then takes its added tokens out of a text first, leftmost and longest first. So a text may be cut in
     front of a marker that is found whatever surrounds it: each part but the first begins with a marker, as in
@@ -377,7 +377,7 @@ def _types(step: dict[str, Any]) -> set[str]:
 
 
 def cuts_cleanly(marker: Any, added: Iterable[str]) -> bool:
-    """Whether an added token is found wherever it is written.
+    """Tell whether an added token is found wherever it is written.
 
     No other token among ``added`` may overlap or hold it. It must not depend on its neighbours, nor begin
     with what another token may take from its right (space) or look at (a letter).

@@ -48,7 +48,7 @@ _BATCH = 32
 
 
 def can_group_by_meaning() -> bool:
-    """Whether the extra ``embed`` is installed. Nothing is imported to find out."""
+    """Tell whether the extra ``embed`` is installed. Nothing is imported to find out."""
     return all(map(find_spec, _NEEDED))
 
 

@@ -136,8 +136,13 @@ class FunctionGenerator(StreamingGenerator):
             if sample.index == len(completions):  # calls give texts in order: those after a gap are lost
                 completions.append(sample.completion)
         while len(completions) < request.n:
+            # a new list for each call: the function may change it
+            messages = [{"role": turn.role, "content": turn.content} for turn in request.messages]
+            arguments = self._arguments(request, len(completions))
             try:
-                returned = self._call(request, len(completions))
+                returned = self._function(messages, **arguments)
+                if self._loop and inspect.iscoroutine(returned):
+                    returned = self._loop.result(returned)
             except USER_ERRORS as error:  # an error must cost one question only
                 yield self._refusal(f"raised {error_text(error, self._file)}")
                 return
@@ -155,8 +160,8 @@ class FunctionGenerator(StreamingGenerator):
                     yield Sample(index=index, completion=completion)
         yield Reply(completions=tuple(completions))
 
-    def _call(self, request: Request, count: int) -> object:
-        """Ask for the texts that are missing, after ``count`` of them."""
+    def _arguments(self, request: Request, count: int) -> dict[str, Any]:
+        """Name what the function takes, for the texts that are missing after ``count`` of them."""
         values = {
             "n": request.n - count,
             "temperature": request.sampling.temperature,
@@ -164,9 +169,7 @@ class FunctionGenerator(StreamingGenerator):
             "max_tokens": request.sampling.max_new_tokens,
             "seed": (request.seed + count) % 2**31,
         }
-        messages = [{"role": turn.role, "content": turn.content} for turn in request.messages]
-        returned = self._function(messages, **{name: values[name] for name in self._options})
-        return self._loop.result(returned) if self._loop and inspect.iscoroutine(returned) else returned
+        return {name: values[name] for name in self._options}
 
     def _refusal(self, problem: str) -> Refusal:
         return Refusal(kind="backend", message=f"{self.name} {problem}")
@@ -210,7 +213,7 @@ async def _without_exit(coroutine: Coroutine[Any, Any, object]) -> object:
 
 
 def _is_async(function: object) -> bool:
-    """Whether it is an async function, or an object whose calls are."""
+    """Tell whether it is an async function, or an object whose calls are."""
     call = getattr(type(function), "__call__", None)  # noqa: B004  # what it is matters, not whether it is there
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 

@@ -126,7 +126,7 @@ def _tags(text: str) -> list[_Tag]:
 
 
 def _leads(text: str, position: int, tags: Sequence[_Tag], index: int) -> bool:
-    """Whether ``tags[index]`` opens a trace and only white space stands between ``position`` and it."""
+    """Tell whether ``tags[index]`` opens a trace and only white space stands between ``position`` and it."""
     return index < len(tags) and tags[index].opens and not text[position : tags[index].start].strip()
 
 

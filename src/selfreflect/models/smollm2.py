@@ -107,7 +107,7 @@ def prepare(target: Path, source: Source, progress: Callable[[str], None] | None
 
 
 def is_ready(target: Path) -> bool:
-    """Whether ``target`` was completed and still has all its files, going by their sizes."""
+    """Tell whether ``target`` was completed and still has all its files, going by their sizes."""
     try:
         sizes = json.loads((target / _MARKER).read_text("utf-8"))
         return all((target / name).stat().st_size == size for name, size in sizes.items())

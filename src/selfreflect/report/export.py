@@ -39,6 +39,8 @@ _LISTS = {
     "tokens": "texts",
     "logprobs": "numbers",
     "self_certainty": "number",
+    "top_logprobs": "lists of numbers",
+    "token_entropies": "numbers",
 }
 """Columns that hold lists, and what the entries of these are."""
 
@@ -171,6 +173,7 @@ def _table(columns: Sequence[Column], rows: Sequence[dict[str, Any]], untyped: S
 
     entries: dict[str, Any] = {"text": pa.string(), "number": pa.float64()}
     entries |= {"texts": pa.list_(pa.string()), "numbers": pa.list_(pa.float64())}
+    entries["lists of numbers"] = pa.list_(entries["numbers"])
     types: dict[str, Any] = {}
     for column in columns:
         number = pa.int64() if column.form == "d" else pa.float64()

@@ -1,4 +1,4 @@
-"""Amounts that a run takes: requests, tokens, time and money, and why somebody should look at them first."""
+"""Amounts that a run takes: requests, tokens and money, and why somebody should look at them first."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ NOTHING = Amount(0, 0)
 UNKNOWN = Amount(None, None)
 
 
+# Conversations that are tokenised together.
 _BATCH = 256
-"""Conversations that are tokenised together."""
 
 EXACT = 10_000
 """Conversations that are tokenised. Tokens of further ones are expected at the same rate per byte."""
@@ -150,26 +150,23 @@ AMOUNTS = {
     "prompt_tokens": ("prompt tokens", 0),
     "completion_tokens": ("completion tokens", 0),
     "judge_tokens": ("judge tokens", 0),
-    "seconds": ("time", 2),
     "money": ("money", 6),
 }
 """Heading and digits of each amount of a stage's cost."""
 
-LONG_SECONDS = 180
 MANY_COMPLETIONS = 200
-"""From how many on a run whose time is not known is announced."""
+"""From how many on somebody is asked before a run starts."""
+
+# programs read the key seconds, though no time is guessed any more
+_NO_TIME = {"expected": None, "most": None}
 
 
 def reasons_to_ask(dry_run: DryRun, config: Config) -> list[str]:
-    """Why somebody should look before the run starts."""
-    _, total = sum_up(dry_run)
+    """List reasons to look before the run starts."""
     completions = sum(cost.amounts["completions"].most or 0 for cost in dry_run.costs)
     reasons = payments(dry_run, config)
-    seconds = total["seconds"]["expected"]
-    if seconds is not None and seconds >= LONG_SECONDS:
-        reasons.append(f"it takes about {seconds / 60:.0f} minutes")
-    if seconds is None and completions >= MANY_COMPLETIONS:
-        reasons.append(f"how long its {completions:,.0f} completions take is not known yet")
+    if completions >= MANY_COMPLETIONS:
+        reasons.append(f"its {completions:,.0f} completions may take long")
     return reasons
 
 
@@ -183,7 +180,7 @@ def payments(dry_run: DryRun, config: Config) -> list[str]:
 
 
 def _paid_hosts(dry_run: DryRun, config: Config) -> list[str]:
-    """The servers to be asked that may charge for it, and whose prices are not known."""
+    """List the servers to be asked that may charge for it, and whose prices are not known."""
     hosts: dict[str, None] = {}
     for cost in dry_run.costs:
         if cost.stage in ("answers", "summaries") and cost.to_do and "money" not in cost.amounts:
@@ -193,17 +190,16 @@ def _paid_hosts(dry_run: DryRun, config: Config) -> list[str]:
 
 
 def sum_up(dry_run: DryRun) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """What each stage takes, and time and money of all of them, rounded."""
+    """List what each stage takes, and the money of all of them, rounded."""
     stages: list[dict[str, Any]] = []
-    totals: dict[str, Amount] = {}
+    prices = []
     for cost in dry_run.costs:
-        for name in ("seconds", "money"):
-            if name in cost.amounts:
-                amount = cost.amounts[name]
-                totals[name] = totals[name] + amount if name in totals else amount
-        facts = {"stage": cost.stage, "model": cost.model, "to_do": cost.to_do}
-        stages.append({**facts, **_rounded(cost.amounts)})
-    return stages, _rounded(totals)
+        if "money" in cost.amounts:
+            prices.append(cost.amounts["money"])
+        fields = {"stage": cost.stage, "model": cost.model, "to_do": cost.to_do}
+        stages.append({**fields, **_rounded(cost.amounts), "seconds": _NO_TIME})
+    total = _rounded({"money": sum(prices, NOTHING)}) if prices else {}
+    return stages, {"seconds": _NO_TIME, **total}
 
 
 def _rounded(amounts: dict[str, Amount]) -> dict[str, dict[str, float | None]]:
@@ -217,13 +213,11 @@ def _rounded(amounts: dict[str, Amount]) -> dict[str, dict[str, float | None]]:
     return rounded
 
 
-NOT_KNOWN = (
-    "–: not known yet; the line of progress tells the time that is left once the first texts have ended"
-)
+NOT_KNOWN = "–: not known yet"
 
 
 def cost_table(stages: list[dict[str, Any]], total: dict[str, Any]) -> Table:
-    """One row per amount of a stage, then the time and money of all stages."""
+    """Show one row per amount of a stage, then the money of all stages."""
     rows: list[tuple[Cell, ...]] = []
     for stage in stages:
         rows.append((stage["stage"], "to do", stage["to_do"], stage["to_do"]))
@@ -241,21 +235,13 @@ def _amount_rows(stage: str, amounts: dict[str, Any]) -> list[tuple[Cell, ...]]:
     rows: list[tuple[Cell, ...]] = []
     for name, (heading, _) in AMOUNTS.items():
         amount = amounts.get(name)
-        is_known = amount is not None and (name != "seconds" or amount["expected"] is not None)
-        if amount is not None and is_known and amount["most"] != 0:
+        if amount is not None and amount["most"] != 0:
             rows.append((stage, heading, _cell(name, amount["expected"]), _cell(name, amount["most"])))
     return rows
 
 
 def _cell(name: str, value: float | None) -> Cell:
-    """Show a time as ``3.2 s``, or ``1:02:03`` from a minute on, small amounts of money with more digits."""
-    if value is None:
-        return None
-    if name == "money":
-        return f"{value:,.4f}" if value < 1 else f"{value:,.2f}"
-    if name != "seconds":
+    """Show small amounts of money with more digits."""
+    if value is None or name != "money":
         return value
-    if value < 60:
-        return f"{value:.1f} s"
-    minutes, seconds = divmod(round(value), 60)
-    return f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}"
+    return f"{value:,.4f}" if value < 1 else f"{value:,.2f}"

@@ -18,7 +18,7 @@ from selfreflect.metric.texts import control_texts
 from selfreflect.models.backend import backend_of
 from selfreflect.models.base import ModelSpec, Request
 from selfreflect.prompts import Prompts, load_prompts
-from selfreflect.records import Question, Stage
+from selfreflect.records import ModelStage, Question, Stage
 from selfreflect.run.cost import EXACT, NOTHING, UNKNOWN, Amount, RequestCount
 from selfreflect.run.models import ConfiguredModels, Progress, needs_judge
 from selfreflect.run.resume import (
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
     from selfreflect.models.local.generator import HFGenerator
 
-AMOUNTS = ("calls", "completions", "prompt_tokens", "completion_tokens", "judge_tokens", "seconds")
+AMOUNTS = ("calls", "completions", "prompt_tokens", "completion_tokens", "judge_tokens")
 """Calls are conversations to send, at most one per completion, for servers that give one at a time; judge
-tokens are nodes of prefix trees; seconds follow from earlier work in the directory."""
+tokens are nodes of prefix trees."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def dry_run_items(
     for item in items:
         run.add_in_memory(item.records)
     dry_run = DryRun(run, config, load_prompts(), options, progress)
-    dry_run.scores()
+    dry_run.fill("scores")
     return dry_run
 
 
@@ -165,8 +165,16 @@ class DryRun:
     def plan(self, stages: Sequence[Stage], strategies: Sequence[str]) -> None:
         """Nothing is remembered."""
 
-    def answers(self) -> None:
-        """Count what the missing answers take."""
+    def fill(self, stage: ModelStage, strategies: Sequence[str] = ()) -> None:
+        """Count what a stage lacks, and what that takes."""
+        if stage == "answers":
+            self._count_answers()
+        elif stage == "summaries":
+            self._count_summaries(strategies)
+        else:
+            self._count_scores()
+
+    def _count_answers(self) -> None:
         spec = StageSpec("answers", self._config, self._prompts, self._options)
         count = RequestCount(self._chat(spec, missing_answers(self.run)))
         settings = self._config.answers
@@ -183,7 +191,7 @@ class DryRun:
         counts = [(answer_set.tokens, len(answer_set.answers)) for answer_set in self.run.answers.values()]
         self._add("answers", spec, count, to_do, counts)
 
-    def summaries(self, strategies: Sequence[str]) -> None:
+    def _count_summaries(self, strategies: Sequence[str]) -> None:
         """Count what the missing summaries take. What a user's own strategy asks is not known."""
         spec = StageSpec("summaries", self._config, self._prompts, self._options, tuple(strategies))
         count = RequestCount(self._chat(spec, missing_summaries(self.run, strategies)))
@@ -210,7 +218,7 @@ class DryRun:
     def _requests(
         self, question: Question, name: str, function: StrategyFunction
     ) -> tuple[Request, Request | None]:
-        """The requests of a strategy of this package."""
+        """Make the requests of a strategy of this package."""
         settings = self._config.summaries
         task = Task(
             question=question,
@@ -230,7 +238,7 @@ class DryRun:
         return first, second(task) if second else None
 
     def _chat(self, spec: StageSpec, tasks: Iterator[StageTask]) -> ChatTokenizer | None:
-        """The tokenizer of a stage's model, if it is a local one that has something to do."""
+        """Load the tokenizer of a stage's model, if it is a local one that has something to do."""
         if next(tasks, None) is None:
             return None
         self._note("at most: each text to come has as many tokens as allowed, and the judge masks each")
@@ -252,23 +260,25 @@ class DryRun:
         spec: StageSpec,
         count: RequestCount,
         to_do: int,
-        earlier: Sequence[tuple[int, int]],
+        stored_texts: Sequence[tuple[int, int]],
     ) -> None:
         """Add the cost of a stage that asks a model.
 
         Args:
-            earlier: tokens and completions of each record that is there.
+            stored_texts: tokens and completions of each record that is there.
         """
         if count.is_sampled:
             self._note(
                 f"prompts after the first {EXACT:,} are expected to have as many tokens per byte, at most one"
             )
-        earlier_tokens = sum(tokens for tokens, _ in earlier)
-        earlier_completions = sum(completions for _, completions in earlier)
+        stored_tokens = sum(tokens for tokens, _ in stored_texts)
+        stored_completions = sum(completions for _, completions in stored_texts)
         completions, most_tokens = count.completions.most, count.most_completion_tokens
         likely = None
-        if completions is not None and most_tokens is not None and (earlier_tokens or not to_do):
-            likely = min(completions * earlier_tokens / max(1, earlier_completions), most_tokens)
+        if completions is not None and most_tokens is not None and (stored_tokens or not to_do):
+            likely = min(completions * stored_tokens / max(1, stored_completions), most_tokens)
+            if to_do:
+                self._note("lengths are expected to be the mean of the earlier texts in this directory")
         completion_tokens = Amount(likely, most_tokens)
         amounts = {
             "calls": count.calls,
@@ -276,7 +286,6 @@ class DryRun:
             "prompt_tokens": count.prompt_tokens,
             "completion_tokens": completion_tokens,
             "judge_tokens": NOTHING,
-            "seconds": self._seconds(stage, completions, earlier_completions),
         }
         price = self._config.price_of(spec.model.name)
         if price is not None:
@@ -285,17 +294,13 @@ class DryRun:
             amounts["money"] = price_sum * 1e-6
         self.costs.append(StageCost(stage, _model_and_place(spec.model), to_do, amounts))
 
-    def scores(self) -> None:
-        """Count the judge's work."""
+    def _count_scores(self) -> None:
         settings = self._config.scores
         tasks = missing_scores(self.run, settings) if self.run.summaries or not self._to_come.total else []
         to_do = total_size(tasks) + self._to_come.total
         amounts = dict.fromkeys(AMOUNTS, NOTHING)
         if to_do:
             amounts["judge_tokens"] = self._judge_tokens(tasks)
-        results = map(self.run.results, measures_of(settings.measure_names))
-        measured_count = len(set().union(*results))
-        amounts["seconds"] = self._seconds("scores", to_do, measured_count)
         self.costs.append(StageCost("scores", settings.judge, to_do, amounts))
 
     def _judge_tokens(self, tasks: Sequence[StageTask]) -> Amount:
@@ -322,7 +327,7 @@ class DryRun:
         return total
 
     def _tokens_to_come(self, judge: Judge) -> Iterator[tuple[Amount, int]]:
-        """What the judge reads at most of a question with summaries to come, and of how many questions.
+        """Bound what the judge reads of a question with summaries to come, and count such questions.
 
         Where the answers are to come, too, the longest question stands for all.
         """
@@ -340,16 +345,6 @@ class DryRun:
             longest = to_come.longest[count]
             limits = TextLimits(longest, half_to_come, half_to_come, [summary] * count, controls)
             yield most_judge_tokens(judge, limits, config.scores), questions
-
-    def _seconds(self, stage: Stage, to_do: float | None, earlier: int) -> Amount:
-        """The time for some work, if the directory's earlier work says how long it takes."""
-        if to_do == 0:
-            return NOTHING
-        seconds = self.run.manifest.wall_time.get(stage)
-        if to_do is None or not seconds or not earlier:
-            return UNKNOWN
-        self._note("times and lengths are expected to be the mean of the earlier work in this directory")
-        return Amount(to_do * seconds / earlier, None)
 
     def _note(self, line: str) -> None:
         if line not in self.notes:

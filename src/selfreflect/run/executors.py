@@ -7,8 +7,7 @@ it the outcome of each batch once.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.models.backend import backend_of
@@ -17,56 +16,50 @@ from selfreflect.run.stages import Outcome, StageSpec, StageTask, stage_fn
 from selfreflect.settings import ExecutionOptions
 from selfreflect.text import without_credentials
 
-
-class Executor(Protocol):
-    """Workers that are started for a stage and given its tasks."""
-
-    def outcomes(self, spec: StageSpec, tasks: Sequence[StageTask]) -> Generator[Outcome, None, None]:
-        """The results of the tasks, batch by batch in any order. An outcome with an error is the last.
-
-        Raises:
-            BackendError: workers are lost.
-        """
-
-    def close(self) -> None:
-        """Stop the workers."""
+if TYPE_CHECKING:
+    from selfreflect.run.ray_executor import RayExecutor
 
 
 class Executors:
-    """Chooses the executor of each stage, starts it when it is first needed and stops it at the end."""
+    """Runs stages in this process, or on Ray, which is started when it is first needed."""
 
     def __init__(self, options: ExecutionOptions, models: ModelProvider, progress: Progress) -> None:
         self.models = models
         self._options = options
         self._progress = progress
-        self._local = LocalExecutor(models, progress)
-        self._elsewhere: Executor | None = None
+        self._cluster: RayExecutor | None = None
 
-    def choose(self, spec: StageSpec, tasks: int) -> Executor:
-        """The executor for a stage with this many tasks.
+    def outcomes(self, spec: StageSpec, tasks: Sequence[StageTask]) -> Generator[Outcome, None, None]:
+        """Load the stage's model, and return the results of the tasks, batch by batch in any order.
+
+        An outcome with an error is the last.
 
         Raises:
             ConfigError: the stage cannot run where the options say.
             MissingExtraError: Ray is not installed.
+            SelfReflectError: at once, if the model cannot be loaded here.
+            BackendError: while iterating, if workers are lost.
         """
         if self._options.executor == "ray":
             _check_can_travel(spec)
-            if self._elsewhere is None:
+            if self._cluster is None:
                 from selfreflect.run.ray_executor import RayExecutor
 
-                self._elsewhere = RayExecutor(self._options.ray_address)
-            return self._elsewhere
-        if tasks > 1 and _takes_one_gpu(spec):
+                self._cluster = RayExecutor(self._options.ray_address)
+            return self._cluster.outcomes(spec, tasks)
+        if len(tasks) > 1 and _takes_one_gpu(spec):
             from selfreflect.models.local.machine import count_gpus
 
             if (gpus := count_gpus()) > 1:
                 self._progress.note(f"{gpus} GPUs are visible and one is used; the executor ray uses all")
-        return self._local
+        model = load_stage_model(spec.stage, self.models, spec.config)
+        return stage_fn(spec, model, self._progress)(tasks)
 
     def close(self) -> None:
-        if self._elsewhere is not None:
-            self._elsewhere.close()
-            self._elsewhere = None
+        """Stop the workers."""
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
 
 
 def _check_can_travel(spec: StageSpec) -> None:
@@ -92,38 +85,7 @@ def _check_can_travel(spec: StageSpec) -> None:
 
 
 def _takes_one_gpu(spec: StageSpec) -> bool:
-    """Whether the stage's model goes to the first GPU, if there is one."""
+    """Tell whether the stage's model goes to the first GPU, if there is one."""
     options = spec.options
     is_torch = backend_of(spec.model.name).is_torch
     return is_torch and options.device_map is None and options.device in ("auto", "cuda")
-
-
-def _facts(model: Any) -> dict[str, Any] | None:
-    return None if model is None else model.facts
-
-
-@dataclass(frozen=True)
-class LocalExecutor:
-    """Runs a stage in this process. The model is let go when the stage ends."""
-
-    _models: ModelProvider
-    _progress: Progress
-
-    def outcomes(self, spec: StageSpec, tasks: Sequence[StageTask]) -> Generator[Outcome, None, None]:
-        """See :class:`Executor`. The first outcome has no results yet, only the facts of the model.
-
-        Raises:
-            SelfReflectError: at once, if the model cannot be loaded.
-        """
-        model = load_stage_model(spec.stage, self._models, spec.config)
-        results = stage_fn(spec, model, self._progress)(tasks)
-
-        def batches() -> Generator[Outcome, None, None]:
-            yield Outcome(facts=_facts(model))
-            for group in results:
-                yield Outcome(group, facts=_facts(model))  # a server may have told more
-
-        return batches()
-
-    def close(self) -> None:
-        """Nothing was started."""

@@ -191,17 +191,6 @@ class Experiment:
 
         self._progress.warn(sampling_warning(check))
 
-    def answers(self) -> None:
-        """Draw the answer distributions that are missing."""
-        tasks = list(missing_answers(self.run))
-        self._fill("answers", tasks)
-        if tasks and "answers" in self.run.manifest.checks:
-            stored_check = from_plain(SamplingCheck, self.run.manifest.checks["answers"])
-            check = count_identical(stored_check, list(self.run.answers.values()))
-            self.run.update_manifest(checks=to_builtins({"answers": check}))
-            if check.is_suspect and not stored_check.is_suspect:  # which has been said
-                self._warn(check)
-
     def plan(self, stages: Sequence[Stage], strategies: Sequence[str]) -> None:
         """Remember strategies, and the settings of stages that have no result yet, so that the run can be
         continued without naming them again."""
@@ -216,24 +205,15 @@ class Experiment:
         if sections != {stage: manifest.asked.get(stage) for stage in sections}:
             self.run.update_manifest(asked=sections)
 
-    def summaries(self, strategies: Sequence[Named]) -> None:
-        """Make the summaries that are missing, with every strategy.
+    def fill(self, stage: ModelStage, strategies: Sequence[Named] = ()) -> None:
+        """Make what a stage lacks: answers, summaries by each strategy, or measures of the summaries.
+
+        Each result is stored as it comes.
 
         Raises:
             ConfigError: a strategy is unknown, even if nothing is left to do.
         """
-        for strategy in strategies:
-            if isinstance(strategy, str):
-                load_strategy(strategy)
-        self._fill("summaries", list(missing_summaries(self.run, strategy_names(strategies))), strategies)
-
-    def scores(self) -> None:
-        """Measure what is not measured yet of summaries of questions with answers."""
-        self.run.append_all(copied_results(self.run, self._config.scores))
-        self._fill("scores", missing_scores(self.run, self._config.scores))
-
-    def _fill(self, stage: ModelStage, tasks: Sequence[StageTask], strategies: Sequence[Named] = ()) -> None:
-        """Run a stage and store each result as it comes."""
+        tasks = self._tasks(stage, strategies)
         if not tasks:
             return
         spec = StageSpec(stage, self._config, self._prompts, self._options, tuple(strategies))
@@ -241,7 +221,7 @@ class Experiment:
         saved = 0
         with ExitStack() as stack:
             counter = stack.enter_context(self._progress.stage(stage, total))
-            outcomes = self._executors.choose(spec, len(tasks)).outcomes(spec, tasks)  # loads local models
+            outcomes = self._executors.outcomes(spec, tasks)
             stack.enter_context(closing(outcomes))
             stack.enter_context(self._timed(stage))
             try:
@@ -266,6 +246,28 @@ class Experiment:
                     remedy=error.remedy,
                     **error.fields,
                 ) from None
+        if stage == "answers" and stage in self.run.manifest.checks:
+            self._check_answers()
+
+    def _tasks(self, stage: ModelStage, strategies: Sequence[Named]) -> Sequence[StageTask]:
+        if stage == "answers":
+            return list(missing_answers(self.run))
+        if stage == "summaries":
+            for strategy in strategies:
+                if isinstance(strategy, str):
+                    load_strategy(strategy)
+            return list(missing_summaries(self.run, strategy_names(strategies)))
+        self.run.append_all(copied_results(self.run, self._config.scores))
+        return missing_scores(self.run, self._config.scores)
+
+    def _check_answers(self) -> None:
+        """Record how many questions got one text as every answer, and warn where most did."""
+        stored_check = from_plain(SamplingCheck, self.run.manifest.checks["answers"])
+        check = count_identical(stored_check, list(self.run.answers.values()))
+        self.run.update_manifest(checks=to_builtins({"answers": check}))
+        # a suspect was warned about before the first question
+        if check.is_suspect and not stored_check.is_suspect:
+            self._warn(check)
 
     def _settle(self, stage: Stage, *, again: bool = False, **facts: dict[str, Any]) -> None:
         """Record what a stage is made with. Until then a mistyped name does not bind the directory.
@@ -346,7 +348,7 @@ class _Workers:
 
 
 def _identity(facts: dict[str, Any]) -> dict[str, Any]:
-    """What workers must agree on: not where they run, nor what their servers have refused so far."""
+    """Select what workers must agree on: not where they run, nor what their servers refuse."""
     return {name: value for name, value in facts.items() if name not in ("device", "refused", "drawn_again")}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -25,8 +24,6 @@ from selfreflect.models.base import (
     Sample,
     Sampling,
     StageGenerator,
-    StreamingGenerator,
-    as_drawn,
     seed_for,
 )
 from selfreflect.records import AnswerSet, ModelStage, SamplingCheck
@@ -39,8 +36,8 @@ if TYPE_CHECKING:
     from selfreflect.settings import Config
 
 
+# Contexts that the judge reads besides the summaries: the answers themselves, and the controls.
 _CONTEXTS = 3
-"""Contexts that the judge reads besides the summaries: the answers themselves, and the controls."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +113,7 @@ class ModelProvider(Protocol):
 def stage_model(
     config: Config, options: ExecutionOptions, stage: Literal["answers", "summaries", "scores"]
 ) -> ModelSpec:
-    """The model of a stage, and how to load it."""
+    """Specify the model of a stage, and how to load it."""
     resources: dict[str, Any] = {
         "device": options.device,
         "device_map": options.device_map,
@@ -205,44 +202,42 @@ def load_measures(
     return Measures(metric, wanted=scores.measure_names, controls=scores.controls, reader=scores.reader)
 
 
-class WatchedGenerator(StreamingGenerator):
-    """Passes requests on, and reports the sequences that are asked for and those that have ended.
+class RequestProgress:
+    """Reports the sequences that a generator is asked for and those that have ended, as a ``Watch``.
 
     A local generator (one with ``on_step``) reports each token; of others the tokens come with the reply.
     """
 
     def __init__(self, generator: Any, progress: Progress) -> None:
-        self.name = generator.name
-        self.revision = generator.revision
-        self._generator = generator
         self._progress = progress
         self._counts_steps = hasattr(generator, "on_step")
         if self._counts_steps:
             generator.on_step = self._count_step
 
-    def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
-        """Like :meth:`stream`, with the completions that replies still wait for."""
+    def __call__(self, requests: Sequence[Request]) -> Callable[[int, Sample | Reply | Refusal], None]:
         to_come = [len(request.missing) for request in requests]
         tokens = [sum(sample.completion.tokens for sample in request.samples) for request in requests]
         limits = [request.sampling.max_new_tokens for request in requests]
         tokens_allowed = sum(count * limit for count, limit in zip(to_come, limits, strict=True))
         self._progress.add(WorkDone(asked=sum(to_come), planned=tokens_allowed))
-        for index, event in as_drawn(self._generator, requests):
+
+        def count(index: int, event: Sample | Reply | Refusal) -> None:
             if isinstance(event, Refusal):
                 unneeded = to_come[index] * limits[index]
                 self._progress.add(WorkDone(asked=-to_come[index], planned=-unneeded))
+                return
+            if isinstance(event, Sample):
+                ended, new_tokens = 1, event.completion.tokens
             else:
-                if isinstance(event, Sample):
-                    ended, new_tokens = 1, event.completion.tokens
-                else:
-                    ended, new_tokens = to_come[index], event.tokens - tokens[index]
-                to_come[index] -= ended
-                tokens[index] += new_tokens
-                unneeded = max(0, ended * limits[index] - new_tokens)
-                self._progress.add(WorkDone(planned=-unneeded))
-                if not self._counts_steps:
-                    self._progress.add(WorkDone(ended=ended, tokens=new_tokens))
-            yield index, event
+                ended, new_tokens = to_come[index], event.tokens - tokens[index]
+            to_come[index] -= ended
+            tokens[index] += new_tokens
+            unneeded = max(0, ended * limits[index] - new_tokens)
+            self._progress.add(WorkDone(planned=-unneeded))
+            if not self._counts_steps:
+                self._progress.add(WorkDone(ended=ended, tokens=new_tokens))
+
+        return count
 
     def _count_step(self, tokens: int, ended: int) -> None:
         self._progress.add(WorkDone(ended=ended, tokens=tokens))
@@ -257,7 +252,7 @@ class JudgeReading:
     _planned: int = 0
 
     def count(self, module: Any, inputs: tuple[Any, ...]) -> None:
-        """A hook before a forward pass of the embeddings."""
+        """Count tokens, as a hook before a forward pass of the embeddings."""
         tokens = inputs[0].numel()
         self._tokens += tokens
         self._progress.add(WorkDone(tokens=tokens))
@@ -307,8 +302,8 @@ OTHER_PROBES = (
 
 PROBE_TOKENS = 48
 
+# Temperature and top-p from which two equal replies to ``PROBE`` are no accident.
 _TELLING = 0.5
-"""Temperature and top-p from which two equal replies to ``PROBE`` are no accident."""
 
 
 def check_models(
@@ -347,7 +342,7 @@ def check_models(
 def server_stages(
     stages: Sequence[ModelStage], config: Config, options: ExecutionOptions
 ) -> list[Literal["answers", "summaries"]]:
-    """The stages whose texts come from a server that this machine asks."""
+    """List the stages whose texts come from a server that this machine asks."""
     if options.executor == "ray":
         return []
     models: dict[Literal["answers", "summaries"], str] = {
@@ -432,17 +427,12 @@ def _ask(
     generator: Generator, url: str, request: Request, check_reasoning: Callable[[], None]
 ) -> SamplingCheck:
     replies: Any = "unknown"
-    seconds: float | None = None
-    tokens = 0
     sampling = request.sampling
     for probe in (PROBE, *OTHER_PROBES):
         message = Message(role="user", content=probe)
-        start = time.monotonic()
         reply = _reply(generator, replace(request, messages=(*request.messages[:-1], message)))
-        if seconds is None and isinstance(reply, Reply):
-            seconds, tokens = time.monotonic() - start, reply.tokens
-            if _only_reasons(reply):
-                check_reasoning()
+        if probe == PROBE and _only_reasons(reply):
+            check_reasoning()
         replies = _compare(() if isinstance(reply, Refusal) else reply.completions, sampling)
         if replies != "identical":
             break
@@ -452,8 +442,6 @@ def _ask(
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         replies=replies,
-        seconds=seconds,
-        tokens=tokens,
     )
 
 

@@ -45,8 +45,8 @@ from selfreflect.settings import Placement
 TRIES = 4
 """Attempts at a batch, or at loading a model, before the run ends."""
 
+# Defaults for the environment. Without the last, Ray prints to standard output.
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}
-"""Defaults for the environment. Without the last, Ray prints to standard output."""
 
 _TOKEN_ADVICE = (
     " If the cluster wants a token, set RAY_AUTH_MODE=token and put its token into ~/.ray/auth_token or "
@@ -60,7 +60,7 @@ SECONDS_TO_END = 30
 
 
 class RayExecutor:
-    """An :class:`~selfreflect.run.executors.Executor` of Ray actors.
+    """Runs stages on Ray actors.
 
     Args:
         address: of a running cluster; None starts one on this machine that ends with :meth:`close`.
@@ -90,7 +90,7 @@ class RayExecutor:
         self._process.join()
 
     def outcomes(self, spec: StageSpec, tasks: Sequence[StageTask]) -> Generator[Outcome, None, None]:
-        """See :class:`~selfreflect.run.executors.Executor`."""
+        """Work on tasks as :meth:`~selfreflect.run.executors.Executors.outcomes` does."""
         is_complete = False
         try:
             with suppress(OSError):  # _receive() reports a driver that has ended
@@ -102,7 +102,7 @@ class RayExecutor:
                 self.close()
 
     def _receive(self) -> Any:
-        """The driver's next message.
+        """Wait for the driver's next message.
 
         Raises:
             SelfReflectError: the driver's own error.
@@ -275,7 +275,7 @@ def work(ray: Any, spec: StageSpec, tasks: Sequence[StageTask]) -> Iterator[Outc
 
 
 def _next_outcome(ray: Any, ready: Any) -> Outcome | None:
-    """The next outcome of a batch, None at its end or where a model was loaded. Raises what Ray raises."""
+    """Get the next outcome of a batch; None at its end, or where a model was loaded."""
     if isinstance(ready, ray.ObjectRef):
         ray.get(ready)
         return None
@@ -310,7 +310,7 @@ def _ray_errors(ray: Any) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """The last line of an error of Ray's, which follows ids and a traceback."""
+    """Quote the last line of an error of Ray's, which follows ids and a traceback."""
     return excerpt(str(error).strip().rpartition("\n")[2], 300)
 
 
@@ -396,7 +396,7 @@ def _check_gpus(spec: StageSpec, section: str, gpus: float, loads_model: bool) -
 
 
 def _slots(machine: Mapping[str, float], cpus: float, gpus: float) -> int:
-    """How many actors fit on a machine. Ray gives no actor parts of two GPUs."""
+    """Count the actors that fit on a machine. Ray gives no actor parts of two GPUs."""
     by_cpus = int(machine.get("CPU", 0) / cpus)
     available = machine.get("GPU", 0)
     if gpus >= 1:

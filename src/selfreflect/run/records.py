@@ -27,7 +27,7 @@ BASELINE = "greedy"
 
 
 def run_records(run: Run, label: str | None = None) -> RunRecords:
-    """What a report needs of a run directory, with the selected scoring.
+    """Gather what a report needs of a run directory, with the selected scoring.
 
     Strategies are in the order of :func:`strategy_order`, so the first is the baseline. Bits on the scale
     of an earlier version are left out as soon as some are on a later one: they cannot be compared.
@@ -78,7 +78,7 @@ def strategy_order(run: Run, names: Iterable[str]) -> list[str]:
 
 
 def records_by_judge(run: Run, label: str | None = None) -> list[RunRecords]:
-    """What a report needs of each scoring of a run, labelled by its judge too if there are several."""
+    """Gather the records of each scoring of a run, labelled by its judge if there are several."""
     records = []
     for name in run.scorings:
         run.select_scoring(name)
@@ -116,13 +116,13 @@ def scorings_by(records: Sequence[RunRecords], judge: str | None, path: Path) ->
 
 
 def run_prompts(run: Run, stage: Stage) -> Prompts:
-    """The prompts that a stage of the run was made with; the bundled ones if it does not say."""
+    """Load the prompts that a stage was made with; the bundled ones if the run does not say."""
     texts = run.manifest.prompt_texts.get(run.manifest.prompts.get(stage, ""))
     return load_prompts() if texts is None else stored_prompts(texts)
 
 
 def run_items(run: Run) -> list[Item]:
-    """The questions of a run that have answers, with their summaries, as items."""
+    """List the questions of a run that have answers, with their summaries, as items."""
     return items_from_records(run.questions.values(), run.answers, run.summaries.values())
 
 
@@ -133,28 +133,32 @@ GREEDY = "greedy"
 
 
 def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[AnsweredQuestion]:
-    """The questions of a run that have answers, with the right ones from the field ``gold``, and what the
-    judge of ``scoring`` said of the greedy answer. Blank answers are left out. Questions are in their order:
+    """List the questions of a run that have answers, for estimators of uncertainty.
+
+    Right answers come from the field ``gold``, and measures of the greedy answer from ``scoring``. Blank
+    answers are left out. Questions are in their order:
     that of answers changes if a command is interrupted."""
     result = []
     for question in run.questions.values():
         answers = run.answers.get(question.id)
         if answers is None or not answers.answers:
             continue
-        said = not_blank(answers.answers)
-        right = question.metadata.get(gold, question.gold if gold == GOLD else ())
-        spellings = list_in(right) if isinstance(right, str) and right.startswith("[") else None
-        if not is_text_list(spellings):  # "[0, 1]" may be an interval
-            spellings = None
-        texts = right if isinstance(right, tuple) else tuple(spellings or [str(right)])
+        kept = not_blank(answers.answers)
+        gold_value = question.metadata.get(gold, question.gold if gold == GOLD else ())
+        gold_texts = gold_value if isinstance(gold_value, tuple) else (str(gold_value),)
+        if isinstance(gold_value, str) and gold_value.startswith("["):
+            spellings = list_in(gold_value)
+            # "[0, 1]" may be an interval
+            if spellings and is_text_list(spellings):
+                gold_texts = tuple(spellings)
         greedy = run.summaries.get((question.id, GREEDY))
         result.append(
             AnsweredQuestion(
                 id=question.id,
                 text=question.text,
                 context=question.context,
-                answers=tuple(answers.answers[index] for index in said),
-                gold=texts,
+                answers=tuple(answers.answers[index] for index in kept),
+                gold=gold_texts,
                 greedy=None if greedy is None else greedy.text,
                 grades={
                     name: tuple(map(Graded, answers.answers, verdicts))
@@ -162,14 +166,14 @@ def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[Answe
                 },
                 model=answers.model,
                 values=_measured_values(scoring, question.id),
-                **token_fields([answers.logprobs[index] for index in said] if answers.logprobs else ()),
+                **token_fields([answers.logprobs[index] for index in kept] if answers.logprobs else ()),
             )
         )
     return result
 
 
 def _measured_values(run: RunRecords, question: str) -> dict[str, float | NoValue]:
-    """What the run says of the greedy answer, by name of the estimator."""
+    """Look up what the run measured of the greedy answer, by name of the estimator."""
     values: dict[str, float | NoValue] = {}
     score = run.scores.get((question, GREEDY))
     if score is not None:

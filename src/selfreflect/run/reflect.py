@@ -86,12 +86,12 @@ def make_cases(questions: Any, samples: Any, summaries: Any, context: Any, seed:
 
 
 def is_frame(value: object) -> bool:
-    """Whether a value is a pandas data frame, without importing pandas."""
+    """Tell whether a value is a pandas data frame, without importing pandas."""
     return hasattr(value, "columns") and hasattr(value, "to_dict")
 
 
 def _by_question(columns: dict[str, Any]) -> list[dict[str, Any]]:
-    """The arguments of each question, from those of all of them."""
+    """Split the arguments of all questions into those of each."""
     count = len(columns["question"])
     for name, values in columns.items():
         if values is not None and (not isinstance(values, list | tuple) or len(values) != count):
@@ -105,7 +105,7 @@ def _by_question(columns: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _cell(value: Any) -> Any:
-    """A cell of a data frame as a plain value; None for a missing one."""
+    """Convert a cell of a data frame to a plain value; None for a missing one."""
     if isinstance(value, Mapping):
         return {str(name): text for name, text in value.items()}
     if isinstance(value, tuple):
@@ -249,7 +249,7 @@ def reflect_each(
     progress: bool | None = None,
     **settings: Any,
 ) -> Iterator[Reflection]:
-    """Like :func:`reflect`, but yield the result of each question as soon as it is there.
+    """Do what :func:`reflect` does, and yield the result of each question as soon as it is there.
 
     Arguments are checked and models loaded at once.
     """
@@ -330,9 +330,9 @@ class _Reflector:
     def run(self, cases: Sequence[Case]) -> Iterator[Reflection]:
         """Yield the result of each question. If a model gives up, the questions that are left fail."""
         drafts = [_Draft(case, case.answers, list(case.summaries)) for case in cases]
-        problem = ""
+        problem: BackendError | JudgeError | None = None
         for index, draft in enumerate(drafts):
-            if not problem:
+            if problem is None:
                 try:
                     if index % self._batch_size == 0:
                         self._answer(drafts[index : index + self._batch_size])
@@ -340,11 +340,19 @@ class _Reflector:
                 except (BackendError, JudgeError) as error:
                     if index == 0:
                         raise
-                    problem = str(error)
-            if problem:
+                    problem = error
+            if problem is not None:
                 stage: Stage = "answers" if draft.answers is None else "scores"
                 id_ = draft.case.question.id
-                draft.add(Failure(question_id=id_, stage=stage, kind="backend", message=problem))
+                draft.add(
+                    Failure(
+                        question_id=id_,
+                        stage=stage,
+                        kind="backend",
+                        message=str(problem),
+                        code=problem.code,
+                    )
+                )
             yield draft.reflection(self.names)
 
     def _answer(self, drafts: Sequence[_Draft]) -> None:
@@ -373,8 +381,8 @@ class _Reflector:
         if not drafts:
             return
         by_id = {draft.case.question.id: draft for draft in drafts}
-        for results in self._work[stage](list(map(task, drafts))):
-            for result in results:
+        for outcome in self._work[stage](list(map(task, drafts))):
+            for result in outcome.results:
                 if isinstance(result, AnswerSample):  # which its answer set will hold
                     continue
                 by_id[result.question_id].add(result)
@@ -440,7 +448,7 @@ def _keywords() -> dict[str, list[tuple[str, str]]]:
 def _configured(
     settings: Mapping[str, Any], source: str | Generator | None, judge: str | Judge
 ) -> tuple[Config, ExecutionOptions]:
-    """The settings of all stages. Raises ConfigError for an unknown one, or one of a wrong type or range."""
+    """Make the settings of all stages. Raises ConfigError for an unknown one, or a wrong value."""
     keywords = _keywords()
     sections: dict[str, dict[str, Any]] = {name: {} for name in (*SECTIONS, "execution")}
     sampling: Mapping[str, Mapping[str, Any]] = {}

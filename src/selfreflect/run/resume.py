@@ -28,7 +28,7 @@ PROMPTED: tuple[Stage, ...] = ("answers", "summaries")
 
 
 def stage_settings(config: Config, stages: Sequence[Stage], prompts: Prompts) -> dict[Stage, dict[str, Any]]:
-    """The settings of some stages, as a manifest keeps them."""
+    """Gather the settings of some stages, as a manifest keeps them."""
     sections: dict[Stage, dict[str, Any]] = {stage: config.section(stage) for stage in stages}
     for stage in PROMPTED:
         if stage in sections:
@@ -58,7 +58,7 @@ def scoring_label(scores: Mapping[str, Any]) -> str:
 
 
 def _bound(scores: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that scores are bound to, less those that have their default, in the order of names."""
+    """Select the settings that scores are bound to, without defaults, in the order of names."""
     defaults = Config().section("scores")
     bound = {"judge": defaults["judge"], **plain_settings(scores)}
     for key in ("base_url", *UNBOUND):  # a server may come back at another address
@@ -99,24 +99,24 @@ def check_settings(manifest: Manifest, settings: Mapping[Stage, dict[str, Any]],
     merge_settings(manifest.config, plain_settings(comparable), path)
 
 
-def _comparable(stage: Stage, settings: dict[str, Any], earlier: dict[str, Any]) -> dict[str, Any]:
+def _comparable(stage: Stage, settings: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
     """``settings`` less the differences that do not matter."""
     defaults = Config().section(stage)
     comparable = {}
     for key, value in settings.items():
-        is_newer_default = key not in earlier and key in defaults and value == defaults[key]
+        is_newer_default = key not in stored and key in defaults and value == defaults[key]
         if not is_newer_default:  # the directory is older than the setting
             comparable[key] = value
     for key in UNBOUND:
         comparable.pop(key, None)
-        if key in earlier:
-            comparable[key] = earlier[key]
+        if key in stored:
+            comparable[key] = stored[key]
     # a setting that has gone since, and that the directory did not use
-    comparable |= {key: None for key, value in earlier.items() if key not in defaults and value is None}
-    if stage == "questions" and is_file(comparable["source"]) and is_file(earlier["source"]):
-        comparable["source"] = earlier["source"]
-    if earlier.get("base_url") and comparable.get("base_url"):
-        comparable["base_url"] = earlier["base_url"]  # a server may come back at another address
+    comparable |= {key: None for key, value in stored.items() if key not in defaults and value is None}
+    if stage == "questions" and is_file(comparable["source"]) and is_file(stored["source"]):
+        comparable["source"] = stored["source"]
+    if stored.get("base_url") and comparable.get("base_url"):
+        comparable["base_url"] = stored["base_url"]  # a server may come back at another address
     return comparable
 
 
@@ -134,15 +134,16 @@ def check_model(manifest: Manifest, stage: Stage, facts: Mapping[str, Any], path
 
 
 def sampling_checks(manifest: Manifest) -> list[SamplingCheck]:
-    """What a run found out of its servers, each once."""
+    """List what a run found out about its servers, each once."""
     checks = [from_plain(SamplingCheck, check) for check in manifest.checks.values()]
     by_place = {(check.model, check.base_url): check for check in reversed(checks)}
     return list(by_place.values())
 
 
 def settings_of(path: Path, scores: Mapping[str, Any], *, scoring: bool = True) -> dict[str, dict[str, Any]]:
-    """The settings that the run directory at ``path`` was made with, or asked for where a stage has no result
-    yet, by section; empty without a directory.
+    """Look up the settings of the run directory at ``path`` by section; empty without one.
+
+    A stage without results has the settings that were asked for.
 
     Args:
         scores: what the user sets in that section. The other settings are those of the first scoring by the
@@ -193,11 +194,11 @@ def no_questions() -> ConfigError:
     )
 
 
+# Questions of each kind that an error shows.
 _EXAMPLES = 3
-"""Questions of each kind that an error shows."""
 
+# Similarity from which a question in the place of another one is an edited version of it.
 _ALIKE = 0.6
-"""Similarity from which a question in the place of another one is an edited version of it."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +223,7 @@ class QuestionChanges:
     """Earlier and present version: with the same id, or in the same place."""
 
     def describe(self) -> str:
-        """How many there are of each, and lines with a few of them."""
+        """Count the changes of each kind, with a few examples on lines below."""
         lines = [f"{len(self.new)} new, {len(self.gone)} gone, {len(self.edited)} edited:"]
         lines += [f"new: {excerpt(question.text, 80)}" for question in self.new[:_EXAMPLES]]
         lines += [f"gone: {excerpt(question.text, 80)}" for question in self.gone[:_EXAMPLES]]
@@ -232,7 +233,7 @@ class QuestionChanges:
 
 
 def has_all_questions(run: Run) -> bool:
-    """Whether the run has all questions of its source, as that was when it was read."""
+    """Tell whether the run has all questions of its source, as that was when it was read."""
     source = run.manifest.sources.get("questions", {})
     return bool(source) and len(run.questions) == source.get("count")
 
@@ -240,7 +241,7 @@ def has_all_questions(run: Run) -> bool:
 def new_questions(
     run: Run, settings: dict[str, Any], *, explicit: bool = True, add: bool = False
 ) -> NewQuestions | None:
-    """The questions that the run lacks; None if it has all that it should have.
+    """Find the questions that the run lacks; None if it has all that it should have.
 
     Args:
         settings: of :func:`~selfreflect.sources.questions.load_questions`.
@@ -374,9 +375,9 @@ def compare_questions(run: Run, questions: Sequence[Question]) -> QuestionChange
     return QuestionChanges(new, missing, edited)
 
 
-def _without(questions: Iterable[Question], others: Iterable[Question]) -> list[Question]:
-    """The questions that ``others`` lack; one that comes twice must be there twice."""
-    left = Counter((question.text, question.context) for question in others)
+def _without(questions: Iterable[Question], held: Iterable[Question]) -> list[Question]:
+    """List the questions that ``held`` lacks; one that comes twice must be there twice."""
+    left = Counter((question.text, question.context) for question in held)
     missing = []
     for question in questions:
         key = (question.text, question.context)
@@ -388,19 +389,19 @@ def _without(questions: Iterable[Question], others: Iterable[Question]) -> list[
 
 
 def _edited(
-    earlier: Sequence[Question], present: Sequence[Question], missing: list[Question], new: list[Question]
+    stored: Sequence[Question], current: Sequence[Question], missing: list[Question], new: list[Question]
 ) -> list[tuple[Question, Question]]:
     """Pairs of ``missing`` and ``new``: those with one id, then those alike in the same place."""
     by_id = {question.id: question for question in new}
     missing_by_id = {question.id: question for question in missing}
     pairs = {id_: (question, by_id[id_]) for id_, question in missing_by_id.items() if id_ in by_id}
     matcher = SequenceMatcher(
-        None, [question.id for question in earlier], [question.id for question in present], autojunk=False
+        None, [question.id for question in stored], [question.id for question in current], autojunk=False
     )
     for tag, start, end, first, stop in matcher.get_opcodes():
         if tag != "replace":
             continue
-        for before, after in zip(earlier[start:end], present[first:stop], strict=False):
+        for before, after in zip(stored[start:end], current[first:stop], strict=False):
             is_pair = before.id in missing_by_id and after.id in by_id and before.id not in pairs
             if is_pair and _similarity(before, after) >= _ALIKE:
                 pairs[before.id] = (before, after)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as replace_field
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -19,7 +20,7 @@ from msgspec.structs import replace
 from selfreflect.answers import draw_answers
 from selfreflect.errors import SelfReflectError
 from selfreflect.models.backend import backend_of
-from selfreflect.models.base import Generator, ModelSpec
+from selfreflect.models.base import ModelSpec
 from selfreflect.prompts import Prompts
 from selfreflect.records import (
     AnswerSample,
@@ -36,7 +37,7 @@ from selfreflect.run.models import (
     ConfiguredModels,
     Progress,
     Quiet,
-    WatchedGenerator,
+    RequestProgress,
     WorkDone,
     load_measures,
     load_stage_model,
@@ -82,12 +83,12 @@ class StageTask(Record, frozen=True, kw_only=True):
 
 
 def total_size(tasks: Iterable[StageTask]) -> int:
-    """How many strategies or summaries tasks are about."""
+    """Count the strategies or summaries that tasks are about."""
     return sum(task.size for task in tasks)
 
 
 def count_results(results: Sequence[Result]) -> int:
-    """How much of the sizes of their tasks results make up."""
+    """Count results in the unit of their tasks' sizes: strategies or summaries."""
     names: dict[str, set[str]] = {}
     for result in results:
         if isinstance(result, AnswerSample):
@@ -101,7 +102,7 @@ def count_results(results: Sequence[Result]) -> int:
 
 
 def without_results(tasks: Sequence[StageTask], results: Sequence[Result]) -> list[StageTask]:
-    """What is left of some tasks after these results of them."""
+    """Subtract results from the tasks that they belong to."""
     samples: dict[str, list[AnswerSample]] = {}
     finished: dict[str, set[str]] = {}
     for result in results:
@@ -147,23 +148,50 @@ class StageSpec:
         return backend_of(self.model.name).default_batch(options.batch_questions, options.max_connections)
 
 
-StageFn: TypeAlias = Callable[[Sequence[StageTask]], Iterator[Sequence[Result]]]
-"""Turns tasks into results. Lists belong together on disk, and each comes as soon as it is ready."""
+@dataclass(frozen=True)
+class Outcome:
+    """Results, or an error that ends the run."""
+
+    results: Sequence[Result] = ()
+    facts: dict[str, Any] | None = None
+    """What a manifest says about the worker's model; None without one."""
+    notes: Sequence[str] = ()
+    """Lines for people."""
+    work: WorkDone = field(default_factory=WorkDone)
+    """What was done elsewhere for this."""
+    error: SelfReflectError | None = None
+    """What ended it."""
+
+    def raise_error(self) -> None:
+        """Raise the worker's error, if it had one, as the worker did."""
+        if self.error is not None:
+            raise self.error
+
+
+StageFn: TypeAlias = Callable[[Sequence[StageTask]], Generator[Outcome, None, None]]
+"""Turns tasks into outcomes. Each comes as soon as it is ready, and its results belong together on disk; the
+first has none, only the facts of the model, which may learn more from its server later."""
 
 
 def stage_fn(spec: StageSpec, model: Any, progress: Progress) -> StageFn:
-    """The work of a stage with its loaded generator or judge."""
+    """Make the work of a stage with its loaded generator or judge."""
     if spec.stage == "scores":
-        return partial(_measure, load_measures(model, spec.config, spec.options, progress), progress)
-    # a function may be called for more questions at once than a batch has
-    batch_size = max(spec.batch_size, 2 * getattr(model, "workers", 1))
-    return partial(_generate, spec, WatchedGenerator(model, progress), progress, batch_size)
+        return partial(_measure, load_measures(model, spec.config, spec.options, progress), model, progress)
+    return partial(_generate, spec, model, progress)
+
+
+def _facts(model: Any) -> dict[str, Any] | None:
+    return getattr(model, "facts", None)
 
 
 def _generate(
-    spec: StageSpec, generator: Generator, progress: Progress, batch_size: int, tasks: Sequence[StageTask]
-) -> Iterator[list[Result]]:
+    spec: StageSpec, generator: Any, progress: Progress, tasks: Sequence[StageTask]
+) -> Generator[Outcome, None, None]:
     """Answer or summarise batches of questions, and give each result as it comes."""
+    watch = RequestProgress(generator, progress)
+    # a function may be called for more questions at once than a batch has
+    batch_size = max(spec.batch_size, 2 * getattr(generator, "workers", 1))
+    yield Outcome(facts=_facts(generator))
     answering, summarising = spec.config.answers, spec.config.summaries
     names = strategy_names(spec.strategies)
     for start in range(0, len(tasks), batch_size):
@@ -180,8 +208,10 @@ def _generate(
                 sampling=answering.sampling,
                 seed=answering.seed,
                 thinking=answering.thinking,
-                logprobs=answering.logprobs,
+                logprobs=answering.wants_logprobs,
+                top_logprobs=answering.top_logprobs,
                 earlier={task.question.id: task.samples for task in batch},
+                watch=watch,
             )
         else:
             base = THINKING if summarising.thinking else GREEDY
@@ -199,17 +229,19 @@ def _generate(
                 seed=summarising.seed,
                 thinking=summarising.thinking,
                 skip=skip,
+                watch=watch,
             )
         for result in results:
             # what waits for an answer has not failed
             if spec.options.write_batch is None or not isinstance(result, Failure):
-                yield [result]
+                yield Outcome([result], _facts(generator))
 
 
 def _measure(
-    measures: Measures, progress: Progress, tasks: Sequence[StageTask]
-) -> Iterator[Sequence[Result]]:
+    measures: Measures, judge: Any, progress: Progress, tasks: Sequence[StageTask]
+) -> Generator[Outcome, None, None]:
     """Measure the summaries of each question, whose results belong together."""
+    yield Outcome(facts=_facts(judge))
     for task in tasks:
         assert task.answers is not None  # a question without answers is not scored
         with watched_judge(measures, progress, task.answers, len(task.summaries)):
@@ -223,31 +255,11 @@ def _measure(
             )
         if results and isinstance(results[-1], Controls) and task.earlier_controls is not None:
             results[-1] = results[-1].completed_by(task.earlier_controls)
-        yield results
+        yield Outcome(results, _facts(judge))
 
 
 def strategy_names(strategies: Sequence[Named]) -> list[str]:
     return [strategy if isinstance(strategy, str) else strategy[0] for strategy in strategies]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Results, or an error that ends the run."""
-
-    results: Sequence[Result] = ()
-    facts: dict[str, Any] | None = None
-    """What a manifest says about the worker's model; None if it could not be loaded."""
-    notes: Sequence[str] = ()
-    """Lines for people."""
-    work: WorkDone = field(default_factory=WorkDone)
-    """What was done elsewhere for this."""
-    error: SelfReflectError | None = None
-    """What ended it."""
-
-    def raise_error(self) -> None:
-        """Raise the worker's error, if it had one, as the worker did."""
-        if self.error is not None:
-            raise self.error
 
 
 def split_into_batches(tasks: Sequence[StageTask], workers: int, at_most: int) -> list[Sequence[StageTask]]:
@@ -283,15 +295,12 @@ class StageWorker:
         error = self._error
         if error is None:
             try:
-                for group in self._work(tasks):
-                    yield Outcome(group, self._facts(), *self._notes.take())
+                for outcome in self._work(tasks):
+                    notes, work = self._notes.take()
+                    yield replace_field(outcome, notes=notes, work=work)
             except SelfReflectError as raised:
                 error = raised
-        yield Outcome((), self._facts(), *self._notes.take(), error=error)
-
-    def _facts(self) -> dict[str, Any] | None:
-        facts: dict[str, Any] | None = self._model and self._model.facts
-        return facts
+        yield Outcome((), _facts(self._model), *self._notes.take(), error=error)
 
 
 class _Notes(Quiet):

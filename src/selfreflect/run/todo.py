@@ -17,7 +17,7 @@ from selfreflect.store.run import Run
 
 
 def run_strategies(run: Run) -> list[str]:
-    """The strategies that the run was made with; summaries by hand have none."""
+    """List the strategies that the run was made with; summaries by hand have none."""
     names = dict.fromkeys(run.manifest.plan.get("strategies", ()))
     names |= dict.fromkeys(summary.name for summary in run.summaries.values() if summary.model)
     names |= dict.fromkeys(
@@ -27,14 +27,14 @@ def run_strategies(run: Run) -> list[str]:
 
 
 def strategies_to_continue(run: Run) -> list[str]:
-    """The run's strategies that lack summaries."""
+    """List the run's strategies that lack summaries."""
     return [name for name in run_strategies(run) if any_task(missing_summaries(run, [name]))]
 
 
 def stages_with_work(
     run: Run, stages: Sequence[Stage], strategies: Sequence[str], settings: ScoresConfig
 ) -> list[ModelStage]:
-    """Those of ``stages`` that have something to do, or will have it once an earlier one is done.
+    """List the stages that have something to do, or will have it after an earlier one.
 
     Raises:
         StoreError: the run has no questions.
@@ -80,7 +80,7 @@ def missing_summaries(run: Run, strategies: Sequence[str]) -> Iterator[StageTask
 
 
 def missing_scores(run: Run, settings: ScoresConfig) -> list[StageTask]:
-    """One task per question that has answers and summaries of which a measure is missing.
+    """List a task for each question with answers and summaries that lack a measure.
 
     Raises:
         StoreError: the run has no questions, or nothing to score.

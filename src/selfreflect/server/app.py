@@ -324,7 +324,7 @@ async def question_groups(id: Id, index: Index, services: Shared) -> dict[str, A
 @routes.get(
     "/runs/{id}/questions/{index}/guesses",
     responses=_UNKNOWN,
-    summary="Show the judge's likeliest tokens for each masked word of one masked-out answer, under one "
+    summary="Show the judge's likeliest tokens for each masked word of one test answer, under one "
     "summary; words by their index",
 )
 def guesses(

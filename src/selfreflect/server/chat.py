@@ -192,7 +192,7 @@ def read_request(
         ChatError: status 400: it is no JSON object, has no model, or a field of a question is wrong.
     """
     fields = decode(data, Fields)
-    envelope = _typed(fields, Envelope)
+    envelope = typed(fields, Envelope)
     reflects = envelope.model.startswith(PREFIX)
     model = envelope.model.removeprefix(PREFIX)
     if not reflects and not in_full:
@@ -225,7 +225,7 @@ def read_request(
     if reading.reason:
         cleaned = dialect.for_upstream(fields, model, history)
         return ChatRequest(data=cleaned, passthrough=reading.reason, **common)
-    body = _typed(reading.read, ChatBody)
+    body = typed(reading.read, ChatBody)
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     return ChatRequest(
         data=dialect.for_upstream(fields, model, history),
@@ -268,7 +268,7 @@ def _history(reading: Reading, remembered: Conversations) -> tuple[tuple[Message
     return history, previous
 
 
-def _typed(fields: Fields, kind: type[T]) -> T:
+def typed(fields: Fields, kind: type[T]) -> T:
     """Read the fields that a struct has, one by one, so that an error can name the field."""
     values = {}
     for info in msgspec.structs.fields(kind):  # type: ignore[arg-type]

@@ -31,6 +31,7 @@ from selfreflect.server.forms import Form, form_of
 from selfreflect.server.guard import Access, Guard, Policy
 from selfreflect.server.http import HttpServer, LiveResponse, begin, log_to_stderr, send_part
 from selfreflect.server.kinds import kind_of
+from selfreflect.server.messages import for_count
 from selfreflect.server.record import Archive, History, ServerMetrics, detail
 from selfreflect.server.reflector import Exchange, Reflector, cut_at, field_notes
 from selfreflect.server.reply import KEEP_ALIVE, Belief, ChatChoice, ChatResponse
@@ -160,6 +161,18 @@ async def completions(request: Request) -> Response:
     return Response(body, media_type="application/json", headers={**headers, **answer.headers})
 
 
+@routes.post("/v1/messages/count_tokens")
+async def count_tokens(request: Request) -> Response:
+    """Let the model's server count the tokens of a message."""
+    services: ServeServices = request.app.state.services
+    chat = for_count(await request.body())
+    model = services.models.find(chat.model)
+    if isinstance(model, RemoteModel):
+        return _relay(request, chat, model)
+    message = f"the model {chat.model!r} runs in the server's own process, which counts no tokens in advance"
+    raise ChatError(400, message, param="model", code="unsupported")
+
+
 def new_id() -> str:
     """Make the id of a response, which nobody can guess."""
     return f"{ID_PREFIX}{secrets.token_urlsafe(18)}"
@@ -181,9 +194,10 @@ def _relay(request: Request, chat: ChatRequest, model: RemoteModel, belief: Beli
     outcome = "passthrough" if belief is None else "plain"
     counter = services.metrics.counting(outcome, timed=False)
     form = form_of(request.url.path)
+    path = request.url.path.removeprefix("/v1")
     if belief is not None and chat.stores:
         services.history.add(belief.id, belief)
-    return relay(chat, model, services.admission.slot(client), counter, form, request.headers, belief)
+    return relay(chat, model, services.admission.slot(client), counter, form, path, request.headers, belief)
 
 
 @dataclass(frozen=True)
@@ -210,7 +224,7 @@ async def _answer(call: _Call, first_word: asyncio.Event) -> ChatResponse:
                 exchange = await services.reflector.answer(
                     chat, call.model, id_, call.belief.reason, first_word.set
                 )
-                services.metrics.count(exchange.belief)
+                services.metrics.count(exchange)
                 if services.archive is not None:
                     exchange = await _keep(services, services.archive, exchange)
                 belief = exchange.belief

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from selfreflect.models.base import Message
-from selfreflect.server.chat import Dialect, Turns, decode, without_ours
+from selfreflect.server.chat import PREFIX, ChatRequest, Dialect, Envelope, Turns, decode, typed, without_ours
 from selfreflect.server.errors import ChatError
 from selfreflect.server.fields import MESSAGES, Fields, Reading
 from selfreflect.server.reply import ChatChoice, ChatResponse, pieces, to_json
@@ -67,6 +67,15 @@ def _for_upstream(fields: Fields, model: str, history: tuple[Message, ...]) -> b
 
 
 DIALECT = Dialect(MESSAGES, _translate, _for_upstream)
+
+
+def for_count(data: bytes) -> ChatRequest:
+    """Read a request to count tokens, with its body for the upstream. Raises ChatError, status 400."""
+    fields = decode(data, Fields)
+    name = typed(fields, Envelope).model
+    model = name.removeprefix(PREFIX)
+    cleaned = msgspec.json.encode(without_ours(fields, model))
+    return ChatRequest(data=cleaned, model=model, reflects=name != model, passthrough="count_tokens")
 
 
 def body(response: ChatResponse, model: str) -> bytes:

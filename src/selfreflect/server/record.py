@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,7 @@ from selfreflect.records import AnswerSet, Controls, Failure
 from selfreflect.report.run_records import lean
 from selfreflect.server.errors import ChatError
 from selfreflect.server.reflector import Exchange
-from selfreflect.server.reply import Belief, to_json
+from selfreflect.server.reply import to_json
 from selfreflect.store.layout import StoredRecord
 from selfreflect.store.run import Run
 from selfreflect.uncertainty.drift import DriftWatch
@@ -120,6 +121,11 @@ class Archive:
         # a client that goes away must not leave half a record
         await asyncio.shield(loop.run_in_executor(self._thread, self._run.append_all, records))
 
+    def mean_answers(self) -> tuple[float, int]:
+        """Give the mean number of answers to the questions that the directory holds, and their count."""
+        counts = [len(answers.answers) for answers in self._run.answers.values()]
+        return (sum(counts) / len(counts), len(counts)) if counts else (0.0, 0)
+
     def close(self) -> None:
         """Finish writing, and release the directory."""
         self._thread.shutdown()
@@ -157,6 +163,7 @@ def _renamed(answers: AnswerSet, names: list[str]) -> AnswerSet:
 
 
 _SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_COMPLETIONS = (1, 2, 4, 6, 8, 11, 16, 21, 31, 41, 61, 101, 201, 401)
 _SHARES = tuple(tenth / 10 for tenth in range(1, 11))
 
 
@@ -168,6 +175,7 @@ class ServerMetrics:
         running: Callable[[], float],
         waiting: Callable[[], float],
         watch: DriftWatch | None = None,
+        at_most: int | None = None,
     ) -> None:
         self._registry = registry = CollectorRegistry()
         self._responses = Counter(
@@ -186,9 +194,50 @@ class ServerMetrics:
         )
         Gauge("selfreflect_running", "Requests under way.", registry=registry).set_function(running)
         Gauge("selfreflect_waiting", "Requests that wait.", registry=registry).set_function(waiting)
+        self._multiply(at_most)
         self._guarantees: Counter | None = None
         if watch is not None:
             self._watch(watch)
+
+    def _multiply(self, at_most: int | None) -> None:
+        """Measure what questions take, as multiples of a plain answer."""
+        registry = self._registry
+        self._completions = Histogram(
+            "selfreflect_question_completions",
+            "Texts that the model wrote for a question; a plain answer is one.",
+            buckets=_COMPLETIONS,
+            registry=registry,
+        )
+        self._question_seconds = Histogram(
+            "selfreflect_question_seconds",
+            "From a question to its response.",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._first_seconds = Histogram(
+            "selfreflect_first_answer_seconds",
+            "From a question to its first answers: what a plain answer takes.",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._questions = self._written = 0
+        self._took = self._took_first = 0.0
+        Gauge(
+            "selfreflect_cost_multiplier",
+            "Mean texts of the questions so far; NaN before the first.",
+            registry=registry,
+        ).set_function(lambda: self._written / self._questions if self._questions else math.nan)
+        Gauge(
+            "selfreflect_latency_multiplier",
+            "Time of the questions so far by that of their first answers; NaN before the first.",
+            registry=registry,
+        ).set_function(lambda: self._took / self._took_first if self._took_first else math.nan)
+        if at_most is not None:
+            Gauge(
+                "selfreflect_completions_at_most",
+                "Texts of a question at most, without calls that compare answers or ask back.",
+                registry=registry,
+            ).set(at_most)
 
     def _watch(self, watch: DriftWatch) -> None:
         """Count what a guarantee covers, and tell whether it still applies."""
@@ -229,12 +278,20 @@ class ServerMetrics:
             if timed:
                 self._seconds.observe(time.perf_counter() - began)
 
-    def count(self, belief: Belief) -> None:
-        """Count what one answer took."""
+    def count(self, exchange: Exchange) -> None:
+        """Count what one question took."""
+        belief, spending = exchange.belief, exchange.spending
+        self._completions.observe(spending.completions)
+        self._question_seconds.observe(spending.seconds)
+        self._questions += 1
+        self._written += spending.completions
+        if exchange.first_seconds is not None:
+            self._first_seconds.observe(exchange.first_seconds)
+            self._took += spending.seconds
+            self._took_first += exchange.first_seconds
         self._answers.inc(belief.num_answers)
-        if belief.cost is not None:
-            self._tokens.labels("prompt").inc(belief.cost.prompt_tokens)
-            self._tokens.labels("completion").inc(belief.cost.completion_tokens)
+        self._tokens.labels("prompt").inc(spending.prompt_tokens)
+        self._tokens.labels("completion").inc(spending.completion_tokens)
         if belief.confidence is not None:
             self._confidence.observe(belief.confidence)
         if self._guarantees is not None:

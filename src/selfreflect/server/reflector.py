@@ -80,6 +80,8 @@ class Exchange:
     classes: Classes
     summaries: tuple[Summary, ...]
     results: tuple[Measured, ...] = ()
+    first_seconds: float | None = None
+    """Until the first answer, which is what a plain one takes."""
     created: int = field(default_factory=lambda: int(time.time()))
 
 
@@ -186,6 +188,7 @@ class Reflector:
             classes=classes,
             summaries=summaries,
             results=results,
+            first_seconds=session.first_seconds,
         )
 
     def plain_request(self, chat: ChatRequest) -> Request:

@@ -97,7 +97,7 @@ class Belief(msgspec.Struct, frozen=True, kw_only=True):
         classes: by falling share.
         classes_by: the rule that sorted the answers, which is an estimate of what they mean.
         entropy: of the shares, in nats; None without a distribution.
-        recovered: the share of what held-out answers tell that the summary tells; None if not measured.
+        recovered: the share of what test answers tell that the summary tells; None if not measured.
         score: SelfReflect score; None if not measured.
         action: what became of a summary whose confidence was too low.
         guarantee: what holds of this answer and others like it, if a guarantee covers it.

@@ -328,8 +328,8 @@ class Preflight:
             options = replace(self._options, prompts=prompts)
             dry_run = DryRun(run, config, load_prompts(prompts), options, Quiet(), load_models=False)
         # an empty run in memory, so that nothing is stored for a question that is never asked
-        dry_run.answers()
-        dry_run.summaries(body.strategies)
+        dry_run.fill("answers")
+        dry_run.fill("summaries", body.strategies)
         stages, total = sum_up(dry_run)
         return {
             "stages": list(map(_stage_cost, stages)),

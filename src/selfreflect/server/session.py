@@ -247,6 +247,8 @@ class Session:
         self._began = time.perf_counter()
         self._refusal: Refusal | None = None
         self._completions = self._prompt_tokens = self._completion_tokens = 0
+        self.first_seconds: float | None = None
+        """Until the model said anything, which is what a plain answer takes."""
 
     @property
     def spending(self) -> Spending:
@@ -265,11 +267,11 @@ class Session:
 
     async def ask(self, request: Request) -> Reply | Refusal:
         """Send a request to the model."""
-        reply = await self.model.reply(request, lambda sample: self._opened())
+        reply = await self.model.reply(request, lambda sample: self._open())
         if isinstance(reply, Refusal):
             self._refusal = reply
         else:
-            self._opened()
+            self._open()
             known_indices = {sample.index for sample in request.samples}
             self._prompt_tokens += reply.prompt_tokens
             for index, completion in enumerate(reply.completions):
@@ -277,6 +279,11 @@ class Session:
                     self._completions += 1
                     self._completion_tokens += completion.tokens
         return reply
+
+    def _open(self) -> None:
+        if self.first_seconds is None:
+            self.first_seconds = time.perf_counter() - self._began
+        self._opened()
 
     async def draw(
         self, request: Request, next_count: Callable[[Sequence[str]], Awaitable[int]] | None = None

@@ -292,6 +292,7 @@ def relay(
     slot: AbstractAsyncContextManager[None],
     counter: AbstractContextManager[None],
     form: Form,
+    path: str,
     client_headers: Mapping[str, str],
     belief: Belief | None = None,
 ) -> Response:
@@ -304,7 +305,7 @@ def relay(
 
     async def write(scope: Scope, receive: Receive, send: Send) -> None:
         with counter:
-            async with slot, await model.send(form.path, chat.data, own_headers) as response:
+            async with slot, await model.send(path, chat.data, own_headers) as response:
                 headers = {**response.headers, "x-selfreflect-passthrough": chat.passthrough}
                 if belief is not None:
                     headers["x-selfreflect-id"] = belief.id

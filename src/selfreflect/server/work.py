@@ -49,7 +49,7 @@ GUESSES = 5
 """Likeliest tokens kept for every masked word; the page shows them on a click."""
 
 _MOST_GUESSED = 400_000
-"""Characters of masked-out answers times summaries, up to which guesses are kept. They take about a hundred
+"""Characters of test answers times summaries, up to which guesses are kept. They take about a hundred
 times as many bytes on disk."""
 
 _BETWEEN_ADVANCES = 1.0
@@ -89,15 +89,15 @@ class JobRunner:
                 experiment.run.append(question)
                 if isinstance(body, AskBody):
                     self._check(experiment.run, config, progress, models)
-                    experiment.answers()
+                    experiment.fill("answers")
                     progress.show_records()
                     if experiment.run.answers:
-                        experiment.summaries(body.strategies)
+                        experiment.fill("summaries", body.strategies)
                 else:
                     item = _item(body)
                     experiment.run.append_all([item.answer_set, *item.summary_records])
                 if experiment.run.summaries:
-                    experiment.scores()
+                    experiment.fill("scores")
                 progress.show_records()
 
     def _judge(self, job: Job, task: RunToJudge) -> None:
@@ -108,7 +108,7 @@ class JobRunner:
         options = replace(self._options, guesses=GUESSES)
         with self._experiment(job, path, config, STAGES[3:], options) as (experiment, progress, _):
             job.show(scoring=experiment.run.scoring)
-            experiment.scores()
+            experiment.fill("scores")
             progress.show_records()
 
     @contextmanager

@@ -178,7 +178,7 @@ def _check(config: Config) -> None:
         parse_shard(config.questions.part)
     _check_strategies(config.summaries.strategies)
     _check_generator("answers", config.answers)
-    if config.answers.logprobs and not backend_of(config.answers.model).gives_logprobs:
+    if config.answers.wants_logprobs and not backend_of(config.answers.model).gives_logprobs:
         raise ConfigError(
             f"{excerpt(config.answers.model)} returns texts without log-probabilities",
             code="no_logprobs",

@@ -142,7 +142,22 @@ class AnswersConfig(Record, frozen=True, kw_only=True):
             negative="--no-logprobs",
         ),
     ] = False
+    top_logprobs: Annotated[
+        int,
+        Flag(
+            "--top-logprobs K",
+            "Store the K largest log-probabilities at each token too, for entropies and margins of a single "
+            "answer. Servers give 20 at most, some fewer; local models also store the exact entropy. "
+            "Implies --logprobs.",
+            range=between(0, 1000),
+        ),
+    ] = 0
     seed: Annotated[int, SEED] = 0
+
+    @property
+    def wants_logprobs(self) -> bool:
+        """Tell whether log-probabilities are stored with the answers."""
+        return self.logprobs or self.top_logprobs > 0
 
     @property
     def sampling(self) -> Sampling:

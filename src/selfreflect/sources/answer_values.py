@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeVar
 
 from selfreflect.errors import excerpt
-from selfreflect.logprobs import UNKNOWN_LOGPROB, Logprobs, Tokens, TokenValues
+from selfreflect.logprobs import UNKNOWN_LOGPROB, Logprobs, Tokens, TokenValues, ranked
 from selfreflect.sources.columns import GRADES, TOKEN_COLUMNS, type_name
 from selfreflect.sources.files import Row, is_text_list
 from selfreflect.sources.item_rows import ItemRow, list_in, object_in
@@ -14,6 +14,8 @@ from selfreflect.sources.verdicts import Graded, Verdict, verdict
 
 _EXTRA_TOKENS = 2
 """Tokens without text, such as the end of a text, that an answer may have."""
+
+T = TypeVar("T")
 
 _LARGEST = 1e300
 _LARGEST_DIVERGENCE = 1e9
@@ -32,7 +34,14 @@ def token_values(
         fields[name] = _of_each_answer(item, name) if item.one_answer else _of_present(item, name)
     row = Row(item.row.source, item.row.where, fields)
     tokens = _tokens(row, answers)
-    return TokenValues(_logprobs(row, answers, tokens), tokens, _self_certainty(row, answers))
+    logprobs = _logprobs(row, answers, tokens)
+    return TokenValues(
+        logprobs,
+        tokens,
+        _self_certainty(row, answers),
+        _of_each_token(row, "top_logprobs", logprobs, _ranked),
+        _of_each_token(row, "token_entropies", logprobs, _entropy),
+    )
 
 
 def grades(item: ItemRow) -> dict[str, tuple[Graded, ...]]:
@@ -46,7 +55,9 @@ def grades(item: ItemRow) -> dict[str, tuple[Graded, ...]]:
         if not isinstance(value, list):
             found[name] = (Graded(None, verdict(value)),)
         elif value and all(isinstance(entry, list) and len(entry) == 2 for entry in value):
-            found[name] = tuple(Graded(str(text), verdict(entry)) for text, entry in value)
+            found[name] = tuple(
+                Graded(None if text is None else str(text), verdict(entry)) for text, entry in value
+            )
         else:
             _require_one_each(item.row, f"{GRADES}.{name}", value, item.answers)
             found[name] = _verdicts(item, value)
@@ -114,6 +125,8 @@ def _of_each_answer(item: ItemRow, name: str) -> list[Any] | None:
         if isinstance(value, str):
             value = list_in(value)
         is_single = isinstance(value, list) and len(value) == 1
+        if is_single and name == "top_logprobs":  # a list for each token, which may be the only one
+            is_single = isinstance(value[0], list) and isinstance(next(iter(value[0]), None), list)
         if is_single and (isinstance(value[0], list) or name == "self_certainty"):
             [value] = value
         values.append(value)
@@ -160,6 +173,46 @@ def _logprobs(row: Row, answers: Sequence[str], tokens: Tokens) -> Logprobs:
             )
         lists.append(tuple(map(float, logprobs)))
     return tuple(lists)
+
+
+def _of_each_token(
+    row: Row, name: str, logprobs: Logprobs, read: Callable[[Any], T | None]
+) -> tuple[tuple[T, ...], ...]:
+    """Read a column with an entry for each token that has a log-probability."""
+    values = field_list(row, name)
+    if not values:
+        return ()
+    if list(map(_length, values)) != list(map(len, logprobs)):
+        raise row.error(
+            f"the field {name!r} must have an entry for each log-probability in the field 'logprobs'"
+        )
+    lists = []
+    for number, entries in enumerate(values, 1):
+        parsed = [read(entry) for entry in entries]
+        if None in parsed:
+            wrong = excerpt(entries[parsed.index(None)])
+            raise row.error(f"entry {number} of the field {name!r} holds {wrong}, which is out of range")
+        lists.append(tuple(entry for entry in parsed if entry is not None))
+    return tuple(lists)
+
+
+def _length(value: Any) -> int | None:
+    return len(value) if isinstance(value, list) else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _ranked(entry: Any) -> tuple[float, ...] | None:
+    """Order the log-probabilities at a place; None if they are none."""
+    if not isinstance(entry, list) or not all(map(_is_number, entry)):
+        return None
+    return ranked(entry, len(entry))
+
+
+def _entropy(entry: Any) -> float | None:
+    return float(entry) if _is_number(entry) and 0 <= entry <= _LARGEST_DIVERGENCE else None
 
 
 def _self_certainty(row: Row, answers: Sequence[str]) -> tuple[float, ...]:

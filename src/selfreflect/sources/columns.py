@@ -27,7 +27,7 @@ MASKED_OUT = ("masked_out_task_answers", "masked_out")
 CONDITIONING = ("conditioning_answers", "conditioning")
 IMAGE_COLUMNS = ("image", "images", "image_url", "image_path", "picture")
 """Pictures that a question speaks of, which no model of texts sees."""
-TOKEN_COLUMNS = ("logprobs", "tokens", "self_certainty")
+TOKEN_COLUMNS = ("logprobs", "tokens", "self_certainty", "top_logprobs", "token_entropies")
 """What may be known of the tokens of each answer."""
 
 CHOICES = "choices"

@@ -213,7 +213,8 @@ def read_item_file(
         layout += ", one row per answer"
     elif not file.layout.is_log:
         layout += ", one row per question"
-    notes = [*file.notes, *_notes(rows, items, file.name)]
+    is_known = file.layout.name != "items"
+    notes = [*file.notes, *_notes(rows, items, file.name, is_known)]
     if problems:
         notes.append(f"log-probabilities of {counted(len(problems), 'question')} left out: {problems[0]}")
     if taken:
@@ -363,8 +364,8 @@ def _item(
     )
 
 
-def _notes(rows: Sequence[ItemRow], items: Sequence[Item], name: str) -> list[str]:
-    """List what a user should know of the items.
+def _notes(rows: Sequence[ItemRow], items: Sequence[Item], name: str, is_known: bool) -> list[str]:
+    """List what a user should know of the items; of a known layout, what each column holds is clear.
 
     Raises:
         DataError: no item has two answers.
@@ -386,8 +387,9 @@ def _notes(rows: Sequence[ItemRow], items: Sequence[Item], name: str) -> list[st
             f"{counted(len(few), 'question')} with fewer than 2 answers cannot be scored, such as "
             f"{excerpt(few[0].question)}"
         )
-    beside = (name for row in rows if not row.summaries for name in row.columns.beside)
-    for name in dict.fromkeys(beside):
+<<<<<<< HEAD
+    taken = {name for row in rows for name in row.summaries}
+    for name in dict.fromkeys(name for row in rows for name in row.columns.beside if name not in taken):
         notes.append(
             f"{excerpt(name)} is not one of the answers; if it is a summary, add --column summary={name}"
         )

@@ -365,7 +365,9 @@ class PartialAnswers:
         return sorted(self._checked_folder().glob("*.jsonl"))
 
     def of(self, question: str) -> tuple[AnswerSample, ...]:
-        """The answers of a question, in the order in which they ended. What is read is checked again against
+        """Read the answers of a question, in the order in which they ended.
+
+        What is read is checked again against
         the id: another question's file may have been put there."""
         if not self._path(question).exists():
             return ()
@@ -409,10 +411,10 @@ class PartialAnswers:
         return self._journals[question]
 
     def _path(self, question: str) -> Path:
-        """The file of a question. Its id may hold anything, and is no file name."""
+        """Name the file of a question, whose id may hold anything and is no file name."""
         name = hashlib.sha256(question.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         return self._checked_folder() / f"{name}.jsonl"
 
     def _checked_folder(self) -> Path:
-        """The folder. Raises StoreError if it is a link."""
+        """Return the folder. Raises StoreError if it is a link."""
         return refuse_links(self._folder.parent, self._folder)

@@ -96,7 +96,7 @@ class Manifest(Record, frozen=True, kw_only=True):
 
 
 def manifest_fields(path: Path, kind: str = _FORMAT) -> dict[str, Any]:
-    """The manifest of ``path`` as plain JSON, written by any version of this package."""
+    """Read the manifest of ``path`` as plain JSON, written by any version of this package."""
     try:
         with os.fdopen(open_regular(path / MANIFEST, os.O_RDONLY), "rb") as file:
             if os.fstat(file.fileno()).st_size > MAX_MANIFEST:
@@ -143,7 +143,7 @@ def read_manifest(path: Path, kind: str = _FORMAT) -> Manifest:
 def merge_settings(
     old: dict[str, Any], new: dict[str, Any], path: Path, advice: str = f"Use another {{out}}. {_START_OVER}"
 ) -> dict[str, Any]:
-    """All sections of both.
+    """Merge the sections of both.
 
     Raises:
         StoreError: they differ in a section that both have; the message shows each difference.
@@ -228,17 +228,17 @@ def journals(path: Path) -> dict[type[Record], Journal[Any]]:
 
 
 def is_of_scoring(record: StoredRecord) -> bool:
-    """Whether each scoring has records like this of its own."""
+    """Tell whether each scoring has records like this of its own."""
     return isinstance(record, SCORED) or (isinstance(record, Failure) and record.stage == "scores")
 
 
 def scoring_folder(scoring: str) -> Path:
-    """The folder of a scoring, within its run directory."""
+    """Name the folder of a scoring, within its run directory."""
     return Path(_JUDGES, scoring) if scoring else Path()
 
 
 def count_records(path: Path) -> dict[str, int]:
-    """How many lines there are of each kind of record that a directory holds, over all scorings."""
+    """Count the lines of each kind of record in a directory, over all scorings."""
     counts: Counter[str] = Counter()
     for file in record_files(path):
         if file.name != MANIFEST and file.parent != path / FOLDER:
@@ -296,7 +296,7 @@ def unfinished_files(path: Path) -> list[Path]:
 
 
 def record_files(path: Path) -> list[Path]:
-    """The record files in a run directory, and all files of its further scorings."""
+    """List the record files in a run directory, and all files of its further scorings."""
     files = [path / name for name in FILES] + PartialAnswers(path).files
     for folder in scoring_folders(path):
         files += [folder / name for name in (MANIFEST, *FILES)]
@@ -310,7 +310,7 @@ def removable_files(path: Path) -> list[Path]:
 
 
 def scoring_folders(path: Path) -> list[Path]:
-    """The folders in ``judges/``, finished or not.
+    """List the folders in ``judges/``, finished or not.
 
     Raises:
         StoreError: one of them is a link, through which files elsewhere would be moved or written.

@@ -132,8 +132,7 @@ def _folders(
 
 
 def _manifests(folders: Mapping[Path, Mapping[str, str]]) -> dict[str, dict[Path, Manifest]]:
-    """The manifests of all directories that have a scoring, by scoring of the whole; of the main one, all
-    directories'."""
+    """Group the manifests of the directories by scoring of the whole; the main one has all."""
     manifests: dict[str, dict[Path, Manifest]] = {"": {}}
     for path, targets in folders.items():
         run = Run.load(path)
@@ -166,7 +165,7 @@ def _write_records(run: Run, folders: Mapping[Path, Mapping[str, str]], result: 
 
 
 def _replies(paths: Sequence[Path]) -> dict[str, ModelReplies]:
-    """The replies of all directories, by request; what one directory has, no other one needs to ask again."""
+    """Join the replies of all directories, by request: none is asked for again."""
     replies: dict[str, ModelReplies] = {}
     for path in paths:
         for request, reply in replies_journal(path).records.items():
@@ -178,7 +177,7 @@ def _replies(paths: Sequence[Path]) -> dict[str, ModelReplies]:
 def _common_settings(
     manifests: Mapping[Path, Manifest], defaults: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """The settings of the whole, by section.
+    """Merge the settings of all directories, by section.
 
     Raises:
         StoreError: directories differ in what scores depend on.
@@ -258,7 +257,7 @@ def _write_manifest(
 
 
 def _joined(sections: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The entries of all; of the same name, that of the first section."""
+    """Join the entries of all sections; the first one of a name counts."""
     entries: dict[str, Any] = {}
     for section in sections:
         entries = {**section, **entries}
@@ -268,8 +267,7 @@ def _joined(sections: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 def _more_suspect(
     checks: Mapping[str, dict[str, Any]], earlier: Mapping[str, dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """The checks of servers that say more against the whole than the earlier ones: one server that does not
-    sample is enough."""
+    """Select the checks of servers that say most against the whole: one that does not sample is enough."""
     return {
         stage: check
         for stage, check in checks.items()

@@ -60,7 +60,7 @@ def open_replies(directory: Path) -> AbstractContextManager[Journal[ModelReplies
 
 
 def replies_journal(directory: Path) -> Journal[ModelReplies]:
-    """The replies of a directory, unread."""
+    """Open the replies of a directory, unread."""
     return Journal(
         directory / REPLIES,
         ModelReplies,

@@ -147,7 +147,7 @@ class Run:
 
     @classmethod
     def in_memory(cls, path: str | Path) -> Self:
-        """A run without records that never reads or writes ``path``."""
+        """Make a run without records that never reads or writes ``path``."""
         run = cls(Path(path), Manifest())
         run._partial = None
         for journal in run._files[""].values():
@@ -278,7 +278,7 @@ class Run:
             yield from journal.records.values()
 
     def samples(self, question: str) -> tuple[AnswerSample, ...]:
-        """The answers that a question without an answer set has so far."""
+        """Read the answers that a question without an answer set has so far."""
         return self._partial.of(question) if self._partial else ()
 
     def _settled_questions(self) -> list[str]:
@@ -367,7 +367,7 @@ class Run:
         return f"Run({str(self.path)!r})"
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row per scoring, question and strategy: its measures, or the failure that prevented its score.
+        """Make a row per scoring, question and strategy: its measures, or why there are none.
 
         Columns that came with the questions follow. Missing numbers are ``pandas.NA``.
 
@@ -380,7 +380,7 @@ class Run:
         return self.path / scoring_folder(scoring)
 
     def _journal(self, kind: type[R]) -> Journal[R]:
-        """The file of a kind of record; failures to score have another one than other failures."""
+        """Choose the file of a kind of record; failures to score have one of their own."""
         return self._files[self.scoring if kind in SCORED else ""][kind]
 
     def _journal_of(self, record: StoredRecord) -> Journal[Any]:
@@ -413,7 +413,7 @@ class Run:
 
 
 def _settles(record: Record) -> TypeGuard[AnswerSet | Failure]:
-    """Whether no more answers are drawn for a question that has this record."""
+    """Tell whether no more answers are drawn for a question that has this record."""
     if isinstance(record, Failure):
         return record.stage == "answers" and record.kind not in RETRIED
     return isinstance(record, AnswerSet)

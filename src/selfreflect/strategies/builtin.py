@@ -208,6 +208,6 @@ def final_part(text: str, marker: str, cut: bool) -> str:
 
 
 def _begins(marker: str, text: str) -> bool:
-    """Whether ``text`` is the beginning of a marker, bold or not."""
+    """Tell whether ``text`` is the beginning of a marker, bold or not."""
     words = " ".join(text.strip(" \t#>*_").split()).casefold()
     return bool(words) and marker.strip().casefold().startswith(words)

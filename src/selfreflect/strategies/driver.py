@@ -16,7 +16,17 @@ import msgspec
 from msgspec import UNSET
 
 from selfreflect.errors import ConfigError, excerpt
-from selfreflect.models.base import Completion, Generator, Refusal, Reply, Request, Sample, Sampling, as_drawn
+from selfreflect.models.base import (
+    Completion,
+    Generator,
+    Refusal,
+    Reply,
+    Request,
+    Sample,
+    Sampling,
+    Watch,
+    as_drawn,
+)
 from selfreflect.plugins import USER_ERRORS, error_text
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.records import Failure, FailureKind, Question, Summary, from_plain
@@ -56,6 +66,7 @@ def summarize(
     seed: int = 0,
     thinking: bool = False,
     skip: Container[tuple[str, str]] = (),
+    watch: Watch | None = None,
 ) -> Iterator[StrategyOutcome]:
     """Summarise every question with every strategy, yielding each summary or failure as soon as it is known.
 
@@ -66,6 +77,7 @@ def summarize(
     Args:
         sampling: of the summary; by default ``GREEDY``, or ``THINKING`` if ``thinking``.
         skip: pairs (question id, strategy name) to leave out.
+        watch: is told of the requests and of each event.
 
     Raises:
         ConfigError: at once, for an unknown or repeated strategy or ``num_samples`` below 1.
@@ -96,16 +108,18 @@ def summarize(
         for name, function in functions.items():
             if (question.id, name) not in skip:
                 runs.append(StrategyRun(task(question=question, name=name), function, generator))
-    return _lock_step(runs, generator)
+    return _lock_step(runs, generator, watch)
 
 
-def _lock_step(runs: Sequence[StrategyRun], generator: Generator) -> Iterator[StrategyOutcome]:
+def _lock_step(
+    runs: Sequence[StrategyRun], generator: Generator, watch: Watch | None
+) -> Iterator[StrategyOutcome]:
     """Repeat rounds of one generator call for all waiting runs. In the first no run has requests yet."""
     current = list(runs)
     try:
         while current:
             waiting = []
-            for run, replies in _round(current, generator):
+            for run, replies in _round(current, generator, watch):
                 outcome = run.advance(replies)
                 if outcome is None:
                     waiting.append(run)
@@ -118,7 +132,7 @@ def _lock_step(runs: Sequence[StrategyRun], generator: Generator) -> Iterator[St
 
 
 def _round(
-    runs: Sequence[StrategyRun], generator: Generator
+    runs: Sequence[StrategyRun], generator: Generator, watch: Watch | None
 ) -> Iterator[tuple[StrategyRun, list[Reply | Refusal]]]:
     """Yield each run with its replies, as soon as all have arrived. Equal requests share a reply."""
     needs = [list(run.requests) for run in runs]  # copies, because an advanced run has new requests
@@ -133,7 +147,7 @@ def _round(
     if not requests:
         return
     replies: dict[Request, Reply | Refusal] = {}
-    for index, reply in as_drawn(generator, requests):
+    for index, reply in as_drawn(generator, requests, watch):
         if isinstance(reply, Sample):  # a strategy waits for the whole reply
             continue
         request = requests[index]
@@ -169,7 +183,7 @@ class StrategyRun:
         completions: list[Completion] = []
         for reply in replies:
             if isinstance(reply, Refusal):
-                return self._fail(reply.kind, reply.message)
+                return self._fail(reply.kind, reply.message, reply.code)
             usable.append(reply)
             completions += reply.completions
         self._tokens += sum(completion.tokens for completion in completions)
@@ -226,7 +240,7 @@ class StrategyRun:
             parts=statement.parts if statement else UNSET,
         )
 
-    def _fail(self, kind: FailureKind, message: str) -> Failure:
+    def _fail(self, kind: FailureKind, message: str, code: str = "") -> Failure:
         self.close()
         return Failure(
             question_id=self._task.question.id,
@@ -234,6 +248,7 @@ class StrategyRun:
             name=self._task.name,
             kind=kind,
             message=message,
+            code=code,
         )
 
 

@@ -27,7 +27,7 @@ class Candidate:
     value: float
     """As the measure is reported: ``recovered`` is better if higher, a SelfReflect score if lower."""
     by_answer: tuple[float | None, ...]
-    """What each held-out answer contributes, higher is better; their mean is the value, but that SelfReflect
+    """What each test answer contributes, higher is better; their mean is the value, but that SelfReflect
     weighs answers by their words and has the other sign. None for an answer that was not measured; empty if
     the run keeps no detail."""
 
@@ -143,7 +143,7 @@ def _closeness(score: Score) -> tuple[float | None, ...]:
 
 def margin(better: Candidate, worse: Candidate) -> tuple[float, float] | None:
     """Estimate by how much one candidate is better: the mean difference and its standard error, paired over
-    held-out answers. None with fewer than two answers that both were measured on."""
+    test answers. None with fewer than two answers that both were measured on."""
     differences = []
     for a, b in zip(better.by_answer, worse.by_answer, strict=False):
         if a is not None and b is not None:

@@ -101,7 +101,7 @@ the same rows.
 _ABOUT: Mapping[Kind, str] = {
     "sft": "A prompt and a summary (`completion`) to learn, as TRL's `SFTTrainer` takes them.",
     "dpo": "A prompt with a better (`chosen`) and a worse (`rejected`) summary, as TRL's `DPOTrainer` takes "
-    "them. `margin` is by how much the chosen one is better, with its standard error over held-out answers.",
+    "them. `margin` is by how much the chosen one is better, with its standard error over test answers.",
     "grpo": "A prompt with the sampled answers that a reward needs, as TRL's `GRPOTrainer` takes them: "
     "`answers` are the conditioning half, `masked_answers` the held-out half.",
 }

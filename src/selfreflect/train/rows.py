@@ -67,7 +67,7 @@ class RowOptions(Struct, frozen=True, kw_only=True):
         float,
         Flag(
             "--margin K",
-            "Take pairs whose difference is at least K of its standard errors over held-out answers (dpo).",
+            "Take pairs whose difference is at least K of its standard errors over test answers (dpo).",
             range=ZERO_OR_MORE,
         ),
     ] = 1.0
@@ -269,7 +269,7 @@ def _pairs(choices: Sequence[Candidate], options: RowOptions) -> list[Pair] | st
             pairs.append((better, worse, *estimate))
     if not pairs:
         if all(margin(*pair) is None for pair in alike):
-            return "no standard error: fewer than two held-out answers, or a run without details"
+            return "no standard error: fewer than two test answers, or a run without details"
         return f"no pair with a margin of {options.margin:g} standard errors"
     return sorted(pairs, key=lambda pair: -pair[2])
 

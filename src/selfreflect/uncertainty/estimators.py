@@ -10,8 +10,9 @@ from typing import Any, Literal
 import numpy as np
 
 from selfreflect.errors import unknown_name
+from selfreflect.stats import Floats
 from selfreflect.text import counted
-from selfreflect.uncertainty import features
+from selfreflect.uncertainty import features, likelihoods
 from selfreflect.uncertainty.features import Samples
 from selfreflect.uncertainty.question import NoValue
 
@@ -19,6 +20,8 @@ Need = Literal[
     "samples",
     "logprobs",
     "tokens",
+    "top_logprobs",
+    "token_entropies",
     "self_certainty",
     "confidence",
     "score",
@@ -26,10 +29,12 @@ Need = Literal[
     "model",
     "hedge",
 ]
-"""What a record must hold: sampled answers, their log-probabilities, their tokens, their self-certainty, a
-confidence, or what the judge of a run measured of its greedy answer. Or a model must be asked, or words of
-probability read."""
-Unit = Literal["probability", "nats", "bits", "classes", "similarity", "distance", "share", "log-likelihood"]
+"""What a record must hold: sampled answers, their log-probabilities, their tokens, the largest
+log-probabilities or the exact entropy at each token, their self-certainty, a confidence, or what the judge of
+a run measured of its greedy answer. Or a model must be asked, or words of probability read."""
+Unit = Literal[
+    "probability", "nats", "bits", "classes", "similarity", "distance", "share", "log-likelihood", "choices"
+]
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,11 @@ class Estimator:
     def is_probability(self) -> bool:
         """Whether measures of calibration apply."""
         return self.unit == "probability"
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether it reads sampled answers or their tokens."""
+        return self.needs in (*("samples", "logprobs", "tokens"), *_OF_TOKENS)
 
     @property
     def direction(self) -> str:
@@ -114,6 +124,68 @@ def _not_asked(samples: Samples) -> NoValue:
 def _asked_of_model(meaning: str, variant: str, source: str, replies_variant: str = "") -> Estimator:
     fields: dict[str, Any] = {"needs": "model", "replies_variant": replies_variant}
     return _probability(_not_asked, meaning, variant, source, **fields)
+
+
+_OF_TOKENS = ("top_logprobs", "token_entropies", "self_certainty")
+_NOT_SAMPLED = NoValue("not_sampled", "the judged answer is none of the answers whose tokens are known")
+_JUDGED = "of the judged answer, mean over answers of its class"
+
+
+def _of_tokens(compute: Callable[[Floats], float]) -> Callable[[Samples], float | NoValue]:
+    """Read the log-probabilities of the tokens of the judged answer."""
+
+    def mean(samples: Samples) -> float | NoValue:
+        rows = samples.question.logprobs or ()
+        values = [compute(np.array(rows[index])) for index in samples.judged_members]
+        return float(np.mean(values)) if values else _NOT_SAMPLED
+
+    return mean
+
+
+def _of_ranks(compute: Callable[[Floats], float]) -> Callable[[Samples], float | NoValue]:
+    """Read the largest log-probabilities at the tokens of the judged answer."""
+
+    def mean(samples: Samples) -> float | NoValue:
+        rows = samples.question.top_logprobs or ()
+        members = samples.judged_members
+        if not members:
+            return _NOT_SAMPLED
+        sizes = {len(ranks) for index in members for ranks in rows[index]}
+        least, most = min(sizes, default=0), max(sizes, default=0)
+        # lists of unequal length would make a token surer because less is known of it
+        if least < most or least < 2:
+            message = f"{least} to {most} likely tokens are known at each token, not equally many"
+            return NoValue("too_few_ranks", message)
+        return float(np.mean([compute(np.array(rows[index])) for index in members]))
+
+    return mean
+
+
+def _of_lists(values: Callable[[Floats], Floats]) -> Callable[[Samples], float | NoValue]:
+    return _of_ranks(lambda top: float(values(likelihoods.probabilities(top)).mean()))
+
+
+def _exact_entropy(samples: Samples) -> float | NoValue:
+    rows = samples.question.token_entropies or ()
+    values = [float(np.mean(rows[index])) for index in samples.judged_members]
+    return float(np.mean(values)) if values else _NOT_SAMPLED
+
+
+_NO_RANKS = NoValue(
+    "no_top_logprobs",
+    "the largest log-probabilities are not stored: --top-logprobs K stores them with answers",
+)
+_NO_ENTROPIES = NoValue(
+    "no_entropies",
+    "exact entropies need predictions of the whole vocabulary, which local models store with --top-logprobs",
+)
+_LISTS = f"mean over tokens, {_JUDGED}"
+
+
+def _of_token(compute: Callable[[Samples], float | NoValue], *texts: str, **fields: Any) -> Estimator:
+    """Declare a confidence in [0, 1] that is no chance of being right."""
+    meaning, variant, source = texts
+    return Estimator(compute, meaning, variant, source, True, "share", high=1, **fields)
 
 
 _GRAPH = "symmetric similarities, normalised Laplacian"
@@ -255,6 +327,93 @@ ESTIMATORS = {
         low=-math.inf,
         needs="tokens",
     ),
+    "normalised_prob": _of_token(
+        _of_tokens(lambda logprobs: float(np.exp(logprobs.mean()))),
+        "geometric mean of the tokens' probabilities",
+        _JUDGED,
+        "arXiv 2002.07650",
+        needs="logprobs",
+    ),
+    "mean_prob": _of_token(
+        _of_tokens(lambda logprobs: float(np.exp(logprobs).mean())),
+        "mean of the tokens' probabilities",
+        _JUDGED,
+        "arXiv 2507.16806",
+        needs="logprobs",
+    ),
+    "min_prob": _of_token(
+        _of_tokens(lambda logprobs: float(np.exp(logprobs.min()))),
+        "least of the tokens' probabilities",
+        f"{_JUDGED}; falls with its length",
+        "arXiv 2303.08896",
+        needs="logprobs",
+    ),
+    "perplexity": Estimator(
+        _of_tokens(lambda logprobs: float(np.exp(-logprobs.mean()))),
+        "1 / geometric mean of the tokens' probabilities",
+        _JUDGED,
+        "Jelinek et al. 1977",
+        unit="choices",
+        low=1,
+        needs="logprobs",
+    ),
+    "token_entropy": Estimator(
+        _exact_entropy,
+        "mean entropy of the predictions",
+        f"whole vocabulary, {_LISTS}",
+        "arXiv 2002.07650",
+        needs="token_entropies",
+    ),
+    "epr": Estimator(
+        _of_lists(likelihoods.truncated_entropy),
+        "-p log p summed over the likely tokens",
+        f"truncated lists, {_LISTS}",
+        "arXiv 2509.04492",
+        needs="top_logprobs",
+    ),
+    "token_entropy_renormalised": Estimator(
+        _of_lists(likelihoods.renormalised_entropy),
+        "mean entropy of the likely tokens",
+        f"lists divided by their sum, {_LISTS}",
+        "uqlm",
+        needs="top_logprobs",
+    ),
+    "token_entropy_rest": Estimator(
+        _of_lists(likelihoods.rest_bucket_entropy),
+        "mean entropy of the likely tokens and the rest",
+        f"all other tokens as one, {_LISTS}",
+        "this project",
+        needs="top_logprobs",
+    ),
+    "token_entropy_low": Estimator(
+        _of_lists(lambda shares: likelihoods.entropy_interval(shares).low),
+        "lower end of the interval of the mean entropy",
+        _LISTS,
+        "this project",
+        needs="top_logprobs",
+    ),
+    "token_entropy_high": Estimator(
+        _of_lists(lambda shares: likelihoods.entropy_interval(shares).high),
+        "upper end of the interval of the mean entropy",
+        f"at most {likelihoods.LARGEST_VOCABULARY} tokens in the vocabulary, {_LISTS}",
+        "this project",
+        needs="top_logprobs",
+    ),
+    "margin": _of_token(
+        _of_lists(likelihoods.margins),
+        "difference of the two largest probabilities",
+        _LISTS,
+        "Scheffer et al. 2001",
+        needs="top_logprobs",
+    ),
+    "group_confidence": Estimator(
+        _of_ranks(lambda top: likelihoods.group_confidence(likelihoods.token_confidences(top))),
+        "mean negative log of the likely tokens' probabilities",
+        f"lowest mean of {likelihoods.GROUP} neighbouring tokens, depends on K; {_JUDGED}",
+        "arXiv 2508.15260",
+        confidence=True,
+        needs="top_logprobs",
+    ),
     "self_certainty": Estimator(
         lambda samples: float(np.mean(samples.question.self_certainty or ())),
         "mean divergence of predictions from the uniform one",
@@ -294,7 +453,7 @@ ESTIMATORS = {
     "greedy_recovered": Estimator(
         _of_greedy("greedy_recovered"),
         "part of the available information that the greedy answer tells",
-        "bits of the greedy answer / bits of the conditioning answers, the run's first judge",
+        "bits of the greedy answer / bits of the reference answers, the run's first judge",
         "this project; arXiv 2002.10689",
         confidence=True,
         unit="share",
@@ -372,6 +531,10 @@ def estimate(estimator: Estimator, samples: Samples) -> float | NoValue:
         return NoValue("no_tokens", "the record has no tokens")
     if estimator.needs == "tokens" and samples.relevance is None:
         return _NO_RELEVANCE
+    if estimator.needs == "top_logprobs" and question.top_logprobs is None:
+        return _NO_RANKS
+    if estimator.needs == "token_entropies" and question.token_entropies is None:
+        return _NO_ENTROPIES
     if estimator.needs == "self_certainty" and question.self_certainty is None:
         return _NO_SELF_CERTAINTY
     number = len(question.answers)

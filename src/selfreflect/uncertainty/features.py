@@ -229,6 +229,17 @@ class Samples:
         return np.array([sum(tokens) / len(tokens) for tokens in self.question.logprobs or ()])
 
     @cached_property
+    def judged_members(self) -> list[int]:
+        """The answers that say what is judged: the class of the judged answer, or the only answer; empty if
+        the judged answer is none of them."""
+        answers = self.question.answers
+        if len(answers) == 1:
+            return [0]
+        judged = self.judged_answer
+        same = [index for index, answer in enumerate(answers) if answer == judged]
+        return np.flatnonzero(self.labels == self.labels[same[0]]).tolist() if same else []
+
+    @cached_property
     def token_sars(self) -> Floats:
         """Token SAR of each answer, shape (M,)."""
         assert self.relevance is not None  # estimate checks it

@@ -11,6 +11,7 @@ from selfreflect.report.page.frame import uncertainty_page
 from selfreflect.table import Table, joined, to_csv, to_markdown
 from selfreflect.text import markdown_text
 from selfreflect.uncertainty.assess import Assessment, Prediction, SizedCalibration, right_counts
+from selfreflect.uncertainty.conclusion import RISK, conclude
 from selfreflect.uncertainty.estimators import ESTIMATORS
 from selfreflect.uncertainty.page import (
     all_curves,
@@ -27,7 +28,10 @@ Results = Mapping[str, Sequence[Prediction]]
 
 
 def json_lines(
-    assessment: Assessment, results: Results, by_size: Mapping[str, Sequence[SizedCalibration]]
+    assessment: Assessment,
+    results: Results,
+    by_size: Mapping[str, Sequence[SizedCalibration]],
+    risk: float = RISK,
 ) -> Iterator[dict[str, Any]]:
     """Write JSON lines of questions, then of estimators, kinds of correctness and sizes."""
     yield from _question_lines(assessment)
@@ -35,7 +39,9 @@ def json_lines(
         value, count = assessment.stated_faithfulness
         yield {"cmfg": value, "n": count}
     for name, right in right_counts(assessment).items():
-        yield {"correctness": name, "counts": right._asdict()}
+        conclusion = conclude(assessment, name, risk)
+        known = None if conclusion is None else conclusion._asdict()
+        yield {"correctness": name, "counts": right._asdict(), "conclusion": known}
     yield from _prediction_lines(assessment, results)
     for name, sizes in by_size.items():
         for size in sizes:

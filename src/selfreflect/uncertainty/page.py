@@ -262,8 +262,7 @@ def _facts(assessment: Assessment, row: Prediction, samples: str) -> tuple[Cell,
     info = ESTIMATORS.get(row.estimator)
     if info is None:
         return None, "confidence", None, None, row.correctness, None
-    is_sampled = info.needs in ("samples", "logprobs", "tokens", "self_certainty")
-    made_of = (samples, assessment.method.rule.name) if is_sampled else (None, None)
+    made_of = (samples, assessment.method.rule.name) if info.is_sampled else (None, None)
     return range_text(info), info.direction, *made_of, row.correctness, assessment.variant(row.estimator)
 
 

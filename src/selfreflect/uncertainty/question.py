@@ -21,6 +21,10 @@ class NoValue:
         "too_few_samples",
         "no_logprobs",
         "no_tokens",
+        "no_top_logprobs",  # the largest ones at each token
+        "too_few_ranks",  # a list of them is shorter than others, or too short
+        "no_entropies",  # of predictions over the whole vocabulary
+        "not_sampled",  # the judged answer is none of the answers whose tokens are known
         "no_self_certainty",  # which needs predictions of the whole vocabulary
         "no_relevance",  # of tokens, which needs a model of sentence similarity
         "no_confidence",
@@ -72,6 +76,10 @@ class AnsweredQuestion:
     """Each answer's tokens."""
     self_certainty: tuple[float, ...] | None = None
     """Each answer's mean over tokens of KL(uniform, prediction), in nats."""
+    top_logprobs: tuple[TokenLogprobs, ...] | None = None
+    """For each token of each answer the largest log-probabilities of its place, falling."""
+    token_entropies: TokenLogprobs | None = None
+    """For each token of each answer the entropy of its prediction, in nats."""
     missing_logprobs: str = ""
     """Why there are no log-probabilities, if they were asked for."""
     confidence: float | None = None
@@ -91,7 +99,7 @@ class AnsweredQuestion:
 def with_answers(question: AnsweredQuestion, indices: Sequence[int]) -> AnsweredQuestion:
     """Keep some answers of a question, and the values of their tokens."""
     columns: dict[str, Any] = {}
-    for name in ("answers", "logprobs", "tokens", "self_certainty"):
+    for name in ("answers", "logprobs", "tokens", "self_certainty", "top_logprobs", "token_entropies"):
         column = getattr(question, name)
         if column is not None:
             columns[name] = tuple(column[index] for index in indices)
@@ -137,4 +145,8 @@ def token_fields(records: Sequence[AnswerTokens | NoLogprobs]) -> dict[str, Any]
         "logprobs": tuple(tokens.logprobs for tokens in answers),
         "tokens": tuple(tokens.texts for tokens in answers),
         "self_certainty": None if None in certainties else tuple(certainties),
+        "top_logprobs": tuple(tokens.top for tokens in answers) if all(t.top for t in answers) else None,
+        "token_entropies": (
+            tuple(tokens.entropies for tokens in answers) if all(t.entropies for t in answers) else None
+        ),
     }

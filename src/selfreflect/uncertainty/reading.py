@@ -223,6 +223,8 @@ def _question(item: ItemRow, row: Row, ids: RowIds, gold: str, structured: bool)
         logprobs=values.logprobs or None,
         tokens=values.tokens or None,
         self_certainty=values.self_certainty or None,
+        top_logprobs=values.top_logprobs or None,
+        token_entropies=values.token_entropies or None,
         confidence=confidence,
         length=_number(row, "length", 0, math.inf),
         correct=_label(row),

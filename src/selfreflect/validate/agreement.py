@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
-from selfreflect.plots import Curve, Plot
 from selfreflect.sources.files import PARSERS, listed, parse_rows, read_content
 from selfreflect.sources.files import Row as FileRow
 from selfreflect.sources.items import Item
@@ -249,8 +248,6 @@ class HumanAgreement:
             )
         sides = {name: side_of_chance(share) if share.n else None for name, share in agreements}
         finding.give_verdicts(sides, _VERDICTS)
-        title = "Agreement with the majority of raters"
-        finding.draw_dots("raters", title, "share of pairs", agreements)
         return finding
 
     def _comparable(self, orders: Orders) -> Orders:
@@ -433,10 +430,6 @@ class JudgeAgreement:
                 finding.add(_SUMMARIES, {**names, **interval("rho", rho), "n": rho.n})
                 finding.add(_ORDERS, {**names, **interval("same order", share), "n": share.n})
                 finding.says.append(f"{metric} by {judge} and by {rival}: {_verdict(share, tau)}")
-                if points:
-                    title = f"{metric}: the same summaries by two judges"
-                    plot = Plot(f"judges-{metric}", title, judge, rival, _curves(points), points=True)
-                    finding.plots.append(plot)
         alone = [metric.name for metric in metrics if metric.name not in several]
         finding.list_names("Left out, because fewer than two judges computed them:", alone)
         finding.says.append(
@@ -475,14 +468,6 @@ def _strategy_agreement(points: Points) -> Estimate:
         return kendall(list(first / count), list(second / count)) if count.all() else None
 
     return replace(bootstrap(tau, len(items)), n=len(names), total=len(names))
-
-
-def _curves(points: Points) -> tuple[Curve, ...]:
-    """Make a dot for each summary: its values by the two judges."""
-    by_name: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for (_, name), point in points.items():
-        by_name[name].append(point)
-    return tuple(Curve(name, *zip(*dots, strict=True)) for name, dots in by_name.items())
 
 
 def _verdict(share: Estimate, tau: Estimate) -> str:

@@ -25,7 +25,7 @@ Reason = (
     | Literal[
         "blank",  # a text that the metric needs is blank
         "unparsed",  # the model's reply does not have the requested form
-        "no_claims",  # the model found nothing to check
+        "no_claims",  # of earlier versions, whose values stay readable
     ]
 )
 

@@ -28,10 +28,6 @@ _OPTIONS = {
 }
 
 
-def _ablation(name: str, about: str, better: Better = "lower") -> MetricInfo:
-    return MetricInfo(name=name, better=better, group="ablation", about=about, needs=("judge",))
-
-
 def _information(name: str, about: str) -> MetricInfo:
     return MetricInfo(name=name, better="higher", group="information", about=about, needs=("judge",))
 
@@ -44,10 +40,8 @@ _SELFREFLECT = (
     "Total variation between the judge's predictions of masked words after the summary and after the "
     "answers, at temperature 5."
 )
+_T1 = "SelfReflect at judge temperature 1, where synonyms of a masked word hardly count."
 _INFORMATION = "Usable information: bits per answer by which a judge better predicts answers it has not seen"
-_PMI = "Pointwise mutual information, log p(answer | summary) - log p(answer), in nats per answer."
-_PRECISION = "Share of the summary's claims that the answers support; a language model lists and checks them."
-_RECALL = "Share of the answers' claims that the summary supports; a language model lists and checks them."
 _COSINE = "Mean cosine distance between the embeddings of the summary and of each answer."
 _TRANSPORT = "Optimal transport between the embeddings of the answers and of the summary's sentences."
 _ROUGE_L = "Mean F-measure of ROUGE-L, the longest common subsequence of words, between summary and answers."
@@ -55,20 +49,14 @@ _LENGTH = "Words of the summary. Good summaries are longer than bad ones, so thi
 
 MASKED = (
     MetricInfo(name="selfreflect", better="lower", group="selfreflect", about=_SELFREFLECT, needs=("judge",)),
-    _ablation("tv_t1", "SelfReflect at judge temperature 1, where synonyms of a masked word hardly count."),
+    MetricInfo(name="tv_t1", better="lower", group="ablation", about=_T1, needs=("judge",)),
 )
 INFORMATION = (
     _information("information", f"{_INFORMATION}."),
     _information("information_blind", f"{_INFORMATION}, nor the question."),
 )
-LIKELIHOOD = (_ablation("pmi", _PMI, better="higher"),)
 RATED = (
     _competitor("llm_judge", "How faithful a language model finds the summary, from 0 to 10.", "generator"),
-)
-CLAIMS = (
-    _competitor("claims_precision", _PRECISION, "generator"),
-    _competitor("claims_recall", _RECALL, "generator"),
-    _competitor("claims_f1", "Harmonic mean of claims_precision and claims_recall.", "generator"),
 )
 EMBEDDED = (
     _competitor("embedding_cosine", _COSINE, "embedder", better="lower"),
@@ -80,9 +68,7 @@ LENGTH = (MetricInfo(name="length", better="higher", group="control", about=_LEN
 _FAMILIES = {
     "judged:Masked": MASKED,
     "judged:InformationMetrics": INFORMATION,
-    "judged:Likelihood": LIKELIHOOD,
     "texts:Rated": RATED,
-    "texts:ClaimCheck": CLAIMS,
     "texts:Embedded": EMBEDDED,
     "texts:Overlap": OVERLAP,
     "texts:Length": LENGTH,

@@ -10,7 +10,6 @@ import numpy as np
 
 from selfreflect.errors import ConfigError
 from selfreflect.models.base import seed_for
-from selfreflect.plots import Curve, Plot
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate, Floats
 from selfreflect.validate.base import MetricInfo, Value
@@ -166,7 +165,7 @@ class MultipleChoice:
     def _add_metric(
         self, finding: Finding, metric: MetricInfo, distances: Sequence[Floats], badness: Sequence[Floats]
     ) -> None:
-        """Add the row, the sentence and the plot of a metric."""
+        """Add the row and the sentence of a metric."""
         net_distances, net_badness = _net(distances), _net(badness)
         x, y = np.concatenate(net_distances), np.concatenate(net_badness)
         truths = np.repeat(np.arange(len(x)), x.shape[1]).tolist()
@@ -187,11 +186,6 @@ class MultipleChoice:
             return
         size = f"rank correlation {with_interval(rho, _FORM)} over {x.size} statements, net of form"
         finding.says.append(f"{metric.name} {_VERDICTS[_direction(rho, p)]}: {size}.")
-        sign = "" if metric.better == "lower" else " (negative)"
-        labels = "total variation, net of form", f"{metric.name}{sign}, net of form"
-        curve = Curve(metric.name, tuple(x.ravel().tolist()), tuple(y.ravel().tolist()))
-        title = f"{metric.name}: stated against true distributions, net of form"
-        finding.plots.append(Plot(f"choice-{metric.name}", title, *labels, (curve,), points=True))
 
 
 def _direction(rho: Estimate, p: float | None) -> int:

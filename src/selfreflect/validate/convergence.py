@@ -95,7 +95,8 @@ class Convergence:
             return finding
         order_of_main = _order(main, tables[main])
         for better, worse in combinations(order_of_main, 2):
-            row, advice = self._pair(tables[main][:, [better, worse]], better, worse)
+            names = self._names[better], self._names[worse]
+            row, advice = self._pair(tables[main][:, [better, worse]], *names)
             finding.add(_PAIRS, row)
             if (better, worse) in pairwise(order_of_main):  # neighbours give the ranking
                 finding.says.append(advice)
@@ -119,31 +120,39 @@ class Convergence:
             same[count] = same_ranking(draws / count @ table, table.mean(axis=0))
         return same
 
-    def _pair(self, values: Floats, better: int, worse: int) -> tuple[Row, str]:
+    def _pair(self, values: Floats, better: str, worse: str) -> tuple[Row, str]:
         """Compare two strategies: a row, and in words how many questions separate them."""
         differences = (values[:, 1] - values[:, 0]).tolist()
         difference = mean_interval(differences, len(differences), seed=self._seed)
         sd = stdev(differences)
         needed = questions_needed(difference.mean, sd)
         row = {
-            "better": self._names[better],
-            "worse": self._names[worse],
+            "better": better,
+            "worse": worse,
             **interval("difference", difference),
             "sd of a question": sd,
             "same order": self._by_questions(values)[len(values)],
             "questions needed": None if needed is None else Approximate(needed),
             "n": len(differences),
         }
-        names = " and ".join(excerpt(self._names[index]) for index in (better, worse))
-        size = f"which differ by {with_interval(difference, '.4f')} on {difference.n} questions"
+        advice = _ADVICE["separated"]
         if needed is None:
-            return row, f"{names} have the same mean score, which no questions separate."
-        if difference.n < FEWEST_TESTED:
-            return row, f"Too few questions for advice on {names}, {size}."
-        if difference.side_of(0) < 1:
-            more = f"About {needed} would, if the difference is as large as observed."
-            return row, f"These questions do not separate {names}, {size}. {more}"
-        return row, f"With this judge, about {needed} questions separate {names}, {size}."
+            advice = _ADVICE["equal"]
+        elif difference.n < FEWEST_TESTED:
+            advice = _ADVICE["few"]
+        elif difference.side_of(0) < 1:
+            advice = _ADVICE["unclear"]
+        size = f"{with_interval(difference, '.4f')} on {difference.n} questions"
+        return row, f"{excerpt(better)} and {excerpt(worse)} {advice.format(size=size, needed=needed)}"
+
+
+_ADVICE = {
+    "separated": "differ by {size}: with this judge, about {needed} questions separate them.",
+    "unclear": "differ by {size}, which do not separate them. About {needed} would, if the difference is as "
+    "large as observed.",
+    "few": "differ by {size}: too few for advice.",
+    "equal": "have the same mean score, which no questions separate.",
+}
 
 
 def _order(metric: MetricInfo, table: Floats) -> list[int]:

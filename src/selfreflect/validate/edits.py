@@ -398,7 +398,6 @@ class Interventions:
         finding.says.append(self._extent())
         for metric, numbers in each_metric(values, metrics):
             verdicts: dict[str, list[str]] = defaultdict(list)
-            dots = []
             for edit in (edit for edit in _ORDER if edit in self._pairs):
                 changes = worsenings(metric, numbers, self._pairs[edit])
                 shares = [fmean(difference > 0 for difference in item) for item in changes.values()]
@@ -414,15 +413,12 @@ class Interventions:
                     "of": change.total,
                 }
                 finding.add(_EDITS, row)
-                dots.append((edit, worse))
                 verdict = f"has values for fewer than {FEWEST_TESTED} items, too few to judge, of:"
                 if change.n >= FEWEST_TESTED:
                     verdict = _VERDICTS[clear_sign(change, sign_flip_p(means))]
                 verdicts[verdict].append(edit)
             parts = [f"{verdict} {listed(edits)}" for verdict, edits in verdicts.items()]
             finding.says.append(f"{metric.name} {'; '.join(parts)}.")
-            title = f"{metric.name}: how often an edit is marked down"
-            finding.draw_dots(f"interventions-{metric.name}", title, "share of items", dots)
         # all summaries of the item with the most edits, to show what the labels mean
         example = max(self.items, key=lambda item: len(item.summaries))
         layout = TableLayout("What was made of one item", "", (example.question,))

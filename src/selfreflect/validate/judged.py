@@ -1,38 +1,30 @@
-"""Metrics that a judge computes: SelfReflect, also at temperature 1, usable information, and likelihoods."""
+"""Metrics that a judge computes: SelfReflect, also at temperature 1, and usable information."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from functools import partial
 from itertools import chain
 from statistics import fmean
 from typing import Any, TypeVar
 
-import numpy as np
-
 from selfreflect.metric import distance
 from selfreflect.metric.distance import Formula
-from selfreflect.metric.engine.engines import Engine, engine_for
-from selfreflect.metric.engine.logits import Reference, log_probabilities
-from selfreflect.metric.engine.tree import Prompt, build_tree
+from selfreflect.metric.engine.engines import engine_for
+from selfreflect.metric.engine.logits import Reference
+from selfreflect.metric.engine.tree import build_tree
 from selfreflect.metric.information import measure
 from selfreflect.metric.prompts import (
     JUDGE_TEMPERATURE,
-    SYSTEM,
     CannotScoreError,
-    encode,
     prepare,
     summary_prompts,
 )
-from selfreflect.metric.texts import GIVE_ONE
-from selfreflect.models.base import Message
 from selfreflect.models.judge import Judge
 from selfreflect.records import Information, Reader
 from selfreflect.report.findings import information_sentence
 from selfreflect.sources.items import Item
-from selfreflect.text import normalise_question
 from selfreflect.validate.base import (
     Family,
     MetricInfo,
@@ -155,71 +147,3 @@ class InformationMetrics(JudgeMetrics):
             message = information_sentence(information, None)
             return Undefined(reason=information.undefined or "unmeasured", message=message)
         return finite(self.judge, information.bits)
-
-
-Conversation = tuple[Message, ...]
-
-
-class Likelihood(JudgeMetrics):
-    """Pointwise mutual information of summary and answers, ``pmi``.
-
-    The mean over test answers, each counted as often as it was given, of log p(answer | summary, question) -
-    log p(answer | question), where the logarithm is the sum over the answer's tokens, at
-    temperature 1: long answers weigh more, and the end of an answer is no part of it.
-    """
-
-    def measure(self, item: Item) -> dict[str, Results]:
-        return {text: {"pmi": result} for text, result in self._measure(item).items()}
-
-    def _measure(self, item: Item) -> dict[str, Result]:
-        """Compute results by text of the summaries."""
-        counts = Counter(answer.strip() for answer in item.masked_out if answer.strip())
-        answers = list(counts)
-        try:
-            if not answers:
-                raise CannotScoreError("no_answers", "there are no masked-out answers with words in them")
-            reference = _answer_queries(self.judge, item, answers, None)
-        except CannotScoreError as error:
-            return dict.fromkeys(item.summaries.values(), undefined(error))
-        # without a summary once, then in groups with each
-        [reference_logs] = _log_probabilities(self.engine, [reference])
-        results: dict[str, Result] = {}
-        for group in in_groups(item, lambda text: _answer_queries(self.judge, item, answers, text), results):
-            logs = _log_probabilities(self.engine, list(group.values()))
-            for text, summary_logs in zip(group, logs, strict=True):
-                total = 0.0
-                for count, after, before in zip(counts.values(), summary_logs, reference_logs, strict=True):
-                    total += count * (math.fsum(after) - math.fsum(before))
-                results[text] = finite(self.judge, total / counts.total())
-        return results
-
-
-def _log_probabilities(engine: Engine, contexts: Sequence[Sequence[Prompt]]) -> list[list[list[float]]]:
-    """Compute the log-probability of each target token, by context and prompt."""
-    trees = [build_tree(prompts) for prompts in contexts]
-    by_context = []
-    for states, tree, prompts in zip(engine.states(trees), trees, contexts, strict=True):
-        pairs = []
-        for rows, prompt in zip(tree.rows, prompts, strict=True):
-            pairs += list(zip(rows, prompt.ids[prompt.first :], strict=True))
-        logs = iter(log_probabilities(engine.head, states, np.array(pairs)).tolist())
-        by_context.append([[next(logs) for _ in prompt.ids[prompt.first :]] for prompt in prompts])
-    return by_context
-
-
-def answering(question: str, summary: str | None) -> Conversation:
-    """Write the turns after which the judge gives an answer, with or without a summary that it gave itself
-    (in ``metric.information`` it is told)."""
-    system = Message(role="system", content=SYSTEM)
-    text = normalise_question(question)
-    request = Message(role="user", content=GIVE_ONE)
-    if summary is None:
-        return (system, Message(role="user", content=f"{text}\n{request.content}"))
-    reply = Message(role="assistant", content=summary)
-    return (system, Message(role="user", content=text), reply, request)
-
-
-def _answer_queries(judge: Judge, item: Item, answers: Sequence[str], summary: str | None) -> list[Prompt]:
-    """Make a prompt for each answer, after a summary or the question alone."""
-    text = f"{'the question' if summary is None else 'the summary'} with a masked-out answer"
-    return encode(judge, [answering(item.question, summary)] * len(answers), answers, text)

@@ -19,7 +19,6 @@ import msgspec
 
 from selfreflect.atomic import write_files
 from selfreflect.errors import StoreError
-from selfreflect.plots import plot_figure
 from selfreflect.records import dump_line
 from selfreflect.sources.items import Item
 from selfreflect.store.journal import Journal, open_locked, open_regular, refuse_links, store_errors
@@ -129,8 +128,8 @@ def open_values(directory: Path) -> AbstractContextManager[Journal[Value]]:
 
 
 def write(finding: Finding, made_with: Mapping[str, Any], directory: Path) -> Path:
-    """Write the finding as JSON and Markdown, its tables as CSV and its plots as SVG, to a folder of its
-    study, which is returned. Tables and plots of an earlier run of the study are deleted.
+    """Write the finding as JSON and Markdown and its tables as CSV to a folder of its study, which is
+    returned. Tables of an earlier run of the study are deleted.
 
     Args:
         made_with: what a reader needs to make it again, as plain values.
@@ -140,15 +139,12 @@ def write(finding: Finding, made_with: Mapping[str, Any], directory: Path) -> Pa
     """
     folder = refuse_links(directory, directory / finding.study)
     plain = _to_plain(finding)
-    tables, plots = _table_and_plot_names(plain)
     texts = {
         _FINDING: dump_line({**plain, "made_with": made_with}) + "\n",
         "finding.md": _to_page(finding, made_with),
     }
-    for name, table in zip(tables, finding.tables, strict=True):
+    for name, table in zip(_names_of_tables(plain), finding.tables, strict=True):
         texts[name] = to_csv(table)
-    for name, plot in zip(plots, finding.plots, strict=True):
-        texts[name] = plot_figure(name.removesuffix(".svg"), plot)
     with store_errors(folder):
         folder.mkdir(exist_ok=True)
         # only files that an earlier finding names: a user may keep others here
@@ -160,19 +156,18 @@ def write(finding: Finding, made_with: Mapping[str, Any], directory: Path) -> Pa
 
 
 def _earlier_names(folder: Path) -> list[str]:
-    """List the tables and plots of the finding that a folder holds, and no files of the user beside them."""
+    """List the tables of the finding that a folder holds, and the plots that earlier versions drew."""
     try:
         with os.fdopen(open_regular(folder / _FINDING, os.O_RDONLY), "rb") as file:
-            tables, plots = _table_and_plot_names(json.loads(file.read()))
+            finding = json.loads(file.read())
+            plots = [plot["name"] for plot in finding.get("plots", ())]
+            return _names_of_tables(finding) + _file_names(plots, ".svg")
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return []
-    return tables + plots
 
 
-def _table_and_plot_names(finding: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """File names for the tables and plots of a finding as JSON holds it."""
-    tables = [table["title"] for table in finding["tables"]]
-    return _file_names(tables, ".csv"), _file_names([plot["name"] for plot in finding["plots"]], ".svg")
+def _names_of_tables(finding: Mapping[str, Any]) -> list[str]:
+    return _file_names([table["title"] for table in finding["tables"]], ".csv")
 
 
 def to_lines(finding: Finding) -> Iterator[dict[str, Any]]:
@@ -186,18 +181,14 @@ def to_lines(finding: Finding) -> Iterator[dict[str, Any]]:
 
 
 def _to_plain(finding: Finding) -> dict[str, Any]:
-    """Make plain values of the tables, the sentences and the numbers of the plots."""
+    """Make plain values of the tables and the sentences."""
     tables = []
     for table in finding.tables:
         rows = _plain_rows(table)
         tables.append(
             {"title": table.title, "columns": table.headings, "rows": rows, "notes": list(table.notes)}
         )
-    plots = []
-    for plot in finding.plots:
-        axes = {"name": plot.name, "title": plot.title, "x": plot.x_label, "y": plot.y_label}
-        plots.append({**axes, "curves": list(map(vars, plot.curves))})
-    return {"study": finding.study, "says": list(finding.says), "tables": tables, "plots": plots}
+    return {"study": finding.study, "says": list(finding.says), "tables": tables}
 
 
 def _plain_rows(table: Table) -> list[list[Cell]]:

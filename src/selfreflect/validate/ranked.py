@@ -29,9 +29,7 @@ from selfreflect.stats import Estimate
 from selfreflect.text import counted
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.statistics import (
-    ALPHA,
     bounded_mean,
-    detectable_difference,
     detectable_rate,
     holm,
     mcnemar,
@@ -262,12 +260,6 @@ def paired_tests(reference: MetricResult, rivals: Sequence[MetricResult], kind: 
     return [{**row, "p": p, ADJUSTED_P: adjusted_p} for row, p, adjusted_p in adjusted]
 
 
-def is_clear(row: Row) -> bool:
-    """Return whether a row of :func:`paired_tests` shows a difference."""
-    p = row[ADJUSTED_P]
-    return isinstance(p, float) and p <= ALPHA
-
-
 EMPTY, QUESTION, NONSENSE = f"{CONTROL}empty", f"{CONTROL}question repeated", f"{CONTROL}nonsense"
 PASTED = f"{CONTROL}all answers pasted"
 _RATE = ".1%"
@@ -308,7 +300,7 @@ class RankedSets:
     """Items whose summaries have a known order, see :func:`known_order`.
 
     Args:
-        controls: also measure the repeated question, an empty text, nonsense and all conditioning answers as
+        controls: also measure the repeated question, an empty text, nonsense and all reference answers as
             summaries of each item. The item's best summary should beat the first three.
 
     Raises:
@@ -348,7 +340,8 @@ class RankedSets:
             finding.add(_RANKING, {**_ranking_row(result, alike), **columns[result.metric.name]})
         for result in results:
             finding.add(_PAIRS, *_pair_rows(result, alike))
-        tests = {reference: self._add_tests(finding, reference, results) for reference in _REFERENCES}
+        for reference in _REFERENCES:
+            self._add_tests(finding, reference, results)
         rates = [(result.metric.name, result.rate) for result in results]
         self._say_data(finding)
         _say_against_chance(finding, "All pairs", rates)
@@ -359,15 +352,7 @@ class RankedSets:
         )
         equal = [(result.metric.name, result.matched_rate(alike)) for result in results]
         _say_against_chance(finding, "Pairs of about equal length", equal)
-        for reference, rows in tests.items():
-            unclear = sum(not is_clear(row) for row in rows)
-            if unclear:
-                finding.says.append(
-                    f"Comparisons with {_REFERENCES[reference]} that show no clear difference, which is no "
-                    f"proof of equality: {unclear} of {len(rows)}."
-                )
         finding.says.append(self._power())
-        finding.draw_dots("ranked", "How often the better summary wins", "win rate", rates)
         return finding
 
     def _columns(self, metric: MetricInfo, numbers: Numbers) -> Row:
@@ -393,19 +378,15 @@ class RankedSets:
         row[_LONGER] = fmean(preferences) if preferences else None
         return row
 
-    def _add_tests(self, finding: Finding, reference: str, results: Sequence[MetricResult]) -> list[Row]:
-        """Test the metrics of one group against all others, and return the rows."""
+    def _add_tests(self, finding: Finding, reference: str, results: Sequence[MetricResult]) -> None:
+        """Test the metrics of one group against all others."""
         title = f"{_REFERENCES[reference]} against the other metrics on the same pairs"
         layout = TableLayout(title, "+z.1%", _TEST_NOTES, {"p": ".2g", ADJUSTED_P: ".2g"})
-        tests: list[Row] = []
         for result in results:
             rivals = [rival for rival in results if rival is not result]
             if result.metric.group == reference and rivals:
                 for kind in self.order.kinds:
-                    tests += paired_tests(result, rivals, kind)
-        if tests:
-            finding.add(layout, *tests)
-        return tests
+                    finding.add(layout, *paired_tests(result, rivals, kind))
 
     def _say_data(self, finding: Finding) -> None:
         counts = {
@@ -419,19 +400,19 @@ class RankedSets:
     def _power(self) -> str:
         """Say what the kind with the most pairs can show."""
         [(_, count)] = Counter(pair.kind for pair in self.order.pairs).most_common(1)
-        pairs = f"{counted(count, 'pair')} of a kind"
-        rate, difference = detectable_rate(count), detectable_difference(count)
-        if rate is None or difference is None:
-            return f"{pairs} is too small a number: even if all were won, a coin could have done it."
+        rate = detectable_rate(count)
+        if rate is None:
+            return (
+                f"Pairs of a kind: {count}. That is too few: even if all were won, a coin could have done it."
+            )
         return (
-            f"With {pairs}, the most there are, a win rate has to be {rate:.0%} to be told from a coin "
-            f"with a power of 80%, and a difference between two metrics {difference:.0%}, even if the "
-            "worse one is never right alone."
+            f"Pairs of a kind: at most {count}. A win rate has to be {rate:.0%} to be told from a coin with "
+            "a power of 80%. A difference that a test does not show is no proof of equality."
         )
 
 
 def _control_texts(item: Item) -> tuple[str | None, ...]:
-    """Make the repeated question, the empty text, nonsense, and all conditioning answers pasted; None for a
+    """Make the repeated question, the empty text, nonsense, and all reference answers pasted; None for a
     text that an item has not."""
     texts = control_texts(item.question, item.conditioning)
     nonsense = next((text for control, text in texts if control.name == "nonsense"), None)

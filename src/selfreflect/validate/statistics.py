@@ -105,22 +105,10 @@ def detectable_rate(n: int) -> float | None:
 
     By the two-sided exact binomial test at 5%; None if not even n wins of n would show it.
     """
-    wins = int(scipy_stats().binom.isf(ALPHA / 2, n, 0.5)) + 1
-    return _rate_for(wins, n) if wins <= n else None
-
-
-def detectable_difference(n: int) -> float | None:
-    """Compute the smallest difference in win rate that n pairs show with a power of 80%.
-
-    By McNemar's exact test at 5%, if the worse metric is never right alone; None if n pairs show none.
-    """
-    wins = math.ceil(1 - math.log2(ALPHA))  # k pairs, all on one side, have p = 2 * 0.5^k
-    return _rate_for(wins, n) if wins <= n else None
-
-
-def _rate_for(k: int, n: int) -> float:
-    """Compute the chance per event at which k or more of n events happen with a probability of 80%."""
-    return float(scipy_stats().beta.ppf(POWER, k, n - k + 1))
+    stats = scipy_stats()
+    wins = int(stats.binom.isf(ALPHA / 2, n, 0.5)) + 1
+    # the rate at which so many wins happen with a probability of 80%
+    return float(stats.beta.ppf(POWER, wins, n - wins + 1)) if wins <= n else None
 
 
 def pearson(x: Numbers, y: Numbers) -> float | None:
@@ -140,9 +128,8 @@ def spearman(x: Numbers, y: Numbers) -> float | None:
 
 def kendall(x: Sequence[float], y: Sequence[float]) -> float | None:
     """Compute Kendall's tau-b, which allows for ties (1945, Biometrika 33, 239-251), as :func:`pearson`."""
-    if len(x) < 3:
-        return None
-    return _number(scipy_stats().kendalltau(settled(x), settled(y)).statistic)
+    tau = scipy_stats().kendalltau(settled(x), settled(y)).statistic if len(x) > 2 else math.nan
+    return None if math.isnan(tau) else float(tau)
 
 
 def somers(x: Sequence[float], y: Sequence[float]) -> float | None:
@@ -153,11 +140,8 @@ def somers(x: Sequence[float], y: Sequence[float]) -> float | None:
     x, y = settled(x), settled(y)
     if len(set(x)) < 2:
         return None
-    return _number(scipy_stats().somersd(x, y).statistic) or 0.0  # undefined in scipy where y is constant
-
-
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
+    value = float(scipy_stats().somersd(x, y).statistic)
+    return 0.0 if math.isnan(value) else value  # undefined in scipy where y is constant
 
 
 def correlation_interval(x: Numbers, y: Numbers, *, groups: Sequence[Hashable] | None = None) -> Estimate:

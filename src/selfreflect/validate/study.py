@@ -1,4 +1,4 @@
-"""Studies of metrics: items whose summaries are measured, and a finding of tables, plots and sentences."""
+"""Studies of metrics: items whose summaries are measured, and a finding of tables and sentences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from itertools import chain
 from typing import Protocol
 
 from selfreflect.errors import ConfigError, excerpt
-from selfreflect.plots import Curve, Plot
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
 from selfreflect.table import Cell, Column, Table
@@ -100,7 +99,7 @@ class TableLayout:
 
 
 class Finding:
-    """Tables and plots of a study, and in ``says`` plain paragraphs on what they do and do not show.
+    """Tables of a study, and in ``says`` plain paragraphs on what they do and do not show.
 
     Names and texts in it may come from files and models. Rendering makes them safe.
 
@@ -112,7 +111,6 @@ class Finding:
     def __init__(self, study: str, *layouts: TableLayout) -> None:
         self.study = study
         self.says: list[str] = []
-        self.plots: list[Plot] = []
         self._rows: dict[TableLayout, list[Row]] = {layout: [] for layout in layouts}
 
     @property
@@ -136,18 +134,6 @@ class Finding:
         """Say each verdict of the names whose side it is about."""
         for verdict_side, verdict in verdicts.items():
             self.list_names(f"{verdict}:", [name for name, side in sides.items() if side == verdict_side])
-
-    def draw_dots(self, name: str, title: str, label: str, estimates: Iterable[tuple[str, Estimate]]) -> None:
-        """Plot a named dot with its interval for each share that has a mean, against chance."""
-        curves: list[Curve] = []
-        for curve, estimate in estimates:
-            if estimate.mean is not None:
-                low = () if estimate.low is None else (estimate.low,)
-                high = () if estimate.high is None else (estimate.high,)
-                curves.append(Curve(curve, (len(curves) + 1.0,), (estimate.mean,), low, high))
-        if curves:
-            label = f"{label} (0.5: chance)"
-            self.plots.append(Plot(name, title, "place", label, tuple(curves), points=True, against=0.5))
 
 
 def interval(

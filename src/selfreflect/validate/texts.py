@@ -1,6 +1,5 @@
-"""Metrics that compare texts: a language model's marks and claims, embeddings, words and length.
+"""Metrics that compare texts: a language model's marks, embeddings, words and length.
 
-Claims are counted like precision and recall, not by how often one was made: a summary may give any odds.
 Embeddings need the extra ``embed``; transport between them and ROUGE-L need ``validate``.
 """
 
@@ -11,7 +10,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
-from statistics import fmean, harmonic_mean
+from statistics import fmean
 from typing import TypeVar
 
 from selfreflect.errors import MissingExtraError, excerpt
@@ -79,90 +78,6 @@ class Rated(TextMetrics):
         questions = [filled(self._template, description, summary=quoted(summary)) for summary in summaries]
         for mark in ask(self._generator, questions, RATING_TOKENS, parse_rating):
             yield {"llm_judge": mark}
-
-
-CLAIM_TOKENS = 512
-"""For a list of claims, or of verdicts on them."""
-
-Claims = tuple[str, ...]
-
-_CLAIM = re.compile(r"(?:[-*•]|[0-9]+[.)])\s+(\S.*)")
-_VERDICT = re.compile(r"([0-9]{1,9})[.):]*\s*\**(yes|no)\.?", re.IGNORECASE)
-
-
-def parse_claims(reply: str) -> Claims | Undefined:
-    """Read the items of a list with bullets or numbers, each once; ``none`` is an empty list."""
-    if reply.strip().strip(".-*").strip().lower() == "none":
-        return Undefined(reason="no_claims", message="the model found no claim")
-    matches = [_CLAIM.fullmatch(line.strip()) for line in reply.splitlines()]
-    claims = tuple(dict.fromkeys(match[1] for match in matches if match))
-    return claims or unparsed(reply, "a list of claims")
-
-
-def parse_verdicts(reply: str, count: int) -> float | Undefined:
-    """Count the share of "yes" among numbered lines ``1. yes``, if there is exactly one for each of ``count``
-    claims."""
-    matches = [_VERDICT.fullmatch(line.strip().strip("*")) for line in reply.splitlines()]
-    verdicts = [(int(match[1]), match[2].lower()) for match in matches if match]
-    if sorted(number for number, _ in verdicts) != list(range(1, count + 1)):
-        return unparsed(reply, f"yes or no on each of {count} claims")
-    return [verdict for _, verdict in verdicts].count("yes") / count
-
-
-def f1(precision: float | Undefined, recall: float | Undefined) -> float | Undefined:
-    """Take the harmonic mean; 0 if a part is 0, undefined if a part is."""
-    if isinstance(precision, Undefined):
-        return precision
-    if isinstance(recall, Undefined):
-        return recall
-    return float(harmonic_mean([precision, recall]))
-
-
-class ClaimCheck(TextMetrics):
-    """Claims that a generator lists and checks: for an item with S summaries 1 + 3 S requests, in three
-    batches."""
-
-    def __init__(self, generator: Generator, metrics: Sequence[MetricInfo]) -> None:
-        super().__init__(metrics)
-        self._generator = generator
-        self._prompts = prompts()["claims"]
-        self.by = name_with_prompts(generator, self._prompts)
-
-    def compare(self, question: str, answers: Sequence[str], summaries: Sequence[str]) -> Iterator[Results]:
-        """Compute shares in [0, 1]."""
-        description = described(question, answers)
-        texts = list(map(quoted, summaries))
-        requests = [filled(self._prompts["list_answers"], description)]
-        requests += [filled(self._prompts["list_summary"], description, summary=text) for text in texts]
-        of_answers, *of_summaries = ask(self._generator, requests, CLAIM_TOKENS, parse_claims)
-        precisions = self._supported("check_by_answers", description, of_summaries, texts)
-        recalls = self._supported("check_by_summary", description, [of_answers] * len(texts), texts)
-        for precision, recall in zip(precisions, recalls, strict=True):
-            both = f1(precision, recall)
-            yield {"claims_precision": precision, "claims_recall": recall, "claims_f1": both}
-
-    def _supported(
-        self,
-        template: str,
-        description: Mapping[str, str],
-        claims: Sequence[Claims | Undefined],
-        summaries: Sequence[str],
-    ) -> list[float | Undefined]:
-        """Ask which of each summary's ``claims`` are supported, and return the shares."""
-        requests = []
-        for listed, summary in zip(claims, summaries, strict=True):
-            if not isinstance(listed, Undefined):
-                texts = {"claims": numbered(listed), "summary": summary}
-                requests.append(filled(self._prompts[template], description, **texts))
-        replies = iter(ask(self._generator, requests, CLAIM_TOKENS, str))
-        shares: list[float | Undefined] = []
-        for listed in claims:
-            if isinstance(listed, Undefined):
-                shares.append(listed)
-                continue
-            reply = next(replies)
-            shares.append(reply if isinstance(reply, Undefined) else parse_verdicts(reply, len(listed)))
-        return shares
 
 
 def prompts() -> Mapping[str, Mapping[str, str]]:

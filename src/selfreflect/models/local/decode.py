@@ -41,6 +41,8 @@ class TokenLikelihood(NamedTuple):
     """KL(uniform, prediction) over the whole vocabulary, in nats; None if only a part of it is known."""
     likeliest: tuple[tuple[int, float], ...] = ()
     """Other tokens that could have been drawn, and their log-probabilities, if they are wanted."""
+    entropy: float | None = None
+    """Of the prediction over the whole vocabulary, in nats, with ``likeliest``; None if it is not known."""
 
 
 @dataclass
@@ -165,7 +167,11 @@ def token_likelihoods(
     values, ids = logits.topk(min(likeliest, logits.shape[-1]), dim=-1)
     values = (values - normalizer[:, None]).clamp(max=0)
     likely_tokens = [tuple(zip(*row, strict=True)) for row in zip(ids.tolist(), values.tolist(), strict=True)]
-    rows = zip(logprobs.clamp(max=0).tolist(), divergences.tolist(), likely_tokens, strict=True)
+    entropies = [None] * len(logits)
+    if likeliest:  # a pass over the vocabulary that only those who want lists pay for
+        expected = (logits.softmax(dim=-1) * logits).nan_to_num(nan=0.0, neginf=0.0).sum(dim=-1)
+        entropies = (normalizer - expected).clamp(min=0).tolist()
+    rows = zip(logprobs.clamp(max=0).tolist(), divergences.tolist(), likely_tokens, entropies, strict=True)
     return [TokenLikelihood(*row) for row in rows]
 
 

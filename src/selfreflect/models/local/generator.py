@@ -111,7 +111,7 @@ class TokenGenerator(StreamingGenerator):
         if request.logprobs or request.first_tokens:
             for draw in draws:
                 draw.likelihoods = []
-                draw.likeliest = request.first_tokens
+                draw.likeliest = request.ranks
         return draws
 
     def _sample(self, draw: Draw, request: Request, rendered: str) -> Sample:
@@ -119,18 +119,23 @@ class TokenGenerator(StreamingGenerator):
         in_trace = ends_in_trace(rendered)
         completion = _completion(self.chat.tokenizer, draw.tokens, in_trace=in_trace, stopped=draw.stopped)
         if request.logprobs:
-            completion = replace(completion, logprobs=self._answer_tokens(completion.text, draw))
+            tokens = self._answer_tokens(completion.text, draw, request.top_logprobs)
+            completion = replace(completion, logprobs=tokens)
         if request.first_tokens:
-            completion = replace(completion, first_tokens=self._first_tokens(completion.text, draw))
+            likely = self._first_tokens(completion.text, draw)[: request.first_tokens]
+            completion = replace(completion, first_tokens=likely)
         return Sample(index=draw.seed - request.seed, completion=completion)
 
-    def _answer_tokens(self, answer: str, draw: Draw) -> AnswerTokens | NoLogprobs:
+    def _answer_tokens(self, answer: str, draw: Draw, ranks: int) -> AnswerTokens | NoLogprobs:
         likelihoods = draw.likelihoods or []
         if not likelihoods and draw.tokens:
             return "not_returned"
         logprobs = [likelihood.logprob for likelihood in likelihoods]
         divergences = [likelihood.divergence for likelihood in likelihoods]
-        return answer_tokens(answer, token_texts(self.chat.tokenizer, draw.tokens), logprobs, divergences)
+        texts = token_texts(self.chat.tokenizer, draw.tokens)
+        top = [[value for _, value in likelihood.likeliest] for likelihood in likelihoods]
+        entropies = [likelihood.entropy for likelihood in likelihoods] if ranks else []
+        return answer_tokens(answer, texts, logprobs, divergences, top=top, entropies=entropies, ranks=ranks)
 
     def _first_tokens(self, text: str, draw: Draw) -> tuple[LikelyToken, ...]:
         """List the likeliest tokens where the text begins."""

@@ -83,12 +83,12 @@ def _has_onednn() -> bool:
 
 
 def is_at_home(cls: type) -> bool:
-    """Whether a class is transformers' own, or this package's: others may do more under the same name."""
+    """Tell whether a class is transformers' or ours: others may do more under the same name."""
     return cls.__module__.startswith(_HOMES)
 
 
 def is_llama(decoder: Any) -> bool:
-    """Whether the family is known, without windows, adapters, quantised or absent weights."""
+    """Tell whether the family is known, without windows, adapters, quantised or absent weights."""
     cls = type(decoder)
     if cls.__name__ not in DECODERS or not is_at_home(cls):
         return False
@@ -101,7 +101,7 @@ def is_llama(decoder: Any) -> bool:
 
 
 def windowed(config: Any) -> bool:
-    """Whether some layers have a sliding window. Some config.json name one that the model never reads."""
+    """Tell whether some layers have a sliding window; some config.json name an unused one."""
     kinds = getattr(config, "layer_types", None)
     if kinds is not None:
         return any(kind != "full_attention" for kind in kinds)
@@ -109,7 +109,7 @@ def windowed(config: Any) -> bool:
 
 
 def _only_moves(hook: Any) -> bool:
-    """Whether a hook is one of accelerate's that only moves inputs to the module, whose weights stay put."""
+    """Tell whether a hook of accelerate's only moves inputs to the module, whose weights stay."""
     from accelerate.hooks import AlignDevicesHook
 
     return type(hook) is AlignDevicesHook and not hook.offload

@@ -175,7 +175,7 @@ _ANSWERS: dict[str, tuple[float, bool]] = {}
 
 
 def hub_answers() -> bool:
-    """Whether the hub can be reached, and HF_HUB_OFFLINE does not forbid it."""
+    """Tell whether the hub can be reached, and HF_HUB_OFFLINE does not forbid it."""
     from huggingface_hub import constants
 
     if constants.is_offline_mode():

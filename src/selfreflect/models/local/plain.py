@@ -118,7 +118,7 @@ class LlamaModel(nn.Module):
         self.rotary_emb = RotaryEmbedding(config.head_dim, config.rope_parameters["rope_theta"])
 
     def forward(self, input_ids: torch.Tensor, use_cache: bool = False) -> Output:
-        """The states of whole texts, which see no padding before them; nothing is kept for later."""
+        """Compute the states of whole texts, which see no padding before them."""
         positions = torch.arange(input_ids.shape[1])[None]
         return Output(run_layers(self, input_ids, positions).hidden)
 

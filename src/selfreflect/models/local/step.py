@@ -29,7 +29,7 @@ FLOAT = 4
 
 
 def serves(model: Any) -> bool:
-    """Whether :class:`FusedSequences` gives the model's own logits, and this machine can run it."""
+    """Tell whether :class:`FusedSequences` gives the model's own logits, and this machine can run it."""
     if not _is_known(model):
         return False
     library = step_library()

@@ -165,7 +165,7 @@ def endpoint(
 
 
 def is_own(host: str) -> bool:
-    """Whether a host is this machine, or has an address or a name of a private network."""
+    """Tell whether a host is this machine, or has an address or a name of a private network."""
     try:
         address = ip_address(host)
     except ValueError:
@@ -179,7 +179,7 @@ def is_own(host: str) -> bool:
 
 
 def _is_telling(secret: str) -> bool:
-    """Whether a secret is no word and no number that an answer may hold."""
+    """Tell whether a secret is no word and no number that an answer may hold."""
     is_mixed = any(map(str.isalpha, secret)) and any(map(str.isdigit, secret))
     return len(secret) >= 20 or (len(secret) >= _PART and is_mixed)
 
@@ -236,7 +236,7 @@ def _proxy_secrets(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def _is_openai(url: str) -> bool:
-    """Whether this is OpenAI's own server, or a regional one (``eu.api.openai.com``), over https."""
+    """Tell whether this is OpenAI's own server, or a regional one (``eu.api.openai.com``), over https."""
     parts = urlsplit(url)
     return parts.scheme == "https" and f".{parts.hostname}".endswith(f".{_OPENAI_HOST}")
 

@@ -145,7 +145,13 @@ class OpenAIGenerator(StreamingGenerator):
                 f"{problem.remedy} Giving up after {self._failures} failed requests in a row.".strip()
             )
             raise problem from None
-        return Refusal(kind=error.kind, message=str(problem), status=error.status, wait=error.wait)
+        return Refusal(
+            kind=error.kind,
+            message=str(problem),
+            status=error.status,
+            wait=error.wait,
+            code=problem.code,
+        )
 
     async def _complete(self, connection: Connection, request: Request) -> ParsedResponse:
         """Collect all completions of a request, those that it has already included."""

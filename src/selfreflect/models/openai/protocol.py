@@ -35,6 +35,9 @@ _ENDINGS: dict[Finish, str] = {
 """What servers call the ends of texts, in lower case. With any other word, or none, a text is half of one."""
 _FINISH = {word: finish for finish, words in _ENDINGS.items() for word in words.split()}
 
+_SHIFT = 1e-3
+"""By how much a token's log-probability may differ from its entry among the likely ones."""
+
 MOST_TOKENS = 10**9
 """Of one call. A larger count is the server's mistake, and a record could not hold it."""
 
@@ -232,7 +235,8 @@ def parse_response(data: bytes, request: Request, first: int, count: int) -> Par
         completion, closes_trace = _parse(choice, finish, share + (index < rest))
         if request.logprobs:
             completion = msgspec.structs.replace(
-                completion, logprobs=_answer_tokens(completion.text, choice.logprobs)
+                completion,
+                logprobs=_answer_tokens(completion.text, choice.logprobs, request.top_logprobs),
             )
         if request.first_tokens:
             likely = _first_tokens(completion.text, choice.logprobs)[: request.first_tokens]
@@ -300,7 +304,7 @@ def error_fields(data: bytes) -> frozenset[str]:
 
 
 def is_moderation(data: bytes) -> bool:
-    """Whether the structure of an error gives reasons of moderation, as gateways do."""
+    """Tell whether the structure of an error gives reasons of moderation, as gateways do."""
     error = _error_value(data)
     metadata = error.get("metadata") if isinstance(error, dict) else None
     return isinstance(metadata, dict) and bool(metadata.get("reasons"))
@@ -393,8 +397,8 @@ def _tokens(value: Any) -> list[_Token]:
     return tokens
 
 
-def _answer_tokens(answer: str, value: Any) -> AnswerTokens | NoLogprobs:
-    """Read the tokens of an answer from the log-probabilities of a choice."""
+def _answer_tokens(answer: str, value: Any, ranks: int = 0) -> AnswerTokens | NoLogprobs:
+    """Read the tokens of an answer, with ``ranks`` likely ones each, from those of a choice."""
     try:
         tokens = _tokens(value)
     except msgspec.ValidationError:
@@ -405,7 +409,26 @@ def _answer_tokens(answer: str, value: Any) -> AnswerTokens | NoLogprobs:
     for token in tokens:
         is_number = isinstance(token.logprob, int | float) and not isinstance(token.logprob, bool)
         values.append(token.logprob if is_number and token.logprob != UNKNOWN_LOGPROB else None)
-    return answer_tokens(answer, _texts(tokens), values)
+    lists = []
+    for token, logprob in zip(tokens, values, strict=True) if ranks else ():
+        likely = _likely(token)
+        # parts of characters look alike
+        is_whole = bool(token.token.strip("\ufffd"))
+        same = [value for text, value in likely if text == token.token and value is not None and is_whole]
+        # lists that are shifted by a place, as some gateways send them, belong to other tokens
+        if logprob is not None and same and all(abs(value - logprob) > _SHIFT for value in same):
+            return "other_text"
+        lists.append([value for _, value in likely])
+    return answer_tokens(answer, _texts(tokens), values, top=lists, ranks=ranks)
+
+
+def _likely(token: _Token) -> list[tuple[str, float | None]]:
+    """List the likely tokens at the place of a token; those without a number have None."""
+    likely: list[tuple[str, float | None]] = []
+    for candidate in msgspec.convert(token.top_logprobs or [], list[_Token]):
+        is_number = isinstance(candidate.logprob, int | float) and not isinstance(candidate.logprob, bool)
+        likely.append((candidate.token, float(candidate.logprob) if is_number else None))
+    return likely
 
 
 def _first_tokens(answer: str, value: Any) -> tuple[LikelyToken, ...]:
@@ -413,15 +436,10 @@ def _first_tokens(answer: str, value: Any) -> tuple[LikelyToken, ...]:
     try:
         tokens = _tokens(value)
         index = first_token(answer, _texts(tokens))
-        candidates = msgspec.convert([] if index is None else tokens[index].top_logprobs, list[_Token])
+        candidates = [] if index is None else _likely(tokens[index])
     except msgspec.ValidationError:
         return ()
-    likely = []
-    for candidate in candidates:
-        is_number = isinstance(candidate.logprob, int | float) and not isinstance(candidate.logprob, bool)
-        if is_number:
-            likely.append((candidate.token, candidate.logprob))
-    return likely_tokens(likely)
+    return likely_tokens((text, logprob) for text, logprob in candidates if logprob is not None)
 
 
 def _texts(tokens: Sequence[_Token]) -> list[str | None]:

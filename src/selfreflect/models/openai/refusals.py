@@ -140,8 +140,8 @@ class Wording:
             body["reasoning_effort"] = "none"
         if request.logprobs or request.first_tokens:
             body["logprobs"] = True
-            if request.first_tokens:
-                body["top_logprobs"] = min(request.first_tokens, self.most_likely)
+            if request.ranks:
+                body["top_logprobs"] = min(request.ranks, self.most_likely)
         for name in sorted((self.left_out & body.keys()) - extra.keys()):
             if not FIELDS[name].is_neutral(body[name]):
                 raise not_neutral([name], body)
@@ -181,8 +181,8 @@ class Wording:
         ]
         # Of likely tokens a server may give fewer, and say how many; the two fields go together otherwise.
         if {"logprobs", "top_logprobs"} & {*field_names}:
-            if request.first_tokens and {*field_names} <= {"logprobs", "top_logprobs"}:
-                limit = min(request.first_tokens, self.most_likely)
+            if request.ranks and {*field_names} <= {"logprobs", "top_logprobs"}:
+                limit = min(request.ranks, self.most_likely)
                 allowed = [int(number) for number in _NUMBER.findall(text) if 0 < int(number) < limit]
                 if allowed:
                     return replace(self, most_likely=max(allowed))
@@ -287,7 +287,7 @@ def not_neutral(names: Collection[str], body: dict[str, Any], error: APIError | 
 
 
 def _names(name: str, text: str, fields: Collection[str], extra: Mapping[str, Any] = NO_FIELDS) -> bool:
-    """Whether a refusal names a field, in its structure or, where that tells none, in its text."""
+    """Tell whether a refusal names a field, in its structure or, where that tells none, in its text."""
     if fields & FIELDS.keys() or fields & RENAMED.keys() or fields & extra.keys():
         return name in fields
     camel_case = re.sub(r"_(\w)", lambda match: match[1].upper(), name)  # as in gateways' own notation

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -33,33 +34,36 @@ class LmEval(Layout):
 
     def items(self, rows: Iterable[Row]) -> Iterable[Row]:
         items: dict[str, Row] = {}
-        graded: dict[str, dict[tuple[str, str], list[tuple[str, Any]]]] = {}
-        labels: set[tuple[str, str]] = set()
+        graded: dict[str, dict[tuple[str, str], list[tuple[str | None, Any]]]] = {}
+        runs: dict[str, list[Any]] = {}
+        counts: Counter[tuple[str, str]] = Counter()
         choices = 0
         for sample in rows:
-            # the ids of each task begin at 0, and a file may hold several tasks
-            names = ("task_name", "doc_id", "doc_hash" if "doc_hash" in sample.fields else "doc")
-            key = repr([sample.fields.get(name) for name in names])
-            filter_name = str(sample.fields.get("filter", ""))
-            is_new, is_rerun = key not in items, (key, filter_name) in labels
-            labels.add((key, filter_name))
-            if is_new:
+            filter_name, responses = str(sample.fields.get("filter", "")), sample.fields["resps"]
+            key = _key(sample)
+            run = counts[key, filter_name]
+            if run < len(runs.get(key, ())) and runs[key][run] != responses:
+                key += filter_name  # another task with the same documents
+                run = counts[key, filter_name]
+            counts[key, filter_name] += 1
+            if key not in items:
                 items[key] = sample._replace(fields=self._fields(sample))
                 graded[key] = {}
-            fields = items[key].fields
-            likelihoods = _likelihoods(sample.fields["resps"])
-            choices += bool(likelihoods) and is_new
-            repeats = [fields["response"]] if likelihoods else _repeats(sample)
-            if is_rerun and not likelihoods:
-                fields["answers"] = [*fields["answers"], *repeats]
+            fields, earlier = items[key].fields, runs.setdefault(key, [])
+            repeats = [fields["response"]] if _likelihoods(responses) else _repeats(sample)
+            if run >= len(earlier):  # not the same responses under another filter
+                earlier.append(responses)
+                if run and "samples" in fields:
+                    fields["samples"] = [*fields["samples"], *repeats]
+                choices += "samples" not in fields
+            # of several repeats the first text that a filter makes is graded
+            text = repeats[0] if len(repeats) == 1 else None
             filtered = sample.fields.get("filtered_resps")
-            text = filtered[0] if is_text_list(filtered) and filtered else repeats[0]
-            text = repeats[0] if len(repeats) == 1 else text
-            if not likelihoods and text not in repeats:
-                fields.setdefault("response", text)  # made by a filter
+            if text is None and is_text_list(filtered) and filtered:
+                fields.setdefault("response", filtered[0])
             for metric, value in _metrics(sample):
                 fields["metadata"].setdefault(metric, value)
-                if not likelihoods or metric == _OF_LIKELIEST:
+                if "samples" in fields or metric == _OF_LIKELIEST:
                     graded[key].setdefault((metric, filter_name), []).append((text, value))
         self._grade(items, graded)
         if choices:
@@ -85,7 +89,7 @@ class LmEval(Layout):
         fields |= {path: sample.get(path) for path in self.assigned if sample.get(path) is not None}
         likelihoods = _likelihoods(sample.fields["resps"])
         if not likelihoods:
-            return {**fields, "answers": _repeats(sample), **right_answers(target)}
+            return {**fields, "samples": _repeats(sample), **right_answers(target)}
         choices = _choices(values, sample.fields.get("arguments"), len(likelihoods))
         likelihoods = likelihoods[: len(choices)]  # twice as many where acc_mutual_info is asked for
         likeliest = max(likelihoods)
@@ -102,7 +106,7 @@ class LmEval(Layout):
     def _grade(
         self,
         items: Mapping[str, Row],
-        graded: Mapping[str, Mapping[tuple[str, str], Sequence[tuple[str, Any]]]],
+        graded: Mapping[str, Mapping[tuple[str, str], Sequence[tuple[str | None, Any]]]],
     ) -> None:
         """Give the rows the verdicts of the metrics that are right or wrong in the whole file."""
         columns: dict[tuple[str, str], list[Any]] = {}
@@ -110,14 +114,21 @@ class LmEval(Layout):
             for name, pairs in by_metric.items():
                 columns.setdefault(name, []).extend(value for _, value in pairs)
         graders = [name for name, values in columns.items() if is_grader(values)]
-        filters = {metric: sum(name == metric for name, _ in graders) for metric, _ in graders}
         for key, by_metric in graded.items():
             grades = items[key].fields[GRADES]
             for metric, filter_name in graders:
-                pairs = by_metric.get((metric, filter_name), ())
-                # as in the tables of lm-eval, but for its comma, which divides names in options
-                grader = metric if filters[metric] == 1 else f"{metric}:{filter_name}"
-                grades[grader] = [[text, verdict(value)] for text, value in pairs]
+                verdicts = by_metric.get((metric, filter_name))
+                # the first filter of a document counts; the comma of lm-eval's tables divides options here
+                grader = f"{metric}:{filter_name}" if metric in grades else metric
+                if verdicts:
+                    grades[grader] = [[text, verdict(value)] for text, value in verdicts]
+
+
+def _key(sample: Row) -> str:
+    """Tell documents apart: the ids of each task begin at 0, and a file may hold several tasks."""
+    document = "doc_hash" if "doc_hash" in sample.fields else "doc"
+    names = ("task_name", "doc_id", document, "prompt_hash")
+    return repr([sample.fields.get(name) for name in names])
 
 
 def _repeats(sample: Row) -> list[str]:

@@ -34,11 +34,11 @@ class JudgeReward(Reward):
     Args:
         judge: a name, as of ``--judge``, or a judge. A name is loaded on first use, in every process that
             gets a pickled copy; a judge is pickled as its name.
-        answers, masked: columns with the conditioning and the masked-out answers.
+        answers, masked: columns with the conditioning and the test answers.
         scale: what the best completion gets, or the worst loses.
         length_penalty: lost for each of the first ``MOST_WORDS`` words.
         limits: how much of each question to measure, such as ``Limits.parse(20_000)``.
-        cache: a directory that keeps what the judge predicts after the conditioning answers.
+        cache: a directory that keeps what the judge predicts after the reference answers.
         model: of :class:`~selfreflect.models.base.ModelSpec`, such as ``device="cuda:1"`` or ``base_url=``.
 
     Raises:
@@ -177,7 +177,7 @@ class SelfReflectReward(JudgeReward):
 
     0 is as good as an empty summary, ``scale`` is perfect, and ``-scale`` the least. Scores of all texts of a
     question lie within a few hundredths, so against a fixed scale a failure would dwarf their differences.
-    All completions of a question are measured on the same words; the conditioning answers once.
+    All completions of a question are measured on the same words; the reference answers once.
 
     With the embedded judge a line of symbols often beats an honest summary: take
     :class:`InformationReward`, or a larger judge.
@@ -202,11 +202,11 @@ class SelfReflectReward(JudgeReward):
 
 
 class InformationReward(JudgeReward):
-    """The share that a completion tells of what the conditioning answers would, times ``scale``, less the
+    """The share that a completion tells of what the reference answers would, times ``scale``, less the
     length penalty.
 
     0 is as good as an empty summary, or as the repeated question to a judge that does not see it; ``scale``
-    is as good as the distinct conditioning answers. Shares below -1 or above 2 count as these. Where the
+    is as good as the distinct reference answers. Shares below -1 or above 2 count as these. Where the
     answers tell the judge nothing that is clear, no completion of the question has a reward.
 
     Args:

@@ -122,6 +122,8 @@ class Structured:
             logprobs=None,
             tokens=None,
             self_certainty=None,
+            top_logprobs=None,
+            token_entropies=None,
             missing_logprobs="a field is a part of an answer",
             group=self.question.id,
             confidence=None,

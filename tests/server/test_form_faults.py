@@ -1,0 +1,114 @@
+"""Faults of the upstream and of clients in the newer forms: places are freed, and errors keep their shape."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from endpoint import EndpointClient, endpoint_server
+from fault_server import FaultServer, answers, events, no_event, reset, silent, status, until_hung_up
+
+QUESTION = "What is the capital of Turkey?"
+PATHS = ("/v1/responses", "/v1/messages")
+BODY: dict[str, dict[str, Any]] = {
+    "/v1/responses": {"model": "selfreflect/m", "input": QUESTION},
+    "/v1/messages": {
+        "model": "selfreflect/m",
+        "max_tokens": 64,
+        "messages": [{"role": "user", "content": QUESTION}],
+    },
+}
+
+
+def eventually(is_true: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def gauge(client: EndpointClient, name: str) -> float:
+    [line] = [line for line in client.http.get("/metrics").text.splitlines() if line.startswith(f"{name} ")]
+    return float(line.rpartition(" ")[2])
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("stream", [False, True])
+def test_clients_that_leave_free_their_places_and_end_the_calls(path: str, stream: bool) -> None:
+    data = json.dumps({**BODY[path], "stream": stream}).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {len(data)}"
+    with (
+        FaultServer(lambda call: until_hung_up) as upstream,
+        endpoint_server(upstream=upstream.url, names=["m"], admission={"running": 8}) as client,
+    ):
+        sockets = [socket.create_connection(client.address) for _ in range(20)]
+        for connection in sockets:
+            connection.sendall(f"{head}\r\n\r\n".encode() + data)
+        eventually(lambda: gauge(client, "selfreflect_running") == 8 and upstream.under_way >= 8)
+        for connection in sockets:
+            connection.close()
+        began = time.monotonic()
+        eventually(lambda: upstream.under_way == 0 and gauge(client, "selfreflect_running") == 0)
+        assert gauge(client, "selfreflect_waiting") == 0
+        assert time.monotonic() - began < 10
+        upstream.script = lambda call: answers()
+        assert client.http.post(path, json=BODY[path]).json()["selfreflect"]["num_answers"] == 4
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_an_upstream_that_hangs_or_is_too_busy_costs_its_own_requests_only(path: str) -> None:
+    with (
+        FaultServer(lambda call: silent) as upstream,
+        endpoint_server(upstream=upstream.url, names=["m"], timeout=0.3) as client,
+    ):
+        hung = client.http.post(path, json=BODY[path])
+        assert hung.status_code in (502, 504)
+        # a storm: four tries at most, then the upstream's own advice
+        calls = len(upstream.calls)
+        upstream.script = lambda call: status(429, "slow down", Retry_After="0")
+        busy = client.http.post(path, json=BODY[path])
+        assert (busy.status_code, busy.headers["retry-after"]) == (429, "0")
+        assert len(upstream.calls) - calls <= 4
+        error = busy.json()["error"]
+        assert error["type"] == "rate_limit_error"
+        assert ("request_id" in busy.json()) == (path == "/v1/messages")
+        upstream.script = lambda call: answers()
+        assert client.http.post(path, json=BODY[path]).status_code == 200
+        assert gauge(client, "selfreflect_running") == 0
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_an_error_in_a_stream_has_the_event_of_its_form(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("selfreflect.server.endpoint.OPEN_SECONDS", 0.05)
+    with (
+        FaultServer(lambda call: reset) as upstream,
+        endpoint_server(upstream=upstream.url, names=["m"]) as client,
+    ):
+        text = client.http.post(path, json={**BODY[path], "stream": True}).text
+    [line] = [line for line in text.splitlines() if line.startswith("data: ")]
+    assert "event: error" in text
+    event = json.loads(line[6:])
+    assert event["type"] == "error"
+    assert event["error"]["message"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("action", [events, no_event])
+def test_a_stream_that_passes_through_ends_when_its_client_leaves(path: str, action: Any) -> None:
+    body = {**BODY[path], "stream": True, "tools": [{"name": "a"}]}
+    with (
+        FaultServer(lambda call: action) as upstream,
+        endpoint_server(upstream=upstream.url, names=["m"]) as client,
+    ):
+        with client.http.stream("POST", path, json=body) as response:
+            assert response.headers["x-selfreflect-passthrough"] == "tools"
+            if action is events:
+                next(response.iter_bytes())
+        eventually(lambda: gauge(client, "selfreflect_running") == 0)
+        if action is events:
+            eventually(lambda: upstream.under_way == 0)

@@ -387,9 +387,9 @@ def _notes(rows: Sequence[ItemRow], items: Sequence[Item], name: str, is_known: 
             f"{counted(len(few), 'question')} with fewer than 2 answers cannot be scored, such as "
             f"{excerpt(few[0].question)}"
         )
-<<<<<<< HEAD
     taken = {name for row in rows for name in row.summaries}
-    for name in dict.fromkeys(name for row in rows for name in row.columns.beside if name not in taken):
+    beside = dict.fromkeys(name for row in rows for name in row.columns.beside if name not in taken)
+    for name in () if is_known else beside:
         notes.append(
             f"{excerpt(name)} is not one of the answers; if it is a summary, add --column summary={name}"
         )

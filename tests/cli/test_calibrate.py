@@ -263,3 +263,10 @@ def test_sets_hold_a_right_answer_or_cannot(tmp_path: Path) -> None:
     (cannot,) = lines_of(too_much, "sets")
     assert (too_much.code, cannot["sets"]) == (2, None)
     assert cannot["ceiling"] < 1
+
+
+def test_labels_that_are_all_right_make_sets(tmp_path: Path) -> None:
+    records = [{"id": str(n), "answers": ["a", "a", "b"], "gold": "a"} for n in range(30)]
+    outcome = calibrate(written(tmp_path / "a.json", records), *EXACT, "--set", "0.9", "--json")
+    assert outcome.code == 0, outcome.stderr
+    assert outcome.json[0]["sets"]["share"] == pytest.approx(2 / 3)

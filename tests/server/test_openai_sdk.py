@@ -236,6 +236,35 @@ def test_an_object_is_the_most_common_one_and_tells_its_fields() -> None:
         assert json.loads("".join(pieces))["paid"] is True
 
 
+def test_an_object_that_was_cut_off_says_so_whatever_the_schema_refers_to() -> None:
+    schema = {"type": "object", "properties": {"a": {"$ref": "https://schema.invalid/a"}}}
+    asked: Any = {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}
+
+    def script(call: Any) -> Any:
+        return chat(
+            *(choice('{"a": 1', finish="length") for _ in range(call.body.get("n") or 1)),
+            id="c",
+            created=1,
+            model="m",
+        )
+
+    with FaultServer(script) as upstream, endpoint_server(upstream=upstream.url, names=["m"]) as served:
+        client = sdk(served)
+        answer = client.chat.completions.create(model=MODEL, messages=QUESTION, response_format=asked)
+        assert answer.choices[0].finish_reason == "length"
+        belief = (answer.model_extra or {})["selfreflect"]
+        assert set(belief["fields"]["invalid"]) == {"not_json"}
+    whole = chat(choice('{"a": 1}'), id="c", created=1, model="m")
+    with (
+        FaultServer(lambda call: whole) as upstream,
+        endpoint_server(upstream=upstream.url, names=["m"]) as served,
+    ):
+        client = sdk(served)
+        answer = client.chat.completions.create(model=MODEL, messages=QUESTION, response_format=asked)
+        assert answer.choices[0].message.content == '{"a": 1}'
+        assert answer.choices[0].finish_reason == "stop"
+
+
 def test_errors_of_responses_have_the_types_of_the_sdk(served: EndpointClient) -> None:
     import openai
 

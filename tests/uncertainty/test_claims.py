@@ -185,6 +185,20 @@ def test_a_line_without_a_clear_verdict_counts_as_none(reply: str, stances: list
     assert read_stances(cut, 3) == [None] * 3
 
 
+def test_summaries_are_asked_about_as_often_as_planned() -> None:
+    answers = [" ".join(FACTS[start : start + 3]) for start in range(4)]
+    model = Scripted(honest)
+    reader = ModelReader(Asker("m", lambda: model))
+    summaries = {"first": FACTS[0], "second": " ".join(FACTS[:2])}
+    claim_distribution(reader, id="q", question="Which?", answers=answers, summaries=summaries)
+    assert len(model.requests) == len(inquiries_about("Which?", answers, list(summaries.values())))
+
+
+@pytest.mark.parametrize("text", ["." * 100_000 + "b", "Mr. " * 50_000, "a." + '"' * 100_000 + "b"])
+def test_a_model_that_repeats_itself_is_split_in_linear_time(text: str) -> None:
+    assert len(sentences(text)) == 1
+
+
 def test_the_command_counts_claims_of_a_file(tmp_path: Path) -> None:
     answers = [f"{FACTS[0]} {FACTS[1]}", FACTS[0], f"{FACTS[0]} <b>\x1b[31mBold</b>."]
     row = {"question": "What about the tower?", "answers": answers, "summary": FACTS[0]}
@@ -199,6 +213,9 @@ def test_the_command_counts_claims_of_a_file(tmp_path: Path) -> None:
     table = run("claims", file)
     assert table.code == 0
     assert "\x1b" not in table.stdout
+    row["answers"] = [*answers, " "]
+    blank = run("claims", written(tmp_path / "blank.json", [row]))
+    assert "1 answer left out" in blank.stderr
     planned = run("claims", file, "--dry-run", "--model", "openai:m")
     assert (planned.code, "claim_verdicts" in planned.stdout) == (0, True)
 

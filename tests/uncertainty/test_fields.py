@@ -209,6 +209,7 @@ HOSTILE = {
     '{"a": 1': "not_json",
     "": "not_json",
     'Here it is: {"a": 1}': "not_json",
+    "```json\n" + " " * 200_000: "not_json",
 }
 
 
@@ -220,12 +221,56 @@ def test_what_is_no_json_is_a_class_of_its_own(text: str, reason: str) -> None:
     assert len(set(ClassRule("exact")(field).tolist())) == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('"0001-01-01T01:00:00+14:00"', "0001-01-01T01:00:00+14:00"),
+        ('"9999-12-31T23:00:00-10:00"', "9999-12-31T23:00:00-10:00"),
+        ("0e-999999999999", "0"),
+        ("-0.0E+999999999999", "0"),
+    ],
+)
+def test_values_at_the_end_of_their_range_are_read(text: str, value: str) -> None:
+    assert shares(taken_apart([f'{{"a": {text}}}', '{"a": 1}']), "/a") == {value: 1, "1": 1}
+
+
+def test_a_fence_is_no_part_of_an_answer() -> None:
+    assert parse(' ```json\n{"a": "```"}\n  ```\n ') == {"a": "```"}
+    assert parse("```\n```") == parse("```{}```") == Unreadable("not_json")
+
+
+def test_only_the_length_of_a_long_list_of_objects_is_compared() -> None:
+    """Matching thousands of objects by what they hold would take hours, and answers decide how many."""
+    answers = [[{"sku": number + shift} for number in range(3000)] for shift in range(3)]
+    structured = taken_apart([*answers, [{"sku": 1}]])
+    assert shares(structured, "") == {"(3,000 items)": 3, "(1 item)": 1}
+    assert (len(structured.fields), structured.unmatched) == (1, 1)
+    named = taken_apart([[{"id": number} for number in range(400)]] * 2)
+    assert (named.unmatched, shares(named, "/id=399/id")) == (0, {"399": 2})
+
+
+@pytest.mark.parametrize("schema", [{"$schema": 5}, {"$schema": {}}, {"type": 5}, {"pattern": "("}])
+def test_a_document_that_is_no_schema_is_refused(schema: dict[str, Any]) -> None:
+    with pytest.raises(DataError) as refusal:
+        Schema(schema)
+    assert refusal.value.code == "schema"
+
+
+def test_questions_without_a_valid_answer_are_counted(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"question": f"q{n}", "answers": ['{"a": 1}', '{"a": 2}']} for n in "ab"]
+    file = written(tmp_path / "a.json", [*rows, {"question": "c", "answers": ["no", "none"]}])
+    outcome = run("uncertainty", file, "--fields", "auto")
+    assert outcome.code == 0, outcome.stderr
+    assert "1 question left out" in outcome.stderr
+
+
 def test_texts_that_look_like_other_values_are_none() -> None:
     answers = [
-        {"a": value} for value in ("(missing)", "null", "1", "[1]", "(2 items)", None, 1, [1], [{}, {}])
+        {"a": value}
+        for value in ("(missing)", "null", "1", "[1]", "(2 items)", "(2,000 items)", None, 1, [1], [{}, {}])
     ]
     structured = taken_apart([*answers, {}])
-    assert sorted(shares(structured, "/a").values()) == [1] * 10
+    assert sorted(shares(structured, "/a").values()) == [1] * 11
 
 
 def noisy_invoices(count: int) -> tuple[list[dict[str, Any]], dict[str, float]]:
@@ -303,6 +348,7 @@ def test_fields_that_are_not_there_are_refused(tmp_path: Path) -> None:
         (file, "--fields", tmp_path / "absent.json"),
         (file, "--fields", broken),
         (plain, "--fields", "auto"),
+        (written(tmp_path / "c.json", [{"question": "Which?", "answers": ["{}"]}]), "--fields", "auto"),
     ):
         outcome = run("uncertainty", *arguments)
         assert (outcome.code, outcome.stdout) == (2, ""), arguments

@@ -114,6 +114,16 @@ def test_lists_that_lack_something_give_a_reason(top: object, reason: str) -> No
     assert exact.reason == "no_entropies"
 
 
+def test_a_value_beyond_all_numbers_is_a_reason() -> None:
+    impossible = question(
+        top_logprobs=(((-0.1, -900.0), (-0.2, -2.0), (-0.3, -2.0)),), logprobs=((-5e3,) * 3,)
+    )
+    for name in ("perplexity", "token_entropy_low", "token_entropy_high"):
+        missing = value(name, impossible)
+        assert isinstance(missing, NoValue)
+        assert missing.reason == "out_of_range"
+
+
 def test_lists_of_servers_are_ordered_cut_and_cleaned() -> None:
     texts, chosen = ["Os", "lo"], [-0.1, -0.2]
     best = [-0.1, -3.0, -4.0]

@@ -188,11 +188,16 @@ def take_apart(questions: Sequence[AnsweredQuestion], options: StructureOptions)
     structured = [structure(question, schema) for question in questions if question.answers]
     if not any(item.objects for item in structured):
         raise DataError("no answer is valid JSON, so there are no fields", code="no_fields")
+    if not any(item.fields for item in structured):
+        raise DataError("the valid answers have no fields", code="no_fields")
     for line in notes_on(structured):
         say(line)
+    kept = [item.only(options.field) for item in structured] if options.field else structured
+    if without := len(questions) - sum(bool(item.fields) for item in kept):
+        fields = "one of these fields" if options.field else "any field"
+        say(f"{counted(without, 'question')} left out: no valid answer has {fields}.")
     if not options.field:
         return structured
-    kept = [item.only(options.field) for item in structured]
     if not any(item.fields for item in kept):
         paths = list(dict.fromkeys(field.path for item in structured for field in item.fields))
         raise ConfigError(

@@ -151,8 +151,8 @@ def calibrate_command(
     _say_missing(assessment, name)
     by = method or "isotonic"
     has_both = len(set(labels.tolist())) == 2 and len(labels) >= FOLDS
-    # a threshold needs no map: all answers may be right, or too few for folds
-    if has_both or promise.risk is None:
+    # a threshold or sets need no map: all answers may be right, or too few for folds
+    if has_both or (promise.risk is None and promise.set is None):
         _require_both_labels(labels, name)
         calibrated = cross_fit(by, scores, labels, groups=groups)
         _show(assessment, name, label, indices, calibrated, f"{by}, cross-fitted", json)

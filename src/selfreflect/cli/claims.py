@@ -50,6 +50,8 @@ def claims_command(
     from selfreflect.uncertainty.claims.support import WordReader
 
     items = _items(source, reading)
+    if blank := sum(len(item.answer_set.answers) - len(_answers(item)) for item in items):
+        say(f"{counted(blank, 'answer')} left out: blank, which claims nothing.")
     if dry_run:
         _print_cost(items, asking)
         return
@@ -81,6 +83,11 @@ def _items(source: str, reading: ItemOptions) -> list[Item]:
     return items[: reading.limit]
 
 
+def _answers(item: Item) -> list[str]:
+    """List the answers that say anything."""
+    return [text for text in item.answer_set.answers if text.strip()]
+
+
 def _print_cost(items: Sequence[Item], asking: AskOptions) -> None:
     """Print what a model is asked at most if each sentence is a claim that no other answer makes."""
     from selfreflect.uncertainty.asking.asker import cost_table
@@ -92,7 +99,7 @@ def _print_cost(items: Sequence[Item], asking: AskOptions) -> None:
     inquiries = [
         inquiry
         for item in items
-        for inquiry in inquiries_about(item.question, [*item.answer_set.answers, *item.summaries.values()])
+        for inquiry in inquiries_about(item.question, _answers(item), list(item.summaries.values()))
     ]
     print_table(cost_table(inquiries, asking.model, None))
 
@@ -103,10 +110,13 @@ def _read(items: Sequence[Item], reader: Reader) -> list[ClaimDistribution]:
     distributions = []
     with ProgressReporter().stage("claims", len(items)) as progress:
         for item in items:
-            answers = [text for text in item.answer_set.answers if text.strip()]
             distributions.append(
                 claim_distribution(
-                    reader, id=item.id, question=item.question, answers=answers, summaries=item.summaries
+                    reader,
+                    id=item.id,
+                    question=item.question,
+                    answers=_answers(item),
+                    summaries=item.summaries,
                 )
             )
             progress.advance()

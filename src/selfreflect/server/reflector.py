@@ -247,9 +247,12 @@ class Reflector:
             revision=generator.revision,
             tokens=reply.tokens,
         )
+        is_cut = reply.completions[objects.chosen].finish == "length"
+        has_guarantee = self._reader.calibrator is not None and self._reader.calibrator.saved.guarantee
         notes = (
             *field_notes(chat, model),
             _cut_off(reply),
+            f"not measured, since the answer is JSON: {', '.join(plan.measures)}" if plan.measures else "",
             *objects.notes,
             *objects.confidence.notes,
             *reader.rule.caveats,
@@ -265,6 +268,7 @@ class Reflector:
             classes=objects.classes.shares,
             classes_by=objects.classes.rule,
             entropy=objects.classes.entropy,
+            no_guarantee="other_confidence" if has_guarantee else None,
             cost=session.spending,
             notes=tuple(dict.fromkeys(filter(None, notes))),
             fields=objects.fields,
@@ -275,7 +279,7 @@ class Reflector:
         return Exchange(
             belief=belief,
             spending=session.spending,
-            choices=(ChatChoice(text=objects.text),),
+            choices=(ChatChoice(text=objects.text, finish="length" if is_cut else "stop"),),
             question=question,
             answers=answers,
             classes=objects.classes,

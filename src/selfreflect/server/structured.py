@@ -27,6 +27,8 @@ class ObjectReading(NamedTuple):
 
     text: str
     """The most common object as an answer wrote it; the first answer if none is valid."""
+    chosen: int
+    """Of the answer that wrote it."""
     classes: Classes
     confidence: Confidence
     fields: dict[str, Any]
@@ -44,7 +46,12 @@ def read_objects(
         rule: compares texts of fields.
     """
     schema, note = _schema(response_format)
-    structured = structure(AnsweredQuestion(id="", text=question, answers=tuple(answers)), schema)
+    asked = AnsweredQuestion(id="", text=question, answers=tuple(answers))
+    try:
+        structured = structure(asked, schema)
+    except DataError as error:  # it refers to what it does not hold
+        schema, note = None, _unchecked(error)
+        structured = structure(asked)
     objects = iter(structured.objects)
     keys = [fault.reason if fault else next(objects) for fault in structured.faults]
     labels = number_classes(keys)
@@ -56,8 +63,10 @@ def read_objects(
         for index in group:
             ranks[index] = rank
     summary = structured.summary(rule)
+    chosen = valid[0][0] if valid else 0
     return ObjectReading(
-        text=without_fence(answers[valid[0][0] if valid else 0]),
+        text=without_fence(answers[chosen]),
+        chosen=chosen,
         classes=Classes(tuple(shares), tuple(ranks), round(entropy(labels), 12), _WHOLE),
         confidence=_confidence(structured, summary, schema, len(answers)),
         fields=summary,
@@ -74,7 +83,11 @@ def _schema(response_format: Mapping[str, Any]) -> tuple[Schema | None, str]:
     try:
         return Schema(document), ""
     except (DataError, MissingExtraError) as error:
-        return None, f"answers are not checked against the schema: {error}"
+        return None, _unchecked(error)
+
+
+def _unchecked(error: Exception) -> str:
+    return f"answers are not checked against the schema: {error}"
 
 
 def _confidence(

@@ -633,5 +633,10 @@ def estimate(estimator: Estimator, samples: Samples) -> float | NoValue:
     number = len(question.answers)
     if number < estimator.fewest:
         return NoValue("too_few_samples", f"{number} of at least {counted(estimator.fewest, 'sample')}")
-    value = estimator.compute(samples)
-    return value if isinstance(value, NoValue) else float(f"{value:.12g}")
+    with np.errstate(over="ignore"):
+        value = estimator.compute(samples)
+    if isinstance(value, NoValue):
+        return value
+    if not math.isfinite(value):  # such as the perplexity of impossible tokens
+        return NoValue("out_of_range", "the value is beyond the range of numbers")
+    return float(f"{value:.12g}")

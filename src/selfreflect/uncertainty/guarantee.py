@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.stats import Floats
+from selfreflect.text import counted
 
 PILOT = 4
 """Every fourth question sets the grid and its start; the others are tested."""
@@ -170,10 +171,8 @@ def search_threshold(
     """
     check_levels(risk, confidence)
     if not len(pilot) or not len(scores):
-        raise DataError(
-            f"{len(pilot) + len(scores)} labelled questions cannot be divided into a pilot and tests",
-            code="too_few_labels",
-        )
+        labelled = counted(len(pilot) + len(scores), "labelled question")
+        raise DataError(f"{labelled} cannot be divided into a pilot and tests", code="too_few_labels")
     if not (np.isfinite(pilot).all() and np.isfinite(scores).all()):
         raise DataError("a score is not a finite number", code="score")
     ordered = np.sort(pilot)

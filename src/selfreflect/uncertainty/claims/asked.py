@@ -66,11 +66,18 @@ class ModelReader:
         ]
 
 
-def inquiries_about(question: str, texts: Sequence[str]) -> list[Inquiry]:
-    """List what is asked about texts if each of their sentences is a claim of its own."""
-    claims = [sentence.text for text in texts for sentence in sentences(text)]
-    split = [_split_inquiry(question, text) for text in texts]
-    return split + [_compare_inquiry(question, text, part) for text in texts for part in _parts(claims)]
+def inquiries_about(question: str, answers: Sequence[str], summaries: Sequence[str] = ()) -> list[Inquiry]:
+    """List what is asked about answers and summaries if each of their sentences is a claim of its own.
+
+    Every text is compared with the claims of the answers, and every answer with those of each summary.
+    """
+    texts = [*answers, *summaries]
+    inquiries = [_split_inquiry(question, text) for text in texts]
+    for compared, sources in ((texts, answers), *((answers, [summary]) for summary in summaries)):
+        claims = [sentence.text for text in sources for sentence in sentences(text)]
+        parts = _parts(claims)
+        inquiries += [_compare_inquiry(question, text, part) for text in compared for part in parts]
+    return inquiries
 
 
 def _parts(claims: Sequence[str]) -> list[Sequence[str]]:

@@ -9,12 +9,16 @@ from typing import NamedTuple
 _FENCE = re.compile(r"^[ \t]*(```|~~~).*?^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
 _BULLET = re.compile(r"[ \t]*(?:[-*+•–]|\(?\d{1,3}[.)]|#{1,6})[ \t]+")
 # a mark that ends a sentence, what closes with it, and the white space in front of the next one
-_END = re.compile(r"(?:[.!?…]+[\"'”’»)\]*_]*\s+(?=[\"'“‘«(\[*_¿¡]*[^\W_a-zß-öø-ÿ])|[。！？]+[」』”]*\s*)")
+_END = re.compile(
+    r"(?:(?<![.!?…])[.!?…]+[\"'”’»)\]*_]*\s+(?=[\"'“‘«(\[*_¿¡]*[^\W_a-zß-öø-ÿ])|[。！？]+[」』”]*\s*)"
+)
 _ABBREVIATION = re.compile(
     r"(?:\b(?:[A-ZÄÖÜ]|Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|Gen|Col|Lt|Sgt|Capt|Rev|Hon|Gov|Sen|Rep|Mt|Ft|No|Nr|vs|etc|ca|cf|approx|"
     r"Inc|Ltd|Co|Corp|Bros|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|z\.B|d\.h|u\.a|usw|bzw|Hr|Fr|e\.g|i\.e|a\.m|p\.m|Ph\.D|U\.S"
     r")|\b[A-Z](?:\.[A-Z])+)\.\s+\Z"
 )
+_LONGEST_ABBREVIATION = 20
+"""Characters before a mark in which an abbreviation is looked for."""
 _ORDINAL = re.compile(r"(?<!\d)\d{1,2}\.\s+\Z")
 _MONTH = re.compile(
     r"(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember)\b"
@@ -61,7 +65,7 @@ def _of_lines(text: str, start: int, end: int) -> Iterator[Sentence]:
 def _in_line(text: str, start: int, end: int) -> Iterator[Sentence]:
     begin = start
     for mark in _END.finditer(text, start, end):
-        before = text[begin : mark.end()]
+        before = text[max(begin, mark.start() - _LONGEST_ABBREVIATION) : mark.end()]
         last = before.split()[-1] if before.split() else ""
         if _ABBREVIATION.search(before) and last not in _CLOSES:
             continue

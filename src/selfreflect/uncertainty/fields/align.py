@@ -9,17 +9,24 @@ from typing import Any
 import numpy as np
 
 from selfreflect.errors import MissingExtraError
+from selfreflect.stats import Floats
 from selfreflect.uncertainty.fields.values import Node, scalar, setting, signature
 
 Objects = list[dict[str, Any]]
 
 IDENTIFIERS = ("id", "name", "key")
 """Keys that identify an object where each has one of its own."""
-# Distinct lists that are compared to find the one that is closest to all.
+MOST_MATCHED = 300
+"""Objects of a list that are matched by what they hold; answers decide how many there are."""
+# Distinct lists that are compared to find the one that is closest to all, fewer where they are long.
 _MOST_CANDIDATES = 32
+_MOST_OBJECTS = 2000
+
+Members = list[set[str]]
+"""Of each object of a list."""
 
 
-def align(lists: Sequence[Objects | None], node: Node, samples: int) -> list[dict[str, Any] | None]:
+def align(lists: Sequence[Objects | None], node: Node, samples: int) -> list[dict[str, Any] | None] | None:
     """Give every object a name under which the other lists have the same object.
 
     That is the value of the key that identifies it: the one which the schema names as ``x-selfreflect:
@@ -30,6 +37,9 @@ def align(lists: Sequence[Objects | None], node: Node, samples: int) -> list[dic
         lists: None for samples without one.
         samples: how many of ``lists`` come first that may be the list all others are matched with.
 
+    Returns:
+        The objects of each list by name; None if they have to be matched, and are more than ``MOST_MATCHED``.
+
     Raises:
         MissingExtraError: objects have to be matched, without the ``fields`` extra.
     """
@@ -38,6 +48,8 @@ def align(lists: Sequence[Objects | None], node: Node, samples: int) -> list[dic
         named = [None if objects is None else _by_identifier(objects, name) for objects in lists]
         if all(mapping is not None or objects is None for mapping, objects in zip(named, lists, strict=True)):
             return named
+    if max((len(objects) for objects in lists if objects), default=0) > MOST_MATCHED:
+        return None
     return _matched(lists, samples)
 
 
@@ -57,17 +69,19 @@ def _matched(lists: Sequence[Objects | None], samples: int) -> list[dict[str, An
         return [None if objects is None else {} for objects in lists]
     # sorted, so that names do not depend on the order in a sample
     reference = sorted(_closest_to_all(present), key=signature)
+    members = list(map(_members, reference))
     matched: list[dict[str, Any] | None] = []
     for objects in lists:
         if objects is None:
             matched.append(None)
             continue
         mapping = {}
-        pairs = dict(_pairs(objects, reference))
+        objects_members = list(map(_members, objects))
+        pairs = dict(_pairs(_similarities(objects_members, members)))
         for index, item in enumerate(objects):
             if index not in pairs:  # it is new; later lists may hold it, too
-                pairs[index] = len(reference)
-                reference.append(item)
+                pairs[index] = len(members)
+                members.append(objects_members[index])
             mapping[str(pairs[index])] = item
         matched.append(mapping)
     return matched
@@ -77,26 +91,31 @@ def _closest_to_all(lists: Sequence[Objects]) -> Objects:
     """Find the list that agrees best with the others, of equals the one that comes first."""
     counts = Counter(tuple(sorted(map(signature, objects))) for objects in lists)
     first_of = {tuple(sorted(map(signature, objects))): objects for objects in reversed(lists)}
-    candidates = counts.most_common(_MOST_CANDIDATES)
+    longest = max(map(len, lists))
+    candidates = counts.most_common(max(2, min(_MOST_CANDIDATES, _MOST_OBJECTS // longest)))
+    members = {key: list(map(_members, first_of[key])) for key, _ in candidates}
     scores = [
-        sum(count * _agreement(first_of[key], first_of[candidate]) for candidate, count in candidates)
+        sum(count * _agreement(members[key], members[candidate]) for candidate, count in candidates)
         for key, _ in candidates
     ]
     return first_of[candidates[int(np.argmax(scores))][0]]
 
 
-def _agreement(objects: Objects, reference: Objects) -> float:
+def _agreement(objects: Members, reference: Members) -> float:
     similarities = _similarities(objects, reference)
-    return float(sum(similarities[pair] for pair in _pairs(objects, reference)))
+    return float(sum(similarities[pair] for pair in _pairs(similarities)))
 
 
-def _pairs(objects: Objects, reference: Objects) -> list[tuple[int, int]]:
-    """Assign objects to those of a reference, so that the most members agree."""
+def _pairs(similarities: Floats) -> list[tuple[int, int]]:
+    """Assign objects to those of a reference, so that the most members agree.
+
+    Args:
+        similarities: of each object to each of the reference, shape (objects, reference).
+    """
     try:
         from scipy.optimize import linear_sum_assignment
     except ImportError:
         raise MissingExtraError("Matching the objects of lists", "fields") from None
-    similarities = _similarities(objects, reference)
     rows, columns = linear_sum_assignment(similarities, maximize=True)
     return [
         (row, column)
@@ -105,11 +124,10 @@ def _pairs(objects: Objects, reference: Objects) -> list[tuple[int, int]]:
     ]
 
 
-def _similarities(objects: Objects, reference: Objects) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _similarities(objects: Members, reference: Members) -> Floats:
     """Compute the share of members that two objects have in common; shape (objects, reference)."""
-    rows, columns = ([_members(item) for item in items] for items in (objects, reference))
     shares = [
-        [len(members & others) / max(1, len(members | others)) for others in columns] for members in rows
+        [len(members & others) / max(1, len(members | others)) for others in reference] for members in objects
     ]
     return np.array(shares, dtype=np.float64).reshape(len(objects), len(reference))
 

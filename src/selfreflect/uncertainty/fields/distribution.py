@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from selfreflect.text import counted
 from selfreflect.uncertainty.classes import ClassRule, Labels, members_of
-from selfreflect.uncertainty.fields.align import align
+from selfreflect.uncertainty.fields.align import MOST_MATCHED, align
 from selfreflect.uncertainty.fields.values import (
     ABSENT,
     FAULTS,
@@ -92,6 +92,8 @@ class Structured:
     """Right answers that are no valid JSON."""
     left_out: int = 0
     """Fields beyond ``MOST_FIELDS``, those of the fewest answers."""
+    unmatched: int = 0
+    """Lists of objects that are too long to be matched, of which only the length is a field."""
 
     def only(self, paths: Sequence[str]) -> Structured:
         """Keep the fields with one of the pointers or paths."""
@@ -192,7 +194,7 @@ class Structured:
 
 def entropy(shares: Sequence[float]) -> float:
     """Compute the entropy of shares in nats."""
-    return -math.fsum(share * math.log(share) for share in shares if share)
+    return math.fsum(-share * math.log(share) for share in shares if share) + 0.0
 
 
 def structure(question: AnsweredQuestion, schema: Schema | None = None) -> Structured:
@@ -233,6 +235,7 @@ def structure(question: AnsweredQuestion, schema: Schema | None = None) -> Struc
         objects=tuple(map(signature, valid)),
         unread_gold=len(question.gold) - len(gold),
         left_out=len(fields) - len(kept),
+        unmatched=walker.unmatched,
     )
 
 
@@ -247,6 +250,11 @@ def notes_on(structured: Sequence[Structured]) -> list[str]:
     ]
     if unread := sum(item.unread_gold for item in structured):
         notes.append(f"{counted(unread, 'right answer')} left out: no valid JSON.")
+    if unmatched := sum(item.unmatched for item in structured):
+        notes.append(
+            f"{counted(unmatched, 'list')} of more than {MOST_MATCHED} objects without identifiers: only "
+            "their lengths are compared."
+        )
     if left_out := sum(item.left_out for item in structured):
         notes.append(
             f"{counted(left_out, 'field')} left out: the rarest of questions with over {MOST_FIELDS}."
@@ -270,6 +278,7 @@ class _Walker:
         self._schema = schema
         self._samples = samples
         self._end_of_gold = samples + gold
+        self.unmatched = 0
 
     def walk(self, place: _Place, column: Sequence[Any], node: Node) -> Iterator[Field]:
         """List the fields from a place on.
@@ -282,7 +291,9 @@ class _Walker:
         if setting(node, "ordered"):
             children = [dict(enumerate(value)) if isinstance(value, list) else None for value in column]
         elif any(lists):
-            children = align(lists, node, self._samples)
+            aligned = align(lists, node, self._samples)
+            self.unmatched += aligned is None
+            children = aligned or []
         elif any(isinstance(value, dict) for value in column):
             if any(value is not MISSING and not isinstance(value, dict) for value in column):
                 yield self._field(place, column, node)  # an object in some answers only

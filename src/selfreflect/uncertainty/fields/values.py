@@ -25,7 +25,8 @@ LONGEST = 1_000_000
 DEEPEST = 64
 """Levels of nesting that are read."""
 
-_FENCE = re.compile(r"\A\s*```[\w-]*[ \t]*\n(.*?)\n?[ \t]*```\s*\Z", re.DOTALL)
+_OPENING = re.compile(r"```[\w-]*[ \t]*\n")
+_FENCE = "```"
 
 
 class Missing:
@@ -67,7 +68,7 @@ class Value(NamedTuple):
 ABSENT = Value("(missing)", "missing")
 INVALID = Value("(no valid JSON)", "invalid")
 OBJECT = Value("(object)", "object")
-_MARK = re.compile(r"\((?:missing|no valid JSON|object|\d+ items?)\)")
+_MARK = re.compile(r"\((?:missing|no valid JSON|object|[\d,]+ items?)\)")
 
 
 def length_value(size: int) -> Value:
@@ -108,8 +109,12 @@ def parse(text: str) -> Any:
 
 def without_fence(text: str) -> str:
     """Remove a code fence around a whole text."""
-    fence = _FENCE.match(text)
-    return fence[1] if fence else text
+    # no pattern of the whole: a model that writes nothing but spaces would take it quadratic time
+    stripped = text.strip()
+    opening = _OPENING.match(stripped)
+    if opening is None or not stripped.endswith(_FENCE) or opening.end() > len(stripped) - len(_FENCE):
+        return text
+    return stripped[opening.end() : -len(_FENCE)].rstrip(" \t").removesuffix("\n")
 
 
 def _number(digits: str) -> Decimal:
@@ -121,7 +126,7 @@ def _number(digits: str) -> Decimal:
         raise _RefusedError(Unreadable("number")) from None
     if math.isinf(size) or (size == 0 and number != 0):
         raise _RefusedError(Unreadable("number"))
-    return number
+    return number if number else Decimal(0)  # written out, 0e-99999999 has as many digits
 
 
 def _no_number(name: str) -> Any:
@@ -207,8 +212,10 @@ def _moment(text: str, form: str) -> str:
         else:
             if form != "date-time" and not any(moment.timetuple()[3:6]):
                 return moment.date().isoformat()
-            zoned = moment.astimezone(UTC) if moment.tzinfo else moment
-            return zoned.isoformat()
+            try:
+                return (moment.astimezone(UTC) if moment.tzinfo else moment).isoformat()
+            except OverflowError:  # before the year 1 or after 9999 in UTC
+                return moment.isoformat()
     plain = readable(text)
     found_quantities = quantities(plain)
     if len(found_quantities) == 1 and (found_quantities[0].start, found_quantities[0].end) == (0, len(plain)):
@@ -263,6 +270,8 @@ class Schema:
             raise MissingExtraError("A JSON schema", "fields") from None
         self.document = document
         self._unresolvable = Unresolvable
+        if not isinstance(document.get("$schema", ""), str):
+            raise DataError("no JSON schema: its $schema is no text", code="schema")
         kind = validators.validator_for(document, default=validators.validator_for({}))
         try:
             kind.check_schema(document)
@@ -300,7 +309,9 @@ class Schema:
         except RecursionError:
             is_valid = False
         except self._unresolvable as error:
-            raise DataError(f"the schema refers to what it does not hold: {excerpt(str(error))}") from None
+            raise DataError(
+                f"the schema refers to what it does not hold: {excerpt(str(error))}", code="schema"
+            ) from None
         return value if is_valid else Unreadable("schema")
 
     def _converted(self, value: Any, node: Node) -> Any:
@@ -373,4 +384,5 @@ def setting(node: Node, name: str) -> Any:
 
 def default_of(node: Node) -> Any:
     """Return the value that a schema gives a missing key."""
-    return parse(json.dumps(node["default"])) if "default" in node else MISSING
+    value = parse(json.dumps(node["default"])) if "default" in node else MISSING
+    return MISSING if isinstance(value, Unreadable) else value

@@ -207,11 +207,8 @@ def read_request(
         "stores": envelope.store is not False,
     }
     reading = Reading()
-    reading.sort(fields, dialect.rows, ignores=("tools",) if ignore_tools else ())
-    if not dialect.hands_on:
-        for name in reading.handed_on.keys() - dialect.rows.keys():
-            del reading.handed_on[name]
-            reading.ignore(name)
+    ignores = ("tools",) if ignore_tools else ()
+    reading.sort(fields, dialect.rows, hands_on=dialect.hands_on, ignores=ignores)
     dialect.translate(reading)
     turns = decode(bytes(reading.read.get("messages", _NULL)), Turns, "messages")
     history, previous = _history(reading, remembered)

@@ -10,8 +10,6 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw
 
-from selfreflect.models.base import EXTRA_BODY_REFUSED
-
 Fields = dict[str, Raw]
 """A JSON object whose values are not decoded."""
 
@@ -77,7 +75,7 @@ RESPONSES = {
 
 MESSAGES = {
     **_COMMON,
-    **_rows("read", "messages system max_tokens stop_sequences top_k output_config"),
+    **_rows("read", "messages system max_tokens stop_sequences top_k seed output_config"),
     **_rows("ignore", "thinking cache_control context_management inference_geo speed betas"),
     **_rows("relay", "output_format container mcp_servers"),
 }
@@ -101,10 +99,17 @@ class Reading:
     reason: str = ""
     """The first field that no distribution can honour."""
 
-    def sort(self, fields: Fields, rows: Mapping[str, Field], ignores: Collection[str] = ()) -> None:
-        """Sort the fields of an object by the table, but for those that are ignored in any case."""
+    def sort(
+        self, fields: Fields, rows: Mapping[str, Field], *, hands_on: bool, ignores: Collection[str] = ()
+    ) -> None:
+        """Sort the fields of an object by the table, but for those that are ignored in any case.
+
+        Args:
+            hands_on: whether unknown fields are handed on: newer clients send more than any table knows.
+        """
         for name, value in fields.items():
-            row = rows.get(name, _unknown(name))
+            unknown = Field("hand_on" if hands_on and NAME.fullmatch(name) else "ignore")
+            row = rows.get(name, unknown)
             data = bytes(value)
             if data in row.absent or (row.use != "read" and data in EMPTY):
                 continue
@@ -130,13 +135,6 @@ class Reading:
     def put(self, name: str, value: Any) -> None:
         """Set a field of chat completions."""
         self.read[name] = Raw(msgspec.json.encode(value))
-
-
-def _unknown(name: str) -> Field:
-    """Decide on a field that the table lacks: newer clients send more than any table knows."""
-    if name in EXTRA_BODY_REFUSED:
-        return Field("relay")
-    return Field("hand_on" if NAME.fullmatch(name) else "ignore")
 
 
 def shown(name: str, within: str = "") -> str:

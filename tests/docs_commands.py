@@ -15,10 +15,12 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import yaml
+
 PAGES = " ".join(
     (
-        "idea curious engineer researcher runs report data python trust judge validate uncertainty",
-        "estimators fields serve show sayself train gpu scale",
+        "idea curious engineer ci researcher runs report data python trust judge validate uncertainty",
+        "estimators fields claims serve show sayself train gpu scale",
     )
 )
 DOCUMENTS = ("README.md", *(f"docs/{page}.md" for page in PAGES.split()))
@@ -47,9 +49,32 @@ def blocks(page: str, text: str) -> list[Block]:
             result.append(Block(page, mark, code, ""))
         elif not_run:
             result.append(Block(page, "", code, not_run[1]))
+        elif mark.startswith("yaml"):
+            result += workflow_steps(page, code)
         elif mark.startswith("sh") or _COMMAND.match(code):
             raise ValueError(f'{page}: mark this block bash, or sh title="what it needs": {code[:60]}')
     return result
+
+
+def workflow_steps(page: str, code: str) -> list[Block]:
+    """List the commands of a workflow of GitHub Actions as its runner takes them, but for installations.
+
+    Raises ValueError for a file that is no workflow.
+    """
+    workflow = yaml.safe_load(code)
+    # YAML 1.1 reads the key "on" as true
+    if not (isinstance(workflow, dict) and {"jobs", True} <= workflow.keys()):
+        raise ValueError(f"{page}: a block marked yaml is a workflow of GitHub Actions")
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    commands = [step["run"].strip() for step in steps if "run" in step]
+    if not all("uses" in step or "run" in step for step in steps) or not commands:
+        raise ValueError(f"{page}: a step of the workflow neither uses nor runs anything")
+    return [
+        Block(page, "", command, "installs a package")
+        if command.startswith("pip ")
+        else Block(page, "bash", command, "")
+        for command in commands
+    ]
 
 
 def main(pages: list[str]) -> int:

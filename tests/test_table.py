@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from selfreflect.table import Column, Table, to_csv, to_markdown, to_rich
+from selfreflect.table import Column, Table, latex_text, to_csv, to_latex, to_markdown, to_rich
 from selfreflect.text import one_line, printable
 
 HOSTILE = [
@@ -226,3 +226,30 @@ def test_printable_text_can_be_encoded_and_holds_no_control_character(text):
     shown.encode("utf-8")
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", shown)
     assert printable(shown) == shown
+
+
+@given(st.text())
+def test_latex_holds_any_text_as_text(text):
+    written = to_latex(Table(text, (Column("x"),), ((text,),), (text,)))
+    body = re.sub(r"\\\\|\\(?:text)?[a-z]+(?:\{\})?|\\[&%$#_{}]|\$-\$|\$\\approx\$", "", latex_text(text))
+    assert not set(body) & set('&%#_{}^~<>|`"\\\n\r')
+    assert written.count("\n") == 12, "no text breaks a line"
+
+
+def test_latex_is_a_table_of_booktabs_with_intervals_in_one_column():
+    ends = (Column("95% low", ".2f", end="low"), Column("95% high", ".2f", end="high"))
+    columns = (Column("strategy"), Column("mean score", "z.0%", short="score"), *ends)
+    rows = (("a_b & c", 0.5, -0.31, 1.03), ("none", None, None, None))
+    lines = to_latex(Table("T", columns, rows)).splitlines()
+    assert lines[3] == r"\begin{tabular}{lrr}"
+    assert [line for line in lines if "rule" in line] == [r"\toprule", r"\midrule", r"\bottomrule"]
+    assert r"strategy & score & 95\% CI \\" in lines
+    assert r"a\_b \& c & 50\% & $-$0.31 to 1.03 \\" in lines
+    assert lines[-1] == r"\end{table}"
+
+
+def test_an_interval_takes_one_column_of_a_terminal():
+    ends = (Column("95% low", ".0%", end="low"), Column("95% high", ".0%", end="high"))
+    shown = terminal(Table("T", (Column("name"), *ends), (("a", 0.31, 1.03), ("b", None, None))), 40)
+    assert "31 to 103\n" in shown.replace(" \n", "\n")
+    assert "low" not in shown

@@ -49,32 +49,32 @@ from selfreflect.sources.items import Item
 from selfreflect.table import Column, Table
 from selfreflect.text import common_prefix
 
+# The letters of `--only`, and their names in the keys of `--json`
 SCHEDULES = {"a": "requests", "c": "engine"}
-"""The letters of ``--only``, and their names in the keys of ``--json``."""
 
+# Largest allowed difference between the schedules in one distance, in float32
 TOLERANCE = 1e-5
-"""Largest allowed difference between the schedules in one distance, in float32."""
 
+# How often the engine is timed from trees to distances. The fastest repetition counts, as it does
+# for the machine's peak.
 REPETITIONS = 3
-"""How often the engine is timed from trees to distances. The fastest repetition counts, as it does for the
-machine's peak."""
 
+# Completions of one prompt that are drawn together
 SAMPLES = (20, 50)
-"""Completions of one prompt that are drawn together."""
 
+# Tokens of each completion. None ends earlier.
 TOKENS = 24
-"""Tokens of each completion. None ends earlier."""
 
+# How often this package and transformers draw them, in turn, since the speed of a shared machine
+# drifts. The fastest counts.
 DECODING_REPETITIONS = 2
-"""How often this package and transformers draw them, in turn, since the speed of a shared machine drifts. The
-fastest counts."""
 
+# How long each matrix product is timed
 SECONDS = 0.2
-"""How long each matrix product is timed."""
 
+# Rows of the matrices whose speed is the peak, for engines that do not say how many tokens they
+# compute together
 ROWS = 512
-"""Rows of the matrices whose speed is the peak, for engines that do not say how many tokens they compute
-together."""
 
 Figures = dict[str, Any]
 """What ``--json`` prints of an item, by key."""
@@ -84,6 +84,7 @@ Ids = tuple[int, ...]
 Distances = list[npt.NDArray[np.float64]]
 """The distance of every token task, for each summary in order."""
 
+# How the figures of all items become one, by key of `--json`
 FIGURES: dict[str, Callable[[list[float]], float]] = {
     "seconds_requests": median,
     "seconds_engine": median,
@@ -98,7 +99,6 @@ FIGURES: dict[str, Callable[[list[float]], float]] = {
     "flop_per_second_engine": median,
     "flop_per_second_gemm_peak": median,
 }
-"""How the figures of all items become one, by key of ``--json``."""
 
 
 @dataclass
@@ -400,13 +400,13 @@ def both_ways(
     """Two functions that draw the same number of samples: this package's, and transformers'."""
     ids = torch.tensor([prompt], device=next(lm.model.parameters()).device)
 
-    def own() -> None:
+    def by_this_package() -> None:
         sampling = Sampling(max_new_tokens=TOKENS)
         draws = [Draw(prompt=prompt, sampling=sampling, seed=seed, limit=TOKENS) for seed in range(samples)]
         for _ in decode(lm.model, draws, frozenset(), 0):
             pass
 
-    def library() -> None:
+    def by_transformers() -> None:
         lm.model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
@@ -420,7 +420,7 @@ def both_ways(
             pad_token_id=0,
         )
 
-    return own, library
+    return by_this_package, by_transformers
 
 
 @torch.inference_mode()
@@ -586,8 +586,8 @@ def work_of(judge: Judge, item: Item) -> ItemWork:
     return ItemWork(item, tuple(trees), requests=len(contexts) * targets)
 
 
+# Model types whose layers have exactly the matrices of `DecoderShape`
 COUNTED = ("llama", "mistral", "qwen2", "qwen3")
-"""Model types whose layers have exactly the matrices of :class:`DecoderShape`."""
 
 Matrix = tuple[int, int]
 """(in, out) features."""

@@ -1,4 +1,4 @@
-"""Draw figures as SVG, in the style of a paper or in the colours of the page that shows them."""
+"""Draw figures as SVG or PDF, in the style of a paper or in the colours of the page that shows them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from xml.etree import ElementTree
 
 from selfreflect.text import one_line
 
 if TYPE_CHECKING:
+    from matplotlib.backends.backend_pdf import PdfPages
     from matplotlib.figure import Figure
 
 Style = Literal["paper", "page"]
@@ -84,6 +86,24 @@ def short_name(strategy: str, label: str = "", limit: int = 32) -> str:
     return one_line(f"{strategy} ({label})" if label else strategy, limit) or "(blank)"
 
 
+_BOOK: ContextVar[PdfPages | None] = ContextVar("book", default=None)
+"""Where figures also become pages of a PDF."""
+
+
+@contextmanager
+def pdf_book() -> Iterator[io.BytesIO]:
+    """Collect the figures that are drawn meanwhile as pages of a PDF, which the buffer holds at the end."""
+    from matplotlib.backends.backend_pdf import PdfPages
+
+    buffer = io.BytesIO()
+    with PdfPages(buffer, metadata={"CreationDate": None, "Creator": None, "Producer": None}) as book:
+        token = _BOOK.set(book)
+        try:
+            yield buffer
+        finally:
+            _BOOK.reset(token)
+
+
 @contextmanager
 def drawing(name: str, style: Style, height: float) -> Iterator[Figure]:
     """Open an empty figure in our style, ``height`` inches tall. Its SVG depends only on what is drawn."""
@@ -94,6 +114,7 @@ def drawing(name: str, style: Style, height: float) -> Iterator[Figure]:
         **_LOOK,
         "font.size": _SIZE[style],
         "svg.fonttype": _FONTS[style],
+        "pdf.fonttype": 42,  # letters that stay text
         "svg.hashsalt": name,
         "svg.id": name,
     }
@@ -142,7 +163,10 @@ def intervals_figure(
 
 
 def svg(figure: Figure, style: Style) -> str:
-    """Return the figure as SVG."""
+    """Return the figure as SVG, and add it to an open :func:`pdf_book`."""
+    book = _BOOK.get()
+    if book is not None:
+        book.savefig(figure)
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()

@@ -25,6 +25,9 @@ SCHEMA_VERSION = 1
 Stage = Literal["questions", "answers", "summaries", "scores"]
 STAGES: tuple[Stage, ...] = ("questions", "answers", "summaries", "scores")
 
+UNNAMED_SUMMARY = "summary"
+"""Name of the only summary of an item whose file gives it none."""
+
 ModelStage = Literal["answers", "summaries", "scores"]
 """A stage that needs a model."""
 

@@ -73,6 +73,8 @@ _FUNCTION = _YES | set(
     "vielleicht "
     "sicher leider etwa rund circa ca ungefähr bitte nur auch genau".split()
 )
+FUNCTION_WORDS = frozenset(_FUNCTION | _ARTICLES)
+"""Words that are no content of an answer."""
 # First words of a remark, in which names need not be those of the answer.
 _RELATIVE = set(
     "who whom whose which that as because since when where while so although though der die das dem den "
@@ -211,7 +213,7 @@ def same_answer(question: str, first_answer: str, second_answer: str) -> bool | 
         return stances[0] == stances[1] and agree is not False
     if agree is False:
         return False
-    if _are_opposite(short, long):
+    if are_opposite(short, long):
         return False
     is_level = first.is_negated == second.is_negated
     is_equal = first.new == second.new or _items(first) == _items(second)
@@ -223,7 +225,7 @@ def same_answer(question: str, first_answer: str, second_answer: str) -> bool | 
     return None if is_level else False
 
 
-def _are_opposite(first_text: str, second_text: str) -> bool:
+def are_opposite(first_text: str, second_text: str) -> bool:
     """Tell whether two texts are equal but for a word and its opposite."""
     first, second = _word_list(first_text), _word_list(second_text)
     if len(first) != len(second):
@@ -304,7 +306,7 @@ def contains_answer(question: str, answer: str, gold: str) -> bool:
             for clause in clauses[first_clause : last_clause + 1]
             for word in (*clause.words, clause.joint)
         }
-        denials = {word for word in nearby if _is_negation(word) or word in _DENIALS} - set(target_words)
+        denials = {word for word in nearby if is_negation(word) or word in _DENIALS} - set(target_words)
         # "not Paris" and "Paris or Rome" do not say Paris
         if not denials and _is_alone(clauses, first_clause, last_clause + 1):
             return True
@@ -437,7 +439,7 @@ def _read(text: str, question: str) -> _Reading:
             continue
         lower = _POSSESSIVE.sub("", match[0].casefold())
         is_content = lower not in _FUNCTION and lower not in _AND
-        is_content = is_content and not _is_negation(lower) and lower not in _OR | _BUT
+        is_content = is_content and not is_negation(lower) and lower not in _OR | _BUT
         is_new = is_content and not _is_asked(lower, question)
         mark = bool(re.search(r"[^\w\s]", plain[end : match.start()]))
         words.append(_Word(lower, match[0][0].isupper(), is_content, is_new, mark))
@@ -455,7 +457,7 @@ def _read(text: str, question: str) -> _Reading:
     return _Reading(
         words=tuple(words),
         quantities=new_quantities,
-        is_negated=any(map(_is_negation, texts)),
+        is_negated=any(map(is_negation, texts)),
         lead=None if is_soft else next((value for value, table in leads.items() if lead in table), None),
         has_choice=not (_OR | _BUT).isdisjoint(texts) or "?" in plain or "/" in plain,
     )
@@ -467,7 +469,8 @@ def _plain(text: str) -> str:
     return _CORRECTION.sub("", plain)
 
 
-def _is_negation(word: str) -> bool:
+def is_negation(word: str) -> bool:
+    """Tell whether a word in lower case negates."""
     return word in _NEGATIONS or word.endswith("n't")
 
 
@@ -577,7 +580,7 @@ def _contains(part: _Reading, whole: _Reading, question: str, *, agree: bool) ->
     added = whole.words[positions[size - 1] + 1 :]
     if not added or not (added[0].after_mark or added[0].text in _JOINTS):
         return False
-    if any(_is_negation(word.text) for word in whole.words[: positions[size - 1]]):
+    if any(is_negation(word.text) for word in whole.words[: positions[size - 1]]):
         return False
     if added[0].text in _RELATIVE or (added[0].after_mark and added[0].text in _PRONOUNS):
         return True

@@ -63,6 +63,11 @@ class Estimate:
             return 0
         return int(self.low > value) - int(self.high < value)
 
+    def mirrored(self) -> Estimate:
+        """Give the estimate of the negated values."""
+        mean, low, high = (None if end is None else -end or 0.0 for end in (self.mean, self.high, self.low))
+        return replace(self, mean=mean, low=low, high=high)
+
     def without_interval(self) -> Estimate:
         return replace(self, low=None, high=None)
 
@@ -199,10 +204,17 @@ def paired_difference(
     lower = sum(difference < 0 for difference in differences)
     higher = sum(difference > 0 for difference in differences)
     wins, losses = (higher, lower) if higher_is_better else (lower, higher)
+    # both directions draw the same resamples, so that the interval of a - b mirrors that of b - a
+    mirrored = sorted(-difference for difference in differences)
+    is_mirrored = (math.fsum(mirrored), mirrored) > (math.fsum(differences), sorted(differences))
+    sign = -1.0 if is_mirrored else 1.0
+    oriented = [sign * difference or 0.0 for difference in differences]
     if scale is None:
-        estimate = mean_interval(differences, total)
+        estimate = mean_interval(oriented, total)
     else:
-        estimate = ratio_interval(list(zip(differences, map(scale.__getitem__, keys), strict=True)), total)
+        estimate = ratio_interval(list(zip(oriented, map(scale.__getitem__, keys), strict=True)), total)
+    if is_mirrored:
+        estimate = estimate.mirrored()
     p_value = sign_flip_p(differences) if differences else None
     return PairedEstimate(estimate, wins, len(differences) - wins - losses, losses, p_value)
 

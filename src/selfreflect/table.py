@@ -1,4 +1,4 @@
-"""Render a table of plain cells as Markdown, as CSV, or for the terminal."""
+"""Render a table of plain cells as Markdown, CSV or LaTeX, or for the terminal."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import csv
 import io
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from selfreflect.text import markdown_text, one_line, printable, spreadsheet_text
 
@@ -41,6 +41,12 @@ class Column:
     form: str = ""
     factor: int = 1
     """Of a number where it is shown: 100 shows shares in points."""
+    short: str = ""
+    """The heading where there is little room; ``heading`` by default."""
+    end: Literal["", "low", "high"] = ""
+    """Which end of an interval it holds: a low one and the high one behind it are shown in one column."""
+    is_detail: bool = False
+    """Whether it is left out where there is little room."""
 
     def show(self, cell: Cell) -> str:
         if cell is None:
@@ -60,11 +66,56 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     notes: tuple[str, ...] = ()
     """Sentences that explain the numbers. CSV leaves out notes and title."""
+    details: frozenset[str] = frozenset()
+    """Those of the notes that only readers who ask want: what the numbers mean and rest on."""
 
     @property
     def headings(self) -> list[str]:
         """The headings of the columns."""
         return [column.heading for column in self.columns]
+
+
+def compact(table: Table, *, explain: bool = False) -> Table:
+    """Fit a table into little room: short headings, and each interval in one column, as ``31 to 103``.
+
+    Args:
+        explain: keep all columns, and what the numbers mean.
+    """
+    columns: list[Column] = []
+    rows: list[list[Cell]] = [[] for _ in table.rows]
+    at = 0
+    while at < len(table.columns):
+        column, width = table.columns[at], 1
+        cells = [row[at] for row in table.rows]
+        if column.end == "low" and at + 1 < len(table.columns) and table.columns[at + 1].end == "high":
+            ends = [(row[at], row[at + 1]) for row in table.rows]
+            cells = [_ends_text(column, low, high) for low, high in ends]
+            column, width = Column("95% CI", column.form), 2
+        at += width
+        if column.is_detail and not explain:
+            continue
+        columns.append(replace(column, heading=column.short or column.heading))
+        for row, cell in zip(rows, cells, strict=True):
+            row.append(cell)
+    notes = tuple(note for note in table.notes if explain or note not in table.details)
+    return replace(table, columns=tuple(columns), rows=tuple(map(tuple, rows)), notes=notes)
+
+
+def _without_empty(table: Table) -> Table:
+    """Leave out columns of numbers without a number, but for the first column."""
+    kept = []
+    for at, column in enumerate(table.columns):
+        cells = [row[at] for row in table.rows]
+        if at == 0 or not column.form or not cells or any(cell is not None for cell in cells):
+            kept.append(at)
+    rows = tuple(tuple(row[at] for at in kept) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[at] for at in kept), rows=rows)
+
+
+def _ends_text(column: Column, low: Cell, high: Cell) -> str | None:
+    if low is None or high is None:
+        return None
+    return " to ".join(column.show(cell).removesuffix("%") for cell in (low, high))
 
 
 def joined(tables: Mapping[str, Table], of: str = "run") -> Table:
@@ -118,6 +169,49 @@ def to_csv(table: Table) -> str:
     return buffer.getvalue()
 
 
+_LATEX = {
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "`": r"\textasciigrave{}",
+    '"': "''",
+    "'": r"\textquotesingle{}",
+    "≈": r"$\approx$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "ρ": r"$\rho$",
+    "−": r"$-$",
+    "…": r"\ldots{}",
+}
+
+
+def to_latex(table: Table) -> str:
+    """Render as a floating table for LaTeX with the package booktabs; every text is escaped.
+
+    Each interval stands in one column. Numbers are aligned right, and a minus sign is one.
+    """
+    small = _without_empty(compact(table))
+    sides = "".join("r" if column.form else "l" for column in small.columns)
+    rows = [small.headings]
+    for row in small.rows:
+        rows.append([column.show(cell) for column, cell in zip(small.columns, row, strict=True)])
+    head, *body = [" & ".join(map(latex_text, row)) + r" \\" for row in rows]
+    notes = [rf"\par\smallskip\footnotesize {latex_text(note)}." for note in table.notes]
+    lines = [r"\begin{table}", r"\centering", rf"\caption{{{latex_text(small.title)}}}"]
+    lines += [rf"\begin{{tabular}}{{{sides}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule"]
+    return "\n".join([*lines, r"\end{tabular}", *notes, r"\end{table}"]) + "\n"
+
+
+def latex_text(text: str) -> str:
+    """Escape any text for LaTeX, on one line. A hyphen in front of a digit becomes a minus sign."""
+    escaped = "".join(_LATEX.get(character, character) for character in one_line(text))
+    return re.sub(r"(?<![\w\)])-(?=[0-9.])", r"$-$", escaped)
+
+
 def to_rich(table: Table, width: int = 80) -> list[RichTable | Text]:
     """Render for a rich console. Every text becomes a ``Text``, so that rich does not interpret it as
     markup.
@@ -131,14 +225,11 @@ def to_rich(table: Table, width: int = 80) -> list[RichTable | Text]:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    columns = []
-    texts = []
-    for at, column in enumerate(table.columns):
-        cells = [row[at] for row in table.rows]
-        is_name = at == 0 or not column.form
-        if is_name or not cells or any(cell is not None for cell in cells):
-            columns.append(column)
-            texts.append([printable(column.show(cell)) for cell in cells])
+    table = _without_empty(compact(table, explain=True))
+    columns = table.columns
+    texts = [
+        [printable(column.show(row[at])) for row in table.rows] for at, column in enumerate(table.columns)
+    ]
     least = [_least_width(column, cells) for column, cells in zip(columns, texts, strict=True)]
     parts: list[RichTable | Text] = []
     for number, block in enumerate(_blocks(columns, least, width)):

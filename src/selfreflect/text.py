@@ -102,9 +102,9 @@ def name_list(text: str) -> list[str]:
     return list(filter(None, map(str.strip, text.split(","))))
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str], word: str = "and") -> str:
     """Join names as in ``a, b and c``."""
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    return f" {word} ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def without_credentials(text: str) -> str:

@@ -33,7 +33,7 @@ TRAITS: Mapping[str, Traits] = {
         is_show_case=True,
         reward_warning=(
             "with judge smollm2 a line of symbols gets a better SelfReflect score than an honest summary on "
-            "most questions: use the reward `information`, or a larger judge"
+            "most questions: use InformationReward, or a larger judge"
         ),
     ),
 }

@@ -323,7 +323,7 @@ def test_numbers_of_the_evaluation_are_checked_before_anything_else(folder: Path
 def test_the_published_settings_are_shown_without_training(folder: Path) -> None:
     said = step("train", "--preset", "published", "--dry-run", "--variants", "full")
     assert "model: mistralai/Mistral-7B-Instruct-v0.2" in said
-    for line in ("sft.learning_rate: 7e-05", "limits.most_examples: 50000", "grpo.top_k: 50", "lora.r: 64"):
+    for line in ("sft.learning_rate: 7e-05", "limits.examples: 50000", "grpo.top_k: 50", "lora.r: 64"):
         assert line in said
     assert "no examples yet" in said
     assert "models/full-0-brier " in said + " "

@@ -66,11 +66,11 @@ def test_it_says_what_holds_and_where(worse: Path) -> None:
 def test_a_share_is_shown_in_percent_too() -> None:
     line = {"strategy": "basic", "run": "r", "difference": 0.028, "sentence": "", "verdict": "worse"}
     line["recovered"] = {"difference": -0.0701, "low": -0.1, "verdict": "worse"}
-    [said] = parse_threshold("difference > 2.5%").breaches([line])
+    [said] = parse_threshold("difference > 2.5%").line_breaches([line])
     assert said == "difference > 2.5% holds: difference is 0.028 (2.8%) for basic of r"
-    [said] = parse_threshold("recovered.difference < -0.05").breaches([line])
+    [said] = parse_threshold("recovered.difference < -0.05").line_breaches([line])
     assert "recovered.difference is -0.0701 (-7.01%) for" in said
-    [said] = parse_threshold("recovered.low < difference").breaches([line])
+    [said] = parse_threshold("recovered.low < difference").line_breaches([line])
     assert "recovered.low is -0.1 (-10%), difference is 0.028 (2.8%) for" in said
 
 
@@ -127,11 +127,11 @@ def test_any_text_is_a_condition_or_is_refused(text: str) -> None:
 @given(st.floats(-0.9999, 0.9999), st.sampled_from(["<", "<=", ">", ">=", "==", "!="]))
 def test_numbers_are_compared_as_python_does(number: float, sign: str) -> None:
     line = {"strategy": "basic", "run": "r", "difference": 0.5, "sentence": "", "verdict": "unclear"}
-    holds = bool(parse_threshold(f"difference {sign} {number!r}").breaches([line]))
+    holds = bool(parse_threshold(f"difference {sign} {number!r}").line_breaches([line]))
     assert holds == eval(f"0.5 {sign} {number!r}")
 
 
 @given(st.integers(-1000, 1000), st.sampled_from(["wins", "n"]))
 def test_counts_are_compared_with_any_number_of_questions(number: int, name: str) -> None:
     line = {"strategy": "basic", "run": "r", "n": 7, "wins": 7, "sentence": "", "verdict": "unclear"}
-    assert bool(parse_threshold(f"{name} > {number}").breaches([line])) == (number < 7)
+    assert bool(parse_threshold(f"{name} > {number}").line_breaches([line])) == (number < 7)

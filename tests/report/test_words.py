@@ -15,9 +15,10 @@ from synthetic import informed_run
 from selfreflect.cli.show import print_question
 from selfreflect.records import NothingToTell, Question, UnclearCause, WordBits
 from selfreflect.report.findings import information_sentence, show_case_note
-from selfreflect.report.measures import INFORMATION, reason_word, summary_table, tentative
+from selfreflect.report.measures import INFORMATION, reason_word, tentative
 from selfreflect.report.overview import overview
 from selfreflect.report.page.view import question_view
+from selfreflect.report.questions import summary_table
 from selfreflect.report.reflection import Reflection
 from selfreflect.report.words import FULL, PLAIN_BELOW, mark, marks
 from selfreflect.stats import student_quantile
@@ -133,7 +134,7 @@ def test_tables_and_pages_show_the_value_in_brackets(capsys):
     text = tentative(doubtful()).text
     assert text.startswith("(97 %")
     assert text.endswith("unclear")
-    assert [row[-1] for row in summary_table(run).rows] == [text, 0.5]
+    assert [row[-2:] for row in summary_table(run).rows] == [("(97 %) unclear", 0.5)]
     view = question_view(run.questions["q0"], run.answers["q0"], run.outcomes("q0"))
     shown = {one["name"]: one["information"]["tentative"] for one in view["summaries"]}
     assert shown == {"greedy": {"text": text, "recovered": pytest.approx(17.5 / 18.1)}, "basic": None}

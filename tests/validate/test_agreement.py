@@ -12,7 +12,6 @@ from studies import shown, table
 
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.sources.items import Item
-from selfreflect.table import to_csv, to_markdown
 from selfreflect.validate.agreement import (
     HumanAgreement,
     JudgeAgreement,
@@ -302,20 +301,6 @@ def test_only_rated_items_are_measured_and_values_of_others_change_nothing():
 def test_ratings_that_compare_nothing_are_refused(ratings):
     with pytest.raises(DataError, match="none of the 8 items has two summaries that a rater compared"):
         HumanAgreement(ITEMS, said_by(ratings))
-
-
-def test_a_file_goes_all_the_way_to_a_table(tmp_path):
-    lines = [
-        f"{rater},{one.id},{name},{rating}"
-        for rater in ("=ann", "bob")
-        for one in ITEMS
-        for name, rating in zip(NAMES, "531", strict=True)
-    ]
-    ratings = read_ratings(written(tmp_path, RATING + "\n".join(lines)), ITEMS)
-    found = HumanAgreement(ITEMS, ratings).finding(scores("selfreflect", (0.1, 0.2, 0.3)), [LOWER])
-    for one in found.tables:
-        assert "nan" not in (to_markdown(one) + to_csv(one)).lower()
-    assert found.says[0] == "Raters: 2; items: 8; pairs of summaries compared: 24."
 
 
 JUDGED = MetricInfo(

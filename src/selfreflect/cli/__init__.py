@@ -27,6 +27,7 @@ COMMANDS = {
     "compare": "selfreflect compare runs/mine --baseline greedy",
     "uncertainty": "selfreflect uncertainty my_answers.jsonl --correctness exact,squad_f1",
     "calibrate": "selfreflect calibrate my_answers.jsonl --estimator entropy --save calibrator.json",
+    "claims": "selfreflect claims my_long_answers.jsonl --model openai:NAME",
     "dataset": "selfreflect dataset sft runs/mine --max-words 40 --output data/mine",
     "sayself": "selfreflect sayself run --questions questions.json --out runs/sayself",
     "validate": "selfreflect validate my_summaries.json --order 'good>mid>bad' --out validation",

@@ -211,6 +211,23 @@ def field_questions(
     return [question for item in structured for question in item.questions()] or questions
 
 
+def with_answers(questions: Sequence[AnsweredQuestion], number: int) -> list[AnsweredQuestion]:
+    """Keep so many of each question's answers, drawn at random; questions with fewer are left out."""
+    from selfreflect.uncertainty.assess import subsample
+
+    if number < 1:
+        raise ConfigError(
+            f"a question has at least 1 answer, not {number}", remedy="Give {num_answers} another value."
+        )
+    enough = [question for question in questions if len(question.answers) >= number]
+    if not enough:
+        raise DataError(f"no question has {number} answers")
+    if len(enough) < len(questions):
+        few = counted(len(questions) - len(enough), "question")
+        say(f"{few} with fewer than {counted(number, 'answer')} left out.")
+    return [subsample(question, number) for question in enough]
+
+
 def _say_origin_of_logprobs(run: Run) -> None:
     """Say of which distribution log-probabilities are, and whether answers were drawn from it."""
     answers = next((answers for answers in run.answers.values() if answers.logprobs), None)

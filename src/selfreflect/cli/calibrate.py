@@ -21,6 +21,7 @@ from selfreflect.cli.answered import (
     labelled,
     open_method,
     read_questions,
+    with_answers,
 )
 from selfreflect.cli.console import check_file, emit, print_table, say, write_file
 from selfreflect.cli.options import Overrides, argument, option, takes
@@ -87,6 +88,9 @@ def calibrate_command(
     apply: Path | None = option(
         "--apply FILE", "Apply a saved calibrator, to questions that it was not fitted on."
     ),
+    num_answers: int | None = option(
+        "--num-answers N", "Use N of each question's answers, drawn at random, as many as are drawn later."
+    ),
     promise: PromiseOptions,
     comparison: ComparisonOptions,
     asking: AskOptions,
@@ -107,7 +111,7 @@ def calibrate_command(
     saved with the calibrator.
     """
     if apply is not None:
-        is_chosen = any(value is not None for value in (estimator, method, save))
+        is_chosen = any(value is not None for value in (estimator, method, save, num_answers))
         is_changed = comparison != ComparisonOptions(classes=comparison.classes)
         if is_chosen or is_changed or promise != PromiseOptions():
             raise ConfigError(
@@ -133,6 +137,8 @@ def calibrate_command(
     questions = field_questions(
         read_questions(source, columns, structured=structure.schema is not None), structure
     )
+    if num_answers is not None:
+        questions = with_answers(questions, num_answers)
     if save is not None:
         _require_labels(len(questions))  # before a model is asked
     name = estimator or ("modal_share" if any(question.answers for question in questions) else "stated")

@@ -25,7 +25,7 @@ from selfreflect.records import Question, dump_line
 from selfreflect.run.models import WorkDone
 from selfreflect.sources.files import source_name
 from selfreflect.table import Table, to_rich
-from selfreflect.text import counted, one_line, printable, printable_json
+from selfreflect.text import counted, listed, one_line, printable, printable_json
 
 if TYPE_CHECKING:
     from selfreflect.report.run_records import RunRecords
@@ -186,12 +186,12 @@ def context_line(question: Question) -> Text:
     return Text(f"  context: {one_line(question.context, 220)}", style="dim")
 
 
-def write_file(path: Path, text: str) -> None:
+def write_file(path: Path, content: str | bytes) -> None:
     """Write a file that a user asked for, and say so. Raises DataError if the system refuses."""
     from selfreflect.atomic import write_through
 
     try:
-        write_through(path, text.encode())
+        write_through(path, content if isinstance(content, bytes) else content.encode())
     except OSError as error:
         raise DataError(f"{path}: cannot be written: {error.strerror}") from error
     say(f"wrote {path}")
@@ -211,13 +211,15 @@ def check_file(output: Path, source: str = "") -> None:
             )
 
 
-def check_output(output: Sequence[Path], source: str = "") -> None:
+def check_output(
+    output: Sequence[Path], source: str = "", kinds: Sequence[str] = (".html", ".md", ".csv")
+) -> None:
     """Refuse outputs of an unknown kind, outputs that cannot be written, and the file that is read, before
     anything is computed."""
     for path in output:
-        if path.suffix not in (".html", ".md", ".csv"):
+        if path.suffix not in kinds:
             raise ConfigError(
-                f"{path}: the name must end in .html, .md or .csv",
+                f"{path}: the name must end in {listed(kinds, 'or')}",
                 code="suffix",
                 remedy="Give {output} another name.",
             )

@@ -11,7 +11,7 @@ COMMAND_GROUPS: Mapping[str, Sequence[str]] = {
     "Look": ("demo", "ask", "app"),
     "Your data": ("convert", "score", "import", "export", "validate"),
     "Runs": ("run", "questions", "answers", "summarize", "report", "compare", "config", "bench"),
-    "Uncertainty": ("uncertainty", "calibrate"),
+    "Uncertainty": ("uncertainty", "calibrate", "claims"),
     "Train": ("dataset", "sayself"),
     "Serve": ("serve",),
 }
@@ -20,13 +20,13 @@ OPTION_GROUPS: Mapping[str, str] = {
     MODEL: "--model --base-url --num-answers --temperature --max-new-tokens --strategies --base",
     JUDGE: "--judge --measures --controls --budget",
     ESTIMATES: "--estimator --estimators --classes --correctness --gold --confidence --calibrator "
-    "--when-unsure --below --method --sizes",
+    "--when-unsure --below --method --sizes --risk --set --one-call",
     DETAILS: "--seed --judge-url --device --device-map --executor --ray-address --batch-size "
     "--max-connections --timeout --trust-remote-code --cache --guesses --compat --judge-dtype "
     "--judge-revision --revision --extra-body --prompts --write-batch --read-batch --top-p "
     "--num-samples --summary-tokens --logprobs --top-logprobs --thinking --reader --shard --split --subset "
     "--question-column --context-column --log --fresh --add-questions --class-order "
-    "--similarity --sample-p-true --proxies --ask-candidates --ask-hypotheses --ignore-tools "
+    "--similarity --sample-p-true --proxies --band --ask-candidates --ask-hypotheses --ignore-tools "
     "--allow-remote --words --measured --measured-by --sampled --graded --variants --seeds "
     "--groups --ratings --list-metrics --keep-texts --footer --writer --reward --train",
 }

@@ -108,6 +108,13 @@ Log = Annotated[
         ...,
     ),
 ]
+FAIL_IF = option(
+    "--fail-if CONDITION",
+    "Exit with 3 if this holds of a version, such as 'recovered < 60%', 'any recovered < 10%' or "
+    "'undefined > 2'. Can be repeated.",
+    [],
+)
+EXPLAIN = option("--explain", "Print the controls too, and what the numbers mean and rest on.", False)
 COLUMN = Flag(
     "--column ROLE=NAME",
     "Name the column of the question, answer, summary, context or id, as in answer=text; numbered columns "

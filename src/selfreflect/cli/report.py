@@ -13,6 +13,7 @@ import typer
 
 from selfreflect.cli import options as o
 from selfreflect.cli.console import (
+    check_file,
     check_output,
     emit,
     make_folder,
@@ -23,12 +24,20 @@ from selfreflect.cli.console import (
     write_file,
 )
 from selfreflect.cli.options import option
-from selfreflect.cli.show import log_runs, print_question, show_results
+from selfreflect.cli.show import (
+    THRESHOLD,
+    exit_if,
+    log_runs,
+    print_differences,
+    print_question,
+    show_results,
+)
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.records import SummaryResult, latest_scale
 from selfreflect.report.run_records import PARTS, RunRecords, removable_parts
 from selfreflect.run.records import records_by_judge, scorings_by
 from selfreflect.store.run import Run
+from selfreflect.table import compact
 from selfreflect.text import one_line
 from selfreflect.uncertainty.question import has_gold
 
@@ -44,8 +53,8 @@ FIRST_JUDGE = option(
 BY = option(
     "--by COLUMN", "Break the results down by a column of the question file, such as topic, or by kind."
 )
-THRESHOLD = 3
-"""Exit status if a condition of --fail-if holds; 1 means recorded failures, and 2 an error."""
+REPORTS = (".html", ".md", ".csv", ".tex")
+"""Endings of the files that --output writes."""
 ADD_PAGE = "Add {output} FILE.html."
 LARGE_PAGE = 3_000_000
 """Bytes above which a page opens slowly on small machines."""
@@ -62,11 +71,15 @@ def report_command(
     runs: o.Runs,
     output: list[Path] = option(
         "--output FILE",
-        "Write a page (.html), the tables (.md), or one row per question and strategy (.csv). Can be "
-        "repeated.",
+        "Write a page (.html), the tables (.md; .tex for LaTeX), or one row per question and strategy "
+        "(.csv). Can be repeated.",
         [],
     ),
-    figures: Path | None = option("--figures DIR", "Write every figure as SVG for a paper, and its rows."),
+    figures: Path | None = option(
+        "--figures PATH",
+        "Write every figure for a paper: into a folder as SVG, with its rows, or into one file that ends in "
+        ".pdf, one on each page.",
+    ),
     baseline: str | None = option(
         "--baseline STRATEGY",
         "Strategy of the first run that page and figures compare with. [default: its first]",
@@ -89,6 +102,8 @@ def report_command(
     ),
     judge: str | None = FIRST_JUDGE,
     by: str | None = BY,
+    fail_if: list[str] = o.FAIL_IF,
+    explain: bool = o.EXPLAIN,
     log: o.Log = None,
     json: o.Json = False,
 ) -> None:
@@ -98,9 +113,13 @@ def report_command(
     model. Where several judges have scored a run, tables show them one after the other and then side by side;
     the page shows one of them and has a menu for the others; figures show the first, or --judge.
     """
-    from selfreflect.report.document import csv, judge_tables_of, markdown
+    from selfreflect.report.document import judge_tables_of
+    from selfreflect.report.thresholds import parse_conditions, versions
 
-    check_output(output)
+    conditions = parse_conditions(fail_if, compares=False)
+    check_output(output, kinds=REPORTS)
+    if figures is not None:
+        _check_figures(figures)
     has_page = any(path.suffix == ".html" for path in output)
     if not has_page:
         _refuse_page_options(groups, leave_out)
@@ -108,22 +127,37 @@ def report_command(
     by_run = _chosen(runs, whole, judge)
     records = list(chain.from_iterable(by_run))
     _check_column(records, by)
-    _show(records, by, question, json)
-    if not json:
+    if question is not None and not json:
+        for run in records:
+            print_question(run, question, answers=20)
+    else:
+        _show(records, by, json, explain)
+    if not json and question is None:
         for table in judge_tables_of(by_run):
             print_table(table)
-    if not (output or figures or json):
+    if not (output or figures or json or question):
         _advise(runs, by_run)
+    pages = list(map(_first, by_run, whole))
     for path in output:
         if path.suffix == ".html":
-            pages = list(map(_first, by_run, whole))
             write_page(path, pages, baseline, groups, list(dict.fromkeys(leave_out)))
             say(f"Open {path} in a browser.")
         else:
-            write_file(path, markdown(by_run, by) if path.suffix == ".md" else csv(records))
+            write_tables(path, by_run, by)
     if figures is not None:
         _write_figures(figures, [of_run[0] for of_run in by_run], baseline)
     log_runs(log, records)
+    exit_if(conditions, versions(records))
+
+
+def write_tables(path: Path, by_run: Sequence[Sequence[RunRecords]], by: str | None = None) -> None:
+    """Write the tables of runs in the format that the name of the file asks for."""
+    from selfreflect.report.document import csv, latex, markdown
+
+    if path.suffix == ".csv":
+        write_file(path, csv(list(chain.from_iterable(by_run))))
+    else:
+        write_file(path, markdown(by_run, by) if path.suffix == ".md" else latex(by_run, by))
 
 
 def _refuse_page_options(groups: str | None, leave_out: Sequence[str]) -> None:
@@ -134,19 +168,18 @@ def _refuse_page_options(groups: str | None, leave_out: Sequence[str]) -> None:
         raise ConfigError("only a page can be made smaller", code="no_page", remedy=ADD_PAGE)
 
 
-def _show(records: Sequence[RunRecords], by: str | None, question: str | None, json: bool) -> None:
+def _show(records: Sequence[RunRecords], by: str | None, json: bool, explain: bool) -> None:
     from selfreflect.report.document import breakdown_lines
+    from selfreflect.report.questions import summary_table
     from selfreflect.report.results import breakdown
 
     for run in records:
-        show_results(run, json)
+        show_results(run, json, summary_table(run) if run.measures and not json else None, explain=explain)
         if by is not None and json:
             for line in breakdown_lines(run, by):
                 emit(line)
         elif by is not None:
-            print_table(breakdown(run, by))
-        if question is not None and not json:
-            print_question(run, question, answers=20)
+            print_table(compact(breakdown(run, by), explain=explain))
 
 
 def _advise(paths: Sequence[Path], by_run: Sequence[Sequence[RunRecords]]) -> None:
@@ -164,9 +197,27 @@ def _first(selection: Sequence[RunRecords], of_run: Sequence[RunRecords]) -> lis
     return [*selection, *(scoring for scoring in of_run if id(scoring) not in ids)]
 
 
+def _check_figures(path: Path) -> None:
+    """Refuse a name that looks like a file of another format than PDF, before anything is written."""
+    if path.suffix in (".svg", ".png", ".eps", ".jpg"):
+        raise ConfigError(
+            f"{path}: figures go into a folder, or into a file that ends in .pdf",
+            code="suffix",
+            remedy="Give {figures} another name.",
+        )
+    if path.suffix == ".pdf":
+        check_file(path)
+
+
 def _write_figures(folder: Path, records: Sequence[RunRecords], baseline: str | None) -> None:
+    from selfreflect.plots import pdf_book
     from selfreflect.report.figures import paper_figures
 
+    if folder.suffix == ".pdf":
+        with pdf_book() as book:
+            paper_figures(records, baseline)
+        write_file(folder, book.getvalue())
+        return
     drawings = paper_figures(records, baseline)
     make_folder(folder)
     for name, text in drawings.items():
@@ -286,6 +337,7 @@ def compare_command(
         "repeated.",
         [],
     ),
+    explain: bool = o.EXPLAIN,
     json: o.Json = False,
 ) -> None:
     """Compare strategies and runs with a baseline.
@@ -301,7 +353,9 @@ def compare_command(
 
     'losses > wins': a strategy is worse on more questions than it is better on.
 
-    'untestable > 0': there are too few questions to tell.
+    'untestable > 0': there are too few questions to tell;
+
+    'recovered < 60%': the mean of a strategy is lower, whatever the baseline reaches, as in `report`.
 
     Names: better, worse, unclear and untestable count strategies. Each strategy has n, wins, ties and losses,
     which count questions, and difference, low, high and p_value, which are shares of 1: 0.05 and 5% are the
@@ -311,9 +365,9 @@ def compare_command(
     """
     from selfreflect.report.compare import comparisons, comparisons_by, contenders
     from selfreflect.report.document import comparison_line, comparison_lines_by, judge_tables_of
-    from selfreflect.report.thresholds import parse_threshold
+    from selfreflect.report.thresholds import check_conditions, parse_conditions
 
-    thresholds = list(map(parse_threshold, fail_if))
+    conditions = parse_conditions(fail_if, compares=True)
     by_run = _chosen(runs, _load_records(runs), judge)
     if not by_run[0][0].strategies:
         raise DataError(
@@ -326,23 +380,20 @@ def compare_command(
     sentences: list[str] = []
     for first in by_run[0]:
         base, *candidates = contenders([first, *_same_judge(by_run[1:], first.judge)], baseline)
-        lines = [comparison_line(base, candidate) for candidate in candidates] if json or thresholds else []
         if json:
-            for line in lines:
-                emit(line)
+            for candidate in candidates:
+                emit(comparison_line(base, candidate))
         else:
             for table, _ in comparisons(base, candidates):
-                print_table(table)
-        for threshold in thresholds:
-            breaches = threshold.breaches(lines)
-            holds = holds or bool(breaches)
-            sentences += breaches or threshold.untestable(lines)
+                print_differences(table, explain)
+        of_judge = check_conditions(conditions, [(base, candidate) for candidate in candidates])
+        holds, sentences = holds or of_judge[0], sentences + of_judge[1]
         if by is not None and json:
             for line in comparison_lines_by(base, candidates, by):
                 emit(line)
         elif by is not None:
             for table in comparisons_by(base, candidates, by):
-                print_table(table)
+                print_table(compact(table, explain=explain))
     if not json:
         for table in judge_tables_of(by_run):
             print_table(table)

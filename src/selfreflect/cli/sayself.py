@@ -544,8 +544,8 @@ def run_command(
     plan = training.plan(out, clusters)
     names, numbers = variant_names(variants), seed_numbers(seeds)
     clusters.check_judge(clusters.classes)
-    drawn = {"answers": {"model": plan.preset.model, **plan.preset.answers}}
-    sampling = dataclasses.replace(overrides, defaults={**overrides.defaults, **drawn})
+    defaults = {"answers": {"model": plan.preset.model, **plan.preset.answers}}
+    sampling = dataclasses.replace(overrides, defaults={**overrides.defaults, **defaults})
     sample_command(out=out, overrides=sampling, reasoned=plan.preset.reasoned, yes=yes)
     asking = Overrides({"execution": overrides.section("execution")})
     cluster_command(out=out, options=clusters, overrides=asking, yes=yes)
@@ -559,6 +559,7 @@ def run_command(
     eval_command(out=out, options=evaluation, overrides=asking, yes=yes, json=json)
 
 
+# Each step in order, with the example that its help shows
 STEPS: dict[str, tuple[Callable[..., None], str]] = {
     "run": (run_command, "selfreflect sayself run --questions questions.json --out runs/sayself"),
     "sample": (sample_command, "selfreflect sayself sample --questions questions.json --out runs/sayself"),
@@ -571,4 +572,3 @@ STEPS: dict[str, tuple[Callable[..., None], str]] = {
     "train": (train_command, "selfreflect sayself train --out runs/sayself --variants full,no_rationale"),
     "eval": (eval_command, "selfreflect sayself eval --out runs/sayself"),
 }
-"""Each step in order, with the example that its help shows."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -25,6 +25,7 @@ from selfreflect.sources.items import Item
 
 if TYPE_CHECKING:
     from selfreflect.metric.measure import Measured
+    from selfreflect.report.thresholds import Condition, Pairs
 
 
 @takes("scores", config_file=True, execution=JUDGING)
@@ -35,7 +36,18 @@ def score_command(
     ),
     out: Path | None = option("--out DIR", "Score the summaries of this run directory."),
     reading: ItemOptions,
+    against: str | None = option(
+        "--against FILE", "Compare with the replies of this file: an earlier version of the same system."
+    ),
+    output: list[Path] = option(
+        "--output FILE",
+        "With --items: write a page (.html), the tables (.md; .tex for LaTeX), or one row per question "
+        "(.csv). Can be repeated.",
+        [],
+    ),
+    fail_if: list[str] = o.FAIL_IF,
     words: bool = option("--words", "With --json: add distance and bits of every masked word.", False),
+    explain: bool = o.EXPLAIN,
     overrides: Overrides,
     dry_run: o.DryRun = False,
     log: o.Log = None,
@@ -57,6 +69,11 @@ def score_command(
     the same command to resume. Another --judge, or other settings of scores, add scores beside those that are
     there, and `report` shows them side by side. Without --judge, the first judge goes on.
 
+    --items new.csv --against old.csv scores two versions of a system and says which questions got worse.
+    --fail-if exits with 3 if a condition holds: 'recovered < 60%' (the mean), 'any recovered < 10%' (a
+    question), 'undefined > 2' (questions that have no value; also failures and missing); a measure is called
+    by its name. With --against also those of `selfreflect compare`, such as 'worse > 0'.
+
     With --budget, a random part of the masked words is scored: the same words for all
     summaries of a question, so that their differences stay sharp. Such scores are estimates. They are marked
     with ≈, and "estimate" in the JSON says how many words they come from.
@@ -65,16 +82,19 @@ def score_command(
         raise ConfigError(
             "nothing or too much to score", code="usage", remedy="Give either {items} or {out}."
         )
+    conditions = parsed_conditions(fail_if, compares=against is not None)
     if out is not None:
-        if words or reading != ItemOptions():
+        if words or output or against or reading != ItemOptions():
             raise ConfigError(
                 "the words and items of a run directory cannot be chosen",
                 code="usage",
-                remedy="{limit}, {num_answers}, {column}, {split} and {words} belong to {items}.",
+                remedy="{limit}, {num_answers}, {column}, {split}, {words}, {output} and {against} belong to "
+                "{items}; `selfreflect report RUN` writes files.",
             )
-        from selfreflect.cli.stages import Intent, run_stages
+        from selfreflect.cli.stages import Intent, Show, run_stages
 
-        run_stages(out, ["scores"], overrides, Intent(), dry_run=dry_run, log=log, json=json)
+        show = Show(json=json, explain=explain, conditions=conditions)
+        run_stages(out, ["scores"], overrides, Intent(), dry_run=dry_run, log=log, show=show)
         return
     assert items is not None
     if log is not None:
@@ -87,54 +107,134 @@ def score_command(
             code="usage",
             remedy="{execution.executor} and {execution.ray_address} belong to {out}.",
         )
+    names = {label: str(source) for label, source in _labelled(items, against).items()}
+    for source in names.values():
+        _check_output(output, source)
     seed = overrides.config().scores.seed
-    file = reading.read(items, need_summaries=True, seed=seed)
-    _score(file.items, source_name(items), overrides, words=words, dry_run=dry_run, log=log, json=json)
-
-
-def _score(
-    items: Sequence[Item],
-    label: str,
-    overrides: Overrides,
-    *,
-    words: bool,
-    dry_run: bool,
-    log: str | None,
-    json: bool,
-) -> None:
-    """Score items as they come, or only count what that takes, and exit."""
-    config, options = overrides.config(), overrides.execution
-    reporter = ProgressReporter()
+    versions = {}
+    for label, source in names.items():
+        versions[label] = reading.read(source, need_summaries=True, seed=seed).items
     if dry_run:
         from selfreflect.cli.show import show_costs
         from selfreflect.run.dry_run import dry_run_items
 
-        show_costs(dry_run_items(items, config, options, reporter), json)
+        every = list(chain.from_iterable(versions.values()))
+        show_costs(dry_run_items(every, overrides.config(), overrides.execution, ProgressReporter()), json)
         return
-    measures = ConfiguredModels(config, options, reporter).measures()
-    results: list[Measured] = []
-    with reporter.stage("scores", sum(len(item.summaries) for item in items)) as counter:
-        for item in items:
-            answers, summaries = item.answer_set, item.summary_records
-            with watched_judge(measures, reporter, answers, len(summaries)):
-                of_item = measures.measure(item.question_record, answers, summaries)
-            results += of_item
-            if json:
-                for line in _lines(item, of_item, words):
-                    emit(line)
-            counter.advance(len(item.summaries))
-    whole = item_run(label, config, items, results)
-    if not json:
-        from selfreflect.cli.show import show_results
-        from selfreflect.report.measures import summary_table
+    runs = _score(versions, overrides, words=words if json else None)
+    new, old = runs[0], runs[1] if against is not None else None
+    pairs: Pairs = []
+    if conditions or old is not None:
+        from selfreflect.report.compare import version_pairs
+        from selfreflect.report.thresholds import versions as versions_of
 
-        show_results(whole, json=False, details=summary_table(whole))
-        say("The numbers of every summary: add --json, and --words for those of every word.")
+        pairs = versions_of([new]) if old is None else version_pairs(old, new)
+    if json and old is not None:
+        _emit_comparisons(pairs)
+    elif not json:
+        _show(new, old, pairs, explain)
+    _write(output, runs)
     if log is not None:
         from selfreflect.cli.show import log_result
 
-        log_result(log, whole)
-    exit_with(whole.failed)
+        for run in runs:
+            log_result(log, run)
+    if conditions:
+        from selfreflect.cli.show import exit_if
+
+        exit_if(conditions, pairs)
+    exit_with(sum(run.failed for run in runs))
+
+
+def parsed_conditions(fail_if: Sequence[str], *, compares: bool) -> list[Condition]:
+    """Read the conditions of ``--fail-if`` before anything is computed."""
+    if not fail_if:
+        return []
+    from selfreflect.report.thresholds import parse_conditions
+
+    return parse_conditions(fail_if, compares=compares)
+
+
+def _labelled(items: str, against: str | None) -> dict[str, str]:
+    """Name the sources to score: by file, or by path where two files have one name."""
+    if against is None:
+        return {source_name(items): items}
+    if items == against:
+        raise ConfigError(
+            "both versions are the same file", code="usage", remedy="Give {against} the earlier version."
+        )
+    sources = (items, against)
+    names = [source_name(source) for source in sources]
+    return dict(zip(names if len(set(names)) == 2 else sources, sources, strict=True))
+
+
+def _check_output(output: Sequence[Path], source: str) -> None:
+    if output:
+        from selfreflect.cli.console import check_output
+        from selfreflect.cli.report import REPORTS
+
+        check_output(output, source, REPORTS)
+
+
+def _score(
+    versions: Mapping[str, Sequence[Item]], overrides: Overrides, *, words: bool | None
+) -> list[RunRecords]:
+    """Score the items of each version as they come.
+
+    Args:
+        words: print the JSON line of each summary, with its words if this is true; None prints nothing.
+    """
+    config, options = overrides.config(), overrides.execution
+    reporter = ProgressReporter()
+    measures = ConfiguredModels(config, options, reporter).measures()
+    runs = []
+    total = sum(len(item.summaries) for items in versions.values() for item in items)
+    with reporter.stage("scores", total) as counter:
+        for label, items in versions.items():
+            results: list[Measured] = []
+            for item in items:
+                answers, summaries = item.answer_set, item.summary_records
+                with watched_judge(measures, reporter, answers, len(summaries)):
+                    of_item = measures.measure(item.question_record, answers, summaries)
+                results += of_item
+                for line in _lines(item, of_item, words) if words is not None else ():
+                    emit({"run": label, **line} if len(versions) > 1 else line)
+                counter.advance(len(item.summaries))
+            runs.append(item_run(label, config, items, results))
+    return runs
+
+
+def _show(new: RunRecords, old: RunRecords | None, pairs: Pairs, explain: bool) -> None:
+    """Print what was found in a sentence, then the questions, the worst first, and the results."""
+    from selfreflect.cli.show import show_results, show_versions
+    from selfreflect.report.questions import summary_table
+
+    if old is not None:
+        show_versions([old, new], pairs, explain)
+    else:
+        show_results(new, json=False, explain=explain, details=summary_table(new))
+    say("The numbers of every summary: add --json, and --words for those of every word.")
+
+
+def _emit_comparisons(pairs: Pairs) -> None:
+    from selfreflect.report.document import comparison_line
+
+    for base, candidate in pairs:
+        if base is not None:
+            emit({"comparison": comparison_line(base, candidate)})
+
+
+def _write(output: Sequence[Path], runs: Sequence[RunRecords]) -> None:
+    """Write the files of ``--output``: on a page the earlier version is the first column."""
+    if output:
+        from selfreflect.cli.report import write_page, write_tables
+
+        by_run = [[run] for run in reversed(runs)]
+        for path in output:
+            if path.suffix == ".html":
+                write_page(path, by_run, None, None, ())
+            else:
+                write_tables(path, by_run)
 
 
 def _lines(item: Item, results: Sequence[Measured], words: bool) -> Iterator[dict[str, Any]]:

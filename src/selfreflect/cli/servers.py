@@ -321,6 +321,8 @@ def _as_guaranteed(config: Config, overrides: Overrides, guarantee: Guarantee) -
                 remedy=f"Leave out {{serve.{key}}}, or take a {{serve.calibrator}} without a guarantee.",
             )
     options = config.serve
+    if options.one_call:  # its guarantee is about one response, and no others are drawn
+        return config
     if overrides.sets("serve", "num_answers") and options.num_answers != guarantee.samples:
         raise ConfigError(
             f"the guarantee is about questions with {counted(guarantee.samples, 'answer')}, not "
@@ -375,14 +377,14 @@ MEAN_ANSWERS = {20: 15.7}
 
 def _at_most(settings: ServeSettings) -> int:
     """Count the texts of a question, without those that compare answers or ask back."""
-    return settings.num_answers * (2 if settings.measures else 1) + 1
+    return settings.num_answers * (2 if settings.measures else 1) + 1 + settings.one_call
 
 
 def _costs(services: ServeServices, comparisons: int) -> str:
     """Say how many texts a question takes, at most and in the mean of those that were answered before."""
     settings = services.reflector.settings
     at_most = _at_most(settings)
-    limit = f"up to {at_most}" if settings.at_least is not None else f"{at_most}"
+    limit = f"up to {at_most}" if settings.at_least is not None or settings.one_call else f"{at_most}"
     asking = ", and short calls to ask back" if settings.unsure and settings.unsure.action == "ask" else ""
     if comparisons:
         asking += f", and up to {counted(comparisons, 'short call')} that compare answers"
@@ -410,6 +412,12 @@ def _reader(options: ServeConfig) -> BeliefReader:
     from selfreflect.uncertainty.classes import DEFAULT, ClassRule
 
     if options.calibrator is None:
+        if options.one_call:
+            raise ConfigError(
+                "the tokens of one response are no confidence before they are calibrated",
+                code="no_calibrator",
+                remedy="Give {serve.calibrator} a file of `selfreflect calibrate --num-answers 1 --save`.",
+            )
         if options.when_unsure is not None and options.classes == "exact":
             raise ConfigError(
                 f"{options.when_unsure} with exact classes: answers in sentences are hardly ever spelled "
@@ -421,7 +429,7 @@ def _reader(options: ServeConfig) -> BeliefReader:
         if options.classes in (None, "judge"):
             return BeliefReader(ClassRule(DEFAULT), asks="always" if options.classes else "bounded")
         return BeliefReader(ClassRule(options.classes))
-    calibrator = load_calibrator(Path(options.calibrator))
+    calibrator = load_calibrator(Path(options.calibrator), one_call=options.one_call)
     saved = calibrator.saved
     if options.classes not in (None, saved.classes):
         raise ConfigError(
@@ -439,7 +447,9 @@ def _settings(
     from selfreflect.server.reflector import ServeSettings
 
     options = config.serve
-    confidence = options.confidence or kinds[0]
+    # of the answers that are drawn where one is not enough
+    default = "modal_share" if options.one_call else kinds[0]
+    confidence = options.confidence or default
     if confidence not in kinds:
         raise unknown_name("confidence", confidence, kinds)
     unsure = None
@@ -469,6 +479,8 @@ def _settings(
         confidence=confidence,
         measures=measures,
         unsure=unsure,
+        one_call=options.one_call,
+        band=options.band,
         reflect=options.reflect,
         footer=options.footer,
         ignore_tools=options.ignore_tools,

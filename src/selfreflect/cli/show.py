@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+import typer
 from rich.text import Text
 
 from selfreflect.cli.console import context_line, emit, print_table, say, stderr, stdout
@@ -25,14 +26,18 @@ from selfreflect.report.overview import failure_table, overview
 from selfreflect.report.results import best_first, score_text
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.run.cost import cost_table, reasons_to_ask, sum_up
-from selfreflect.table import Table
+from selfreflect.table import Table, compact
 from selfreflect.text import counted, one_line
 
 if TYPE_CHECKING:
+    from selfreflect.report.thresholds import Condition, Pairs
     from selfreflect.report.words import MarkKind
     from selfreflect.run.dry_run import DryRun
     from selfreflect.settings import Config
 
+
+THRESHOLD = 3
+"""Exit status if a condition of --fail-if holds; 1 means recorded failures, and 2 an error."""
 
 # Characters of an answer that are shown; of a summary, three times as many.
 _WIDTH = 110
@@ -60,22 +65,69 @@ _MEANINGS: Mapping[MarkKind, str] = MappingProxyType(
 )
 
 
-def show_results(records: RunRecords, json: bool, details: Table | None = None) -> None:
+def show_results(
+    records: RunRecords, json: bool, details: Table | None = None, *, explain: bool = False
+) -> None:
     """Print what was found in a sentence, ``details``, the results of every strategy, and what failed; or one
-    JSON line per strategy."""
+    JSON line per strategy.
+
+    Args:
+        explain: print the controls too, and what the numbers mean and rest on.
+    """
     if not json:
         stdout.print(Text(one_line(headline(records))))
+        if note := show_case_note(records):
+            stdout.print(Text(f"{note[:1].upper()}{note[1:]}."))
         if details is not None:
             print_table(details)
-        print_table(overview(records))
-        if records.controls:
+        if records.measures or records.failures:
+            _print_overview(records, explain)
+        if records.controls and explain:
             _print_paste_curve(records)
         show_failures(records)
+        if records.measures and not explain:
+            say("Controls, and what the numbers mean: add --explain.")
         return
     from selfreflect.report.document import result_lines
 
     for line in result_lines(records):
         emit(line)
+
+
+def _print_overview(run: RunRecords, explain: bool) -> None:
+    """Print the results of every strategy; what :func:`show_results` has said is not repeated."""
+    table = compact(overview(run, with_controls=explain), explain=explain)
+    show_case = show_case_note(run)
+    print_table(replace(table, notes=tuple(note for note in table.notes if note != show_case)))
+
+
+def print_differences(table: Table, explain: bool) -> None:
+    """Print the sentences on differences from a baseline, and then their table."""
+    table = compact(table, explain=explain)
+    for note in table.notes:
+        stdout.print(Text(one_line(note)))
+    print_table(replace(table, notes=()))
+
+
+def show_versions(runs: Sequence[RunRecords], pairs: Pairs, explain: bool) -> None:
+    """Print how the new version of a system differs from the old one, what got worse, and both results."""
+    from selfreflect.report.compare import comparison
+    from selfreflect.report.questions import main_measure_of, worse_table
+
+    for base, candidate in pairs:
+        if base is None:
+            continue
+        measure = main_measure_of(candidate.run)
+        table = comparison(base, [candidate], measure)
+        print_differences(table, explain)
+        if note := show_case_note(candidate.run):
+            stdout.print(Text(f"{note[:1].upper()}{note[1:]}."))
+        print_table(worse_table(base, candidate, measure))
+    for run in runs:
+        label = "" if [run.label] == [*map(run.display_name, run.strategies)] else f"{run.label}: "
+        stdout.print(Text(one_line(f"{label}{headline(run)}")))
+        _print_overview(run, explain)
+        show_failures(run)
 
 
 def _print_paste_curve(records: RunRecords) -> None:
@@ -252,6 +304,19 @@ def _print_dim(text: str) -> None:
 
 def _cut(text: str, limit: int) -> str:
     return one_line(text, limit) or "(blank)"
+
+
+def exit_if(conditions: Sequence[Condition], pairs: Pairs) -> None:
+    """Exit with :data:`THRESHOLD` if a condition of ``--fail-if`` holds, and say which cannot be told."""
+    if not conditions:
+        return
+    from selfreflect.report.thresholds import check_conditions
+
+    holds, sentences = check_conditions(conditions, pairs)
+    for sentence in sentences:
+        say(one_line(sentence, 600))
+    if holds:
+        raise typer.Exit(THRESHOLD)
 
 
 def show_costs(dry_run: DryRun, json: bool) -> None:

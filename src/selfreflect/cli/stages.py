@@ -52,6 +52,7 @@ from selfreflect.text import counted, listed, one_line
 
 if TYPE_CHECKING:
     from selfreflect.report.run_records import RunRecords
+    from selfreflect.report.thresholds import Condition
     from selfreflect.run.dry_run import DryRun
 
 
@@ -186,6 +187,15 @@ def summarize_command(
     run_stages(out, ["summaries"], overrides, Intent(yes=yes), dry_run=dry_run, json=json)
 
 
+@dataclass(frozen=True)
+class Show:
+    """How a command shows what a directory holds, and the conditions on which it fails."""
+
+    json: bool = False
+    explain: bool = False
+    conditions: Sequence[Condition] = ()
+
+
 def run_stages(
     out: Path,
     stages: Sequence[Stage],
@@ -196,12 +206,15 @@ def run_stages(
     log: str | None = None,
     json: bool = False,
     next_step: bool = True,
+    show: Show | None = None,
 ) -> None:
     """Fill the run directory ``out`` and show what it holds, or only show what that would cost.
 
     An existing directory keeps its settings unless ``overrides`` change them, so that a command need not
     repeat them. Exits with 1 if failures are recorded.
     """
+    show = show or Show(json)
+    json = show.json
     if log is not None:
         from selfreflect.report.export import check_installed
 
@@ -241,23 +254,28 @@ def run_stages(
         read = f"selfreflect {command} --out {shlex.quote(str(out))} --read-batch OUTPUT"
         say(f"When its output is there: {read}")
         return  # failures of earlier commands are not of this one
-    _show_outcome(out, records, json)
+    _show_outcome(out, records, show)
     if log is not None:
         from selfreflect.cli.show import log_result
 
         log_result(log, records, out)
     if next_step and not json:
         say_next_step(out, records)
+    if show.conditions:
+        from selfreflect.cli.show import exit_if
+        from selfreflect.report.thresholds import versions
+
+        exit_if(show.conditions, versions([records]))
     exit_with(records.failed)
 
 
-def _show_outcome(out: Path, records: RunRecords, json: bool) -> None:
+def _show_outcome(out: Path, records: RunRecords, show: Show) -> None:
     """Show the results of a directory, or only count what it holds."""
     is_measured = bool(records.measures)
-    if json or is_measured:
+    if show.json or is_measured:
         from selfreflect.cli.show import show_results
 
-        show_results(records, json)
+        show_results(records, show.json, explain=show.explain)
     results = [f"{len(records.results(measure))} by {measure.name}" for measure in records.measures]
     say(
         f"{out}: {counted(len(records.questions), 'question')}, "

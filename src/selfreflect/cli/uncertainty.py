@@ -22,6 +22,7 @@ from selfreflect.cli.answered import (
     open_method,
     read_questions,
     take_apart,
+    with_answers,
 )
 from selfreflect.cli.console import check_output, emit, print_table, say, stdout, write_file
 from selfreflect.cli.options import Overrides, argument, option, takes
@@ -127,7 +128,7 @@ def uncertainty_command(
         )
     questions = read_questions(source, columns, structured=structure.schema is not None)
     if options.num_answers is not None:
-        questions = _with_answers(questions, options.num_answers)
+        questions = with_answers(questions, options.num_answers)
     structured = take_apart(questions, structure)
     questions = [question for item in structured for question in item.questions()] or questions
     if options.estimators:
@@ -239,22 +240,6 @@ def _available(questions: Sequence[AnsweredQuestion], similarity: str) -> list[s
             "--similarity embedding."
         )
     return [name for name, estimator in ESTIMATORS.items() if estimator.needs in present]
-
-
-def _with_answers(questions: Sequence[AnsweredQuestion], number: int) -> list[AnsweredQuestion]:
-    from selfreflect.uncertainty.assess import subsample
-
-    if number < 1:
-        raise ConfigError(
-            f"a question has at least 1 answer, not {number}", remedy="Give {num_answers} another value."
-        )
-    enough = [question for question in questions if len(question.answers) >= number]
-    if not enough:
-        raise DataError(f"no question has {number} answers")
-    if len(enough) < len(questions):
-        few = counted(len(questions) - len(enough), "question")
-        say(f"{few} with fewer than {counted(number, 'answer')} left out.")
-    return [subsample(question, number) for question in enough]
 
 
 def _number(text: str) -> int:

@@ -45,6 +45,11 @@ class Contender:
         """By question id."""
         return self.run.strategy_scores(self.strategy)
 
+    def name_beside(self, rival: Contender) -> str:
+        """Name the strategy for people, with its run where the other one is of another run."""
+        name = self.run.display_name(self.strategy)
+        return name if self.label in (rival.label, name) else f"{name} ({self.label})"
+
     def common_questions(self, rival: Contender) -> list[str]:
         """List the questions that both runs ask, with the same text and context."""
         common = []
@@ -81,9 +86,14 @@ class Comparison:
     @property
     def sentence(self) -> str:
         """The result in words; :func:`~selfreflect.stats.clear_sign` decides which differences are clear."""
-        names = [self.candidate.strategy, self.baseline.strategy]
-        if self.candidate.label != self.baseline.label:
-            names = [f"{side.strategy} ({side.label})" for side in (self.candidate, self.baseline)]
+        return self._said(is_start=False)
+
+    @property
+    def opening(self) -> str:
+        """The same as a sentence of its own."""
+        return f"{self._said(is_start=True)}."
+
+    def _said(self, *, is_start: bool) -> str:
         estimate = self.paired.difference
         mean, low, high = estimate.mean or 0.0, estimate.low, estimate.high
         case = self._case
@@ -95,8 +105,8 @@ class Comparison:
         return say(
             "difference",
             case=case,
-            strategy=names[0],
-            baseline=names[1],
+            strategy=self.candidate.name_beside(self.baseline),
+            baseline=self.baseline.name_beside(self.candidate),
             noun=self.measure.noun,
             number=number,
             direction=self.measure.direction(mean > 0),
@@ -105,6 +115,7 @@ class Comparison:
             fewest=FEWEST_TESTED,
             p_value=self.paired.p_value,
             short=estimate.side_of(0) != 0,
+            is_start=is_start,
         )
 
     @property
@@ -140,6 +151,25 @@ def contenders(runs: Sequence[RunRecords], baseline: str | None) -> list[Contend
         )
     first = sides.pop(names.index(baseline))
     return [first, *sides]
+
+
+def version_pairs(old: RunRecords, new: RunRecords) -> list[tuple[Contender, Contender]]:
+    """Pair the systems of two versions: those of one name, or the only ones, the old one first.
+
+    Raises:
+        DataError: no system of the new version has a match.
+    """
+    if len(old.strategies) == len(new.strategies) == 1:
+        return [(Contender(old, old.strategies[0]), Contender(new, new.strategies[0]))]
+    names = [name for name in new.strategies if name in old.strategies]
+    if not names:
+        raise DataError(
+            f"{excerpt(new.label)} has replies of {', '.join(map(excerpt, new.strategies)) or 'nobody'}, and "
+            f"{excerpt(old.label)} of {', '.join(map(excerpt, old.strategies)) or 'nobody'}: no name is in "
+            "both",
+            code="no_pair",
+        )
+    return [(Contender(old, name), Contender(new, name)) for name in names]
 
 
 def compare(baseline: Contender, candidate: Contender, measure: MeasureView = SELFREFLECT) -> Comparison:
@@ -183,24 +213,28 @@ def comparison(
         mean = approximate(difference.mean, is_estimated)
         cells = (mean, difference.low, difference.high, difference.n, difference.coverage)
         counts = (paired.wins, paired.ties, paired.losses, paired.p_value)
-        rows.append((candidate.label, candidate.strategy, *cells, *counts))
+        name = candidate.run.display_name(candidate.strategy)
+        rows.append((candidate.label, name, *cells, *counts))
         notes += [result.sentence, *_warnings(baseline, candidate, measure)]
-    notes += estimate_note(scores)
-    notes.append(say("test", several=len(candidates) > 1))
-    name = f"{baseline.strategy} ({baseline.label})" if baseline.label else baseline.strategy
-    title = f"Difference in {measure.quantity}, strategy − {name}: {measure.better}"
+    details = [*estimate_note(scores), say("test", several=len(candidates) > 1)]
+    name = baseline.run.display_name(baseline.strategy)
+    if baseline.label not in ("", name):
+        name += f" ({baseline.label})"
+    title = f"Difference in {measure.quantity}, {baseline.run.noun} − {name}: {measure.better}"
     columns = (
-        Column("run"),
-        Column("strategy"),
-        *map(measure.difference_column, ("difference", "95% low", "95% high")),
-        Column("n common", "d"),
-        Column("coverage", ".1%"),
+        Column("run", is_detail=all(row[0] == row[1] for row in rows)),
+        Column("strategy", short=candidates[0].run.noun if candidates else ""),
+        measure.difference_column("difference"),
+        measure.difference_column("95% low", "low"),
+        measure.difference_column("95% high", "high"),
+        Column("n common", "d", short="n"),
+        Column("coverage", ".1%", is_detail=True),
         Column("wins", "d"),
         Column("ties", "d"),
         Column("losses", "d"),
         Column("p", ".2g"),
     )
-    return Table(title, columns, tuple(rows), tuple(notes))
+    return Table(title, columns, tuple(rows), (*notes, *details), frozenset(details))
 
 
 def _warnings(baseline: Contender, candidate: Contender, measure: MeasureView) -> list[str]:

@@ -9,7 +9,15 @@ from typing import Any
 
 from selfreflect.metric.measure import Measure
 from selfreflect.records import metadata_headings
-from selfreflect.report.compare import Contender, common_measures, compare, divided_contenders, judge_tables
+from selfreflect.report.compare import (
+    Contender,
+    common_measures,
+    compare,
+    comparisons,
+    contenders,
+    divided_contenders,
+    judge_tables,
+)
 from selfreflect.report.findings import headline
 from selfreflect.report.length import pasted_table, run_pasted
 from selfreflect.report.measures import INFORMATION, SELFREFLECT, MeasureView, run_measures
@@ -26,7 +34,7 @@ from selfreflect.report.results import (
 )
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.stats import CONFIDENCE, Estimate
-from selfreflect.table import Cell, Column, Table, joined, to_csv, to_markdown
+from selfreflect.table import Cell, Column, Table, joined, to_csv, to_latex, to_markdown
 from selfreflect.text import markdown_text
 
 QUESTION_COLUMNS = (
@@ -74,6 +82,24 @@ def markdown(by_run: Sequence[Sequence[RunRecords]], by: str | None) -> str:
         if run.failures:
             tables.append(to_markdown(failure_table(run)))
     tables += map(to_markdown, judge_tables_of(by_run))
+    return "\n".join(tables)
+
+
+def latex(by_run: Sequence[Sequence[RunRecords]], by: str | None = None) -> str:
+    """Write the results of each run and judge as LaTeX tables for the package booktabs.
+
+    Several runs also get a table of the differences from the first.
+    """
+    records = list(chain.from_iterable(by_run))
+    tables = ["% \\usepackage{booktabs}\n"]
+    for run in records:
+        tables.append(to_latex(overview(run)))
+        if by is not None:
+            tables.append(to_latex(breakdown(run, by)))
+    sides = contenders([of_run[0] for of_run in by_run], None)
+    if len(sides) > 1:
+        tables += [to_latex(table) for table, _ in comparisons(sides[0], sides[1:])]
+    tables += map(to_latex, judge_tables_of(by_run))
     return "\n".join(tables)
 
 

@@ -22,7 +22,7 @@ from selfreflect.report.results import (
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.wording import answers_text, say
 from selfreflect.stats import FEWEST_TESTED, is_tie
-from selfreflect.text import in_english, listed
+from selfreflect.text import counted, in_english, listed
 from selfreflect.traits import traits_of
 
 CUT_OFF = 0.05
@@ -86,8 +86,7 @@ def findings(run: RunRecords) -> list[str]:
         lead = "best" if is_testable and comparison.verdict == "better" else "ahead"
     sentences = [_result_sentence(run, measure, leaders, len(complete), lead)]
     if is_testable and comparison.paired.ties < comparison.paired.difference.n:
-        sentence = comparison.sentence
-        sentences.append(f"{sentence[:1].upper()}{sentence[1:]}.")
+        sentences.append(comparison.opening)
     return sentences
 
 
@@ -105,10 +104,11 @@ def _result_sentence(
     interval = None
     if estimate.low is not None and estimate.high is not None:
         interval = (estimate.low, estimate.high)
-    subject = listed([result.strategy for result in leaders])
+    subject = listed([run.display_name(result.strategy) for result in leaders])
     if strategies > len(leaders):
         complete = "" if strategies == len(run.strategies) else "complete "
-        subject = f"Of {strategies} {complete}strategies, {subject}"
+        noun = counted(strategies, f"{complete}{run.noun}")
+        subject = f"Of {noun}, {subject}"
     if measure is INFORMATION:
         return say(
             "share",
@@ -141,12 +141,12 @@ def cautions(run: RunRecords) -> list[str]:
     sentences = [*_control_cautions(run, results), *_answer_cautions(run)]
     count = max((result.estimate(main_measure(run, results)).n for result in results), default=0)
     if 0 < count < FEWEST_TESTED:
-        sentences.append(say("few_questions", count=count, fewest=FEWEST_TESTED))
+        sentences.append(say("few_questions", count=count, fewest=FEWEST_TESTED, kind=run.noun))
     incomplete: dict[tuple[int, int], list[str]] = {}
     for result in results:
         if result.missing:
             count = result.due - result.missing
-            incomplete.setdefault((count, result.due), []).append(result.strategy)
+            incomplete.setdefault((count, result.due), []).append(run.display_name(result.strategy))
     for (count, total), names in incomplete.items():
         sentences.append(say("incomplete", names=names, count=count, total=total))
     undefined = max((sum(result.undefined.values()) for result in results), default=0)
@@ -168,10 +168,16 @@ def _control_cautions(run: RunRecords, results: Sequence[StrategyResult]) -> lis
             lead = control_lead(run, control, best, measure)
             if lead is not None:
                 text = f"{_CONTROLS.get(lead.control, lead.control)} ({lead.mean:{measure.form}})"
-                strategy = f"{best} ({lead.strategy_mean:{measure.form}})"
+                strategy = f"{run.display_name(best)} ({lead.strategy_mean:{measure.form}})"
                 by_verdict.setdefault((_lead_verdict(lead), strategy), []).append(text)
         for (verdict, strategy), texts in by_verdict.items():
-            values = {"controls": texts, "noun": measure.noun, "strategy": strategy, "only": only}
+            values = {
+                "controls": texts,
+                "noun": measure.noun,
+                "strategy": strategy,
+                "only": only,
+                "kind": run.noun,
+            }
             sentences.append(say("control_ahead", lead=verdict, **values))
     return sentences
 

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from selfreflect.metric.measure import MEASURES, Measure, measure_named
 from selfreflect.records import Information, Measurement, Score
@@ -23,8 +23,7 @@ from selfreflect.stats import (
     ratio_interval,
     student_quantile,
 )
-from selfreflect.table import Cell, Column, Table
-from selfreflect.text import one_line
+from selfreflect.table import Column
 
 _FIGURES = {"selfreflect": "means", "information": "tells"}
 """Files of figures under the names that earlier versions gave them."""
@@ -35,9 +34,6 @@ _KEYS = {"selfreflect": "score", "information": "recovered"}
 
 _SOUND = (-1.0, 2.0)
 """Shares that are shown, in brackets at least."""
-
-SHOWN_ROWS = 20
-"""Summaries that :func:`summary_table` shows."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +149,8 @@ class MeasureView:
     @property
     def columns(self) -> list[Column]:
         """The columns of a mean and of the ends of its interval."""
-        return [Column(heading, self.form) for heading in (self.mean, self.low, self.high)]
+        mean = Column(self.mean, self.form, short=self.mean.removeprefix("mean "))
+        return [mean, Column(self.low, self.form, end="low"), Column(self.high, self.form, end="high")]
 
     @property
     def best(self) -> str:
@@ -179,10 +176,10 @@ class MeasureView:
         """Write a value in a sentence or on a page."""
         return percent(value) if self.is_share else format(value, self.form)
 
-    def difference_column(self, heading: str) -> Column:
+    def difference_column(self, heading: str, end: Literal["", "low", "high"] = "") -> Column:
         if self.is_share:
-            return Column(heading, "+z.1f", 100)
-        return Column(heading, f"+z{self.form.lstrip('z')}")
+            return Column(heading, "+z.1f", 100, end=end)
+        return Column(heading, f"+z{self.form.lstrip('z')}", end=end)
 
     def direction(self, is_higher: bool) -> str:
         """Say what a clear difference says of the first of two strategies."""
@@ -216,6 +213,11 @@ class MeasureView:
             if self.measure.ratio is not None:
                 values[id_], scale[id_] = (measurement.parts[part] or 0.0 for part in self.measure.ratio)
         return Values(values, None if self.measure.ratio is None else scale)
+
+    def undefined(self, run: RunRecords, strategy: str) -> list[str]:
+        """List the questions whose record has no value."""
+        records = self.records(run, strategy).items()
+        return [id_ for id_, record in records if self.measure.measurement(record).value is None]
 
     def settings(self, run: RunRecords, strategy: str) -> dict[str, str]:
         """Describe judge and settings by question; values with different ones are not comparable."""
@@ -317,6 +319,12 @@ class Tentative(NamedTuple):
         return self.bits / self.available
 
     @property
+    def brief(self) -> str:
+        """The share in brackets and the reason in a few words, as ``(97 %) few answers``."""
+        share = f"({percent(self.share)}) " if _SOUND[0] <= self.share <= _SOUND[1] else ""
+        return share + self.undefined.replace("_", " ")
+
+    @property
     def text(self) -> str:
         """The share in brackets, and why it does not count, as ``(97 %, -70 to 238 %) unclear``.
 
@@ -350,39 +358,3 @@ def tentative(information: Information) -> Tentative | None:
             half = student_quantile((1 + CONFIDENCE) / 2, len(residuals) - 1) * stderr / available
             interval = (share - half, share + half)
     return Tentative(bits, available, interval, information.reason)
-
-
-def summary_table(records: RunRecords) -> Table:
-    """Tabulate the summaries of the first questions with every measure."""
-    measures = run_measures(records)
-    columns = [Column("question"), Column("name"), Column("summary")]
-    columns += [Column(measure.mean.removeprefix("mean "), measure.form) for measure in measures]
-    by_measure = {}
-    for measure in measures:
-        for name in records.strategies:
-            by_measure[measure, name] = measure.of_strategy(records, name)
-    rows: list[tuple[Cell, ...]] = []
-    for question in records.questions.values():
-        for outcome in records.outcomes(question.id):
-            if outcome.summary is None:
-                continue
-            cells: list[Cell] = [one_line(question.text, 60), outcome.strategy]
-            cells.append(one_line(outcome.summary.text, 80))
-            for measure in measures:
-                cell: Cell = by_measure[measure, outcome.strategy].of_question(question.id)
-                if cell is None and measure is INFORMATION:
-                    cell = _doubtful_text(outcome.information)
-                cells.append(cell)
-            rows.append(tuple(cells))
-    notes = []
-    if len(rows) > SHOWN_ROWS:
-        notes.append(f"and {len(rows) - SHOWN_ROWS} more; --json shows all")
-    return Table("Summaries", tuple(columns), tuple(rows[:SHOWN_ROWS]), tuple(notes))
-
-
-def _doubtful_text(information: Information | None) -> str | None:
-    """Say in brackets what a share would be, and why it does not count."""
-    if information is None or information.undefined is None:
-        return None
-    doubtful = tentative(information)
-    return reason_word(information.reason or information.undefined) if doubtful is None else doubtful.text

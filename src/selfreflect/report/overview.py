@@ -69,9 +69,9 @@ REMEDIES: Mapping[FailureKind, str] = {
 """What a user can do about a failure."""
 
 
-def overview(run: RunRecords) -> Table:
+def overview(run: RunRecords, *, with_controls: bool = True) -> Table:
     """Tabulate the strategies: each measure's mean and interval, n, coverage, length of summaries, failures;
-    and the controls below them.
+    and the controls below them, if they are wanted.
 
     Where a measure rests on other questions than the last one, it has an n of its own. If the strategies were
     measured on different questions, further columns compare them on common questions.
@@ -80,31 +80,36 @@ def overview(run: RunRecords) -> Table:
     controls = control_values(run)
     measures = run_measures(run)
     main = main_column(measures)
-    rows = [_strategy_row(result, measures) for result in results]
-    rows += [row for control in controls if (row := _control_row(control, measures))["n"]]
+    rows = [_strategy_row(run, result, measures) for result in results]
+    if with_controls:
+        rows += [row for control in controls if (row := _control_row(control, measures))["n"]]
     # strategies that miss different questions have means over different questions
     uneven = [measure for measure in measures if any(row.get(measure.common) is not None for row in rows)]
-    columns = [Column("strategy")]
+    columns = [Column("strategy", short=run.noun)]
     for measure in measures:
         columns += measure.columns
         if any(result.estimate(measure).n != result.estimate(main).n for result in results):
-            columns.append(Column(_own_n(measure), "d"))
-    columns += [Column("n", "d"), Column("coverage"), Column("median words", "g"), Column("failures", "d")]
+            columns.append(Column(_own_n(measure), "d", short="n"))
+    columns += [Column("n", "d"), Column("coverage", is_detail=True)]
+    columns += [Column("median words", "g", short="words"), Column("failures", "d", short="failed")]
     columns += [Column(measure.common, measure.form) for measure in uneven]
     if uneven:
         columns.append(Column("common n", "d"))
         for row in rows:
             row["common n"] = row.get(f"{uneven[-1].common} n")
-    title = "; ".join(measure.title for measure in measures)
+    title = "; ".join(measure.title for measure in measures) if with_controls else "Results"
     if run.label:
         title += f" ({run.label})"
-    notes = _overview_notes(run, results, measures, uneven)
+    explained = _explanations(run, results, measures)
+    notes = _overview_notes(run, results, measures, uneven, explained)
     if not uneven and any(result.common for result in results):
         notes.append(say("none_common"))
-    notes += _control_notes(run, results, controls)
+    of_controls = _control_notes(run, results, controls)
+    notes += of_controls
+    details = [*chain.from_iterable(explained.values()), *of_controls]
     headings = [column.heading for column in columns]
     cells = [tuple(map(row.get, headings)) for row in rows]
-    return Table(title, tuple(columns), tuple(cells), tuple(notes))
+    return Table(title, tuple(columns), tuple(cells), tuple(notes), frozenset(details))
 
 
 def main_column(measures: Sequence[MeasureView]) -> MeasureView:
@@ -117,9 +122,11 @@ def _own_n(measure: MeasureView) -> str:
     return f"{measure.mean} n"
 
 
-def _strategy_row(result: StrategyResult, measures: Sequence[MeasureView]) -> dict[str, Cell]:
+def _strategy_row(
+    run: RunRecords, result: StrategyResult, measures: Sequence[MeasureView]
+) -> dict[str, Cell]:
     """List the cells of a strategy by heading, those of columns that no table shows included."""
-    row: dict[str, Cell] = {"strategy": result.strategy}
+    row: dict[str, Cell] = {"strategy": run.display_name(result.strategy)}
     for measure in measures:
         is_estimated = measure is SELFREFLECT and result.estimated > 0
         row |= _estimate_cells(measure, result.estimate(measure), is_estimated)
@@ -153,20 +160,37 @@ def _estimate_cells(measure: MeasureView, estimate: Estimate, is_estimated: bool
     return {measure.mean: mean, _own_n(measure): estimate.n, **ends}
 
 
+def _explanations(
+    run: RunRecords, results: Sequence[StrategyResult], measures: Sequence[MeasureView]
+) -> dict[str, list[str]]:
+    """List what the numbers mean and rest on: the scale, the judges, the method of intervals, and hedges."""
+    texts: dict[str, list[str]] = {"scale": [], "judges": [], "method": []}
+    if INFORMATION in measures:
+        texts["scale"].append(_scale_note(run, results))
+    for measure in measures:
+        texts["judges"] += _settings_note(run, measure)
+    texts["method"].append(
+        method_note(result.estimate(measure) for result in results for measure in measures)
+    )
+    if any(traits_of(judge).is_show_case for judge in run.judges):
+        texts["method"].append(HEDGES)
+    return texts
+
+
 def _overview_notes(
     run: RunRecords,
     results: Sequence[StrategyResult],
     measures: Sequence[MeasureView],
     uneven: Sequence[MeasureView],
+    explained: Mapping[str, Sequence[str]],
 ) -> list[str]:
-    notes = list(filter(None, [show_case_note(run)]))
+    """List everything that stands below the table: what must be known, and what is explained."""
+    notes = [*filter(None, [show_case_note(run)]), *explained["scale"]]
     if INFORMATION in measures:
-        notes += _information_notes(run, results)
+        notes += _no_share_notes(run, results)
     for measure in measures:
-        notes += _settings_note(run, measure)
-    notes.append(method_note(result.estimate(measure) for result in results for measure in measures))
-    if any(traits_of(judge).is_show_case for judge in run.judges):
-        notes.append(HEDGES)
+        notes += _settings_warning(run, measure)
+    notes += [*explained["judges"], *explained["method"]]
     scores = chain.from_iterable(run.strategy_scores(name).values() for name in run.strategies)
     notes += estimate_note(list(scores))
     if uneven:
@@ -182,20 +206,38 @@ def _overview_notes(
     return notes
 
 
-def _settings_note(run: RunRecords, measure: MeasureView) -> list[str]:
-    """Name the judge and its settings, or warn that there are several."""
+def _settings_by_question(run: RunRecords, measure: MeasureView) -> dict[str, set[str]]:
     by_question: dict[str, set[str]] = defaultdict(set)
     for name in run.strategies:
         for id_, text in measure.settings(run, name).items():
             by_question[id_].add(text)
+    return by_question
+
+
+def _settings_note(run: RunRecords, measure: MeasureView) -> list[str]:
+    """Name the judge and its settings, also where readers differ between questions."""
+    by_question = _settings_by_question(run, measure)
     settings = sorted(set().union(*by_question.values()))
     if len(settings) < 2:
         return [say("judge", noun=measure.noun, settings=text) for text in settings]
-    # the reader may differ between questions, but then all summaries of one question have the same
-    if measure is INFORMATION and all(len(texts) == 1 for texts in by_question.values()):
-        counts = Counter(text for (text,) in by_question.values())
-        return [say("several_readers", counts=sorted(counts.items()))]
+    if not _differs_by_reader(measure, by_question):
+        return []
+    counts = Counter(text for (text,) in by_question.values())
+    return [say("several_readers", counts=sorted(counts.items()))]
+
+
+def _settings_warning(run: RunRecords, measure: MeasureView) -> list[str]:
+    """Warn of summaries that were measured with different judges or settings."""
+    by_question = _settings_by_question(run, measure)
+    settings = sorted(set().union(*by_question.values()))
+    if len(settings) < 2 or _differs_by_reader(measure, by_question):
+        return []
     return [say("several_judges", noun=measure.noun, settings=settings)]
+
+
+def _differs_by_reader(measure: MeasureView, by_question: Mapping[str, set[str]]) -> bool:
+    """Tell whether the reader differs between questions, but all summaries of one have the same."""
+    return measure is INFORMATION and all(len(texts) == 1 for texts in by_question.values())
 
 
 def zero_text(run: RunRecords) -> str:
@@ -206,20 +248,25 @@ def zero_text(run: RunRecords) -> str:
     return " or ".join(names[zero] for zero in run.zero.split(", "))
 
 
-def _information_notes(run: RunRecords, results: Sequence[StrategyResult]) -> list[str]:
-    """Explain the share, its reader, and the questions without one."""
-    readers = set(chain.from_iterable(result.readers for result in results))
-    is_blind = readers == {"blind"}
-    notes = [
-        say(
-            "recovered",
-            zero=zero_text(run),
-            answers=answers_text(reference_count(run)),
-            distinct=run.scale == TODAYS_SCALE,
-            above=any((result.estimate(INFORMATION).mean or 0) > 1 for result in results),
-            blind=is_blind and run.scale != TODAYS_SCALE,
-        )
-    ]
+def _is_blind(results: Sequence[StrategyResult]) -> bool:
+    return set(chain.from_iterable(result.readers for result in results)) == {"blind"}
+
+
+def _scale_note(run: RunRecords, results: Sequence[StrategyResult]) -> str:
+    """Explain the share and its reader."""
+    return say(
+        "recovered",
+        zero=zero_text(run),
+        answers=answers_text(reference_count(run)),
+        distinct=run.scale == TODAYS_SCALE,
+        above=any((result.estimate(INFORMATION).mean or 0) > 1 for result in results),
+        blind=_is_blind(results) and run.scale != TODAYS_SCALE,
+    )
+
+
+def _no_share_notes(run: RunRecords, results: Sequence[StrategyResult]) -> list[str]:
+    """Explain the questions without a share."""
+    notes = []
     # the maximum over strategies, not the sum: mostly they lack the same questions
     reasons: Counter[NothingToTell | UnclearCause] = Counter()
     for result in results:
@@ -227,7 +274,7 @@ def _information_notes(run: RunRecords, results: Sequence[StrategyResult]) -> li
     for reason, count in reasons.items():
         text = INFORMATION.measure.reason(reason)
         values = {"count": count, "questions": len(run.questions), "reason": reason, "text": text}
-        notes.append(say("no_share", **values, blind=is_blind))
+        notes.append(say("no_share", **values, blind=_is_blind(results)))
     unmeasured = len(run.scores.keys() - run.information.keys())
     if unmeasured:
         notes.append(say("unmeasured", count=unmeasured))

@@ -15,6 +15,7 @@ from selfreflect.errors import DataError, excerpt, nearest
 from selfreflect.metric.measure import FAILED, MEASURES, Measure, measure_names, measures_of
 from selfreflect.records import (
     STAGES,
+    UNNAMED_SUMMARY,
     AnswerSet,
     Controls,
     Failure,
@@ -107,6 +108,25 @@ class RunRecords:
     """The judge whose scores these are, with settings that are not the defaults; empty if unknown."""
     manifest: Mapping[str, Any] = field(default_factory=dict)
     """What the run was made with, as plain values."""
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether a file brought all summaries: then they are replies of a system, and no strategy wrote
+        them."""
+        config = self.manifest.get("config")
+        if config is None or {"summaries", "serve"} & config.keys():
+            return False
+        return bool(self.summaries) and not any(summary.model for summary in self.summaries.values())
+
+    @property
+    def noun(self) -> str:
+        """What wrote the summaries, for people; keys on disk say ``strategy``."""
+        return "system" if self.is_imported else "strategy"
+
+    def display_name(self, strategy: str) -> str:
+        """Name a strategy for people: a system whose file gives it no name is called as the file."""
+        is_unnamed = self.is_imported and list(self.strategies) == [UNNAMED_SUMMARY] == [strategy]
+        return self.label if is_unnamed and self.label else strategy
 
     @property
     def measures(self) -> list[Measure]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from selfreflect.errors import ConfigError
 from selfreflect.grouping import ordered_groups
+from selfreflect.logprobs import AnswerTokens, NoLogprobs
 from selfreflect.models.base import Refusal, Reply, Request
 from selfreflect.sameness import same_classes
 from selfreflect.server.reply import AnswerShare, Confidence, Guaranteed, NoGuarantee
@@ -26,7 +27,7 @@ from selfreflect.uncertainty.classes import ClassRule, Labels, members_of
 from selfreflect.uncertainty.drift import DriftWatch
 from selfreflect.uncertainty.estimators import ESTIMATORS, estimate
 from selfreflect.uncertainty.features import Samples, entropy
-from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, token_fields
 from selfreflect.uncertainty.relations import jaccard, make_similarity
 
 if TYPE_CHECKING:
@@ -71,21 +72,30 @@ class Classes(NamedTuple):
     """What made the classes."""
 
 
-def load_calibrator(path: Path) -> LoadedCalibrator:
-    """Read a calibrator that needs sampled answers alone.
+def load_calibrator(path: Path, *, one_call: bool = False) -> LoadedCalibrator:
+    """Read a calibrator that needs sampled answers alone, or for ``one_call`` the tokens of one answer.
 
     Raises:
         DataError: the file is no calibrator.
-        ConfigError: it needs a model to be asked, or log-probabilities.
+        ConfigError: it needs a model to be asked, or anything else that the endpoint does not have then.
     """
     saved = read_calibrator(path)
     estimator = ESTIMATORS.get(saved.estimator)
-    if estimator is None or estimator.needs != "samples" or saved.model:
+    needs = ("logprobs", "top_logprobs", "token_entropies", "self_certainty") if one_call else ("samples",)
+    if estimator is None or estimator.needs not in needs or saved.model:
+        has = "the tokens of one response" if one_call else "sampled answers"
+        fitted = "normalised_prob or epr" if one_call else "modal_share or entropy"
         raise ConfigError(
-            f"{path}: the estimator {saved.estimator!r} of this calibrator needs more than sampled answers, "
+            f"{path}: the estimator {saved.estimator!r} of this calibrator needs other things than {has}, "
             "which are all that the endpoint has",
             code="estimator",
-            remedy="Fit a {serve.calibrator} for modal_share or entropy.",
+            remedy=f"Fit a {{serve.calibrator}} for {fitted}.",
+        )
+    if one_call and saved.samples != (1,):
+        raise ConfigError(
+            f"{path}: this calibrator was fitted on questions with several answers",
+            code="other_samples",
+            remedy="Fit a {serve.calibrator} with --num-answers 1.",
         )
     watch = DriftWatch(saved.guarantee.scores) if saved.guarantee else None
     return LoadedCalibrator(hashlib.sha256(path.read_bytes()).hexdigest()[:16], saved, watch)
@@ -223,17 +233,25 @@ class BeliefReader:
             return ""
         return f"the {len(classes.shares)} classes by spelling are {fewer} by the class rule same"
 
-    def confidence(self, kind: str, question: str, answers: tuple[str, ...], model: str = "") -> Confidence:
+    def confidence(
+        self,
+        kind: str,
+        question: str,
+        answers: tuple[str, ...],
+        model: str = "",
+        tokens: Sequence[AnswerTokens | NoLogprobs] = (),
+    ) -> Confidence:
         """Estimate the confidence, calibrated if there is a calibrator for the estimator.
 
         Args:
             model: that drew the answers, as a run directory names it; a guarantee is about one model.
+            tokens: of the answers, for estimators that read them.
         """
         has_guarantee = self.calibrator is not None and bool(self.calibrator.saved.guarantee)
         other: NoGuarantee | None = "other_confidence" if has_guarantee else None
         if kind == NO_CONFIDENCE:
             return Confidence(None, None, len(answers), no_guarantee=other)
-        answered = AnsweredQuestion(id="", text=question, answers=answers)
+        answered = AnsweredQuestion(id="", text=question, answers=answers, **token_fields(tokens))
         samples = Samples(answered, self.rule, self._similarity)
         value = estimate(ESTIMATORS[kind], samples)
         if isinstance(value, NoValue):

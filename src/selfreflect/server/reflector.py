@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -61,6 +62,11 @@ class ServeSettings:
     confidence: str = "modal_share"
     measures: tuple[str, ...] = ()
     unsure: UnsurePolicy | None = None
+    one_call: bool = False
+    """Answer with one response and its calibrated confidence, as long as more would not change what is
+    said."""
+    band: float = 0.1
+    """How far the confidence of one response must be from that below which ``unsure`` acts."""
     reflect: Reflect = "auto"
     footer: bool = False
     ignore_tools: bool = False
@@ -85,6 +91,12 @@ class Exchange:
     created: int = field(default_factory=lambda: int(time.time()))
 
 
+ONE_CALL = "one_call"
+"""Strategy of answers that are one response, as it is."""
+RANKS = 20
+"""Likely tokens that are asked for at each token of it: the most that servers give."""
+
+
 @dataclass(frozen=True)
 class _Plan:
     """What one request wants."""
@@ -95,6 +107,14 @@ class _Plan:
     rule: StoppingRule | None
     tasks: tuple[ConversationTask, ...]
     """One per choice."""
+
+    @property
+    def request(self) -> Request:
+        """What draws the answers: one with its likely tokens where that is all, else as many as wanted."""
+        request = self.tasks[0].sample_request()
+        if self.strategy != ONE_CALL:
+            return request
+        return replace(request, n=1, logprobs=True, top_logprobs=RANKS)
 
 
 class Reflector:
@@ -131,9 +151,15 @@ class Reflector:
         plan = self._plan(chat)
         session = Session(model, on_open, self.settings.prices.get(model.generator.name))
         reader = self._reader.asking(session)
-        reply, drafts = await self._draw(plan, session, reader)
-        texts = reply.texts
-        classes, confidence = await self._read(plan, reader, chat.question, texts, model.generator.name)
+        single = await self._one_call(chat, plan, session, reader)
+        if single is not None:
+            plan, reply, drafts, confidence = single
+            texts = reply.texts
+            classes = reader.classes(chat.question, texts)
+        else:
+            reply, drafts = await self._draw(plan, session, reader)
+            texts = reply.texts
+            classes, confidence = await self._read(plan, reader, chat.question, texts, model.generator.name)
         question = Question(id=id_, text=chat.question, context=chat.context)
         summaries = _named(drafts, id_)
         answers, results = await self._measure(plan, session, question, reply, summaries)
@@ -264,6 +290,44 @@ class Reflector:
             # where a strategy failed, nobody reads the answers
             reply.cancel()
 
+    async def _one_call(
+        self, chat: ChatRequest, plan: _Plan, session: Session, reader: BeliefReader
+    ) -> tuple[_Plan, Reply, list[Summary], Confidence] | None:
+        """Answer with one response; None if more of them could change what is said, or are asked for."""
+        asked = (chat.options.strategy, chat.options.num_answers, chat.options.confidence)
+        is_plain = asked == (None, None, None) and chat.n == 1 and not plan.measures
+        if not self.settings.one_call or reader.calibrator is None or not is_plain:
+            return None
+        kind = reader.calibrator.saved.estimator
+        plan = dataclasses.replace(plan, strategy=ONE_CALL, confidence=kind)
+        reply = await session.draw(plan.request)
+        completion = reply.completions[0]
+        generator = session.model.generator
+        tokens = (completion.logprobs or "not_returned",)
+        confidence = reader.confidence(kind, chat.question, reply.texts, generator.name, tokens)
+        if self._could_change(confidence):
+            return None
+        draft = Summary(
+            question_id=plan.tasks[0].question.id,
+            name=ONE_CALL,
+            text=completion.text,
+            model=generator.name,
+            revision=generator.revision,
+            tokens=reply.tokens,
+            calls=1,
+            truncated=completion.finish == "length",
+        )
+        return plan, reply, [draft], confidence
+
+    def _could_change(self, confidence: Confidence) -> bool:
+        """Tell whether further answers could change the action. A guarantee speaks of one response alone."""
+        policy = self.settings.unsure
+        if confidence.value is None:
+            return True
+        if policy is None or confidence.guarantee is not None or confidence.no_guarantee is not None:
+            return False
+        return abs(confidence.value - policy.below) <= self.settings.band
+
     def _next_count(
         self, plan: _Plan, reader: BeliefReader
     ) -> Callable[[Sequence[str]], Awaitable[int]] | None:
@@ -302,7 +366,7 @@ class Reflector:
     ) -> tuple[AnswerSet, tuple[Measured, ...]]:
         """Measure the summaries by further answers, which no strategy saw."""
         generator = session.model.generator
-        request = plan.tasks[0].sample_request()
+        request = plan.request
         if not plan.measures:
             half = len(reply.completions) // 2
             return answer_set(question, request, reply, generator, half), ()

@@ -511,6 +511,22 @@ class ServeConfig(Record, frozen=True, kw_only=True):
     below: Annotated[
         float, Flag("--below P", "Confidence under which --when-unsure takes effect.", range=SHARE)
     ] = 0.4
+    one_call: Annotated[
+        bool,
+        Flag(
+            "--one-call",
+            "Answer with one response and the confidence that --calibrator reads off its tokens. More "
+            "answers are drawn only where that confidence is within --band of --below.",
+        ),
+    ] = False
+    band: Annotated[
+        float,
+        Flag(
+            "--band W",
+            "How close to --below the confidence of --one-call may be before more answers are drawn.",
+            range=Range("from 0 to 1", lambda value: 0 <= value <= 1, {"minimum": 0, "maximum": 1}),
+        ),
+    ] = 0.1
     ask_candidates: Annotated[
         int,
         Flag(

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from selfreflect.errors import ConfigError, excerpt, nearest
-from selfreflect.records import AnswerSet, Halving, Scalar, shuffled
+from selfreflect.records import UNNAMED_SUMMARY, AnswerSet, Halving, Scalar, shuffled
 from selfreflect.sources.columns import (
     CONDITIONING,
     MASKED_OUT,
@@ -403,7 +403,7 @@ def _summaries_in(row: Row, column: str, cells: bool) -> dict[str, str]:
         except (ValueError, RecursionError):
             value = list_in(value) or value
     if isinstance(value, str):
-        value = {"summary": value} if value.strip() else None
+        value = {UNNAMED_SUMMARY: value} if value.strip() else None
     if isinstance(value, list):
         value = {f"summary_{number}": text for number, text in enumerate(value, start=1)}
     if value is None:

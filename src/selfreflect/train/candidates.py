@@ -41,8 +41,8 @@ class Candidate:
     """Whether it was measured above the empty summary."""
 
 
+# Why a text is left out that nobody should learn to write
 EMPTY = "tells no more than an empty summary"
-"""Why a text is left out that nobody should learn to write."""
 
 
 def candidates(

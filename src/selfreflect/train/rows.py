@@ -27,11 +27,11 @@ from selfreflect.train.candidates import EMPTY, Candidate, TrainingMeasure, best
 Kind: TypeAlias = Literal["sft", "dpo", "grpo"]
 Row: TypeAlias = dict[str, Any]
 
+# A marker of a common chat format, such as `<|im_end|>`
 CHAT_MARKER = re.compile(
     r"<\|[^<>|\n]{1,60}\|>|</?s>|<(?:bos|eos|pad|unk)>|\[/?(?:INST|SYSTEM_PROMPT)\]|<</?SYS>>|"
     r"<(?:start|end)_of_turn>|</?think>"
 )
-"""A marker of a common chat format, such as ``<|im_end|>``."""
 
 
 class RowOptions(Struct, frozen=True, kw_only=True):
@@ -128,7 +128,7 @@ def sft_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> Training
         counts[len(choices)] += 1
         choice = _select(choices, options, question.id)
         prompt = student_prompt(prompts, question, options.instruction)
-        row: Row = {"question_id": question.id, "prompt": prompt, "completion": _said(choice.text)}
+        row: Row = {"question_id": question.id, "prompt": prompt, "completion": _completion(choice.text)}
         row |= {"summary": choice.name, "value": choice.value, "words": choice.words}
         if not result.add(row, [*_texts(prompt), choice.text]):
             result.dropped["no text without a marker of a chat format"] += 1
@@ -161,7 +161,7 @@ def dpo_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> Training
         prompt = student_prompt(prompts, question, options.instruction)
         for better, worse, difference, stderr in pairs[: options.pairs]:
             row: Row = {"question_id": question.id, "prompt": prompt}
-            row |= {"chosen": _said(better.text), "rejected": _said(worse.text)}
+            row |= {"chosen": _completion(better.text), "rejected": _completion(worse.text)}
             row |= {"chosen_summary": better.name, "rejected_summary": worse.name}
             row |= {"chosen_value": better.value, "rejected_value": worse.value}
             row |= {"margin": difference, "margin_stderr": stderr}
@@ -274,7 +274,7 @@ def _pairs(choices: Sequence[Candidate], options: RowOptions) -> list[Pair] | st
     return sorted(pairs, key=lambda pair: -pair[2])
 
 
-def _said(text: str) -> list[Row]:
+def _completion(text: str) -> list[Row]:
     return [{"role": "assistant", "content": text}]
 
 

@@ -325,15 +325,15 @@ def without_markers(rows: Rows, tokenizer: Any) -> list[dict[str, Any]]:
 
 def begun_prompts(rows: Rows, tokenizer: Any) -> list[dict[str, Any]]:
     """Write prompts whose last turn the model has begun as one text, which trainers would close otherwise."""
-    written = []
+    prompts = []
     for row in rows:
         if row["prompt"][-1]["role"] == "assistant" and "completion" not in row:
             text = tokenizer.apply_chat_template(row["prompt"], tokenize=False, continue_final_message=True)
             if tokenizer.bos_token and tokenizer("")["input_ids"][:1] == [tokenizer.bos_token_id]:
                 text = text.removeprefix(tokenizer.bos_token)  # which the tokenizer adds again
             row = {**row, "prompt": text}
-        written.append(row)
-    return written
+        prompts.append(row)
+    return prompts
 
 
 def _base_name(name: str, path: str) -> str:

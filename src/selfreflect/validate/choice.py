@@ -31,19 +31,17 @@ from selfreflect.validate.study import (
     with_interval,
 )
 
+# Distributions are in steps of one tenth
 STEPS = 10
-"""Distributions are in steps of one tenth."""
 OPTIONS = 4
+# By id, the question and its options. An option is one word: of two, one would give away the
+# other to a judge that fills in either, whatever the summary says. It should be a single token
+# too, as common short words mostly are, since later tokens are predicted from the first and not
+# from what was stated.
 QUESTIONS = {
     "colour": ("Which colour would you paint the front door", ("red", "blue", "green", "white")),
     "month": ("In which month would you visit the island", ("March", "June", "August", "October")),
 }
-"""By id, the question and its options.
-
-An option is one word: of two, one would give away the other to a judge that fills in either, whatever the
-summary says. It should be a single token too, as common short words mostly are, since later tokens are
-predicted from the first and not from what was stated.
-"""
 _FORM = "+z.2f"
 _VERDICTS = {
     1: "gets worse with the distance, as it must",

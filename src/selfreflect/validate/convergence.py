@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import chain, combinations, pairwise
+from itertools import combinations, pairwise
 from statistics import NormalDist, stdev
 
 import numpy as np
@@ -18,29 +18,20 @@ from selfreflect.sources.items import Item
 from selfreflect.stats import FEWEST_TESTED, TIE, Floats, mean_interval
 from selfreflect.table import Approximate
 from selfreflect.validate.base import MetricInfo, Value
-from selfreflect.validate.study import (
-    Finding,
-    Numbers,
-    Row,
-    TableLayout,
-    each_metric,
-    interval,
-    summary_names,
-    with_interval,
-)
+from selfreflect.validate.study import Finding, Row, TableLayout, each_metric, interval, summary_names
 
+# The metric that the pairs and the advice are about
 MAIN = "selfreflect"
-"""The metric that advice is about."""
+# A ranking is stable if at least this share of draws gives it
 DRAWS, STABLE = 500, 0.95
-"""A ranking is stable if at least this share of draws gives it."""
 Shares = Mapping[int, float | None]
 """By number of questions, the share of draws that give the ranking by all of them."""
 
-_DRAWN = f"share of {DRAWS} draws that rank all strategies as all do; strategies with one mean are not ranked"
-_FEW = (
-    f"stable from: the share is at least {STABLE:.0%} from there on; a dash below {FEWEST_TESTED} questions"
+_RANKING_NOTES = (
+    f"share of {DRAWS} draws that rank all strategies as all do; strategies with one mean are not ranked",
+    f"stable from: the share is at least {STABLE:.0%} from there on; a dash below {FEWEST_TESTED} questions",
 )
-_RANKING = TableLayout("Same ranking by number of questions", ".0%", (_DRAWN, _FEW), {"stable from": "d"})
+_RANKING = TableLayout("Same ranking by number of questions", ".0%", _RANKING_NOTES, {"stable from": "d"})
 _PAIR_NOTES = (
     "difference: how much worse, paired over questions; intervals: 95% BCa bootstrap over questions",
     f"questions needed: ((1.96 + 0.84) sd / difference)^2, at least {FEWEST_TESTED}, for 80% power if the "
@@ -48,6 +39,13 @@ _PAIR_NOTES = (
 )
 _PAIR_FORMS = {"same order": ".0%", "questions needed": ".0f"}
 _PAIRS = TableLayout(f"What separates two strategies ({MAIN})", ".4f", _PAIR_NOTES, _PAIR_FORMS)
+_ADVICE = {
+    "separated": "With this judge, about {needed} questions separate {pair}.",
+    "unclear": "These {n} questions do not separate {pair}. About {needed} would, if the difference is as "
+    "large as observed.",
+    "few": "{n} questions are too few for advice on {pair}.",
+    "equal": "{pair} have the same mean score, which no questions separate.",
+}
 
 
 class Convergence:
@@ -73,92 +71,69 @@ class Convergence:
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
         finding = Finding(self.name, _RANKING)
-        complete = {info: self._complete(numbers) for info, numbers in each_metric(values, metrics)}
         counts = {
             f"Questions with {len(self._names)} strategies ({listed(self._names)})": len(self.items),
             "items left out because they do not hold all of them": self._left_out,
         }
-        for info, table in complete.items():
+        main = None
+        shares_of: dict[str, Shares] = {}
+        cells_of: dict[str, Row] = {}
+        for info, numbers in each_metric(values, metrics):
+            rows = [[numbers.get((item.id, name)) for name in self._names] for item in self.items]
+            table = np.array([row for row in rows if None not in row], dtype=np.float64)
             counts[f"questions without all values of {info.name}"] = len(self.items) - len(table)
+            if len(table) < 2:
+                continue
+            shares_of[info.name] = shares = self._by_questions(table)
+            stable = stable_from(shares) if len(table) >= FEWEST_TESTED else None
+            order = sorted(range(len(self._names)), key=[*map(info.badness, table.mean(axis=0))].__getitem__)
+            ranking = " > ".join(self._names[index] for index in order)
+            cells_of[info.name] = {"stable from": stable, "ranking, best first": ranking}
+            if info.name == MAIN:
+                main = table, order
+        headings = sorted({count for shares in shares_of.values() for count in shares})
+        for name, shares in shares_of.items():
+            cells = {str(count): shares.get(count) for count in headings}
+            finding.add(_RANKING, {"metric": name, **cells, **cells_of[name]})
         finding.tally(counts)
-        tables = {info: table for info, table in complete.items() if len(table) > 1}
-        shares = {info: self._by_questions(table) for info, table in tables.items()}
-        for info, table in tables.items():
-            headings = sorted({*chain.from_iterable(shares.values())})
-            cells: Row = {"metric": info.name, **{str(count): shares[info].get(count) for count in headings}}
-            stable = stable_from(shares[info]) if len(table) >= FEWEST_TESTED else None
-            order = " > ".join(self._names[index] for index in _order(info, table))
-            finding.add(_RANKING, {**cells, "stable from": stable, "ranking, best first": order})
-        main = next((info for info in tables if info.name == MAIN), None)
         if main is None:
             finding.says.append(f"There is no advice: {MAIN} did not score two questions or more.")
-            return finding
-        order_of_main = _order(main, tables[main])
-        for better, worse in combinations(order_of_main, 2):
-            names = self._names[better], self._names[worse]
-            row, advice = self._pair(tables[main][:, [better, worse]], *names)
-            finding.add(_PAIRS, row)
-            if (better, worse) in pairwise(order_of_main):  # neighbours give the ranking
-                finding.says.append(advice)
+        else:
+            self._add_pairs(finding, *main)
         return finding
-
-    def _complete(self, numbers: Numbers) -> Floats:
-        """Collect the values of the questions for which a metric has one of every strategy, (Q, S)."""
-        rows = []
-        for item in self.items:
-            row = [numbers[item.id, name] for name in self._names if (item.id, name) in numbers]
-            if len(row) == len(self._names):
-                rows.append(row)
-        return np.array(rows, dtype=np.float64).reshape(-1, len(self._names))
 
     def _by_questions(self, table: Floats) -> Shares:
         """Draw with replacement, because the questions stand for all that might have been asked."""
-        same: dict[int, float | None] = {}
+        shares: dict[int, float | None] = {}
         for count in counts_up_to(len(table)):
             rng = np.random.default_rng([self._seed, count])
             draws = rng.multinomial(count, np.full(len(table), 1 / len(table)), size=DRAWS)
-            same[count] = same_ranking(draws / count @ table, table.mean(axis=0))
-        return same
+            shares[count] = same_ranking(draws / count @ table, table.mean(axis=0))
+        return shares
 
-    def _pair(self, values: Floats, better: str, worse: str) -> tuple[Row, str]:
-        """Compare two strategies: a row, and in words how many questions separate them."""
-        differences = (values[:, 1] - values[:, 0]).tolist()
-        difference = mean_interval(differences, len(differences), seed=self._seed)
-        sd = stdev(differences)
-        needed = questions_needed(difference.mean, sd)
-        row = {
-            "better": better,
-            "worse": worse,
-            **interval("difference", difference),
-            "sd of a question": sd,
-            "same order": self._by_questions(values)[len(values)],
-            "questions needed": None if needed is None else Approximate(needed),
-            "n": len(differences),
-        }
-        advice = _ADVICE["separated"]
-        if needed is None:
-            advice = _ADVICE["equal"]
-        elif difference.n < FEWEST_TESTED:
-            advice = _ADVICE["few"]
-        elif difference.side_of(0) < 1:
-            advice = _ADVICE["unclear"]
-        size = f"{with_interval(difference, '.4f')} on {difference.n} questions"
-        return row, f"{excerpt(better)} and {excerpt(worse)} {advice.format(size=size, needed=needed)}"
-
-
-_ADVICE = {
-    "separated": "differ by {size}: with this judge, about {needed} questions separate them.",
-    "unclear": "differ by {size}, which do not separate them. About {needed} would, if the difference is as "
-    "large as observed.",
-    "few": "differ by {size}: too few for advice.",
-    "equal": "have the same mean score, which no questions separate.",
-}
-
-
-def _order(metric: MetricInfo, table: Floats) -> list[int]:
-    """Order the indices of the strategies, the best first."""
-    badness = list(map(metric.badness, table.mean(axis=0)))
-    return sorted(range(len(badness)), key=badness.__getitem__)
+    def _add_pairs(self, finding: Finding, table: Floats, order: Sequence[int]) -> None:
+        """Compare each two strategies, and say how many questions separate neighbours in the ranking."""
+        for better, worse in combinations(order, 2):
+            differences = (table[:, worse] - table[:, better]).tolist()
+            difference = mean_interval(differences, len(differences), seed=self._seed)
+            sd = stdev(differences)
+            needed = questions_needed(difference.mean, sd)
+            row: Row = {
+                "better": self._names[better],
+                "worse": self._names[worse],
+                **interval("difference", difference),
+                "sd of a question": sd,
+                "same order": self._by_questions(table[:, [better, worse]])[len(table)],
+                "questions needed": None if needed is None else Approximate(needed),
+                "n": len(differences),
+            }
+            finding.add(_PAIRS, row)
+            if (better, worse) in pairwise(order):
+                case = "separated" if difference.side_of(0) == 1 else "unclear"
+                case = "few" if difference.n < FEWEST_TESTED else case
+                pair = f"{excerpt(self._names[better])} and {excerpt(self._names[worse])}"
+                advice = _ADVICE["equal" if needed is None else case]
+                finding.says.append(advice.format(pair=pair, needed=needed, n=difference.n))
 
 
 def same_ranking(means: Floats, reference: Floats) -> float | None:
@@ -175,11 +150,11 @@ def same_ranking(means: Floats, reference: Floats) -> float | None:
     return float((draw_gaps[:, differ] > TIE).all(axis=1).mean())
 
 
-def stable_from(same: Shares) -> int | None:
+def stable_from(shares: Shares) -> int | None:
     """Find the smallest count from which on the ranking is stable; None if it is not, even at the largest."""
     stable = None
-    for count in sorted(same, reverse=True):
-        share = same[count]
+    for count in sorted(shares, reverse=True):
+        share = shares[count]
         if share is None or share < STABLE:
             break
         stable = count

@@ -26,8 +26,8 @@ Grouping = Callable[..., list[list[int]]]
 """Indices of the answers that say the same, the one to quote first: by spelling
 (:func:`~selfreflect.grouping.group_indices`) or by meaning (``models.embed.MeaningGroups``)."""
 
+# The most possibilities that a statement names. The others are "something else".
 NAMED = 5
-"""The most possibilities that a statement names. The others are "something else"."""
 
 _WORDS, _LETTERS = 20, 160
 _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+")
@@ -133,8 +133,8 @@ FILLER = (
 )
 _NEW = "Nobody has ever found out"
 _NAMES = ("Lisbon", "Nairobi", "Hanoi", "Quito", "Oslo", "Perth")
+# Makes an added possibility weigh a quarter of all others together: 20% of the statement
 _SCALE = 4
-"""Makes an added possibility weigh a quarter of all others together: 20% of the statement."""
 _TRIES = 20
 _WORD = re.compile(r"\w+")
 _DETAIL = re.compile(r"(?P<number>\d+(?:[.,]\d+)*)|(?P<name>[^\W\d_]{2,})")
@@ -201,7 +201,11 @@ class Material:
 
 def other_possibilities(statements: Mapping[str, Statement | None], item: str) -> list[str]:
     """List the most frequent possibility of every other item, sorted."""
-    return sorted({found.possibilities[0].text for id_, found in statements.items() if found and id_ != item})
+    texts = set()
+    for id_, statement in statements.items():
+        if statement is not None and id_ != item:
+            texts.add(statement.possibilities[0].text)
+    return sorted(texts)
 
 
 def _details(text: str) -> list[re.Match[str]]:
@@ -288,11 +292,11 @@ STATEMENT_EDITS: Mapping[str, Callable[[Statement, Material], str]] = {
     "cut to the majority": _cut_to_the_majority,
 }
 
+# Edits of summaries in any wording
 TEXT_EDITS: Mapping[str, Callable[[str, Material], str]] = {
     PAD: lambda text, material: f"{text.rstrip()} {FILLER}",
     DETAIL: lambda text, material: material.replace_detail(text),
 }
-"""Edits of summaries in any wording."""
 
 
 BASE, QUESTION = "template", "repeat the question"

@@ -35,9 +35,9 @@ from selfreflect.validate.base import (
     undefined,
 )
 
+# Summaries whose prompts and states exist at once. A study may give thirty per item; each group
+# projects the reference again, so not fewer.
 GROUP = 6
-"""Summaries whose prompts and states exist at once. A study may give thirty per item; each group projects the
-reference again, so not fewer."""
 
 T = TypeVar("T")
 
@@ -86,11 +86,11 @@ def judge_name(judge: Judge) -> str:
     return f"{name}, compat {judge.compat}" if judge.compat else name
 
 
+# Each metric is the mean of a distance over all token tasks
 FORMULAS: Mapping[str, Formula] = {
     "selfreflect": distance.total_variation,
     "tv_t1": lambda logits, reference, _: distance.total_variation(logits, reference, 1.0),
 }
-"""Each metric is the mean of a distance over all token tasks."""
 
 
 class Masked(JudgeMetrics):
@@ -118,8 +118,8 @@ class Masked(JudgeMetrics):
         return results | {text: dict.fromkeys(names, failure) for text, failure in failures.items()}
 
 
+# The reader of each metric
 READERS: dict[str, Reader] = {"information": "informed", "information_blind": "blind"}
-"""The reader of each metric."""
 
 
 class InformationMetrics(JudgeMetrics):

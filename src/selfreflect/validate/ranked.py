@@ -102,8 +102,8 @@ def known_order(items: Sequence[Item], order: str | None = None) -> KnownOrder:
         if not relations:
             without.append(item.id)
         for better, worse in relations:
-            same = item.summaries[better] == item.summaries[worse]
-            (identical if same else pairs).append(Pair(item.id, better, worse))
+            is_identical = item.summaries[better] == item.summaries[worse]
+            (identical if is_identical else pairs).append(Pair(item.id, better, worse))
     if not pairs and not identical:
         raise DataError(
             "no item has two summaries in a known order",
@@ -166,10 +166,11 @@ def _relations(
     return list(relations)
 
 
+# Two summaries are about equally long if the longer has at most this many times the words of the
+# other
 ALIKE = 1.25
-"""Two summaries are about equally long if the longer has at most this many times the words of the other."""
+# Fewer pairs have no rate: even if all were won, its interval would reach from one half to all
 FEWEST_PAIRS = 5
-"""Fewer pairs have no rate: even if all were won, its interval would reach from one half to all."""
 
 
 def length_ratios(items: Sequence[Item], pairs: Collection[Pair]) -> dict[Pair, float]:
@@ -287,8 +288,8 @@ _TEST_NOTES = (
     "p (Holm): adjusted for all tests of the metric on pairs of the same kind",
     _INTERVALS,
 )
+# Groups whose metrics are tested against all others
 _REFERENCES = {"selfreflect": "SelfReflect", "information": "Usable information"}
-"""Groups whose metrics are tested against all others."""
 _AGAINST_CHANCE: dict[int | None, str] = {
     1: "prefer the better summary more often than a coin would",
     -1: "prefer the worse summary, or neither, more often than not",

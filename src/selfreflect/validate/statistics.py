@@ -23,10 +23,10 @@ Indices = NDArray[np.intp]
 
 ALPHA, POWER = 0.05, 0.8
 RESAMPLES = 2_000
+# Fewer units allow no bootstrap: four have only 35 different resamples
 FEWEST_RESAMPLED = 5
-"""Fewer units allow no bootstrap: four have only 35 different resamples."""
+# Smaller parts of the largest value are taken to be rounding
 _RELATIVE_DIGITS = 9
-"""Smaller parts of the largest value are taken to be rounding."""
 
 
 def scipy_stats() -> Any:

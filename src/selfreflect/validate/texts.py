@@ -47,8 +47,8 @@ class TextMetrics(Family):
         """Compute all metrics of each summary. There are answers and summaries, none of them blank."""
 
 
+# Room for a mark and some words around it. A longer reply is not in the form that was asked for.
 RATING_TOKENS = 64
-"""Room for a mark and some words around it. A longer reply is not in the form that was asked for."""
 
 _RATING = re.compile(r"(?:(?:rating|score) ?:? ?)?(10|[0-9])(?: ?/ ?10| out of 10)? ?\.?", re.IGNORECASE)
 

@@ -15,8 +15,6 @@ from selfreflect.train.sayself.clusters import Cluster, ClusteredQuestion, Ratio
 from selfreflect.train.sayself.examples import (
     VARIANTS,
     Adapter,
-    TrainingExample,
-    Turn,
     Workspace,
     make_examples,
     overlap,
@@ -81,7 +79,7 @@ def test_an_answer_that_would_be_read_as_another_part_is_not_trained_on(answer: 
     assert sum(counts.values()) == 1
 
 
-@given(st.lists(st.text("abc äÖ?.", min_size=1), max_size=40))
+@given(st.lists(st.text("abc äÖ?.", min_size=1), min_size=1, max_size=40))
 def test_no_text_is_in_two_parts_however_it_is_spelled(texts: list[str]) -> None:
     by_part: dict[str, list[ClusteredQuestion]] = {}
     for place, text in enumerate(texts):
@@ -89,13 +87,9 @@ def test_no_text_is_in_two_parts_however_it_is_spelled(texts: list[str]) -> None
             one = question(f"{place}{spelling}", spelling, ("Seine", 1, True))
             by_part.setdefault(part_of(spelling), []).append(one)
     assert overlap(by_part) == []
-
-
-def test_an_overlap_is_seen() -> None:
-    assert overlap({"train": [RIVER], "test": [question("x", "which river?", ("Seine", 1, True))]}) == [
-        "r",
-        "x",
-    ]
+    first = next(iter(by_part))
+    twin = question("twin", by_part[first][0].question, ("Seine", 1, True))
+    assert "twin" in overlap({**by_part, f"not {first}": [twin]})
 
 
 def test_every_variant_has_the_published_row() -> None:
@@ -162,28 +156,6 @@ def test_nothing_is_written_or_removed_through_a_link(tmp_path: Path, name: str)
         with suppress(StoreError, DataError):
             use()
     assert sorted(elsewhere.rglob("*")) == before
-
-
-def clustered(number: int, text: str = "") -> ClusteredQuestion:
-    clusters = (Cluster(answer="Seine", size=2),)
-    return ClusteredQuestion(id=f"q{number}", question=text or f"River {number}?", clusters=clusters)
-
-
-def example(number: int, text: str) -> TrainingExample:
-    turn = Turn(role="user", content=text)
-    return TrainingExample(
-        question_id=f"q{number}", question=text, response="x", prompt=(turn,), completion=(turn,)
-    )
-
-
-@pytest.fixture
-def prepared(tmp_path: Path) -> Workspace:
-    """Three clustered questions: two to train on, one to test."""
-    workspace = Workspace(tmp_path / "run")
-    workspace.write("clusters.jsonl", [clustered(number) for number in range(3)])
-    parts = {"q2": "test", "q1": "train", "q0": "train", "gone": "dev"}
-    workspace.write("splits.jsonl", [{"question_id": id_, "part": part} for id_, part in parts.items()])
-    return workspace
 
 
 def test_trained_adapters_are_listed_by_name_with_their_base(tmp_path: Path) -> None:

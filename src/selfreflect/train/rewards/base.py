@@ -15,10 +15,6 @@ from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.metric.inputs import checked_number, checked_texts
 from selfreflect.models.reasoning import UnclosedReasoningError, split_reasoning
 
-Scaling = Literal["group", "batch", "none"]
-"""How GRPO divides the differences of rewards: by the standard deviation of a question's group, of the whole
-batch, or not at all."""
-
 TrainerCompletion = str | Sequence[Mapping[str, Any]]
 """A text, or the messages of a conversation that the model wrote."""
 
@@ -47,10 +43,6 @@ class Reward:
     """
 
     __name__ = "reward"
-    scaling: Scaling = "none"
-    """How GRPO should divide differences of rewards. Dividing by a group's standard deviation distorts a
-    proper score: it makes a model overconfident (Bereket and Leskovec 2025, arXiv 2508.11800)."""
-
     reads_tags = False
     """Whether tags such as ``<answer>`` around what is said are kept."""
 

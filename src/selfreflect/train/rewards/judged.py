@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,17 +12,18 @@ from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.metric.inputs import Limits, checked_number
 from selfreflect.models.base import ModelSpec
 from selfreflect.records import AnswerSet, Failure, Question, ReaderChoice, Summary, halves, question_id
-from selfreflect.train.rewards.base import BatchColumns, Outcome, Reward, Scaling, Unrewarded
+from selfreflect.train.rewards.base import BatchColumns, Outcome, Reward, Unrewarded
+from selfreflect.traits import traits_of
 
 if TYPE_CHECKING:
     from selfreflect.metric.scorer import SelfReflect
     from selfreflect.models.judge import Judge
 
+# The length penalty stops growing here, so that there is a least reward
 MOST_WORDS = 500
-"""The length penalty stops growing here, so that there is a least reward."""
 
+# Shares below this count as this, so that there is a least reward
 LEAST_SHARE = -1.0
-"""Shares below this count as this, so that there is a least reward."""
 
 
 class JudgeReward(Reward):
@@ -44,10 +46,6 @@ class JudgeReward(Reward):
     Raises:
         ConfigError: a setting makes no sense.
     """
-
-    scaling: Scaling = "batch"
-    """Not by group: where all completions of a question are about equally good, the noise of their
-    differences would count as much as real ones."""
 
     def __init__(
         self,
@@ -185,7 +183,15 @@ class SelfReflectReward(JudgeReward):
 
     __name__ = "selfreflect_reward"
 
+    def prepare(self) -> None:
+        """Load the judge, and warn of one that prefers texts which say nothing. Raises JudgeError."""
+        super().prepare()
+        if note := traits_of(self.judge_name).reward_warning:
+            warnings.warn(note, stacklevel=2)
+
     def measure(self, question: Question, answers: AnswerSet, texts: Sequence[str]) -> dict[str, Outcome]:
+        if self._metric is None:
+            self.prepare()
         summaries = [Summary(question_id=question.id, name=text, text=text) for text in ("", *texts)]
         outcomes: dict[str, Outcome] = {}
         empty, *results = self.metric.score_records(question, answers, summaries)

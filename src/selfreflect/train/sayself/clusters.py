@@ -147,13 +147,13 @@ _FIRST_PERSON = re.compile(r"\b(?:I|I'm|I've|I'd|my|me|myself)\b")
 _NUMBER_WORDS = (
     "two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty hundred half"
 )
+# What a reflection must not mention: numbers, and that there were samples
 _LEAKS = re.compile(
     rf"\d+|%|\b(?:{'|'.join(_NUMBER_WORDS.split())}|per\s?cent(?:ages?)?|probabilit\w+|shares?|"
     r"confidence scores?|samples?|sampled|clusters?|frequen\w+|(?:these|those|different|possible|other) "
     r"(?:answers|responses)|responses?|the list)\b",
     re.IGNORECASE,
 )
-"""What a reflection must not mention: numbers, and that there were samples."""
 
 Origin = Literal[
     "fixed",  # all answers agree

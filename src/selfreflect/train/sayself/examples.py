@@ -28,11 +28,12 @@ VARIANTS: tuple[Variant, ...] = get_args(Variant)
 
 Part = Literal["train", "rl", "dev", "test"]
 PARTS: tuple[Part, ...] = get_args(Part)
+# Of the questions, by part: for fine-tuning, for reinforcement, for choosing, for the final
+# figures
 PERCENTAGES = (50, 15, 10, 25)
-"""Of the questions, by part: for fine-tuning, for reinforcement, for choosing, for the final figures."""
 
+# The parts that examples are made of. The others need the questions alone.
 WITH_EXAMPLES: tuple[Part, ...] = ("train", "dev")
-"""The parts that examples are made of. The others need the questions alone."""
 
 Messages = list[dict[str, str]]
 

@@ -21,8 +21,8 @@ ANSWER = "Answer:"
 REFLECTION = "Self-reflection:"
 CONFIDENCE = "Confidence:"
 
+# What a model says whose samples all agree; the published data say the same
 SURE = "I'm totally confident in my response."
-"""What a model says whose samples all agree; the published data say the same."""
 
 _MARKERS = tuple(
     re.compile(rf"(?:^|(?<=\s))[*_]*{marker[:-1]}[*_]*\s*:[*_]*", re.IGNORECASE)

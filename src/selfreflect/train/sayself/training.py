@@ -29,16 +29,16 @@ from selfreflect.uncertainty.question import NoValue
 def within_limits(rows: Sequence[dict[str, Any]], preset: Preset) -> list[dict[str, Any]]:
     """Take the first examples that are short enough, as many as the preset says."""
     words = [len(f"{row['question']} {row['response']}".split()) for row in rows]
-    most = preset.limits["most_words"]
-    short = [row for row, count in zip(rows, words, strict=True) if count <= most]
-    return short[: preset.limits["most_examples"]]
+    limit = preset.limits["words"]
+    short = [row for row, count in zip(rows, words, strict=True) if count <= limit]
+    return short[: preset.limits["examples"]]
 
 
 def shorter_questions(questions: Sequence[ClusteredQuestion], preset: Preset) -> list[ClusteredQuestion]:
     """Take the first questions of the second stage that are short enough, as many as the preset says."""
-    most = preset.limits["most_question_words"]
-    short = [item for item in questions if len(item.question.split()) <= most]
-    return short[: preset.limits["most_questions"]]
+    limit = preset.limits["question_words"]
+    short = [item for item in questions if len(item.question.split()) <= limit]
+    return short[: preset.limits["questions"]]
 
 
 class StatedConfidenceReward(StatedReward):
@@ -127,8 +127,8 @@ def question_rows(questions: Sequence[ClusteredQuestion]) -> list[dict[str, Any]
     return rows
 
 
+# Variants that state a confidence
 REINFORCED = ("full", "no_rationale", "group")
-"""Variants that state a confidence."""
 
 
 @dataclass(frozen=True)

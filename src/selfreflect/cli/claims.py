@@ -1,0 +1,176 @@
+"""``selfreflect claims``: the claims of long answers, and how many answers support each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from selfreflect.cli import options as o
+from selfreflect.cli.answered import ASKING, AskOptions, open_asker, open_store
+from selfreflect.cli.console import ProgressReporter, emit, print_table, say
+from selfreflect.cli.options import ItemOptions, Overrides, argument, option, takes
+from selfreflect.errors import DataError
+from selfreflect.sources.items import Item, items_from_records
+from selfreflect.store.run import Run
+from selfreflect.table import Cell, Column, Table, interval_text
+from selfreflect.text import counted, one_line
+
+if TYPE_CHECKING:
+    from selfreflect.uncertainty.claims.support import ClaimDistribution, Reader
+
+_STEP = "claims"
+_MOST_CLAIMS = 12
+"""Claims of a question that a table shows, unless all are wanted."""
+
+
+@takes("answers", only=("--revision", "--base-url", "--extra-body"), config_file=True, execution=ASKING)
+def claims_command(
+    *,
+    source: str = argument(
+        "RUN|FILE", "Run directory, or questions with answers as `convert` reads them; - for stdin.", ...
+    ),
+    reading: ItemOptions,
+    asking: AskOptions,
+    overrides: Overrides,
+    explain: bool = option("--explain", "Print every claim.", False),
+    dry_run: bool = option("--dry-run", "Print what the model would be asked, and end.", False),
+    json: o.Json = False,
+) -> None:
+    """Split long answers into claims, and count the answers that say or contradict each.
+
+    Without --model each sentence is a claim, and an answer says it if one of its sentences has the claim's
+    words, numbers and negations; so a claim in other words counts as left out. With --model the model lists
+    the claims of every answer, and then says for each answer which of all claims it makes. Summaries in the
+    file or run are read in the same way: what share of the claims they cover, weighed by support, and which
+    of their claims no answer makes.
+    """
+    from selfreflect.uncertainty.claims.asked import ModelReader
+    from selfreflect.uncertainty.claims.support import WordReader
+
+    items = _items(source, reading)
+    if dry_run:
+        _print_cost(items, asking)
+        return
+    if asking.model is None:
+        distributions = _read(items, WordReader())
+    else:
+        with open_store(source, asking, [_STEP]) as store:
+            asker = open_asker(source, asking, overrides, [_STEP], store)
+            assert asker is not None  # since claims are asked about
+            reader = ModelReader(asker)
+            distributions = _read(items, reader)
+        if reader.unread:
+            say(f"The claims of {counted(reader.unread, 'text')} could not be read: each sentence is one.")
+    if json:
+        for distribution in distributions:
+            emit(distribution.to_json())
+        return
+    _print(distributions, explain)
+
+
+def _items(source: str, reading: ItemOptions) -> list[Item]:
+    if source == "-" or not Path(source).is_dir():
+        return reading.read(source).items
+    reading.refuse_columns()
+    run = Run.load(Path(source))
+    items = items_from_records(run.questions.values(), run.answers, run.summaries.values())
+    if not items:
+        raise DataError(f"{source} holds no answers yet", code="no_answers")
+    return items[: reading.limit]
+
+
+def _print_cost(items: Sequence[Item], asking: AskOptions) -> None:
+    """Print what a model is asked at most if each sentence is a claim that no other answer makes."""
+    from selfreflect.uncertainty.asking.asker import cost_table
+    from selfreflect.uncertainty.claims.asked import inquiries_about
+
+    if asking.model is None:
+        say("Without --model no model is asked.")
+        return
+    inquiries = [
+        inquiry
+        for item in items
+        for inquiry in inquiries_about(item.question, [*item.answer_set.answers, *item.summaries.values()])
+    ]
+    print_table(cost_table(inquiries, asking.model, None))
+
+
+def _read(items: Sequence[Item], reader: Reader) -> list[ClaimDistribution]:
+    from selfreflect.uncertainty.claims.support import claim_distribution
+
+    distributions = []
+    with ProgressReporter().stage("claims", len(items)) as progress:
+        for item in items:
+            answers = [text for text in item.answer_set.answers if text.strip()]
+            distributions.append(
+                claim_distribution(
+                    reader, id=item.id, question=item.question, answers=answers, summaries=item.summaries
+                )
+            )
+            progress.advance()
+    return distributions
+
+
+def _print(distributions: Sequence[ClaimDistribution], explain: bool) -> None:
+    supports = [value for item in distributions if (value := item.mean_support) is not None]
+    if not supports:
+        raise DataError("no answer claims anything")
+    claims = sum(len(item.claims) for item in distributions)
+    weak = [value for item in distributions if (value := item.weak) is not None]
+    say(
+        f"{counted(len(distributions), 'question')}, {counted(claims, 'claim')}. In the mean "
+        f"{fmean(supports):.0%} of the answers say a claim; {fmean(weak):.0%} of the claims are said by less "
+        "than half."
+    )
+    for item in distributions:
+        print_table(_claim_table(item, explain))
+    if any(item.coverages for item in distributions):
+        print_table(_summary_table(distributions))
+
+
+def _claim_table(distribution: ClaimDistribution, explain: bool) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    shown = distribution.claims if explain else distribution.claims[:_MOST_CLAIMS]
+    for claim in shown:
+        support = claim.support
+        low, high = support.interval or (None, None)
+        cells = (support.share, interval_text(low, high, ".2f"), support.contradicts)
+        rows.append((*cells, one_line(claim.text, 200)))
+    columns = (Column("said", ".2f"), Column("95%"), Column("contradict", "d"), Column("claim"))
+    notes = []
+    if len(shown) < len(distribution.claims):
+        notes.append(f"{counted(len(distribution.claims) - len(shown), 'more claim')}: add --explain.")
+    title = f"{one_line(distribution.question, 60)} ({counted(len(distribution.answers), 'answer')})"
+    return Table(title, columns, tuple(rows), tuple(notes))
+
+
+def _summary_table(distributions: Sequence[ClaimDistribution]) -> Table:
+    names = dict.fromkeys(name for item in distributions for name in item.coverages)
+    rows: list[tuple[Cell, ...]] = []
+    for name in names:
+        coverages = [item.coverages[name] for item in distributions if name in item.coverages]
+        covered = [value for coverage in coverages if (value := coverage.covered) is not None]
+        precisions = [value for coverage in coverages if (value := coverage.precision) is not None]
+        rows.append(
+            (
+                one_line(name, 40),
+                len(coverages),
+                fmean(covered) if covered else None,
+                fmean(precisions) if precisions else None,
+                sum(len(coverage.added) for coverage in coverages),
+            )
+        )
+    columns = (
+        Column("summary"),
+        Column("n", "d"),
+        Column("covered", ".2f"),
+        Column("precision", ".2f"),
+        Column("added", "d"),
+    )
+    notes = (
+        "covered: share of what the answers say, claims weighed by support. precision: share of a summary's "
+        "claims that an answer says; added counts the others.",
+    )
+    return Table("Summaries, claim by claim", columns, tuple(rows), notes)

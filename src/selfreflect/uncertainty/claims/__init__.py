@@ -1,0 +1,1 @@
+"""Claims of long answers, and how many answers support each."""

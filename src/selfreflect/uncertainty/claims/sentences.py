@@ -1,0 +1,80 @@
+"""Sentences of a text, with their places in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_FENCE = re.compile(r"^[ \t]*(```|~~~).*?^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
+_BULLET = re.compile(r"[ \t]*(?:[-*+•–]|\(?\d{1,3}[.)]|#{1,6})[ \t]+")
+# a mark that ends a sentence, what closes with it, and the white space in front of the next one
+_END = re.compile(r"(?:[.!?…]+[\"'”’»)\]*_]*\s+(?=[\"'“‘«(\[*_¿¡]*[^\W_a-zß-öø-ÿ])|[。！？]+[」』”]*\s*)")
+_ABBREVIATION = re.compile(
+    r"(?:\b(?:[A-ZÄÖÜ]|Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|Gen|Col|Lt|Sgt|Capt|Rev|Hon|Gov|Sen|Rep|Mt|Ft|No|Nr|vs|etc|ca|cf|approx|"
+    r"Inc|Ltd|Co|Corp|Bros|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|z\.B|d\.h|u\.a|usw|bzw|Hr|Fr|e\.g|i\.e|a\.m|p\.m|Ph\.D|U\.S"
+    r")|\b[A-Z](?:\.[A-Z])+)\.\s+\Z"
+)
+_ORDINAL = re.compile(r"(?<!\d)\d{1,2}\.\s+\Z")
+_MONTH = re.compile(
+    r"(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember)\b"
+)
+_CLOSES = {"etc.", "usw.", "a.m.", "p.m.", "Inc.", "Ltd.", "Co.", "Corp."}
+"""Abbreviations that often end a sentence, too."""
+
+
+class Sentence(NamedTuple):
+    """A part of a text that says something."""
+
+    text: str
+    start: int
+    end: int
+    """``whole[start:end]`` is ``text``."""
+
+
+def sentences(text: str) -> list[Sentence]:
+    """List the sentences of a text: items of lists and blocks of code are sentences of their own.
+
+    Headings and lines that only announce what follows (``The towns are:``) say nothing and are left out.
+    """
+    result: list[Sentence] = []
+    position = 0
+    for fence in _FENCE.finditer(text):
+        result += _of_lines(text, position, fence.start())
+        result.append(Sentence(fence[0], *fence.span()))
+        position = fence.end()
+    return [*result, *_of_lines(text, position, len(text))]
+
+
+def _of_lines(text: str, start: int, end: int) -> Iterator[Sentence]:
+    position = start
+    for line in text[start:end].splitlines(keepends=True):
+        bullet = _BULLET.match(line)
+        is_heading = line.lstrip().startswith("#") or (
+            line.strip().startswith("**") and line.strip().endswith("**")
+        )
+        if not is_heading and not line.rstrip().endswith((":", ":**")):
+            yield from _in_line(text, position + (bullet.end() if bullet else 0), position + len(line))
+        position += len(line)
+
+
+def _in_line(text: str, start: int, end: int) -> Iterator[Sentence]:
+    begin = start
+    for mark in _END.finditer(text, start, end):
+        before = text[begin : mark.end()]
+        last = before.split()[-1] if before.split() else ""
+        if _ABBREVIATION.search(before) and last not in _CLOSES:
+            continue
+        if _ORDINAL.search(before) and _MONTH.match(text, mark.end()):
+            continue
+        yield from _trimmed(text, begin, mark.end())
+        begin = mark.end()
+    yield from _trimmed(text, begin, end)
+
+
+def _trimmed(text: str, start: int, end: int) -> Iterator[Sentence]:
+    part = text[start:end]
+    begin = start + len(part) - len(part.lstrip())
+    stop = begin + len(part.strip())
+    if any(character.isalnum() for character in text[begin:stop]):
+        yield Sentence(text[begin:stop], begin, stop)

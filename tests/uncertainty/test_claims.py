@@ -1,0 +1,212 @@
+"""Claims of long answers: how texts are split, and which answers support what."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from pathlib import Path
+
+import pytest
+from command import run, written
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted import Scripted
+
+from selfreflect.models.base import Request
+from selfreflect.store.replies import ModelReplies
+from selfreflect.uncertainty.asking.asker import Asker
+from selfreflect.uncertainty.claims.asked import ModelReader, inquiries_about, read_stances
+from selfreflect.uncertainty.claims.sentences import sentences
+from selfreflect.uncertainty.claims.support import (
+    ClaimDistribution,
+    Reader,
+    Support,
+    WordReader,
+    claim_distribution,
+)
+
+FACTS = [
+    "The tower was built in 1889.",
+    "Gustave Eiffel designed the tower.",
+    "It weighs 7300 tonnes.",
+    "The tower is not open at night.",
+    "Lightning strikes the tower often.",
+    "Painters renew the brown colour regularly.",
+]
+
+
+def distribution(answers: list[str], reader: Reader | None = None, **summaries: str) -> ClaimDistribution:
+    return claim_distribution(
+        reader or WordReader(), id="q", question="What about the tower?", answers=answers, summaries=summaries
+    )
+
+
+def supports(found: ClaimDistribution) -> dict[str, Support]:
+    return {claim.text: claim.support for claim in found.claims}
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("He came. She left!", ["He came.", "She left!"]),
+        ("Dr. J. R. Smith met Mr. Lee at 5 p.m. in the U.S. Embassy.", 1),
+        ("It cost 3.5 million. That is much.", ["It cost 3.5 million.", "That is much."]),
+        ("Am 3. März kam er. Dann ging er.", ["Am 3. März kam er.", "Dann ging er."]),
+        (
+            "The towns are:\n- Rome\n- Oslo. It is cold.\n\n# Notes\n1. Bern",
+            ["Rome", "Oslo.", "It is cold.", "Bern"],
+        ),
+        ("Run this:\n```py\nx = 1. Y = 2.\n```\nDone.", ["```py\nx = 1. Y = 2.\n```", "Done."]),
+        ('He said "No." Then he left.', ['He said "No."', "Then he left."]),
+        ("東京は首都です。人口は多い。", ["東京は首都です。", "人口は多い。"]),
+        ("No end", ["No end"]),
+        ("  \n ...\n", []),
+    ],
+)
+def test_texts_are_split_at_sentences(text: str, parts: list[str] | int) -> None:
+    split = [sentence.text for sentence in sentences(text)]
+    assert len(split) == parts if isinstance(parts, int) else split == parts
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text("aB1.!? \n-#*`:\"'。é", max_size=60))
+def test_sentences_stand_where_they_say(text: str) -> None:
+    end = 0
+    for sentence in sentences(text):
+        assert text[sentence.start : sentence.end] == sentence.text != ""
+        assert sentence.start >= end
+        end = sentence.end
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sets(st.sampled_from(range(len(FACTS))), min_size=1), min_size=1, max_size=8), st.randoms()
+)
+def test_the_support_of_a_claim_is_the_share_of_answers_that_say_it(
+    held: list[set[int]], draw: random.Random
+) -> None:
+    answers = []
+    for facts in held:
+        parts = [FACTS[index] for index in facts] * draw.choice([1, 2])  # saying it twice counts once
+        draw.shuffle(parts)
+        answers.append(" ".join(parts))
+    found = supports(distribution(answers))
+    counts = {FACTS[index]: sum(index in facts for facts in held) for index in set().union(*held)}
+    assert {text: support.says for text, support in found.items()} == counts
+    assert {text: support.share for text, support in found.items()} == {
+        text: count / len(answers) for text, count in counts.items()
+    }
+
+
+def test_other_numbers_negations_and_opposites_contradict() -> None:
+    found = supports(
+        distribution(
+            [
+                "The tower was built in 1889. It is open at night.",
+                "The tower was built in 1898. It is not open at night.",
+                "It is closed at night.",
+                "The tower was built.",
+            ]
+        )
+    )
+    assert found["The tower was built in 1889."] == Support(says=1, contradicts=1, silent=2)
+    assert found["It is open at night."] == Support(says=1, contradicts=2, silent=1)
+
+
+def test_the_interval_of_a_support_is_that_of_wilson() -> None:
+    """By hand: 5 of 10 gives 0.5 -+ 0.263 (Wilson 1927)."""
+    assert Support(5, 2, 3).interval == pytest.approx((0.236593, 0.763407), abs=1e-6)
+    assert Support(0, 0, 4).interval == pytest.approx((0.0, 0.489891), abs=1e-6)
+    assert (Support(0, 0, 0).share, Support(0, 0, 0).interval) == (None, None)
+
+
+def test_a_summary_is_read_claim_by_claim() -> None:
+    answers = [f"{FACTS[0]} {FACTS[1]}", FACTS[0], f"{FACTS[0]} {FACTS[4]}", FACTS[1]]
+    invented = "The tower is made of wood and paper."
+    found = distribution(
+        answers,
+        whole=" ".join((FACTS[0], FACTS[1], FACTS[4])),
+        part=f"{FACTS[0]} {invented}",
+        nothing="",
+    )
+    coverages = found.coverages
+    assert (coverages["whole"].covered, coverages["whole"].precision) == (1.0, 1.0)
+    # supports are 3/4, 2/4 and 1/4
+    assert coverages["part"].covered == pytest.approx(0.5)
+    assert (coverages["part"].precision, coverages["part"].added) == (
+        0.5,
+        ("The tower is made of wood and paper.",),
+    )
+    assert (coverages["nothing"].covered, coverages["nothing"].precision) == (0.0, None)
+    assert (found.mean_support, found.least_support, found.weak) == (
+        pytest.approx(0.5),
+        0.25,
+        pytest.approx(1 / 3),
+    )
+
+
+def honest(request: Request) -> str:
+    """A model that lists the sentences of an answer and knows which facts it holds."""
+    text = request.messages[-1].content
+    answer = json.loads(re.findall(r"The answer was (\".*\")", text)[0])
+    if "Here are claims" not in text:
+        return "\n".join(f"{number}. {fact}" for number, fact in enumerate(re.findall(r"[^.]+\.", answer), 1))
+    claims = [
+        json.loads(line.partition(" ")[2]) for line in text.splitlines() if re.match(r"\d+[.:] \"", line)
+    ]
+    return "\n".join(f"{n}: {'yes' if claim in answer else 'silent'}" for n, claim in enumerate(claims, 1))
+
+
+def test_a_model_is_asked_twice_for_each_text() -> None:
+    answers = [" ".join(FACTS[start : start + 3]) for start in range(4)]
+    model = Scripted(honest)
+    found = distribution(answers, ModelReader(Asker("m", lambda: model)))
+    says = {text: support.says for text, support in supports(found).items()}
+    assert {text.strip(): count for text, count in says.items()} == dict(
+        zip(FACTS, [1, 2, 3, 3, 2, 1], strict=True)
+    )
+    assert len(model.requests) == 2 * len(answers) == len(inquiries_about("What about the tower?", answers))
+
+
+@pytest.mark.parametrize(
+    ("reply", "stances"),
+    [
+        ("1: yes\n2: silent\n3: contradicts", ["says", "silent", "contradicts"]),
+        ("(1) Yes.\n3) SILENT", ["says", None, "silent"]),
+        ("1: yes\n1: silent\n2: maybe\n7: yes\n3: yes\n3: yes", [None, None, "says"]),
+        ("I cannot do that.", [None, None, None]),
+    ],
+)
+def test_a_line_without_a_clear_verdict_counts_as_none(reply: str, stances: list[str | None]) -> None:
+    replies = ModelReplies(step="s", request="r", model="m", texts=(reply,), finishes=("stop",))
+    assert read_stances(replies, 3) == stances
+    cut = ModelReplies(step="s", request="r", model="m", texts=(reply,), finishes=("length",))
+    assert read_stances(cut, 3) == [None] * 3
+
+
+def test_the_command_counts_claims_of_a_file(tmp_path: Path) -> None:
+    answers = [f"{FACTS[0]} {FACTS[1]}", FACTS[0], f"{FACTS[0]} <b>\x1b[31mBold</b>."]
+    row = {"question": "What about the tower?", "answers": answers, "summary": FACTS[0]}
+    file = written(tmp_path / "long.json", [row])
+    outcome = run("claims", file, "--json")
+    assert outcome.code == 0, outcome.stderr
+    [line] = outcome.json
+    assert line["claims"][0]["text"] == FACTS[0]
+    assert (line["claims"][0]["support"], line["claims"][0]["says"]) == (1.0, 3)
+    assert line["summaries"]["summary"]["covered"] == pytest.approx(3 / 5)
+    assert sorted(line["answers"]) == sorted(answers)
+    table = run("claims", file)
+    assert table.code == 0
+    assert "\x1b" not in table.stdout
+    planned = run("claims", file, "--dry-run", "--model", "openai:m")
+    assert (planned.code, "claim_verdicts" in planned.stdout) == (0, True)
+
+
+def test_fifty_long_answers_take_seconds() -> None:
+    draw = random.Random(0)
+    words = [f"word{chr(97 + number % 26)}{chr(97 + number // 26)}" for number in range(500)]
+    pool = [" ".join(draw.choices(words, k=16)).capitalize() + "." for _ in range(500)]
+    found = distribution([" ".join(draw.sample(pool, 25)) for _ in range(50)])
+    assert len(found.claims) <= 500
+    assert max(claim.support.says for claim in found.claims) < 20

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from selfreflect.errors import SelfReflectError
 from selfreflect.models.base import Request, Sampling
-from selfreflect.models.openai.protocol import MOST_TOKENS, APIError, error_text, parse_response, status_error
+from selfreflect.models.openai.protocol import MOST_TOKENS, APIError, parse_response, status_error
 from selfreflect.prompts import load_prompts
 from selfreflect.report.compare import comparisons, contenders
 from selfreflect.report.document import question_table
@@ -391,7 +391,7 @@ def read_response(data: bytes) -> None:
         )
     except APIError as error:
         str(error)
-    status_error(400, error_text(data))
+    status_error(400, data)
 
 
 @several

@@ -177,4 +177,5 @@ def nearest(name: str, names: list[str]) -> str:
 def unknown_name(what: str, name: str, known: Iterable[str]) -> ConfigError:
     """Make the error for a name that is not among those that are known."""
     names = list(known)
-    return ConfigError(f"no {what} {name!r}.{nearest(name, names)} Known: {', '.join(names)}")
+    message = f"no {what} {excerpt(name)}.{nearest(name, names)} Known: {', '.join(names)}"
+    return ConfigError(message, code="unknown_name", name=name)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from selfreflect.errors import ConfigError, MissingExtraError, excerpt
 from selfreflect.models.backend import Backend
@@ -20,8 +22,6 @@ from selfreflect.models.openai.generator import OpenAIGenerator
 from selfreflect.models.openai.protocol import (
     APIError,
     ParsedResponse,
-    error_fields,
-    is_moderation,
     parse_response,
     status_error,
 )
@@ -37,6 +37,9 @@ _NOT_SENT = ("top_k", "min_p", "repetition_penalty", "chat_template_kwargs", "st
 """Fields that providers have no defaults for, left out at neutral values."""
 
 _NO_SERVER = "litellm:"
+
+_ENDINGS = ("finish_reason", "finishReason", "stop_reason", "stopReason", "done_reason")
+"""Names that providers give to how a text ended."""
 
 
 class LiteLLM(Backend):
@@ -130,13 +133,17 @@ class LiteLLMGenerator(OpenAIGenerator):
             # a provider's key is for the provider alone
             fields |= {"api_base": server.url, "api_key": os.environ.get(KEYS[0], "").strip() or "none"}
         sdk = _sdk()
+        bodies: list[Any] = []
+        fields["logger_fn"] = lambda call: bodies.append(call.get("original_response"))
         try:
             response = await sdk.acompletion(**fields, num_retries=0, max_retries=0)
         except Exception as error:
             if not hasattr(error, "status_code"):
                 raise
             raise self._meaning(error) from None
-        data = self.client.server.without_secrets(response.model_dump_json().encode())
+        body = response.model_dump(mode="json")
+        _restore_endings(body["choices"], bodies)
+        data = self.client.server.without_secrets(msgspec.json.encode(body))
         return parse_response(data, request, first, count)
 
     def _meaning(self, error: Any) -> APIError:
@@ -152,12 +159,42 @@ class LiteLLMGenerator(OpenAIGenerator):
             # the library reports a redirect as a failed connection, and drops the headers
             if response := getattr(cause, "response", None):
                 status, headers = response.status_code, response.headers or headers
-        problem = status_error(status, message, retry_after(headers.get("retry-after")), error_fields(data))
-        if isinstance(error, sdk.exceptions.ContentPolicyViolationError) or is_moderation(data):
+        problem = status_error(status, data, retry_after(headers.get("retry-after")), said=message)
+        if isinstance(error, sdk.exceptions.ContentPolicyViolationError):
             return replace(problem, kind="content_filter", rejected=False)
         if isinstance(error, sdk.exceptions.ContextWindowExceededError):
             return replace(problem, kind="too_long", rejected=False)
         return problem
+
+
+def _restore_endings(choices: Sequence[dict[str, Any]], bodies: Sequence[Any]) -> None:
+    """Give choices the provider's own words for how they ended.
+
+    LiteLLM makes every word that it does not know, and none at all, to ``stop``.
+    """
+    words: list[Any] = []
+    for text in bodies:
+        if isinstance(text, str):
+            with suppress(msgspec.MsgspecError, RecursionError):
+                words = list(_endings(msgspec.json.decode(text)))
+    for index, choice in enumerate(choices):
+        extra = choice.get("provider_specific_fields") or {}
+        message = choice["message"]
+        message["refusal"] = (message.get("provider_specific_fields") or {}).get("refusal")
+        choice["error"] = extra.get("error")
+        if choice["finish_reason"] == "stop" and len(words) == len(choices):
+            choice["finish_reason"] = words[index]
+
+
+def _endings(value: Any) -> Iterator[Any]:
+    """Yield what a response of any provider holds under the names for how a text ended."""
+    for name, entry in value.items() if isinstance(value, dict) else ():
+        if name in _ENDINGS:
+            yield entry
+        else:
+            yield from _endings(entry)
+    for entry in value if isinstance(value, list) else ():
+        yield from _endings(entry)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -386,7 +386,11 @@ def check_sampling(
         if key not in by_server:
             url = backend_of(section.model).server(section.base_url).url
             seed = seed_for(section.seed, "preflight")
-            generator, request = models.generator(stage), _probe(PROBE, system, sampling, n=2, seed=seed)
+            extras: dict[str, Any] = {}
+            if stage == "answers":
+                extras = {"logprobs": section.wants_logprobs, "top_logprobs": section.top_logprobs}
+            generator = models.generator(stage)
+            request = _probe(PROBE, system, sampling, n=2, seed=seed, **extras)
             whole = replace(request, sampling=section.sampling, thinking=section.thinking)
             by_server[key] = _ask(generator, url, request, partial(_check_reasoning, generator, whole, stage))
         checks[stage] = by_server[key]

@@ -103,7 +103,7 @@ _ABOUT: Mapping[Kind, str] = {
     "dpo": "A prompt with a better (`chosen`) and a worse (`rejected`) summary, as TRL's `DPOTrainer` takes "
     "them. `margin` is by how much the chosen one is better, with its standard error over test answers.",
     "grpo": "A prompt with the sampled answers that a reward needs, as TRL's `GRPOTrainer` takes them: "
-    "`answers` are the conditioning half, `masked_answers` the held-out half.",
+    "`answers` are the reference answers, `masked_answers` the test answers.",
 }
 
 

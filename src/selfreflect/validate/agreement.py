@@ -217,7 +217,8 @@ class HumanAgreement:
         if not self.items:
             raise DataError(
                 f"none of the {len(items)} items has two summaries that a rater compared; ratings of one "
-                "summary order nothing"
+                "summary order nothing",
+                code="nothing_compared",
             )
         self._texts = {item.id: item.summaries for item in self.items}
 
@@ -413,7 +414,8 @@ class JudgeAgreement:
         several = [metric.name for metric in metrics if len(by_metric[metric.name]) > 1]
         if not several:
             raise ConfigError(
-                "agreement between judges needs two or more of them on the same metric; name another judge"
+                "agreement between judges needs two or more of them on the same metric; name another judge",
+                code="one_judge",
             )
         finding = Finding(self.name, _STRATEGIES, _SUMMARIES, _ORDERS)
         for metric in several:

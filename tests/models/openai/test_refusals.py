@@ -209,11 +209,12 @@ def test_texts_that_were_drawn_again_are_counted_in_the_manifest(tmp_path: Path)
 
 
 def test_a_stream_that_nobody_asked_for_is_named() -> None:
-    with FaultServer(lambda call: fault.raw(b"data: {}\n\n", "text/event-stream")) as server:
-        refused = only(server.url)
-        assert server.calls[0].body["stream"] is False
-    assert isinstance(refused, Refusal)
-    assert "event stream" in refused.message
+    for kind in ("text/event-stream", "application/json", "text/event-stream; charset=utf-8"):
+        with FaultServer(lambda call, kind=kind: fault.raw(b"data: {}\n\n", kind)) as server:
+            with pytest.raises(BackendError) as ended:
+                only(server.url)
+            assert [call.body["stream"] for call in server.calls] == [False]
+        assert ended.value.code == "stream"
 
 
 def test_a_flagged_question_is_filtered_and_a_plain_403_still_ends_the_run() -> None:

@@ -172,7 +172,7 @@ def _parsed(entry: dict[str, Any], request: Request, first: int) -> ParsedRespon
     status = entry.get("status_code", 200)
     body = json.dumps(entry.get("body")).encode()
     if status != 200:
-        raise status_error(status, body.decode())
+        raise status_error(status, body)
     return parse_response(body, request, first, request.n - first)
 
 

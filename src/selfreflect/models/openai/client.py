@@ -25,13 +25,7 @@ import msgspec
 
 from selfreflect.errors import BackendError, MissingExtraError, excerpt
 from selfreflect.models.openai.endpoint import Endpoint
-from selfreflect.models.openai.protocol import (
-    APIError,
-    error_fields,
-    error_text,
-    is_moderation,
-    status_error,
-)
+from selfreflect.models.openai.protocol import APIError, status_error
 
 if TYPE_CHECKING:
     import httpx2
@@ -56,10 +50,10 @@ class Connection:
     http: httpx2.AsyncClient
     slots: asyncio.Semaphore
     """Limits the calls under way, waits between tries included."""
-    alone: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by a call that finds out what the server takes, while others wait."""
-    effort: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by a call that finds out how thinking is switched off."""
+    first: dict[Any, asyncio.Event] = field(default_factory=dict)
+    """By kind of call, set when the first one, which finds out what the server takes, has ended."""
+    offer: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by a call that tries whether the server gives more when it is asked in another way."""
     report: Callable[[Any], None] = lambda event: None
     """Yields something from the stream of results before the task's result."""
 
@@ -262,22 +256,29 @@ async def body_of(response: Any) -> bytes:
     """Read the JSON of a response with HTTP 200. Raises APIError if it is something else, or too large."""
     content_type = response.headers.get("content-type", "")
     if "event-stream" in content_type:
-        raise APIError(
-            "the server sends an event stream, though the call says that it must not stream",
-            code="not_json",
-        )
+        raise _streams()
     # some servers do not say what they send
-    data = b"" if content_type else await _read(response.aiter_bytes())
-    if data.lstrip()[:1] in (b"{", b"["):
-        return data
-    if "json" not in content_type:
+    is_json = "json" in content_type
+    data = await _read(response.aiter_bytes()) if is_json or not content_type else b""
+    if data.lstrip().startswith((b"data:", b"event:")):
+        raise _streams()
+    if not is_json and data.lstrip()[:1] not in (b"{", b"["):
         raise APIError(
             "the response is not JSON; its type",
             code="not_json",
             remedy="Check {base_url}, which usually ends in /v1.",
             server_text=content_type or "(none)",
         )
-    return await _read(response.aiter_bytes())
+    return data
+
+
+def _streams() -> APIError:
+    return APIError(
+        "the server sends an event stream, though the call says that it must not stream",
+        code="stream",
+        remedy="Switch streaming off where the model is served, or put a server in front that does.",
+        fatal=True,
+    )
 
 
 async def _check(response: Any) -> None:
@@ -293,11 +294,7 @@ async def _check(response: Any) -> None:
         )
     if response.status_code >= 300:
         data = await _read(response.aiter_bytes())
-        wait = retry_after(response.headers.get("retry-after"))
-        error = status_error(response.status_code, error_text(data), wait, error_fields(data))
-        if is_moderation(data) and not (error.fatal or error.retryable):
-            error = replace(error, kind="content_filter", rejected=False)
-        raise error
+        raise status_error(response.status_code, data, retry_after(response.headers.get("retry-after")))
 
 
 async def _read(chunks: AsyncIterator[bytes]) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -16,15 +17,23 @@ from selfreflect.models.base import ModelSpec, Refusal, Reply, Request, Sample, 
 from selfreflect.models.openai.client import Connection, RetryPolicy, ServerClient, http_errors, together
 from selfreflect.models.openai.endpoint import Endpoint, endpoint
 from selfreflect.models.openai.protocol import APIError, ParsedResponse, parse_response
-from selfreflect.models.openai.refusals import Learned, Wording, runs
+from selfreflect.models.openai.refusals import THINKING_OFF, Learned, Wording, runs
 
 if TYPE_CHECKING:
     import httpx2
 
-EFFORT_SECONDS = 120
-"""For the one call that tries to switch thinking off in another way."""
+THINKING_SECONDS = 120
+"""For each call that tries to switch thinking off in another way."""
 CRASHES_WITH_LOGPROBS = 2
 """Errors of a server after which an answer is asked for without log-probabilities."""
+CRASHES = (500, 502)
+"""Statuses that such errors have."""
+AHEAD_SECONDS = 2
+"""For which others wait for the first call of their kind: servers refuse at once."""
+EQUAL_CALLS = 3
+"""Calls with several texts, all equal, after each of which a further call tells whether the server copies."""
+SAMPLES = 0.5
+"""Temperature from which equal texts are looked into."""
 
 FAILURES_IN_A_ROW = 3
 """Failed requests without a success in between after which the server is given up."""
@@ -67,7 +76,6 @@ class OpenAIGenerator(StreamingGenerator):
         self._retries = retries or RetryPolicy()
         self.learned = Learned()
         """What calls have found out about the server; generators of one run share it."""
-        self._asked_for_likely_tokens = False
         self._opens_trace: dict[bool, bool] = {}
         """For requests with and without thinking: whether the chat template begins a reasoning trace."""
         self._failures = 0
@@ -173,6 +181,8 @@ class OpenAIGenerator(StreamingGenerator):
         that broke off.
         """
         response = await self._call(connection, request, first, count)
+        if second := await self._other_text(connection, request, response, first):
+            response.samples[1:] = [second]
         size = response.size
         if size < request.n or response.broken:
             for sample in response.samples:
@@ -190,19 +200,55 @@ class OpenAIGenerator(StreamingGenerator):
         response.broken = []
         return response
 
+    async def _other_text(
+        self, connection: Connection, request: Request, response: ParsedResponse, first: int
+    ) -> Sample | None:
+        """Draw the second text again where a server gives one text as often as a call asks for several.
+
+        Later calls ask for one text each if the two differ; None if not, or if texts of the call did.
+        """
+        texts = [sample.completion.text for sample in response.samples]
+        may_differ = request.sampling.temperature >= SAMPLES and request.sampling.top_p >= SAMPLES
+        if len(texts) < 2 or len({*texts}) > 1 or not texts[0] or response.broken or not may_differ:
+            return None
+        if self.learned.equal_calls >= EQUAL_CALLS or self.learned.wording.one_at_a_time:
+            return None
+        self.learned.equal_calls += 1
+        [sample] = (await self._call(connection, request, first + 1, 1)).samples
+        if not sample.completion.text or sample.completion.text == texts[0]:
+            return None
+        if not self.learned.wording.one_at_a_time:
+            self.learned.wording = replace(self.learned.wording, one_at_a_time=True)
+            self.client.note(
+                f"{self.client.server.url} repeats one text where a call asks for several; each text is a "
+                "call of its own from now on"
+            )
+        return sample
+
     async def _call(self, connection: Connection, request: Request, first: int, count: int) -> ParsedResponse:
         """Send one call, said as the server takes it.
 
-        The first one that wants likely tokens goes alone, because servers differ in how many they give:
-        otherwise each of those at once would be refused.
+        The first one of each kind goes ahead: otherwise each of those at once would be refused.
         """
-        if request.first_tokens and not self._asked_for_likely_tokens:
-            async with connection.alone:
-                if not self._asked_for_likely_tokens:
-                    try:
-                        return await self._negotiate(connection, request, first, count)
-                    finally:
-                        self._asked_for_likely_tokens = True
+        kind = (
+            request.logprobs,
+            request.ranks > 0,
+            count > 1,
+            request.sampling.temperature == 0,
+            any(message.role == "system" for message in request.messages),
+        )
+        if kind in self.learned.asked:
+            return await self._negotiate(connection, request, first, count)
+        if kind not in connection.first:
+            connection.first[kind] = asyncio.Event()
+            try:
+                return await self._negotiate(connection, request, first, count)
+            finally:
+                self.learned.asked.add(kind)
+                connection.first[kind].set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(AHEAD_SECONDS):
+                await connection.first[kind].wait()
         return await self._negotiate(connection, request, first, count)
 
     async def _negotiate(
@@ -227,18 +273,18 @@ class OpenAIGenerator(StreamingGenerator):
                 try:
                     return await self._send(http, body, request, first, size)
                 except APIError as error:
-                    if "logprobs" in body and error.status == 500:
+                    if "logprobs" in body and error.status in CRASHES:
                         crashes += 1  # values that JSON does not have make some servers fail
                         if crashes == CRASHES_WITH_LOGPROBS:
                             wording = replace(
                                 wording, left_out=wording.left_out | {"logprobs", "top_logprobs"}
                             )
-                    if not error.rejected:
+                    if not (error.rejected or wording.refuses(error, body, request)):
                         raise
                     if self.learned.wording != common:
                         continue
                     candidate = wording.without(error, body, request, self.learned.accepted, self._extra)
-                    if candidate is None:
+                    if candidate is None and not error.retryable:
                         if guesses is None:
                             guesses = wording.guesses(body, self._extra, is_known=bool(self.learned.accepted))
                         candidate = next(guesses, None)
@@ -249,7 +295,8 @@ class OpenAIGenerator(StreamingGenerator):
         response = await self.client.call(connection, send, self._retries)
         self._failures = 0
         response, wording = await self._without_thinking(connection, response, wording, request, first)
-        if crashes >= CRASHES_WITH_LOGPROBS and self._gave_logprobs:
+        response, wording = await self._with_logprobs(connection, response, wording, request, first)
+        if self._gave_logprobs and "logprobs" in wording.left_out - common.left_out:
             wording = common  # only these answers have values that cannot be sent
         if wording != common:
             if note := self.learned.note(wording):
@@ -270,27 +317,56 @@ class OpenAIGenerator(StreamingGenerator):
         self, connection: Connection, response: ParsedResponse, wording: Wording, request: Request, first: int
     ) -> tuple[ParsedResponse, Wording]:
         """Ask once for no reasoning in another way, where a model reasons to the end against the request."""
-        if request.thinking or not response.unclosed or wording.no_effort:
+        if request.thinking or not response.unclosed or wording.thinking_off is not None:
             return response, wording
-        async with connection.effort:
-            current = self.learned.wording
-            if self.learned.tried_effort and not current.no_effort:
+        async with connection.offer:
+            current = self.learned.wording.thinking_off
+            ways: Sequence[int] = range(len(THINKING_OFF)) if current is None else [current]
+            if self.learned.tried_thinking_off and current is None:
                 return response, wording
-            self.learned.tried_effort = True
-            candidate = replace(wording, no_effort=True)
+            self.learned.tried_thinking_off = True
+            for way in ways:
+                candidate = replace(wording, thinking_off=way)
+                body = candidate.body(self._model, request, first, response.size, self._extra)
+                try:
+                    async with asyncio.timeout(THINKING_SECONDS):
+                        again = await self._send(connection.http, body, request, first, response.size)
+                except APIError:  # it was an offer
+                    continue
+                except TimeoutError:
+                    break
+                except http_errors():
+                    break
+                if again.size >= response.size and again.unclosed < response.unclosed:
+                    if current is None:
+                        self.client.note(f"{self.client.server.url} {self.learned.note(candidate)}")
+                        self.learned.wording = candidate
+                    return again, candidate
+            return response, wording
+
+    async def _with_logprobs(
+        self, connection: Connection, response: ParsedResponse, wording: Wording, request: Request, first: int
+    ) -> tuple[ParsedResponse, Wording]:
+        """Ask once for likely tokens, too, where log-probabilities alone were asked for and did not come."""
+        lacks = all(sample.completion.logprobs == "not_returned" for sample in response.samples)
+        if not (request.logprobs and lacks) or request.ranks or "logprobs" in wording.left_out:
+            return response, wording
+        async with connection.offer:
+            if self.learned.tried_likely and not self.learned.wording.asks_for_likely:
+                return response, wording
+            self.learned.tried_likely = True
+            candidate = replace(wording, asks_for_likely=True)
             body = candidate.body(self._model, request, first, response.size, self._extra)
             try:
-                async with asyncio.timeout(EFFORT_SECONDS):
-                    again = await self._send(connection.http, body, request, first, response.size)
-            except (APIError, TimeoutError):  # it was an offer
+                again = await self._send(connection.http, body, request, first, response.size)
+            except APIError:  # it was an offer
                 return response, wording
             except http_errors():
                 return response, wording
-            if again.size < response.size or again.unclosed >= response.unclosed:
+            gives = any(not isinstance(sample.completion.logprobs, str) for sample in again.samples)
+            if again.size < response.size or again.broken or not gives:
                 return response, wording
-            if not current.no_effort:
-                self.client.note(f"{self.client.server.url} {self.learned.note(candidate)}")
-                self.learned.wording = candidate
+            self.learned.wording = replace(self.learned.wording, asks_for_likely=True)
             return again, candidate
 
     def _note_missing_logprobs(self, response: ParsedResponse) -> None:

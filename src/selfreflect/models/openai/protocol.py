@@ -6,6 +6,7 @@ import codecs
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Annotated, Any
 
@@ -25,15 +26,18 @@ from selfreflect.models.reasoning import UnclosedReasoningError, split_answer
 from selfreflect.records import FailureKind, Finish
 
 _ENDINGS: dict[Finish, str] = {
-    "stop": "stop eos eos_token end_turn end_of_turn end_of_text eot stop_sequence stop_token complete "
-    "completed finished done end",
-    "length": "length max_tokens max_output_tokens max_new_tokens max_length model_length token_limit",
-    "content_filter": "content_filter content_filtered safety recitation prohibited_content blocklist spii "
-    "image_safety guardrail_intervened moderation flagged sensitive error_toxic",
-    "refused": "refusal",
+    "stop": "stop stopped eos eostoken eosfound eot eotid endturn endofturn endoftext endofsequence "
+    "imend stopsequence stoptoken complete completed finished done end",
+    "length": "length maxtokens maxoutputtokens maxnewtokens maxlength modellength tokenlimit "
+    "maxtokensreached lengthlimit maxcontext modelcontextwindowexceeded",
+    "content_filter": "contentfilter contentfiltered safety recitation prohibitedcontent blocklist spii "
+    "imagesafety guardrailintervened moderation flagged sensitive errortoxic language blocked",
+    "refused": "refusal refused",
 }
-"""What servers call the ends of texts, in lower case. With any other word, or none, a text is half of one."""
+"""What servers call the ends of texts: letters alone, in lower case. With any other word, or none, a text is
+half of one."""
 _FINISH = {word: finish for finish, words in _ENDINGS.items() for word in words.split()}
+_NO_LETTER = re.compile(r"[\W\d_]+")
 
 _SHIFT = 1e-3
 """By how much a token's log-probability may differ from its entry among the likely ones."""
@@ -46,12 +50,35 @@ _TOO_LONG = re.compile(
     r"|`inputs` (?:tokens \+ `max_new_tokens` )?must (?:be <=|have less than)",  # text-generation-inference
     re.IGNORECASE,
 )
-_TEMPLATE = re.compile(r"system role|roles must alternate", re.IGNORECASE)
+_TEMPLATE = re.compile(r"\broles?\b|\bjinja|chat template", re.IGNORECASE)
 """What chat templates raise, which some servers answer with 500."""
 _FILTERED = re.compile(
-    r"content[_ ](?:filter|policy)|responsible ?ai|\bmoderation\b|\bflagged (?:by|as|for|due)\b",
+    r"content[_ -]?(?:filter|policy|management policy)|responsible ?ai|\bmoderation|usage polic"
+    r"|\bflagged (?:by|as|for|due)\b|data_?inspection|content exists risk|inappropriate|considered high risk"
+    r"|blocked by .{0,40}(?:safety|guardrail)|(?:safety|guardrail).{0,40} blocked|\bprohibited_content\b",
     re.IGNORECASE,
 )
+_CODES = {
+    "authentication_error": 401,
+    "permission_error": 403,
+    "content_filter": 400,
+    "invalid_request": 400,
+    "invalid_argument": 400,
+    "unsupported_parameter": 400,
+    "unsupported_value": 400,
+    "bad_request": 400,
+    "rate_limit": 429,
+    "too_many_requests": 429,
+}
+"""Beginnings of the words for errors that come with HTTP 200, and the status that each means."""
+_PATH_KEYS = ("loc", "param", "parameter", "field", "path", "property", "instancePath", "additionalProperty")
+"""Where the structure of an error names a field of the request."""
+_TEXT_KEYS = ("msg", "message", "detail", "error_description", "description", "reason", "title", "error")
+"""Where an error holds words, the most telling first."""
+_STEP = re.compile(r"[.\[\]/'\"$]+")
+_DEEPEST_ERROR = 6
+_NESTED_KEYS = ("error", "errors", "detail", "details", "fieldViolations", "metadata", "raw", "params")
+"""Where an error holds others, such as those of the provider behind a gateway."""
 
 
 @dataclass(eq=False)
@@ -84,14 +111,21 @@ class APIError(Exception):
         return self.message
 
 
-def status_error(
-    status: int, server_text: str, wait: float | None = None, fields: frozenset[str] = frozenset()
-) -> APIError:
-    """Make the error that an HTTP status means."""
-    error = _meaning(status, server_text)
+def status_error(status: int, data: bytes, wait: float | None = None, *, said: str = "") -> APIError:
+    """Make the error that a response means: its HTTP status, with what its body says.
+
+    ``said`` is what it says, where that is known without the body.
+    """
+    return _error_of(status, _error_value(data), wait, said)
+
+
+def _error_of(status: int, value: Any, wait: float | None = None, said: str = "") -> APIError:
+    error = _meaning(status, said or error_message(value))
     if error.code == "credit":  # no wait helps, so nobody must take it for a limit of the rate
         return error
-    return replace(error, status=status, wait=wait, fields=fields)
+    if _is_moderation(value) and not (error.fatal or error.retryable):
+        error = replace(error, kind="content_filter", rejected=False)
+    return replace(error, status=status, wait=wait, fields=frozenset(_paths(value)))
 
 
 _NO_CREDIT = ("credit", "the account has no credit left", "")
@@ -113,8 +147,8 @@ def _meaning(status: int, server_text: str) -> APIError:
     if fatal := _NO_CREDIT if is_spent else _FATAL.get(status):
         code, message, remedy = fatal
         return APIError(f"{message} ({http})", code=code, remedy=remedy, server_text=server_text, fatal=True)
-    if status == 500 and _TEMPLATE.search(server_text):
-        return APIError(http, server_text=server_text, rejected=True, status=status)
+    if status == 501 or (status == 500 and _TEMPLATE.search(server_text)):
+        return APIError(http, server_text=server_text, rejected=True)
     if status in (408, 409, 425, 429) or status >= 500:
         return APIError(http, server_text=server_text, retryable=True)
     if _TOO_LONG.search(server_text):
@@ -132,13 +166,32 @@ class _Message(msgspec.Struct):
     refusal: str | None = None
     reasoning_content: Any = None
     reasoning: Any = None
+    thinking: Any = None
+    error: Any = None
+
+    @property
+    def reasons(self) -> bool:
+        """Whether it holds reasoning apart from the text."""
+        return bool(self.reasoning_content or self.reasoning or self.thinking)
 
 
 class _Choice(msgspec.Struct):
-    message: _Message
-    finish_reason: str | None = None
+    message: _Message | None = None
+    finish_reason: Any = None
     logprobs: Any = None
     error: Any = None
+
+    @property
+    def ending(self) -> str:
+        """The server's word for how the text ended; empty without one."""
+        reason = self.finish_reason
+        word = reason.get("type") if isinstance(reason, dict) else reason
+        return word if isinstance(word, str) else ""
+
+    @property
+    def fault(self) -> Any:
+        """The error that a gateway put beside the text or into its message."""
+        return self.error or (self.message and self.message.error)
 
 
 class _Token(msgspec.Struct):
@@ -249,22 +302,24 @@ def parse_response(data: bytes, request: Request, first: int, count: int) -> Par
 
 def _ending(choice: _Choice) -> Finish | None:
     """Read how a choice ended; None if it did not."""
-    if choice.message.refusal:
+    if choice.fault:
+        return None
+    if choice.message is not None and choice.message.refusal:
         return "refused"
-    word = (choice.finish_reason or "").lower().removeprefix("finish_reason_")
-    return None if choice.error else _FINISH.get(word)
+    word = _NO_LETTER.sub("", choice.ending.lower()).removeprefix("finishreason")
+    finish = _FINISH.get(word)
+    return None if choice.message is None and finish in ("stop", "length") else finish
 
 
 def _unfinished(choice: _Choice) -> APIError:
     """Make the error of a choice that did not end."""
-    if choice.error:
-        error = _embedded_error(choice.error)
-        if error.kind != "backend" or error.fatal:
+    server_text = choice.ending
+    if choice.fault:
+        error = _embedded_error(choice.fault)
+        if error.kind != "backend" or error.fatal or error.rejected:
             return error
-    ending = "no finish_reason" if choice.finish_reason is None else "finish_reason"
-    server_text = choice.finish_reason or ""
-    if choice.error:
-        server_text = f"{server_text} {error_message(choice.error)}".strip()
+        server_text = f"{server_text} {error_message(choice.fault)}".strip()
+    ending = "finish_reason" if choice.ending else "no finish_reason"
     return APIError(f"the text did not end: it came with {ending}", server_text=server_text, retryable=True)
 
 
@@ -293,80 +348,94 @@ def _holds_half_a_character(data: bytes) -> bool:
     return False
 
 
-def error_text(data: bytes) -> str:
-    """Read what the body of an error says, as far as it follows any convention."""
-    return error_message(_error_value(data))
-
-
-def error_fields(data: bytes) -> frozenset[str]:
-    """List fields of the request that the structure of an error names, with the parts of their paths."""
-    return frozenset(_paths(_error_value(data)))
-
-
-def is_moderation(data: bytes) -> bool:
+def _is_moderation(error: Any) -> bool:
     """Tell whether the structure of an error gives reasons of moderation, as gateways do."""
-    error = _error_value(data)
     metadata = error.get("metadata") if isinstance(error, dict) else None
-    return isinstance(metadata, dict) and bool(metadata.get("reasons"))
+    return isinstance(metadata, dict) and bool(metadata.get("reasons") or metadata.get("flagged_input"))
 
 
 def _error_value(data: bytes) -> Any:
-    """Find the error in a body: the body itself, or what stands under ``error``, in a list or not."""
+    """Find the error in a body: what stands under ``error``, or the body itself if that says no more."""
     try:
         value = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return data[:2000].decode("utf-8", "replace")
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
-    return value.get("error", value) if isinstance(value, dict) else value
+    error = value.get("error") if isinstance(value, dict) else None
+    return error if isinstance(error, dict | list) and error else value
 
 
 def _embedded_error(error: Any) -> APIError:
     """Make the error that came with HTTP 200, as gateways send it in mid-answer.
 
-    Its code may be an HTTP status.
+    Its code may be an HTTP status, or a word for one.
     """
-    code = error.get("code") if isinstance(error, dict) else None
-    status = code if isinstance(code, int) and 400 <= code < 600 else 500
-    return status_error(status, error_message(error), fields=frozenset(_paths(error)))
+    words = (
+        [error.get(name) for name in ("code", "status", "status_code", "type")]
+        if isinstance(error, dict)
+        else []
+    )
+    status = 500
+    for word in reversed(words):
+        said = str(word).lower()
+        if said.isdecimal() and len(said) == 3 and 400 <= int(said) < 600:
+            status = int(said)
+        else:
+            status = next((code for name, code in _CODES.items() if said.startswith(name)), status)
+    return _error_of(status, error)
 
 
 def error_message(error: Any) -> str:
-    """Read the message of an error in any of the usual layouts, else its JSON."""
-    if isinstance(error, dict) and isinstance(error.get("message"), str):
-        code = error.get("code")
-        return f"{error['message']} ({code})" if isinstance(code, str) else str(error["message"])
-    if isinstance(error, dict) and isinstance(error.get("detail"), str):
-        return str(error["detail"])
-    if problems := _problems(error):
-        lines = []
-        for problem in problems:
-            path = ".".join(map(str, problem["loc"])).removeprefix("body.") if "loc" in problem else ""
-            lines.append(": ".join(filter(None, [path, str(problem.get("msg") or problem.get("type", ""))])))
-        return "; ".join(lines)
-    return error if isinstance(error, str) else msgspec.json.encode(error).decode()
+    """Read the messages of an error in any of the usual layouts, else its JSON."""
+    if isinstance(error, str):
+        return error
+    return "; ".join(dict.fromkeys(_messages(error))) or msgspec.json.encode(error).decode()
 
 
-def _problems(error: Any) -> list[dict[str, Any]]:
-    """List the entries of a validation error in the layout of pydantic: ``{"detail": [{"loc": …, "msg":
-    …}]}``."""
-    detail = error.get("detail") if isinstance(error, dict) else None
-    entries = detail if isinstance(detail, list) else []
-    return [entry for entry in entries if isinstance(entry, dict) and isinstance(entry.get("loc", []), list)]
+def _messages(error: Any) -> Iterator[str]:
+    """Yield what an error and those within it say, with the paths of fields and codes that are words."""
+    for part in _parts(error):
+        text = next(filter(None, (_words(part.get(name)) for name in _TEXT_KEYS)), "")
+        path = ".".join(map(str, part["loc"])).removeprefix("body.") if "loc" in part else ""
+        code = part.get("type" if path else "code")
+        if text or path:
+            said = ": ".join(filter(None, [path, text]))
+            yield f"{said} ({code})" if isinstance(code, str) and not code.isdecimal() else said
+
+
+def _words(value: Any) -> str:
+    """Read a text, or a list of texts."""
+    if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
+        return "; ".join(value)
+    return value if isinstance(value, str) else ""
+
+
+def _parts(error: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
+    """Yield an error and those within it, also where a gateway wraps one as JSON in a text."""
+    if isinstance(error, str) and error.lstrip()[:1] in ("{", "["):
+        with suppress(msgspec.MsgspecError, RecursionError):
+            error = msgspec.json.decode(error)
+    for entry in error if isinstance(error, list) else [error]:
+        if isinstance(entry, dict) and depth < _DEEPEST_ERROR:
+            if isinstance(entry.get("loc", []), list):
+                yield entry
+            for name in _NESTED_KEYS:
+                yield from _parts(entry.get(name), depth + 1)
 
 
 def _paths(error: Any) -> Iterator[str]:
     """Yield the parts of all paths of an error, such as ``messages``, ``0`` and ``role``."""
-    paths = [problem.get("loc", []) for problem in _problems(error)]
-    if isinstance(error, dict) and isinstance(error.get("param"), str):
-        paths.append(re.split(r"[.\[\]]+", error["param"]))
-    for path in paths:
-        yield from (str(part) for part in path if isinstance(part, str | int))
+    for part in _parts(error):
+        for path in (part.get(name) for name in _PATH_KEYS):
+            steps = _STEP.split(path) if isinstance(path, str) else path
+            if isinstance(steps, list):
+                yield from (str(step) for step in steps if isinstance(step, str | int) and step != "")
 
 
 def _parse(choice: _Choice, finish: Finish, tokens: int) -> tuple[Completion, bool]:
     """Read a completion, and whether it ends a reasoning trace that the prompt began."""
-    message = choice.message
+    message = choice.message or _Message()
     text, closes_trace = "", False
     if message.refusal:
         text = message.refusal.strip()
@@ -375,7 +444,7 @@ def _parse(choice: _Choice, finish: Finish, tokens: int) -> tuple[Completion, bo
             text, closes_trace = split_answer(_text(message.content))
         except UnclosedReasoningError:
             finish = "unclosed_reasoning"
-        if not text and finish == "length" and (message.reasoning_content or message.reasoning):
+        if not text and finish in ("stop", "length") and message.reasons:
             finish = "unclosed_reasoning"
     return Completion(text=text, finish=finish, tokens=tokens), closes_trace
 
@@ -383,7 +452,7 @@ def _parse(choice: _Choice, finish: Finish, tokens: int) -> tuple[Completion, bo
 def _tokens(value: Any) -> list[_Token]:
     """Read the tokens in the log-probabilities of a choice. Raises ValidationError if it holds none."""
     try:
-        return msgspec.convert(value, _Tokens).content
+        return msgspec.convert({"content": value} if isinstance(value, list) else value, _Tokens).content
     except msgspec.ValidationError:
         layout = msgspec.convert(value, _CompletionTokens)
     if len(layout.tokens) != len(layout.token_logprobs):
@@ -453,12 +522,13 @@ def _texts(tokens: Sequence[_Token]) -> list[str | None]:
 
 
 def _text(content: str | list[Any] | None) -> str:
-    """Join the parts of type ``text`` of a content; other parts hold the reasoning."""
+    """Join the parts of a content that are text; other parts hold the reasoning."""
     if not isinstance(content, list):
         return content or ""
     text = ""
     for part in content:
-        if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str):
+        is_text = isinstance(part, dict) and part.get("type") in ("text", "output_text")
+        if is_text and isinstance(part.get("text"), str):
             text += part["text"]
     return text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,6 +38,9 @@ FIELDS: dict[str, Field] = {
     "seed": Field(lost="without seed its texts cannot be repeated"),
     "chat_template_kwargs": Field(),
     "reasoning_effort": Field(),
+    "thinking": Field(),
+    "enable_thinking": Field(),
+    "reasoning": Field(),
     "logprobs": Field(),
     "top_logprobs": Field(),
     "top_k": Field(lambda value: value <= 0, choose="leave top_k out"),
@@ -58,8 +62,16 @@ FIELDS: dict[str, Field] = {
 # word. So neutral values are sent, and the first refusal drops them for the whole run.
 NEUTRAL: dict[str, Any] = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 
+THINKING_OFF: tuple[Mapping[str, Any], ...] = (
+    {"reasoning_effort": "none"},
+    {"thinking": {"type": "disabled"}},
+    {"reasoning": {"enabled": False}},
+    {"enable_thinking": False},
+)
+"""Ways to switch reasoning off, tried in this order where the argument of the chat template does not."""
+
 _SYSTEM = re.compile(
-    r"\bsystem[ _-]?(?:role|message|prompt|instruction|turn)|\broles?\b|\bdeveloper instruction",
+    r"\bsystem(?!\w| (?:is |was )?(?:error|busy|overload|fault|failure))|\broles?\b|\bdeveloper\b",
     re.IGNORECASE,
 )
 """How servers name the turn of the system, where their template has none."""
@@ -69,6 +81,13 @@ _UNKNOWN_FIELD = re.compile(
     r"|not (?:supported|permitted)",
     re.IGNORECASE,
 )
+_FAULT = re.compile(rf"validation|invalid|input should|{_UNKNOWN_FIELD.pattern}", re.IGNORECASE)
+_ONE_CHOICE = re.compile(
+    r"[`'\"]n[`'\"]|\bn ?(?:>|=|<|must|should|is |greater)|\bparameter:? n\b|candidate_?count|best_of"
+    r"|(?:multiple|several|only (?:one|1|a single)) (?:completion|choice|candidate|response|generation)",
+    re.IGNORECASE,
+)
+"""How servers say that they give one completion per call."""
 _NUMBER = re.compile(r"(?<![\w.-])[0-9]{1,3}(?![\w-])")
 
 RENAMED = {"max_tokens": "max_completion_tokens"}
@@ -84,12 +103,16 @@ class Wording:
     """What the server calls the largest number of new tokens."""
     most_likely: int = 1000
     """How many likely tokens it gives at most."""
+    asks_for_likely: bool = False
+    """Whether log-probabilities come only where a likely token is asked for as well."""
     one_at_a_time: bool = False
     """Whether each completion needs a call."""
+    all_tokens: int = -1
+    """What top_k is where every token may come; some servers want 0."""
     folds_system: bool = False
     """Whether the system's text goes in front of the user's."""
-    no_effort: bool = False
-    """Whether thinking is switched off with ``reasoning_effort``."""
+    thinking_off: int | None = None
+    """Which of ``THINKING_OFF`` is sent as well."""
 
     @property
     def changes(self) -> dict[str, Any]:
@@ -101,10 +124,12 @@ class Wording:
             changes["top_logprobs"] = f"at most {self.most_likely}"
         if self.one_at_a_time:
             changes["n"] = "one completion per call"
+        if self.all_tokens == 0:
+            changes["top_k"] = changes.get("top_k", "0 for every token")
         if self.folds_system:
             changes["system role"] = "its text in front of the user's"
-        if self.no_effort:
-            changes["reasoning_effort"] = "none"
+        if self.thinking_off is not None:
+            changes |= THINKING_OFF[self.thinking_off]
         return changes
 
     def body(
@@ -134,14 +159,15 @@ class Wording:
             "min_p": sampling.min_p,
             "chat_template_kwargs": {"enable_thinking": request.thinking},
         }
-        if sampling.top_k:
-            body["top_k"] = sampling.top_k
-        if self.no_effort and not request.thinking:
-            body["reasoning_effort"] = "none"
+        body["top_k"] = sampling.top_k or self.all_tokens
+        if self.thinking_off is not None and not request.thinking:
+            body |= THINKING_OFF[self.thinking_off]
         if request.logprobs or request.first_tokens:
             body["logprobs"] = True
             if request.ranks:
                 body["top_logprobs"] = min(request.ranks, self.most_likely)
+            elif self.asks_for_likely:
+                body["top_logprobs"] = 1
         for name in sorted((self.left_out & body.keys()) - extra.keys()):
             if not FIELDS[name].is_neutral(body[name]):
                 raise not_neutral([name], body)
@@ -164,16 +190,14 @@ class Wording:
         """Find another way to say the same to a server that refused ``body``, if the refusal points to one.
 
         Args:
-            taken: fields with values that the server is known to take.
+            accepted: fields with values that the server is known to take.
             extra: the user's fields of ``body``, which are never left out.
 
         Raises:
             APIError: what it refuses would change the distribution, or is a field of the user, so that
                 nothing can be generated.
         """
-        text = error.server_text
-        for message in request.messages:  # a server may quote it, and it may name anything
-            text = text.replace(message.content, " ") if message.content.strip() else text
+        text = _without_quotes(error.server_text, request)
         field_names = [
             name
             for name in FIELDS
@@ -187,6 +211,8 @@ class Wording:
                 if allowed:
                     return replace(self, most_likely=max(allowed))
             field_names = list(dict.fromkeys([*field_names, "logprobs", "top_logprobs"]))
+        if "top_k" in field_names and body["top_k"] == -1 and not _UNKNOWN_FIELD.search(text):
+            return replace(self, all_tokens=0)
         neutral = [name for name in field_names if name not in body or FIELDS[name].is_neutral(body[name])]
         # Fields that change nothing go first: the server may take the others without them.
         if first := [name for name in neutral if not FIELDS[name].is_last_resort]:
@@ -194,7 +220,7 @@ class Wording:
         for old, new in RENAMED.items():
             if old in body and _names(old, text, error.fields) and _UNKNOWN_FIELD.search(text):
                 return replace(self, limit=new)
-        if "n" in error.fields and "n" in body:
+        if "n" in body and ("n" in error.fields or _ONE_CHOICE.search(text)):
             return replace(self, one_at_a_time=True)
         # Templates without a system role raise in words of their own, so any mention of roles will do.
         has_system = any(message["role"] == "system" for message in body["messages"])
@@ -217,6 +243,12 @@ class Wording:
             return None  # about this request
         return replace(self, left_out=self.left_out.union(neutral)) if neutral else None
 
+    def refuses(self, error: APIError, body: Mapping[str, Any], request: Request) -> bool:
+        """Tell whether an error of the server itself, which may pass, finds fault with fields of the call."""
+        text = _without_quotes(error.server_text, request)
+        named = any(_names(name, text, error.fields) for name in FIELDS.keys() & body.keys())
+        return error.status == 500 and named and _FAULT.search(text) is not None
+
     def guesses(
         self, body: dict[str, Any], extra: Mapping[str, Any] = NO_FIELDS, *, is_known: bool
     ) -> Iterator[Wording]:
@@ -225,15 +257,21 @@ class Wording:
         Args:
             is_known: whether the server takes other calls that are said like this one.
         """
-        spare = {"chat_template_kwargs", *NEUTRAL} & body.keys() - extra.keys()
-        plain = {name for name in spare if FIELDS[name].is_neutral(body[name])}
         several = "n" in body
         if several:  # servers that give one completion at a time say so in many ways
             yield replace(self, one_at_a_time=True)
-        if plain and not is_known:
-            yield replace(self, left_out=self.left_out | plain)
-            if several:
-                yield replace(self, left_out=self.left_out | plain, one_at_a_time=True)
+        if is_known:
+            return
+        wordings = [self]
+        for names in ({"chat_template_kwargs", *NEUTRAL}, {"seed", "stream", "logprobs", "top_logprobs"}):
+            spare = names & body.keys() - extra.keys()
+            if plain := {name for name in spare if FIELDS[name].is_neutral(body[name])}:
+                wordings.append(replace(wordings[-1], left_out=wordings[-1].left_out | plain))
+                yield wordings[-1]
+        if several:
+            yield replace(wordings[-1], one_at_a_time=True)
+        if any(message["role"] == "system" for message in body["messages"]):
+            yield from (replace(wording, folds_system=True, one_at_a_time=several) for wording in wordings)
 
 
 @dataclass
@@ -244,8 +282,14 @@ class Learned:
     """That of the last call which succeeded after a refusal."""
     accepted: set[tuple[str, Any]] = field(default_factory=set)
     """Fields with values that the server took."""
-    tried_effort: bool = False
-    """Whether a model that thinks against the request was asked in another way not to."""
+    asked: set[tuple[bool, ...]] = field(default_factory=set)
+    """Kinds of calls of which one has ended: a refusal costs that one, not as many as run at once."""
+    tried_thinking_off: bool = False
+    """Whether a model that thinks against the request was asked in other ways not to."""
+    tried_likely: bool = False
+    """Whether log-probabilities that did not come were asked for with likely tokens."""
+    equal_calls: int = 0
+    """Calls with several texts that were all equal, without a call that told why."""
     drawn_again: int = 0
     """Texts that did not end, among others that did."""
 
@@ -258,8 +302,9 @@ class Learned:
             parts += [FIELDS[name].lost for name in sorted(given_up) if FIELDS[name].lost]
         if wording.folds_system and not self.wording.folds_system:
             parts.append("takes no system message; its text goes in front of the user's")
-        if wording.no_effort and not self.wording.no_effort:
-            parts.append("thinks unless reasoning_effort is none, which is sent from now on")
+        if wording.thinking_off != self.wording.thinking_off and wording.thinking_off is not None:
+            fields = ", ".join(THINKING_OFF[wording.thinking_off])
+            parts.append(f"thinks unless {fields} forbids it, which is sent from now on")
         return "; ".join(parts)
 
     def take(self, body: dict[str, Any], extra: Mapping[str, Any] = NO_FIELDS) -> None:
@@ -290,8 +335,19 @@ def _names(name: str, text: str, fields: Collection[str], extra: Mapping[str, An
     """Tell whether a refusal names a field, in its structure or, where that tells none, in its text."""
     if fields & FIELDS.keys() or fields & RENAMED.keys() or fields & extra.keys():
         return name in fields
-    camel_case = re.sub(r"_(\w)", lambda match: match[1].upper(), name)  # as in gateways' own notation
-    return re.search(rf"(?<![A-Za-z0-9_])(?:{name}|{camel_case})(?![A-Za-z0-9_])", text) is not None
+    # gateways write them in their own notation: topP, top-p, "Top p"
+    spelt = "[_ -]?".join(map(re.escape, name.split("_")))
+    return re.search(rf"(?<![A-Za-z0-9_]){spelt}(?![A-Za-z0-9_])", text, re.IGNORECASE) is not None
+
+
+def _without_quotes(text: str, request: Request) -> str:
+    """Take out what a server quotes of a request's turns, which may name anything."""
+    for message in request.messages:
+        content = message.content.strip()
+        for quote in (message.content, content, *map(str.strip, content.splitlines())):
+            if len(quote) > 2:
+                text = text.replace(quote, " ").replace(json.dumps(quote)[1:-1], " ")
+    return text
 
 
 def _folded(messages: list[dict[str, str]]) -> list[dict[str, str]]:

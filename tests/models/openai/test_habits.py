@@ -1,0 +1,332 @@
+"""What servers of many kinds do: each habit of the table is met over a socket, and costs what it must."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import fault_server as fault
+import pytest
+from command import run, written
+from fault_server import FaultServer, answers, chat, choice, in_turn, raw, status
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as some
+from msgspec.structs import replace
+from served import ask, command, forget, generator, only, questions
+from server_habits import (
+    ENDED,
+    FILTERED,
+    REFUSALS,
+    SYSTEM_REFUSALS,
+    UNFINISHED,
+    copying,
+    dates,
+    odd,
+    strict,
+)
+
+from selfreflect.errors import BackendError
+from selfreflect.logprobs import AnswerTokens
+from selfreflect.models.backend import load_generator
+from selfreflect.models.base import Message, ModelSpec, Refusal, Reply, Sample, Sampling
+from selfreflect.models.openai.client import RetryPolicy, retry_after
+from selfreflect.models.openai.refusals import THINKING_OFF
+from selfreflect.store.run import Run
+
+
+@pytest.fixture(autouse=True)
+def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget(monkeypatch)
+
+
+@pytest.mark.parametrize("field", ["seed", "top_p", "min_p", "top_k"])
+@pytest.mark.parametrize("layout", REFUSALS)
+def test_a_field_that_is_refused_costs_one_call_of_many(layout: str, field: str) -> None:
+    with FaultServer(strict(field, REFUSALS[layout])) as server:
+        model = generator(server.url, max_connections=8)
+        results = model.generate([ask(f"Number {number}?", n=2) for number in range(8)])
+        refused = [call for call in server.calls if field in call.body]
+    assert all(isinstance(result, Reply) for result in results)
+    # top_k has two neutral values, so where the words leave it open, the second is tried as well
+    assert len(refused) <= (2 if field == "top_k" else 1)
+    assert model.facts["refused"] == {field: "left out"}
+
+
+@pytest.mark.parametrize("layout", REFUSALS)
+@pytest.mark.parametrize(("name", "value"), [("temperature", 0.7), ("top_p", 0.9)])
+def test_no_layout_gets_a_field_dropped_that_changes_the_distribution(
+    layout: str, name: str, value: float, tmp_path: Path
+) -> None:
+    with FaultServer(strict(name, REFUSALS[layout])) as server:
+        flag = f"--{name.replace('_', '-')}"
+        asked = questions(tmp_path / "q.txt", 3)
+        done = run(*command(tmp_path / "r", server.url, asked, flag, value))
+        given_values = [call.body.get(name) for call in server.calls]
+    assert done.code == 2, done.said
+    assert name in done.said
+    assert given_values == [value]
+    assert not (tmp_path / "r" / "answers.jsonl").exists()
+
+
+def test_two_fields_that_are_refused_in_turn_cost_two_calls(tmp_path: Path) -> None:
+    def script(call: fault.Call) -> fault.Action:
+        unknown = [name for name in ("seed", "min_p") if name in call.body]
+        texts = [choice(f"{call.number} {place}") for place in range(call.n)]
+        return status(400, f"{unknown[0]} unsupported") if unknown else chat(*texts)
+
+    with FaultServer(script) as server:
+        done = run(*command(tmp_path / "r", server.url, questions(tmp_path / "q.txt", 5)))
+        refused = [call for call in server.calls if {"seed", "min_p"} & call.body.keys()]
+    assert done.code == 0, done.said
+    assert len(refused) == 2
+    assert Run.load(tmp_path / "r").manifest.models["answers"]["refused"] == {
+        "min_p": "left out",
+        "seed": "left out",
+    }
+
+
+def test_a_value_for_every_token_is_said_in_another_way_before_it_is_dropped() -> None:
+    refusal = {"detail": [{"type": "greater_than_equal", "loc": ["body", "top_k"], "msg": "at least 0"}]}
+    with FaultServer(lambda call: status(422, refusal) if call.body["top_k"] < 0 else answers()) as server:
+        model = generator(server.url)
+        model.generate([ask(), ask("Why?")])
+    assert [call.body["top_k"] for call in server.calls] == [-1, 0, 0]
+    assert model.facts["refused"] == {"top_k": "0 for every token"}
+
+
+@pytest.mark.parametrize("name", SYSTEM_REFUSALS)
+def test_a_server_without_system_turns_is_asked_without_them(name: str) -> None:
+    def script(call: fault.Call) -> fault.Action:
+        has_system = any(turn["role"] != "user" for turn in call.body["messages"])
+        return SYSTEM_REFUSALS[name] if has_system else answers()
+
+    turns = (Message(role="system", content="Be brief."), Message(role="user", content="Who?"))
+    with FaultServer(script) as server:
+        model = generator(server.url)
+        results = model.generate([replace(ask(f"{n}"), messages=turns) for n in range(4)])
+        later = generator(server.url)
+        later.learned = model.learned
+        assert isinstance(later.generate([replace(ask(), messages=turns)])[0], Reply)
+    assert all(isinstance(result, Reply) for result in results), results
+    assert server.calls[-1].body["messages"] == [{"role": "user", "content": "Be brief.\n\nWho?"}]
+    assert "system role" in model.facts["refused"]
+
+
+@pytest.mark.parametrize("name", FILTERED)
+def test_a_filtered_question_is_one_failure_and_asked_once(name: str) -> None:
+    with FaultServer(lambda call: FILTERED[name]) as server:
+        results = generator(server.url, max_connections=1).generate([ask(f"{n}") for n in range(4)])
+    kinds = {
+        result.kind if isinstance(result, Refusal) else result.completions[0].finish for result in results
+    }
+    assert kinds == {"content_filter"}
+    assert len(server.calls) == 4
+
+
+def test_a_server_that_repeats_one_text_in_a_call_is_asked_for_one_at_a_time(tmp_path: Path) -> None:
+    with FaultServer(copying) as server:
+        done = run(*command(tmp_path / "r", server.url, questions(tmp_path / "q.txt", 3)))
+    assert done.code == 0, done.said
+    stored = Run.load(tmp_path / "r")
+    assert [len({*answer_set.answers}) for answer_set in stored.answers.values()] == [4] * 3
+    assert stored.manifest.models["answers"]["refused"] == {"n": "one completion per call"}
+    assert stored.manifest.checks["answers"]["replies"] == "differ"
+    assert sum(call.n > 1 for call in server.calls) == 1
+    assert "call" in done.stderr
+
+
+def test_a_sure_model_goes_on_with_several_texts_a_call() -> None:
+    with FaultServer(lambda call: chat(*[choice("Paris")] * call.n)) as server:
+        results = generator(server.url, max_connections=1).generate([ask(f"{n}", n=4) for n in range(9)])
+    assert all(isinstance(result, Reply) and set(result.texts) == {"Paris"} for result in results)
+    assert sum(call.n == 4 for call in server.calls) == 9
+    assert len(server.calls) <= 9 + 3
+
+
+@pytest.mark.parametrize("way", range(len(THINKING_OFF)))
+def test_each_way_to_switch_thinking_off_is_found(way: int) -> None:
+    def script(call: fault.Call) -> fault.Action:
+        unknown = [name for each in THINKING_OFF[:way] for name in each if name in call.body]
+        if unknown:
+            return status(400, f"unknown field {unknown[0]}")
+        if THINKING_OFF[way].items() <= call.body.items():
+            return answers()
+        return chat(*[choice("", "length", thinking="Let me see")] * call.n)
+
+    with FaultServer(script) as server:
+        model = generator(server.url, max_connections=1)
+        results = model.generate([ask(f"{n}", n=2) for n in range(3)])
+    assert [result.ends for result in results if isinstance(result, Reply)] == [{"stop": 2}] * 3
+    assert model.facts["refused"] == THINKING_OFF[way]
+
+
+def test_log_probabilities_that_need_likely_tokens_get_them(tmp_path: Path) -> None:
+    def script(call: fault.Call) -> fault.Action:
+        tokens = {"content": [{"token": "Oz", "logprob": -1.0}]} if call.body.get("top_logprobs") else None
+        texts = [{**choice("Oz"), "logprobs": tokens}] * call.n
+        return chat(*texts)
+
+    with FaultServer(script) as server:
+        model = generator(server.url)
+        results = model.generate([ask(f"{n}", logprobs=True) for n in range(5)])
+    given_tokens = {result.completions[0].logprobs for result in results if isinstance(result, Reply)}
+    assert given_tokens == {AnswerTokens(("Oz",), (-1.0,))}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [[{"token": "Oz", "logprob": -1.0}], {"tokens": ["Oz"], "token_logprobs": [-1.0], "top_logprobs": None}],
+)
+def test_log_probabilities_are_read_in_other_layouts(value: Any) -> None:
+    with FaultServer(lambda call: chat({**choice("Oz"), "logprobs": value})) as server:
+        result = only(server.url, ask(logprobs=True))
+    assert isinstance(result, Reply)
+    assert result.completions[0].logprobs == AnswerTokens(("Oz",), (-1.0,))
+
+
+@pytest.mark.parametrize("code", [500, 502])
+def test_any_crash_with_log_probabilities_is_got_around(code: int) -> None:
+    def script(call: fault.Call) -> fault.Action:
+        return status(code, "Internal Server Error") if "logprobs" in call.body else answers()
+
+    with FaultServer(script) as server:
+        results = generator(server.url).generate([ask(f"{n}", logprobs=True) for n in range(4)])
+    assert {result.completions[0].logprobs for result in results if isinstance(result, Reply)} == {
+        "not_returned"
+    }
+
+
+@pytest.mark.parametrize("form", range(4))
+def test_a_date_to_come_back_is_read_in_each_form(form: int) -> None:
+    seconds = retry_after(dates(60)[form])
+    assert seconds is not None
+    assert 50 < seconds <= 60
+
+
+@pytest.mark.parametrize(
+    ("header", "waits"),
+    [
+        ("86400", False),
+        ("1e400", False),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", False),
+        ("-5", True),
+        ("nan", True),
+        ("", True),
+        ("soon", True),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", True),
+        ("0", True),
+        ("1" * 400, False),
+    ],
+)
+def test_an_absurd_time_to_come_back_neither_hangs_nor_breaks_a_run(header: str, waits: bool) -> None:
+    slow = status(429, "slow down", Retry_After=header)
+    with FaultServer(in_turn(slow, answers())) as server:
+        result = only(server.url, retries=RetryPolicy(tries=3, first=0.001, longest=0.002))
+    assert isinstance(result, Reply if waits else Refusal)
+    assert len(server.calls) == (2 if waits else 1)
+
+
+WORDS = [(word, finish) for finish, words in ENDED.items() for word in words.split()]
+
+
+@pytest.mark.parametrize(("word", "finish"), WORDS)
+def test_a_word_for_the_end_of_a_text_is_known(word: str, finish: str) -> None:
+    for said in (word, {"type": word}):
+        with FaultServer(lambda call, said=said: chat(choice("Oz", said))) as server:
+            result = only(server.url)
+        assert isinstance(result, Reply)
+        assert result.ends == {finish: 1}
+
+
+_KNOWN = {word for word, _ in WORDS}
+_FINISHES = some.one_of(
+    some.sampled_from([*_KNOWN, *UNFINISHED]),
+    some.none(),
+    some.text(max_size=12),
+    some.integers(),
+    some.booleans(),
+    some.lists(some.text(max_size=3), max_size=2),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(finishes=some.lists(_FINISHES, min_size=1, max_size=4), faults=some.lists(some.booleans(), max_size=4))
+def test_no_text_that_did_not_end_becomes_an_answer(finishes: list[Any], faults: list[bool]) -> None:
+    """Texts of the first call are halves; whole ones say so. Plain calls, and the output of a batch."""
+    choices = []
+    for place, finish in enumerate(finishes):
+        fault_here = place < len(faults) and faults[place]
+        ended = isinstance(finish, str) and finish in _KNOWN and not fault_here
+        given_choice = odd(finish) if not ended else choice("whole", finish)
+        choices.append({**given_choice, **({"error": {"code": 502, "message": "x"}} if fault_here else {})})
+    whole = [choice("whole")]
+    with FaultServer(lambda call: chat(*choices) if call.n == len(choices) > 1 else chat(*whole)) as server:
+        model = generator(server.url)
+        events = list(model.stream_samples([ask(n=max(2, len(choices)))]))
+    texts = [event.completion for _, event in events if isinstance(event, Sample)]
+    texts += [each for _, event in events if isinstance(event, Reply) for each in event.completions]
+    assert {completion.text for completion in texts if completion.finish in ("stop", "length")} <= {"whole"}
+
+
+@pytest.mark.parametrize("word", [*UNFINISHED, None])
+def test_half_texts_of_a_batch_stay_to_do(word: str | None, tmp_path: Path) -> None:
+    asked, out, file = questions(tmp_path / "q.txt", 1), tmp_path / "r", tmp_path / "b.jsonl"
+    assert run(*command(out, "http://127.0.0.1:1/v1", asked, "--write-batch", file)).code in (0, 1)
+    [line] = [json.loads(each) for each in file.read_text().splitlines()]
+    texts = [odd(word), *[choice("whole")] * (line["body"]["n"] - 1)]
+    body = {"choices": texts}
+    output = {"custom_id": line["custom_id"], "response": {"status_code": 200, "body": body}, "error": None}
+    given_file = written(tmp_path / "o.jsonl", output)
+    run("answers", "--out", out, "--read-batch", given_file)
+    stored = (out / "answers.jsonl").read_text() if (out / "answers.jsonl").exists() else ""
+    assert "Emerald C" not in stored
+    assert "Emerald C" not in json.dumps([str(each) for each in Run.load(out).answers.values()])
+
+
+@pytest.mark.parametrize("word", [*UNFINISHED, None])
+def test_a_model_of_litellm_gives_no_half_texts(word: str | None) -> None:
+    """LiteLLM itself makes unknown words, and none, to "stop"."""
+    with FaultServer(lambda call: chat(odd(word), id="x", model="m", created=1)) as server:
+        model = load_generator(ModelSpec("litellm:openai/m", base_url=server.url))
+        model._retries = RetryPolicy(tries=2, first=0.001, longest=0.002)  # type: ignore[attr-defined]
+        [result] = model.generate([ask()])
+    completions = result.completions if isinstance(result, Reply) else ()
+    assert not [each for each in completions if each.text and each.finish in ("stop", "length")]
+
+
+def test_a_content_of_parts_is_joined_without_its_reasoning() -> None:
+    parts = [{"type": "reasoning", "text": "hm"}, {"type": "text", "text": "Emerald "}]
+    parts += [{"type": "output_text", "text": "City"}, {"type": "image"}]
+    with FaultServer(lambda call: chat(choice(parts))) as server:  # type: ignore[arg-type]
+        result = only(server.url)
+    assert isinstance(result, Reply)
+    assert result.texts == ("Emerald City",)
+
+
+def test_an_answer_that_stands_in_the_reasoning_is_none() -> None:
+    """Some servers put all of it there, whatever was asked."""
+    with FaultServer(lambda call: chat(choice(None, reasoning_content="Emerald City"))) as server:
+        result = only(server.url)
+    assert isinstance(result, Reply)
+    assert result.ends == {"unclosed_reasoning": 1}
+
+
+def test_a_stream_under_any_name_ends_the_run(tmp_path: Path) -> None:
+    event = b"event: message\ndata: " + json.dumps({"choices": [choice("x")]}).encode() + b"\n\n"
+    with FaultServer(lambda call: raw(event)) as server, pytest.raises(BackendError) as ended:
+        only(server.url)
+    assert ended.value.code == "stream"
+    assert len(server.calls) == 1
+
+
+def test_a_question_about_fields_is_no_refusal_of_them() -> None:
+    """A server may quote what it was asked, with line ends and quotes as JSON writes them."""
+    text = 'Is "seed" a word?\nWhat of temperature 0.7?'
+    warm = replace(ask(text), sampling=Sampling(temperature=0.7, max_new_tokens=9))
+    with FaultServer(lambda call: status(400, f"cannot answer {json.dumps(text)}")) as server:
+        model = generator(server.url)
+        model.learned.accepted.add(("temperature", 0.7))
+        [result] = model.generate([warm])
+    assert isinstance(result, Refusal)
+    assert all("seed" in call.body for call in server.calls[:1])

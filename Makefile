@@ -84,7 +84,7 @@ audit: licences ## compare the pinned versions with known vulnerabilities, at a 
 licences: .venv ## fail on an installed package whose licence is not on the list
 	@$(BIN)/pip-licenses --from=mixed --partial-match --ignore-packages selfreflect axe-playwright-python \
 		$$($(BIN)/python -m pip list --format=freeze 2>/dev/null | grep -oiE '^(nvidia|cuda)[a-z0-9_.-]*') \
-		--allow-only="Apache;BSD;MIT;ISC;MPL-2.0;Mozilla Public License 2.0;PSF;Python Software Foundation" \
+		--allow-only="Apache;BSD;MIT;ISC;MPL-2.0;Mozilla Public License 2.0;PSF;Python Software Foundation;Public Domain" \
 		--fail-on="GPL;GNU;Proprietary;UNKNOWN" >/dev/null
 
 fuzz: .venv ## read files that chance damages, with a new seed: make fuzz EXAMPLES=3000

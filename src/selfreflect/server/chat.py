@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -165,12 +166,14 @@ class Dialect:
         rows: its fields.
         translate: turns what was read into fields of chat completions.
         for_upstream: makes the body for the upstream of the fields and its own name of the model.
+        names: what it calls fields of chat completions, for errors.
         hands_on: whether the upstream gets unknown fields; those of another form would mean nothing to it.
     """
 
     rows: Mapping[str, Field]
     translate: Callable[[Reading], None]
     for_upstream: Callable[[Fields, str, tuple[Message, ...]], bytes]
+    names: Mapping[str, str] = field(default_factory=dict)
     hands_on: bool = False
 
 
@@ -214,15 +217,16 @@ def read_request(
     history, previous = _history(reading, remembered)
     messages = [*history, *_messages(turns, reading)]
     if not reading.reason and not messages:
-        message = "messages is empty: the last one, from the user, is the question"
-        raise ChatError(400, message, param="messages", code="no_messages")
+        name = dialect.names.get("messages", "messages")
+        message = f"{name} is empty: the last turn, from the user, is the question"
+        raise ChatError(400, message, param=name, code="no_messages")
     ordered = _system_first(messages, reading)
     if not reading.reason and ordered[-1].role != "user":
         reading.relay("messages.last")
     if reading.reason:
         cleaned = dialect.for_upstream(fields, model, history)
         return ChatRequest(data=cleaned, passthrough=reading.reason, **common)
-    body = typed(reading.read, ChatBody)
+    body = typed(reading.read, ChatBody, dialect.names)
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     return ChatRequest(
         data=dialect.for_upstream(fields, model, history),
@@ -265,12 +269,12 @@ def _history(reading: Reading, remembered: Conversations) -> tuple[tuple[Message
     return history, previous
 
 
-def typed(fields: Fields, kind: type[T]) -> T:
+def typed(fields: Fields, kind: type[T], names: Mapping[str, str] = MappingProxyType({})) -> T:
     """Read the fields that a struct has, one by one, so that an error can name the field."""
     values = {}
     for info in msgspec.structs.fields(kind):  # type: ignore[arg-type]
         if info.name in fields:
-            values[info.name] = decode(bytes(fields[info.name]), info.type, info.name)
+            values[info.name] = decode(bytes(fields[info.name]), info.type, names.get(info.name, info.name))
         elif info.required:
             raise ChatError(400, f"the field {info.name} is missing", param=info.name)
     return kind(**values)

@@ -65,7 +65,7 @@ def _for_upstream(fields: Fields, model: str, history: tuple[Message, ...]) -> b
     return msgspec.json.encode(without_ours(fields, model))
 
 
-DIALECT = Dialect(MESSAGES, _translate, _for_upstream)
+DIALECT = Dialect(MESSAGES, _translate, _for_upstream, names={"stop": "stop_sequences"})
 
 
 def for_count(data: bytes) -> ChatRequest:

@@ -91,7 +91,12 @@ def _for_upstream(fields: Fields, model: str, history: tuple[Message, ...]) -> b
     return msgspec.json.encode(cleaned)
 
 
-DIALECT = Dialect(RESPONSES, _translate, _for_upstream)
+DIALECT = Dialect(
+    RESPONSES,
+    _translate,
+    _for_upstream,
+    names={"messages": "input", "max_tokens": "max_output_tokens"},
+)
 
 
 def body(response: ChatResponse, model: str) -> bytes:

@@ -198,6 +198,11 @@ def test_a_conversation_goes_on_from_a_response(local: EndpointClient) -> None:
     detail = local.http.get(f"/v1/selfreflect/{second['id']}").json()
     assert QUESTION in detail["context"]
     assert "assistant: Ankara" in detail["context"]
+    plain = respond(model="m", input="And you?", previous_response_id=second["id"])
+    third = respond(input="And of Oz?", previous_response_id=plain["id"])
+    detail = local.http.get(f"/v1/selfreflect/{third['id']}").json()
+    assert "And of Italy?" in detail["context"]
+    assert "And you?" in detail["context"]
     forgotten = respond(store=False)
     assert forgotten["store"] is False
     assert local.http.get(f"/v1/selfreflect/{forgotten['id']}").status_code == 404

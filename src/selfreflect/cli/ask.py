@@ -95,6 +95,7 @@ def ask_command(
     if not question.strip():
         raise DataError("the question is blank")
     text = "" if context is None else read_text(context)
+    # read twice: the defaults depend on which model and judge are named
     settings = overrides.config()
     answers = settings.answers
     defaults = {

@@ -24,8 +24,8 @@ from selfreflect.text import common_prefix
 TRACE = r"(?i:<(?:[\w:]*think(?:ing)?|reasoning|thought)>|\[THINK\]|<\|START_THINKING\|>)"
 """A tag that opens a reasoning trace."""
 
+# More than any token of a meaningful text has.
 _MAX_CHARACTERS_PER_TOKEN = 256
-"""More than any token of a meaningful text has."""
 
 _OPEN_TRACE = re.compile(rf"({TRACE})\s*\Z")
 
@@ -330,6 +330,8 @@ def _any_of(names: Iterable[str]) -> str:
     return "|".join(map(re.escape, longest_first)) or r"(?!)"
 
 
+# Normalisers and pre-tokenizers that see one stretch between added tokens at a time;
+# post-processors that only add special tokens.
 _STEPS = frozenset(
     (
         "Sequence BertNormalizer ByteLevel Lowercase NFC NFD NFKC NFKD Nmt Precompiled Prepend Replace Strip "
@@ -337,8 +339,6 @@ _STEPS = frozenset(
         "UnicodeScripts Whitespace WhitespaceSplit BertProcessing RobertaProcessing TemplateProcessing"
     ).split()
 )
-"""Normalisers and pre-tokenizers that see one stretch between added tokens at a time; post-processors that
-only add special tokens."""
 
 _MODELS = frozenset(("BPE", "Unigram", "WordPiece", "WordLevel"))
 

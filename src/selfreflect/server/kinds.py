@@ -24,8 +24,8 @@ LONGEST_QUERY = 7
 _SENTENCE = re.compile(r"[^.!?…。！？؟\n]*(?:[.!?…。！？؟]+(?=\s|$|[\"'”»)])|[。！？؟]|\n|$|[.!?…]+)")
 _WORD = re.compile(r"[^\W_]+(?:[+#]+|\.js\b)?", re.UNICODE)
 _ASKS = re.compile(r"[?？؟]")
+# Nothing but numbers and signs between them.
 _SUM = re.compile(r"\s*[-(]*\d[\d\s.,()]*(?:[-+*/^×÷·%=:][\d\s.,()]*)+\s*")
-"""Nothing but numbers and signs between them."""
 _IS_CODE = re.compile(
     r"```|^\s*(?:def|class|import|from|function|const|let|var|public|private|#include)\b.*[:;({>]"
     r"|=>|</\w+>|\bSELECT\b.+\bFROM\b|;\s*$|\{\s*$",

@@ -13,8 +13,8 @@ from selfreflect.server.errors import ChatError
 from selfreflect.server.fields import MESSAGES, Fields, Reading
 from selfreflect.server.reply import ChatChoice, ChatResponse, to_json
 
+# Types of blocks in which a model of the history reasoned.
 _TRACES = ("thinking", "redacted_thinking")
-"""Types of blocks in which a model of the history reasoned."""
 
 
 class _OutputConfig(msgspec.Struct):

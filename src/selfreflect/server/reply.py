@@ -19,8 +19,8 @@ KEEP_ALIVE = b": the answers are being drawn\n\n"
 """An event that clients ignore."""
 DONE = b"data: [DONE]\n\n"
 
+# Some words of a text.
 _PIECE = re.compile(r"\s*\S+\s*(?:\S+\s+){0,3}|\s+")
-"""Some words of a text."""
 
 
 class AnswerShare(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,8 +14,8 @@ from selfreflect.server.errors import ChatError
 from selfreflect.server.fields import RESPONSES, Fields, Reading, shown
 from selfreflect.server.reply import ChatChoice, ChatResponse, to_json
 
+# Types of parts that are plain text.
 _TEXTS = ("input_text", "output_text", "text")
-"""Types of parts that are plain text."""
 
 
 class _Reasoning(msgspec.Struct):

@@ -44,20 +44,20 @@ RETRIES = RetryPolicy(tries=4, first=0.25, longest=4.0, longest_asked=15.0)
 """Somebody waits for the response, so it gives up sooner than a run does."""
 
 MODELS_REMEMBERED = 64
+# How long a list of models is remembered.
 _LIST_SECONDS = 30.0
-"""How long a list of models is remembered."""
 
+# Headers of the upstream that clients get.
 _RELAYED = ("content-type", "retry-after", "x-request-id")
-"""Headers of the upstream that clients get."""
 
+# Statuses of the upstream that clients get. Any other becomes 502.
 _HANDED_ON = (range(200, 300), range(400, 600))
-"""Statuses of the upstream that clients get. Any other becomes 502."""
 
+# Encodings of a body that the HTTP client decodes, which some servers use unasked.
 _DECODED = ("", "identity", "gzip", "deflate")
-"""Encodings of a body that the HTTP client decodes, which some servers use unasked."""
 
+# Bytes of an error, which is searched for keys.
 _LARGEST_ERROR = 2**20
-"""Bytes of an error, which is searched for keys."""
 
 
 class _Listed(msgspec.Struct):

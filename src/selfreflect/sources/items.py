@@ -197,7 +197,8 @@ def read_item_file(
     for name, value in (("limit", limit), ("num_answers", num_answers)):
         if value is not None and value < 1:
             raise ConfigError(f"{name} must be at least 1, not {value}")
-    file = read_row_file(source, progress and (lambda share: progress(share / 2)))
+    half = progress and (lambda share: progress(share / 2))
+    file = read_row_file(source, half, tuple((columns or {}).values()))
     reserved = columns_with_values(file.rows) - set((columns or {}).values())
     reading = Reading(columns or {}, cells=file.cells, separator=separator, reserved=reserved)
     rows = item_rows(file.rows, reading, progress and (lambda share: progress(0.5 + share / 2)))

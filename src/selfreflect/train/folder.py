@@ -146,6 +146,7 @@ def training_files(
     by_split: dict[Split, list[Row]] = {name: [] for name in SPLITS}
     for row in result.rows:
         by_split[split_by_id[row["question_id"]]].append(_encodable(row))
+    # a table has its types from its first row, so a split without rows has none
     names = [name for name in SPLITS if by_split[name]]
     tables = {name: _table(by_split[name]) for name in names}
     facts = _facts(kind, options, origin)

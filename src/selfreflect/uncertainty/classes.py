@@ -34,8 +34,8 @@ RULES = ("same", "exact", "numeric", *THRESHOLDS, "judge", "nli")
 DEFAULT = "same"
 PAIRS_PER_ANSWER = 2
 """How many pairs a model is asked about at most, for each answer to a question, unless the user wants all."""
+# Rules that join what is the same without a model, and never what contradicts.
 _GUARDED = ("same", "embedding", "judge")
-"""Rules that join what is the same without a model, and never what contradicts."""
 
 normalised = lru_cache(maxsize=2**18)(normal_form)
 

@@ -331,6 +331,7 @@ def _alpha(ratings: Floats, sizes: Indices) -> float | None:
     differences are compared, so that sums of squares suffice."""
     if ratings.min() == ratings.max():
         return None
+    # centred, or sums of squares of large ratings would lose their small differences
     scale = ratings - ratings.mean()
     starts = np.cumsum(sizes) - sizes
     sums, squares = np.add.reduceat(scale, starts), np.add.reduceat(scale**2, starts)

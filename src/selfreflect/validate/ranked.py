@@ -320,6 +320,7 @@ class RankedSets:
     def __init__(self, items: Sequence[Item], order: str | None = None, controls: bool = True) -> None:
         self.order = known_order(items, order)
         best = _best_summaries(self.order.pairs)
+        # items without a known order would cost measurements that no table shows
         usable: Sequence[Item] = [item for item in items if item.id in best]
         names = summary_names(usable)
         self.controls = [_unused(name, names) for name in (QUESTION, EMPTY, NONSENSE, PASTED) if controls]

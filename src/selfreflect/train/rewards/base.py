@@ -101,6 +101,7 @@ class Reward:
             raise DataError(f"{len(prompts)} prompts for {len(completions)} completions")
         texts = [said(completion, unwrap=not self.reads_tags) for completion in completions]
         outcomes = self.outcomes(texts, BatchColumns(len(texts), columns)) if texts else []
+        # a trainer counts None as 0 where it adds up rewards, so a failure gets a number
         kinds = [outcome.kind if isinstance(outcome, Unrewarded) else "" for outcome in outcomes]
         if log_metric is not None and outcomes:
             log_metric(f"{self.__name__}/failed", sum(map(bool, kinds)) / len(outcomes))

@@ -123,6 +123,7 @@ class JudgeReward(Reward):
 
     def outcomes(self, texts: Sequence[str | Unrewarded], columns: BatchColumns) -> list[Outcome]:
         cases = self._cases(columns)
+        # completions of one question share the work of its reference answers
         groups: dict[tuple[Question, AnswerSet], dict[str, None]] = {}
         for case, text in zip(cases, texts, strict=True):
             if isinstance(text, str):

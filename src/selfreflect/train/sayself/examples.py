@@ -64,6 +64,7 @@ def make_examples(
         Rows with ``question_id``, ``question``, ``response`` (the published line), and ``prompt`` and
         ``completion`` as chat messages; and how many questions were left out, by reason.
     """
+    # only this variant needs to know how often questions of equal agreement are right
     levels = group_levels(questions) if variant == "group" else {}
     rows = []
     dropped: Counter[str] = Counter()

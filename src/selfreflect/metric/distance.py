@@ -1,7 +1,7 @@
 """Distance of two predicted distributions.
 
-The judge predicts p = softmax(logits / T) after the summary, and q = softmax(reference / T) after the reference
-answers.
+The judge predicts p = softmax(logits / T) after the summary, and q = softmax(reference / T) after the
+reference answers.
 """
 
 from __future__ import annotations

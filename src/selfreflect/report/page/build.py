@@ -202,7 +202,7 @@ def _run_part(run: RunRecords, prefix: str, number: int) -> RunPart:
         pasted = Panel(name, Markup(pasted_figure(name, *curve, "page")), pasted_table(*curve))
     failures = failure_table(best_first)
     table = overview(run)
-    results = replace(compact(overview(run, with_controls=False)), notes=())
+    results = replace(compact(overview(run, with_controls=False)), title=table.title, notes=())
     # few questions and their controls are no news on a page of a single question
     found = headline(run) if len(run.questions) > 1 else " ".join(findings(run))
     return RunPart(run.label, found, results, table, stage_facts(run), failures, length, pasted)

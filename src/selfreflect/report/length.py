@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -129,12 +130,12 @@ class PastedAnswers:
         words = np.interp(bits, self.bits[ends], self.words[ends])
         return float(answers), float(words)
 
-    def sentence(self, subject: str, words: float, bits: float, low: float | None = None) -> str:
+    def sentence(self, subject: str, words: float, bits: float, low: float | None = math.inf) -> str:
         """Say how many pasted answers recover as much as a summary, or a mean of summaries.
 
         Args:
             subject: the summary's name at the start of the sentence.
-            low: the lower end of the interval of ``bits``, if it has one.
+            low: the lower end of the interval of ``bits``, None without one; an exact number needs none.
         """
         answers, pasted_words = self.equal(bits) or (0.0, self.words[-1])
         if bits <= 0:

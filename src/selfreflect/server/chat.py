@@ -14,7 +14,7 @@ from msgspec import Meta, Raw
 
 from selfreflect.models.base import Message, Role
 from selfreflect.server.errors import ChatError
-from selfreflect.server.fields import CHAT, EMPTY, TURN, Field, Fields, Reading, shown
+from selfreflect.server.fields import CHAT, EMPTY, RESPONSE_FORMAT, TURN, Field, Fields, Reading, shown
 
 PREFIX = "selfreflect/"
 """Stands before the name of a model whose distribution is drawn."""
@@ -138,6 +138,12 @@ class ChatRequest:
         return f"{PREFIX}{self.model}" if self.reflects else self.model
 
     @property
+    def response_format(self) -> Mapping[str, Any] | None:
+        """Give the format of answers that are JSON; None for plain texts."""
+        value = self.handed_on.get(RESPONSE_FORMAT)
+        return value if isinstance(value, dict) else None
+
+    @property
     def question(self) -> str:
         return self.messages[-1].content
 
@@ -223,10 +229,12 @@ def read_request(
     ordered = _system_first(messages, reading)
     if not reading.reason and ordered[-1].role != "user":
         reading.relay("messages.last")
+    body = typed({} if reading.reason else reading.read, ChatBody, dialect.names)
+    if body.n and body.n > 1 and RESPONSE_FORMAT in reading.handed_on:
+        reading.relay("n")  # only one object is the most common
     if reading.reason:
         cleaned = dialect.for_upstream(fields, model, history)
         return ChatRequest(data=cleaned, passthrough=reading.reason, **common)
-    body = typed(reading.read, ChatBody, dialect.names)
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     return ChatRequest(
         data=dialect.for_upstream(fields, model, history),

@@ -27,6 +27,7 @@ from selfreflect.errors import SelfReflectError, excerpt
 from selfreflect.models.base import Refusal
 from selfreflect.server.chat import ID_PREFIX, PREFIX, ChatRequest, Reflect, read_request
 from selfreflect.server.errors import RETRY_SECONDS, ChatError, ErrorType, as_chat_error, failed
+from selfreflect.server.fields import RESPONSE_FORMAT
 from selfreflect.server.forms import Form, NewStream, form_of
 from selfreflect.server.guard import Access, Guard, Policy
 from selfreflect.server.http import HttpServer, LiveResponse, begin, log_to_stderr, send_part
@@ -136,12 +137,15 @@ async def completions(request: Request) -> Response:
         return _relay(request, chat, model)
     if not chat.reflects:
         chat = read(chat.data, in_full=True)
-    if chat.passthrough:
+    wanted = chat.passthrough
+    if chat.response_format is not None and not isinstance(model, RemoteModel):
+        wanted = RESPONSE_FORMAT
+    if wanted:
         message = (
-            f"{chat.passthrough}: the model {chat.model!r} runs in the server's own process and takes plain "
+            f"{wanted}: the model {chat.model!r} runs in the server's own process and takes plain "
             "questions: text messages, the last of them from the user, and no tools, images or output formats"
         )
-        param = chat.passthrough.partition(".")[0]
+        param = wanted.partition(".")[0]
         raise ChatError(400, message, param=param, code="unsupported")
     settings = services.reflector.settings
     reason, is_worth_it = decide(chat, settings.reflect) if chat.reflects else ("model", False)
@@ -185,6 +189,8 @@ def decide(chat: ChatRequest, default: Reflect) -> tuple[str, bool]:
     reflect = chat.options.reflect or default
     if reflect != "auto":
         return reflect, reflect == "always"
+    if chat.response_format is not None:
+        return "structured", True
     kind = kind_of(chat.question)
     return kind, kind == "question"
 

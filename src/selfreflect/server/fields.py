@@ -19,6 +19,9 @@ EMPTY = frozenset((b"null", b"false", b"0", b"0.0", b"[]", b"{}", b'""'))
 NAME = re.compile(r"[a-z_]{1,40}")
 """Names of fields that may stand in notes, headers and errors."""
 
+RESPONSE_FORMAT = "response_format"
+"""Asks for answers that are JSON."""
+
 Use = Literal["read", "hand_on", "ignore", "relay"]
 
 
@@ -57,7 +60,8 @@ CHAT = {
     # -1 is the way of local servers to say "no limit" and "no seed"
     **_rows("read", "max_tokens max_completion_tokens seed top_k", b"-1"),
     **_rows("read", "min_p"),
-    **_rows("relay", "response_format", b'{"type":"text"}', b'{"type": "text"}'),
+    # answers are objects then, see structured.py
+    **_rows("hand_on", RESPONSE_FORMAT, b'{"type":"text"}', b'{"type": "text"}'),
     **_rows("relay", "modalities", b'["text"]'),
     **_rows("relay", "audio logprobs top_logprobs logit_bias web_search_options prompt_logprobs echo"),
     **_rows("relay", "best_of stop_token_ids structured_outputs grammar json_schema guided_json"),

@@ -126,6 +126,8 @@ class Belief(msgspec.Struct, frozen=True, kw_only=True):
     cost: Spending | None = None
     notes: tuple[str, ...] = ()
     """Why a value is missing, in sentences."""
+    fields: dict[str, Any] | None = None
+    """Of an answer that is JSON: the distribution of each field by JSON Pointer, and of the whole object."""
 
 
 Ending = Literal["stop", "length"]

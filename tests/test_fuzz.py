@@ -35,7 +35,8 @@ from selfreflect.report.results import breakdown
 from selfreflect.report.run_records import RunRecords
 from selfreflect.run.records import records_by_judge, run_items
 from selfreflect.run.resume import settings_of
-from selfreflect.server.chat import read_chat
+from selfreflect.server.chat import read_request
+from selfreflect.server.forms import FORMS
 from selfreflect.server.library import Library
 from selfreflect.settings import load_config
 from selfreflect.sources.files import PARSERS
@@ -92,6 +93,14 @@ REQUEST = {
     "temperature": 0.5,
     "selfreflect": {"num_answers": 5, "measures": []},
 }
+
+
+def request_of(path: str) -> dict[str, Any]:
+    """REQUEST as the form of a path says it."""
+    names = {"/responses": {"messages": "input"}, "/messages": {"stop": "stop_sequences"}}.get(path, {})
+    return {names.get(name, name): value for name, value in REQUEST.items()}
+
+
 CALIBRATOR = {
     "format": "selfreflect calibrator",
     "version": 1,
@@ -410,9 +419,10 @@ def test_responses_with_other_values(place: int, value: Any) -> None:
 @example(place=4, value=[[]], changes=[(0, 0, b"[" * 3000)])
 def test_requests_to_the_endpoint(place: int, value: Any, changes: list[Edit]) -> None:
     show(place=place, value=value, changes=changes)
-    body = json.dumps(replaced(json.loads(json.dumps(REQUEST)), place, value)).encode()
-    for data in (body, damaged(body, changes)):
-        is_refused_or_read(lambda data=data: read_chat(data))
+    for path, form in FORMS.items():
+        body = json.dumps(replaced(json.loads(json.dumps(request_of(path))), place, value)).encode()
+        for data in (body, damaged(body, changes)):
+            is_refused_or_read(lambda data=data, form=form: read_request(data, form.dialect))
 
 
 @several
@@ -449,6 +459,7 @@ def test_what_is_damaged_above_is_read_without_damage(folder: Path, suffix: str)
     (folder / "prompts.toml").write_text(PROMPTS)
     assert load_prompts(folder / "prompts.toml").basic["user"].startswith("Say it")
     assert parse_response(json.dumps(REPLY).encode(), WANTED, 0, 2).prompt_tokens == 3
-    assert read_chat(json.dumps(REQUEST).encode()).question == "Why?"
+    for path, form in FORMS.items():
+        assert read_request(json.dumps(request_of(path)).encode(), form.dialect).question == "Why?"
     (folder / "calibrator.json").write_text(json.dumps(CALIBRATOR))
     assert read_calibrator(folder / "calibrator.json").n == 9

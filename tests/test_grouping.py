@@ -19,14 +19,6 @@ def test_spellings_of_one_answer_are_counted_together_under_the_most_common_one(
     ]
 
 
-def test_no_answers_make_no_groups():
-    assert group_indices([]) == []
-
-
-def test_blank_answers_are_a_group_of_their_own():
-    assert groups_of(["", " \n", "x"]) == [["", " \n"], ["x"]]
-
-
 @pytest.mark.parametrize(
     ("one", "other"),
     [

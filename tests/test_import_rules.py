@@ -76,6 +76,7 @@ OPTIONAL = (
     "trl",
     "peft",
     "inspect_ai",
+    "openpyxl",
 )
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfreflect.logprobs import AnswerTokens, answer_tokens
-from selfreflect.records import AnswerSet, dump_line, from_plain
+from selfreflect.records import AnswerSet, from_plain
 
 pieces = st.lists(st.one_of(st.none(), st.text("ab \n", max_size=3)), max_size=12)
 
@@ -78,11 +78,3 @@ def test_a_stored_record_with_wrong_log_probabilities_is_refused(logprobs: list[
     plain = {"question_id": "q", "masked_out": ["a"], "conditioning": ["a"], "logprobs": logprobs}
     with pytest.raises(ValueError, match=part):
         from_plain(AnswerSet, plain)
-
-
-def test_a_record_is_compact() -> None:
-    tokens = answer_tokens("Paris", ["Par", "is"], [-0.12345678, -1e-12], [1.0, 2.0])
-    assert isinstance(tokens, AnswerTokens)
-    assert dump_line(tokens) == '[["Par", "is"], [-0.123457, 0.0], 1.5, [], []]'
-    old = from_plain(AnswerTokens, [["Par", "is"], [-0.123457, 0.0], 1.5])
-    assert old == tokens

@@ -20,7 +20,7 @@ from selfreflect.models.chat import ChatTokenizer
 from selfreflect.prompts import load_prompts
 from selfreflect.records import Question, question_id
 from selfreflect.store.run import Run
-from selfreflect.text import answer_list, fenced, fill, normalise_question, numbered
+from selfreflect.text import fenced, fill, normalise_question, numbered
 
 HOSTILE = [
     '{question} {n} {"a": 1} {0} {{',
@@ -103,12 +103,6 @@ def test_a_context_comes_with_the_question_wherever_it_stands(template):
     shown = 'Text:\n"""\nAnna {question} {context}\nwas there.\n"""\n\nAnswer from this text. Question: Who?'
     [_, user] = load_prompts().messages(question, template)
     assert user.content == (template or "{question}").replace("{question}", shown)
-
-
-def test_a_question_without_context_is_asked_as_ever():
-    prompts = load_prompts()
-    plain = prompts.messages(Question(id="q", text="Who?"), prompts.basic["user"])
-    assert "Text:" not in plain[1].content
 
 
 def test_a_context_opens_no_turn_of_its_own():
@@ -209,10 +203,6 @@ def test_a_context_stays_between_its_quotes_to_the_letter(text):
     assert len(fence) >= 3
     assert fenced(text) == f"{fence}\n{text}\n{fence}"
     assert fence not in text
-
-
-def test_the_metric_list_escapes_nothing():
-    assert answer_list(["it's", "{n}\nx_2 = 'no'"]) == "x_1 = 'it's'\nx_2 = '{n}\nx_2 = 'no''"
 
 
 @pytest.mark.parametrize(

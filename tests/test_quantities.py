@@ -148,17 +148,6 @@ def test_decimals_of_both_kinds_read_back(number: int, cents: int) -> None:
     assert last_number(english) == last_number(european) == pytest.approx(number + cents / 100)
 
 
-@given(INTEGERS, INTEGERS, st.sampled_from("-–—−"))
-def test_a_range_is_never_negative(low: int, high: int, dash: str) -> None:
-    assert last_number(f"{low}{dash}{high}") is None
-    assert last_number(f"It took {low} {dash} {high} days.") is None
-
-
-@given(st.integers(-999, 999), st.integers(1, 999))
-def test_fractions_are_divided(top: int, bottom: int) -> None:
-    assert last_number(f"It is {top}/{bottom}.") == pytest.approx(top / bottom)
-
-
 @given(st.text(st.sampled_from("0123456789.,-/:%()$€ ekm'^x×½²\ud800")))
 def test_any_text_has_a_finite_number_or_none(text: str) -> None:
     number = last_number(text)

@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 
 from selfreflect.table import Column, Table, latex_text, to_csv, to_latex, to_markdown, to_rich
-from selfreflect.text import one_line, printable
+from selfreflect.text import printable
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -153,10 +153,6 @@ def test_a_million_empty_lines_are_written_at_once():
     assert text in to_csv(table(text))
 
 
-def test_csv_leaves_numbers_alone_and_undefined_empty():
-    assert to_csv(table(-0.012345678, -3, None, form=".4f")) == "n,text\r\n0,-0.012345678\r\n1,-3\r\n2,\r\n"
-
-
 @pytest.mark.parametrize("text", HOSTILE)
 def test_the_terminal_gets_no_control_characters_and_no_markup(text):
     shown = terminal(Table(text, (Column("text"),), ((text,),), (text,)))
@@ -206,18 +202,6 @@ def test_printable_shows_what_is_hidden():
         printable("a\x1b[1mb\r\nc\rd\u202ee\ud800\U000e0041")
         == "a\\x1b[1mb\nc\\x0dd\\u202ee\\ud800\\U000e0041"
     )
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "plain", "Grüße 東京 مرحبا", "two\n\tlines", "fixed\u00a0blank", "👩\u200d🚀", "می\u200cخواهم"],
-)
-def test_printable_leaves_ordinary_text_alone(text):
-    assert printable(text) == text
-
-
-def test_one_line_is_one_line():
-    assert one_line(" a\n\tb\r\n c\x1b ") == "a b c\\x1b"
 
 
 @given(st.text(st.characters()))

@@ -44,7 +44,7 @@ def draw_answers(
     question's id, so neither batching nor resuming a run changes the answers.
 
     Before its answer set, a question gives an answer sample for each answer that is there while others are
-    still to come, as far as the generator tells.
+    still to come, if the generator tells.
 
     Args:
         logprobs: also store the log-probabilities of each answer's tokens, if the generator gives them.
@@ -67,6 +67,7 @@ def draw_answers(
         )
         for question in questions
     ]
+    # stored answers are used only where nothing about the request has changed
     digests = [_digest(request, generator) for request in requests]
     for index, question in enumerate(questions):
         samples = _of_request(earlier.get(question.id, ()), requests[index], digests[index])
@@ -79,15 +80,12 @@ def draw_answers(
 
 
 def _digest(request: Request, generator: Generator) -> str:
-    """Identify what is asked of which model, to the last setting."""
+    """Identify a request to a model, to the last setting."""
     fields = request.to_dict()
     del fields["label"]
     fields["earlier"] = fields.pop("samples")  # its name in older directories
-    for name in (
-        "logprobs",
-        "top_logprobs",
-        "first_tokens",
-    ):  # of which digests in older directories do not know
+    # digests in older directories lack these
+    for name in ("logprobs", "top_logprobs", "first_tokens"):
         if not fields[name]:
             del fields[name]
     identity = dump_line([fields, generator.name, generator.revision])

@@ -1,5 +1,5 @@
-"""Exceptions of this package. A message says what is wrong, where, and what to do. It never contains a
-secret, and it quotes text from files or models with :func:`excerpt`."""
+"""Exceptions of this package. A message names the problem and its place; a remedy says what to do. No message
+contains a secret, and each quotes text from files or models with :func:`excerpt`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class SelfReflectError(Exception):
 
     Args:
         message: what is wrong, and where. It names no flag; ``str(error)`` adds the remedy to it.
-        code: a word that programs read, such as ``"unreachable"``; by default that of the class.
+        code: a word that programs read, such as ``"unreachable"``; by default the code of the class.
         remedy: what to do about it. Names in braces are settings (``{answers.base_url}``) or options of the
             command (``{out}``); whoever shows the error words them, see :meth:`worded`.
         fields: the values that the message speaks of, by name.
@@ -30,7 +30,7 @@ class SelfReflectError(Exception):
 
     @property
     def message(self) -> str:
-        """What is wrong, without the remedy."""
+        """The problem, without the remedy."""
         return str(self.args[0]) if self.args else ""
 
     def worded(self, name_of: Callable[[str], str] | None = None) -> str:
@@ -177,4 +177,5 @@ def nearest(name: str, names: list[str]) -> str:
 def unknown_name(what: str, name: str, known: Iterable[str]) -> ConfigError:
     """Make the error for a name that is not among those that are known."""
     names = list(known)
-    return ConfigError(f"no {what} {name!r}.{nearest(name, names)} Known: {', '.join(names)}")
+    message = f"no {what} {excerpt(name)}.{nearest(name, names)} Known: {', '.join(names)}"
+    return ConfigError(message, code="unknown_name", name=name)

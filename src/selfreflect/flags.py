@@ -21,7 +21,7 @@ class Range:
     description: str
     includes: Callable[[Any], object]
     schema: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """The same for a JSON schema, as far as that can say it."""
+    """The same for a JSON schema, where it has a keyword for it."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def between(low: int, high: int) -> Range:
 
 POSITIVE = Range("at least 1", lambda value: value >= 1, {"minimum": 1})
 DRAWS = between(1, 1_000_000)
-"""Of texts for one question, all of which are in memory."""
+"""The number of texts for one question, which are all in memory."""
 ZERO_OR_MORE = Range("0 or more", lambda value: 0 <= value < math.inf, {"minimum": 0})
 SHARE = Range("in (0, 1]", lambda value: 0 < value <= 1, {"exclusiveMinimum": 0, "maximum": 1})
 SECONDS = Range("a number of seconds above 0", lambda value: 0 < value < math.inf, {"exclusiveMinimum": 0})
@@ -68,7 +68,7 @@ GPUS = Range(
 
 @cache
 def notes_of(settings: type[msgspec.Struct]) -> dict[str, Flag]:
-    """Look up what is declared about each field of a settings class."""
+    """Look up the declaration of each field of a settings class."""
     notes: dict[str, Flag] = {}
     for field, hint in get_type_hints(settings, include_extras=True).items():
         for note in getattr(hint, "__metadata__", ()):

@@ -189,6 +189,7 @@ def _for_page(text: str) -> str:
         for child in list(parent):
             if child.tag in ("metadata", "style"):
                 parent.remove(child)
+    # matplotlib gives everything an id, and a page with many figures would repeat them
     referenced = set(_REFERENCE.findall(text))
     for node in root.iter():
         if node.get("id") not in referenced:

@@ -37,6 +37,7 @@ def load_function(name: str, what: str) -> Callable[..., Any]:
     except USER_ERRORS as error:
         reason = f"{type(error).__name__}: {excerpt(str(error), 200)}"
         raise ConfigError(f"{what} {excerpt(name)}: cannot import {excerpt(module)}: {reason}") from error
+    # a user's module may define anything under that name
     function = getattr(imported, attribute, None)
     if function is None:
         raise ConfigError(f"{what} {excerpt(name)}: {excerpt(module)} has no function {excerpt(attribute)}")

@@ -179,6 +179,7 @@ def _published_texts(file: Path) -> dict[tuple[str, str], str]:
             raise ConfigError(f"{file}: has no function {name}, so it is not the version that can be read")
         return list(ast.walk(functions[name]))
 
+    # the code is read as a syntax tree, because running it would run a stranger's code
     texts = {}
     for place, name in _PUBLISHED_FUNCTIONS.items():
         values = [node.value for node in body(name) if isinstance(node, ast.Assign) and _is_prompt(node)]

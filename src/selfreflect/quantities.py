@@ -207,6 +207,7 @@ def _with_unit(text: str, match: re.Match[str], value: float, is_aside: bool) ->
     """Read magnitude and unit behind a number."""
     end = match.end()
     unit, is_percent = _UNIT_OF.get(match["before"] or "", ""), False
+    # at most a magnitude and a unit: "5 million dollars"
     for _ in range(2):
         after = _AFTER.match(text, end)
         if after is None:

@@ -87,7 +87,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class _Shown(Record, frozen=True, kw_only=True):
-    """A record with so many fields that a Python session shows only some of them."""
+    """A record with many fields, of which a Python session shows some."""
 
     def _shown_fields(self) -> Iterator[tuple[str, object]]:
         raise NotImplementedError
@@ -224,7 +224,7 @@ class AnswerSample(Record, frozen=True, kw_only=True):
     """Whether it ended a reasoning trace that the prompt had begun."""
     logprobs: AnswerTokens | NoLogprobs | None = None
     request: str
-    """Digest of what was asked of which model. Answers to anything else are not used."""
+    """Digest of the request and the model. Answers to any other request are not used."""
 
     def __post_init__(self) -> None:
         _check_spelling(self.text, self.logprobs)
@@ -242,7 +242,7 @@ class SamplingCheck(Record, frozen=True, kw_only=True):
     questions: Count = 0
     """Questions answered by the model at a temperature above 0."""
     identical_questions: Count = 0
-    """Those of them whose answers are all the same text."""
+    """Questions among these whose answers are all the same text."""
     accepted: bool = False
     """Whether the user was warned before the first question, and went on."""
     seconds: Positive | None = None
@@ -673,7 +673,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 def question_id(text: str, context: str = "") -> str:
     """Derive a stable id from a question: ``q-`` and 12 hex digits of a SHA-256.
 
-    It is that of the text, or of the two digests of text and context.
+    It digests the text, or the two digests of text and context.
     """
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
     if context:
@@ -711,7 +711,7 @@ def shuffled(answers: Sequence[str], question_id: str, seed: int = 0) -> list[in
 def halves(
     answers: Sequence[str], question_id: str, seed: int = 0
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Shuffle a list of answers and split it into (masked-out, conditioning); an odd one goes to the second.
+    """Shuffle a list of answers and split it into (test, reference); an odd one goes to the second.
 
     Raises:
         ValueError: fewer than two answers.

@@ -208,6 +208,7 @@ def same_answer(question: str, first_answer: str, second_answer: str) -> bool | 
     short, long = _without_asides(first_answer, second_answer)
     first, second = _read(short, question), _read(long, question)
     agree = _agree(first.quantities, second.quantities)
+    # a yes and a no settle closed questions, whatever else the answers say
     stances = [_stance(reading, question) for reading in (first, second)]
     if None not in stances and (_is_closed(question) or None not in (first.lead, second.lead)):
         return stances[0] == stances[1] and agree is not False
@@ -215,6 +216,7 @@ def same_answer(question: str, first_answer: str, second_answer: str) -> bool | 
         return False
     if are_opposite(short, long):
         return False
+    # words count only where both texts deny or neither does
     is_level = first.is_negated == second.is_negated
     is_equal = first.new == second.new or _items(first) == _items(second)
     if agree and is_level and is_equal and first.has_choice == second.has_choice and _says(first):

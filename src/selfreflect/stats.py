@@ -116,6 +116,7 @@ def mean_interval(values: Sequence[float], total: int, *, resamples: int = 10_00
     Raises:
         ValueError: NaN or infinite values.
     """
+    # sorted, because resamples are drawn by position and the order must not matter
     ascending = np.sort(finite_array(values))
     n = len(ascending)
     if n == 0:
@@ -198,6 +199,7 @@ def paired_difference(
     """
     keys = a.keys() & b.keys()
     scales = dict.fromkeys(keys, 1.0) if scale is None else scale
+    # ties are exact zeros, so that the sign-flip test does not flip rounding
     differences = [
         0.0 if is_tie(a[key] / scales[key], b[key] / scales[key]) else b[key] - a[key] for key in keys
     ]
@@ -337,7 +339,7 @@ def student_quantile(probability: float, degrees: int) -> float:
 
 
 def defined(values: Iterable[T | None]) -> list[T]:
-    """Leave out what is None."""
+    """Leave out values that are None."""
     return [value for value in values if value is not None]
 
 

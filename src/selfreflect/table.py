@@ -26,11 +26,11 @@ Cell = str | int | float | None
 
 UNDEFINED = "–"
 
+# Characters that a text column keeps on a narrow terminal, if its longest part has so many.
 _TEXT_WIDTH = 16
-"""Characters that a text column keeps on a narrow terminal, if its longest part has so many."""
 
+# A word, or a part of a long name, which may continue on the next line.
 _PARTS = re.compile(r"[^\s_/:-]*[_/:-]+|[^\s_/:-]+")
-"""A word, or a part of a long name, which may continue on the next line."""
 
 
 @dataclass(frozen=True)

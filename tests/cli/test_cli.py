@@ -18,7 +18,6 @@ import tiny
 import typer
 from command import COMMAND, environment, run, small, written
 
-import selfreflect
 from selfreflect.cli import COMMANDS, application
 from selfreflect.cli.help import COMMAND_GROUPS
 from selfreflect.cli.options import runnable
@@ -578,13 +577,6 @@ finally:
     )
     files = ("options", "console", "stages")
     assert set(done.stdout.splitlines()[-1].split()) == {f"selfreflect.cli.{name}" for name in files}
-
-
-def test_version_is_that_of_the_package():
-    done = subprocess.run(
-        [sys.executable, "-m", "selfreflect", "--version"], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == f"selfreflect {selfreflect.__version__}\n"
 
 
 @pytest.mark.parametrize(

@@ -199,23 +199,6 @@ def test_no_reply_is_asked_for_twice(folder: Path) -> None:
     assert (folder / "r/sayself/rationales.jsonl").read_bytes() == written
 
 
-def test_a_question_in_two_parts_is_refused(folder: Path) -> None:
-    model = "river_model:answer"
-    step("sample", "--questions", "questions.json", "--model", model, "--num-answers", 2)
-    step("cluster", "--classes", "exact")
-    step("dataset", "--variants", "plain")
-    clusters = folder / "r/sayself/clusters.jsonl"
-    lines = clusters.read_text().splitlines()
-    twin = json.loads(lines[0]) | {"id": "twin"}
-    clusters.write_text("\n".join([*lines, json.dumps(twin)]) + "\n")
-    splits = folder / "r/sayself/splits.jsonl"
-    own = json.loads(splits.read_text().splitlines()[0])["part"]
-    other = "test" if own != "test" else "train"
-    with splits.open("a") as file:
-        file.write(json.dumps({"question_id": "twin", "part": other}) + "\n")
-    assert "in several parts" in step("eval", code=2)
-
-
 def test_training_data_with_a_question_of_another_part_are_refused(folder: Path) -> None:
     model = "river_model:answer"
     step("sample", "--questions", "questions.json", "--model", model, "--num-answers", 2)

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from hypothesis import given
@@ -21,21 +19,6 @@ def distance(p: list[float], q: list[float], temperature: float = 1.0) -> float:
     return total_variation(torch.tensor([p]), torch.tensor([q]), temperature).item()
 
 
-@pytest.mark.parametrize("temperature", [0.5, 5.0])
-def test_two_tokens_differ_by_the_difference_of_their_probabilities(temperature):
-    def sigmoid(x):
-        return 1 / (1 + math.exp(-x / temperature))
-
-    assert distance([1.5, 0.0], [-0.5, 0.0], temperature) == pytest.approx(
-        sigmoid(1.5) - sigmoid(-0.5), abs=1e-7
-    )
-
-
-def test_three_tokens_by_hand():
-    p, q = [0.5, 0.25, 0.25], [0.25, 0.25, 0.5]
-    assert distance([math.log(x) for x in p], [math.log(x) for x in q]) == pytest.approx(0.25, abs=1e-7)
-
-
 def test_distributions_without_a_common_token_are_1_apart():
     assert distance([40.0, 0.0, 0.0], [0.0, 40.0, 0.0], 0.5) == pytest.approx(1.0, abs=1e-6)
 
@@ -49,12 +32,6 @@ def test_rounding_over_a_large_vocabulary_does_not_exceed_1():
     found = total_variation(p, q, 1.0)
     assert found.max() <= 1.0
     assert found.min() > 1 - 1e-6
-
-
-def test_a_high_temperature_brings_everything_together():
-    at = [distance([3.0, 0.0, -1.0], [0.0, 2.0, 1.0], temperature) for temperature in (0.5, 5.0, 500.0)]
-    assert at[0] > at[1] > at[2]
-    assert at[2] < 0.005
 
 
 def test_each_row_is_one_task_and_the_inputs_stay_as_they_are():
@@ -76,9 +53,3 @@ def test_it_is_symmetric_and_between_0_and_1(pair, temperature):
     assert 0.0 <= found <= 1.0
     assert distance(q, p, temperature) == pytest.approx(found, abs=1e-6)
     assert distance(p, p, temperature) == 0.0
-
-
-@given(rows, finite)
-def test_adding_a_constant_to_the_logits_changes_nothing(pair, constant):
-    p, q = pair
-    assert distance([x + constant for x in p], q) == pytest.approx(distance(p, q), abs=2e-5)

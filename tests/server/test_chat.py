@@ -52,7 +52,7 @@ def test_a_question_with_its_conversation_and_sampling() -> None:
     ("fields", "reason"),
     [
         ({"tools": [{"type": "function"}]}, "tools"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": {"type": "json_object"}, "n": 2}, "n"),
         ({"logprobs": True}, "logprobs"),
         ({"logit_bias": {"3": 5}}, "logit_bias"),
         ({"messages": [USER], "tools": [1], "Evil\r\nHeader": 3}, "tools"),

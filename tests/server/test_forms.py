@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from endpoint import EndpointClient, endpoint_server
-from fault_server import FaultServer, answers, chat, choice, raw, status
+from fault_server import FaultServer, answers, chat, choice, raw, reset, status
 
 QUESTION = "What is the capital of Turkey?"
 PATHS = ("/v1/chat/completions", "/v1/responses", "/v1/messages")
@@ -321,3 +322,48 @@ def test_what_questions_cost_is_in_the_metrics() -> None:
     assert float(values["selfreflect_cost_multiplier"]) == 5
     assert float(values["selfreflect_latency_multiplier"]) >= 1
     assert float(values['selfreflect_responses_total{outcome="plain"}']) == 1
+
+
+@pytest.mark.parametrize("path", PATHS[1:])
+def test_the_text_of_the_server_comes_live_in_other_forms(path: str) -> None:
+    go = threading.Event()
+
+    def live(handler: Any, call: Any) -> None:
+        def say(**fields: Any) -> None:
+            data = b"data: " + json.dumps(fields).encode() + b"\n\n"
+            handler.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+
+        handler.start(200, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"})
+        say(choices=[{"delta": {"content": "<think>A poem."}}])
+        say(choices=[{"delta": {"content": "</think>Leaves"}}])
+        go.wait(20)
+        say(choices=[{"delta": {"content": " fall."}, "finish_reason": "stop"}])
+        say(choices=[], usage={"prompt_tokens": 3, "completion_tokens": 2})
+        handler.wfile.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+
+    body = asked(path, "Write a poem about autumn.", stream=True, verbosity="low")
+    with (
+        FaultServer(lambda call: live) as upstream,
+        endpoint_server(upstream=upstream.url, names=["m"]) as client,
+    ):
+        with client.http.stream("POST", path, json=body) as response:
+            text = ""
+            for part in response.iter_text():
+                text += part
+                if "Leaves" in text:
+                    go.set()
+        events = events_of(text)
+        upstream.script = lambda call: reset
+        broken = client.http.post(path, json=body).text
+        assert gauge_of(client, "selfreflect_running") == 0
+    assert "poem" not in text
+    end = events[-2] if "messages" in path else events[-1]["response"]
+    assert (end["selfreflect"]["reason"], end["selfreflect"]["cost"]["completions"]) == ("long_text", 1)
+    assert end["usage"]["output_tokens"] == 2
+    assert upstream.calls[0].body["verbosity"] == "low"
+    assert '"upstream_error"' in broken or '"api_error"' in broken
+
+
+def gauge_of(client: EndpointClient, name: str) -> float:
+    [line] = [line for line in client.http.get("/metrics").text.splitlines() if line.startswith(f"{name} ")]
+    return float(line.rpartition(" ")[2])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -191,6 +192,48 @@ def test_parsed_answers_come_from_the_server_of_the_model() -> None:
         answer = client.responses.parse(model=MODEL, input=QUESTION, text_format=City)
         assert answer.output_parsed == City(name="Ankara")
         assert upstream.calls[-1].body["text"]["format"]["type"] == "json_schema"
+
+
+def test_an_object_is_the_most_common_one_and_tells_its_fields() -> None:
+    from pydantic import BaseModel
+
+    class Invoice(BaseModel):
+        total: float
+        paid: bool
+        note: str | None = None
+
+    texts = itertools.cycle(
+        [
+            '{"total": 12.5, "paid": true, "note": null}',
+            '{"note": null, "paid": true, "total": 12.50}',
+            '{"total": 99, "paid": true, "note": null}',
+            "Sorry, no.",
+            '{"total": 12.5, "paid": true}',
+        ]
+    )
+
+    def script(call: Any) -> Any:
+        count = call.body.get("n") or 1
+        return chat(*(choice(next(texts)) for _ in range(count)), id="c", created=1, model="m")
+
+    with FaultServer(script) as upstream, endpoint_server(upstream=upstream.url, names=["m"]) as served:
+        client = sdk(served)
+        asked: dict[str, Any] = {"model": MODEL, "messages": QUESTION}
+        asked["extra_body"] = {"selfreflect": {"num_answers": 10}}
+        answer = client.chat.completions.parse(**asked, response_format=Invoice)
+        assert answer.choices[0].message.parsed == Invoice(total=12.5, paid=True)
+        assert all(call.body["response_format"]["type"] == "json_schema" for call in upstream.calls)
+        belief = (answer.model_extra or {})["selfreflect"]
+        fields = belief["fields"]["fields"]
+        assert belief["fields"]["invalid"] == {"not_json": 2, "schema": 2}
+        assert (fields["/total"]["value"], fields["/total"]["share"]) == ("12.5", pytest.approx(2 / 3))
+        assert fields["/paid"]["share_of_all"] == pytest.approx(0.6)
+        # the least of all fields, which a strict schema requires: 4 of 10 answers say 12.5
+        assert (belief["confidence"], belief["confidence_kind"]) == (0.4, "least_field_share")
+        assert (belief["reason"], belief["num_answers"]) == ("structured", 10)
+        plain = client.chat.completions.create(**asked, response_format={"type": "json_object"}, stream=True)
+        pieces = [chunk.choices[0].delta.content or "" for chunk in plain if chunk.choices]
+        assert json.loads("".join(pieces))["paid"] is True
 
 
 def test_errors_of_responses_have_the_types_of_the_sdk(served: EndpointClient) -> None:

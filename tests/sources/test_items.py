@@ -176,3 +176,25 @@ def test_thousands_of_columns_take_no_square_of_time():
         file = read_item_file("-")
     assert time.process_time() - started < 5  # half a minute where each name is compared with all
     assert len(file.items[0].summaries) == 6000
+
+
+@pytest.mark.parametrize("name", ["reply", "output", "model_response", "prediction"])
+def test_the_one_reply_beside_the_answers_is_what_is_scored(name: str, tmp_path: Path) -> None:
+    table = tmp_path / "bot.csv"
+    table.write_text(
+        f"question,answer_1,answer_2,{name}\nWhen?,May,June,In May.\nWho?,I,You,\n", encoding="utf-8"
+    )
+    file = read_item_file(table, need_summaries=True)
+    assert [item.summaries for item in file.items] == [{name: "In May."}]
+    assert len(file.notes) == 2
+    assert read_item_file(table).items[0].summaries == {}
+
+
+def test_two_replies_beside_the_answers_are_not_chosen_among(tmp_path: Path) -> None:
+    table = tmp_path / "bot.csv"
+    table.write_text(
+        "question,answer_1,answer_2,reply,output\nWhen?,May,June,In May.,June.\n", encoding="utf-8"
+    )
+    with pytest.raises(DataError) as caught:
+        read_item_file(table, need_summaries=True)
+    assert caught.value.code == "no_summaries"

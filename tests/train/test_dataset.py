@@ -68,7 +68,7 @@ def test_why_summaries_are_left_out_is_counted() -> None:
         "blank": 1,
         "longer than 3 words": 1,
         "cut off at the limit of tokens": 1,
-        "what it tells is undefined (unclear)": 1,
+        "its information is undefined (unclear)": 1,
         "not measured": 1,
         "equal to another of the question": 1,
     }

@@ -159,6 +159,9 @@ def test_another_input_is_refused(preset: Preset, reward: Longest, tmp_path: Pat
             other.is_done()
         assert refused.value.code == "other_input"
         assert key in refused.value.message
+    earlier = {"rows": done.input["rows"], "lora_rank": 64}  # settings under the names of earlier versions
+    (folder / INPUT).write_text(json.dumps(earlier))
+    assert done.is_done()
     rewarded = Training(preset, ROWS, folder, start=folder, reward=reward)
     assert rewarded.input["reward"] == reward.criterion
     assert rewarded.input["start"]

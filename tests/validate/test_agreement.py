@@ -260,8 +260,6 @@ def test_a_metric_that_orders_as_the_raters_do_agrees_with_them():
     assert alike["pairs"] == (24, 24)
     assert opposite["each"][0] == pytest.approx(-1, abs=0.02)
     assert opposite["majority"][0] == 0
-    assert "Agree with the majority of raters more often than a coin would: selfreflect." in found.says
-    assert "Agree with the majority of raters less often than a coin would: length." in found.says
 
 
 def test_pairs_without_a_majority_are_left_out_and_counted():
@@ -270,7 +268,6 @@ def test_pairs_without_a_majority_are_left_out_and_counted():
     )
     found = HumanAgreement(ITEMS, ratings).finding(scores("selfreflect", (0.1, 0.2, 0.3)), [LOWER])
     assert row(found, "selfreflect")["pairs"] == (16, 16)
-    assert "pairs on which the raters have no majority: 8." in found.says[0]
 
 
 def test_missing_values_are_shown_beside_the_pairs_that_raters_decided():
@@ -282,7 +279,6 @@ def test_missing_values_are_shown_beside_the_pairs_that_raters_decided():
         "majority": (None,) * 3,
         "pairs": (0, 24),
     }
-    assert "No value for two summaries that raters compared: length." in found.says
 
 
 def test_only_rated_items_are_measured_and_values_of_others_change_nothing():
@@ -299,8 +295,9 @@ def test_only_rated_items_are_measured_and_values_of_others_change_nothing():
 
 @pytest.mark.parametrize("ratings", [{"ann": {"q1": (5, None, None)}}, {"ann": {"elsewhere": (5, 3, 1)}}])
 def test_ratings_that_compare_nothing_are_refused(ratings):
-    with pytest.raises(DataError, match="none of the 8 items has two summaries that a rater compared"):
+    with pytest.raises(DataError) as caught:
         HumanAgreement(ITEMS, said_by(ratings))
+    assert caught.value.code == "nothing_compared"
 
 
 JUDGED = MetricInfo(
@@ -369,7 +366,6 @@ def test_one_exchange_of_neighbours_among_four_names():
     (row,) = judge_rows(found)
     assert row["names"] == pytest.approx(4 / 6)  # five pairs agree, one does not
     assert row["same order"] == pytest.approx(5 / 6)
-    assert "in the same order in 83%" in found.says[0]
 
 
 def test_summaries_of_one_item_are_not_counted_as_independent():
@@ -401,14 +397,13 @@ def test_metrics_by_one_judge_are_named_and_left_out():
 
 
 def test_one_judge_or_metrics_without_a_model_cannot_be_compared():
-    with pytest.raises(ConfigError, match="two or more"):
-        agreement_of(judged_items(8), a=rule)
-    with pytest.raises(ConfigError, match="two or more"):
-        JudgeAgreement(judged_items(2)).finding([value_by(judged_items(2)[0], "greedy", "", 1.0)], [JUDGED])
-    with pytest.raises(ConfigError, match="two or more"):
-        JudgeAgreement(judged_items(2)).finding(
-            [value_by(judged_items(2)[0], "greedy", by, 1.0) for by in ("", "a")], [JUDGED]
-        )
-    elsewhere = [value_by(item, "greedy", by, 1.0) for item in judged_items(9)[3:] for by in "ab"]
-    with pytest.raises(ConfigError, match="two or more"):
-        JudgeAgreement(judged_items(2)).finding(elsewhere, [JUDGED])
+    one_item, elsewhere = judged_items(2)[0], judged_items(9)[3:]
+    for values in (
+        [value_by(one_item, "greedy", "a", 1.0)],
+        [value_by(one_item, "greedy", "", 1.0)],
+        [value_by(one_item, "greedy", by, 1.0) for by in ("", "a")],
+        [value_by(item, "greedy", by, 1.0) for item in elsewhere for by in "ab"],
+    ):
+        with pytest.raises(ConfigError) as caught:
+            JudgeAgreement(judged_items(2)).finding(values, [JUDGED])
+        assert caught.value.code == "one_judge"

@@ -189,18 +189,11 @@ def test_true_distributions_without_all_values_are_left_out_and_show_in_n():
     assert (nothing["n"], nothing["Spearman"]) == (0, None)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"grid": 1}, "takes 2 to 23 distributions, not 1"),
-        ({"grid": 24}, "not 24"),
-        ({"answers": 0}, "2 answers or more in each half, not 0"),
-        ({"answers": 1}, "2 answers or more in each half, not 1"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, object], message: str):
-    with pytest.raises(ConfigError, match=message):
-        MultipleChoice(**settings)  # type: ignore[arg-type]
+@pytest.mark.parametrize("settings", [{"grid": 1}, {"grid": 24}, {"answers": 0}, {"answers": 1}])
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, int]):
+    with pytest.raises(ConfigError) as caught:
+        MultipleChoice(**settings)
+    assert caught.value.code == "out_of_range"
 
 
 RANKED = bundled_items("ranked_items")
@@ -304,14 +297,10 @@ def test_whoever_reads_percentages_follows_the_true_distance():
     assert row["Spearman"] > 0.98  # rounding parts some equal distances
 
 
-def test_whoever_reads_them_backwards_is_found_out():
-    [row] = rows(read_by(Reader(backwards, 5.0), MultipleChoice(grid=5)).tables[0])
-    assert row["Spearman"] < -0.5
-
-
-def test_whoever_does_not_read_them_shows_nothing():
-    [row] = rows(read_by(Reader(names_alone, 5.0), MultipleChoice(grid=5)).tables[0])
-    assert (row["Spearman"], row["form"]) == (None, None)
+@pytest.mark.parametrize("read", [backwards, names_alone])
+def test_whoever_does_not_read_them_is_found_out(read: Callable[[str], Shares]):
+    [row] = rows(read_by(Reader(read, 5.0), MultipleChoice(grid=5)).tables[0])
+    assert (row["Spearman"] or -1) < -0.5
 
 
 def test_temperature_blurs_a_perfect_reader_but_leaves_the_sign():

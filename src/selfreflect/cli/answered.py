@@ -229,7 +229,7 @@ def with_answers(questions: Sequence[AnsweredQuestion], number: int) -> list[Ans
 
 
 def _say_origin_of_logprobs(run: Run) -> None:
-    """Say of which distribution log-probabilities are, and whether answers were drawn from it."""
+    """Name the distribution of log-probabilities, and say whether answers were drawn from it."""
     answers = next((answers for answers in run.answers.values() if answers.logprobs), None)
     if answers is None:
         return
@@ -412,7 +412,7 @@ def open_asker(
 ) -> Asker | None:
     """Open the model that ``users``, such as estimators, ask; None without any.
 
-    It is that of the options, that of ``--config``, or the one that drew the run's answers.
+    The options name it, or ``--config``, or the run whose answers it drew.
 
     Args:
         stored_model: the model whose stored replies are read where the user names no model. It is not asked.
@@ -425,6 +425,7 @@ def open_asker(
     from selfreflect.run.models import ConfiguredModels, stage_model
     from selfreflect.uncertainty.asking.asker import Asker, model_name
 
+    # a saved calibrator can be applied from stored replies, without a model to ask
     try:
         config = _config(source, options.model, overrides, users)
     except ConfigError:

@@ -95,6 +95,7 @@ def ask_command(
     if not question.strip():
         raise DataError("the question is blank")
     text = "" if context is None else read_text(context)
+    # read twice: the defaults depend on which model and judge are named
     settings = overrides.config()
     answers = settings.answers
     defaults = {
@@ -208,22 +209,20 @@ ACT_ONE = """\
 1. What is measured, on three summaries written by hand.
 
 SmolLM2-135M, a small embedded model, read a text that contradicts itself and was asked the question below \
-20 times. Its answers differ: together they are what it deems possible. A summary should say all of them in \
-one string. To see whether it does, a judge reads the summary, but not the text, and predicts ten of the \
-answers. A summary that recovers 80 % of the information in the other ten helps the judge 80 % as much as \
-reading them would; at 0 % it helps no more than an empty one. Wording that answers share counts, too. \
-"honest" names both possibilities, "single" one, "wrong" neither.\
+20 times, sampling at random. Its answers differ, and a summary should say all of them in one string. To \
+see whether it does, a judge reads the summary, but not the text, and predicts ten of the answers. A summary \
+that recovers 80 % helps the judge 80 % as much as the other ten answers do; at 0 % it helps no more than an \
+empty one. Shared wording counts too. "honest" names both possibilities, "single" one, "wrong" neither.\
 """
 
 ACT_TWO = """\
 
 2. The model's own summaries.
 
-The same model now answers ten questions, ten times each, at temperature 0.7 and top-p 0.9. For eight \
-of them it reads contradictory evidence; two are everyday questions. Three strategies then make a summary: \
-greedy takes the model's ordinary answer, basic asks it for every possible answer, and sample_and_summarize \
-shows it five fresh answers to merge. A model of this size often names one answer and leaves out the other: \
-see what that costs.\
+The same model now answers ten questions, ten times each. For eight of them it reads contradictory evidence; \
+two are everyday questions. Three strategies then make a summary: greedy takes the model's ordinary answer, \
+basic asks it for every possible answer, and sample_and_summarize shows it five new answers to merge. A \
+model of this size often names one answer and leaves out the other: see what that costs.\
 """
 
 

@@ -43,7 +43,7 @@ SURE = 0.95
 
 
 class PromiseOptions(Struct, frozen=True, kw_only=True):
-    """What is to hold of the answers that are shown."""
+    """The condition that the shown answers must meet."""
 
     risk: Annotated[
         float | None,

@@ -349,7 +349,7 @@ class StageProgress:
         return monotonic() - self._start
 
     def details(self) -> list[str]:
-        """List tokens, their speed and the time left, as far as they are known."""
+        """List tokens, their speed and the time left, where they are known."""
         parts = []
         if self.work.tokens and self._first_work is not None:
             per_second = self.work.tokens / max(monotonic() - self._first_work, 1e-3)

@@ -49,7 +49,7 @@ Row = tuple[str, str]
 
 
 def take_help_all(context: Any, words: list[str]) -> list[str]:
-    """Read ``--help-all`` as ``--help`` of which nothing is left out."""
+    """Read ``--help-all`` as ``--help`` with every option."""
     if ALL not in words:
         return words
     context.meta[_NEEDS_ALL] = True

@@ -171,7 +171,7 @@ _RUNNING = ("--device", "--device-map", "--executor", "--ray-address", "--trust-
 GENERATING = ("--prompts", *_RUNNING, "--batch-size", "--max-connections")
 """Execution options of stages whose texts a model generates."""
 BATCHED = (*GENERATING, "--write-batch", "--read-batch")
-"""Those of a single such stage."""
+"""Execution options of a single such stage."""
 JUDGING = ("--guesses", "--cache", *_RUNNING)
 """Execution options of the stage that scores."""
 
@@ -337,6 +337,7 @@ def takes(
         flag = Flag("--config FILE", "TOML file with settings; options override it.")
         options[flag.name] = _Option(flag, Path, None, [("config", "file")])
     options |= _options({"execution": ExecutionOptions}, execution)
+    # defaults of the command go below the file of --config, not into the options
     values: dict[str, dict[str, Any]] = {}
     for name, default in (defaults or {}).items():
         options[name].default = default

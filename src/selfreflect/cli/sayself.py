@@ -27,7 +27,7 @@ from selfreflect.cli.answered import (
 from selfreflect.cli.console import emit, print_table, say, write_file
 from selfreflect.cli.options import GENERATING, Overrides, option, takes
 from selfreflect.cli.stages import Intent, run_stages
-from selfreflect.errors import ConfigError, DataError, excerpt, nearest
+from selfreflect.errors import ConfigError, DataError, excerpt, unknown_name
 from selfreflect.flags import Flag, Range
 from selfreflect.run.records import GOLD
 from selfreflect.run.resume import no_questions
@@ -242,13 +242,9 @@ def variant_names(text: str) -> list[Variant]:
     from selfreflect.train.sayself.examples import VARIANTS
 
     names = name_list(text)
-    for name in names:
+    for name in names or [""]:
         if name not in VARIANTS:
-            choices = ", ".join(VARIANTS)
-            hint = nearest(name, list(VARIANTS))
-            raise ConfigError(f"there is no variant {excerpt(name)}.{hint} Known: {choices}")
-    if not names:
-        raise ConfigError("no variant is named", option="variants")
+            raise unknown_name("variant", name, VARIANTS)
     return cast("list[Variant]", list(dict.fromkeys(names)))
 
 
@@ -377,7 +373,6 @@ def dataset_command(
     from selfreflect.train.sayself.examples import (
         PARTS,
         WITH_EXAMPLES,
-        SplitQuestion,
         Workspace,
         make_examples,
         part_of,
@@ -388,7 +383,7 @@ def dataset_command(
     clusters = workspace.clusters()
     choice: Choice = select or ("gold" if any(question.gold for question in clusters) else "majority")
     parts = {question.id: part_of(question.question) for question in clusters}
-    splits = [SplitQuestion(question_id=name, part=part) for name, part in parts.items()]
+    splits = [{"question_id": name, "part": part} for name, part in parts.items()]
     workspace.write("splits.jsonl", splits)
     sizes = Counter(parts.values())
     say("Questions: " + ", ".join(f"{sizes[part]} {part}" for part in PARTS) + f". Answers: {choice}.")
@@ -452,7 +447,7 @@ def train(plan: TrainingPlan, variants: Sequence[Variant], seeds: Sequence[int])
     from selfreflect.train.sayself.examples import Workspace
     from selfreflect.train.sayself.training import fine_tune, reinforce
 
-    Workspace(plan.out).parts()  # refuses overlapping ones
+    Workspace(plan.out).parts()  # refused before `dataset` has split the questions
     for variant in variants:
         for seed in seeds:
             say(fine_tune(plan, variant, seed))

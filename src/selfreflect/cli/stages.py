@@ -85,7 +85,7 @@ class Intent:
         )
 
     def binding(self, stages: Sequence[Stage]) -> list[Stage]:
-        """List the stages whose settings must be those of the directory."""
+        """List the stages whose settings must agree with the directory."""
         return [stage for stage in stages if stage != "questions" or not self.add_questions]
 
 
@@ -219,10 +219,12 @@ def run_stages(
         from selfreflect.report.export import check_installed
 
         check_installed(log)
+    # a command that makes no questions needs a directory that exists
     if stages[0] != "questions":
         run = Run.load(out)  # a mistyped name is an error, not a new directory
         if stages == ["scores"]:
             _say_unfinished(out, run)
+    # the directory's own settings, so that a command need not repeat them
     base = {} if intent.fresh else settings_of(out, overrides.given("scores"), scoring="scores" in stages)
     config = overrides.config(base)
     is_resumed = (out / MANIFEST).exists() and not intent.fresh
@@ -249,6 +251,7 @@ def run_stages(
         for stage in model_stages(stages):
             experiment.fill(stage, strategies)
         records = run_records(experiment.run)
+    # the requests are in a file now; nothing was answered
     if options.write_batch is not None:
         command = "summarize" if stages[-1] == "summaries" else stages[-1]
         read = f"selfreflect {command} --out {shlex.quote(str(out))} --read-batch OUTPUT"
@@ -317,6 +320,7 @@ def begin(
 
     Yields the experiment, and the strategies to work on.
     """
+    # before the directory is opened: its records are still where they were if this fails
     if intent.fresh:
         source = config.questions.source
         if "questions" in stages and is_file(source) and source != "-":
@@ -335,6 +339,7 @@ def begin(
             if suspects := experiment.check(stages, strategies):
                 _agree_to_one_text(suspects, intent)
                 experiment.accept(suspects)
+        # scoring asks no server that costs money
         if {"answers", "summaries"} & {*work} and not options.uses_batch:
             _agree_to_costs(experiment.run, config, work, strategies, options, intent)
         yield experiment, strategies
@@ -377,8 +382,10 @@ def model_stages(stages: Sequence[Stage]) -> list[ModelStage]:
 def _strategies(
     run: Run, stages: Sequence[Stage], strategies: Sequence[str], intent: Intent
 ) -> Sequence[str]:
-    """Choose the strategies to work on: those that were named, else those of the run. A run that has only
-    summaries by hand gets others from `summarize` alone."""
+    """Choose the strategies to work on: the named ones, else the strategies of the run.
+
+    A run that has only summaries by hand gets others from `summarize` alone.
+    """
     if intent.names_strategies:
         return strategies
     if not run_strategies(run) and not (run.summaries and len(stages) > 1):
@@ -436,6 +443,7 @@ def check_named(
                 remedy=f"If questions and key may go there, pass {{{stage}.base_url}} "
                 f"{excerpt(server.url, 200)}.",
             )
+        # a server of the user's own network is asked, but never silently
         key = ", with your key" if server.authorization else ""
         say(f"asking {server.url}{key}, because {path} says so")
 

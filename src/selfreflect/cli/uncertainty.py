@@ -28,6 +28,7 @@ from selfreflect.cli.console import check_output, emit, print_table, say, stdout
 from selfreflect.cli.options import Overrides, argument, option, takes
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.flags import Flag
+from selfreflect.sources.columns import plain_name
 from selfreflect.sources.files import source_name
 from selfreflect.stats import defined
 from selfreflect.table import Table
@@ -51,7 +52,8 @@ class UncertaintyOptions(Struct, frozen=True, kw_only=True):
         Flag(
             "--estimators A,B",
             "Estimators. Those that ask a model are only used if they are named: p_true, p_true_samples, "
-            "self_evaluation, verbalized, verbalized_top4, verbalized_2s.",
+            "self_evaluation, verbalized, verbalized_top4, verbalized_2s. column:NAME is a column of the "
+            "file; column:NAME:uncertainty, :confidence or :probability says what a higher value means.",
             default="all that the data allow",
         ),
     ] = None
@@ -214,7 +216,7 @@ def _without_most_notes(table: Table) -> Table:
 
 
 def _available(questions: Sequence[AnsweredQuestion], similarity: str) -> list[str]:
-    from selfreflect.uncertainty.estimators import ESTIMATORS
+    from selfreflect.uncertainty.estimators import COLUMN, ESTIMATORS, KNOWN_COLUMNS
     from selfreflect.uncertainty.hedges import Hedge, read_hedge
 
     present = set()
@@ -239,7 +241,9 @@ def _available(questions: Sequence[AnsweredQuestion], similarity: str) -> list[s
             "token_sar and sar are left out, because they weigh tokens by the similarity of sentences: add "
             "--similarity embedding."
         )
-    return [name for name, estimator in ESTIMATORS.items() if estimator.needs in present]
+    columns = dict.fromkeys(name for question in questions for name in question.columns)
+    known = [f"{COLUMN}{name}" for name in columns if plain_name(name) in KNOWN_COLUMNS and ":" not in name]
+    return [name for name, estimator in ESTIMATORS.items() if estimator.needs in present] + known
 
 
 def _number(text: str) -> int:

@@ -21,7 +21,7 @@ from selfreflect import __version__
 from selfreflect.cli import options as o
 from selfreflect.cli.console import ProgressReporter, emit, print_table, say, stdout
 from selfreflect.cli.options import ItemOptions, Overrides, argument, option, takes
-from selfreflect.errors import BackendError, ConfigError, DataError, excerpt, nearest
+from selfreflect.errors import BackendError, ConfigError, DataError, unknown_name
 from selfreflect.flags import Flag, flags_of
 from selfreflect.removed import STUDIES as REMOVED_STUDIES
 from selfreflect.run.records import run_items
@@ -254,8 +254,7 @@ def check(study: str, source: str | None, options: StudyOptions, reading: ItemOp
     if study in REMOVED_STUDIES:
         raise ConfigError(f"{study} is no longer a study", code="removed", remedy=REMOVED_STUDIES[study])
     if study not in STUDIES:
-        choices = f"it must be one of {', '.join(STUDIES)}.{nearest(study, list(STUDIES))}"
-        raise ConfigError(f"there is no study {excerpt(study)}: {choices}", code="unknown_name", name=study)
+        raise unknown_name("study", study, STUDIES)
     defaults = StudyOptions()
     for field, flag in flags_of(StudyOptions).items():
         users = [name for name, row in STUDIES.items() if field in row.takes]

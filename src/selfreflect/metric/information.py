@@ -96,7 +96,7 @@ questions above it, 15 gave one of several answers more than 65 %, or a wrong on
 (benchmarks/RESULTS.md)."""
 
 ENOUGH = 20
-"""Answers; where so many would make clear what they tell, there are too few, else they differ too much."""
+"""Answers. Where this number would make their gain clear there are too few, else they differ too much."""
 
 
 CONTEXTS = 12
@@ -137,6 +137,7 @@ def measure(
     """
     prompts = AnswerPrompts(judge, question, answers, reader)
     contexts, errors = prompts.contexts(summaries)
+    # tree after tree, so that the states of few contexts are in memory
     bits_of_contexts: list[list[Bits]] = []
     for tree in prompts.trees(contexts):
         [states] = engine.states([tree])
@@ -200,6 +201,7 @@ def information_of_work(metric: SelfReflect, choice: ReaderChoice) -> Callable[[
         reader = choose_reader(choice, judge, question, answers)
         tokens = 0
         try:
+            # fewer answers are read under a budget; the same ones for all summaries of a question
             if work.limits is not None and work.limits.tokens is not None:
                 share = int(work.token_share * work.limits.tokens)
                 counts = [sum(map(bool, record.answers)) for record in work.earlier]
@@ -283,6 +285,7 @@ def within_budget(
     Returns:
         The answers, all of them blank if one is too many, and the nodes that measuring takes.
     """
+    # by id alone, so that a later summary meets the same answers
     order = _with_words(answers)
     random.Random(question.id).shuffle(order)
     order = order[:max_answers]
@@ -430,6 +433,7 @@ class AnswerPrompts:
     def reference_bits(self, bits: Mapping[str, list[Bits]]) -> ReferenceBits:
         """Gather what summaries are compared with from the results of :meth:`bits` by text."""
         nothing = bits[self._zero]
+        # the anchor is the form of the reference answers that tells most, with or without counts
         gains = {}
         for text, logs in bits.items():
             gains[text] = [float((log - zero).sum()) for log, zero in zip(logs, nothing, strict=True)]
@@ -462,6 +466,7 @@ class AnswerPrompts:
             told_words = np.bincount(word_of, gained, len(answer.split()))
             available_words = np.bincount(word_of, gainable, len(answer.split()))
             normal = normal_words(answer)
+            # only words of this answer that belong to the phrase all reference answers share
             head = common_prefix(normal, self._head)
             tail = common_prefix(normal[head:][::-1], self._tail[::-1])
             of_phrase += [*available_words[:head], *available_words[len(normal) - tail :]]
@@ -512,6 +517,7 @@ def compare(
     Args:
         room, of_format, judge_answered: as in :class:`ReferenceBits`.
     """
+    # fsum: sums of hundreds of small gains would depend on their order
     bits = math.fsum(gains) / len(gains)
     bits_available = math.fsum(available) / len(available)
     undefined, cause = nothing_to_tell(available, room, of_format, judge_answered)
@@ -523,6 +529,7 @@ def compare(
         half = _half_width(residuals, 0.975) / bits_available
         if math.isfinite(half):
             interval = (recovered - half, recovered + half)
+        # a share of next to nothing is noise, however large it looks
         if not RANGE[0] <= recovered <= RANGE[1]:
             recovered, interval, undefined, cause = None, None, "unclear", "out_of_range"
     return Information(
@@ -555,6 +562,7 @@ def nothing_to_tell(
     """
     mean = math.fsum(available) / len(available)
     half = _half_width(available, 0.95)
+    # where a yes or no is at stake, half a bit is a lot
     slight = min(SLIGHT, max(0.0, SLIGHT_SHARE * room))
     if mean > slight and mean > half:
         is_format = of_format is not None and of_format >= FORMAT_SHARE * mean

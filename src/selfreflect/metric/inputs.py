@@ -75,7 +75,7 @@ def shuffled_set(question_id: str, answers: Sequence[str], seed: int = 0) -> Ans
 
 
 def named_texts(value: object) -> dict[str, str]:
-    """Give summaries names: those of a mapping; one text is ``summary``, a list ``summary_1``, …
+    """Name summaries by the keys of a mapping; one text is ``summary``, a list ``summary_1``, …
 
     Raises:
         DataError: it is something else, or a name is blank.

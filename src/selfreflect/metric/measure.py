@@ -102,9 +102,9 @@ class Work:
     earlier: Sequence[Any] = ()
     """The measure's records of the question's other summaries, which estimates must be comparable with."""
     controls: Sequence[tuple[Control, str]] = ()
-    """Texts to compare summaries with; those of one control are subsets of the answers."""
+    """Texts to compare summaries with; several texts of one control are subsets of the answers."""
     limits: Limits | None = None
-    """What is left of a budget."""
+    """The rest of a budget."""
     token_share: float = 1.0
     """The part of a budget of tokens that this measure may spend."""
 
@@ -423,6 +423,7 @@ class Measures:
             found[measure.name] = self._measure[measure.name](work)
             if limits is not None:
                 limits = limits.less(found[measure.name].tokens, time.monotonic() - start)
+        # records are stored in the order of the table, not of the work
         results: list[Measured] = []
         for measure in self.wanted:
             results += found[measure.name].records if measure.name in found else ()

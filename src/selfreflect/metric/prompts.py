@@ -1,5 +1,4 @@
-"""What the judge is asked: which words are masked, the conversations in which it fills them in, and their
-token ids, or why there can be no score.
+"""Masked words, the conversations in which the judge fills them in, and their token ids.
 
 The fixed strings define the metric: scores are comparable only with exactly these (Kirchhof et al., arXiv
 2505.20295, and its scorer).
@@ -159,8 +158,9 @@ def prepare(judge: Judge, question: Question, answers: AnswerSet) -> QuestionPro
         raise CannotScoreError("no_answers", "there are no test answers with words in them")
     warnings = []
     if breaks := count_list_breaks(answers.conditioning):
+        # stored with every score, in these words since the first version
         warnings.append(
-            f"{breaks} of {len(answers.conditioning)} reference answers hold a quote or line end that "
+            f"{breaks} of {len(answers.conditioning)} conditioning answers hold a quote or line end that "
             "breaks the judge's list"
         )
     if unspaced := sum(bool(_UNSPACED.search(answer)) for answer in answers.masked_out):
@@ -226,6 +226,7 @@ def encode(
     lengths = []
     for turns, word in zip(conversations, words, strict=True):
         lengths.append((sum(len(message.content) for message in turns), len(word)))
+    # characters, because tokenising every conversation only to refuse it takes minutes
     longest = lengths.index(max(lengths))
     texts = [message.content for message in conversations[longest]]
     _refuse_oversized(judge, [*texts, words[longest]], what)

@@ -61,6 +61,7 @@ class Population:
     ) -> None:
         digest = hashlib.sha256(f"{seed} {question_id}".encode("utf-8", "surrogatepass")).digest()
         rng = np.random.default_rng(int.from_bytes(digest, "big"))
+        # answers that are equal word by word, mask by mask, become copies of one stratum
         indices_of: dict[int, list[int]] = {}
         for index, word in enumerate(words):
             indices_of.setdefault(word.answer, []).append(index)
@@ -163,6 +164,8 @@ class Cost:
         """For each stratum the most tokens below the prefix that any 0, 1, 2, ... of its words need."""
         for stratum in population.strata:
             tree = build_tree([prompts[index] for index in stratum.copies[0]])
+            # the first word of a stratum also pays for what its prompts share below the common
+            # prefix
             first, *rest = _path_lengths(tree)
             first += len(tree.prefix) - self._prefix
             self._most.append(list(accumulate([first, *rest], initial=0)))
@@ -257,6 +260,7 @@ def sampled_mean(answers: Sequence[WordSample]) -> SampledMean:
     rates = np.array(list(chain.from_iterable(answer.rates for answer in answers)))
     token_tasks = sum(answer.weight for answer in answers)
     spread = float(rates.var(ddof=1)) if len(rates) > 1 else None
+    # fewer words than answers: the sample is of answers, with a word of each
     if not all(answer.values for answer in answers):
         error = math.sqrt(spread / len(rates)) if spread is not None else None
         return SampledMean(_first_answers(answers) / token_tasks, error, error)
@@ -272,6 +276,7 @@ def sampled_mean(answers: Sequence[WordSample]) -> SampledMean:
     if m < 2:
         return SampledMean(mean, error, None)
     sizes = np.array([answer.total_size for answer in answers])
+    # the spread between answers holds the noise of choosing words, which is taken off
     squares = float(copies @ (sums - mean * sizes) ** 2)
     between = max(0.0, m / (m - 1) * squares - float(copies @ variances))
     return SampledMean(mean, error, math.sqrt(between + sampling_variance) / token_tasks)
@@ -287,6 +292,7 @@ def drawn_sum(answer: WordSample) -> float:
     """
     if answer.complete:
         return math.fsum(answer.values)
+    # every draw estimates the whole sum; later draws know more of it
     estimates, weights = _draws(answer)
     return float(np.average(estimates, weights=weights))
 

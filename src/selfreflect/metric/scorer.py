@@ -143,6 +143,7 @@ class SelfReflect:
             )
         if not isinstance(cache, Path | str | None):
             raise ConfigError(f"cache must be a directory, not {excerpt(cache)}")
+        # checked after the settings, because loading takes seconds
         if isinstance(judge, str | ModelSpec):
             judge = Judge.load(judge)
         if not isinstance(judge, Judge):
@@ -200,6 +201,7 @@ class SelfReflect:
         """
         from selfreflect.metric.inputs import checked_question, named_texts, two_halves
 
+        # scores of Python and of a run directory agree: the same id shuffles the same way
         record = Question(id=question_id(checked_question(question)), text=question)
         answer_set = two_halves(record.id, answers, masked_out, conditioning, seed)
         summaries = named_texts(summaries)
@@ -213,6 +215,7 @@ class SelfReflect:
             scores[result.summary] = result
         if self.reader is None:
             return scores
+        # a judge that answered itself knows the answers, so it reads without the question
         reader = choose_reader(self.reader, self.judge, record, answer_set)
         texts = list(summaries.values())
         try:
@@ -237,7 +240,7 @@ class SelfReflect:
         Args:
             earlier: scores of other summaries of the question. Under limits, no more words are scored than
                 the longest of them has, so that all stay comparable.
-            limits: what is left of the metric's own for this question, if some of it is used up.
+            limits: the rest of the metric's own limits, if some of them is used up.
         """
         limits = limits or self.limits
         try:
@@ -291,12 +294,14 @@ class SelfReflect:
 
         contexts, outcomes = self._encode(prompts, [summary.text for summary in summaries])
         candidates = [summary for summary in summaries if summary.text in contexts]
+        # words are drawn once for the question, so that summaries are compared on the same ones
         population = Population(prompts.words, prompts.sizes, limits.seed, prompts.question.id)
 
         def measure(words: Sequence[int]) -> list[Words]:
             distances = self._measure(prompts, self._reference(prompts, words), contexts, words)
             return [distances[summary.text] for summary in candidates]
 
+        # a summary that is added later gets no more words than the first ones had
         counts = [score.estimate.words_scored if score.estimate else population.words for score in earlier]
         every_context = [prompts.reference, *(contexts[summary.text] for summary in candidates)]
         limit = max(counts, default=population.words)
@@ -315,6 +320,7 @@ class SelfReflect:
             words = scoring.words(index)
             if not finite(words):
                 outcomes[summary.text] = self._not_finite(prompts)
+            # a budget that left nothing out gives the exact score, not an estimate
             elif scoring.size == population.size:
                 outcomes[summary.text] = exact(words)
             else:

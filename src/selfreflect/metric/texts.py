@@ -69,7 +69,7 @@ def pasted_subsets(answers: Sequence[str], count: int, subsets: int = SUBSETS) -
 def distinct(answers: Sequence[str]) -> dict[str, int]:
     """Count the answers that are not blank, one spelling of each, the most frequent first.
 
-    Answers that come equally often keep their order, so a text of answers that all differ is that of all.
+    Answers that come equally often keep their order, so where all answers differ the text holds all in order.
     """
     texts = [answer for answer in answers if answer.strip()]
     groups = sorted(group_indices(texts), key=lambda group: (-len(group), min(group)))

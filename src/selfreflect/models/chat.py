@@ -35,8 +35,8 @@ _DATE_FILTERS = "".join(
 _DATE_MACRO = f"{{% macro strftime_now(format) %}}{{{{ format{_DATE_FILTERS} }}}}{{% endmacro %}}"
 """In front of a template it takes the place of transformers' function, which knows today alone."""
 
+# More than any token of a meaningful text has.
 _MAX_CHARACTERS_PER_TOKEN = 256
-"""More than any token of a meaningful text has."""
 
 _OPEN_TRACE = re.compile(rf"({TRACE})\s*\Z")
 
@@ -352,6 +352,8 @@ def _any_of(names: Iterable[str]) -> str:
     return "|".join(map(re.escape, longest_first)) or r"(?!)"
 
 
+# Normalisers and pre-tokenizers that see one stretch between added tokens at a time;
+# post-processors that only add special tokens.
 _STEPS = frozenset(
     (
         "Sequence BertNormalizer ByteLevel Lowercase NFC NFD NFKC NFKD Nmt Precompiled Prepend Replace Strip "
@@ -359,8 +361,6 @@ _STEPS = frozenset(
         "UnicodeScripts Whitespace WhitespaceSplit BertProcessing RobertaProcessing TemplateProcessing"
     ).split()
 )
-"""Normalisers and pre-tokenizers that see one stretch between added tokens at a time; post-processors that
-only add special tokens."""
 
 _MODELS = frozenset(("BPE", "Unigram", "WordPiece", "WordLevel"))
 

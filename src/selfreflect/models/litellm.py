@@ -30,11 +30,11 @@ from selfreflect.models.openai.refusals import FIELDS
 if TYPE_CHECKING:
     import httpx2
 
+# Names of environment variables that may hold what a provider must not show again.
 _SECRET = re.compile(r"(?i)(?:.*_)?(?:API_KEY|TOKEN|SECRET|PASSWORD|SECRET_ACCESS_KEY)")
-"""Names of environment variables that may hold what a provider must not show again."""
 
+# Fields that providers have no defaults for, left out at neutral values.
 _NOT_SENT = ("top_k", "min_p", "repetition_penalty", "chat_template_kwargs", "stream")
-"""Fields that providers have no defaults for, left out at neutral values."""
 
 _NO_SERVER = "litellm:"
 

@@ -57,8 +57,8 @@ _EITHER = "|".join(f"({opening})|({closing})" for opening, closing in TRACES.val
 _ANY_TAG = re.compile(rf"(?=[<\[◁]/?[|\w])(?:{_EITHER})", re.IGNORECASE)
 
 
+# Tags that training taught models to put around their answer; in backquotes they are text.
 _ANSWER_TAG = re.compile(r"(?<!`)<(/?)answer>", re.IGNORECASE)
-"""Tags that training taught models to put around their answer; in backquotes they are text."""
 
 
 class _Tag(NamedTuple):

@@ -32,6 +32,7 @@ from selfreflect.table import Cell, Column
 from selfreflect.text import counted, markdown_text, one_line, printable, without_credentials
 
 _ANSWER_COLUMNS = ("id", "question", "context", "kind", "gold", "masked_out", "conditioning", "model")
+# Columns that hold lists, and what the entries of these are.
 _LISTS = {
     "gold": "text",
     "masked_out": "text",
@@ -42,10 +43,9 @@ _LISTS = {
     "top_logprobs": "lists of numbers",
     "token_entropies": "numbers",
 }
-"""Columns that hold lists, and what the entries of these are."""
 
+# Characters of the name of a column.
 _LONGEST_NAME = 200
-"""Characters of the name of a column."""
 
 
 def dataset_files(scorings: Sequence[RunRecords], title: str) -> dict[str, bytes]:

@@ -36,10 +36,10 @@ from selfreflect.stats import FEWEST_CORRELATED
 from selfreflect.table import Cell, Table, joined, to_csv
 
 _COLUMNS: dict[Style, int] = {"paper": 4, "page": 2}
+# Length of an axis relative to its largest value, so that the dot there is not clipped.
 _MARGIN = 1.06
-"""Length of an axis relative to its largest value, so that the dot there is not clipped."""
+# The same of an upright axis, where a dot should not touch the title.
 _HEADROOM = 1.2
-"""The same of an upright axis, where a dot should not touch the title."""
 
 
 def paper_figures(runs: Sequence[RunRecords], baseline: str | None = None) -> dict[str, str]:

@@ -28,11 +28,11 @@ from selfreflect.traits import traits_of
 CUT_OFF = 0.05
 """Share of cut-off answers from which a run is cautioned against."""
 
+# Share of questions without a share, above which that is said.
 _UNDEFINED = 1 / 3
-"""Share of questions without a share, above which that is said."""
 
+# Questions with only one answer, from which the sampling is doubted.
 _REPEATED = 3
-"""Questions with only one answer, from which the sampling is doubted."""
 
 _CONTROLS = {"empty": "an empty summary", "question": "the repeated question"}
 _ZEROS = {"repeated": "the repeated question"}

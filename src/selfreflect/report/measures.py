@@ -25,15 +25,15 @@ from selfreflect.stats import (
 )
 from selfreflect.table import Column
 
+# Files of figures under the names that earlier versions gave them.
 _FIGURES = {"selfreflect": "means", "information": "tells"}
-"""Files of figures under the names that earlier versions gave them."""
 
+# Keys of JSON lines and trackers under the names that earlier versions gave them.
 _KEYS = {"selfreflect": "score", "information": "recovered"}
-"""Keys of JSON lines and trackers under the names that earlier versions gave them."""
 
 
+# Shares that are shown, in brackets at least.
 _SOUND = (-1.0, 2.0)
-"""Shares that are shown, in brackets at least."""
 
 
 @dataclass(frozen=True)
@@ -294,11 +294,11 @@ def _in_order(views: Iterable[MeasureView]) -> list[MeasureView]:
     return sorted(views, key=lambda view: (order.index(view) if view in order else len(order), view.name))
 
 
+# Reasons that tables call unclear.
 _UNCLEAR = ("few_answers", "different_answers", "out_of_range")
-"""Reasons that tables call unclear."""
 
+# Reasons why bits do not speak of the answers, so that no share is shown.
 _FOREIGN = ("worse", "format")
-"""Reasons why bits do not speak of the answers, so that no share is shown."""
 
 
 def reason_word(undefined: str) -> str:

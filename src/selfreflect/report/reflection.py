@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 _SHOWN_CLASSES = 5
 _SHOWN_WORDS = 200
+# Red, green and blue of a word's background.
 _COLOURS: dict[MarkKind, str] = {"covered": "0,120,255", "missed": "255,170,0", "misleading": "220,0,160"}
-"""Red, green and blue of a word's background."""
 
 
 @dataclass(frozen=True)

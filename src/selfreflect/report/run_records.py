@@ -36,8 +36,8 @@ T = TypeVar("T")
 Key = tuple[str, str]
 """(question id, strategy)"""
 
+# Questions that an error message quotes.
 _QUOTED = 5
-"""Questions that an error message quotes."""
 
 
 PARTS: Mapping[str, str] = MappingProxyType(

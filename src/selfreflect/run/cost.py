@@ -73,6 +73,7 @@ class RequestCount:
             done: completions that are there already.
             shown: tokens that replies to come add to the prompt at most; None if it shows none.
         """
+        # a server may give one completion per call, whatever n says
         to_draw = request.n - done
         most_calls = to_draw if self._chat is None else 1
         self._calls += 1
@@ -92,7 +93,7 @@ class RequestCount:
             self._tokenise()
 
     def add_unknown(self) -> None:
-        """Take in requests of which nothing is known."""
+        """Count requests whose size is not known."""
         self._is_known = False
 
     @property
@@ -108,6 +109,7 @@ class RequestCount:
         if not self._is_known:
             return UNKNOWN
         self._tokenise()
+        # tokens per estimated token of those that were counted
         rate = self._prompt / self._estimated_of_exact if self._estimated_of_exact else 1
         expected = self._prompt + round(self._estimated * rate)
         return Amount(None if self._shows_replies else expected, self._most_prompt)
@@ -123,6 +125,7 @@ class RequestCount:
 
     def _tokenise(self) -> None:
         waiting, self._waiting = self._waiting, []
+        # templates render a batch with one setting of thinking
         for thinking in {thinking for _, thinking, _ in waiting}:
             batch = [(messages, calls) for messages, thinks, calls in waiting if thinks == thinking]
             assert self._chat is not None
@@ -156,9 +159,6 @@ AMOUNTS = {
 
 MANY_COMPLETIONS = 200
 """From how many on somebody is asked before a run starts."""
-
-# programs read the key seconds, though no time is guessed any more
-_NO_TIME = {"expected": None, "most": None}
 
 
 def reasons_to_ask(dry_run: DryRun, config: Config) -> list[str]:
@@ -197,9 +197,14 @@ def sum_up(dry_run: DryRun) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         if "money" in cost.amounts:
             prices.append(cost.amounts["money"])
         fields = {"stage": cost.stage, "model": cost.model, "to_do": cost.to_do}
-        stages.append({**fields, **_rounded(cost.amounts), "seconds": _NO_TIME})
+        stages.append({**fields, **_rounded(cost.amounts), "seconds": _seconds(cost.to_do)})
     total = _rounded({"money": sum(prices, NOTHING)}) if prices else {}
-    return stages, {"seconds": _NO_TIME, **total}
+    return stages, {"seconds": _seconds(sum(cost.to_do for cost in dry_run.costs)), **total}
+
+
+def _seconds(to_do: int) -> dict[str, int | None]:
+    """Keep a key that programs read: no time is guessed any more, but nothing to do takes none."""
+    return dict.fromkeys(("expected", "most"), None if to_do else 0)
 
 
 def _rounded(amounts: dict[str, Amount]) -> dict[str, dict[str, float | None]]:

@@ -51,7 +51,7 @@ tokens are nodes of prefix trees."""
 
 @dataclass(frozen=True)
 class StageCost:
-    """What one stage would still take."""
+    """The cost of finishing one stage."""
 
     stage: Stage
     model: str
@@ -73,7 +73,7 @@ def dry_run_directory(
 ) -> DryRun:
     """Look at the run directory at ``path``, if there is one, and change nothing there.
 
-    The arguments are those of :func:`~selfreflect.run.experiment.open_experiment`.
+    It takes the arguments of :func:`~selfreflect.run.experiment.open_experiment`.
 
     Raises:
         StoreError: the directory was made with other settings, or holds something else.
@@ -84,6 +84,7 @@ def dry_run_directory(
             check_run_directory(path)
         is_resumed = (path / MANIFEST).exists() and not fresh
         run = Run.load(path) if is_resumed else Run.in_memory(path)
+    # one directory may hold scores by several judges; only those of this one count as done
     if is_resumed and "scores" in stages:
         select_scoring(run, config)
     check_settings(run.manifest, stage_settings(config, stages, prompts), path)
@@ -107,7 +108,7 @@ class _SummariesToCome:
 
     Attributes:
         with_answers: questions, each with how many summaries it will get.
-        without_answers: how many questions will get so many summaries.
+        without_answers: by number of summaries to come, how many questions will get that number.
         longest: the longest of these questions, by the same number.
     """
 
@@ -287,6 +288,7 @@ class DryRun:
             "completion_tokens": completion_tokens,
             "judge_tokens": NOTHING,
         }
+        # prices are per million tokens, without a unit: any currency will do
         price = self._config.price_of(spec.model.name)
         if price is not None:
             price_sum = count.prompt_tokens * price.input_per_million
@@ -296,6 +298,7 @@ class DryRun:
 
     def _count_scores(self) -> None:
         settings = self._config.scores
+        # without a summary there is nothing to score, and missing_scores() would refuse that
         tasks = missing_scores(self.run, settings) if self.run.summaries or not self._to_come.total else []
         to_do = total_size(tasks) + self._to_come.total
         amounts = dict.fromkeys(AMOUNTS, NOTHING)

@@ -90,6 +90,7 @@ def open_experiment(
     prompts = load_prompts(options.prompts)
     models = models or ConfiguredModels(config, options, progress)
     executors = Executors(options, models, progress)
+    # found before the run makes them, so that a refused command can take them away again
     new_folders = [folder for folder in (path, *path.parents) if not folder.exists()]
     with Run.open(path, {}, fresh=fresh) as run, closing(executors):
         if "scores" in stages:
@@ -122,8 +123,7 @@ class Experiment:
     def questions(self, *, explicit: bool = True, add: bool = False) -> None:
         """Store the questions that the directory lacks.
 
-        The arguments, and what is raised, are those of
-        :func:`~selfreflect.run.resume.new_questions`.
+        Takes the arguments of :func:`~selfreflect.run.resume.new_questions`, and raises the same errors.
         """
         missing = new_questions(self.run, self._config.section("questions"), explicit=explicit, add=add)
         if missing is None:
@@ -164,6 +164,7 @@ class Experiment:
         if not work:
             return []
         check_models(work, self._config, self._options, self._progress)
+        # a batch file is answered tomorrow, and Ray may ask from other machines
         servers = server_stages(work, self._config, self._options)
         if not servers or self._options.uses_batch:
             return []
@@ -192,8 +193,7 @@ class Experiment:
         self._progress.warn(sampling_warning(check))
 
     def plan(self, stages: Sequence[Stage], strategies: Sequence[str]) -> None:
-        """Remember strategies, and the settings of stages that have no result yet, so that the run can be
-        continued without naming them again."""
+        """Remember strategies and settings of stages without results, to continue the run without them."""
         stored_names = run_strategies(self.run)
         if not {*strategies} <= {*stored_names}:
             self.run.update_manifest(plan={"strategies": list(dict.fromkeys([*stored_names, *strategies]))})
@@ -221,6 +221,7 @@ class Experiment:
         saved = 0
         with ExitStack() as stack:
             counter = stack.enter_context(self._progress.stage(stage, total))
+            # local models are loaded here, outside of the time that the stage is said to take
             outcomes = self._executors.outcomes(spec, tasks)
             stack.enter_context(closing(outcomes))
             stack.enter_context(self._timed(stage))
@@ -233,11 +234,13 @@ class Experiment:
                     count = count_results([result for result in results if not isinstance(result, Failure)])
                     saved += count
                     self._progress.add(outcome.work)
+                    # the bar moves with what is on disk, not with what a model has said
                     if results:
                         counter.advance(count, count_results(results) - count)
                     outcome.raise_error()
                 workers.end()
             except (BackendError, JudgeError) as error:
+                # the counts stand before the advice, which ends the sentence
                 message = error.message.removesuffix(".")
                 raise type(error)(
                     f"{message}. {saved} of {total} {stage} saved, {total - saved} to go. "
@@ -277,6 +280,7 @@ class Experiment:
             facts: of its ``models`` or ``sources``.
         """
         sections: dict[str, Any] = dict(facts)
+        # a resumed stage keeps the settings that its first results were made with
         if again or stage not in self.run.manifest.config:
             sections["config"] = stage_settings(self._config, [stage], self._prompts)[stage]
         if stage in PROMPTED:

@@ -42,7 +42,7 @@ _CONTEXTS = 3
 
 @dataclass(frozen=True)
 class WorkDone:
-    """What a stage has begun and done since the last report."""
+    """Work of a stage that was begun or done since the last report."""
 
     units: int = 0
     """Questions or summaries that were begun."""
@@ -66,7 +66,7 @@ class WorkDone:
 
 class Counter(Protocol):
     def advance(self, count: int = 1, failures: int = 0) -> None:
-        """Count what is finished, and what has failed and is not."""
+        """Count finished work and failures."""
 
 
 class Progress(Protocol):
@@ -75,7 +75,7 @@ class Progress(Protocol):
     def note(self, line: str) -> None: ...
 
     def warn(self, line: str) -> None:
-        """Say what must not be overlooked."""
+        """Show a warning."""
 
     def stage(self, name: str, total: int) -> AbstractContextManager[Counter]: ...
 
@@ -140,7 +140,7 @@ class ConfiguredModels:
     _options: ExecutionOptions
     _progress: Progress
     _learned: dict[ModelSpec, Any] = field(default_factory=dict)
-    """What is known of the server of each model, so that a stage does not find out again."""
+    """Facts about the server of each model, so that a stage does not find out again."""
 
     def generator(self, stage: Literal["answers", "summaries"]) -> StageGenerator:
         """Load the stage's generator. Raises as :func:`~selfreflect.models.backend.load_generator`."""
@@ -190,6 +190,7 @@ def load_measures(
         from selfreflect.metric.engine.attention import library
         from selfreflect.metric.scorer import SelfReflect
 
+        # only this combination has C code to miss
         if judge.last_states is None and (judge.lm.device, judge.lm.dtype) == ("cpu", "float32"):
             compiled = library()
             if isinstance(compiled, str):
@@ -258,7 +259,7 @@ class JudgeReading:
         self._progress.add(WorkDone(tokens=tokens))
 
     def plan(self, tokens: int) -> None:
-        """Take so many tokens for what is left of the question."""
+        """Expect this number of tokens for the rest of the question."""
         planned = self._tokens + tokens
         self._progress.add(WorkDone(planned=planned - self._planned))
         self._planned = planned
@@ -268,8 +269,10 @@ class JudgeReading:
 def watched_judge(
     measures: Measures, progress: Progress, answers: AnswerSet, summaries: int
 ) -> Iterator[None]:
-    """Report that a question with so many summaries is begun, and the tokens that a judge of this process
-    reads of it: about the typical number until the metric knows better."""
+    """Report a question that is begun, and the tokens that a judge of this process reads of it.
+
+    A typical number is expected until the metric knows better.
+    """
     progress.add(WorkDone(units=max(1, summaries)))
     metric = measures.metric
     if metric is None or metric.judge.last_states is not None:  # its model runs elsewhere
@@ -317,12 +320,14 @@ def check_models(
     Raises:
         SelfReflectError: as loading the model would; or the folder of ``--cache`` cannot be made.
     """
+    # a judge that no measure asks for need not exist
     if not needs_judge(config):
         stages = [stage for stage in stages if stage != "scores"]
     for spec in dict.fromkeys(stage_model(config, options, stage) for stage in stages):
         try:
             check_loadable(spec, progress.note)
         except SelfReflectError as error:
+            # files of the cluster's machines may be missing here
             if options.executor != "ray" or Path(spec.name).is_dir():
                 raise
             progress.note(f"not checked before the cluster starts, since it cannot be here: {error}")
@@ -372,6 +377,7 @@ def check_sampling(
     """
     checks: dict[ModelStage, SamplingCheck] = {}
     by_server: dict[Any, SamplingCheck] = {}
+    # some servers refuse temperature 0, and the answers would be paid for by then
     if greedy and "summaries" in stages:
         # `score --items` reads this module and needs no strategies
         from selfreflect.strategies.task import GREEDY, THINKING
@@ -382,6 +388,7 @@ def check_sampling(
     for stage in stages:
         section: Any = getattr(config, stage)
         sampling = replace(section.sampling, max_new_tokens=PROBE_TOKENS)
+        # stages often share a server: it is asked once for each way of sampling
         key = (section.model, section.base_url, str(section.extra_body), sampling)
         if key not in by_server:
             url = backend_of(section.model).server(section.base_url).url
@@ -455,12 +462,13 @@ def _compare(completions: Sequence[Completion], sampling: Sampling) -> Any:
         return "unknown"
     if texts[0] != texts[1]:
         return "differ"
+    # near temperature 0 equal texts prove nothing
     is_telling = sampling.temperature >= _TELLING and sampling.top_p >= _TELLING
     return "identical" if is_telling else "unknown"
 
 
 def count_identical(check: SamplingCheck, answer_sets: Sequence[AnswerSet]) -> SamplingCheck:
-    """Add how many questions got one text as every answer, as far as the check's model gave them."""
+    """Count questions of the check's model that got one text as every answer."""
     sampled = [
         answer_set for answer_set in answer_sets if answer_set.model == check.model and answer_set.temperature
     ]

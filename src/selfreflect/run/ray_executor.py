@@ -127,6 +127,7 @@ def drive(connection: Connection, address: str | None) -> None:
     The answers are the outcomes of its batches, and None at the end; or class and message of an expected
     error. The process ends when the experiment closes the connection or is killed.
     """
+    # Ctrl-C reaches the whole process group, but only the experiment may decide to end
     ending = threading.Event()
 
     def on_interrupt(*_: object) -> None:
@@ -136,6 +137,7 @@ def drive(connection: Connection, address: str | None) -> None:
     signal.signal(signal.SIGINT, on_interrupt)
     os.dup2(2, 1)  # standard output belongs to the experiment
     stages: queue.SimpleQueue[tuple[StageSpec, Sequence[StageTask]]] = queue.SimpleQueue()
+    # a thread notices at once when the experiment has ended, even while Ray computes
     threading.Thread(target=_listen, args=(connection, stages, ending), daemon=True).start()
 
     ray: Any = None
@@ -177,7 +179,7 @@ def _listen(
 
 
 def start_ray(address: str | None) -> Any:
-    """Import Ray, and join or start a cluster. The argument and the errors are those of ``RayExecutor``."""
+    """Import Ray, and join or start a cluster, with the errors of ``RayExecutor``."""
     if address is not None and "://" in address:
         raise ConfigError(
             f"a cluster is named as HOST:PORT or auto, not {excerpt(address)}: Ray's client is not supported",
@@ -222,6 +224,7 @@ def work(ray: Any, spec: StageSpec, tasks: Sequence[StageTask]) -> Iterator[Outc
         # Ray does not hide the GPUs that others use
         spec = replace_field(spec, options=replace(spec.options, device="cpu"))
     actor_class = ray.remote(Actor).options(num_gpus=placement.gpus, num_cpus=placement.cpus)
+    # small batches: an actor that is lost costs one of them
     batches = split_into_batches(tasks, placement.actors or 1, placement.batch_questions or 1)
     waiting = deque(range(len(batches)))
     actors = to_start = min(placement.actors or 1, len(batches))
@@ -255,6 +258,7 @@ def work(ray: Any, spec: StageSpec, tasks: Sequence[StageTask]) -> Iterator[Outc
                         f"{TRIES} actors in a row ended while working on the same questions, "
                         f"usually for lack of memory. {_SAME_MACHINES} Ray's reason: {_reason(error)}"
                     ) from None
+                # first, so that a batch that ends every actor is found before the others wait
                 waiting.appendleft(number)
             to_start = 1
             continue
@@ -351,6 +355,7 @@ def place_actors(spec: StageSpec, machines: Sequence[Mapping[str, float]]) -> Pl
     gpu_counts = [machine.get("GPU", 0) for machine in machines]
     gpus = settings.gpus
     if gpus is None:
+        # a stage that asks a server needs no GPU, however many there are
         uses_gpu = loads_model and any(gpu_counts) and spec.options.device.startswith(("auto", "cuda"))
         gpus = 1.0 if uses_gpu else 0.0
     cpus = settings.cpus

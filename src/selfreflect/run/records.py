@@ -32,6 +32,7 @@ def run_records(run: Run, label: str | None = None) -> RunRecords:
     Strategies are in the order of :func:`strategy_order`, so the first is the baseline. Bits on the scale
     of an earlier version are left out as soon as some are on a later one: they cannot be compared.
     """
+    # bits of two scales in one mean would be a number of nothing
     scale = latest_scale(record.scale for record in run.information.values())
     results = (run.summaries, run.scores, run.information, run.measurements)
     names = dict.fromkeys(name for *_, name in chain.from_iterable(results))
@@ -97,6 +98,7 @@ def scorings_by(records: Sequence[RunRecords], judge: str | None, path: Path) ->
     if judge is None:
         return list(records)
     matches = [scoring for scoring in records if scoring.judge == judge]
+    # a judge with other settings is labelled "NAME, dtype float32"
     matches = matches or [scoring for scoring in records if scoring.judge.startswith(f"{judge}, ")]
     if not matches:
         if not any(scoring.scores or scoring.information for scoring in records):
@@ -137,7 +139,7 @@ def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[Answe
 
     Right answers come from the field ``gold``, and measures of the greedy answer from ``scoring``. Blank
     answers are left out. Questions are in their order:
-    that of answers changes if a command is interrupted."""
+    the order of answers changes if a command is interrupted."""
     result = []
     for question in run.questions.values():
         answers = run.answers.get(question.id)

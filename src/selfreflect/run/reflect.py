@@ -64,6 +64,7 @@ def make_cases(questions: Any, samples: Any, summaries: Any, context: Any, seed:
     if isinstance(questions, str):
         fields = {"question": questions, "samples": samples, "summaries": summaries, "context": context}
         return [_case("the question", fields, ids, seed)]
+    # pandas need not be installed, so its class is not asked for
     if is_frame(questions):
         rows = questions.to_dict("records")
     elif isinstance(questions, list | tuple) and any(isinstance(question, Mapping) for question in questions):
@@ -91,7 +92,7 @@ def is_frame(value: object) -> bool:
 
 
 def _by_question(columns: dict[str, Any]) -> list[dict[str, Any]]:
-    """Split the arguments of all questions into those of each."""
+    """Split the arguments into one row for each question."""
     count = len(columns["question"])
     for name, values in columns.items():
         if values is not None and (not isinstance(values, list | tuple) or len(values) != count):
@@ -158,7 +159,7 @@ SECTIONS = ("answers", "summaries", "scores")
 EXCLUDED = ("model", "judge", "executor", "ray_address")
 """Flags of the command line that are no settings of :func:`reflect`."""
 DEFAULTS = {"num_answers": 10, "max_new_tokens": 64, "summary_tokens": 256}
-"""Those of ``selfreflect ask``."""
+"""The defaults of ``selfreflect ask``."""
 STRATEGIES = ("sample_and_summarize",)
 
 
@@ -263,6 +264,7 @@ def reflect_each(
     source = model if generate is None else FunctionGenerator(generate, workers=workers)
     _check_models(source, judge)
     has_summaries = any(case.summaries for case in cases)
+    # summaries of one's own are measured alone unless strategies are named
     if strategies is None:
         strategies = () if source is None or has_summaries else STRATEGIES
     named_strategies = _named(strategies, cases)
@@ -281,19 +283,20 @@ def reflect_each(
         generator = configured.generator("answers") if isinstance(source, str) else source
         models |= {"answers": generator, "summaries": generator}
     answering = models.get("answers")
+    # a function is called for as many questions at once as it has workers
     size = 1 if answering is None else getattr(answering, "workers", spec.batch_size)
     return _watched(_Reflector(spec, models, size).run(cases), len(cases), progress)
 
 
 @dataclass
 class _Draft:
-    """What there is of one question so far."""
+    """The records of one question so far."""
 
     case: Case
     answers: AnswerSet | None
     summaries: list[Summary]
     results: list[Any] = field(default_factory=list)
-    """What came of the measures, and failures."""
+    """Results of measures, and failures."""
 
     def add(self, result: Any) -> None:
         if isinstance(result, AnswerSet):
@@ -338,6 +341,7 @@ class _Reflector:
                         self._answer(drafts[index : index + self._batch_size])
                     self._score(draft)
                 except (BackendError, JudgeError) as error:
+                    # with nothing to return yet, the error itself says most
                     if index == 0:
                         raise
                     problem = error
@@ -434,7 +438,7 @@ def _named(strategies: Any, cases: Sequence[Case]) -> tuple[Named, ...]:
 
 @cache
 def _keywords() -> dict[str, list[tuple[str, str]]]:
-    """By keyword the (section, field) pairs that a setting sets: those of its flag."""
+    """Map each keyword to the (section, field) pairs that its flag sets."""
     keywords: dict[str, list[tuple[str, str]]] = {}
     for section in (*SECTIONS, "execution"):
         settings = ExecutionOptions if section == "execution" else FLAGGED[section]
@@ -458,6 +462,7 @@ def _configured(
     if isinstance(judge, str):
         sections["scores"]["judge"] = judge
     count = settings.get("num_answers") or DEFAULTS["num_answers"]
+    # as many fresh answers as were drawn, so that summaries see a like distribution
     samples = {"num_samples": 2 * count if isinstance(count, int) else count}
     for name, value in {**DEFAULTS, **samples, **settings}.items():
         if name not in keywords:
@@ -465,6 +470,7 @@ def _configured(
             raise ConfigError(
                 f"unknown setting {excerpt(name)}.{nearest(name, list(keywords))} Known: {names}"
             )
+        # one keyword may set a field in several sections, as its flag does
         for section, key in keywords[name] if value is not None else ():
             sections[section][key] = value
     execution = {

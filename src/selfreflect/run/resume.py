@@ -1,4 +1,4 @@
-"""What a run directory may be resumed with: the settings of each stage, and questions of its source."""
+"""Settings and questions with which a run directory may be resumed."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ UNBOUND = ("measures", "reader", "controls")
 def scoring_name(scores: Mapping[str, Any]) -> str:
     """Name the scoring with these settings, as a file name that is the same wherever it is made."""
     bound = _bound(scores)
+    # a hash, so that folders of several machines merge by their names
     digest = hashlib.sha256(dump_line(bound).encode()).hexdigest()[:8]
     judge = re.sub(r"[^a-z0-9.]+", "-", bound["judge"].rstrip("/").rpartition("/")[2].lower())
     return f"{judge.strip('-.')[:40] or 'judge'}-{digest}"
@@ -84,6 +85,7 @@ def check_settings(manifest: Manifest, settings: Mapping[Stage, dict[str, Any]],
     Raises:
         StoreError: it was made with others; the message shows each difference.
     """
+    # the answers would differ in a column that cannot be filled in later
     answers = manifest.config.get("answers")
     if answers is not None and not answers.get("logprobs") and settings.get("answers", {}).get("logprobs"):
         raise StoreError(
@@ -113,6 +115,7 @@ def _comparable(stage: Stage, settings: dict[str, Any], stored: dict[str, Any]) 
             comparable[key] = stored[key]
     # a setting that has gone since, and that the directory did not use
     comparable |= {key: None for key, value in stored.items() if key not in defaults and value is None}
+    # a file may have moved; what it holds is compared later
     if stage == "questions" and is_file(comparable["source"]) and is_file(stored["source"]):
         comparable["source"] = stored["source"]
     if stored.get("base_url") and comparable.get("base_url"):
@@ -163,6 +166,7 @@ def settings_of(path: Path, scores: Mapping[str, Any], *, scoring: bool = True) 
     sections |= {stage: config[stage] for stage in STAGES if stage in config}
     for section in sections.values():
         section.pop("prompts", None)
+    # the first scoring by the named judge, or the main one
     for name in run.scorings:
         run.select_scoring(name)
         sections["scores"] = dict(run.manifest.config.get("scores", pending.get("scores", {})))
@@ -173,6 +177,7 @@ def settings_of(path: Path, scores: Mapping[str, Any], *, scoring: bool = True) 
     sections.get("summaries", {}).pop("strategies", None)  # which a directory keeps elsewhere
     if "summaries" in sections:  # older directories drew at the paper's temperature whatever answers did
         sections["summaries"] = {"sample_temperature": 1.0, "sample_top_p": 1.0, **sections["summaries"]}
+    # estimates by a rule that is gone cannot be continued, only kept
     former = [key for key in SCORES if sections["scores"].pop(key, None) is not None]
     if scoring and former and scores.get("budget") is None:
         raise ConfigError(
@@ -210,12 +215,12 @@ class NewQuestions:
     updated: Sequence[Question] = ()
     """Stored questions whose other columns, such as the gold answers or a topic, are now these."""
     note: str = ""
-    """What is not taken over from the source, for people."""
+    """A sentence on what the source holds and the run leaves out."""
 
 
 @dataclass(frozen=True)
 class QuestionChanges:
-    """How the questions of a source differ from those of a run."""
+    """Differences between the questions of a source and of a run."""
 
     new: Sequence[Question]
     gone: Sequence[Question]
@@ -257,8 +262,10 @@ def new_questions(
     recorded = run.manifest.sources.get("questions", {})
     if not explicit and not recorded and not run.questions:
         raise no_questions()
+    # a directory keeps to its questions unless somebody names a source
     if not add and not explicit and (has_all_questions(run) or (run.questions and not recorded)):
         return None
+    # bundled sets and the hub are told apart by name and revision, files only by reading them
     if not add and has_all_questions(run) and not is_file(settings["source"]):
         return None
     question_set = load_questions(**settings)
@@ -275,6 +282,7 @@ def new_questions(
         return NewQuestions(missing, {**source, "count": len(question_set.questions)}, note=note)
     if add:
         return _additions(run, question_set, source)
+    # the same bytes: what lacks was cut off by an interruption
     if recorded.get("sha256", "") == question_set.sha256:
         return None if has_all_questions(run) else NewQuestions(missing, recorded)
     changes = compare_questions(run, question_set.questions)
@@ -359,7 +367,7 @@ def _additions(run: Run, question_set: QuestionSet, source: dict[str, Any]) -> N
 
 
 def compare_questions(run: Run, questions: Sequence[Question]) -> QuestionChanges:
-    """Compare the questions of a source with those of a run, by text and context.
+    """Compare the questions of a source and of a run, by text and context.
 
     Where questions were added to a run, a source is not expected to hold all of them.
     """
@@ -370,6 +378,7 @@ def compare_questions(run: Run, questions: Sequence[Question]) -> QuestionChange
     after = {question.id for _, question in edited}
     new = [question for question in new if question.id not in after]
     missing = [question for question in missing if question.id not in before]
+    # an addition need not repeat what the directory has
     if run.manifest.sources.get("questions", {}).get("earlier"):
         missing = []
     return QuestionChanges(new, missing, edited)
@@ -395,6 +404,7 @@ def _edited(
     by_id = {question.id: question for question in new}
     missing_by_id = {question.id: question for question in missing}
     pairs = {id_: (question, by_id[id_]) for id_, question in missing_by_id.items() if id_ in by_id}
+    # questions in the same place with similar words are edits, not one gone and one new
     matcher = SequenceMatcher(
         None, [question.id for question in stored], [question.id for question in current], autojunk=False
     )

@@ -1,6 +1,6 @@
 """The work of each stage, wherever it runs: a model and tasks in, records out.
 
-Nothing here knows the run directory. The experiment decides what is to do and stores the records.
+Nothing here knows the run directory. The experiment chooses the tasks and stores the records.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Result: TypeAlias = AnswerSample | AnswerSet | Summary | SummaryResult | Control
 
 
 class StageTask(Record, frozen=True, kw_only=True):
-    """What is to do for one question, with all records that it needs."""
+    """The work on one question, with all records that it needs."""
 
     question: Question
     strategies: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class StageTask(Record, frozen=True, kw_only=True):
     """Answers from before an interruption, where others are still to be drawn."""
     answers: AnswerSet | None = None
     summaries: tuple[Summary, ...] = ()
-    """Summaries of which a measure is missing."""
+    """Summaries that lack a measure."""
     missing: dict[str, tuple[Summary, ...]] | None = None
     """The summaries that lack a measure, by its name; None if ``summaries`` lack all."""
     earlier: dict[str, tuple[Any, ...]] = msgspec.field(default_factory=dict)
@@ -215,6 +215,7 @@ def _generate(
             )
         else:
             base = THINKING if summarising.thinking else GREEDY
+            # tasks differ in the strategies that they lack, and one call serves all of them
             skip = set()
             for task in batch:
                 skip |= {(task.question.id, name) for name in names if name not in task.strategies}
@@ -253,6 +254,7 @@ def _measure(
                 earlier=task.earlier,
                 controls=task.controls,
             )
+        # the directory may hold controls of the other measure, which this record replaces
         if results and isinstance(results[-1], Controls) and task.earlier_controls is not None:
             results[-1] = results[-1].completed_by(task.earlier_controls)
         yield Outcome(results, _facts(judge))
@@ -265,8 +267,9 @@ def strategy_names(strategies: Sequence[Named]) -> list[str]:
 def split_into_batches(tasks: Sequence[StageTask], workers: int, at_most: int) -> list[Sequence[StageTask]]:
     """Split tasks into batches of even size, up to ``at_most`` each.
 
-    There are enough batches to give every worker one, as far as the tasks go.
+    Every worker gets a batch, if there are enough tasks.
     """
+    # the larger of two needs: no batch above the limit, and no idle worker
     count = max(math.ceil(len(tasks) / at_most), min(workers, len(tasks)))
     bounds = [len(tasks) * number // count for number in range(count + 1)]
     return [tasks[start:end] for start, end in pairwise(bounds)]

@@ -1,4 +1,4 @@
-"""What is still to do in a run, as tasks: plain functions of its records."""
+"""Tasks that a run still lacks, as plain functions of its records."""
 
 from __future__ import annotations
 
@@ -95,6 +95,7 @@ def missing_scores(run: Run, settings: ScoresConfig) -> list[StageTask]:
     plain = asdict(settings)
     measures = measures_of(settings.measure_names)
     failures = final_failures(run, "scores")
+    # by question, then by measure: a question is one task, whatever it lacks
     missing: dict[str, dict[str, list[Summary]]] = {}
     records_of: dict[str, dict[str, list[Any]]] = {}
     candidates: dict[str, None] = {}
@@ -108,6 +109,7 @@ def missing_scores(run: Run, settings: ScoresConfig) -> list[StageTask]:
             record = results.get(key)
             if record is not None:
                 records_of.setdefault(question, {}).setdefault(measure.name, []).append(record)
+            # a final failure would only be repeated
             if _is_missing(measure, record, plain) and not (measure.fails and key in failures):
                 missing.setdefault(question, {}).setdefault(measure.name, []).append(summary)
     tasks = []
@@ -116,6 +118,7 @@ def missing_scores(run: Run, settings: ScoresConfig) -> list[StageTask]:
         by_measure = {name: tuple(summaries) for name, summaries in missing.get(question, {}).items()}
         lacks_controls = _lacks_controls(controls, measures, settings, plain)
         if by_measure or lacks_controls:
+            # a summary that lacks two measures is one summary of the task
             summaries = {
                 summary_record.name: summary_record
                 for summary_record in chain.from_iterable(by_measure.values())
@@ -149,6 +152,7 @@ def copied_results(run: Run, settings: ScoresConfig) -> list[Any]:
         for (question, _), alike in names.items():
             records = {name: results.get((question, name)) for name in alike}
             missing = [name for name, record in records.items() if _is_missing(measure, record, plain)]
+            # equal texts of which all lack the measure are measured once, by the scorer
             if missing and len(missing) < len(alike):
                 record: Any = next(
                     record_of_name for name, record_of_name in records.items() if name not in missing

@@ -397,16 +397,16 @@ def _question_entry(records: RunRecords, index: int, question: Question) -> dict
     }
 
 
+# Files that the page shares with the report page.
 _REPORT_FILES = ("style.css", "dom.js", "bits.js", "agreement.js", "question.js", "csv.js", "rows.js")
-"""Files that the page shares with the report page."""
 
+# Content types by suffix, because the machine's own registry may be wrong, and browsers refuse
+# scripts of another type.
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-"""Content types by suffix, because the machine's own registry may be wrong, and browsers refuse scripts of
-another type."""
 
 
+# Seconds that the running job has to end, or its process to be killed, when the server stops.
 _SHUTDOWN = PATIENCE + 5.0
-"""Seconds that the running job has to end, or its process to be killed, when the server stops."""
 
 
 class _AsciiResponse(JSONResponse):
@@ -480,8 +480,8 @@ def _invalid_request(_: Request, error: Any) -> JSONResponse:
     return _respond(422, {"code": "invalid", "message": without_paths("; ".join(lines))})
 
 
+# HTTP statuses of errors by their code. Any other error on purpose is 422, an unexpected one 500.
 _STATUS = {"busy": 429, "unknown_run": 404}
-"""HTTP statuses of errors by their code. Any other error on purpose is 422, an unexpected one 500."""
 
 
 def _failure(_: Request, error: Any) -> JSONResponse:

@@ -13,7 +13,7 @@ from msgspec import Meta, Raw
 
 from selfreflect.models.base import Message, Role
 from selfreflect.server.errors import ChatError
-from selfreflect.server.fields import CHAT, EMPTY, TURN, Field, Fields, Reading, shown
+from selfreflect.server.fields import CHAT, EMPTY, RESPONSE_FORMAT, TURN, Field, Fields, Reading, shown
 
 PREFIX = "selfreflect/"
 """Stands before the name of a model whose distribution is drawn."""
@@ -137,6 +137,12 @@ class ChatRequest:
         return f"{PREFIX}{self.model}" if self.reflects else self.model
 
     @property
+    def response_format(self) -> Mapping[str, Any] | None:
+        """Give the format of answers that are JSON; None for plain texts."""
+        value = self.handed_on.get(RESPONSE_FORMAT)
+        return value if isinstance(value, dict) else None
+
+    @property
     def question(self) -> str:
         return self.messages[-1].content
 
@@ -207,11 +213,8 @@ def read_request(
         "stores": envelope.store is not False,
     }
     reading = Reading()
-    reading.sort(fields, dialect.rows, ignores=("tools",) if ignore_tools else ())
-    if not dialect.hands_on:
-        for name in reading.handed_on.keys() - dialect.rows.keys():
-            del reading.handed_on[name]
-            reading.ignore(name)
+    ignores = ("tools",) if ignore_tools else ()
+    reading.sort(fields, dialect.rows, hands_on=dialect.hands_on, ignores=ignores)
     dialect.translate(reading)
     turns = decode(bytes(reading.read.get("messages", _NULL)), Turns, "messages")
     history, previous = _history(reading, remembered)
@@ -222,10 +225,12 @@ def read_request(
     ordered = _system_first(messages, reading)
     if not reading.reason and ordered[-1].role != "user":
         reading.relay("messages.last")
+    body = typed({} if reading.reason else reading.read, ChatBody)
+    if body.n and body.n > 1 and RESPONSE_FORMAT in reading.handed_on:
+        reading.relay("n")  # only one object is the most common
     if reading.reason:
         cleaned = dialect.for_upstream(fields, model, history)
         return ChatRequest(data=cleaned, passthrough=reading.reason, **common)
-    body = typed(reading.read, ChatBody)
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     return ChatRequest(
         data=dialect.for_upstream(fields, model, history),

@@ -42,8 +42,8 @@ _LONGEST_QUESTION = 300
 _LONGEST_OPTION = 100
 
 T = TypeVar("T")
+# Yields requests, receives their replies in order, returns what came of it.
 _Rounds: TypeAlias = Generator[list[Request], Sequence[Reply | Refusal], T]
-"""Yields requests, receives their replies in order, returns what came of it."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ class _Candidate:
     options: tuple[str, ...]
 
 
+# Of the candidates whose replies can be predicted.
 _Gains: TypeAlias = list[tuple[float, _Candidate]]
-"""Of the candidates whose replies can be predicted."""
 
 
 @dataclass(frozen=True)
@@ -278,6 +278,7 @@ AGREEMENTS = ("modal_share", "split_half")
 """Kinds of confidence that are shares of samples: how often an answer comes back, not how often it is
 right."""
 
+# Beginnings of a sentence with a phrase of ``hedges.PHRASES``.
 _WORDS = {
     "almost certain": "It is almost certain",
     "very likely": "It is very likely",
@@ -290,7 +291,6 @@ _WORDS = {
     "very unlikely": "It is very unlikely",
     "almost no chance": "There is almost no chance",
 }
-"""Beginnings of a sentence with a phrase of ``hedges.PHRASES``."""
 
 
 _SHARE = re.compile(
@@ -301,7 +301,7 @@ _SHARE = re.compile(
 
 
 class FinalText(NamedTuple):
-    """What is said in the end."""
+    """The text that a client gets."""
 
     text: str
     action: UnsureAction | None

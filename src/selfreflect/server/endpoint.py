@@ -8,8 +8,8 @@ import secrets
 import socket
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
@@ -27,16 +27,17 @@ from selfreflect.errors import SelfReflectError, excerpt
 from selfreflect.models.base import Refusal
 from selfreflect.server.chat import ID_PREFIX, PREFIX, ChatRequest, Reflect, read_request
 from selfreflect.server.errors import RETRY_SECONDS, ChatError, ErrorType, as_chat_error, failed
-from selfreflect.server.forms import Form, form_of
+from selfreflect.server.fields import RESPONSE_FORMAT
+from selfreflect.server.forms import Form, NewStream, form_of
 from selfreflect.server.guard import Access, Guard, Policy
 from selfreflect.server.http import HttpServer, LiveResponse, begin, log_to_stderr, send_part
 from selfreflect.server.kinds import kind_of
 from selfreflect.server.messages import for_count
 from selfreflect.server.record import Archive, History, ServerMetrics, detail
 from selfreflect.server.reflector import Exchange, Reflector, cut_at, field_notes
-from selfreflect.server.reply import KEEP_ALIVE, Belief, ChatChoice, ChatResponse
+from selfreflect.server.reply import KEEP_ALIVE, Belief, ChatChoice, ChatResponse, Spending
 from selfreflect.server.session import Session, WithFields
-from selfreflect.server.upstream import ModelTable, RemoteModel, relay
+from selfreflect.server.upstream import LiveText, ModelTable, RemoteModel, relay
 
 
 class Admission:
@@ -136,17 +137,20 @@ async def completions(request: Request) -> Response:
         return _relay(request, chat, model)
     if not chat.reflects:
         chat = read(chat.data, in_full=True)
-    if chat.passthrough:
+    wanted = chat.passthrough
+    if chat.response_format is not None and not isinstance(model, RemoteModel):
+        wanted = RESPONSE_FORMAT
+    if wanted:
         message = (
-            f"{chat.passthrough}: the model {chat.model!r} runs in the server's own process and takes plain "
+            f"{wanted}: the model {chat.model!r} runs in the server's own process and takes plain "
             "questions: text messages, the last of them from the user, and no tools, images or output formats"
         )
-        param = chat.passthrough.partition(".")[0]
+        param = wanted.partition(".")[0]
         raise ChatError(400, message, param=param, code="unsupported")
     settings = services.reflector.settings
     reason, is_worth_it = decide(chat, settings.reflect) if chat.reflects else ("model", False)
     belief = Belief(id=new_id(), model=chat.model, reflected=is_worth_it, reason=reason)
-    if chat.reflects and not is_worth_it and isinstance(model, RemoteModel) and form.is_upstreams:
+    if chat.reflects and not is_worth_it and isinstance(model, RemoteModel) and form.stream is None:
         return _relay(request, replace(chat, passthrough=reason), model, belief)
     headers = {form.id_header: belief.id}
     if chat.reflects:
@@ -154,6 +158,8 @@ async def completions(request: Request) -> Response:
         if not is_worth_it:
             headers["x-selfreflect-passthrough"] = reason
     call = _Call(services, form, chat, model.with_fields(chat.handed_on), belief, client)
+    if chat.stream and form.stream is not None and isinstance(model, RemoteModel) and not is_worth_it:
+        return LiveResponse(partial(_stream_live, call, model, form.stream, headers))
     if chat.stream:
         return LiveResponse(partial(_stream, call, headers))
     answer = await _answer(call, asyncio.Event())
@@ -183,6 +189,8 @@ def decide(chat: ChatRequest, default: Reflect) -> tuple[str, bool]:
     reflect = chat.options.reflect or default
     if reflect != "auto":
         return reflect, reflect == "always"
+    if chat.response_format is not None:
+        return "structured", True
     kind = kind_of(chat.question)
     return kind, kind == "question"
 
@@ -266,6 +274,59 @@ async def _plain(call: _Call, first_word: asyncio.Event) -> ChatResponse:
         notes = tuple(field_notes(chat, call.model))
         belief = msgspec.structs.replace(call.belief, cost=session.spending, notes=notes)
     return ChatResponse(call.belief.id, int(time.time()), tuple(choices), session.spending, belief)
+
+
+async def _stream_live(
+    call: _Call,
+    model: RemoteModel,
+    new_stream: NewStream,
+    headers: Mapping[str, str],
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+) -> None:
+    """Pass the text of the upstream on as it is written. One that gives no stream is asked for the whole."""
+    services, chat = call.services, call.chat
+    fields = {**chat.handed_on, "stop": chat.stop} if chat.stop else chat.handed_on
+    request = services.reflector.plain_request(chat)
+    async with services.admission.slot(call.client), await model.open(request, fields) as upstream:
+        if upstream.is_stream:
+            await begin(send, {"content-type": "text/event-stream; charset=utf-8", **headers})
+            with services.metrics.counting("plain"):
+                async with aclosing(_live_events(call, new_stream, LiveText(upstream))) as events:
+                    async for event in events:
+                        await send_part(send, event)
+            await send_part(send, b"", more=False)
+            return
+    await _stream(call, headers, scope, receive, send)
+
+
+async def _live_events(call: _Call, new_stream: NewStream, live: LiveText) -> AsyncGenerator[bytes, None]:
+    """Write the events of a text that still comes."""
+    chat, id_ = call.chat, call.belief.id
+    spending = Session(call.model).spending
+    response = ChatResponse(id_, int(time.time()), (), spending, None, chat.previous, chat.stores)
+    stream = new_stream(response, chat.requested_model)
+    yield stream.begin()
+    try:
+        async with aclosing(live.pieces()) as texts:
+            async for text in texts:
+                yield stream.piece(text)
+    except ChatError as error:
+        yield call.form.error_event(error)
+        return
+    cost = Spending(
+        completions=1,
+        prompt_tokens=live.prompt_tokens,
+        completion_tokens=live.completion_tokens,
+        seconds=round(time.time() - response.created, 3),
+    )
+    notes = tuple(field_notes(chat, call.model))
+    belief = msgspec.structs.replace(call.belief, cost=cost, notes=notes)
+    if chat.stores:
+        call.services.history.add(id_, belief, chat.messages, live.text)
+    choices = (ChatChoice(text=live.text, finish=live.finish),)
+    yield stream.end(replace(response, choices=choices, spending=cost, belief=belief))
 
 
 async def _stream(

@@ -12,25 +12,25 @@ from selfreflect.models.base import Refusal
 from selfreflect.records import Failure, FailureKind
 from selfreflect.text import printable
 
+# Start of a path: a file URL, a home, a drive, a relative path with dots, the root, a Windows
+# share, a drive's root.
 _START = (
     r"(?:file:[/\\]+|~(?:[A-Za-z_][\w.-]{0,63})?[/\\]+|[A-Za-z]:[/\\]+"
     r"|\.{1,2}[/\\]+|/+|\\{2,}|\\(?=[\w.$-]+\\))"
 )
-"""Start of a path: a file URL, a home, a drive, a relative path with dots, the root, a Windows share, a
-drive's root."""
 
 _PART = r"[^\s/\\'\"`,:;()<>|]+"
 
+# Matches a web address, which stays; a quoted path, whatever it contains; and a bare path. A path
+# contains a blank only where another of its parts follows.
 _PATH = re.compile(
     rf"(?P<url>\b(?!file:)[A-Za-z][A-Za-z0-9+.-]{{1,15}}://\S*)"
     rf"|(?<=(?P<quote>['\"])){_START}[^'\"\n]+(?=(?P=quote))"
     rf"|(?<![\w.<…/\\]){_START}(?:{_PART}(?: {_PART})*[/\\]+)*{_PART}[/\\]*"
 )
-"""Matches a web address, which stays; a quoted path, whatever it contains; and a bare path. A path contains a
-blank only where another of its parts follows."""
 
+# Characters of a message.
 _LONGEST = 2000
-"""Characters of a message."""
 
 
 def without_paths(message: str) -> str:
@@ -52,6 +52,7 @@ def _shorten(match: re.Match[str]) -> str:
     return f"…/{name}"
 
 
+# Where the page, or the command that starts the app, has a setting that a remedy names.
 _ON_PAGE = {
     "answers.model": "Model",
     "summaries.model": "Model",
@@ -71,14 +72,13 @@ _ON_PAGE = {
     "model": "--model of the app's command",
     **dict.fromkeys(("execution.device", "device"), "--device of the app's command"),
 }
-"""Where the page, or the command that starts the app, has a setting that a remedy names."""
 
+# What to do on the page after a failure of a kind.
 _AFTER_FAILURES: Mapping[str, str] = {
     "too_long": "Shorten the question or its context.",
     "cut_off": "Ask again with more summary tokens.",
     "unclosed_reasoning": "Ask again with more answer and summary tokens.",
 }
-"""What to do on the page after a failure of a kind."""
 
 CUT_OFF = "The limit of tokens cut this summary off. Ask again with more summary tokens."
 
@@ -161,13 +161,13 @@ _LONGEST_WAIT = 7 * 86_400
 RETRY_SECONDS = 5
 """What clients are asked to wait where the server, or the upstream, has too much to do."""
 
+# Failures that the same request would meet again, with the code of their error.
 _OF_REQUEST: dict[FailureKind, str] = {
     "too_long": "context_length_exceeded",
     "content_filter": "content_filter",
     "cut_off": "max_tokens_too_small",
     "unclosed_reasoning": "max_tokens_too_small",
 }
-"""Failures that the same request would meet again, with the code of their error."""
 
 
 def failed(kind: FailureKind, message: str, refusal: Refusal | None = None) -> ChatError:

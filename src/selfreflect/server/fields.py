@@ -10,8 +10,6 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw
 
-from selfreflect.models.base import EXTRA_BODY_REFUSED
-
 Fields = dict[str, Raw]
 """A JSON object whose values are not decoded."""
 
@@ -20,6 +18,9 @@ EMPTY = frozenset((b"null", b"false", b"0", b"0.0", b"[]", b"{}", b'""'))
 
 NAME = re.compile(r"[a-z_]{1,40}")
 """Names of fields that may stand in notes, headers and errors."""
+
+RESPONSE_FORMAT = "response_format"
+"""Asks for answers that are JSON."""
 
 Use = Literal["read", "hand_on", "ignore", "relay"]
 
@@ -59,7 +60,8 @@ CHAT = {
     # -1 is the way of local servers to say "no limit" and "no seed"
     **_rows("read", "max_tokens max_completion_tokens seed top_k", b"-1"),
     **_rows("read", "min_p"),
-    **_rows("relay", "response_format", b'{"type":"text"}', b'{"type": "text"}'),
+    # answers are objects then, see structured.py
+    **_rows("hand_on", RESPONSE_FORMAT, b'{"type":"text"}', b'{"type": "text"}'),
     **_rows("relay", "modalities", b'["text"]'),
     **_rows("relay", "audio logprobs top_logprobs logit_bias web_search_options prompt_logprobs echo"),
     **_rows("relay", "best_of stop_token_ids structured_outputs grammar json_schema guided_json"),
@@ -77,7 +79,7 @@ RESPONSES = {
 
 MESSAGES = {
     **_COMMON,
-    **_rows("read", "messages system max_tokens stop_sequences top_k output_config"),
+    **_rows("read", "messages system max_tokens stop_sequences top_k seed output_config"),
     **_rows("ignore", "thinking cache_control context_management inference_geo speed betas"),
     **_rows("relay", "output_format container mcp_servers"),
 }
@@ -101,10 +103,17 @@ class Reading:
     reason: str = ""
     """The first field that no distribution can honour."""
 
-    def sort(self, fields: Fields, rows: Mapping[str, Field], ignores: Collection[str] = ()) -> None:
-        """Sort the fields of an object by the table, but for those that are ignored in any case."""
+    def sort(
+        self, fields: Fields, rows: Mapping[str, Field], *, hands_on: bool, ignores: Collection[str] = ()
+    ) -> None:
+        """Sort the fields of an object by the table, but for those that are ignored in any case.
+
+        Args:
+            hands_on: whether unknown fields are handed on: newer clients send more than any table knows.
+        """
         for name, value in fields.items():
-            row = rows.get(name, _unknown(name))
+            unknown = Field("hand_on" if hands_on and NAME.fullmatch(name) else "ignore")
+            row = rows.get(name, unknown)
             data = bytes(value)
             if data in row.absent or (row.use != "read" and data in EMPTY):
                 continue
@@ -130,13 +139,6 @@ class Reading:
     def put(self, name: str, value: Any) -> None:
         """Set a field of chat completions."""
         self.read[name] = Raw(msgspec.json.encode(value))
-
-
-def _unknown(name: str) -> Field:
-    """Decide on a field that the table lacks: newer clients send more than any table knows."""
-    if name in EXTRA_BODY_REFUSED:
-        return Field("relay")
-    return Field("hand_on" if NAME.fullmatch(name) else "ignore")
 
 
 def shown(name: str, within: str = "") -> str:

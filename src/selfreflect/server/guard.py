@@ -55,8 +55,8 @@ class Access:
         return scheme.lower() == "bearer" and is_equal
 
 
+# A name, an IPv4 address or an IPv6 address in brackets, and a port.
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]]+))(?::[0-9]{0,5})?")
-"""A name, an IPv4 address or an IPv6 address in brackets, and a port."""
 
 
 def host_name(host: str) -> str:
@@ -90,8 +90,9 @@ def has_json_or_nothing(headers: Headers) -> bool:
     return media_type.strip().lower() == "application/json"
 
 
+# When a silent client is asked whether it is still there: after how long, how often and how many
+# times.
 _PROBES = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
-"""When a silent client is asked whether it is still there: after how long, how often and how many times."""
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -28,15 +28,16 @@ READ_SECONDS = 20.0
 
 LEAST_READ = 16_384
 
+# Seconds that a request has to end after its connection is closed.
 _CANCEL_SECONDS = 5
-"""Seconds that a request has to end after its connection is closed."""
 
+# Seconds until a request whose client has gone is cancelled again, in case a library swallowed
+# that.
 _CANCEL_AGAIN = 1.0
-"""Seconds until a request whose client has gone is cancelled again, in case a library swallowed that."""
 
 
+# States of a client that has sent a whole request.
 _WHOLE = (h11.DONE, h11.MUST_CLOSE)
-"""States of a client that has sent a whole request."""
 
 
 class ClientConnection(H11Protocol):

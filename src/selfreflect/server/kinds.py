@@ -18,11 +18,14 @@ READ = 4000
 LONGEST_ROW = 6
 """Words of the longest row of the tables."""
 
+LONGEST_QUERY = 7
+"""Words of a question in words for a search."""
+
 _SENTENCE = re.compile(r"[^.!?…。！？؟\n]*(?:[.!?…。！？؟]+(?=\s|$|[\"'”»)])|[。！？؟]|\n|$|[.!?…]+)")
 _WORD = re.compile(r"[^\W_]+(?:[+#]+|\.js\b)?", re.UNICODE)
 _ASKS = re.compile(r"[?？؟]")
+# Nothing but numbers and signs between them.
 _SUM = re.compile(r"\s*[-(]*\d[\d\s.,()]*(?:[-+*/^×÷·%=:][\d\s.,()]*)+\s*")
-"""Nothing but numbers and signs between them."""
 _IS_CODE = re.compile(
     r"```|^\s*(?:def|class|import|from|function|const|let|var|public|private|#include)\b.*[:;({>]"
     r"|=>|</\w+>|\bSELECT\b.+\bFROM\b|;\s*$|\{\s*$",
@@ -70,7 +73,8 @@ def kind_of(text: str) -> Kind:
     """Name the kind of a request; only a ``question`` is worth sampling.
 
     The order or question is its first sentence after greetings and courtesies, or else its last one. An order
-    begins with a verb of a table; a question has a question mark or begins with a word that asks.
+    begins with a verb of a table; a question has a question mark, begins with a word that asks, or is a few
+    words as for a search, with nothing else beside it.
     """
     tables = _tables()
     if len(text) > 2 * READ:
@@ -86,7 +90,8 @@ def kind_of(text: str) -> Kind:
             return kind
     if _IS_CODE.search(text):
         return "code"
-    return "question" if _asks(tables, text) else "statement"
+    is_query = len(sentences) == 1 and _is_query(tables, sentences[0])
+    return "question" if is_query or _asks(tables, text) else "statement"
 
 
 def _sentences(text: str) -> list[str]:
@@ -127,6 +132,13 @@ def _kind_of_sentence(tables: _Tables, sentence: str, text: str) -> Kind | None:
     if sizes[kind] or _asks(tables, sentence):
         return "code" if _IS_CODE.search(text) else "question"
     return None
+
+
+def _is_query(tables: _Tables, sentence: str) -> bool:
+    """Check whether a sentence is a few words as for a search, such as "capital of Oz"."""
+    words = _words(sentence)
+    is_open = sentence.rstrip()[-1:] not in ".!…。！"
+    return is_open and len(words) <= LONGEST_QUERY and not tables.begins("statement", words)
 
 
 def _asked(tables: _Tables, words: tuple[str, ...]) -> tuple[str, ...]:

@@ -33,8 +33,8 @@ from selfreflect.store.run import Run
 DEPTH = 3
 """Levels of directories below the root that are searched for runs."""
 
+# Runs whose records stay in memory.
 _HELD_RUNS = 2
-"""Runs whose records stay in memory."""
 
 TITLE = 300
 """Characters of the first question that a listing shows."""
@@ -234,12 +234,12 @@ def _id(relative: Path) -> str:
     return hashlib.sha256(os.fsencode(relative.as_posix())).hexdigest()[:16]
 
 
+# Characters of an answer that are read; the embedding reads fewer.
 _MAX_CHARACTERS = 2000
-"""Characters of an answer that are read; the embedding reads fewer."""
 
+# Different answers that are grouped. Each is one pass through the embedding, and the distances
+# grow with the square of their number.
 _MAX_SPELLINGS = 1000
-"""Different answers that are grouped. Each is one pass through the embedding, and the distances grow with the
-square of their number."""
 
 
 class Meaning:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -12,10 +11,10 @@ from selfreflect.models.base import Message
 from selfreflect.server.chat import PREFIX, ChatRequest, Dialect, Envelope, Turns, decode, typed, without_ours
 from selfreflect.server.errors import ChatError
 from selfreflect.server.fields import MESSAGES, Fields, Reading
-from selfreflect.server.reply import ChatChoice, ChatResponse, pieces, to_json
+from selfreflect.server.reply import ChatChoice, ChatResponse, to_json
 
+# Types of blocks in which a model of the history reasoned.
 _TRACES = ("thinking", "redacted_thinking")
-"""Types of blocks in which a model of the history reasoned."""
 
 
 class _OutputConfig(msgspec.Struct):
@@ -111,22 +110,35 @@ def _ending(choice: ChatChoice) -> dict[str, Any]:
     return {"stop_reason": reason, "stop_sequence": None}
 
 
-def events(response: ChatResponse, model: str, include_usage: bool) -> Iterator[bytes]:
-    """Write the events of a stream. ``message_delta``, which has the usage, has the distribution too."""
-    choice = response.choices[0]
+class Stream:
+    """The events of one stream. ``message_delta``, which has the usage, has the distribution too.
 
-    def event(kind: str, **fields: Any) -> bytes:
-        return b"event: %b\ndata: %b\n\n" % (kind.encode(), to_json({"type": kind, **fields}))
+    Args:
+        response: before its text is known.
+    """
 
-    yield event("message_start", message=_head(response, model, 0))
-    yield event("content_block_start", index=0, content_block={"type": "text", "text": ""})
-    for piece in pieces(choice.text):
-        yield event("content_block_delta", index=0, delta={"type": "text_delta", "text": piece})
-    yield event("content_block_stop", index=0)
-    extra = {} if response.belief is None else {"selfreflect": response.belief}
-    usage = {"output_tokens": response.spending.completion_tokens}
-    yield event("message_delta", delta=_ending(choice), usage=usage, **extra)
-    yield event("message_stop")
+    def __init__(self, response: ChatResponse, model: str) -> None:
+        self._response = response
+        self._model = model
+
+    def begin(self) -> bytes:
+        block = {"type": "text", "text": ""}
+        start = _event("message_start", message=_head(self._response, self._model, 0))
+        return start + _event("content_block_start", index=0, content_block=block)
+
+    def piece(self, text: str) -> bytes:
+        return _event("content_block_delta", index=0, delta={"type": "text_delta", "text": text})
+
+    def end(self, response: ChatResponse) -> bytes:
+        extra = {} if response.belief is None else {"selfreflect": response.belief}
+        spending = response.spending
+        usage = {"input_tokens": spending.prompt_tokens, "output_tokens": spending.completion_tokens}
+        delta = _event("message_delta", delta=_ending(response.choices[0]), usage=usage, **extra)
+        return _event("content_block_stop", index=0) + delta + _event("message_stop")
+
+
+def _event(kind: str, **fields: Any) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), to_json({"type": kind, **fields}))
 
 
 _TYPES = {

@@ -33,6 +33,7 @@ from selfreflect.server.session import (
     held_out,
 )
 from selfreflect.server.stopping import StoppingRule
+from selfreflect.server.structured import STRATEGY, read_objects
 from selfreflect.strategies import STRATEGIES, StrategyFunction, load_strategy
 from selfreflect.strategies.task import FRESH, GREEDY
 from selfreflect.text import counted
@@ -151,6 +152,8 @@ class Reflector:
         plan = self._plan(chat)
         session = Session(model, on_open, self.settings.prices.get(model.generator.name))
         reader = self._reader.asking(session)
+        if chat.response_format is not None:
+            return await self._answer_object(chat, model, plan, session, reader, id_, reason)
         single = await self._one_call(chat, plan, session, reader)
         if single is not None:
             plan, reply, drafts, confidence = single
@@ -213,6 +216,70 @@ class Reflector:
             answers=answers,
             classes=classes,
             summaries=summaries,
+            results=results,
+            first_seconds=session.first_seconds,
+        )
+
+    async def _answer_object(
+        self,
+        chat: ChatRequest,
+        model: WithFields,
+        plan: _Plan,
+        session: Session,
+        reader: BeliefReader,
+        id_: str,
+        reason: str,
+    ) -> Exchange:
+        """Answer a request for JSON with the most common object. What ``unsure`` says would be no JSON."""
+        request = plan.request
+        limit = chat.max_tokens or max(request.sampling.max_new_tokens, self.settings.summary.max_new_tokens)
+        request = replace(request, sampling=replace(request.sampling, max_new_tokens=limit))
+        reply = await session.draw(request)
+        read = partial(read_objects, chat.question, reply.texts, chat.response_format or {}, reader.rule)
+        objects = await reader.run(len(reply.texts), read)
+        generator = model.generator
+        question = Question(id=id_, text=chat.question, context=chat.context)
+        summary = Summary(
+            question_id=id_,
+            name=STRATEGY,
+            text=objects.text,
+            model=generator.name,
+            revision=generator.revision,
+            tokens=reply.tokens,
+        )
+        notes = (
+            *field_notes(chat, model),
+            _cut_off(reply),
+            *objects.notes,
+            *objects.confidence.notes,
+            *reader.rule.caveats,
+        )
+        belief = Belief(
+            id=id_,
+            model=model.name,
+            reason=reason,
+            strategy=STRATEGY,
+            confidence=objects.confidence.value,
+            confidence_kind=objects.confidence.kind,
+            num_answers=len(reply.texts),
+            classes=objects.classes.shares,
+            classes_by=objects.classes.rule,
+            entropy=objects.classes.entropy,
+            cost=session.spending,
+            notes=tuple(dict.fromkeys(filter(None, notes))),
+            fields=objects.fields,
+        )
+        answers, results = await self._measure(
+            dataclasses.replace(plan, measures=()), session, question, reply, (summary,)
+        )
+        return Exchange(
+            belief=belief,
+            spending=session.spending,
+            choices=(ChatChoice(text=objects.text),),
+            question=question,
+            answers=answers,
+            classes=objects.classes,
+            summaries=(summary,),
             results=results,
             first_seconds=session.first_seconds,
         )

@@ -19,8 +19,8 @@ KEEP_ALIVE = b": the answers are being drawn\n\n"
 """An event that clients ignore."""
 DONE = b"data: [DONE]\n\n"
 
+# Some words of a text.
 _PIECE = re.compile(r"\s*\S+\s*(?:\S+\s+){0,3}|\s+")
-"""Some words of a text."""
 
 
 class AnswerShare(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,6 +126,8 @@ class Belief(msgspec.Struct, frozen=True, kw_only=True):
     cost: Spending | None = None
     notes: tuple[str, ...] = ()
     """Why a value is missing, in sentences."""
+    fields: dict[str, Any] | None = None
+    """Of an answer that is JSON: the distribution of each field by JSON Pointer, and of the whole object."""
 
 
 Ending = Literal["stop", "length"]

@@ -246,8 +246,8 @@ class ModelChoices:
         return {"answers": answers, "summaries": summaries}
 
 
+# Seconds for which a server is not asked again whether it samples.
 _REMEMBERED = 600.0
-"""Seconds for which a server is not asked again whether it samples."""
 
 _GENERATING: tuple[ModelStage, ...] = ("answers", "summaries")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -12,10 +12,10 @@ from selfreflect.models.base import Message
 from selfreflect.server.chat import Dialect, Turns, decode, without_ours
 from selfreflect.server.errors import ChatError
 from selfreflect.server.fields import RESPONSES, Fields, Reading, shown
-from selfreflect.server.reply import ChatResponse, pieces, to_json
+from selfreflect.server.reply import ChatChoice, ChatResponse, to_json
 
+# Types of parts that are plain text.
 _TEXTS = ("input_text", "output_text", "text")
-"""Types of parts that are plain text."""
 
 
 class _Reasoning(msgspec.Struct):
@@ -101,9 +101,9 @@ def body(response: ChatResponse, model: str) -> bytes:
 
 def _object(response: ChatResponse, model: str, status: str) -> dict[str, Any]:
     """Make the object ``response``: empty while it is in progress."""
-    [choice] = response.choices[:1]
     is_whole = status == "completed"
-    is_cut = is_whole and choice.finish == "length"
+    choice = response.choices[0] if is_whole else ChatChoice(text="")
+    is_cut = choice.finish == "length"
     fields: dict[str, Any] = {
         "id": response.id,
         "object": "response",
@@ -159,31 +159,48 @@ def _usage(response: ChatResponse) -> dict[str, Any]:
     }
 
 
-def events(response: ChatResponse, model: str, include_usage: bool) -> Iterator[bytes]:
-    """Write the events of a stream. The last one has the whole response with its distribution."""
-    choice = response.choices[0]
-    number = 0
+class Stream:
+    """The events of one stream. The last one has the whole response with its distribution.
 
-    def event(kind: str, **fields: Any) -> bytes:
-        nonlocal number
-        data = to_json({"type": kind, "sequence_number": number, **fields})
-        number += 1
+    Args:
+        response: before its text is known.
+    """
+
+    def __init__(self, response: ChatResponse, model: str) -> None:
+        self._response = response
+        self._model = model
+        self._number = 0
+        self._output = {"output_index": 0}
+        self._content = {**self._output, "item_id": f"msg_{response.id}", "content_index": 0}
+
+    def _event(self, kind: str, **fields: Any) -> bytes:
+        data = to_json({"type": kind, "sequence_number": self._number, **fields})
+        self._number += 1
         return b"event: %b\ndata: %b\n\n" % (kind.encode(), data)
 
-    output = {"output_index": 0}
-    content = {**output, "item_id": f"msg_{response.id}", "content_index": 0}
-    for name in ("created", "in_progress"):
-        yield event(f"response.{name}", response=_object(response, model, "in_progress"))
-    yield event("response.output_item.added", item=_item(response, None, "in_progress"), **output)
-    yield event("response.content_part.added", part=_part(""), **content)
-    for piece in pieces(choice.text):
-        yield event("response.output_text.delta", delta=piece, logprobs=[], **content)
-    yield event("response.output_text.done", text=choice.text, logprobs=[], **content)
-    yield event("response.content_part.done", part=_part(choice.text), **content)
-    whole = _object(response, model, "completed")
-    yield event("response.output_item.done", item=whole["output"][0], **output)
-    # a text at its limit of tokens ends as incomplete
-    yield event(f"response.{whole['status']}", response=whole)
+    def begin(self) -> bytes:
+        response = _object(self._response, self._model, "in_progress")
+        events = [self._event(f"response.{name}", response=response) for name in ("created", "in_progress")]
+        item = _item(self._response, None, "in_progress")
+        events.append(self._event("response.output_item.added", item=item, **self._output))
+        events.append(self._event("response.content_part.added", part=_part(""), **self._content))
+        return b"".join(events)
+
+    def piece(self, text: str) -> bytes:
+        return self._event("response.output_text.delta", delta=text, logprobs=[], **self._content)
+
+    def end(self, response: ChatResponse) -> bytes:
+        text = response.choices[0].text
+        whole = _object(response, self._model, "completed")
+        return b"".join(
+            (
+                self._event("response.output_text.done", text=text, logprobs=[], **self._content),
+                self._event("response.content_part.done", part=_part(text), **self._content),
+                self._event("response.output_item.done", item=whole["output"][0], **self._output),
+                # a text at its limit of tokens ends as incomplete
+                self._event(f"response.{whole['status']}", response=whole),
+            )
+        )
 
 
 def error_event(error: ChatError) -> bytes:

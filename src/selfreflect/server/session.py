@@ -167,8 +167,8 @@ class ServedModel(Protocol):
     async def reply(self, request: Request, report: Report) -> Reply | Refusal: ...
 
 
+# Statuses by which servers refuse a field.
 _REFUSED = (400, 404, 415, 422, 501)
-"""Statuses by which servers refuse a field."""
 
 
 class WithFields:

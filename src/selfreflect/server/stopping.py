@@ -31,10 +31,10 @@ StopReason = Literal["ahead", "below", "settled", "limit"]
 error. ``below``: no class has ``share``, within the error. ``settled``: the samples that are left cannot
 change the modal class (or on which side of ``share`` it is). ``limit``: there are no samples left."""
 
+# Which part of the money a player bets each time, and the part of the first money that this
+# player has. Half of it is with the player who bets all, because most questions have samples that
+# all agree. Our choice: others keep the error too and stop later.
 _STAKES = ((0.4, 0.25), (0.8, 0.25), (1.0, 0.5))
-"""Which part of the money a player bets each time, and the part of the first money that this player has. Half
-of it is with the player who bets all, because most questions have samples that all agree. Our choice: others
-keep the error too and stop later."""
 
 _ROUNDING = 1e-9
 

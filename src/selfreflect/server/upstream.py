@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ from selfreflect.server.errors import ChatError, upstream_busy
 from selfreflect.server.fields import Fields
 from selfreflect.server.forms import Form
 from selfreflect.server.http import LiveResponse, begin, send_part
-from selfreflect.server.reply import Belief
+from selfreflect.server.reply import Belief, Ending
 from selfreflect.server.session import LocalModel, Report, WithFields
 
 if TYPE_CHECKING:
@@ -44,20 +44,20 @@ RETRIES = RetryPolicy(tries=4, first=0.25, longest=4.0, longest_asked=15.0)
 """Somebody waits for the response, so it gives up sooner than a run does."""
 
 MODELS_REMEMBERED = 64
+# How long a list of models is remembered.
 _LIST_SECONDS = 30.0
-"""How long a list of models is remembered."""
 
+# Headers of the upstream that clients get.
 _RELAYED = ("content-type", "retry-after", "x-request-id")
-"""Headers of the upstream that clients get."""
 
+# Statuses of the upstream that clients get. Any other becomes 502.
 _HANDED_ON = (range(200, 300), range(400, 600))
-"""Statuses of the upstream that clients get. Any other becomes 502."""
 
+# Encodings of a body that the HTTP client decodes, which some servers use unasked.
 _DECODED = ("", "identity", "gzip", "deflate")
-"""Encodings of a body that the HTTP client decodes, which some servers use unasked."""
 
+# Bytes of an error, which is searched for keys.
 _LARGEST_ERROR = 2**20
-"""Bytes of an error, which is searched for keys."""
 
 
 class _Listed(msgspec.Struct):
@@ -83,6 +83,13 @@ class RemoteModel:
     async def send(self, path: str, data: bytes, headers: Mapping[str, str]) -> RelayedResponse:
         """Send the body of a request as it is. Raises ChatError if there is no response."""
         return await self._server.send("POST", path, data, headers)
+
+    async def open(self, request: Request, fields: Mapping[str, Any]) -> RelayedResponse:
+        """Ask for a text as a stream, as the server is known to take requests. Raises as :meth:`send`."""
+        wording = self.generator.learned.wording
+        extra = {**fields, "stream": True, "stream_options": {"include_usage": True}}
+        body = wording.body(self.name, request, 0, 1, extra)
+        return await self.send("/chat/completions", msgspec.json.encode(body), {})
 
     async def reply(
         self, request: Request, report: Report, generator: OpenAIGenerator | None = None
@@ -326,6 +333,80 @@ def relay(
             await Response(body, response.status_code, headers)(scope, receive, send)
 
     return LiveResponse(write)
+
+
+class _Delta(msgspec.Struct):
+    content: str | None = None
+
+
+class _Piece(msgspec.Struct):
+    delta: _Delta = msgspec.field(default_factory=_Delta)
+    finish_reason: str | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Piece] = []
+    usage: _Usage | None = None
+
+
+@dataclass
+class LiveText:
+    """The text of a stream of the upstream: its pieces, and what is known when they end."""
+
+    response: RelayedResponse
+    text: str = ""
+    finish: Ending = "stop"
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    async def pieces(self) -> AsyncGenerator[str, None]:
+        """Yield the pieces of the text without a reasoning trace. Raises ChatError if it breaks off."""
+        pending, held, is_over = b"", "", False
+        async with aclosing(self.response.parts()) as parts:
+            async for part in parts:
+                *lines, pending = (pending + part).split(b"\n")
+                for line in lines:
+                    is_over = is_over or line.strip() == b"data: [DONE]"
+                    held += self._take(line)
+                trace = held.lstrip()
+                if trace.startswith(_TRACE) or (trace and _TRACE.startswith(trace)):
+                    before, end, after = held.partition(_TRACE_END)
+                    held = after.lstrip() if end else before
+                    if not end:
+                        continue
+                if held:
+                    self.text += held
+                    yield held
+                    held = ""
+        if held and not held.lstrip().startswith(_TRACE):
+            self.text += held
+            yield held
+        if not is_over:
+            message = "the stream of the upstream broke off"
+            raise ChatError(502, message, type="upstream_error", code="backend")
+
+    def _take(self, line: bytes) -> str:
+        """Read a line of the stream; give the text in it."""
+        if not line.startswith(b"data:"):
+            return ""
+        try:
+            chunk = msgspec.json.decode(line[5:], type=_Chunk)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return ""
+        if chunk.usage is not None:
+            self.prompt_tokens = chunk.usage.prompt_tokens
+            self.completion_tokens = chunk.usage.completion_tokens
+        if any(piece.finish_reason == "length" for piece in chunk.choices):
+            self.finish = "length"
+        return "".join(piece.delta.content or "" for piece in chunk.choices[:1])
+
+
+_TRACE, _TRACE_END = "<think>", "</think>"
 
 
 async def _events_with(parts: AsyncIterable[bytes], belief: Belief) -> AsyncGenerator[bytes, None]:

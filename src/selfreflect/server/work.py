@@ -48,12 +48,12 @@ from selfreflect.store.run import Run
 GUESSES = 5
 """Likeliest tokens kept for every masked word; the page shows them on a click."""
 
+# Characters of test answers times summaries, up to which guesses are kept. They take about a
+# hundred times as many bytes on disk.
 _MOST_GUESSED = 400_000
-"""Characters of test answers times summaries, up to which guesses are kept. They take about a hundred
-times as many bytes on disk."""
 
+# Seconds.
 _BETWEEN_ADVANCES = 1.0
-"""Seconds."""
 
 FIRST_BATCH = 2
 BATCH = 8

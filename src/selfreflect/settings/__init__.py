@@ -50,8 +50,8 @@ __all__ = [
 MAX_DRAWS = 1000
 _DRAWS = re.compile(r"(.+)#([1-9]\d{0,17})-([1-9]\d{0,17})")
 
+# Settings of the answers that say whose they are. Summaries without a model follow them.
 _MODEL = ("model", "revision", "base_url", "extra_body")
-"""Settings of the answers that say whose they are. Summaries without a model follow them."""
 
 
 def load_config(

@@ -12,8 +12,8 @@ from selfreflect.sources.files import Row, is_text_list
 from selfreflect.sources.item_rows import ItemRow, list_in, object_in
 from selfreflect.sources.verdicts import Graded, Verdict, verdict
 
+# Tokens without text, such as the end of a text, that an answer may have.
 _EXTRA_TOKENS = 2
-"""Tokens without text, such as the end of a text, that an answer may have."""
 
 T = TypeVar("T")
 

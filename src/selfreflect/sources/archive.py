@@ -25,6 +25,7 @@ MAX_MEMBER_BYTES = 200_000_000
 MAX_LOG_BYTES = 4_000_000_000
 """Of all samples, unpacked."""
 
+# What unpacking a damaged archive may raise.
 _DAMAGE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -34,9 +35,8 @@ _DAMAGE = (
     OSError,
     ValueError,
 )
-"""What unpacking a damaged archive may raise."""
+# The compression method, which Python's zipfile may not know.
 _ZSTANDARD = 93
-"""The compression method, which Python's zipfile may not know."""
 
 
 def archive_row(content: Content) -> Row:
@@ -84,11 +84,11 @@ def _archived_samples(content: Content) -> Iterator[tuple[str, Any]]:
             raise DataError(f"{content.name}, {excerpt(name)}: its file {_SHELL} is missing")
 
 
+# A file of a sample that is stored in several.
 _CHUNK = re.compile(
     r"(?P<sample>samples/.+_epoch_\d+)/"
     r"(?P<part>(?:sample|metadata|skeleton)\.json|(?:messages|events|calls|attachments)/[^/]+\.json)"
 )
-"""A file of a sample that is stored in several."""
 _READ = re.compile(r"(?:sample|metadata|attachments/(?P<start>\d+))\.json")
 _SHELL = "sample.json"
 

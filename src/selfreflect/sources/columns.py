@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 QUESTION_COLUMNS = ("question", "problem", "prompt", "query", "input", "instruction", "text")
 GOLD = "gold"
 GOLD_COLUMNS = ("answer", "answers", GOLD)
+GOLD_NAMES = frozenset(
+    "ground_truth ground_truths gold_answer gold_answers reference_answer reference_answers expected_answer "
+    "expected_answers expected_output correct_answer correct_answers best_answer ideal".split()
+)
+"""What right answers are called elsewhere, where no column is called ``gold``."""
 KIND_COLUMNS = ("kind", "category", "subject")
 CONTEXT_COLUMN = "context"
 ID_COLUMNS = ("question_id", "qid", "id")
@@ -44,6 +49,8 @@ METADATA_CHARACTERS = 1000
 """Longer texts do not travel with a question."""
 METADATA_COLUMNS = 100
 
+# Names of columns with answers: plural and singular. Any but the first is always a model's
+# answer, while ``answer`` may be the reference answer.
 _ANSWERS = {
     "answers": "answer",
     "samples": "sample",
@@ -54,10 +61,8 @@ _ANSWERS = {
     "replies": "reply",
     "predictions": "prediction",
 }
-"""Names of columns with answers: plural and singular. Any but the first is always a model's answer, while
-``answer`` may be the reference answer."""
+# What may stand before such a name.
 _PREFIX = re.compile(r"(?:model|sampled|generated)_")
-"""What may stand before such a name."""
 _NUMBERED = re.compile(r"(.+?)_?(\d{1,6})")
 _SPAN = re.compile(r"(.*?)([0-9]{1,6})\.\.(.*?)([0-9]{1,6})")
 _SUMMARY = re.compile(r"summar(?:y|ies)[\s._-]++(.+)|(.+)[\s._-]summary", re.IGNORECASE)
@@ -315,7 +320,7 @@ def gold_texts(value: object) -> tuple[str, ...]:
         elif entry is not None:
             where = f"entry {number} is" if isinstance(value, list) else "it is"
             raise ValueError(f"{where} {type_name(entry)}")
-    return tuple(text for text in texts if text.strip())
+    return tuple(dict.fromkeys(text for text in texts if text.strip()))
 
 
 _TYPE_NAMES = {

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
+import gzip
 import hashlib
 import io
 import json
 import re
 import sys
+import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
@@ -35,13 +39,13 @@ class Row(NamedTuple):
         return DataError(f"{self.source}, {self.where}: {problem}", remedy=remedy)
 
     def get(self, name: str) -> Any:
-        """Look up a field, or field ``inner`` of the object ``outer`` for the name ``"outer.inner"``; else
-        None."""
-        outer, _, inner = name.partition(".")
-        if name in self.fields or not inner:
-            return self.fields.get(name)
-        value = self.fields.get(outer)
-        return value.get(inner) if isinstance(value, dict) else None
+        """Look up a field, or a path of names into objects, as in ``"doc.question"``; else None."""
+        if name in self.fields:
+            return self.fields[name]
+        value: Any = self.fields
+        for key in name.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        return value
 
     def text(self, name: str) -> str:
         """Look up a field that must hold text.
@@ -147,7 +151,7 @@ def read_content(source: str | Path, suffixes: Collection[str] | None = None) ->
         DataError: the source cannot be read, is empty, or is of an unsupported type.
     """
     if str(source) == "-":
-        data = sys.stdin.buffer.read()
+        data = _as_utf8("standard input", sys.stdin.buffer.read())
         content = Content("standard input", _guess_suffix(data), data)
     else:
         content = _read_file(Path(source), suffixes)
@@ -172,13 +176,18 @@ def read_text(source: str | Path) -> str:
 def _read_file(path: Path, suffixes: Collection[str] | None) -> Content:
     name = excerpt(str(path), 200)
     suffix = path.suffix.lower()
+    zipped = suffix == ".gz"
+    if zipped:
+        suffix = path.with_suffix("").suffix.lower()
     try:
         with path.open("rb") as stream:
             if suffixes is not None and suffix not in suffixes:
-                raise DataError(
-                    f"{name}: unsupported file type {excerpt(path.suffix)}; use one of {', '.join(suffixes)}"
-                )
-            return Content(name, suffix, stream.read())
+                advice = ADVICE.get(suffix, f"use one of {', '.join(suffixes)}")
+                raise DataError(f"{name}: unsupported file type {excerpt(path.suffix)}; {advice}")
+            data = stream.read()
+            if zipped:
+                data = _unzipped(name, data)
+            return Content(name, suffix, _as_utf8(name, data))
     except FileNotFoundError:
         raise DataError(f"{name}: there is no such file") from None
     except IsADirectoryError:
@@ -187,6 +196,42 @@ def _read_file(path: Path, suffixes: Collection[str] | None) -> Content:
         raise DataError(f"{name} cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise DataError(f"{name} is not a path: {error}") from None
+
+
+MAX_UNZIPPED = 4_000_000_000
+"""Bytes of a file that is stored with gzip."""
+
+_PICKLE = "it may run code when it is read; write its texts as JSON instead"
+ADVICE = {
+    ".xls": "save it as .xlsx or .csv",
+    ".ods": "save it as .xlsx or .csv",
+    ".man": _PICKLE + ", as in json.dump({'stats': manager.stats}, file)",
+    **dict.fromkeys((".pkl", ".pickle", ".pt", ".pth", ".joblib"), _PICKLE),
+    ".feather": "save it as .parquet",
+    ".zip": "unpack it, and name the file in it",
+}
+"""What to do about files of types that are not read."""
+
+
+def _unzipped(name: str, data: bytes) -> bytes:
+    try:
+        with gzip.open(io.BytesIO(data)) as stream:
+            content = stream.read(MAX_UNZIPPED + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{name} cannot be unpacked: {excerpt(str(error), 200)}") from None
+    if len(content) > MAX_UNZIPPED:
+        raise DataError(f"{name} is larger than {MAX_UNZIPPED:,} bytes unpacked")
+    return content
+
+
+def _as_utf8(name: str, data: bytes) -> bytes:
+    """Write text that begins with the mark of UTF-16 as UTF-8."""
+    if not data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data
+    try:
+        return data.decode("utf-16").encode()
+    except UnicodeError:
+        raise DataError(f"{name} begins as UTF-16 and is not; save it as UTF-8") from None
 
 
 def _guess_suffix(data: bytes) -> str:
@@ -251,8 +296,8 @@ def _txt_rows(content: Content) -> list[Row]:
     return [_row(content.name, where, line) for where, line in _lines(content)]
 
 
+# The first line by which a spreadsheet says what separates its cells.
 _SEPARATOR_LINE = re.compile(r"sep=([,;\t|])\r?\n")
-"""The first line by which a spreadsheet says what separates its cells."""
 
 
 def _delimiter(text: str) -> str:
@@ -273,36 +318,79 @@ def _csv_rows(content: Content) -> Iterator[Row]:
     # a cell may be as long as any text; the limit is of the process, so it is never lowered
     csv.field_size_limit(max(len(content.data), csv.field_size_limit()))
     reader = csv.reader(lines, strict=True, delimiter=delimiter)
-    header: list[str] = []
     skipped = 1 if declared else 0
     line = 1 + skipped
-    try:
+
+    def numbered() -> Iterator[tuple[str, list[str]]]:
+        nonlocal line
         for cells in reader:
             where = f"line {line}"
             line = reader.line_num + 1 + skipped
-            if not cells or (header and not any(cells)):
-                continue  # spreadsheets keep rows that were once used
-            if not header:
-                header = cells
-                while len(header) > 2 and not header[-1]:  # and columns
-                    header.pop()
-                # a data frame's index comes without a name, in front
-                names = header[1:] if len(header) > 1 and not header[0] else header
-                if not all(map(str.strip, names)) or len(set(names)) < len(names):
-                    raise DataError(
-                        f"{content.name}: the first line must be a header that names every column "
-                        f"differently; it is {excerpt(header)}"
-                    )
-            elif len(cells) < len(header) or any(map(str.strip, cells[len(header) :])):
-                raise DataError(
-                    f"{content.name}, {where}: {len(cells)} cells, but the header has {len(header)} columns"
-                )
-            else:
-                fields = dict(zip(header, cells, strict=False))
-                fields.pop("", None)
-                yield Row(content.name, where, fields)
+            yield where, cells
+
+    try:
+        yield from _table_rows(content.name, numbered())
     except csv.Error as error:
         raise DataError(f"{content.name}, line {line}: not CSV: {error}") from None
+
+
+def _table_rows(name: str, lines: Iterable[tuple[str, list[str]]]) -> Iterator[Row]:
+    """Make rows of the lines of a table, of which the first names the columns."""
+    header: list[str] = []
+    for where, cells in lines:
+        if not any(cells):
+            continue  # spreadsheets keep rows that were once used
+        if not header:
+            header = cells
+            while len(header) > 2 and not header[-1]:  # and columns
+                header.pop()
+            # a data frame's index comes without a name, in front
+            names = header[1:] if len(header) > 1 and not header[0] else header
+            if not all(map(str.strip, names)) or len(set(names)) < len(names):
+                raise DataError(
+                    f"{name}: the first line must be a header that names every column differently; it is "
+                    f"{excerpt(header)}"
+                )
+        elif len(cells) < len(header) or any(map(str.strip, cells[len(header) :])):
+            raise DataError(f"{name}, {where}: {len(cells)} cells, but the header has {len(header)} columns")
+        else:
+            fields = dict(zip(header, cells, strict=False))
+            fields.pop("", None)
+            yield Row(name, where, fields)
+
+
+def _xlsx_rows(content: Content) -> Iterator[Row]:
+    """Read the first sheet of a workbook, whose cells become texts as in CSV."""
+    try:
+        import openpyxl
+    except ImportError:
+        raise MissingExtraError("reading .xlsx files", "xlsx") from None
+    try:
+        with zipfile.ZipFile(io.BytesIO(content.data)) as archive:
+            if sum(member.file_size for member in archive.infolist()) > MAX_WORKBOOK:
+                raise DataError(f"{content.name} is larger than {MAX_WORKBOOK:,} bytes unpacked")
+        book = openpyxl.load_workbook(io.BytesIO(content.data), read_only=True, data_only=True)
+        rows = [[cell_text(cell) for cell in cells] for cells in book.worksheets[0].values]
+    except (zipfile.BadZipFile, KeyError, ValueError, TypeError, IndexError, OSError, SyntaxError) as error:
+        raise DataError(f"{content.name} is not a readable workbook: {excerpt(str(error), 200)}") from None
+    while rows and not any(rows[0]):
+        rows.pop(0)
+    return _table_rows(content.name, ((f"row {number}", cells) for number, cells in enumerate(rows, 1)))
+
+
+MAX_WORKBOOK = 1_000_000_000
+"""Bytes of a workbook, unpacked."""
+
+
+def cell_text(cell: object) -> str:
+    """Write a cell of a spreadsheet as CSV would have it."""
+    if cell is None:
+        return ""
+    if isinstance(cell, bool):
+        return "true" if cell else "false"
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))
+    return str(cell)
 
 
 def _parquet_rows(content: Content) -> list[Row]:
@@ -327,6 +415,7 @@ PARSERS: dict[str, Callable[[Content], Iterable[Row]]] = {
     ".csv": _csv_rows,
     ".tsv": _csv_rows,
     ".parquet": _parquet_rows,
+    ".xlsx": _xlsx_rows,
     ".txt": _txt_rows,
 }
 

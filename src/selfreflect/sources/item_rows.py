@@ -369,8 +369,8 @@ def text_of(entry: Any) -> Any:
     return entry
 
 
+# What the text is called where each answer is an object.
 _TEXT_FIELDS = ("text", "content", "generated_text", "output_text", "answer", "response")
-"""What the text is called where each answer is an object."""
 
 
 def _summaries(row: Row, columns: ItemColumns, cells: bool) -> dict[str, str]:

@@ -197,10 +197,12 @@ def read_item_file(
     for name, value in (("limit", limit), ("num_answers", num_answers)):
         if value is not None and value < 1:
             raise ConfigError(f"{name} must be at least 1, not {value}")
-    file = read_row_file(source, progress and (lambda share: progress(share / 2)))
+    half = progress and (lambda share: progress(share / 2))
+    file = read_row_file(source, half, tuple((columns or {}).values()))
     reserved = columns_with_values(file.rows) - set((columns or {}).values())
     reading = Reading(columns or {}, cells=file.cells, separator=separator, reserved=reserved)
     rows = item_rows(file.rows, reading, progress and (lambda share: progress(0.5 + share / 2)))
+    taken = _take_replies(rows) if need_summaries else ""
     ids = RowIds()
     values, problems = _known_tokens(rows, reserved - {GRADES})
     items = [
@@ -216,10 +218,14 @@ def read_item_file(
     notes = [*file.notes, *_notes(rows, items, file.name, is_known)]
     if problems:
         notes.append(f"log-probabilities of {counted(len(problems), 'question')} left out: {problems[0]}")
+    if taken:
+        notes.append(
+            f"{excerpt(taken)} was taken for the summary, because it has one text beside the answers"
+        )
     items = items[:limit]
     if need_summaries:
         items = _with_summaries(items, file.name, notes)
-    roles = _column_roles(rows)
+    roles = _column_roles(rows) | ({taken: "summary"} if taken else {})
     for name in sorted(reserved):
         roles[name] = "grades of the answers" if name == GRADES else "of the tokens of each answer"
     return ItemFile(file.name, file.layout.name, layout, items, roles, notes)
@@ -296,6 +302,23 @@ def _known_grades(rows: Sequence[ItemRow], columns: Collection[str]) -> list[dic
     return all_grades
 
 
+def _take_replies(rows: Sequence[ItemRow]) -> str:
+    """Take the one column of replies beside sampled answers for the summaries, where no row has any.
+
+    Returns its name, or nothing where there is no such column, or several.
+    """
+    names = {name for row in rows for name in row.columns.beside}
+    if len(names) != 1 or any(row.summaries for row in rows):
+        return ""
+    [name] = names
+    for row in rows:
+        text = row.row.optional_text(name)
+        if text.strip():
+            row.summaries = {name: [text]}
+        row.metadata.pop(name, None)
+    return name
+
+
 def _with_summaries(items: Sequence[Item], name: str, notes: list[str]) -> list[Item]:
     """Keep the items with a summary; a note counts the others."""
     scorable = [item for item in items if item.summaries]
@@ -365,7 +388,9 @@ def _notes(rows: Sequence[ItemRow], items: Sequence[Item], name: str, is_known: 
             f"{counted(len(few), 'question')} with fewer than 2 answers cannot be scored, such as "
             f"{excerpt(few[0].question)}"
         )
-    for name in () if is_known else dict.fromkeys(name for row in rows for name in row.columns.beside):
+    taken = {name for row in rows for name in row.summaries}
+    beside = dict.fromkeys(name for row in rows for name in row.columns.beside if name not in taken)
+    for name in () if is_known else beside:
         notes.append(
             f"{excerpt(name)} is not one of the answers; if it is a summary, add --column summary={name}"
         )

@@ -13,8 +13,8 @@ MAX_UNFOLDED = 256_000_000
 """Bytes that the rows of any parquet file may have. A larger file may hold more: some times its own size."""
 
 _UNFOLDED_SHARE = 20
+# Bytes that are counted for a cell beside its text.
 _CELL_SIZE = 32
-"""Bytes that are counted for a cell beside its text."""
 
 _BATCH_ROWS = 1000
 

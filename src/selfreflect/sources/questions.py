@@ -55,11 +55,11 @@ SOURCES = (BUNDLED, DEMO, *HUB_SETS)
 """Names that :func:`load_questions` knows."""
 
 BUNDLED_COLUMNS = Columns("text", "gold", "kind", CONTEXT_COLUMN)
+# Files in the package and their columns.
 _BUNDLED = {
     BUNDLED: ("questions.jsonl", BUNDLED_COLUMNS),
     DEMO: ("demo_items.json", Columns("question", "", "kind", CONTEXT_COLUMN)),
 }
-"""Files in the package and their columns."""
 
 
 class QuestionSet(Record, frozen=True, kw_only=True):

@@ -367,7 +367,7 @@ class PartialAnswers:
     def of(self, question: str) -> tuple[AnswerSample, ...]:
         """Read the answers of a question, in the order in which they ended.
 
-        What is read is checked again against
+        Each is checked again against
         the id: another question's file may have been put there."""
         if not self._path(question).exists():
             return ()

@@ -187,13 +187,14 @@ def plain_settings(value: Mapping[str, Any]) -> dict[str, Any]:
 LOCK = ".lock"
 _JUDGES = "judges"
 
+# Files that a killed process was writing; the first is what earlier versions left.
 _UNFINISHED = (".manifest.json.tmp", "manifest.json.*.partial", "questions.jsonl.*.partial")
-"""Files that a killed process was writing; the first is what earlier versions left."""
 
 StoredRecord = (
     Question | AnswerSample | AnswerSet | Summary | Score | Information | Measurement | Controls | Failure
 )
 
+# File and key of each kind of record.
 _LAYOUT: dict[type[Record], tuple[str, Callable[[Any], Any]]] = {
     Question: ("questions.jsonl", lambda record: record.id),
     AnswerSet: ("answers.jsonl", lambda record: record.question_id),
@@ -204,16 +205,15 @@ _LAYOUT: dict[type[Record], tuple[str, Callable[[Any], Any]]] = {
     Controls: ("controls.jsonl", lambda record: record.question_id),
     Failure: ("failures.jsonl", lambda record: (record.stage, record.question_id, record.name)),
 }
-"""File and key of each kind of record."""
 
 FILES = tuple(name for name, _ in _LAYOUT.values())
 """The record files of a run directory."""
 
+# A later one of these replaces an earlier one with the same key.
 _REPLACEABLE = (Failure, Information, Measurement, Controls)
-"""A later one of these replaces an earlier one with the same key."""
 
 SCORED = (Score, Information, Measurement, Controls)
-"""Kinds of which each scoring has its own."""
+"""Kinds of records that each scoring has for itself."""
 
 SCORED_FILES = tuple(_LAYOUT[kind][0] for kind in (*SCORED, Failure))
 """The record files of each further scoring."""

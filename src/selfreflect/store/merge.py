@@ -18,12 +18,12 @@ from selfreflect.store.layout import Manifest, merge_settings
 from selfreflect.store.replies import ModelReplies, replies_journal
 from selfreflect.store.run import Run
 
+# Settings in which directories may differ: each may have had its own server, and `score` measures
+# what is still missing.
 _MAY_DIFFER = ("part", "base_url", "measures", "controls")
-"""Settings in which directories may differ: each may have had its own server, and `score` measures what is
-still missing."""
 
+# Facts of a model that scores depend on, unlike its device.
 _MODEL_FACTS = ("name", "revision", "dtype")
-"""Facts of a model that scores depend on, unlike its device."""
 
 
 @dataclass(frozen=True)

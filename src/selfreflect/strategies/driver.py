@@ -83,6 +83,7 @@ def summarize(
         ConfigError: at once, for an unknown or repeated strategy or ``num_samples`` below 1.
         BackendError: while iterating, if the generator breaks its contract or gives up.
     """
+    # loaded before the first request, so that a mistyped name costs nothing
     functions: dict[str, StrategyFunction] = {}
     for strategy in strategies:
         name, function = strategy if isinstance(strategy, tuple) else (strategy, load_strategy(strategy))
@@ -137,6 +138,7 @@ def _round(
     """Yield each run with its replies, as soon as all have arrived. Equal requests share a reply."""
     needs = [list(run.requests) for run in runs]  # copies, because an advanced run has new requests
     missing = [len(set(need)) for need in needs]
+    # equal requests are sent once: strategies that draw samples share them
     users: dict[Request, list[int]] = {}
     for number, need in enumerate(needs):
         for request in dict.fromkeys(need):
@@ -189,6 +191,7 @@ class StrategyRun:
         self._tokens += sum(completion.tokens for completion in completions)
         self._calls += len(completions)
         self._last = len(completions)
+        # cut-off texts may be used, withheld ones and endless reasoning may not
         ends: Counter[str] = Counter(completion.finish for completion in completions)
         self._cut = ends["length"] > 0
         problem = _unusable(usable, ends)
@@ -268,6 +271,7 @@ def _requests(yielded: object) -> list[Request]:
     requests = list(yielded) if isinstance(yielded, list | tuple) else [yielded]
     if not requests or not all(isinstance(request, Request) for request in requests):
         raise TypeError("a strategy must yield a Request or a list of them")
+    # a request of a user's strategy may hold anything, whatever its class says
     copies = [from_plain(Request, msgspec.to_builtins(request)) for request in requests]
     if not all(request.messages and request.n > 0 for request in copies):
         raise ValueError("a Request needs at least one message and one completion")

@@ -42,7 +42,7 @@ class Candidate:
 
 
 # Why a text is left out that nobody should learn to write
-EMPTY = "tells no more than an empty summary"
+EMPTY = "recovers no more than an empty summary"
 
 
 def candidates(
@@ -103,7 +103,7 @@ def _measured(
         if information is None:
             return "not measured"
         if information.recovered is None:
-            return f"what it tells is undefined ({information.reason})"
+            return f"its information is undefined ({information.reason})"
         shares = _shares(information)
         return Candidate(key[1], text, words, information.recovered, shares, helps=_helps(run, key))
     score = run.scores.get(key)

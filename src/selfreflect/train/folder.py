@@ -103,7 +103,7 @@ _ABOUT: Mapping[Kind, str] = {
     "dpo": "A prompt with a better (`chosen`) and a worse (`rejected`) summary, as TRL's `DPOTrainer` takes "
     "them. `margin` is by how much the chosen one is better, with its standard error over test answers.",
     "grpo": "A prompt with the sampled answers that a reward needs, as TRL's `GRPOTrainer` takes them: "
-    "`answers` are the conditioning half, `masked_answers` the held-out half.",
+    "`answers` are the reference answers, `masked_answers` the test answers.",
 }
 
 
@@ -146,6 +146,7 @@ def training_files(
     by_split: dict[Split, list[Row]] = {name: [] for name in SPLITS}
     for row in result.rows:
         by_split[split_by_id[row["question_id"]]].append(_encodable(row))
+    # a table has its types from its first row, so a split without rows has none
     names = [name for name in SPLITS if by_split[name]]
     tables = {name: _table(by_split[name]) for name in names}
     facts = _facts(kind, options, origin)

@@ -123,7 +123,7 @@ def sft_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> Training
         choices = [choice for choice in all_choices if choice.helps]
         result.dropped_texts[EMPTY] += len(all_choices) - len(choices)
         if not choices:
-            result.dropped["no summary tells more than an empty one"] += 1
+            result.dropped["no summary recovers more than an empty one"] += 1
             continue
         counts[len(choices)] += 1
         choice = _select(choices, options, question.id)
@@ -249,7 +249,7 @@ def _pairs(choices: Sequence[Candidate], options: RowOptions) -> list[Pair] | st
     if len(choices) < 2:
         return "only one summary, so no pair"
     if not any(choice.helps for choice in choices):
-        return "no summary tells more than an empty one"
+        return "no summary recovers more than an empty one"
     ranking = sorted(choices, key=lambda choice: -choice.merit)
     # pairs of about equal length, or the surest way to be better would be to be longer
     alike = []

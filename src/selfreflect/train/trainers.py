@@ -165,6 +165,7 @@ class Training:
                 f"{excerpt(spec.name)} cannot be trained here; give a local model", code="not_local"
             )
         source = locate(spec, None)
+        # clears what a kill has torn, so it stands before anything is written into the folder
         checkpoint = last_checkpoint(self.folder)
         model, tokenizer = read_model(source, {})
         rows = begun_prompts(without_markers(self.rows, tokenizer), tokenizer)
@@ -178,15 +179,17 @@ class Training:
         write_bytes(self.folder / INPUT, json.dumps(self.input).encode())
         common = {"model": model, "processing_class": tokenizer, "peft_config": lora}
         if self.reward is None:
+            # TRL tells the kind of a data set by its columns
             columns = [{name: row[name] for name in ("prompt", "completion")} for row in rows]
             arguments = trl.SFTConfig(**self.preset.sft, **self._placed())
             trainer = trl.SFTTrainer(args=arguments, train_dataset=Dataset.from_list(columns), **common)
         else:
-            self.reward.prepare()
+            self.reward.prepare()  # a judge that cannot be loaded ends it before the first generation
             arguments = trl.GRPOConfig(**self.preset.grpo, **self._placed(), shuffle_dataset=False)
             ordered = Dataset.from_list(self._rounds(rows))
             rewards = [self.reward]
             trainer = trl.GRPOTrainer(reward_funcs=rewards, args=arguments, train_dataset=ordered, **common)
+        # the published second stage clipped all gradients to 0, which only the weights show
         weights = _trained_weights(trainer.model)
         began = time.monotonic()
         with redirect_stdout(sys.stderr):  # where progress goes; stdout is for results

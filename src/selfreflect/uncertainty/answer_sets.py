@@ -18,8 +18,8 @@ from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.features import Samples
 from selfreflect.uncertainty.guarantee import upper_bound
 
+# Decimals of alpha (n + 1): 1 - 0.9 is a little less than 0.1.
 _ROUNDING = 9
-"""Decimals of alpha (n + 1): 1 - 0.9 is a little less than 0.1."""
 
 
 class SetRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

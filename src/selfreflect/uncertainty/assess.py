@@ -11,13 +11,14 @@ from typing import NamedTuple
 import numpy as np
 
 from selfreflect.errors import DataError, MissingExtraError, unknown_name
+from selfreflect.sources.columns import plain_name
 from selfreflect.stats import Floats, defined
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.asking.estimates import AskedEstimates, ask_estimates
 from selfreflect.uncertainty.calibrators import FOLDS, cross_fit
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.correctness import DEFAULT, Correctness
-from selfreflect.uncertainty.estimators import ESTIMATORS, choose_estimators, estimate
+from selfreflect.uncertainty.estimators import COLUMN, ESTIMATORS, choose_estimators, estimate
 from selfreflect.uncertainty.features import Samples
 from selfreflect.uncertainty.length_audit import LengthAudit, audit_length
 from selfreflect.uncertainty.measures import MEASURES, MeasuredValue, faithfulness, measure_all
@@ -113,6 +114,7 @@ class Assessment:
         method: Method,
     ) -> None:
         table = choose_estimators(estimators)
+        _check_columns(estimators, questions)
         similarity = make_similarity(method.similarity)
         relevance = similarity if method.similarity == "embedding" else None  # others know no meaning
         functions = [Correctness(name, method.asker) for name in method.correctness]
@@ -208,6 +210,15 @@ class Assessment:
         return ScoredAnswers(
             indices, np.array(scores), np.array(labels), lengths, groups if any(groups) else ()
         )
+
+
+def _check_columns(estimators: Sequence[str], questions: Sequence[AnsweredQuestion]) -> None:
+    """Refuse an estimator that is a column which no question has."""
+    columns = {name: plain_name(name) for question in questions for name in question.columns}
+    for name in estimators:
+        column = name.removeprefix(COLUMN).partition(":")[0]
+        if name.startswith(COLUMN) and plain_name(column) not in columns.values():
+            raise unknown_name("column", column, columns)
 
 
 def right_counts(assessment: Assessment) -> dict[str, RightCount]:

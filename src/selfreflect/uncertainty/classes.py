@@ -34,8 +34,8 @@ RULES = ("same", "exact", "numeric", *THRESHOLDS, "judge", "nli")
 DEFAULT = "same"
 PAIRS_PER_ANSWER = 2
 """How many pairs a model is asked about at most, for each answer to a question, unless the user wants all."""
+# Rules that join what is the same without a model, and never what contradicts.
 _GUARDED = ("same", "embedding", "judge")
-"""Rules that join what is the same without a model, and never what contradicts."""
 
 normalised = lru_cache(maxsize=2**18)(normal_form)
 
@@ -152,12 +152,12 @@ class ClassRule:
         if self._relation is None or not len(labels):
             return labels
         related = self._relation((question, _spellings(question, labels)))
-        return _numbered(group_related(related, self._order)[labels].tolist())
+        return number_classes(group_related(related, self._order)[labels].tolist())
 
     def _with_keys(self, question: AnsweredQuestion) -> Labels:
         """Sort answers of which some have a key, and the others by the rule."""
         labels = iter(self(_without_keys(question)).tolist())
-        return _numbered([question.keys.get(text) or next(labels) for text in question.answers])
+        return number_classes([question.keys.get(text) or next(labels) for text in question.answers])
 
     def _by_key(self, question: AnsweredQuestion) -> Labels:
         """Class answers by spelling, by value, or without asking a model."""
@@ -167,21 +167,21 @@ class ClassRule:
         forms = list(map(normalised, question.answers))
         if self._kind == "numeric":
             numbers = _numeric_keys(question.answers)
-            return _numbered(
+            return number_classes(
                 [
                     class_of_alias.get(form, number or form)
                     for form, number in zip(forms, numbers, strict=True)
                 ]
             )
         if self._kind not in _GUARDED:
-            return _numbered([class_of_alias.get(form, form) for form in forms])
+            return number_classes([class_of_alias.get(form, form) for form in forms])
         labels = same_classes(question.text, question.answers)
         alias_of = {
             label: class_of_alias[form]
             for label, form in zip(labels, forms, strict=True)
             if form in class_of_alias
         }
-        return _numbered([(alias_of[label],) if label in alias_of else label for label in labels])
+        return number_classes([(alias_of[label],) if label in alias_of else label for label in labels])
 
 
 def _without_keys(question: AnsweredQuestion) -> AnsweredQuestion:
@@ -263,6 +263,7 @@ def group_related(related: NDArray[np.bool_], order: Order) -> Labels:
     return labels
 
 
-def _numbered(keys: Sequence[object]) -> Labels:
+def number_classes(keys: Sequence[object]) -> Labels:
+    """Number equal keys alike, in the order of their first."""
     numbers: dict[object, int] = {}
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.intp)

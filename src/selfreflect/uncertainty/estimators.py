@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
-from selfreflect.errors import unknown_name
+from selfreflect.errors import ConfigError, excerpt, unknown_name
+from selfreflect.sources.columns import plain_name
 from selfreflect.stats import Floats
 from selfreflect.text import counted
 from selfreflect.uncertainty import features, likelihoods
@@ -28,6 +29,7 @@ Need = Literal[
     "information",
     "model",
     "hedge",
+    "column",
 ]
 """What a record must hold: sampled answers, their log-probabilities, their tokens, the largest
 log-probabilities or the exact entropy at each token, their self-certainty, a confidence, or what the judge of
@@ -188,320 +190,411 @@ def _of_token(compute: Callable[[Samples], float | NoValue], *texts: str, **fiel
     return Estimator(compute, meaning, variant, source, True, "share", high=1, **fields)
 
 
-_GRAPH = "symmetric similarities, normalised Laplacian"
-ESTIMATORS = {
-    "modal_share": _probability(
-        lambda samples: features.modal_share(samples.labels),
-        "share of the largest class",
-        "plug-in, biased upwards for few samples",
-        "arXiv 2306.13063",
+COLUMN = "column:"
+"""Beginning of the name of an estimator that is a column of the file."""
+_KINDS = {"confidence": "similarity", "uncertainty": "nats", "probability": "probability"}
+"""What a higher value of a column means, and the unit that stands for it."""
+KNOWN_COLUMNS: dict[str, str] = {
+    # uqlm's scorers: from 0 to 1, higher for more confidence
+    **dict.fromkeys(
+        "semantic_negentropy semantic_sets_confidence noncontradiction entailment cosine_sim bert_score "
+        "exact_match normalized_probability min_probability sequence_probability consistency_and_confidence "
+        "p_true monte_carlo_probability".split(),
+        "probability",
     ),
-    "split_half": _probability(
-        lambda samples: features.split_half_share(samples.labels),
-        "share in one half of the largest class of the other half",
-        "both directions, ties averaged",
-        "this project",
-        fewest=2,
-    ),
-    "entropy": Estimator(
-        lambda samples: features.entropy(samples.labels),
-        "discrete semantic entropy",
-        "plug-in",
-        "Nature 630 (2024)",
-    ),
-    "entropy_mm": Estimator(
-        lambda samples: features.entropy_miller_madow(samples.labels),
-        "discrete semantic entropy",
-        "Miller-Madow correction",
-        "Nature 630 (2024); Miller 1955",
-    ),
-    "classes": Estimator(
-        lambda samples: features.number_of_classes(samples.labels),
-        "number of classes",
-        "number of semantic sets",
-        "arXiv 2305.19187",
-        unit="classes",
-        low=1,
-    ),
-    "lexical": Estimator(
-        lambda samples: features.mean_similarity(samples.rouge_similarities),
-        "mean similarity of pairs of answers",
-        "ROUGE-L F1",
-        "arXiv 2302.09664",
-        confidence=True,
-        unit="similarity",
-        high=1,
-        fewest=2,
-    ),
-    "eigv": Estimator(
-        lambda samples: features.eigenvalue_sum(samples.similarities),
-        "soft number of classes",
-        _GRAPH,
-        "arXiv 2305.19187",
-        unit="classes",
-        low=1,
-    ),
-    "deg": Estimator(
-        lambda samples: features.degree(samples.similarities),
-        "mean distance of pairs of answers",
-        "trace(M - D) / M^2",
-        "arXiv 2305.19187",
-        unit="distance",
-        high=1,
-    ),
-    "ecc": Estimator(
-        lambda samples: features.eccentricity(samples.similarities),
-        "distance of answers from their centre",
-        f"{_GRAPH}, eigenvalues below 0.9",
-        "arXiv 2305.19187",
-        unit="distance",
-    ),
-    "kle": Estimator(
-        lambda samples: features.kernel_entropy(samples.similarities),
-        "kernel language entropy",
-        f"heat kernel, t = {features.HEAT_TIME:g}, symmetric similarities, as a share of ln M",
-        "arXiv 2405.20003",
-        unit="share",
-        high=1,
-        fewest=2,
-    ),
-    "predictive_entropy": Estimator(
-        lambda samples: features.predictive_entropy(samples.sequence_logprobs),
-        "mean negative log-likelihood of the answers",
-        "Monte Carlo",
-        "arXiv 2002.07650",
-        needs="logprobs",
-    ),
-    "predictive_entropy_ln": Estimator(
-        lambda samples: features.predictive_entropy(samples.mean_logprobs),
-        "mean negative log-likelihood per token",
-        "Monte Carlo, length-normalised",
-        "arXiv 2002.07650",
-        needs="logprobs",
-    ),
-    "semantic_entropy": Estimator(
-        lambda samples: features.semantic_entropy(samples.mean_logprobs, samples.labels),
-        "entropy of the classes' probabilities",
-        "length-normalised, normalised over samples",
-        "Nature 630 (2024)",
-        needs="logprobs",
-    ),
-    "semantic_entropy_mc": Estimator(
-        lambda samples: features.semantic_entropy_monte_carlo(samples.sequence_logprobs, samples.labels),
-        "mean negative log mass of the samples' classes",
-        "whole sequences, not normalised, mean over samples",
-        "lm-polygraph",
-        low=-math.inf,
-        needs="logprobs",
-    ),
-    "semantic_entropy_direct": Estimator(
-        lambda samples: features.semantic_entropy_direct(samples.sequence_logprobs, samples.labels),
-        "-p log p of the samples' classes, summed over samples",
-        "whole sequences, a class counts once for each member",
-        "lm-polygraph, direct",
-        low=-math.inf,
-        needs="logprobs",
-    ),
-    "sentence_sar": Estimator(
-        lambda samples: features.sentence_sar(samples.sequence_logprobs, samples.similarities),
-        "negative log-likelihood, shared among similar answers",
-        f"temperature {features.SAR_TEMPERATURE:g}",
-        "arXiv 2307.01379",
-        unit="log-likelihood",
-        low=-math.inf,
-        needs="logprobs",
-    ),
-    "token_sar": Estimator(
-        lambda samples: float(samples.token_sars.mean()),
-        "negative log-likelihood of the tokens that matter",
-        "each position removed on its own",
-        "arXiv 2307.01379",
-        needs="tokens",
-    ),
-    "sar": Estimator(
-        lambda samples: features.sar(samples.token_sars, samples.similarities),
-        "token SAR, shared among similar answers",
-        f"temperature {features.SAR_TEMPERATURE:g}",
-        "arXiv 2307.01379",
-        unit="log-likelihood",
-        low=-math.inf,
-        needs="tokens",
-    ),
-    "normalised_prob": _of_token(
-        _of_tokens(lambda logprobs: float(np.exp(logprobs.mean()))),
-        "geometric mean of the tokens' probabilities",
-        _JUDGED,
-        "arXiv 2002.07650",
-        needs="logprobs",
-    ),
-    "mean_prob": _of_token(
-        _of_tokens(lambda logprobs: float(np.exp(logprobs).mean())),
-        "mean of the tokens' probabilities",
-        _JUDGED,
-        "arXiv 2507.16806",
-        needs="logprobs",
-    ),
-    "min_prob": _of_token(
-        _of_tokens(lambda logprobs: float(np.exp(logprobs.min()))),
-        "least of the tokens' probabilities",
-        f"{_JUDGED}; falls with its length",
-        "arXiv 2303.08896",
-        needs="logprobs",
-    ),
-    "perplexity": Estimator(
-        _of_tokens(lambda logprobs: float(np.exp(-logprobs.mean()))),
-        "1 / geometric mean of the tokens' probabilities",
-        _JUDGED,
-        "Jelinek et al. 1977",
-        unit="choices",
-        low=1,
-        needs="logprobs",
-    ),
-    "token_entropy": Estimator(
-        _exact_entropy,
-        "mean entropy of the predictions",
-        f"whole vocabulary, {_LISTS}",
-        "arXiv 2002.07650",
-        needs="token_entropies",
-    ),
-    "epr": Estimator(
-        _of_lists(likelihoods.truncated_entropy),
-        "-p log p summed over the likely tokens",
-        f"truncated lists, {_LISTS}",
-        "arXiv 2509.04492",
-        needs="top_logprobs",
-    ),
-    "token_entropy_renormalised": Estimator(
-        _of_lists(likelihoods.renormalised_entropy),
-        "mean entropy of the likely tokens",
-        f"lists divided by their sum, {_LISTS}",
-        "uqlm",
-        needs="top_logprobs",
-    ),
-    "token_entropy_rest": Estimator(
-        _of_lists(likelihoods.rest_bucket_entropy),
-        "mean entropy of the likely tokens and the rest",
-        f"all other tokens as one, {_LISTS}",
-        "this project",
-        needs="top_logprobs",
-    ),
-    "token_entropy_low": Estimator(
-        _of_lists(lambda shares: likelihoods.entropy_interval(shares).low),
-        "lower end of the interval of the mean entropy",
-        _LISTS,
-        "this project",
-        needs="top_logprobs",
-    ),
-    "token_entropy_high": Estimator(
-        _of_lists(lambda shares: likelihoods.entropy_interval(shares).high),
-        "upper end of the interval of the mean entropy",
-        f"at most {likelihoods.LARGEST_VOCABULARY} tokens in the vocabulary, {_LISTS}",
-        "this project",
-        needs="top_logprobs",
-    ),
-    "margin": _of_token(
-        _of_lists(likelihoods.margins),
-        "difference of the two largest probabilities",
-        _LISTS,
-        "Scheffer et al. 2001",
-        needs="top_logprobs",
-    ),
-    "group_confidence": Estimator(
-        _of_ranks(lambda top: likelihoods.group_confidence(likelihoods.token_confidences(top))),
-        "mean negative log of the likely tokens' probabilities",
-        f"lowest mean of {likelihoods.GROUP} neighbouring tokens, depends on K; {_JUDGED}",
-        "arXiv 2508.15260",
-        confidence=True,
-        needs="top_logprobs",
-    ),
-    "self_certainty": Estimator(
-        lambda samples: float(np.mean(samples.question.self_certainty or ())),
-        "mean divergence of predictions from the uniform one",
-        "KL(uniform, prediction), mean over tokens, then over answers",
-        "arXiv 2502.18581",
-        confidence=True,
-        needs="self_certainty",
-    ),
-    "stated": _probability(
-        _stated,
-        "the confidence in the file",
-        "as given",
-        "the file",
-        needs="confidence",
-    ),
-    "greedy_distance": Estimator(
-        _of_greedy("greedy_distance"),
-        "SelfReflect score of the greedy answer: how badly it stands for the samples",
-        "total variation at the judge's temperature, the run's first judge",
-        "arXiv 2505.20295",
-        unit="distance",
-        high=1,
-        needs="score",
-        of_greedy=True,
-    ),
-    "greedy_bits": Estimator(
-        _of_greedy("greedy_bits"),
-        "usable information of the greedy answer about test answers",
-        "bits per sample, the run's first judge",
-        "this project; arXiv 2002.10689",
-        confidence=True,
-        unit="bits",
-        low=-math.inf,
-        needs="information",
-        of_greedy=True,
-    ),
-    "greedy_recovered": Estimator(
-        _of_greedy("greedy_recovered"),
-        "part of the available information that the greedy answer tells",
-        "bits of the greedy answer / bits of the reference answers, the run's first judge",
-        "this project; arXiv 2002.10689",
-        confidence=True,
-        unit="share",
-        low=-math.inf,
-        needs="information",
-        of_greedy=True,
-    ),
-    "hedge": _probability(
-        _hedge_value,
-        "what people mean by the word of probability in the answer",
-        "median of 123 people, of the greedy answer, else of the judged one",
-        "Fagen-Ulmschneider 2019",
-        needs="hedge",
-        of_greedy=True,
-    ),
-    "p_true": _asked_of_model(
-        "how likely the model calls the judged answer true",
-        "probability of the token True among True and False, no samples shown",
-        "arXiv 2207.05221",
-        "share of True in the clear ones of 10 replies at temperature 1, no samples shown",
-    ),
-    "p_true_samples": _asked_of_model(
-        "how likely the model calls the judged answer true, when it sees its own samples",
-        "probability of the token True among True and False, the first 10 samples shown",
-        "arXiv 2207.05221",
-        "share of True in the clear ones of 10 replies at temperature 1, the first 10 samples shown",
-    ),
-    "self_evaluation": _asked_of_model(
-        "probability that the model states for the judged answer",
-        "the answer is shown, percent, temperature 0",
-        "arXiv 2306.13063, self-probing",
-    ),
-    "verbalized": _asked_of_model(
-        "probability that the model states with its own answer, if that is the judged one",
-        "1S top-1, percent, temperature 0",
-        "arXiv 2305.14975",
-    ),
-    "verbalized_top4": _asked_of_model(
-        "probability that the model states for the judged answer among its 4 best guesses",
-        "1S top-4, percent, as stated (the sum may be above 1), temperature 0",
-        "arXiv 2305.14975",
-    ),
-    "verbalized_2s": _asked_of_model(
-        "probability that the model states for the judged answer, after it named its 4 best guesses",
-        "2S top-4, percent, as stated (the sum may be above 1), temperature 0",
-        "arXiv 2305.14975",
+    # lm-polygraph's estimators: higher for more uncertainty
+    **dict.fromkeys(
+        "maximumsequenceprobability perplexity meantokenentropy montecarlosequenceentropy "
+        "montecarlonormalizedsequenceentropy semanticentropy lexicalsimilarity_rougel numsemsets "
+        "eigvallaplacian degmat eccentricity sar sentencesar tokensar ptrue".split(),
+        "uncertainty",
     ),
 }
+"""What a higher value of the columns of other libraries means, by the name in lower case with ``_``."""
+
+
+def _column_estimator(name: str) -> Estimator:
+    """Make the estimator of ``column:NAME`` or ``column:NAME:KIND``.
+
+    Raises:
+        ConfigError: nobody says what a higher value means.
+    """
+    column, _, kind = name.removeprefix(COLUMN).partition(":")
+    plain = plain_name(column)
+    kind = kind or KNOWN_COLUMNS.get(plain, "")
+    if kind not in _KINDS:
+        raise ConfigError(
+            f"it is not known what a higher value of the column {excerpt(column)} means",
+            code="direction",
+            remedy=f"Write {COLUMN}{column}:confidence, {COLUMN}{column}:uncertainty, or, if it is one, "
+            f"{COLUMN}{column}:probability in {{estimators}}.",
+        )
+
+    def compute(samples: Samples) -> float | NoValue:
+        for key, value in samples.question.columns.items():
+            if plain_name(key) == plain:
+                return _column_value(value, kind)
+        return NoValue("no_number_in_column", f"the record has no column {excerpt(column)}")
+
+    is_probability = kind == "probability"
+    low = 0.0 if is_probability else -math.inf
+    return Estimator(
+        compute,
+        f"the column {column!r} of the file",
+        "as given",
+        "the file",
+        confidence=kind != "uncertainty",
+        unit=cast("Unit", _KINDS[kind]),
+        low=low,
+        high=1.0 if is_probability else math.inf,
+        needs="column",
+    )
+
+
+def _column_value(value: object, kind: str) -> float | NoValue:
+    try:
+        number = float(str(value).removesuffix("%")) / (100 if str(value).endswith("%") else 1)
+    except ValueError:
+        return NoValue("no_number_in_column", f"the column holds {excerpt(value)}, which is no number")
+    if isinstance(value, bool) or not math.isfinite(number):
+        return NoValue("no_number_in_column", f"the column holds {excerpt(value)}, which is no number")
+    if kind == "probability" and not 0 <= number <= 1:
+        return NoValue("out_of_range", f"the column holds {number:g}, which is no probability")
+    return number
+
+
+class Estimators(dict[str, Estimator]):
+    """Estimators by name; ``column:NAME`` is made when it is asked for."""
+
+    def __missing__(self, name: str) -> Estimator:
+        if not name.startswith(COLUMN):
+            raise KeyError(name)
+        return _column_estimator(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        found = name in self
+        return self[name] if found else default
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or str(name).startswith(COLUMN)
+
+
+_GRAPH = "symmetric similarities, normalised Laplacian"
+ESTIMATORS = Estimators(
+    {
+        "modal_share": _probability(
+            lambda samples: features.modal_share(samples.labels),
+            "share of the largest class",
+            "plug-in, biased upwards for few samples",
+            "arXiv 2306.13063",
+        ),
+        "split_half": _probability(
+            lambda samples: features.split_half_share(samples.labels),
+            "share in one half of the largest class of the other half",
+            "both directions, ties averaged",
+            "this project",
+            fewest=2,
+        ),
+        "entropy": Estimator(
+            lambda samples: features.entropy(samples.labels),
+            "discrete semantic entropy",
+            "plug-in",
+            "Nature 630 (2024)",
+        ),
+        "entropy_mm": Estimator(
+            lambda samples: features.entropy_miller_madow(samples.labels),
+            "discrete semantic entropy",
+            "Miller-Madow correction",
+            "Nature 630 (2024); Miller 1955",
+        ),
+        "classes": Estimator(
+            lambda samples: features.number_of_classes(samples.labels),
+            "number of classes",
+            "number of semantic sets",
+            "arXiv 2305.19187",
+            unit="classes",
+            low=1,
+        ),
+        "lexical": Estimator(
+            lambda samples: features.mean_similarity(samples.rouge_similarities),
+            "mean similarity of pairs of answers",
+            "ROUGE-L F1",
+            "arXiv 2302.09664",
+            confidence=True,
+            unit="similarity",
+            high=1,
+            fewest=2,
+        ),
+        "eigv": Estimator(
+            lambda samples: features.eigenvalue_sum(samples.similarities),
+            "soft number of classes",
+            _GRAPH,
+            "arXiv 2305.19187",
+            unit="classes",
+            low=1,
+        ),
+        "deg": Estimator(
+            lambda samples: features.degree(samples.similarities),
+            "mean distance of pairs of answers",
+            "trace(M - D) / M^2",
+            "arXiv 2305.19187",
+            unit="distance",
+            high=1,
+        ),
+        "ecc": Estimator(
+            lambda samples: features.eccentricity(samples.similarities),
+            "distance of answers from their centre",
+            f"{_GRAPH}, eigenvalues below 0.9",
+            "arXiv 2305.19187",
+            unit="distance",
+        ),
+        "kle": Estimator(
+            lambda samples: features.kernel_entropy(samples.similarities),
+            "kernel language entropy",
+            f"heat kernel, t = {features.HEAT_TIME:g}, symmetric similarities, as a share of ln M",
+            "arXiv 2405.20003",
+            unit="share",
+            high=1,
+            fewest=2,
+        ),
+        "predictive_entropy": Estimator(
+            lambda samples: features.predictive_entropy(samples.sequence_logprobs),
+            "mean negative log-likelihood of the answers",
+            "Monte Carlo",
+            "arXiv 2002.07650",
+            needs="logprobs",
+        ),
+        "predictive_entropy_ln": Estimator(
+            lambda samples: features.predictive_entropy(samples.mean_logprobs),
+            "mean negative log-likelihood per token",
+            "Monte Carlo, length-normalised",
+            "arXiv 2002.07650",
+            needs="logprobs",
+        ),
+        "semantic_entropy": Estimator(
+            lambda samples: features.semantic_entropy(samples.mean_logprobs, samples.labels),
+            "entropy of the classes' probabilities",
+            "length-normalised, normalised over samples",
+            "Nature 630 (2024)",
+            needs="logprobs",
+        ),
+        "semantic_entropy_mc": Estimator(
+            lambda samples: features.semantic_entropy_monte_carlo(samples.sequence_logprobs, samples.labels),
+            "mean negative log mass of the samples' classes",
+            "whole sequences, not normalised, mean over samples",
+            "lm-polygraph",
+            low=-math.inf,
+            needs="logprobs",
+        ),
+        "semantic_entropy_direct": Estimator(
+            lambda samples: features.semantic_entropy_direct(samples.sequence_logprobs, samples.labels),
+            "-p log p of the samples' classes, summed over samples",
+            "whole sequences, a class counts once for each member",
+            "lm-polygraph, direct",
+            low=-math.inf,
+            needs="logprobs",
+        ),
+        "sentence_sar": Estimator(
+            lambda samples: features.sentence_sar(samples.sequence_logprobs, samples.similarities),
+            "negative log-likelihood, shared among similar answers",
+            f"temperature {features.SAR_TEMPERATURE:g}",
+            "arXiv 2307.01379",
+            unit="log-likelihood",
+            low=-math.inf,
+            needs="logprobs",
+        ),
+        "token_sar": Estimator(
+            lambda samples: float(samples.token_sars.mean()),
+            "negative log-likelihood of the tokens that matter",
+            "each position removed on its own",
+            "arXiv 2307.01379",
+            needs="tokens",
+        ),
+        "sar": Estimator(
+            lambda samples: features.sar(samples.token_sars, samples.similarities),
+            "token SAR, shared among similar answers",
+            f"temperature {features.SAR_TEMPERATURE:g}",
+            "arXiv 2307.01379",
+            unit="log-likelihood",
+            low=-math.inf,
+            needs="tokens",
+        ),
+        "normalised_prob": _of_token(
+            _of_tokens(lambda logprobs: float(np.exp(logprobs.mean()))),
+            "geometric mean of the tokens' probabilities",
+            _JUDGED,
+            "arXiv 2002.07650",
+            needs="logprobs",
+        ),
+        "mean_prob": _of_token(
+            _of_tokens(lambda logprobs: float(np.exp(logprobs).mean())),
+            "mean of the tokens' probabilities",
+            _JUDGED,
+            "arXiv 2507.16806",
+            needs="logprobs",
+        ),
+        "min_prob": _of_token(
+            _of_tokens(lambda logprobs: float(np.exp(logprobs.min()))),
+            "least of the tokens' probabilities",
+            f"{_JUDGED}; falls with its length",
+            "arXiv 2303.08896",
+            needs="logprobs",
+        ),
+        "perplexity": Estimator(
+            _of_tokens(lambda logprobs: float(np.exp(-logprobs.mean()))),
+            "1 / geometric mean of the tokens' probabilities",
+            _JUDGED,
+            "Jelinek et al. 1977",
+            unit="choices",
+            low=1,
+            needs="logprobs",
+        ),
+        "token_entropy": Estimator(
+            _exact_entropy,
+            "mean entropy of the predictions",
+            f"whole vocabulary, {_LISTS}",
+            "arXiv 2002.07650",
+            needs="token_entropies",
+        ),
+        "epr": Estimator(
+            _of_lists(likelihoods.truncated_entropy),
+            "-p log p summed over the likely tokens",
+            f"truncated lists, {_LISTS}",
+            "arXiv 2509.04492",
+            needs="top_logprobs",
+        ),
+        "token_entropy_renormalised": Estimator(
+            _of_lists(likelihoods.renormalised_entropy),
+            "mean entropy of the likely tokens",
+            f"lists divided by their sum, {_LISTS}",
+            "uqlm",
+            needs="top_logprobs",
+        ),
+        "token_entropy_rest": Estimator(
+            _of_lists(likelihoods.rest_bucket_entropy),
+            "mean entropy of the likely tokens and the rest",
+            f"all other tokens as one, {_LISTS}",
+            "this project",
+            needs="top_logprobs",
+        ),
+        "token_entropy_low": Estimator(
+            _of_lists(lambda shares: likelihoods.entropy_interval(shares).low),
+            "lower end of the interval of the mean entropy",
+            _LISTS,
+            "this project",
+            needs="top_logprobs",
+        ),
+        "token_entropy_high": Estimator(
+            _of_lists(lambda shares: likelihoods.entropy_interval(shares).high),
+            "upper end of the interval of the mean entropy",
+            f"at most {likelihoods.LARGEST_VOCABULARY} tokens in the vocabulary, {_LISTS}",
+            "this project",
+            needs="top_logprobs",
+        ),
+        "margin": _of_token(
+            _of_lists(likelihoods.margins),
+            "difference of the two largest probabilities",
+            _LISTS,
+            "Scheffer et al. 2001",
+            needs="top_logprobs",
+        ),
+        "group_confidence": Estimator(
+            _of_ranks(lambda top: likelihoods.group_confidence(likelihoods.token_confidences(top))),
+            "mean negative log of the likely tokens' probabilities",
+            f"lowest mean of {likelihoods.GROUP} neighbouring tokens, depends on K; {_JUDGED}",
+            "arXiv 2508.15260",
+            confidence=True,
+            needs="top_logprobs",
+        ),
+        "self_certainty": Estimator(
+            lambda samples: float(np.mean(samples.question.self_certainty or ())),
+            "mean divergence of predictions from the uniform one",
+            "KL(uniform, prediction), mean over tokens, then over answers",
+            "arXiv 2502.18581",
+            confidence=True,
+            needs="self_certainty",
+        ),
+        "stated": _probability(
+            _stated,
+            "the confidence in the file",
+            "as given",
+            "the file",
+            needs="confidence",
+        ),
+        "greedy_distance": Estimator(
+            _of_greedy("greedy_distance"),
+            "SelfReflect score of the greedy answer: how badly it stands for the samples",
+            "total variation at the judge's temperature, the run's first judge",
+            "arXiv 2505.20295",
+            unit="distance",
+            high=1,
+            needs="score",
+            of_greedy=True,
+        ),
+        "greedy_bits": Estimator(
+            _of_greedy("greedy_bits"),
+            "usable information of the greedy answer about test answers",
+            "bits per sample, the run's first judge",
+            "this project; arXiv 2002.10689",
+            confidence=True,
+            unit="bits",
+            low=-math.inf,
+            needs="information",
+            of_greedy=True,
+        ),
+        "greedy_recovered": Estimator(
+            _of_greedy("greedy_recovered"),
+            "part of the available information that the greedy answer tells",
+            "bits of the greedy answer / bits of the reference answers, the run's first judge",
+            "this project; arXiv 2002.10689",
+            confidence=True,
+            unit="share",
+            low=-math.inf,
+            needs="information",
+            of_greedy=True,
+        ),
+        "hedge": _probability(
+            _hedge_value,
+            "what people mean by the word of probability in the answer",
+            "median of 123 people, of the greedy answer, else of the judged one",
+            "Fagen-Ulmschneider 2019",
+            needs="hedge",
+            of_greedy=True,
+        ),
+        "p_true": _asked_of_model(
+            "how likely the model calls the judged answer true",
+            "probability of the token True among True and False, no samples shown",
+            "arXiv 2207.05221",
+            "share of True in the clear ones of 10 replies at temperature 1, no samples shown",
+        ),
+        "p_true_samples": _asked_of_model(
+            "how likely the model calls the judged answer true, when it sees its own samples",
+            "probability of the token True among True and False, the first 10 samples shown",
+            "arXiv 2207.05221",
+            "share of True in the clear ones of 10 replies at temperature 1, the first 10 samples shown",
+        ),
+        "self_evaluation": _asked_of_model(
+            "probability that the model states for the judged answer",
+            "the answer is shown, percent, temperature 0",
+            "arXiv 2306.13063, self-probing",
+        ),
+        "verbalized": _asked_of_model(
+            "probability that the model states with its own answer, if that is the judged one",
+            "1S top-1, percent, temperature 0",
+            "arXiv 2305.14975",
+        ),
+        "verbalized_top4": _asked_of_model(
+            "probability that the model states for the judged answer among its 4 best guesses",
+            "1S top-4, percent, as stated (the sum may be above 1), temperature 0",
+            "arXiv 2305.14975",
+        ),
+        "verbalized_2s": _asked_of_model(
+            "probability that the model states for the judged answer, after it named its 4 best guesses",
+            "2S top-4, percent, as stated (the sum may be above 1), temperature 0",
+            "arXiv 2305.14975",
+        ),
+    }
+)
 
 
 def choose_estimators(names: Sequence[str]) -> dict[str, Estimator]:
@@ -523,7 +616,7 @@ def estimate(estimator: Estimator, samples: Samples) -> float | NoValue:
     be broken at random.
     """
     question = samples.question
-    if estimator.needs in ("confidence", "score", "information", "model", "hedge"):
+    if estimator.needs in ("column", "confidence", "score", "information", "model", "hedge"):
         return estimator.compute(samples)
     if estimator.needs in ("logprobs", "tokens") and question.logprobs is None:
         return NoValue("no_logprobs", question.missing_logprobs or "the record has no log-probabilities")

@@ -58,17 +58,17 @@ _MEANINGS: tuple[tuple[Band, tuple[str, ...]], ...] = (
 PHRASES = {phrase: band for band, phrases in _MEANINGS for phrase in phrases}
 """By phrase, in lower case."""
 
+# Words before a phrase that change its meaning to something that the study did not ask for.
 _CHANGED = (
     "not|never|no|cannot|hardly|more|less|most|least|equally|as|so|too|how|somewhat|quite|rather|fairly|pretty|"
     "extremely"
 )
-"""Words before a phrase that change its meaning to something that the study did not ask for."""
 _BEFORE = re.compile(rf"(?:(?<!\w)(?:{_CHANGED})|n['’]t|%)(?:\s+(?:a|an|at|all|be|that|very))*\s*$")
+# A denied verb earlier in the same clause: "I don't think that it is likely".
 _DENIED = re.compile(
     r"(?:n['’]t|\b(?:not|never|cannot|hardly))\s+(?:really\s+|actually\s+)?"
     r"(?:think|believe|expect|say|seem|feel|consider|suppose|assume|look|sound)\b[^.!?;,]*$"
 )
-"""A denied verb earlier in the same clause: "I don't think that it is likely"."""
 _LONGEST_FIRST = sorted(PHRASES, key=lambda phrase: -len(phrase))
 _PHRASE = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, _LONGEST_FIRST))})(?!\w)")
 

@@ -89,8 +89,8 @@ def _averaged(weights: Floats, scaled_ranks: Floats, column: int) -> tuple[float
 _CLEAR = 1.96
 GROUPS = 10
 """Most groups of answers by length, in which a dependence shows that rises and falls again."""
+# Of a standard normal variable 1 in 100 values is above this.
 _SURE = 2.326
-"""Of a standard normal variable 1 in 100 values is above this."""
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from selfreflect.errors import DataError
 from selfreflect.stats import Floats
 
+# Counts resampled at a time, so that each temporary array takes about 8 MB.
 _BLOCK = 2**20
-"""Counts resampled at a time, so that each temporary array takes about 8 MB."""
 
 
 @dataclass(frozen=True)
@@ -156,10 +156,10 @@ def _ratio(top: Floats, bottom: Floats) -> Floats:
 BINS = 10
 CLIP = 1e-6
 """Log loss takes confidences no closer to 0 and 1 than this, so that one certain mistake is not infinite."""
+# Cosines that smooth calibration error is computed with; enough for bandwidths down to 0.006.
 _WAVES = 200
-"""Cosines that smooth calibration error is computed with; enough for bandwidths down to 0.006."""
+# pi k bandwidth of a cosine that smoothing makes smaller than 1e-17.
 _FADED = 9.0
-"""pi k bandwidth of a cosine that smoothing makes smaller than 1e-17."""
 
 
 def bin_of(values: Floats, bins: int = BINS) -> NDArray[np.intp]:

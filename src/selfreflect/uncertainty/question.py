@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from selfreflect.logprobs import WHY, AnswerTokens, NoLogprobs
+from selfreflect.records import Scalar
 from selfreflect.sources.verdicts import Graded
 
 TokenLogprobs = tuple[tuple[float, ...], ...]
@@ -40,6 +41,7 @@ class NoValue:
         "ambiguous_number",
         "out_of_range",
         "not_guessed",  # the judged answer is none of the model's guesses
+        "no_number_in_column",
         "no_hedge",  # a text without a known word of probability
         "several_hedges",
         "unknown_hedge",
@@ -92,6 +94,8 @@ class AnsweredQuestion:
     """Verdicts that the file holds, by grader, the one with most verdicts first."""
     model: str = ""
     """That drew the answers; empty if the file does not say."""
+    columns: Mapping[str, Scalar] = field(default_factory=dict)
+    """Further columns of the file, which ``column:NAME`` takes as estimators."""
     values: Mapping[str, float | NoValue] = field(default_factory=dict)
     """Values of estimators that were measured before, such as by the judge of a run."""
 

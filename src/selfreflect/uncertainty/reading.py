@@ -12,7 +12,7 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,10 +27,13 @@ from selfreflect.sources.answer_values import (
 )
 from selfreflect.sources.columns import (
     CORRECT,
+    GOLD,
+    GOLD_NAMES,
     GRADES,
     TOKEN_COLUMNS,
     gold_texts,
     item_columns,
+    plain_name,
     type_name,
 )
 from selfreflect.sources.files import Row, RowIds, field_names, is_text_list, listed
@@ -42,8 +45,8 @@ from selfreflect.text import counted
 from selfreflect.uncertainty.question import AnsweredQuestion, graded_by, has_gold, not_blank, with_answers
 
 _OF_QUESTION = ("aliases", "confidence", "length", CORRECT)
+# The judged answer, where the samples are in another column; else it is one of them.
 _RESPONSE = "response"
-"""The judged answer, where the samples are in another column; else it is one of them."""
 
 
 class AnsweredFile(NamedTuple):
@@ -74,8 +77,9 @@ def read_answered_questions(
         DataError: a record is malformed; the message names the file, the record and the field.
         ConfigError: ``columns`` does not fit the file.
     """
-    file = read_row_file(source, progress)
+    file = read_row_file(source, progress, tuple((columns or {}).values()))
     assigned = columns or {}
+    gold = _fold_names(file.rows, gold, assigned.values(), file.notes)
     reserved = _reserved(file.rows, gold, assigned)
     reading = Reading(
         assigned,
@@ -106,6 +110,39 @@ def read_answered_questions(
         names = listed(sorted(varying))
         notes.append(f"left out, because it differs between the answers to a question: {names}")
     return AnsweredFile(questions, [*file.notes, *notes])
+
+
+def _fold_names(rows: list[Row], gold: str, assigned: Collection[str], notes: list[str]) -> str:
+    """Give the columns that are read by name their usual spelling; return the column of right answers.
+
+    ``Confidence`` is ``confidence``. Where no column is called ``gold``, one that means the same is taken.
+    """
+    names = field_names(rows)
+    inner = dict.fromkeys(
+        name
+        for row in rows
+        if isinstance(row.fields.get("metadata"), dict)
+        for name in row.fields["metadata"]
+    )
+    usual = {plain_name(name): name for name in (*_OF_QUESTION, _RESPONSE, *TOKEN_COLUMNS, GRADES, GOLD)}
+    renamed = {}
+    for name in names:
+        target = usual.get(plain_name(name), name)
+        if target != name and target not in names and name not in assigned and name != gold:
+            renamed[name] = target
+    if renamed:
+        for number, row in enumerate(rows):
+            fields = {renamed.get(name, name): value for name, value in row.fields.items()}
+            rows[number] = row._replace(fields=fields)
+    names = [renamed.get(name, name) for name in names]
+    known = [*names, *inner]
+    if gold in known or gold.partition(".")[0] in names:
+        return gold
+    same = [name for name in known if plain_name(name) == plain_name(gold)]
+    if gold == GOLD and not same:
+        same = [name for name in known if plain_name(name) in GOLD_NAMES and name not in assigned]
+        notes += [f"{excerpt(name)} is taken for the right answers" for name in same[:1]]
+    return same[0] if same else gold
 
 
 def _reserved(rows: list[Row], gold: str, assigned: Mapping[str, str]) -> set[str]:
@@ -228,6 +265,7 @@ def _question(item: ItemRow, row: Row, ids: RowIds, gold: str, structured: bool)
         confidence=confidence,
         length=_number(row, "length", 0, math.inf),
         correct=_label(row),
+        columns=item.metadata,
     )
     return with_answers(question, not_blank(answers))
 

@@ -217,7 +217,8 @@ class HumanAgreement:
         if not self.items:
             raise DataError(
                 f"none of the {len(items)} items has two summaries that a rater compared; ratings of one "
-                "summary order nothing"
+                "summary order nothing",
+                code="nothing_compared",
             )
         self._texts = {item.id: item.summaries for item in self.items}
 
@@ -330,6 +331,7 @@ def _alpha(ratings: Floats, sizes: Indices) -> float | None:
     differences are compared, so that sums of squares suffice."""
     if ratings.min() == ratings.max():
         return None
+    # centred, or sums of squares of large ratings would lose their small differences
     scale = ratings - ratings.mean()
     starts = np.cumsum(sizes) - sizes
     sums, squares = np.add.reduceat(scale, starts), np.add.reduceat(scale**2, starts)
@@ -413,7 +415,8 @@ class JudgeAgreement:
         several = [metric.name for metric in metrics if len(by_metric[metric.name]) > 1]
         if not several:
             raise ConfigError(
-                "agreement between judges needs two or more of them on the same metric; name another judge"
+                "agreement between judges needs two or more of them on the same metric; name another judge",
+                code="one_judge",
             )
         finding = Finding(self.name, _STRATEGIES, _SUMMARIES, _ORDERS)
         for metric in several:

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from selfreflect.errors import ConfigError, excerpt, nearest
+from selfreflect.errors import ConfigError, unknown_name
 from selfreflect.models.base import Generator
 from selfreflect.removed import METRICS as REMOVED_METRICS
 from selfreflect.sources.items import Item
@@ -177,10 +177,7 @@ def _check_name(name: str, names: list[str]) -> None:
             f"the metric {name} is no longer measured", code="removed", remedy=REMOVED_METRICS[name]
         )
     if name not in names:
-        raise ConfigError(
-            f"unknown metric {excerpt(name)}.{nearest(name, names)} Known: {', '.join(names)}",
-            code="unknown_name",
-        )
+        raise unknown_name("metric", name, names)
 
 
 def _computable(group: str, models: set[str]) -> set[str]:

@@ -92,10 +92,15 @@ class MultipleChoice:
     def __init__(self, seed: int = 0, *, grid: int = 8, answers: int = 10) -> None:
         total = len(shapes(STEPS))
         if not 2 <= grid <= total:
-            raise ConfigError(f"a multiple-choice study takes 2 to {total} distributions, not {grid}")
+            raise ConfigError(
+                f"a multiple-choice study takes 2 to {total} distributions, not {grid}", code="out_of_range"
+            )
         possible = shapes(answers) if answers > 1 else []
         if len(possible) < 2:
-            raise ConfigError(f"a multiple-choice study needs 2 answers or more in each half, not {answers}")
+            raise ConfigError(
+                f"a multiple-choice study needs 2 answers or more in each half, not {answers}",
+                code="out_of_range",
+            )
         self.items: list[Item] = []
         count = min(grid, len(possible))
         grid_shapes = [possible[index * (len(possible) - 1) // (count - 1)] for index in range(count)]

@@ -66,7 +66,8 @@ class Convergence:
             raise DataError(
                 "convergence ranks strategies over questions: give it at least two items that all hold the "
                 f"same summaries, at least two; {len(self.items)} of {len(items)} hold all of "
-                f"{listed(self._names) or 'none'}"
+                f"{listed(self._names) or 'none'}",
+                code="too_few",
             )
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:

@@ -320,7 +320,7 @@ _LIMITS = (
     "Padding takes nothing away, so a metric need not mind it; one that prefers it can be gamed by length. "
     "If answers were grouped by spelling, two possibilities may mean the same: group by meaning. With few "
     "answers a metric that reads both halves may be right not to mind that a possibility is dropped: the "
-    "conditioning half may not hold it."
+    "reference answers may not hold it."
 )
 _VERDICTS = {1: "clearly marks down:", 0: "shows no clear response to:", -1: "clearly PREFERS:"}
 
@@ -350,7 +350,8 @@ class Interventions:
             reasons = ", ".join(sorted({reason for _, reason in self.skipped}))
             raise DataError(
                 f"none of the {len(items)} items has a summary that can be edited or answers that can be "
-                f"stated ({reasons})"
+                f"stated ({reasons})",
+                code="nothing_to_edit",
             )
 
     def _summaries(self, item: Item) -> dict[str, str]:

@@ -123,7 +123,7 @@ READERS: dict[str, Reader] = {"information": "informed", "information_blind": "b
 
 
 class InformationMetrics(JudgeMetrics):
-    """Bits per test answer, see :mod:`selfreflect.metric.information`. Undefined where the conditioning
+    """Bits per test answer, see :mod:`selfreflect.metric.information`. Undefined where the reference
     answers tell the judge nothing, since no summary could tell it anything either."""
 
     def __init__(self, judge: Judge, metrics: Sequence[MetricInfo]) -> None:

@@ -76,6 +76,7 @@ def _measure_item(item: Item, family: Family, store: Journal[Value] | None) -> l
         keys += [(metric.name, item.id, name, digest(item, name), family.by) for name in item.summaries]
     records = {} if store is None else store.records
     values = {key: records[key] for key in keys if key in records and _is_final(records[key])}
+    # a summary that lacks one metric of the family is measured again by all of them
     missing = {key[2] for key in keys if key not in values}
     if missing:
         texts = {name: text for name, text in item.summaries.items() if name in missing}

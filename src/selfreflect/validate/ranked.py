@@ -125,7 +125,8 @@ def _parse_order(order: str, items: Sequence[Item]) -> list[Relation]:
     chains = [list(map(str.strip, chain.split(">"))) for chain in order.split(",")]
     if any("" in chain for chain in chains):
         raise ConfigError(
-            f"{label} has a blank name; write chains from best to worst, as in 'good>mid>bad, good>or'"
+            f"{label} has a blank name; write chains from best to worst, as in 'good>mid>bad, good>or'",
+            code="blank_name",
         )
     return _relations(chains, summary_names(items), label, ConfigError)
 
@@ -152,9 +153,15 @@ def _relations(
         for name in chain:
             if name not in names:
                 hint = nearest(name, names)
-                raise error(f"{label}: there is no summary {excerpt(name)}, only {listed(names)}.{hint}")
+                raise error(
+                    f"{label}: there is no summary {excerpt(name)}, only {listed(names)}.{hint}",
+                    code="unknown_name",
+                )
         if len(chain) < 2:
-            raise error(f"{label} has the single name {excerpt(chain[0])}; name two or more in a chain")
+            raise error(
+                f"{label} has the single name {excerpt(chain[0])}; name two or more in a chain",
+                code="single_name",
+            )
         for better, worse in combinations(chain, 2):
             relations[better, worse] = None
             order.add(better, worse)
@@ -162,7 +169,7 @@ def _relations(
         order.prepare()
     except CycleError as cycle:
         round_trip = " > ".join(map(excerpt, reversed(cycle.args[1])))
-        raise error(f"{label} contradicts itself: {round_trip}") from None
+        raise error(f"{label} contradicts itself: {round_trip}", code="contradiction") from None
     return list(relations)
 
 
@@ -313,6 +320,7 @@ class RankedSets:
     def __init__(self, items: Sequence[Item], order: str | None = None, controls: bool = True) -> None:
         self.order = known_order(items, order)
         best = _best_summaries(self.order.pairs)
+        # items without a known order would cost measurements that no table shows
         usable: Sequence[Item] = [item for item in items if item.id in best]
         names = summary_names(usable)
         self.controls = [_unused(name, names) for name in (QUESTION, EMPTY, NONSENSE, PASTED) if controls]

@@ -59,6 +59,7 @@ def each_metric(
             raise ConfigError(
                 f"{value.metric} has values by {excerpt(model)} and by {excerpt(value.by)}; "
                 "this study takes one model at a time",
+                code="two_models",
                 metric=value.metric,
             )
         if value.value is not None:

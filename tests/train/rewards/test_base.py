@@ -43,8 +43,9 @@ def test_failures_get_the_worst_and_are_counted() -> None:
 def test_a_failure_may_be_worth_the_worst_or_less() -> None:
     assert LengthReward(-99).failed == -99.0
     assert LengthReward(-100)(None, [""]) == [-100.0]
-    with pytest.raises(ConfigError, match=r"failed=-98.5 would .* whose reward can be -99"):
+    with pytest.raises(ConfigError) as caught:
         LengthReward(-98.5)
+    assert caught.value.code == "failed"
     with pytest.raises(ConfigError, match="failed"):
         LengthReward("best")  # type: ignore[arg-type]
 
@@ -71,21 +72,21 @@ def test_the_last_words_of_the_assistant_count(completion: Any, text: str | None
 
 
 @pytest.mark.parametrize(
-    ("read", "message"),
+    ("read", "code", "column"),
     [
-        (lambda columns: columns.texts("a"), "the column 'a': row 1 is no text but 'None'"),
-        (lambda columns: columns.texts("n", ""), "the column 'n': row 0 is no text but '3'"),
-        (lambda columns: columns.texts("e"), "needs the column 'e' of the data set, which has: a, b, n, s"),
-        (lambda columns: columns.lists("e"), "needs the column 'e'"),
-        (lambda columns: columns.lists("a"), "the column 'a', row 0 must be a list of texts, not one text"),
-        (lambda columns: columns.values("s"), "the column 's' must have a value for each completion"),
-        (lambda columns: columns.values("b"), "the column 'b' has 1 values for 2 completions"),
+        (lambda columns: columns.texts("a"), "no_text", "a"),
+        (lambda columns: columns.texts("n", ""), "no_text", "n"),
+        (lambda columns: columns.texts("e"), "missing_column", "e"),
+        (lambda columns: columns.lists("e"), "missing_column", "e"),
+        (lambda columns: columns.values("s"), "column_length", "s"),
+        (lambda columns: columns.values("b"), "column_length", "b"),
     ],
 )
-def test_columns_that_do_not_fit_are_named(read: Any, message: str) -> None:
+def test_columns_that_do_not_fit_are_named(read: Any, code: str, column: str) -> None:
     columns = BatchColumns(2, {"a": ["x", None], "b": ["y"], "n": [3, 4], "s": "xy"})
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError) as caught:
         read(columns)
+    assert (caught.value.code, caught.value.fields["column"]) == (code, column)
 
 
 class CountingReward(JudgeReward):

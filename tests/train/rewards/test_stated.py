@@ -182,22 +182,22 @@ def test_without_gold_no_completion_of_the_question_has_a_reward() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "setting"),
     [
-        (lambda: BrierReward(failed=0), "failed=0 would reward failures better"),
-        (lambda: LogReward(failed=-6), r"whose reward can be -6.90776"),
-        (lambda: LogReward(clip=0.5), "clip must be between 0 and 0.5"),
-        (lambda: LogReward(scale=0), "scale must be above 0"),
-        (lambda: BrierReward(out_of=0), "out_of must be above 0"),
-        (lambda: BrierReward("judge"), "not by 'judge'"),
-        (lambda: BrierReward("exat"), "Did you mean 'exact'"),
-        (lambda: ConsistencyReward(classes="judge"), "classes must be exact"),
-        (lambda: MultiAnswerBrier("samples"), "against must be gold or answers"),  # type: ignore[arg-type]
-        (lambda: MultiAnswerBrier(most=0), "most must be 1 or more"),
+        (lambda: BrierReward(failed=0), "failed=0"),
+        (lambda: LogReward(failed=-6), "failed=-6"),
+        (lambda: LogReward(clip=0.5), "clip"),
+        (lambda: LogReward(scale=0), "scale"),
+        (lambda: BrierReward(out_of=0), "out_of"),
+        (lambda: BrierReward("judge"), "'judge'"),
+        (lambda: BrierReward("exat"), "'exact'"),
+        (lambda: ConsistencyReward(classes="judge"), "classes"),
+        (lambda: MultiAnswerBrier("samples"), "against"),  # type: ignore[arg-type]
+        (lambda: MultiAnswerBrier(most=0), "most"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(make: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_settings_that_make_no_sense_are_refused(make: Any, setting: str) -> None:
+    with pytest.raises(ConfigError, match=setting):
         make()
     assert LogReward(failed=-100).failed == -100
 

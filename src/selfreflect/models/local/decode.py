@@ -22,14 +22,14 @@ from selfreflect.models.local.layers import input_device, run_layers
 from selfreflect.models.local.step import FusedSequences, serves
 from selfreflect.text import common_prefix
 
+# Tokens among which a nucleus is looked for first.
 _NUCLEUS = 512
-"""Tokens among which a nucleus is looked for first."""
 
+# The smallest number that torch's ``exponential_`` draws.
 _LEAST = 2.0**-54
-"""The smallest number that torch's ``exponential_`` draws."""
 
+# More than the relative error of a product or two in float32.
 _ROUNDING = 1e-6
-"""More than the relative error of a product or two in float32."""
 
 
 class TokenLikelihood(NamedTuple):

@@ -374,6 +374,7 @@ def not_local(name: str) -> BackendError:
     )
 
 
+# What transformers says of some errors, with code, message and remedy of ours.
 _LIBRARY_ERRORS = {
     "trust_remote_code": (
         "foreign_code",
@@ -386,10 +387,9 @@ _LIBRARY_ERRORS = {
         "Use more or larger GPUs, or a shorter dtype.",
     ),
 }
-"""What transformers says of some errors, with code, message and remedy of ours."""
 
+# What transformers says where it reaches no hub, before it goes on about its own settings.
 _NO_HUB = "couldn't connect to"
-"""What transformers says where it reaches no hub, before it goes on about its own settings."""
 
 
 def _explanation(name: str, path: str, error: Exception) -> BackendError:

@@ -167,11 +167,11 @@ def _compile(source: Path, folder: Path) -> Path:
 
 
 SECONDS_TO_ANSWER = 10
+# Seconds for which a hub is not asked again: each stage looks for its model there, and a silent
+# hub takes all the time that it gets.
 _REMEMBERED = 60
-"""Seconds for which a hub is not asked again: each stage looks for its model there, and a silent hub takes
-all the time that it gets."""
+# When a hub was last asked, and whether it answered, by its address.
 _ANSWERS: dict[str, tuple[float, bool]] = {}
-"""When a hub was last asked, and whether it answered, by its address."""
 
 
 def hub_answers() -> bool:

@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from selfreflect.models.local.loading import ModelSource
 
 
+# The share of a GPU's free memory for weights; the rest is for what passes compute.
 _WEIGHTS_SHARE = 0.9
-"""The share of a GPU's free memory for weights; the rest is for what passes compute."""
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 KINDS = ("LORA", "ADALORA", "LOHA", "LOKR", "IA3", "OFT", "BOFT", "VERA", "HRA")
 """Kinds of adapters that become a part of the weights and consist of nothing but their two files. Of others
 some name further models, which peft would download, or cannot be merged, such as soft prompts."""
 
+# Wrong tensors that an error names.
 _EXAMPLES = 2
-"""Wrong tensors that an error names."""
 
 
 def read_model(source: ModelSource, parts: Mapping[str, Any]) -> tuple[Any, Any]:

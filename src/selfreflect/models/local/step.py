@@ -252,8 +252,8 @@ SHARE = 4
 CACHE_LINE = 64
 """Bytes. Vectors are read from multiples of it."""
 
+# Of so many weights one is compared, to see whether a matrix has changed.
 _SAMPLE = 4099
-"""Of so many weights one is compared, to see whether a matrix has changed."""
 
 
 class StepLibrary:

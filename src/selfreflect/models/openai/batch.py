@@ -26,8 +26,8 @@ LONGEST_ID = 48
 # a batch cannot be said again without what a server refuses, and hosted APIs refuse these
 _WORDING = Wording(left_out=frozenset({*NEUTRAL, "chat_template_kwargs", "stream"}))
 
+# What a reader says of its file, in this order.
 _COUNTED = ("lines", "unreadable", "doubled", "failed", "unfinished", "of other requests")
-"""What a reader says of its file, in this order."""
 
 _PATH = "/v1/chat/completions"
 

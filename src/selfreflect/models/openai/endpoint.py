@@ -20,24 +20,26 @@ KEYS = ("SELFREFLECT_API_KEY", "OPENAI_API_KEY")
 """Environment variables that may hold the key; the first one set is sent. The second one's key is OpenAI's,
 and goes nowhere else."""
 
+# Characters from which on a part of a secret tells something, and is recognised.
 _LONG = 12
-"""Characters from which on a part of a secret tells something, and is recognised."""
 
+# Characters of a part that is recognised without a mark beside it.
 _PART = 8
-"""Characters of a part that is recognised without a mark beside it."""
 
+# What servers write in place of the rest of a secret.
 _MARKS = re.compile(r"(\*{2,}|\.{2,}|…+|•+)")
-"""What servers write in place of the rest of a secret."""
 
 _OPENAI_HOST = "api.openai.com"
 _HOST_NAME = re.compile(r"[a-z0-9_.-]+")
 
+# A last part that makes a name an address, which libraries read in several ways.
 _NUMBER = re.compile(r"[0-9]*|0x[0-9a-f]*")
-"""A last part that makes a name an address, which libraries read in several ways."""
 
+# First parts of internal names under which clouds give out credentials.
 _CLOUD_SERVICES = frozenset(("metadata", "instance-data"))
-"""First parts of internal names under which clouds give out credentials."""
 
+# This machine and private networks. Many more addresses are not public: for documentation, for
+# tests, of providers and of the services of clouds that give out credentials.
 _OWN_NETWORKS = tuple(
     map(
         ip_network,
@@ -54,8 +56,6 @@ _OWN_NETWORKS = tuple(
         ),
     )
 )
-"""This machine and private networks. Many more addresses are not public: for documentation, for tests, of
-providers and of the services of clouds that give out credentials."""
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 

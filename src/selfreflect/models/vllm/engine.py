@@ -21,12 +21,12 @@ from selfreflect.models.local.loading import ModelSource, locate
 if TYPE_CHECKING:
     from selfreflect.models.vllm.judge import Floats
 
+# Defaults for vLLM's environment: standard output belongs to results.
 _QUIET = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",
     "VLLM_NO_USAGE_STATS": "1",
 }
-"""Defaults for vLLM's environment: standard output belongs to results."""
 
 
 def check_installed(purpose: str) -> None:

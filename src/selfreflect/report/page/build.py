@@ -36,8 +36,8 @@ COMPARED = 60_000
 """Maximum number of scores in all differences of a page together, which bounds the time and the size of the
 plots."""
 
+# Scores that an interval counts for at least, because its resamples have a fixed cost.
 _FEWEST_COUNTED = 100
-"""Scores that an interval counts for at least, because its resamples have a fixed cost."""
 
 _SCRIPTS = (
     "dom.js",
@@ -49,10 +49,10 @@ _SCRIPTS = (
     "frame.js",
     "report.js",
 )
+# Strategies that ask for a summary under the names of the published code.
 _PUBLISHED_STRATEGIES = frozenset({"basic", "cot", "twostep_cot", "sample_and_summarize"})
-"""Strategies that ask for a summary under the names of the published code."""
+# Sections of a manifest whose values the page shows, by stage.
 _SECTIONS = ("sources", "config", "models", "prompts")
-"""Sections of a manifest whose values the page shows, by stage."""
 
 GROUPED = {
     "spelling": "spelling",

@@ -33,16 +33,16 @@ first."""
 
 CHUNK = 32
 """Questions per chunk: enough to compress well, few enough to unpack between a click and its answer."""
+# Characters of a question that the list shows and searches.
 _LIST_LENGTH = 300
-"""Characters of a question that the list shows and searches."""
+# Reasons without a share, in which bits of words mean nothing.
 _WORDLESS = ("known", "worse", "format")
-"""Reasons without a share, in which bits of words mean nothing."""
 
 _MARKS: tuple[MarkKind, ...] = ("covered", "missed", "misleading")
+# Steps of a mark's strength.
 _LEVELS = 10
-"""Steps of a mark's strength."""
+# (index of the test answer, index of the word in it)
 _Place = tuple[int, int]
-"""(index of the test answer, index of the word in it)"""
 
 
 def run_data(scorings: Sequence[RunRecords], grouping: Grouping) -> tuple[dict[str, Any], list[list[str]]]:

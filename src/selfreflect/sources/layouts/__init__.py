@@ -24,6 +24,10 @@ LAYOUTS = {
     "inspect": "selfreflect.sources.layouts.inspect:Inspect",
     "lm-eval": "selfreflect.sources.layouts.lm_eval:LmEval",
     "responses": "selfreflect.sources.layouts.responses:Responses",
+    "lm-polygraph": "selfreflect.sources.layouts.shapes:Polygraph",
+    "truthtorchlm": "selfreflect.sources.layouts.shapes:TruthTorch",
+    "squad": "selfreflect.sources.layouts.shapes:Squad",
+    "named": "selfreflect.sources.layouts.named:Named",
     "uqlm": "selfreflect.sources.layouts.shapes:Uqlm",
     "judged": "selfreflect.sources.layouts.shapes:Judged",
     "published": "selfreflect.sources.layouts.published:Published",
@@ -89,14 +93,19 @@ class RowFile(NamedTuple):
     @property
     def cells(self) -> bool:
         """Whether every value is text, so that a list stands in a cell."""
-        return self.format in ("CSV", "TSV")
+        return self.format in ("CSV", "TSV", "XLSX")
 
 
-def read_row_file(source: str | Path, progress: Callable[[float], None] | None = None) -> RowFile:
+def read_row_file(
+    source: str | Path,
+    progress: Callable[[float], None] | None = None,
+    assigned: Collection[str] = (),
+) -> RowFile:
     """Read a file, or standard input for ``"-"``.
 
     Args:
         progress: called now and then with the share of the rows that is read.
+        assigned: columns that the user names, which may be paths into objects, as in ``doc.question``.
 
     Raises:
         DataError: the source cannot be read, or is not what its suffix says.
@@ -106,10 +115,15 @@ def read_row_file(source: str | Path, progress: Callable[[float], None] | None =
     content = read_content(source, SUFFIXES)
     if content.suffix == ".txt":
         content = content._replace(suffix=".csv")  # from standard input, where CSV has no mark
-    return rows_in(content._replace(allows_nan=True), progress)
+    return rows_in(content._replace(allows_nan=True), progress, assigned=assigned)
 
 
-def rows_in(content: Content, progress: Callable[[float], None] | None = None, logs: bool = True) -> RowFile:
+def rows_in(
+    content: Content,
+    progress: Callable[[float], None] | None = None,
+    logs: bool = True,
+    assigned: Collection[str] = (),
+) -> RowFile:
     """Read content, as :func:`read_row_file` does, in the first layout that matches.
 
     Args:
@@ -123,10 +137,15 @@ def rows_in(content: Content, progress: Callable[[float], None] | None = None, l
         raw_rows = parse_rows(content, progress)
     layout = _layout_of(raw_rows, logs)
     with _failures_of(layout):
+        layout.assigned = assigned
         rows = list(layout.items(raw_rows))
         notes, words = [*layout.notes], layout.explain()
     if not rows or not all(isinstance(row, Row) for row in rows):
         raise ConfigError(f"the layout {excerpt(layout.name)} makes no rows of {content.name}")
+    for row in rows:
+        for path in assigned:
+            if path not in row.fields and (value := row.get(path)) is not None:
+                row.fields[path] = value
     cells = [cell for row in rows for cell in row.fields.items() if isinstance(cell[1], float)]
     if names := dict.fromkeys(name for name, value in cells if not isfinite(value)):
         notes.append(f"NaN or Infinity is no value and is left out of {listed(names)}")

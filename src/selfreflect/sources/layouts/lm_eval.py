@@ -14,12 +14,12 @@ from selfreflect.sources.verdicts import is_grader, verdict
 from selfreflect.text import counted
 
 _FIELDS = {"doc_id", "doc", "resps"}
+# Fields of a sample that are no metrics.
 _OF_SAMPLE = _FIELDS | set(
     "target arguments filtered_resps filter metrics doc_hash prompt_hash target_hash task_name".split()
 )
-"""Fields of a sample that are no metrics."""
+# The metric that grades the likeliest choice; others grade choices by other rules.
 _OF_LIKELIEST = "acc"
-"""The metric that grades the likeliest choice; others grade choices by other rules."""
 
 
 class LmEval(Layout):

@@ -177,7 +177,8 @@ class Judged(Records):
 
     def records(self, fields: Mapping[str, Any]) -> Places:
         for label, record in super().records(fields):
-            verdict = record.pop("judge_response", None) or {}
+            verdict = record.pop("judge_response", None)
+            verdict = verdict if isinstance(verdict, dict) else {}
             correct = {"yes": True, "no": False}.get(str(verdict.get("correct")).strip().lower())
             confidence = verdict.get("confidence")
             if isinstance(confidence, int | float) and not isinstance(confidence, bool):
@@ -190,3 +191,105 @@ class Judged(Records):
 
     def explain(self) -> str:
         return "answers judged as for Humanity's Last Exam"
+
+
+class Polygraph(ColumnLists):
+    """The texts and estimations of a manager of lm-polygraph, as JSON."""
+
+    name = "lm-polygraph"
+
+    def holds(self, fields: Mapping[str, Any]) -> bool:
+        stats = fields.get("stats", fields)
+        return isinstance(stats, dict) and _are_lists(stats, "input_texts", "greedy_texts")
+
+    def records(self, fields: Mapping[str, Any]) -> Places:
+        stats = fields.get("stats", fields)
+        names = {"input_texts": "question", "greedy_texts": "response"}
+        names |= {"sample_texts": "samples", "target_texts": "gold"}
+        columns = {usual: stats[name] for name, usual in names.items() if name in stats}
+        columns |= dict(_flat(fields.get("estimations") or {}))
+        yield from _in_rows(columns)
+
+    def explain(self) -> str:
+        return "manager of lm-polygraph"
+
+
+class TruthTorch(ColumnLists):
+    """The result of TruthTorchLM's evaluation, with the values of its methods."""
+
+    name = "truthtorchlm"
+
+    def holds(self, fields: Mapping[str, Any]) -> bool:
+        return _are_lists(fields, "question_text", "generation")
+
+    def records(self, fields: Mapping[str, Any]) -> Places:
+        names = {"question_text": "question", "generation": "response", "ground_truths": "gold"}
+        columns = {usual: fields[name] for name, usual in names.items() if name in fields}
+        labels = fields.get("generation_correctness")
+        if isinstance(labels, list):  # -1 for an answer that was not attempted
+            columns["correct"] = [None if value == -1 else value for value in labels]
+        for name, method in fields.items():
+            if isinstance(method, dict) and isinstance(method.get("truth_values"), list):
+                columns[str(method.get("name", name)).split(" ")[0]] = method["truth_values"]
+        yield from _in_rows(columns)
+
+    def explain(self) -> str:
+        return "result of TruthTorchLM"
+
+
+class Squad(Shape):
+    """Paragraphs with questions and spans as right answers."""
+
+    name = "squad"
+
+    def holds(self, fields: Mapping[str, Any]) -> bool:
+        articles = fields.get("data")
+        if not isinstance(articles, list) or not _is_list_of(articles, dict):
+            return False
+        return all("paragraphs" in article for article in articles)
+
+    def records(self, fields: Mapping[str, Any]) -> Places:
+        for article in fields["data"]:
+            for paragraph in _objects(article.get("paragraphs"), "paragraphs"):
+                for entry in _objects(paragraph.get("qas"), "qas"):
+                    spans = _objects(entry.get("answers") or [], "answers")
+                    texts = [span["text"] for span in spans if "text" in span]
+                    record = {"id": entry.get("id"), "question": entry.get("question")}
+                    record |= {"context": paragraph.get("context"), "gold": texts}
+                    title = {"title": article["title"]} if "title" in article else {}
+                    yield f"question {entry.get('id')!r}", record | title
+
+    def explain(self) -> str:
+        return "questions of SQuAD"
+
+
+def _objects(values: Any, name: str) -> list[dict[str, Any]]:
+    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
+        raise DataError(f"the field {name!r} must be a list of objects")
+    return values
+
+
+def _are_lists(fields: Mapping[str, Any], *names: str) -> bool:
+    """Tell whether fields are lists of the same length."""
+    columns = [fields.get(name) for name in names]
+    lengths = {len(column) if isinstance(column, list) else 0 for column in columns}
+    return len(lengths) == 1 and 0 not in lengths
+
+
+def _flat(estimations: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield estimations by name; some writers nest them by level, such as ``sequence``."""
+    for name, values in estimations.items():
+        if isinstance(values, dict):
+            yield from values.items()
+        else:
+            yield name, values
+
+
+def _in_rows(columns: Mapping[str, Any]) -> Places:
+    """Make a record of each entry of the columns that have one for each question."""
+    count = len(columns["question"])
+    whole = {
+        name: values for name, values in columns.items() if isinstance(values, list) and len(values) == count
+    }
+    for number, cells in enumerate(zip(*whole.values(), strict=True), 1):
+        yield f"row {number}", dict(zip(whole, cells, strict=True))

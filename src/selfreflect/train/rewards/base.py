@@ -53,7 +53,9 @@ class Reward:
         if failed != "worst" and checked_number(failed, "failed") > self.worst:
             raise ConfigError(
                 f"failed={failed} would reward failures better than other completions, whose reward can be "
-                f"{self.worst:g}. Give 'worst', or a number up to that."
+                f"{self.worst:g}",
+                code="failed",
+                remedy="Give 'worst', or a number up to that.",
             )
         self.failed: float = self.worst if failed == "worst" else float(failed)
 
@@ -99,6 +101,7 @@ class Reward:
             raise DataError(f"{len(prompts)} prompts for {len(completions)} completions")
         texts = [said(completion, unwrap=not self.reads_tags) for completion in completions]
         outcomes = self.outcomes(texts, BatchColumns(len(texts), columns)) if texts else []
+        # a trainer counts None as 0 where it adds up rewards, so a failure gets a number
         kinds = [outcome.kind if isinstance(outcome, Unrewarded) else "" for outcome in outcomes]
         if log_metric is not None and outcomes:
             log_metric(f"{self.__name__}/failed", sum(map(bool, kinds)) / len(outcomes))
@@ -153,16 +156,18 @@ class BatchColumns:
         if name not in self:
             names = ", ".join(sorted(self._columns)) or "none"
             raise DataError(
-                f"the reward needs the column {excerpt(name)} of the data set, which has: {names}. Trainers "
-                "drop columns unless remove_unused_columns=False."
+                f"the reward needs the column {excerpt(name)} of the data set, which has: {names}",
+                code="missing_column",
+                remedy="Trainers drop columns unless remove_unused_columns=False.",
+                column=name,
             )
         values = self._columns[name]
         if isinstance(values, str) or not hasattr(values, "__len__"):
-            raise DataError(f"the column {excerpt(name)} must have a value for each completion")
+            problem = f"the column {excerpt(name)} must have a value for each completion"
+            raise DataError(problem, code="column_length", column=name)
         if len(values) != self.count:
-            raise DataError(
-                f"the column {excerpt(name)} has {len(values)} values for {self.count} completions"
-            )
+            problem = f"the column {excerpt(name)} has {len(values)} values for {self.count} completions"
+            raise DataError(problem, code="column_length", column=name)
         return list(values)
 
     def texts(self, name: str, default: str | None = None) -> list[str]:
@@ -173,7 +178,8 @@ class BatchColumns:
         for row, value in enumerate(self.values(name)):
             value = default if value is None else value
             if not isinstance(value, str):
-                raise DataError(f"the column {excerpt(name)}: row {row} is no text but {excerpt(value)}")
+                problem = f"the column {excerpt(name)}: row {row} is no text but {excerpt(value)}"
+                raise DataError(problem, code="no_text", column=name)
             texts.append(value)
         return texts
 

@@ -29,14 +29,14 @@ LEAST_SHARE = -1.0
 class JudgeReward(Reward):
     """Base of rewards that score completions of the same question together.
 
-    The columns ``question``, ``answers`` (conditioning) and ``masked_answers`` are read; without the last,
-    ``answers`` are halved as everywhere. ``question_id``, ``context``, ``model`` and ``revision`` (of the
-    answers) are optional. The judge never sees the context.
+    The columns ``question``, ``answers`` (reference answers) and ``masked_answers`` are read; without
+    the last, ``answers`` are halved as everywhere. ``question_id``, ``context``, ``model`` and
+    ``revision`` (of the answers) are optional. The judge never sees the context.
 
     Args:
         judge: a name, as of ``--judge``, or a judge. A name is loaded on first use, in every process that
             gets a pickled copy; a judge is pickled as its name.
-        answers, masked: columns with the conditioning and the test answers.
+        answers, masked: columns with the reference and the test answers.
         scale: what the best completion gets, or the worst loses.
         length_penalty: lost for each of the first ``MOST_WORDS`` words.
         limits: how much of each question to measure, such as ``Limits.parse(20_000)``.
@@ -123,6 +123,7 @@ class JudgeReward(Reward):
 
     def outcomes(self, texts: Sequence[str | Unrewarded], columns: BatchColumns) -> list[Outcome]:
         cases = self._cases(columns)
+        # completions of one question share the work of its reference answers
         groups: dict[tuple[Question, AnswerSet], dict[str, None]] = {}
         for case, text in zip(cases, texts, strict=True):
             if isinstance(text, str):
@@ -208,8 +209,8 @@ class SelfReflectReward(JudgeReward):
 
 
 class InformationReward(JudgeReward):
-    """The share that a completion tells of what the reference answers would, times ``scale``, less the
-    length penalty.
+    """The share of the reference answers' information that a completion recovers, times ``scale``, less
+    the length penalty.
 
     0 is as good as an empty summary, or as the repeated question to a judge that does not see it; ``scale``
     is as good as the distinct reference answers. Shares below -1 or above 2 count as these. Where the

@@ -116,7 +116,8 @@ class MethodComparison:
         self._baselines += ev.reference_rows(agreed)
         for adapter in adapters:
             asker = adapter_asker(open_model, adapter)
-            if adapter.variant == "rtuning":  # which states no number
+            if adapter.variant == "rtuning":
+                # it states no number, and was trained on the most common answer
                 statements = ev.ask_whether_sure(self._questions, agreed.statements, asker)
             else:
                 statements = ev.ask_statements(self._questions, asker)

@@ -1,4 +1,4 @@
-"""Confidences that methods state of held-out questions, beside baselines."""
+"""Confidences that methods state of test questions, beside baselines."""
 
 from __future__ import annotations
 

@@ -48,20 +48,6 @@ def part_of(text: str) -> Part:
     return PARTS[-1]
 
 
-def overlap(parts: Mapping[str, Sequence[ClusteredQuestion]]) -> list[str]:
-    """List the ids of questions whose text occurs in more than one part."""
-    homes: dict[str, set[str]] = defaultdict(set)
-    for part, questions in parts.items():
-        for question in questions:
-            homes[normal_form(question.question)].add(part)
-    ids = []
-    for questions in parts.values():
-        for question in questions:
-            if len(homes[normal_form(question.question)]) > 1:
-                ids.append(question.id)
-    return sorted(set(ids))
-
-
 def make_examples(
     questions: Sequence[ClusteredQuestion],
     rationales: Mapping[str, Rationale] | None,
@@ -78,6 +64,7 @@ def make_examples(
         Rows with ``question_id``, ``question``, ``response`` (the published line), and ``prompt`` and
         ``completion`` as chat messages; and how many questions were left out, by reason.
     """
+    # only this variant needs to know how often questions of equal agreement are right
     levels = group_levels(questions) if variant == "group" else {}
     rows = []
     dropped: Counter[str] = Counter()
@@ -155,13 +142,6 @@ def _row(question: ClusteredQuestion, cluster: Cluster, response: str, variant: 
     }
 
 
-class SplitQuestion(Record, frozen=True, kw_only=True):
-    """Part that a question belongs to."""
-
-    question_id: str
-    part: Part
-
-
 class Turn(Record, frozen=True, kw_only=True):
     """Turn of a conversation to train on."""
 
@@ -218,23 +198,14 @@ class Workspace:
         return {rationale.question_id: rationale for rationale in records}
 
     def parts(self) -> dict[Part, list[ClusteredQuestion]]:
-        """Read the questions of each part, as ``sayself dataset`` split them.
+        """Sort the questions that ``sayself dataset`` has split into their parts.
 
-        Raises:
-            DataError: a question is in two parts, so a model would be tested on what it was trained on.
+        A part follows from the text, so no text is in two: a model is never tested on what it has learned.
         """
-        part_of = self._read("splits.jsonl", SplitQuestion, lambda record: record.question_id, "dataset")
-        by_id = {question.id: question for question in self.clusters()}
+        self._check_step("splits.jsonl", "dataset")
         parts: dict[Part, list[ClusteredQuestion]] = {part: [] for part in PARTS}
-        for split in part_of:
-            if split.question_id in by_id:
-                parts[split.part].append(by_id[split.question_id])
-        duplicates = overlap({str(part): questions for part, questions in parts.items()})
-        if duplicates:
-            raise DataError(
-                f"{self.folder / 'splits.jsonl'}: {len(duplicates)} questions are in several parts, such as "
-                f"{duplicates[0]}. Run `selfreflect sayself dataset` again."
-            )
+        for question in self.clusters():
+            parts[part_of(question.question)].append(question)
         return parts
 
     def examples(self, variant: Variant) -> list[dict[str, Any]]:
@@ -246,15 +217,15 @@ class Workspace:
         """
         name = f"data/{variant}/train.jsonl"
         rows = self._read(name, TrainingExample, lambda record: record.question_id, "dataset")
-        homes = {}
-        for part, questions in self.parts().items():
-            homes.update({normal_form(question.question): part for question in questions})
+        known = {normal_form(question.question) for question in self.clusters()}
         for number, row in enumerate(rows, start=1):
-            home = homes.get(normal_form(row.question), "train")
-            if home != "train":
+            part = part_of(row.question)
+            if part != "train" and normal_form(row.question) in known:
                 raise DataError(
                     f"{self.folder / name}, line {number}: the question {excerpt(row.question_id)} is in the "
-                    f"part {home!r}. Run `selfreflect sayself dataset` again, and train anew."
+                    f"part {part!r}",
+                    code="other_part",
+                    remedy=f"Run `selfreflect sayself dataset --out {self.run}` again, and train anew.",
                 )
         return [row.to_dict() for row in rows]
 
@@ -285,6 +256,10 @@ class Workspace:
         return path
 
     def _read(self, name: str, kind: type[R], key: Callable[[R], str], step: str) -> list[R]:
+        return list(Journal(self._check_step(name, step), kind, key).records.values())
+
+    def _check_step(self, name: str, step: str) -> Path:
+        """Name a file of a step, or raise DataError if the step has not been done."""
         path = self.path(name)
         if not path.exists():
             raise DataError(
@@ -293,4 +268,4 @@ class Workspace:
                 remedy=f"Make it with: selfreflect sayself {step} --out {self.run}",
                 step=step,
             )
-        return list(Journal(path, kind, key).records.values())
+        return path

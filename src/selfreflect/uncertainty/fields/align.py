@@ -15,8 +15,8 @@ Objects = list[dict[str, Any]]
 
 IDENTIFIERS = ("id", "name", "key")
 """Keys that identify an object where each has one of its own."""
+# Distinct lists that are compared to find the one that is closest to all.
 _MOST_CANDIDATES = 32
-"""Distinct lists that are compared to find the one that is closest to all."""
 
 
 def align(lists: Sequence[Objects | None], node: Node, samples: int) -> list[dict[str, Any] | None]:

@@ -33,8 +33,8 @@ from selfreflect.uncertainty.question import AnsweredQuestion
 
 MOST_FIELDS = 500
 """Fields of a question that are told apart; answers decide how many there are."""
+# Words in the median beyond which a text is free, so that shares of equal texts say little.
 _FREE_WORDS = 4
-"""Words in the median beyond which a text is free, so that shares of equal texts say little."""
 
 
 @dataclass(frozen=True)

@@ -89,10 +89,9 @@ def parse(text: str) -> Any:
     """
     if len(text) > LONGEST:
         return Unreadable("too_long")
-    fence = _FENCE.match(text)
     try:
         value = json.loads(
-            fence[1] if fence else text,
+            without_fence(text),
             parse_float=_number,
             parse_int=_number,
             parse_constant=_no_number,
@@ -105,6 +104,12 @@ def parse(text: str) -> Any:
     except RecursionError:
         return Unreadable("too_deep")
     return _fault(value) or value
+
+
+def without_fence(text: str) -> str:
+    """Remove a code fence around a whole text."""
+    fence = _FENCE.match(text)
+    return fence[1] if fence else text
 
 
 def _number(digits: str) -> Decimal:

@@ -1,0 +1,124 @@
+"""Rows of other programs that differ from ours by the names of their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from selfreflect.sources.columns import CORRECT, GOLD, plain_name
+from selfreflect.sources.files import Row, is_text_list
+from selfreflect.sources.item_rows import list_in
+from selfreflect.sources.layouts import Layout
+
+
+class Names(NamedTuple):
+    """What one program calls its columns, in lower case with ``_``."""
+
+    words: str
+    needs: frozenset[str]
+    """Columns by which its rows are known."""
+    usual: Mapping[str, str]
+    """Our names by theirs."""
+    verdicts: Mapping[str, str] = {}
+    """Its codes for right, wrong and neither, where they are not the usual ones."""
+
+
+_CONTEXTS = dict.fromkeys(("context", "contexts", "retrieval_context", "retrieved_contexts"), "context")
+NAMES = {
+    "deepeval": Names(
+        "test cases of deepeval",
+        frozenset({"input", "actual_output"}),
+        {"input": "question", "actual_output": "response", "expected_output": GOLD, **_CONTEXTS},
+    ),
+    "ragas": Names(
+        "rows of RAGAS",
+        frozenset({"user_input", "response"}),
+        {"user_input": "question", "reference": GOLD, **_CONTEXTS},
+    ),
+    "ragas-0.1": Names(
+        "rows of RAGAS",
+        frozenset({"question", "answer", "contexts"}),
+        {"answer": "response", "ground_truth": GOLD, "ground_truths": GOLD, **_CONTEXTS},
+    ),
+    "lm-polygraph": Names(
+        "texts of lm-polygraph",
+        frozenset({"input_texts", "greedy_texts"}),
+        {
+            "input_texts": "question",
+            "greedy_texts": "response",
+            "sample_texts": "samples",
+            "target_texts": GOLD,
+        },
+    ),
+    "truthtorchlm": Names(
+        "rows of TruthTorchLM",
+        frozenset({"question_text", "generation"}),
+        {
+            "question_text": "question",
+            "generation": "response",
+            "generation_correctness": CORRECT,
+            "ground_truths": GOLD,
+        },
+        {"1": "1", "0": "0", "-1": "not_attempted"},
+    ),
+    "simpleqa": Names(
+        "graded answers to SimpleQA",
+        frozenset({"problem", "answer", "response", "grade"}),
+        {"problem": "question", "answer": GOLD, "grade": CORRECT},
+        {"a": "correct", "b": "incorrect", "c": "not_attempted"},
+    ),
+    "truthfulqa": Names(
+        "questions of TruthfulQA",
+        frozenset({"question", "best_answer", "correct_answers"}),
+        {},
+    ),
+}
+"""The first that a file has counts."""
+
+
+class Named(Layout):
+    """Rows whose columns get their usual names."""
+
+    name = "named"
+    known: Names
+
+    def matches(self, rows: Sequence[Row]) -> bool:
+        columns = [{*map(plain_name, row.fields)} for row in rows]
+        for name, known in NAMES.items():
+            if all(names >= known.needs for names in columns):
+                self.name, self.known = name, known
+                return True
+        return False
+
+    def items(self, rows: Iterable[Row]) -> Iterable[Row]:
+        for row in rows:
+            fields: dict[str, Any] = {}
+            for column, value in row.fields.items():
+                usual = self.known.usual.get(plain_name(column), column)
+                if usual == "context":
+                    value = _joined(value)
+                if usual == CORRECT:
+                    value = self.known.verdicts.get(str(value).strip().lower(), value)
+                if value is not None or usual not in fields:  # deepeval has two kinds of context
+                    fields[usual] = value
+            if self.name == "truthfulqa":
+                fields[GOLD] = _accepted(fields)
+            yield row._replace(fields=fields)
+
+    def explain(self) -> str:
+        return self.known.words
+
+
+def _joined(value: Any) -> Any:
+    """Join the texts of a context."""
+    texts = list_in(value) if isinstance(value, str) and value.lstrip().startswith("[") else value
+    return "\n\n".join(texts) if is_text_list(texts) else value
+
+
+def _accepted(fields: Mapping[str, Any]) -> list[str]:
+    """Collect the answers that count as true, which a cell divides by semicolons."""
+    texts = []
+    for column, value in fields.items():
+        if plain_name(column) in ("best_answer", "correct_answers"):
+            texts += value if is_text_list(value) else str(value or "").split(";")
+    return [text.strip() for text in dict.fromkeys(texts) if text.strip()]

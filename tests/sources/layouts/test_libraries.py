@@ -1,0 +1,181 @@
+"""Layouts of other libraries: what each column becomes, in every format that they write."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import run, written
+
+from selfreflect.sources.items import read_item_file
+from selfreflect.sources.questions import load_questions
+from selfreflect.uncertainty.reading import read_answered_questions
+
+Known = tuple[str, Any, Any, Any]
+FILES: dict[str, tuple[str, Any, Known]] = {
+    "deepeval": (
+        "deepeval",
+        [
+            {"input": "Oz?", "actual_output": "a", "expected_output": "b", "retrieval_context": ["x", "y"]},
+            {"input": "Oz?", "actual_output": "c", "expected_output": "b", "retrieval_context": ["x", "y"]},
+        ],
+        ("Oz?", ("a", "c"), None, ("b",)),
+    ),
+    "ragas": (
+        "ragas",
+        [
+            {"user_input": "Oz?", "response": answer, "reference": "b", "retrieved_contexts": ["x"]}
+            for answer in "ac"
+        ],
+        ("Oz?", ("a", "c"), None, ("b",)),
+    ),
+    "ragas before": (
+        "ragas-0.1",
+        [{"question": "Oz?", "answer": answer, "contexts": ["x"], "ground_truth": "b"} for answer in "ac"],
+        ("Oz?", ("a", "c"), None, ("b",)),
+    ),
+    "lm-polygraph": (
+        "lm-polygraph",
+        {
+            "stats": {
+                "input_texts": ["Oz?"],
+                "greedy_texts": ["a"],
+                "sample_texts": [["a", "c"]],
+                "target_texts": [["b"]],
+            },
+            "estimations": {"sequence": {"MeanTokenEntropy": [0.5]}},
+        },
+        ("Oz?", ("a", "c"), "a", ("b",)),
+    ),
+    "lm-polygraph frame": (
+        "lm-polygraph",
+        [{"input_texts": "Oz?", "greedy_texts": "a", "sample_texts": ["a", "c"], "target_texts": "b"}],
+        ("Oz?", ("a", "c"), "a", ("b",)),
+    ),
+    "TruthTorchLM": (
+        "truthtorchlm",
+        {
+            "question_text": ["Oz?", "Nod?"],
+            "generation": ["a", "c"],
+            "generation_correctness": [1, -1],
+            "ground_truths": [["b", "d"], ["e"]],
+            "truth_method_0": {"name": "Entropy of x", "truth_values": [0.1, 0.2]},
+        },
+        ("Oz?", ("a",), None, ("b", "d")),
+    ),
+    "SimpleQA": (
+        "simpleqa",
+        [{"problem": "Oz?", "answer": "b", "response": "a", "grade": "B"}],
+        ("Oz?", ("a",), None, ("b",)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_columns_of_a_library_become_ours(name: str, tmp_path: Path) -> None:
+    _, content, known = FILES[name]
+    question = read_answered_questions(written(tmp_path / "f.json", content)).questions[0]
+    assert (question.text, question.answers, question.answer, question.gold) == known
+
+
+def test_labels_and_values_of_a_library_are_read(tmp_path: Path) -> None:
+    for name, labels in (("TruthTorchLM", [True, None]), ("SimpleQA", [False])):
+        file = read_answered_questions(written(tmp_path / "f.json", FILES[name][1]))
+        assert [question.correct for question in file.questions] == labels
+    [item] = read_item_file(written(tmp_path / "p.json", FILES["lm-polygraph"][1])).items
+    assert item.metadata["MeanTokenEntropy"] == 0.5
+    [item] = read_item_file(written(tmp_path / "d.json", FILES["deepeval"][1])).items
+    assert item.context == "x\n\ny"
+
+
+SQUAD = {
+    "version": "2.0",
+    "data": [
+        {
+            "title": "Oz",
+            "paragraphs": [
+                {
+                    "context": "Ruby Town is the capital.",
+                    "qas": [
+                        {"id": "7", "question": "Capital?", "answers": [{"text": "Ruby Town"}] * 2},
+                        {"id": "8", "question": "King?", "answers": [], "is_impossible": True},
+                    ],
+                }
+            ],
+        }
+    ],
+}
+
+
+def test_questions_of_squad_and_truthful_qa_are_asked_with_their_right_answers(tmp_path: Path) -> None:
+    capital, king = load_questions(str(written(tmp_path / "squad.json", SQUAD))).questions
+    assert (capital.id, capital.gold, king.gold) == ("7", ("Ruby Town",), ())
+    assert capital.context == "Ruby Town is the capital."
+    text = "Type,Category,Question,Best Answer,Correct Answers\nX,Fish,Forget?,No,No; never\n"
+    [fish] = load_questions(str(written(tmp_path / "t.csv", text))).questions
+    assert (fish.kind, fish.gold, fish.metadata["Best Answer"]) == ("Fish", ("No", "never"), "No")
+
+
+ROWS = [["Question", "answer 1", "Answer 2"], ["Où?", "à", "b"], ["Why?", "1", "2"]]
+
+
+def table(delimiter: str = ",") -> str:
+    text = io.StringIO()
+    csv.writer(text, delimiter=delimiter).writerows(ROWS)
+    return text.getvalue()
+
+
+def workbook(path: Path) -> None:
+    book = pytest.importorskip("openpyxl").Workbook()
+    for row in [[], *ROWS[:2], [None], ["Why?", 1, 2.0], []]:
+        book.active.append(row)
+    book.save(path)
+
+
+def saved(path: Path) -> Path:
+    lines = [dict(zip(["question", "answers"], [row[0], row[1:]], strict=True)) for row in ROWS[1:]]
+    jsonl = "".join(json.dumps(line) + "\n" for line in lines)
+    contents = {
+        "u16.csv": table().encode("utf-16"),
+        "bom.csv": b"\xef\xbb\xbf" + table(";").encode(),
+        "u16.tsv": table("\t").encode("utf-16"),
+        "u16.json": json.dumps(lines).encode("utf-16"),
+        "a.csv.gz": gzip.compress(table().encode()),
+        "a.jsonl.gz": gzip.compress(jsonl.encode()),
+    }
+    if path.suffix == ".xlsx":
+        workbook(path)
+    else:
+        path.write_bytes(contents[path.name])
+    return path
+
+
+@pytest.mark.parametrize(
+    "name", ["u16.csv", "bom.csv", "u16.tsv", "u16.json", "a.csv.gz", "a.jsonl.gz", "a.xlsx"]
+)
+def test_formats_hold_the_same_questions(name: str, tmp_path: Path) -> None:
+    questions = read_answered_questions(saved(tmp_path / name)).questions
+    assert [(question.text, question.answers) for question in questions] == [
+        ("Où?", ("à", "b")),
+        ("Why?", ("1", "2")),
+    ]
+
+
+@pytest.mark.parametrize("name", ["a.csv.gz", "a.xlsx", "u16.csv"])
+def test_damaged_files_are_refused(name: str, tmp_path: Path) -> None:
+    data = saved(tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(data[: len(data) // 2 - 1])
+    outcome = run("convert", tmp_path / name)
+    assert (outcome.code, outcome.stdout) == (2, "")
+    assert "Traceback" not in outcome.said
+
+
+def test_a_pickle_is_never_opened(tmp_path: Path) -> None:
+    (tmp_path / "run.man").write_bytes(b"\x80\x04N.")
+    outcome = run("convert", tmp_path / "run.man")
+    assert (outcome.code, "JSON" in outcome.said) == (2, True)

@@ -1,0 +1,90 @@
+"""Columns of a file as estimators, folded names, and paths into objects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import run, written
+
+from selfreflect.sources.items import read_item_file
+from selfreflect.uncertainty.reading import read_answered_questions
+
+ROWS = [
+    {
+        "Prompt": f"Q{number}?",
+        "Responses": ["a", "b"],
+        "Correct": number % 2 == 0,
+        "My Score": f"{number / 10}",
+    }
+    for number in range(10)
+]
+
+
+def lines(path: Path, *options: str) -> list[dict[str, Any]]:
+    outcome = run("uncertainty", path, "--json", *options)
+    assert outcome.code == 0, outcome.said
+    return outcome.json
+
+
+def test_a_column_is_an_estimator_with_the_direction_that_is_said(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.json", ROWS)
+    auroc = {}
+    for kind in ("confidence", "uncertainty", "probability"):
+        found = lines(path, "--estimators", f"column:my_score:{kind}")
+        assert [line["values"][f"column:my_score:{kind}"] for line in found if "id" in line][3] == 0.3
+        [row] = [line for line in found if line.get("estimator") == f"column:my_score:{kind}"]
+        assert row["needs"] == "column"
+        assert ("brier" in row["measures"]) == (kind == "probability")
+        auroc[kind] = row["measures"]["auroc"]["value"]
+    assert auroc["confidence"] == auroc["probability"] == pytest.approx(1 - auroc["uncertainty"])
+
+
+@pytest.mark.parametrize(
+    ("estimator", "part"), [("column:my_score", "uncertainty"), ("column:mine:confidence", "My Score")]
+)
+def test_a_column_without_direction_or_of_another_name_is_asked_for(
+    estimator: str, part: str, tmp_path: Path
+) -> None:
+    outcome = run("uncertainty", written(tmp_path / "a.json", ROWS), "--estimators", estimator)
+    assert (outcome.code, outcome.stdout) == (2, "")
+    assert part in outcome.said
+
+
+def test_a_value_that_is_no_number_is_undefined_with_its_reason(tmp_path: Path) -> None:
+    rows = [{**row, "My Score": cell} for row, cell in zip(ROWS, ["high", "140%", "50%", 1.5], strict=False)]
+    found = lines(written(tmp_path / "a.json", rows), "--estimators", "column:My Score:probability")
+    name = "column:My Score:probability"
+    assert [line["values"][name] for line in found if "id" in line] == [None, None, 0.5, None]
+    reasons = [line["undefined"][name]["reason"] for line in found if line.get("undefined")]
+    assert reasons == ["no_number_in_column", "out_of_range", "out_of_range"]
+
+
+def test_scores_of_other_libraries_are_used_unasked(tmp_path: Path) -> None:
+    text = "prompt,response,sampled_responses,semantic_negentropy\nOz?,a,\"['a', 'b']\",0.6\n"
+    [first, *_] = lines(written(tmp_path / "u.csv", text))
+    assert first["values"]["column:semantic_negentropy"] == 0.6
+
+
+def test_names_fold_and_right_answers_are_found(tmp_path: Path) -> None:
+    rows = [{"Question": "Oz?", "Answers": ["a", "b"], "Ground Truths": ["a", "A"], "Confidence": "70%"}]
+    file = read_answered_questions(written(tmp_path / "a.json", rows))
+    [question] = file.questions
+    assert (question.gold, question.confidence) == (("a", "A"), 0.7)
+    assert any("Ground Truths" in note for note in file.notes)
+    [named] = read_answered_questions(tmp_path / "a.json", gold="ground_truths").questions
+    assert named.gold == ("a", "A")
+
+
+def test_a_path_into_objects_can_be_named(tmp_path: Path) -> None:
+    rows = [{"doc": {"inner": {"asked": "Oz?"}}, "out": {"texts": ["a", "b"]}}]
+    path = written(tmp_path / "a.json", rows)
+    columns = {"question": "doc.inner.asked", "answer": "out.texts"}
+    [question] = read_answered_questions(path, columns=columns).questions
+    assert (question.text, question.answers) == ("Oz?", ("a", "b"))
+    assert read_item_file(path, columns=columns).items[0].question == "Oz?"
+    sample = {"doc_id": 0, "doc": {"query": "no", "asked": "Oz?"}, "resps": [["a", "b"]], "filter": "none"}
+    path = written(tmp_path / "s.json", [sample])
+    [question] = read_answered_questions(path, columns={"question": "doc.asked"}).questions
+    assert question.text == "Oz?"

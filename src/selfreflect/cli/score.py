@@ -55,18 +55,20 @@ def score_command(
 ) -> None:
     """Measure how faithfully summaries describe an answer distribution.
 
-    Two measures: how much of the information in the sampled answers a summary recovers (0 % is an empty
-    summary, 100 % the answers themselves, below 0 misleads), and the published SelfReflect score (0 is
-    perfect, lower is better). The embedded judge reads no hedges and no percentages.
+    Two measures: how much of the information in the sampled answers a summary recovers (0 % is as good as an
+    empty summary, 100 % as good as seeing the answers, below 0 misleads), and the published SelfReflect score
+    (0 is perfect, lower is better). The embedded judge, smollm2, reads no hedges and no percentages.
 
-    --items FILE scores a file and stores nothing. It has a column "question", the answers ("answers",
-    answer_1, answer_2, …, or one "answer" per row) and "summary" or summary_NAME; `selfreflect convert FILE`
-    shows how a file is understood. --out DIR scores a run directory; the same command resumes it, and another
-    --judge adds its scores.
+    --items FILE scores a file and stores nothing: "question", "answers" (a list, or answer_1, answer_2, …)
+    and "summary". `selfreflect convert FILE` shows how a file is understood. --out DIR scores a run directory
+    and stores the results there; repeat the command to resume. Another --judge adds scores beside the others.
 
-    --items new.csv --against old.csv compares two versions of a system. --fail-if exits with 3 if a condition
-    holds: 'recovered < 60%' (the mean), 'any recovered < 10%' (a question), 'undefined > 2' (questions), with
-    --against also 'worse > 0' and the others of `selfreflect compare`.
+    --items new.csv --against old.csv says which questions got worse. --fail-if exits with 3 if a condition
+    holds: 'recovered < 60%' (the mean), 'any recovered < 10%' (a question), 'undefined > 2' (questions; also
+    failures and missing), and with --against those of `selfreflect compare`, such as 'worse > 0'.
+
+    With --budget, a random part of the masked words is scored, the same for all summaries of a question. Such
+    estimates are marked with ≈.
     """
     if (items is None) == (out is None):
         raise ConfigError(

@@ -207,7 +207,7 @@ def _print(
             stdout.print(Text(one_line(note)))
         for name, sizes in by_size.items():
             print_table(_without_most_notes(tables.size_table(sizes, name)))
-        say("All estimators, measures and what the columns mean: add --explain.")
+        say("What the columns mean: add --explain. It adds all estimators and measures, too.")
         return
     all_tables = [tables.value_table(assessment)]
     if results:

@@ -114,7 +114,7 @@ class RunRecords:
         """Whether a file brought all summaries: then they are replies of a system, and no strategy wrote
         them."""
         config = self.manifest.get("config")
-        if config is None or {"answers", "summaries", "serve"} & config.keys():
+        if not config or {"answers", "summaries", "serve"} & config.keys():
             return False
         return bool(self.summaries) and not any(summary.model for summary in self.summaries.values())
 

@@ -14,7 +14,16 @@ from msgspec import Meta, Raw
 
 from selfreflect.models.base import Message, Role
 from selfreflect.server.errors import ChatError
-from selfreflect.server.fields import CHAT, EMPTY, RESPONSE_FORMAT, TURN, Field, Fields, Reading, shown
+from selfreflect.server.fields import (
+    CHAT,
+    EMPTY,
+    RESPONSE_FORMAT,
+    TURN,
+    Fields,
+    FieldUse,
+    SortedFields,
+    shown,
+)
 
 PREFIX = "selfreflect/"
 """Stands before the name of a model whose distribution is drawn."""
@@ -25,7 +34,7 @@ ID_PREFIX = "sr-"
 MAX_ANSWERS = 200
 MAX_CHOICES = 8
 MAX_TURNS = 2000
-"""No question has so many. Reading a body of nothing but turns would hold up everybody for seconds."""
+"""No question has so many. SortedFields a body of nothing but turns would hold up everybody for seconds."""
 
 Reflect = Literal["always", "auto", "never"]
 """Whether a request to ``selfreflect/NAME`` is reflected: always, if it is a question, or never."""
@@ -176,8 +185,8 @@ class Dialect:
         hands_on: whether the upstream gets unknown fields; those of another form would mean nothing to it.
     """
 
-    rows: Mapping[str, Field]
-    translate: Callable[[Reading], None]
+    rows: Mapping[str, FieldUse]
+    translate: Callable[[SortedFields], None]
     for_upstream: Callable[[Fields, str, tuple[Message, ...]], bytes]
     names: Mapping[str, str] = field(default_factory=dict)
     hands_on: bool = False
@@ -215,7 +224,7 @@ def read_request(
         "include_usage": bool(envelope.stream_options and envelope.stream_options.include_usage),
         "stores": envelope.store is not False,
     }
-    reading = Reading()
+    reading = SortedFields()
     ignores = ("tools",) if ignore_tools else ()
     reading.sort(fields, dialect.rows, hands_on=dialect.hands_on, ignores=ignores)
     dialect.translate(reading)
@@ -260,7 +269,7 @@ def read_chat(data: bytes, ignore_tools: bool = False) -> ChatRequest:
     return read_request(data, CHAT_DIALECT, ignore_tools=ignore_tools)
 
 
-def _history(reading: Reading, remembered: Conversations) -> tuple[tuple[Message, ...], str]:
+def _history(reading: SortedFields, remembered: Conversations) -> tuple[tuple[Message, ...], str]:
     """Find the turns before a request that names the response it goes on from."""
     data = bytes(reading.read.get("previous_response_id", _NULL))
     previous = decode(data, str | None, "previous_response_id") or ""
@@ -299,7 +308,7 @@ def decode(data: bytes, kind: Any, param: str | None = None) -> Any:
         raise ChatError(400, f"the body is not JSON: {error}") from None
 
 
-def _messages(turns: list[Fields], reading: Reading) -> list[Message]:
+def _messages(turns: list[Fields], reading: SortedFields) -> list[Message]:
     """Read turns of plain text, and note what is unusual about others."""
     messages = []
     for turn in turns:
@@ -334,7 +343,7 @@ def _text(content: bytes) -> str | None:
     return parts if isinstance(parts, str) else "".join(part.text for part in parts)
 
 
-def _system_first(messages: list[Message], reading: Reading) -> tuple[Message, ...]:
+def _system_first(messages: list[Message], reading: SortedFields) -> tuple[Message, ...]:
     """Join system turns at the beginning: many chat templates refuse them anywhere else."""
     system = [message.content for message in messages if message.role == "system"]
     turns = [message for message in messages if message.role != "system"]

@@ -15,7 +15,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || command -v sudo)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv model chromium compiler clients demo bench gpu-kit test test-slow test-vllm lint docs docs-check files audit licences fuzz format clean
+.PHONY: help .venv model chromium compiler clients demo bench gpu-kit test test-slow test-vllm servers lint docs docs-check files audit licences fuzz format clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[.a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -24,14 +24,18 @@ demo: model ## run the demonstration with the embedded model
 	@$(BIN)/selfreflect demo $(ARGS)
 
 test: model chromium compiler ## run all tests that do not take minutes
-	@$(BIN)/pytest -m "not slow and not vllm" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(BIN)/pytest -m "not slow and not vllm and not servers" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-slow: model chromium compiler ## run the tests marked slow
-	@$(BIN)/pytest -m "slow and not vllm" $(ARGS)
+	@$(BIN)/pytest -m "slow and not vllm and not servers" $(ARGS)
 
 test-vllm: model ## run the tests against vLLM: make test-vllm VLLM_PYTHON=/path/to/python
 	@test -x "$(VLLM_PYTHON)" || { echo "Name the Python of an environment with vLLM: make test-vllm VLLM_PYTHON=/path/to/python"; exit 1; }
 	@VLLM_PYTHON="$(VLLM_PYTHON)" $(BIN)/pytest -m vllm $(ARGS)
+
+servers: model compiler ## install servers into build/servers (some minutes and 3 GB) and run the tests against them
+	@PIP_EXTRA_INDEX_URL="$(TORCH_INDEX)" $(BIN)/python tests/support/install_servers.py build/servers
+	@SERVERS=build/servers $(BIN)/pytest -m servers $(ARGS)
 
 bench: model compiler ## time the engine against the published schedule, on an idle machine
 	@$(BIN)/selfreflect bench $(ARGS)
@@ -84,7 +88,7 @@ audit: licences ## compare the pinned versions with known vulnerabilities, at a 
 licences: .venv ## fail on an installed package whose licence is not on the list
 	@$(BIN)/pip-licenses --from=mixed --partial-match --ignore-packages selfreflect axe-playwright-python \
 		$$($(BIN)/python -m pip list --format=freeze 2>/dev/null | grep -oiE '^(nvidia|cuda)[a-z0-9_.-]*') \
-		--allow-only="Apache;BSD;MIT;ISC;MPL-2.0;Mozilla Public License 2.0;PSF;Python Software Foundation" \
+		--allow-only="Apache;BSD;MIT;ISC;MPL-2.0;Mozilla Public License 2.0;PSF;Python Software Foundation;Public Domain" \
 		--fail-on="GPL;GNU;Proprietary;UNKNOWN" >/dev/null
 
 fuzz: .venv ## read files that chance damages, with a new seed: make fuzz EXAMPLES=3000

@@ -6,9 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.quantities import last_number, last_quantity
+from selfreflect.quantities import last_quantity
 
 INTEGERS = st.integers(0, 10**9)
+
+
+def last_number(text: str) -> float | None:
+    quantity = last_quantity(text)
+    return None if quantity is None else quantity.value
 
 
 @pytest.mark.parametrize(

@@ -152,12 +152,6 @@ def last_quantity(text: str) -> Quantity | None:
     return next(reversed(outside or all_quantities), None)
 
 
-def last_number(text: str) -> float | None:
-    """Return the value of the last quantity; None without one, and for a range, date or time."""
-    quantity = last_quantity(text)
-    return None if quantity is None else quantity.value
-
-
 def _read(text: str, asides: list[tuple[int, int]]) -> Iterator[Quantity]:
     position = 0
     while match := _TOKEN.search(text, position):

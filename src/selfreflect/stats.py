@@ -390,18 +390,20 @@ def _bca(deviations: Floats, resamples: int, seed: int, weights: Floats | None =
     return ends[0], ends[1]
 
 
+_DRAWN_SPLITS = 2000
+
 FEW_EXACT = 1500
 """Members up to which the exact test takes about a second."""
 
 
-def _halves_p_value_drawn(pairs: Sequence[tuple[int, int]], draws: int = 2000) -> float:
+def _halves_p_value_drawn(pairs: Sequence[tuple[int, int]]) -> float:
     """Estimate :func:`halves_p_value` by random splits, which count the observed one too."""
     sizes = np.array([sum(pair) for pair in pairs])
     taken = sum(first for first, _ in pairs)
     random = np.random.default_rng(0)
-    first = random.multivariate_hypergeometric(sizes, taken, size=draws, method="marginals")
+    first = random.multivariate_hypergeometric(sizes, taken, size=_DRAWN_SPLITS, method="marginals")
     overlaps = np.minimum(first, sizes - first).sum(axis=1)
-    return float((1 + (overlaps <= sum(map(min, pairs))).sum()) / (1 + draws))
+    return float((1 + (overlaps <= sum(map(min, pairs))).sum()) / (1 + _DRAWN_SPLITS))
 
 
 def halves_p_value(counts: Iterable[tuple[int, int]]) -> float:
@@ -434,11 +436,13 @@ def halves_p_value(counts: Iterable[tuple[int, int]]) -> float:
     return min(1.0, float(whole[: observed + 1].sum() / whole.sum()))
 
 
-def discoveries(p_values: Mapping[T, float], level: float = 1 - CONFIDENCE) -> list[T]:
+def discoveries(p_values: Mapping[T, float]) -> list[T]:
     """Choose the tests that are significant at a false discovery rate (Benjamini and Hochberg 1995)."""
     ranked = sorted(p_values, key=lambda key: p_values[key])
     total = len(ranked)
-    last = max(
-        (rank for rank, key in enumerate(ranked, 1) if p_values[key] <= level * rank / total), default=0
-    )
+    last = 0
+    for rank, key in enumerate(ranked, start=1):
+        # the last rank that passes takes all before it along
+        if p_values[key] <= (1 - CONFIDENCE) * rank / total:
+            last = rank
     return ranked[:last]

@@ -575,7 +575,7 @@ finally:
     done = subprocess.run(
         [sys.executable, "-c", code, "questions", "--limit", "1"], capture_output=True, text=True, check=True
     )
-    files = ("options", "console", "stages")
+    files = ("options", "console", "help", "stages")
     assert set(done.stdout.splitlines()[-1].split()) == {f"selfreflect.cli.{name}" for name in files}
 
 

@@ -95,6 +95,14 @@ def test_a_template_that_drops_the_system_turn_gets_it_in_the_user_turn() -> Non
     )
 
 
+def test_a_template_that_writes_the_date_gets_the_same_one_every_day() -> None:
+    tokenizer = chatml()
+    dated = "{{ strftime_now('%d %b %Y') }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+    tokenizer.chat_template = dated
+    text = ChatTokenizer(tokenizer).render([Message(role="user", content="Hi")])
+    assert text == "26 Jul 2024<user>Hi"
+
+
 def test_without_a_template_turns_are_lines() -> None:
     assert shown(chatml(None), turns("Be brief.", U, A, "And Spain?"), "Madrid") == (
         "Be brief.\nCapital of France?\nParis, or Lyon.\nAnd Spain?\nMadrid"

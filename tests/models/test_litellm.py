@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command import run
+from command import process, run
 from fault_server import Action, Call, FaultServer, Handler, status
 from served import ask, forget, questions
 
@@ -98,6 +99,21 @@ def test_keys_of_a_provider_stay_there(tmp_path: Path) -> None:
         *(path.read_text() for path in (tmp_path / "run").rglob("*.json*")),
     ]
     assert not [key for key in KEYS.values() if key in " ".join(texts)]
+
+
+def test_no_other_host_is_reached(tmp_path: Path) -> None:
+    """A proxy for all other addresses sees no telemetry, price list or log."""
+    with (
+        server(lambda call: spoken("Emerald City")) as running,
+        socket.create_server(("127.0.0.1", 0)) as sink,
+    ):
+        sink.setblocking(False)
+        proxy = f"http://127.0.0.1:{sink.getsockname()[1]}"
+        changes = {"HTTPS_PROXY": proxy, "HTTP_PROXY": proxy, "NO_PROXY": "127.0.0.1"}
+        out = process(*command(running, tmp_path / "run", tmp_path), changes=changes)
+        assert out.code == 0, out.said
+        with pytest.raises(BlockingIOError):
+            sink.accept()
 
 
 def command(server: FaultServer, out: Path, folder: Path) -> list[str]:

@@ -113,3 +113,8 @@ def test_the_length_audit_says_how_the_longer_of_two_fares():
     table = length_table(length_audit(run))
     assert "in 3 of 3 pairs (100%)" in table.notes[0]
     assert [row[:2] for row in table.rows] == [("short", None), ("long", None)]
+
+
+@pytest.mark.parametrize(("low", "is_more"), [(8.5, True), (7.0, False), (None, False)])
+def test_a_mean_recovers_more_than_all_answers_only_clearly(low, is_more):
+    assert (CURVE.sentence("basic", 9, 9.0, low) == CURVE.sentence("basic", 9, 9.0)) == is_more

@@ -198,6 +198,11 @@ def test_a_conversation_goes_on_from_a_response(local: EndpointClient) -> None:
     detail = local.http.get(f"/v1/selfreflect/{second['id']}").json()
     assert QUESTION in detail["context"]
     assert "assistant: Ankara" in detail["context"]
+    plain = respond(model="m", input="And you?", previous_response_id=second["id"])
+    third = respond(input="And of Oz?", previous_response_id=plain["id"])
+    detail = local.http.get(f"/v1/selfreflect/{third['id']}").json()
+    assert "And of Italy?" in detail["context"]
+    assert "And you?" in detail["context"]
     forgotten = respond(store=False)
     assert forgotten["store"] is False
     assert local.http.get(f"/v1/selfreflect/{forgotten['id']}").status_code == 404
@@ -367,3 +372,20 @@ def test_the_text_of_the_server_comes_live_in_other_forms(path: str) -> None:
 def gauge_of(client: EndpointClient, name: str) -> float:
     [line] = [line for line in client.http.get("/metrics").text.splitlines() if line.startswith(f"{name} ")]
     return float(line.rpartition(" ")[2])
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "param"),
+    [
+        ("/v1/responses", {"max_output_tokens": 0}, "max_output_tokens"),
+        ("/v1/responses", {"input": []}, "input"),
+        ("/v1/responses", {"input": 3}, "input"),
+        ("/v1/chat/completions", {"max_tokens": 0}, "max_tokens"),
+        ("/v1/chat/completions", {"messages": []}, "messages"),
+    ],
+)
+def test_an_error_names_the_field_as_the_client_does(
+    local: EndpointClient, path: str, fields: dict[str, Any], param: str
+) -> None:
+    response = local.http.post(path, json=asked(path, **fields))
+    assert (response.status_code, response.json()["error"]["param"]) == (400, param)

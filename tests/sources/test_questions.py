@@ -296,3 +296,13 @@ def test_no_text_silently_overwrites_another(values):
     questions = read(*values, *values).questions
     assert [question.text for question in questions] == [*values, *values]
     assert len({question.id for question in questions}) == 2 * len(values)
+
+
+def test_rows_of_single_answers_are_one_question_without_gold(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("question,answer,topic\nOz?,a,t\nOz?,b,t\nNod?,c,t\n", encoding="utf-8")
+    found = load_questions(str(path))
+    assert [(question.text, question.gold) for question in found.questions] == [("Oz?", ()), ("Nod?", ())]
+    assert (found.total, found.questions[0].metadata) == (2, {"topic": "t"})
+    path.write_text("question,answer\nOz?,a\nOz?,a\n", encoding="utf-8")
+    assert [question.gold for question in load_questions(str(path)).questions] == [("a",), ("a",)]

@@ -390,7 +390,7 @@ def open_store(
         return
     directory = options.out or _directory(source)
     if directory is None:
-        say("The replies are not kept; --out DIR would keep them.")
+        say("The responses are not kept; --out DIR would keep them.")
         yield None
         return
     from selfreflect.store.replies import open_replies

@@ -17,7 +17,6 @@ from selfreflect.cli.console import (
     check_file,
     emit,
     exit_with,
-    print_table,
     refuse_run_directory,
     say,
     say_next_step,
@@ -38,7 +37,6 @@ from selfreflect.sources.items import Item, ItemFile, to_plain
 from selfreflect.sources.layouts.published import published_files, read_published
 from selfreflect.store.merge import JoinedScoring, merge_runs
 from selfreflect.store.run import Run
-from selfreflect.table import Column, Table
 from selfreflect.text import counted, one_line, printable
 
 
@@ -90,14 +88,21 @@ def _described(file: ItemFile) -> dict[str, Any]:
         "summaries": sum(len(item.summaries) for item in file.items),
     }
     layout = {"layout": file.layout_name, "description": file.layout, "columns": file.columns}
-    return layout | counts | {"notes": file.notes}
+    return layout | counts | {"ignored": file.ignored, "notes": file.notes}
 
 
 def _show(file: ItemFile) -> None:
-    stdout.print(Text(f"{file.name}: {file.layout} (layout {file.layout_name})\n"), soft_wrap=True)
-    rows = [(one_line(name, 40), role) for name, role in file.columns.items()]
-    print_table(Table("", (Column("column"), Column("is")), tuple(rows)))
-    stdout.print(Text(f"\n{file.counts}"), soft_wrap=True)
+    read = [
+        f"{one_line(name, 40)} = {role}" for name, role in file.columns.items() if name not in file.ignored
+    ]
+    ignored = ", ".join(one_line(name, 40) for name in file.ignored) or "nothing"
+    for line in (
+        f"{file.name}: {file.layout} (layout {file.layout_name})",
+        f"columns: {'; '.join(read)}",
+        f"ignored: {ignored}",
+        f"\n{file.counts}",
+    ):
+        stdout.print(Text(line), soft_wrap=True)
     _show_item(file.items[0])
 
 

@@ -98,7 +98,8 @@ def report_command(
     ),
     question: str | None = option(
         "--question TEXT",
-        "Show one question in full. TEXT is its id, its text, or a part that no other question has.",
+        "Show one question in full, also on a page of its own with --output. TEXT is its id, its text, or a "
+        "part that no other question has.",
     ),
     judge: str | None = FIRST_JUDGE,
     by: str | None = BY,
@@ -138,6 +139,8 @@ def report_command(
     if not (output or figures or json or question):
         _advise(runs, by_run)
     pages = list(map(_first, by_run, whole))
+    if question is not None:  # a page to send to somebody who wants to see this question
+        pages = [[scoring.only(question) for scoring in of_run] for of_run in pages]
     for path in output:
         if path.suffix == ".html":
             write_page(path, pages, baseline, groups, list(dict.fromkeys(leave_out)))

@@ -57,26 +57,18 @@ def score_command(
 
     Two measures: how much of the information in the sampled answers a summary recovers (0 % is as good as an
     empty summary, 100 % as good as seeing the answers, below 0 misleads), and the published SelfReflect score
-    (0 is perfect, lower is better). --measures takes one of them, --no-controls
-    leaves out the controls.
-    The embedded judge, smollm2, reads no hedges and no percentages: "most likely A" gets about the same
-    numbers as "A". Use a larger judge for summaries that differ in them.
+    (0 is perfect, lower is better). The embedded judge, smollm2, reads no hedges and no percentages.
 
-    --items FILE scores a file and stores nothing. Its columns or fields are "question" (or prompt, input),
-    "answers" as a list (or samples, responses, generations), answer_1, answer_2, …, or one "answer" per row,
-    and "summary" (or summary_NAME, or "summaries": {name: text}). `selfreflect convert FILE` shows how a file
-    is understood. --out DIR scores a run directory and stores the results there; after an interruption, run
-    the same command to resume. Another --judge, or other settings of scores, add scores beside those that are
-    there, and `report` shows them side by side. Without --judge, the first judge goes on.
+    --items FILE scores a file and stores nothing: "question", "answers" (a list, or answer_1, answer_2, …)
+    and "summary". `selfreflect convert FILE` shows how a file is understood. --out DIR scores a run directory
+    and stores the results there; repeat the command to resume. Another --judge adds scores beside the others.
 
-    --items new.csv --against old.csv scores two versions of a system and says which questions got worse.
-    --fail-if exits with 3 if a condition holds: 'recovered < 60%' (the mean), 'any recovered < 10%' (a
-    question), 'undefined > 2' (questions that have no value; also failures and missing); a measure is called
-    by its name. With --against also those of `selfreflect compare`, such as 'worse > 0'.
+    --items new.csv --against old.csv says which questions got worse. --fail-if exits with 3 if a condition
+    holds: 'recovered < 60%' (the mean), 'any recovered < 10%' (a question), 'undefined > 2' (questions; also
+    failures and missing), and with --against those of `selfreflect compare`, such as 'worse > 0'.
 
-    With --budget, a random part of the masked words is scored: the same words for all
-    summaries of a question, so that their differences stay sharp. Such scores are estimates. They are marked
-    with ≈, and "estimate" in the JSON says how many words they come from.
+    With --budget, a random part of the masked words is scored, the same for all summaries of a question. Such
+    estimates are marked with ≈.
     """
     if (items is None) == (out is None):
         raise ConfigError(

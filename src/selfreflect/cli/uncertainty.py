@@ -150,7 +150,7 @@ def uncertainty_command(
         return
     if structured:
         print_table(field_table(structured, assessment))
-    _print(assessment, results, by_size, explain)
+    _print(assessment, results, by_size, explain, measure_names if options.measures else ())
     for name in results:
         if conclusion := conclude(assessment, name, options.risk):
             stdout.print(Text(conclusion.sentence), soft_wrap=True)
@@ -189,9 +189,26 @@ def _print(
     results: Mapping[str, list[Prediction]],
     by_size: Mapping[str, list[SizedCalibration]],
     explain: bool,
+    measures: Sequence[str] = (),
 ) -> None:
     from selfreflect.uncertainty import tables
+    from selfreflect.uncertainty.page import Headline, best_first
 
+    for name, rows in results.items():
+        headline = Headline(assessment, name, rows)
+        for sentence in (headline.lead(), *headline.about()):
+            stdout.print(Text(one_line(sentence)))
+    if results and not explain:
+        for name, rows in results.items():
+            ranked = [*best_first(rows), *(row for row in rows if row.baseline)]
+            print_table(tables.ranking_table(ranked, name, measures or tables.RANKED_BY))
+        print_table(tables.right_table(assessment))
+        for note in tables.assessment_notes(assessment)[:_MOST_NOTES]:
+            stdout.print(Text(one_line(note)))
+        for name, sizes in by_size.items():
+            print_table(_without_most_notes(tables.size_table(sizes, name)))
+        say("What the columns mean: add --explain. It adds all estimators and measures, too.")
+        return
     all_tables = [tables.value_table(assessment)]
     if results:
         all_tables.append(tables.right_table(assessment))

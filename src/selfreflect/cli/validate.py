@@ -448,8 +448,9 @@ def _show(finding: Finding, json: bool) -> None:
         for line in to_lines(finding):
             emit(line)
         return
-    for table in finding.tables:
-        print_table(table)
-        stdout.print()
     for sentence in finding.says:
         stdout.print(Text(printable(sentence) + "\n"))
+    for table in finding.tables:
+        if table.rows:
+            print_table(table)
+            stdout.print()

@@ -1,5 +1,8 @@
-"""How far apart two predicted distributions are: p = softmax(logits / T), predicted after the summary, and
-q = softmax(reference / T), predicted after the reference answers."""
+"""Distance of two predicted distributions.
+
+The judge predicts p = softmax(logits / T) after the summary, and q = softmax(reference / T) after the
+reference answers.
+"""
 
 from __future__ import annotations
 

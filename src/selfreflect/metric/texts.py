@@ -52,8 +52,8 @@ def pasted(answers: Sequence[str]) -> str:
     return "\n".join(answers)
 
 
-def pasted_subsets(answers: Sequence[str], count: int, subsets: int = SUBSETS) -> list[str]:
-    """Paste ``count`` answers, from each of ``subsets`` evenly spread starts on; the first answer follows the
+def pasted_subsets(answers: Sequence[str], count: int) -> list[str]:
+    """Paste ``count`` answers, from each of ``SUBSETS`` evenly spread starts on; the first answer follows the
     last. One text if it is all answers.
 
     Every text of more answers begins with one of fewer. So chance in which answers come first hardly disturbs
@@ -61,7 +61,7 @@ def pasted_subsets(answers: Sequence[str], count: int, subsets: int = SUBSETS) -
     """
     if count == len(answers):
         return [pasted(answers)]
-    starts = dict.fromkeys(len(answers) * number // subsets for number in range(subsets))
+    starts = dict.fromkeys(len(answers) * number // SUBSETS for number in range(SUBSETS))
     around = [*answers, *answers]
     return [pasted(around[start : start + count]) for start in starts]
 

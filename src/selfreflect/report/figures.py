@@ -76,15 +76,21 @@ def means_figure(
     """Draw the mean and interval of every strategy and control, from the overview of each run by its
     label."""
     intervals = []
+    controls = set()
     for label, table in overviews.items():
         if measure.mean not in table.headings:
             continue
         first = table.headings.index(measure.mean)
         for row in table.rows:
             # a strategy without a mean keeps its line, so that its absence is seen
-            if row[first] is None and str(row[0]).startswith(CONTROL):
+            is_control = str(row[0]).startswith(CONTROL)
+            # runs that were given the same answers share their controls
+            drawn = (row[0], *row[first : first + 3])
+            if is_control and (row[first] is None or drawn in controls):
                 continue
-            strategy = short_name(str(row[0]), label if len(overviews) > 1 else "")
+            controls.add(drawn)
+            is_named = len(overviews) == 1 or label == row[0]
+            strategy = short_name(str(row[0]), "" if is_named else label)
             if str(row[table.headings.index("coverage")]).endswith(INCOMPLETE):
                 strategy += " (incomplete)"
             intervals.append(_interval(strategy, row[first : first + 3]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -129,17 +130,19 @@ class PastedAnswers:
         words = np.interp(bits, self.bits[ends], self.words[ends])
         return float(answers), float(words)
 
-    def sentence(self, subject: str, words: float, bits: float) -> str:
+    def sentence(self, subject: str, words: float, bits: float, low: float | None = math.inf) -> str:
         """Say how many pasted answers recover as much as a summary, or a mean of summaries.
 
         Args:
             subject: the summary's name at the start of the sentence.
+            low: the lower end of the interval of ``bits``, None without one; an exact number needs none.
         """
         answers, pasted_words = self.equal(bits) or (0.0, self.words[-1])
         if bits <= 0:
             case = "nothing"
         elif bits > max(self.bits):
-            case = "more"
+            # more only where the interval leaves out what all answers recover
+            case = "more" if low is not None and low > max(self.bits) else "all"
         else:
             case = "hardly" if answers < 0.05 else "equal"  # would be 0.0 answers, of no word
         counts = {"words": round(words), "answers": answers, "pasted_words": round(pasted_words)}
@@ -231,7 +234,7 @@ def pasted_table(pasted: PastedAnswers, points: Sequence[StrategyPoint]) -> Tabl
         rows.append((point.strategy, point.words, bits.mean, bits.low, bits.high, bits.n))
         if bits.mean is not None:
             subject = f"On average, {one_line(point.strategy)}"
-            notes.append(point.pasted.sentence(subject, point.words, bits.mean))
+            notes.append(point.pasted.sentence(subject, point.words, bits.mean, bits.low))
     for answers, words, height in zip(pasted.answers, pasted.words, pasted.bits, strict=True):
         if answers:
             name = f"control: {answers:g} answer{'' if answers == 1 else 's'} pasted"

@@ -330,7 +330,7 @@ class Tentative(NamedTuple):
 
         Where it would be a wild number, the bits.
         """
-        word = reason_word(self.undefined)
+        word = self.undefined.replace("_", " ")
         if not _SOUND[0] <= self.share <= _SOUND[1]:
             return f"({self.bits:.1f} of {self.available:.1f} bits) {word}"
         between = "" if self.interval is None else f", {percent_range(*self.interval)}"

@@ -114,7 +114,7 @@ class RunRecords:
         """Whether a file brought all summaries: then they are replies of a system, and no strategy wrote
         them."""
         config = self.manifest.get("config")
-        if config is None or {"summaries", "serve"} & config.keys():
+        if not config or {"answers", "summaries", "serve"} & config.keys():
             return False
         return bool(self.summaries) and not any(summary.model for summary in self.summaries.values())
 
@@ -201,6 +201,11 @@ class RunRecords:
             code="question",
             questions=ids,
         )
+
+    def only(self, query: str) -> RunRecords:
+        """Copy the run with one question, as :meth:`question` finds it."""
+        question = self.question(query)
+        return replace(self, questions={question.id: question})
 
     def outcomes(self, question_id: str) -> list[SummaryOutcome]:
         """List the outcome of every strategy on a question."""

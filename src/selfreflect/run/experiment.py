@@ -335,7 +335,9 @@ class _Workers:
             self._first = facts
         elif facts is not None and _identity(facts) != _identity(self._first or {}):
             raise BackendError(
-                f"Workers have different models: {self._first} and {facts}. Name a revision and a dtype."
+                f"the workers loaded different models: {self._first} and {facts}",
+                code="different_models",
+                remedy=f"Name a revision and a dtype for {self._stage}.",
             )
         if outcome.results and not self._is_settled:
             if self._first is None:

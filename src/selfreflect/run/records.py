@@ -23,7 +23,7 @@ from selfreflect.text import one_line
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, not_blank, token_fields
 
 BASELINE = "greedy"
-"""The strategy that others are compared with where nobody wrote an order."""
+"""The model's own most likely answer: others are compared with it, and its measures are estimators, too."""
 
 
 def run_records(run: Run, label: str | None = None) -> RunRecords:
@@ -130,8 +130,6 @@ def run_items(run: Run) -> list[Item]:
 
 GOLD = "gold"
 """The field of a file with the right answer, unless --gold names another."""
-GREEDY = "greedy"
-"""The strategy whose measures are estimators, too: the model's own most likely answer."""
 
 
 def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[AnsweredQuestion]:
@@ -153,7 +151,7 @@ def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[Answe
             # "[0, 1]" may be an interval
             if spellings and is_text_list(spellings):
                 gold_texts = tuple(spellings)
-        greedy = run.summaries.get((question.id, GREEDY))
+        greedy = run.summaries.get((question.id, BASELINE))
         result.append(
             AnsweredQuestion(
                 id=question.id,
@@ -177,10 +175,10 @@ def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[Answe
 def _measured_values(run: RunRecords, question: str) -> dict[str, float | NoValue]:
     """Look up what the run measured of the greedy answer, by name of the estimator."""
     values: dict[str, float | NoValue] = {}
-    score = run.scores.get((question, GREEDY))
+    score = run.scores.get((question, BASELINE))
     if score is not None:
         values["greedy_distance"] = score.value
-    information = run.information.get((question, GREEDY))
+    information = run.information.get((question, BASELINE))
     if information is not None:
         missing = NoValue("not_measured", f"the information of the greedy answer is {information.undefined}")
         values["greedy_bits"] = missing if information.bits is None else information.bits

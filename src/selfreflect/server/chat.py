@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -13,7 +14,16 @@ from msgspec import Meta, Raw
 
 from selfreflect.models.base import Message, Role
 from selfreflect.server.errors import ChatError
-from selfreflect.server.fields import CHAT, EMPTY, RESPONSE_FORMAT, TURN, Field, Fields, Reading, shown
+from selfreflect.server.fields import (
+    CHAT,
+    EMPTY,
+    RESPONSE_FORMAT,
+    TURN,
+    Fields,
+    FieldUse,
+    SortedFields,
+    shown,
+)
 
 PREFIX = "selfreflect/"
 """Stands before the name of a model whose distribution is drawn."""
@@ -24,7 +34,7 @@ ID_PREFIX = "sr-"
 MAX_ANSWERS = 200
 MAX_CHOICES = 8
 MAX_TURNS = 2000
-"""No question has so many. Reading a body of nothing but turns would hold up everybody for seconds."""
+"""No question has so many. SortedFields a body of nothing but turns would hold up everybody for seconds."""
 
 Reflect = Literal["always", "auto", "never"]
 """Whether a request to ``selfreflect/NAME`` is reflected: always, if it is a question, or never."""
@@ -171,12 +181,14 @@ class Dialect:
         rows: its fields.
         translate: turns what was read into fields of chat completions.
         for_upstream: makes the body for the upstream of the fields and its own name of the model.
+        names: what it calls fields of chat completions, for errors.
         hands_on: whether the upstream gets unknown fields; those of another form would mean nothing to it.
     """
 
-    rows: Mapping[str, Field]
-    translate: Callable[[Reading], None]
+    rows: Mapping[str, FieldUse]
+    translate: Callable[[SortedFields], None]
     for_upstream: Callable[[Fields, str, tuple[Message, ...]], bytes]
+    names: Mapping[str, str] = field(default_factory=dict)
     hands_on: bool = False
 
 
@@ -212,7 +224,7 @@ def read_request(
         "include_usage": bool(envelope.stream_options and envelope.stream_options.include_usage),
         "stores": envelope.store is not False,
     }
-    reading = Reading()
+    reading = SortedFields()
     ignores = ("tools",) if ignore_tools else ()
     reading.sort(fields, dialect.rows, hands_on=dialect.hands_on, ignores=ignores)
     dialect.translate(reading)
@@ -220,12 +232,13 @@ def read_request(
     history, previous = _history(reading, remembered)
     messages = [*history, *_messages(turns, reading)]
     if not reading.reason and not messages:
-        message = "messages is empty: the last one, from the user, is the question"
-        raise ChatError(400, message, param="messages", code="no_messages")
+        name = dialect.names.get("messages", "messages")
+        message = f"{name} is empty: the last turn, from the user, is the question"
+        raise ChatError(400, message, param=name, code="no_messages")
     ordered = _system_first(messages, reading)
     if not reading.reason and ordered[-1].role != "user":
         reading.relay("messages.last")
-    body = typed({} if reading.reason else reading.read, ChatBody)
+    body = typed({} if reading.reason else reading.read, ChatBody, dialect.names)
     if body.n and body.n > 1 and RESPONSE_FORMAT in reading.handed_on:
         reading.relay("n")  # only one object is the most common
     if reading.reason:
@@ -256,7 +269,7 @@ def read_chat(data: bytes, ignore_tools: bool = False) -> ChatRequest:
     return read_request(data, CHAT_DIALECT, ignore_tools=ignore_tools)
 
 
-def _history(reading: Reading, remembered: Conversations) -> tuple[tuple[Message, ...], str]:
+def _history(reading: SortedFields, remembered: Conversations) -> tuple[tuple[Message, ...], str]:
     """Find the turns before a request that names the response it goes on from."""
     data = bytes(reading.read.get("previous_response_id", _NULL))
     previous = decode(data, str | None, "previous_response_id") or ""
@@ -273,12 +286,12 @@ def _history(reading: Reading, remembered: Conversations) -> tuple[tuple[Message
     return history, previous
 
 
-def typed(fields: Fields, kind: type[T]) -> T:
+def typed(fields: Fields, kind: type[T], names: Mapping[str, str] = MappingProxyType({})) -> T:
     """Read the fields that a struct has, one by one, so that an error can name the field."""
     values = {}
     for info in msgspec.structs.fields(kind):  # type: ignore[arg-type]
         if info.name in fields:
-            values[info.name] = decode(bytes(fields[info.name]), info.type, info.name)
+            values[info.name] = decode(bytes(fields[info.name]), info.type, names.get(info.name, info.name))
         elif info.required:
             raise ChatError(400, f"the field {info.name} is missing", param=info.name)
     return kind(**values)
@@ -295,7 +308,7 @@ def decode(data: bytes, kind: Any, param: str | None = None) -> Any:
         raise ChatError(400, f"the body is not JSON: {error}") from None
 
 
-def _messages(turns: list[Fields], reading: Reading) -> list[Message]:
+def _messages(turns: list[Fields], reading: SortedFields) -> list[Message]:
     """Read turns of plain text, and note what is unusual about others."""
     messages = []
     for turn in turns:
@@ -330,7 +343,7 @@ def _text(content: bytes) -> str | None:
     return parts if isinstance(parts, str) else "".join(part.text for part in parts)
 
 
-def _system_first(messages: list[Message], reading: Reading) -> tuple[Message, ...]:
+def _system_first(messages: list[Message], reading: SortedFields) -> tuple[Message, ...]:
     """Join system turns at the beginning: many chat templates refuse them anywhere else."""
     system = [message.content for message in messages if message.role == "system"]
     turns = [message for message in messages if message.role != "system"]

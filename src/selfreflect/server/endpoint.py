@@ -227,7 +227,7 @@ async def _answer(call: _Call, first_word: asyncio.Event) -> ChatResponse:
         async with services.admission.slot(call.client):
             if not call.belief.reflected:
                 answer = await _plain(call, first_word)
-                content: object = answer.belief
+                content: object = answer.belief or call.belief
             else:
                 exchange = await services.reflector.answer(
                     chat, call.model, id_, call.belief.reason, first_word.set
@@ -239,7 +239,7 @@ async def _answer(call: _Call, first_word: asyncio.Event) -> ChatResponse:
                 answer = ChatResponse(id_, exchange.created, exchange.choices, exchange.spending, belief)
                 content = detail(exchange)
     # after the slot is free: nobody waits for this
-    if chat.stores and chat.reflects:
+    if chat.stores:
         services.history.add(id_, content, chat.messages, answer.choices[0].text)
     return replace(answer, previous=chat.previous, stores=chat.stores)
 

@@ -67,10 +67,10 @@ _ON_PAGE = {
     "summaries.strategies": "Strategies",
     "summaries.max_new_tokens": "Summary tokens",
     **dict.fromkeys(
-        ("answers.base_url", "summaries.base_url", "base_url"), "--base-url of the app's command"
+        ("answers.base_url", "summaries.base_url", "base_url"), "the server's address where the app starts"
     ),
-    "model": "--model of the app's command",
-    **dict.fromkeys(("execution.device", "device"), "--device of the app's command"),
+    "model": "the model where the app starts",
+    **dict.fromkeys(("execution.device", "device"), "the device where the app starts"),
 }
 
 # What to do on the page after a failure of a kind.

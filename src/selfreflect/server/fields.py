@@ -26,7 +26,7 @@ Use = Literal["read", "hand_on", "ignore", "relay"]
 
 
 @dataclass(frozen=True)
-class Field:
+class FieldUse:
     """What the endpoint does with a field of a question.
 
     Attributes:
@@ -39,8 +39,8 @@ class Field:
     absent: frozenset[bytes] = frozenset()
 
 
-def _rows(use: Use, names: str, *absent: bytes) -> dict[str, Field]:
-    return dict.fromkeys(names.split(), Field(use, frozenset(absent)))
+def _rows(use: Use, names: str, *absent: bytes) -> dict[str, FieldUse]:
+    return dict.fromkeys(names.split(), FieldUse(use, frozenset(absent)))
 
 
 _COMMON = {
@@ -93,7 +93,7 @@ TURN = {
 
 
 @dataclass
-class Reading:
+class SortedFields:
     """The fields of one request, sorted by their use."""
 
     read: Fields = field(default_factory=dict)
@@ -104,7 +104,7 @@ class Reading:
     """The first field that no distribution can honour."""
 
     def sort(
-        self, fields: Fields, rows: Mapping[str, Field], *, hands_on: bool, ignores: Collection[str] = ()
+        self, fields: Fields, rows: Mapping[str, FieldUse], *, hands_on: bool, ignores: Collection[str] = ()
     ) -> None:
         """Sort the fields of an object by the table, but for those that are ignored in any case.
 
@@ -112,7 +112,7 @@ class Reading:
             hands_on: whether unknown fields are handed on: newer clients send more than any table knows.
         """
         for name, value in fields.items():
-            unknown = Field("hand_on" if hands_on and NAME.fullmatch(name) else "ignore")
+            unknown = FieldUse("hand_on" if hands_on and NAME.fullmatch(name) else "ignore")
             row = rows.get(name, unknown)
             data = bytes(value)
             if data in row.absent or (row.use != "read" and data in EMPTY):

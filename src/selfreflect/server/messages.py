@@ -10,7 +10,7 @@ from msgspec import Raw
 from selfreflect.models.base import Message
 from selfreflect.server.chat import PREFIX, ChatRequest, Dialect, Envelope, Turns, decode, typed, without_ours
 from selfreflect.server.errors import ChatError
-from selfreflect.server.fields import MESSAGES, Fields, Reading
+from selfreflect.server.fields import MESSAGES, Fields, SortedFields
 from selfreflect.server.reply import ChatChoice, ChatResponse, to_json
 
 # Types of blocks in which a model of the history reasoned.
@@ -22,7 +22,7 @@ class _OutputConfig(msgspec.Struct):
     format: dict[str, Any] | None = None
 
 
-def _translate(reading: Reading) -> None:
+def _translate(reading: SortedFields) -> None:
     """Turn what was read into fields of chat completions."""
     fields = reading.read
     turns: list[dict[str, Any]] = []
@@ -46,7 +46,7 @@ def _value(fields: Fields, name: str) -> bytes:
     return bytes(fields.get(name, Raw(b"null")))
 
 
-def _content(content: str | list[dict[str, Any]], reading: Reading, name: str) -> str:
+def _content(content: str | list[dict[str, Any]], reading: SortedFields, name: str) -> str:
     """Join the texts of a turn, without the reasoning of the history."""
     if isinstance(content, str):
         return content
@@ -65,7 +65,7 @@ def _for_upstream(fields: Fields, model: str, history: tuple[Message, ...]) -> b
     return msgspec.json.encode(without_ours(fields, model))
 
 
-DIALECT = Dialect(MESSAGES, _translate, _for_upstream)
+DIALECT = Dialect(MESSAGES, _translate, _for_upstream, names={"stop": "stop_sequences"})
 
 
 def for_count(data: bytes) -> ChatRequest:
@@ -110,7 +110,7 @@ def _ending(choice: ChatChoice) -> dict[str, Any]:
     return {"stop_reason": reason, "stop_sequence": None}
 
 
-class Stream:
+class MessageStream:
     """The events of one stream. ``message_delta``, which has the usage, has the distribution too.
 
     Args:

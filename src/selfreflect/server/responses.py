@@ -11,7 +11,7 @@ from msgspec import Raw
 from selfreflect.models.base import Message
 from selfreflect.server.chat import Dialect, Turns, decode, without_ours
 from selfreflect.server.errors import ChatError
-from selfreflect.server.fields import RESPONSES, Fields, Reading, shown
+from selfreflect.server.fields import RESPONSES, Fields, SortedFields, shown
 from selfreflect.server.reply import ChatChoice, ChatResponse, to_json
 
 # Types of parts that are plain text.
@@ -31,7 +31,7 @@ class _Text(msgspec.Struct):
     verbosity: str | None = None
 
 
-def _translate(reading: Reading) -> None:
+def _translate(reading: SortedFields) -> None:
     """Turn what was read into fields of chat completions."""
     fields = reading.read
     turns = []
@@ -59,7 +59,7 @@ def _value(fields: Fields, name: str) -> bytes:
     return bytes(fields.get(name, Raw(b"null")))
 
 
-def _turn(item: Fields, reading: Reading) -> dict[str, Any] | None:
+def _turn(item: Fields, reading: SortedFields) -> dict[str, Any] | None:
     """Read an item of the input as a turn; None for one that says nothing."""
     kind = decode(_value(item, "type"), str | None, "input") or "message"
     if kind == "reasoning":
@@ -91,7 +91,12 @@ def _for_upstream(fields: Fields, model: str, history: tuple[Message, ...]) -> b
     return msgspec.json.encode(cleaned)
 
 
-DIALECT = Dialect(RESPONSES, _translate, _for_upstream)
+DIALECT = Dialect(
+    RESPONSES,
+    _translate,
+    _for_upstream,
+    names={"messages": "input", "max_tokens": "max_output_tokens"},
+)
 
 
 def body(response: ChatResponse, model: str) -> bytes:
@@ -159,7 +164,7 @@ def _usage(response: ChatResponse) -> dict[str, Any]:
     }
 
 
-class Stream:
+class ResponseStream:
     """The events of one stream. The last one has the whole response with its distribution.
 
     Args:

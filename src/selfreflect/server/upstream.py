@@ -422,12 +422,12 @@ async def _events_with(parts: AsyncIterable[bytes], belief: Belief) -> AsyncGene
         yield pending
 
 
-class _End(msgspec.Struct):
+class _Ended(msgspec.Struct):
     finish_reason: str | None = None
 
 
 class _Ends(msgspec.Struct):
-    choices: list[_End]
+    choices: list[_Ended]
 
 
 def _with_belief(data: bytes, belief: Belief, *, only_ends: bool = False) -> bytes | None:

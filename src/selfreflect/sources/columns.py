@@ -62,6 +62,8 @@ _ANSWERS = {
     "predictions": "prediction",
 }
 # What may stand before such a name.
+SINGLE_ANSWERS = frozenset(_ANSWERS.values())
+"""What a column with one answer in each row is called."""
 _PREFIX = re.compile(r"(?:model|sampled|generated)_")
 _NUMBERED = re.compile(r"(.+?)_?(\d{1,6})")
 _SPAN = re.compile(r"(.*?)([0-9]{1,6})\.\.(.*?)([0-9]{1,6})")

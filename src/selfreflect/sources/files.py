@@ -254,18 +254,22 @@ def parse_rows(content: Content, progress: Callable[[float], None] | None = None
         DataError: there are no records, or the content is not what its suffix says.
         MissingExtraError: parquet without pyarrow.
     """
-    parse = PARSERS.get(content.suffix)
-    if parse is None:
-        raise DataError(f"{content.name} is in a format that cannot be used here ({content.suffix})")
-    rows = []
-    lines = content.data.count(b"\n") + 1
-    for row in parse(content):
-        rows.append(row)
-        if progress and len(rows) % ROWS_BETWEEN_PROGRESS == 0:
-            progress(min(1.0, len(rows) / lines))
+    rows = list(each_row(content, progress))
     if not rows:
         raise DataError(f"{content.name} holds no records")
     return rows
+
+
+def each_row(content: Content, progress: Callable[[float], None] | None = None) -> Iterator[Row]:
+    """Parse content row by row, as :func:`parse_rows` does; there may be none."""
+    parse = PARSERS.get(content.suffix)
+    if parse is None:
+        raise DataError(f"{content.name} is in a format that cannot be used here ({content.suffix})")
+    lines = content.data.count(b"\n") + 1
+    for number, row in enumerate(parse(content), 1):
+        yield row
+        if progress and number % ROWS_BETWEEN_PROGRESS == 0:
+            progress(min(1.0, number / lines))
 
 
 def json_value(content: Content) -> Any:
@@ -426,16 +430,27 @@ def _decode(content: Content, until: bytes = b"") -> str:
         text = content.data.decode("utf-8").removeprefix("\ufeff")
         return text[: text.index(until.decode()) + 1] if until and until in content.data else text
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"{content.name} is not UTF-8: invalid byte at offset {error.start}; save it as UTF-8"
-        ) from None
+        raise _not_utf8(content, error.start) from None
 
 
-def _lines(content: Content) -> list[tuple[str, str]]:
-    """Split into non-blank lines with their places. Only line feeds end a line: U+2028 may occur in a JSON
+def _not_utf8(content: Content, offset: int) -> DataError:
+    return DataError(f"{content.name} is not UTF-8: invalid byte at offset {offset}; save it as UTF-8")
+
+
+def _lines(content: Content) -> Iterator[tuple[str, str]]:
+    """Yield non-blank lines with their places. Only line feeds end a line: U+2028 may occur in a JSON
     string."""
-    lines = enumerate(_decode(content).split("\n"), start=1)
-    return [(f"line {number}", line.removesuffix("\r")) for number, line in lines if line.strip()]
+    start = 0
+    for number, data in enumerate(io.BytesIO(content.data), start=1):
+        try:
+            line = data.decode("utf-8").removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError as error:
+            raise _not_utf8(content, start + error.start) from None
+        start += len(data)
+        if number == 1:
+            line = line.removeprefix("\ufeff")
+        if line.strip():
+            yield f"line {number}", line
 
 
 def _numbered_rows(name: str, values: list[Any]) -> list[Row]:

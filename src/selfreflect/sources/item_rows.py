@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import math
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -208,10 +209,12 @@ _NAME_QUESTION = "If one of them is the question, name it with {column} question
 def _item_row(row: Row, columns: ItemColumns, reading: Reading) -> ItemRow:
     cells = reading.cells
     if reading.need_question and not columns.question:
+        roles = ["question"] if columns.answers or columns.halves else ["question", "answer"]
+        answers = ", and one with answers" if len(roles) > 1 and reading.need_answers else ""
         raise row.error(
-            f"the field 'question' is missing (it can be called {', '.join(QUESTION_COLUMNS[1:])}, too); its "
-            f"fields are {listed(row.fields)}",
-            remedy=_NAME_QUESTION if reading.need_answers else "",
+            f"the field 'question' is missing (it can be called {', '.join(QUESTION_COLUMNS[1:])}, too)"
+            f"{answers}; its fields are {listed(row.fields)}",
+            remedy=_naming(row, roles) if reading.need_answers else "",
         )
     question = row.text if reading.need_question else row.optional_text
     item = ItemRow([row], columns, question(columns.question))
@@ -253,9 +256,8 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
         raise row.error(
             f"no field holds the model's answers; its fields are {listed(row.fields)}",
             remedy="Call one 'answers' ('samples', 'responses' and 'generations' also work), or 'answer' "
-            "with one answer per row, or several 'answer_1', 'answer_2', …; or name it with {column} "
-            "answer=NAME, several at once with {column} answers=A1..A6, as in: selfreflect convert FILE "
-            "{column} answer=NAME.",
+            "with one answer per row, or several 'answer_1', 'answer_2', …; several at once are {column} "
+            f"answers=A1..A6. {_naming(row, ['answer'])}",
         )
     if len(columns.answers) > 1:
         item.answers = _numbered_answers(row, columns.answers)
@@ -273,6 +275,24 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
     item.one_answer = not is_list and (value is None or isinstance(value, str))
     item.answers = [value] if item.one_answer else list(_texts(row, name, reading))
     item.nulls = 0 if item.one_answer else item.answers.count(None)
+
+
+_LIKELY = {
+    "question": (*QUESTION_COLUMNS, "frage", "stem", "goal"),
+    "answer": ("answer", "response", "draft", "candidate", "sample", "generation", "completion", "output"),
+}
+"""Words in the names of columns that may play a role."""
+
+
+def _naming(row: Row, roles: Sequence[str]) -> str:
+    """Say which options make a row readable, with the columns that are likely meant."""
+    options = []
+    for role in roles:
+        likely = [name for name in row.fields if any(word in name.lower() for word in _LIKELY[role])]
+        # a remedy names options in braces
+        is_clear = len(likely) == 1 and not {"{", "}"} & {*likely[0]}
+        options.append(f"{{column}} {role}={shlex.quote(likely[0]) if is_clear else 'NAME'}")
+    return f"Name it with {' '.join(options)}."
 
 
 def _numbered_answers(row: Row, names: Sequence[str]) -> list[str | None]:
@@ -364,7 +384,7 @@ def text_of(entry: Any) -> Any:
         for name in _TEXT_FIELDS:
             if isinstance(entry.get(name), str):
                 return entry[name]
-        if entry.keys() >= {"role", "content"}:
+        if entry.get("content", ...) is None or entry.get("text", ...) is None:
             return None  # a turn without text
     return entry
 

@@ -16,6 +16,7 @@ from selfreflect.records import AnswerSet, Halving, Question, Record, Scalar, Su
 from selfreflect.sources.columns import (
     CONDITIONING,
     CORRECT,
+    GOLD,
     GRADES,
     MASKED_OUT,
     columns_with_values,
@@ -26,6 +27,8 @@ from selfreflect.sources.layouts import read_row_file
 from selfreflect.sources.verdicts import Verdict
 from selfreflect.text import counted, one_line
 
+LEFT_OUT = "left out"
+"""Beginning of the role of a column that nothing is made of."""
 SEPARATORS = ("\n", ";", "|")
 """What may separate answers in a text, so that a user is told how to split it."""
 
@@ -148,6 +151,8 @@ class ItemFile(NamedTuple):
     """What each column of the file was taken for, in words."""
     notes: list[str]
     """What a user should know, one sentence each."""
+    ignored: list[str]
+    """Columns, or parts of a log, that nothing is made of."""
 
     @property
     def counts(self) -> str:
@@ -228,7 +233,9 @@ def read_item_file(
     roles = _column_roles(rows) | ({taken: "summary"} if taken else {})
     for name in sorted(reserved):
         roles[name] = "grades of the answers" if name == GRADES else "of the tokens of each answer"
-    return ItemFile(file.name, file.layout.name, layout, items, roles, notes)
+    ignored = [name for name, role in roles.items() if role.startswith(LEFT_OUT)]
+    ignored += getattr(file.layout, "ignores", ())
+    return ItemFile(file.name, file.layout.name, layout, items, roles, notes, ignored)
 
 
 def bundled_items(name: str, *, limit: int | None = None, num_answers: int | None = None) -> list[Item]:
@@ -442,10 +449,11 @@ def _column_roles(rows: Sequence[ItemRow]) -> dict[str, str]:
             if role.startswith("summary ") and name in row.metadata:
                 role = ""  # a number
             if name in varying:
-                role = "left out: differs between the answers to a question"
+                role = f"{LEFT_OUT}: differs between the answers to a question"
             elif not role:
-                travels = name in travelling or name == "metadata"
-                role = "travels with the question" if travels else "left out: blank, too long or not a value"
-            if not roles.get(name) or roles[name].startswith("left out: blank"):
+                role = f"{LEFT_OUT}: blank, too long or not a value"
+                if name in travelling or name == "metadata":
+                    role = "right answers" if name == GOLD else "travels with the question"
+            if not roles.get(name) or roles[name].startswith(f"{LEFT_OUT}: blank"):
                 roles[name] = role
     return roles

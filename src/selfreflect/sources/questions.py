@@ -20,6 +20,7 @@ from selfreflect.sources.columns import (
     IMAGE_COLUMNS,
     KIND_COLUMNS,
     QUESTION_COLUMNS,
+    SINGLE_ANSWERS,
     gold_texts,
     metadata,
     plain_name,
@@ -29,6 +30,7 @@ from selfreflect.sources.files import (
     Content,
     Row,
     RowIds,
+    field_names,
     is_text_list,
     listed,
     parse_rows,
@@ -254,9 +256,33 @@ def _file_table(source: str, question_column: str | None, context_column: str | 
     for row in rows:
         names |= dict.fromkeys(row.fields)
     columns = _guess_columns(content.name, list(names), question_column, context_column)
+    rows = _once(rows, columns)
     # a column may be the kind of a question under another name, and a user asks for it by its own
     travelling = [column for column in names if column not in {*columns, "id"} or column in KIND_COLUMNS[1:]]
     return RowTable(_released(rows), len(rows), columns, {"sha256": content.sha256}, travelling)
+
+
+def _once(rows: list[Row], columns: Columns) -> list[Row]:
+    """Keep one row of each question whose rows differ in nothing but an answer.
+
+    Such a file has a row for each answer of a model, so the answers are no gold, and none of them stays.
+    """
+    answers = [name for name in field_names(rows) if plain_name(name) in SINGLE_ANSWERS]
+    if not answers or any("id" in row.fields for row in rows):
+        return rows
+    kept: dict[str, Row] = {}
+    varying: set[str] = set()
+    for row in rows:
+        rest = repr([(name, value) for name, value in row.fields.items() if name not in answers])
+        first = kept.setdefault(rest, row)
+        varying |= {name for name in answers if row.fields.get(name) != first.fields.get(name)}
+    if not varying:
+        return rows  # the same question several times
+    without = varying | {columns.gold} & {*answers}
+    return [
+        row._replace(fields={name: value for name, value in row.fields.items() if name not in without})
+        for row in kept.values()
+    ]
 
 
 def _released(rows: list[Row]) -> Iterator[Row]:

@@ -56,7 +56,10 @@ class Conclusion(NamedTuple):
         else:
             parts.append(f"{self.best} tells right from wrong best (AUROC {self.auroc:.2f})")
             share, risk = f"{self.answered:.0%}", f"{self.risk:.0%}"
-            parts.append(f"{share} of these questions could be answered with at most {risk} errors")
+            # chosen on the labels that it is measured with, so other questions may turn out worse
+            parts.append(
+                f"in hindsight, {share} of these questions could be answered with at most {risk} errors"
+            )
         return f"In short ({self.correctness}): {'; '.join(parts)}."
 
 

@@ -21,7 +21,8 @@ from selfreflect.plots import (
     short_name,
     svg,
 )
-from selfreflect.stats import Floats
+from selfreflect.stats import CONFIDENCE, Floats
+from selfreflect.uncertainty.guarantee import upper_bound
 from selfreflect.uncertainty.prediction import BINS, bin_of
 
 _CLEAR = 1.96
@@ -93,6 +94,7 @@ DRAWN = 2_000
 """Maximum number of answers drawn as dots."""
 _COLOURS = (MARK, QUIET)
 _CURVE_POINTS = 200
+_BOUND_POINTS = 40
 
 
 def reliability_figure(
@@ -138,12 +140,19 @@ def reliability_figure(
 
 
 def coverage_figure(
-    name: str, risks: Sequence[float], best: Sequence[float], accuracy: float, style: Style = "page"
+    name: str,
+    risks: Sequence[float],
+    best: Sequence[float],
+    accuracy: float,
+    style: Style = "page",
+    *,
+    chosen: Mapping[float, tuple[float, float]] | None = None,
 ) -> str:
-    """Draw the errors of the k most confident answers, beside random and best order.
+    """Draw the errors of the k most confident answers, beside random and best order, with their bound.
 
     Args:
         risks, best: for k = 1, …, n.
+        chosen: by guaranteed risk the share answered and the bound of the risk there.
     """
     n = len(risks)
     step = max(1, n // _CURVE_POINTS)
@@ -154,6 +163,12 @@ def coverage_figure(
         axes.plot([0, 1], [1 - accuracy] * 2, "--", color=QUIET, linewidth=1, label="random order")
         axes.plot(coverage, np.asarray(best)[indices], ":", color=INK, linewidth=1.2, label="best order")
         axes.plot(coverage, np.asarray(risks)[indices], "-", color=MARK, linewidth=1.6, label="estimator")
+        counts = np.unique(np.linspace(1, n, min(n, _BOUND_POINTS)).astype(int))
+        bounds = [upper_bound(round(risks[count - 1] * count), int(count), CONFIDENCE) for count in counts]
+        measured = np.asarray(risks)[counts - 1]
+        axes.fill_between(counts / n, measured, bounds, color=MARK, alpha=0.15, linewidth=0)
+        for share, bound in (chosen or {}).values():
+            axes.plot([share], [bound], "D", color=INK, markersize=6)
         axes.set(xlim=(0, 1), ylim=(-0.02, None), xlabel="share of questions answered", ylabel="share wrong")
         axes.grid(color=LINE, linewidth=0.6)
         axes.set_axisbelow(True)

@@ -172,7 +172,13 @@ def search_threshold(
     check_levels(risk, confidence)
     if not len(pilot) or not len(scores):
         labelled = counted(len(pilot) + len(scores), "labelled question")
-        raise DataError(f"{labelled} cannot be divided into a pilot and tests", code="too_few_labels")
+        enough = math.ceil(fewest_answers(risk, confidence) * PILOT / (PILOT - 1))
+        raise DataError(
+            f"{labelled} cannot be divided into a pilot and tests",
+            code="too_few_labels",
+            remedy=f"Label at least {enough}, which pass if all answers are right.",
+            labels_needed=enough,
+        )
     if not (np.isfinite(pilot).all() and np.isfinite(scores).all()):
         raise DataError("a score is not a finite number", code="score")
     ordered = np.sort(pilot)

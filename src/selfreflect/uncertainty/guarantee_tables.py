@@ -45,6 +45,23 @@ def threshold_text(estimator: str, threshold: float) -> str:
     return f"{estimator} {'≥' if info.confidence else '≤'} {info.score(threshold) + 0.0:.4g}"
 
 
+def guarantee_sentence(search: ThresholdSearch, estimator: str) -> str:
+    """Say what may be shown at a risk, or what that would need."""
+    risk, chosen, first = f"{search.risk:.0%}", search.chosen, search.tests[0]
+    if chosen is None:
+        more = counted(search.labels_needed, "more labelled question")
+        return (
+            f"{risk}: no threshold qualifies. The strictest that was tested has {first.wrong} wrong of "
+            f"{first.answered} (bound {first.bound:.1%}); about {more} would be needed, if no further answer "
+            "shown were wrong."
+        )
+    return (
+        f"{risk}: show answers where {threshold_text(estimator, chosen.threshold)}. At most {risk} of them "
+        f"are wrong, with confidence {search.confidence:g} (bound {chosen.bound:.1%}); that answers "
+        f"{chosen.coverage:.1%} of the questions."
+    )
+
+
 def _search_notes(search: ThresholdSearch, estimator: str) -> list[str]:
     labelled = counted(search.pilot + search.tested, "labelled question")
     sample = f"{labelled}: {search.pilot} set the thresholds, {search.tested} are tested."

@@ -9,11 +9,13 @@ from functools import cached_property
 import numpy as np
 from markupsafe import Markup
 
+from selfreflect.errors import DataError
 from selfreflect.report.page.frame import EstimatorPanel, UncertaintyFigure, UncertaintyPart
-from selfreflect.stats import Estimate, Floats, defined
+from selfreflect.stats import CONFIDENCE, Estimate, Floats, defined
 from selfreflect.table import Cell, Column, Table, joined, to_csv
 from selfreflect.text import counted
 from selfreflect.uncertainty.assess import Assessment, Prediction, ScoredAnswers
+from selfreflect.uncertainty.calibrator_file import find_guarantee
 from selfreflect.uncertainty.estimators import ESTIMATORS
 from selfreflect.uncertainty.figures import (
     ReliabilityBin,
@@ -23,6 +25,8 @@ from selfreflect.uncertainty.figures import (
     reliability,
     reliability_figure,
 )
+from selfreflect.uncertainty.guarantee import ThresholdSearch
+from selfreflect.uncertainty.guarantee_tables import guarantee_sentence
 from selfreflect.uncertainty.length_audit import LengthAudit
 from selfreflect.uncertainty.measures import (
     FEWEST_RESAMPLED,
@@ -433,7 +437,8 @@ def uncertainty_part(
     for estimator, curves in list(curves_by_name.items())[:PANELS]:
         panel = EstimatorPanel(estimator, f"{part.name}-{estimator}", [])
         panel.figures.append(_reliability(panel.name, curves))
-        panel.figures.append(_coverage(panel.name, curves))
+        searches = _searches(assessment, estimator, correctness)
+        panel.figures.append(_coverage(panel.name, curves, searches, estimator))
         panel.figures.append(_length(panel.name, assessment, row_of[estimator]))
         part.panels.append(panel)
         for figure in panel.figures:
@@ -461,12 +466,50 @@ def _reliability(panel: str, curves: Curves) -> UncertaintyFigure:
     return UncertaintyFigure(title, caption, figure, reliability_table(curves.versions), name)
 
 
-def _coverage(panel: str, curves: Curves) -> UncertaintyFigure:
+RISKS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3)
+"""Risks that the page offers a guarantee for."""
+_FIRST_RISK = 3
+
+
+def _searches(assessment: Assessment, estimator: str, correctness: str) -> list[ThresholdSearch]:
+    """Search a guarantee for each risk that the page offers; none where questions are no even sample."""
+    try:
+        return [find_guarantee(assessment, estimator, correctness, risk, CONFIDENCE)[0] for risk in RISKS]
+    except DataError:
+        return []
+
+
+def _slider(panel: str, searches: Sequence[ThresholdSearch], estimator: str) -> Markup:
+    """Write what may be shown at each risk, of which a slider shows one."""
+    lines = [
+        Markup('<p class="risk"{}>{}</p>').format(
+            Markup("" if index == _FIRST_RISK else " hidden"), guarantee_sentence(search, estimator)
+        )
+        for index, search in enumerate(searches)
+    ]
+    slider = Markup(
+        '<div class="risks"><label for="{0}-risk">Share that may be wrong</label> '
+        '<input type="range" id="{0}-risk" min="0" max="{1}" value="{2}" autocomplete="off" disabled>'
+        "{3}</div>"
+    )
+    return slider.format(panel, len(searches) - 1, _FIRST_RISK, Markup("").join(lines))
+
+
+def _coverage(
+    panel: str, curves: Curves, searches: Sequence[ThresholdSearch], estimator: str
+) -> UncertaintyFigure:
     name = f"{panel}-coverage"
-    figure = Markup(coverage_figure(name, curves.risks.tolist(), curves.best.tolist(), curves.accuracy))
+    chosen = {
+        search.risk: (found.coverage, found.bound)
+        for search in searches
+        if (found := search.chosen) is not None
+    }
+    drawn = coverage_figure(name, curves.risks.tolist(), curves.best.tolist(), curves.accuracy, chosen=chosen)
+    figure = Markup(drawn) + (_slider(panel, searches, estimator) if searches else Markup())
     caption = (
         "Share of wrong answers if only the most confident part of the questions is answered. Equal scores "
-        "count as the average over all their orders."
+        "count as the average over all their orders. The band ends at the bound of Clopper and Pearson for "
+        "each share by itself; diamonds are the bounds of thresholds that guarantee a risk."
     )
     return UncertaintyFigure(
         "What is wrong if the unsure are left out?", caption, figure, curves.coverage, name

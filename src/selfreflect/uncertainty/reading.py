@@ -214,7 +214,7 @@ def _notes(items: list[ItemRow], questions: list[AnsweredQuestion], is_log: bool
     notes = []
     total = sum(len(item.texts) for item in items)
     blank = total - sum(len(question.answers) for question in questions)
-    nulls = sum(item.nulls for item in items)
+    nulls = sum(item.answers.count(None) for item in items)
     for count, kind in ((nulls, "null"), (blank, "blank")):
         if count:
             notes.append(f"{counted(count, 'answer')} left out: {kind}, which is no answer")

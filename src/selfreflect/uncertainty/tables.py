@@ -110,6 +110,25 @@ def prediction_table(predictions: Sequence[Prediction], accuracy: float, *, expl
     return Table(title, tuple(columns), tuple(rows), tuple(notes))
 
 
+RANKED_BY = ("auroc", "brier")
+"""Measures of :func:`ranking_table` where nobody names others."""
+
+
+def ranking_table(rows: Sequence[Prediction], correctness: str, names: Sequence[str] = RANKED_BY) -> Table:
+    """List estimators and baselines by how well they tell right answers from wrong ones, in few columns."""
+    columns = [Column("estimator"), Column("n", "d")]
+    for name in names:
+        columns += [Column(name, ".3f"), Column("95% CI", ".3f")]
+    cells: list[tuple[Cell, ...]] = []
+    for row in rows:
+        numbers: list[Cell] = []
+        for name in names:
+            numbers += interval_cells(row.measures.get(name), " to ")
+        cells.append((row_name(row), row.n, *numbers))
+    notes = (*length_notes(rows), *undefined_notes(rows))
+    return Table(f"Predicting correctness ({correctness})", tuple(columns), tuple(cells), notes)
+
+
 def right_table(assessment: Assessment) -> Table:
     """Count the answers that each kind of correctness calls right."""
     rows = []
@@ -119,19 +138,23 @@ def right_table(assessment: Assessment) -> Table:
         Column("correctness"),
         Column("right", "d"),
         Column("of", "d"),
-        Column("wrong, but a right answer stands in it", "d"),
+        Column("wrong, but a right answer stands in it", "d", short="wrong with gold"),
     )
     return Table("What counts as right", columns, tuple(rows))
 
 
 def undefined_notes(rows: Iterable[Prediction]) -> list[str]:
-    """Why numbers are missing, one sentence for each reason."""
-    reasons: dict[str, None] = {}
+    """Say which numbers are missing, one sentence for each reason."""
+    reasons: dict[str, dict[str, None]] = {}
     for row in rows:
-        for measurement in row.measures.values():
+        for name, measurement in row.measures.items():
             if measurement.undefined:
-                reasons[f"Undefined (–): {measurement.undefined}."] = None
-    return list(reasons)
+                reasons.setdefault(measurement.undefined, {})[name] = None
+    return _undefined_sentences(reasons)
+
+
+def _undefined_sentences(reasons: Mapping[str, Iterable[str]]) -> list[str]:
+    return [f"Undefined (–), {', '.join(names)}: {reason}." for reason, names in reasons.items()]
 
 
 def _column_notes(predictions: Sequence[Prediction], measures: Sequence[str]) -> list[str]:
@@ -267,10 +290,14 @@ def calibration_table(
         column = assessment.values[estimator]
         before = [value for position in positions if isinstance(value := column[indices[position]], float)]
         versions = {f"{estimator}: before": np.array(before), **versions}
+    undefined: dict[str, dict[str, None]] = {}
     for name, values in versions.items():
         measurements = measure_all(AFTER, Tally.of(values, labels))
+        for measure, measurement in measurements.items():
+            if measurement.undefined:
+                undefined.setdefault(measurement.undefined, {})[measure] = None
         rows.append((name, len(positions), float(values.mean()), *measured_cells(measurements, AFTER)))
     columns += measured_columns(AFTER)
-    notes = definitions(AFTER)
+    notes = definitions(AFTER) + _undefined_sentences(undefined)
     title = f"Calibration ({correctness}): accuracy {labels.mean():.3f}"
     return Table(title, tuple(columns), tuple(rows), tuple(notes))

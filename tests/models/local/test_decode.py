@@ -57,6 +57,23 @@ def test_likelihoods_of_tokens_by_their_definitions() -> None:
     assert certain.logprob == 0
 
 
+def test_likely_tokens_and_entropies_of_a_large_vocabulary() -> None:
+    """Logits far from 0 and many tokens: the rounding of float32 must not show."""
+    logits = (
+        torch.randn(4, 50_000, generator=torch.Generator(CPU).manual_seed(0), dtype=torch.float64) * 4 + 30
+    )
+    logits[3, 10:] = -math.inf
+    probs = logits.softmax(-1)
+    likelihoods = token_likelihoods(logits, torch.tensor([1, 2, 3, 4]), 5)
+    for row, likelihood in zip(probs, likelihoods, strict=True):
+        entropy = -torch.special.xlogy(row, row).sum().item()
+        assert likelihood.entropy == pytest.approx(entropy, abs=1e-5)
+        assert [value for _, value in likelihood.likeliest] == pytest.approx(
+            row.topk(5).values.log().tolist(), abs=1e-5
+        )
+    assert token_likelihoods(logits, torch.tensor([1, 2, 3, 4]))[0].entropy is None
+
+
 # --- filters
 
 

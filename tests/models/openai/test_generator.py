@@ -532,6 +532,38 @@ def test_log_probabilities_come_with_the_tokens_of_the_answer() -> None:
     assert lines == []
 
 
+def test_the_likely_tokens_of_each_token_are_kept_in_order_without_marks() -> None:
+    lists = [
+        [token("Lyon", -3.0), token("Paris", -0.5), token("?", -9999.0), token("Nice", -4.0), token("a", -7)],
+        [token("!", -2.0), token(".", -0.2)],
+    ]
+    given_ = with_tokens(
+        "Paris.", token("Paris", -0.5, top_logprobs=lists[0]), token(".", -0.2, top_logprobs=lists[1])
+    )
+    result, _, server = told(lambda call: chat(given_), ask(logprobs=True, top_logprobs=3))
+    assert server.calls[0].body["top_logprobs"] == 3
+    kept = result.completions[0].logprobs
+    assert isinstance(kept, AnswerTokens)
+    assert kept.top == ((-0.5, -3.0, -4.0), (-0.2, -2.0))
+
+
+@pytest.mark.parametrize(
+    ("likely", "kept"),
+    [
+        ([token("Paris", -2.5)], "other_text"),  # the lists are shifted by a place
+        ([token("Paris", -0.5), token("Lyon", -0.1)], "out_of_range"),
+        ("nonsense", ((),)),
+        ([{"token": 3}], ((),)),
+        (None, ((),)),
+    ],
+)
+def test_lists_that_cannot_be_right_are_no_lists(likely: Any, kept: Any) -> None:
+    given_ = with_tokens("Paris", token("Paris", -0.5, top_logprobs=likely))
+    result, _, _ = told(lambda call: chat(given_), ask(logprobs=True, top_logprobs=3))
+    found = result.completions[0].logprobs
+    assert (found.top if isinstance(found, AnswerTokens) else found) == kept
+
+
 def test_likely_first_tokens_are_those_where_the_answer_begins() -> None:
     others = [
         token("True", -0.5),

@@ -82,6 +82,13 @@ def test_a_reader_sorts_chooses_and_saves(chromium: Any, page_file: Path, width:
             assert panels.first.get_attribute("data-estimator") == f"part-0-{name}"
             assert panels.locator("svg").count() == 3
         assert page.locator(".estimator-panel:visible").count() == 2
+        risks = panels.locator(".risks")
+        sentence = risks.locator(".risk:visible")
+        at_ten = sentence.inner_text()
+        risks.locator("input").focus()
+        page.keyboard.press("ArrowLeft")
+        assert sentence.count() == 1
+        assert (at_ten[:3], sentence.inner_text()[:2]) == ("10%", "5%")
         with page.expect_download() as download:
             panels.get_by_role("button", name="CSV").first.click()
         text = Path(download.value.path()).read_text(encoding="utf-8")

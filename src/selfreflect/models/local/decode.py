@@ -169,8 +169,10 @@ def token_likelihoods(
     likely_tokens = [tuple(zip(*row, strict=True)) for row in zip(ids.tolist(), values.tolist(), strict=True)]
     entropies = [None] * len(logits)
     if likeliest:  # a pass over the vocabulary that only those who want lists pay for
-        expected = (logits.softmax(dim=-1) * logits).nan_to_num(nan=0.0, neginf=0.0).sum(dim=-1)
-        entropies = (normalizer - expected).clamp(min=0).tolist()
+        # of log-probabilities, not logits: those are large, and would multiply the rounding of the sum
+        all_logprobs = logits - normalizer[:, None]
+        terms = (all_logprobs.exp() * all_logprobs).nan_to_num(nan=0.0)
+        entropies = (-terms.sum(dim=-1)).clamp(min=0).tolist()
     rows = zip(logprobs.clamp(max=0).tolist(), divergences.tolist(), likely_tokens, entropies, strict=True)
     return [TokenLikelihood(*row) for row in rows]
 

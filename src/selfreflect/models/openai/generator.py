@@ -32,6 +32,8 @@ AHEAD_SECONDS = 2
 """For which others wait for the first call of their kind: servers refuse at once."""
 EQUAL_CALLS = 3
 """Calls with several texts, all equal, after each of which a further call tells whether the server copies."""
+DECIDING_TEXTS = 8
+"""Of one call, which tell a server that copies texts from one whose texts were equal by chance."""
 SAMPLES = 0.5
 """Temperature from which equal texts are looked into."""
 
@@ -216,6 +218,10 @@ class OpenAIGenerator(StreamingGenerator):
         self.learned.equal_calls += 1
         [sample] = (await self._call(connection, request, first + 1, 1)).samples
         if not sample.completion.text or sample.completion.text == texts[0]:
+            return None
+        # two of few possible texts may be equal by chance, so many texts of one call decide
+        many = (await self._call(connection, request, first + 2, DECIDING_TEXTS)).samples
+        if len(many) < 2 or len({each.completion.text for each in many}) > 1:
             return None
         if not self.learned.wording.one_at_a_time:
             self.learned.wording = replace(self.learned.wording, one_at_a_time=True)

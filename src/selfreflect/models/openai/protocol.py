@@ -494,7 +494,11 @@ def _answer_tokens(answer: str, value: Any, ranks: int = 0) -> AnswerTokens | No
 def _likely(token: _Token) -> list[tuple[str, float | None]]:
     """List the likely tokens at the place of a token; those without a number have None."""
     likely: list[tuple[str, float | None]] = []
-    for candidate in msgspec.convert(token.top_logprobs or [], list[_Token]):
+    try:
+        candidates = msgspec.convert(token.top_logprobs or [], list[_Token])
+    except msgspec.ValidationError:
+        return []
+    for candidate in candidates:
         is_number = isinstance(candidate.logprob, int | float) and not isinstance(candidate.logprob, bool)
         likely.append((candidate.token, float(candidate.logprob) if is_number else None))
     return likely

@@ -14,14 +14,14 @@ export function agreementBox(view, by) {
   const entropy = Math.abs(shares.reduce((sum, share) => sum - share * Math.log(share), 0));
   const agree = largest === 1 ? `No two of ${total} answers agree` : `${largest} of ${total} answers agree`;
   const facts = [
-    `sampled confidence ${Math.round((100 * largest) / total)}% (share of the largest of ${shares.length} groups by ${by}, M = ${total})`,
-    `semantic entropy ${entropy.toFixed(2)} nats: as spread as ${Math.exp(entropy).toFixed(1)} equally frequent answers`,
+    `sampled confidence ${Math.round((100 * largest) / total)}%: the share of the largest of ${shares.length} groups (by ${by}) in ${total} answers`,
+    `as spread as ${Math.exp(entropy).toFixed(1)} equally frequent answers (entropy ${entropy.toFixed(2)})`,
   ];
   return element(
     "div",
     { class: "agreement" },
     element("p", {}, element("strong", {}, agree)),
     facts.map((fact) => element("p", { class: "facts" }, fact)),
-    element("p", { class: "facts" }, "This is how sure the model is, not how often it is right: only calibration on questions with known answers tells that."),
+    element("p", { class: "facts" }, "This is how sure the model is, not how often it is right: only calibration on questions with known answers says that."),
   );
 }

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
 from markupsafe import Markup
 
+from selfreflect.errors import DataError
 from selfreflect.records import STAGES, AnswerSet
 from selfreflect.report.compare import (
     Contender,
@@ -18,19 +19,21 @@ from selfreflect.report.compare import (
     judge_tables,
     page_judges,
     plain_label,
+    version_pairs,
 )
 from selfreflect.report.document import question_columns
 from selfreflect.report.figures import differences_figure, length_figure, means_figure, pasted_figure
-from selfreflect.report.findings import headline
+from selfreflect.report.findings import findings, headline
 from selfreflect.report.length import length_audit, length_table, pasted_table, point_table, run_pasted
 from selfreflect.report.measures import MeasureView, any_measures
 from selfreflect.report.overview import failure_table, overview, zero_text
 from selfreflect.report.page.frame import UncertaintyPart, packed, render_page
 from selfreflect.report.page.view import Grouping, run_data
+from selfreflect.report.questions import changes, main_measure_of, worse_table
 from selfreflect.report.results import sorted_strategies
 from selfreflect.report.run_records import PARTS, RunRecords
 from selfreflect.sameness import same_groups
-from selfreflect.table import Table, to_csv
+from selfreflect.table import Table, compact, to_csv
 
 COMPARED = 60_000
 """Maximum number of scores in all differences of a page together, which bounds the time and the size of the
@@ -85,12 +88,25 @@ class Baseline:
 
 
 @dataclass(frozen=True)
+class WorseList:
+    """The questions that got worse from one version to another."""
+
+    title: str
+    rows: list[list[str]]
+    """Address of the question on the page, its text, both values, their change, and the new reply."""
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class RunPart:
     """One run as one judge scored it."""
 
     label: str
     headline: str
+    results: Table
+    """The strategies alone."""
     overview: Table
+    """The same with the controls, and all notes."""
     facts: dict[str, list[tuple[str, str]]]
     """Names and values by stage, see :func:`stage_facts`."""
     failures: Table
@@ -113,6 +129,8 @@ class JudgePart:
     """The figure of each measure, by its name."""
     zero: str
     """What 0 % of the information is."""
+    noun: str
+    """What wrote the summaries."""
     baselines: list[Baseline]
     candidates: int
     """Strategies that could be the baseline."""
@@ -164,6 +182,7 @@ def judge_part(runs: Sequence[RunRecords], prefix: str, baseline: str | None, ju
         measures=measures,
         means=means,
         zero=zero_text(next((run for run in runs if run.information), runs[0])),
+        noun=runs[0].noun,
         baselines=_baselines(sides, prefix, COMPARED // judges),
         candidates=len(sides),
     )
@@ -182,7 +201,34 @@ def _run_part(run: RunRecords, prefix: str, number: int) -> RunPart:
         name = f"{prefix}pasted-{number}"
         pasted = Panel(name, Markup(pasted_figure(name, *curve, "page")), pasted_table(*curve))
     failures = failure_table(best_first)
-    return RunPart(run.label, headline(run), overview(run), stage_facts(run), failures, length, pasted)
+    table = overview(run)
+    results = replace(compact(overview(run, with_controls=False)), title=table.title, notes=())
+    # few questions and their controls are no news on a page of a single question
+    found = headline(run) if len(run.questions) > 1 else " ".join(findings(run))
+    return RunPart(run.label, found, results, table, stage_facts(run), failures, length, pasted)
+
+
+def worse_lists(runs: Sequence[RunRecords]) -> list[WorseList]:
+    """List what got worse from the first run to each other one that has systems of the same names."""
+    lists = []
+    for number, run in enumerate(runs[1:], start=1):
+        try:
+            pairs = version_pairs(runs[0], run)
+        except DataError:
+            continue
+        places = {id_: place for place, id_ in enumerate(run.questions)}
+        for base, candidate in pairs:
+            measure = main_measure_of(run)
+            table = worse_table(base, candidate, measure)
+            worse = [id_ for id_, change in changes(base, candidate, measure) if change < 0]
+            rows = []
+            for id_, (question, reply, old, new, difference) in zip(worse, table.rows, strict=False):
+                values = [measure.text(float(value or 0.0)) for value in (old, new)]
+                change = measure.difference_text(float(difference or 0.0))
+                rows.append([f"#r{number}q{places[id_]}", str(question), *values, change, str(reply)])
+            names = f"{base.name_beside(candidate)} → {candidate.name_beside(base)}"
+            lists.append(WorseList(f"Got worse, {names}: {measure.noun}", rows, table.notes))
+    return lists
 
 
 def _baselines(sides: Sequence[Contender], prefix: str, budget: int) -> list[Baseline]:
@@ -201,7 +247,8 @@ def _baselines(sides: Sequence[Contender], prefix: str, budget: int) -> list[Bas
             table = comparison(base, candidates, measure)
             figure = Markup(differences_figure(name, table, measure, "page"))
             panels[measure.name] = Panel(name, figure, table)
-        label = f"{base.strategy} ({base.label})" if has_runs else base.strategy
+        name = base.run.display_name(base.strategy)
+        label = f"{name} ({base.label})" if has_runs and name != base.label else name
         baselines.append(Baseline(f"{prefix}differences-{number}", label, panels))
     return baselines
 
@@ -233,6 +280,11 @@ def _run_counts(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:
         else ("summaries measured", f"{measurements:,}"),
         ("judge", ", ".join(sorted(judges)) or "none"),
     ]
+
+
+def measure_reading(measure: MeasureView, zero: str) -> str:
+    """Say how to read the values of a measure."""
+    return (measure.measure.reading or measure.title).replace("{zero}", zero)
 
 
 def report_page(
@@ -280,6 +332,7 @@ def report_page(
         "left_out": list(left_out),
         "csv": csv,
         "grouped": GROUPED.get(groups, groups),
+        "reading": " ".join(measure_reading(measure, parts[0].zero) for measure in parts[0].measures),
         "baseline": baseline or next(iter(runs[0][0].strategies), ""),
     }
     return render_page(
@@ -291,6 +344,7 @@ def report_page(
         scored=any(part.scored for part in parts),
         pasted=any(part.has_pasted for part in parts),
         several_runs=len(runs) > 1,
+        worse=worse_lists([scorings[0] for scorings in runs]),
         beside=beside,
         uncertainty=uncertainty,
         prompts=[prompt_texts(scorings[0].manifest) for scorings in runs],

@@ -55,3 +55,18 @@ function sortBy(table, place, heading) {
   rows.sort(([a], [b]) => (a === null) - (b === null) || sign * compared(a, b));
   table.tBodies[0].append(...rows.map(([, row]) => row));
 }
+
+/** Let each slider of risks choose the sentence that is shown. */
+export function chooseRisks() {
+  for (const group of document.querySelectorAll(".risks")) {
+    const slider = group.querySelector("input");
+    const sentences = [...group.querySelectorAll(".risk")];
+    const show = () => {
+      sentences.forEach((sentence, index) => (sentence.hidden = index !== Number(slider.value)));
+      slider.setAttribute("aria-valuetext", sentences[slider.value].textContent);
+    };
+    slider.disabled = false;
+    slider.addEventListener("input", show);
+    show();
+  }
+}

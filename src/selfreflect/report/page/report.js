@@ -1,9 +1,9 @@
 /** Run the report page: the list of questions, one question at a time, judges, baselines and downloads. */
 
 import { cut, element, label, visible, wordsOf } from "./dom.js";
-import { questionPanel } from "./question.js";
+import { questionPanel, summaryCards } from "./question.js";
 import { save, toCsv } from "./csv.js";
-import { chooseParts, offerCsv, sortTables, unpacked } from "./frame.js";
+import { chooseParts, chooseRisks, offerCsv, sortTables, unpacked } from "./frame.js";
 import { groupsCsv, wordsCsv } from "./rows.js";
 
 const PAGE = 25;
@@ -43,10 +43,20 @@ function difference(state, row) {
   return a === null || b === null ? null : a - b;
 }
 
+/** The mean of the first measure over all columns, higher where that is better; null without a value. */
+function goodness(state, row) {
+  const [main] = state.measures;
+  const values = state.run.strategies.map((_, place) => numberOf(row, main, place)).filter((value) => value !== null);
+  return values.length === 0 ? null : (main.higher ? 1 : -1) * (values.reduce((sum, value) => sum + value, 0) / values.length);
+}
+
 /** List the ways to sort: a name, a heading, and the value of a row (null comes last). */
 function sortings(state) {
   const { strategies } = state.run;
-  const options = [{ name: "order", text: "run order", value: (row) => row.place }];
+  const options = [
+    { name: "worst", text: "worst first", value: (row) => goodness(state, row) },
+    { name: "order", text: "run order", value: (row) => row.place },
+  ];
   if (state.spreads) options.push({ name: "spread", text: "answer spread", value: (row) => row.spread });
   for (const measure of state.measures) {
     strategies.forEach((name, place) =>
@@ -73,19 +83,56 @@ function sortedRows(state) {
 /** What a judge says of a run: its label, strategies, measures, and cells by question. */
 const scoringOf = (index, judge, number) => index.runs[number].scorings[index.judges[judge][number]];
 
-function chooseRun(index, judge, number) {
-  const run = scoringOf(index, judge, number);
-  const rows = index.runs[number].questions.map(([text, kind, spread], place) => {
-    return { place, text, kind, spread, cells: run.cells[place], searched: `${text} ${kind}`.toLocaleLowerCase() };
+/** What stands for all runs side by side in the menu of runs. */
+const ALL = -1;
+
+/** Put the runs side by side: a column for each strategy of each run, and a row for each question that any of them asks. */
+function sideBySide(index, judge) {
+  const scorings = index.runs.map((_, number) => scoringOf(index, judge, number));
+  const names = [...new Set(scorings.flatMap(({ measures }) => measures.map(({ name }) => name)))];
+  const measures = names.map((name) => scorings.flatMap((scoring) => scoring.measures).find((measure) => measure.name === name));
+  const columns = scorings.flatMap((scoring, number) => scoring.strategies.map((_, place) => ({ number, place })));
+  const strategies = columns.map(({ number, place }) => {
+    const { label: run, strategies: all, columns: shown } = scorings[number];
+    return all.length === 1 ? run : `${shown[place]} (${run})`;
   });
+  const rows = new Map();
+  index.runs.forEach(({ questions }, number) => {
+    questions.forEach(([text, kind, spread, id], place) => {
+      const key = `${id} ${text}`;
+      if (!rows.has(key)) rows.set(key, { place: rows.size, number, own: place, text, kind, spread, places: new Map() });
+      rows.get(key).places.set(number, place);
+    });
+  });
+  const cellOf = (row, name, { number, place }) => {
+    const at = scorings[number].measures.findIndex((measure) => measure.name === name);
+    return row.places.has(number) && at >= 0 ? scorings[number].cells[row.places.get(number)][at][place] : null;
+  };
+  const filled = [...rows.values()].map((row) => ({ ...row, cells: names.map((name) => columns.map((column) => cellOf(row, name, column))) }));
+  return { run: { label: "all runs", strategies, columns: strategies, measures }, rows: filled };
+}
+
+/** Give a run with a row for each of its questions. */
+function alone(index, judge, number) {
+  const run = scoringOf(index, judge, number);
+  const rows = index.runs[number].questions.map(([text, kind, spread], place) => ({ place, number, own: place, text, kind, spread, cells: run.cells[place] }));
+  return { run, rows };
+}
+
+function chooseRun(index, judge, number) {
+  const { run, rows } = number === ALL ? sideBySide(index, judge) : alone(index, judge, number);
+  for (const row of rows) row.searched = `${row.text} ${row.kind}`.toLocaleLowerCase();
   const all = run.measures.map((measure, place) => ({ ...measure, place }));
   const measured = all.filter(({ place }) => rows.some((row) => row.cells[place].some((cell) => cell !== null && cell[0] !== null)));
   const measures = measured.length > 0 ? measured : all.slice(-1);
   const spreads = new Set(rows.map((row) => row.spread)).size > 1; // the same number everywhere says nothing
   const b = Math.max(0, run.strategies.indexOf(index.baseline)); // as in the figures, so that signs agree
   const a = b === 0 ? 1 : 0;
-  return { index, judge, number, run, rows, measures, spreads, query: "", sort: "order", descending: false, a, b, page: 0 };
+  return { index, judge, number, run, rows, measures, spreads, query: "", sort: "worst", descending: false, a, b, page: 0 };
 }
+
+/** Orders that begin with the lowest. */
+const RISING = new Set(["order", "worst"]);
 
 const option = (value, text, selected) => element("option", { value, selected }, cut(visible(text), 60));
 
@@ -102,12 +149,13 @@ function controls(state, redraw) {
     redraw.list();
   });
   const sortBy = (sort) => {
-    Object.assign(state, { sort, page: 0, descending: sort !== "order" });
+    Object.assign(state, { sort, page: 0, descending: !RISING.has(sort) });
     redraw.all();
   };
   const parts = [element("label", { class: "field" }, "Search", search)];
   if (state.index.runs.length > 1) {
     const runs = state.index.runs.map((_, place) => [place, scoringOf(state.index, state.judge, place).label]);
+    runs.unshift([ALL, "all, side by side"]);
     parts.unshift(select("Run", runs, state.number, (number) => redraw.run(Number(number))));
   }
   parts.push(
@@ -142,12 +190,12 @@ function listTable(state, rows, redraw) {
   const heading = (name, sort, number) => {
     const active = state.sort === sort;
     const button = element("button", { type: "button", "data-key": `sort-${sort}` }, name);
-    button.addEventListener("click", () => redraw.with({ sort, page: 0, descending: active ? !state.descending : sort !== "order" }));
+    button.addEventListener("click", () => redraw.with({ sort, page: 0, descending: active ? !state.descending : !RISING.has(sort) }));
     const order = active ? (state.descending ? "descending" : "ascending") : null;
     return element("th", { scope: "col", class: number ? "number" : null, "aria-sort": order, role: "columnheader" }, button);
   };
   const heads = [heading("question", "order", false), ...(state.spreads ? [heading("spread", "spread", true)] : [])];
-  heads.push(...strategies.map((name, place) => heading(label(name, 24), `${state.measures[0].place}-${place}`, true)));
+  heads.push(...state.run.columns.map((name, place) => heading(label(name, 24), `${state.measures[0].place}-${place}`, true)));
   if (several) heads.push(heading(label(differenceName(state), 60), "difference", true));
   const body = rows.map((row) => listRow(state, row, several));
   return element(
@@ -169,7 +217,7 @@ function listRow(state, row, several) {
   const values = state.run.strategies.map((_, place) => numberOf(row, main, place));
   const defined = values.filter((value) => value !== null);
   const best = defined.length > 1 ? (main.higher ? Math.max : Math.min)(...defined) : null;
-  const link = element("a", { href: hashOf(state.judge, state.number, row.place) }, label(row.text, 160));
+  const link = element("a", { href: hashOf(state.judge, row.number, row.own) }, label(row.text, 160));
   const kind = row.kind ? element("div", { class: "facts" }, label(row.kind, 60)) : null;
   const cells = [element("td", { role: "cell", dir: "auto" }, link, kind)];
   if (state.spreads) cells.push(number("spread", shown(row.spread, (value) => value.toFixed(1))));
@@ -177,7 +225,7 @@ function listRow(state, row, several) {
     const cell = (measure) => row.cells[measure.place][place];
     const text = cell(main)?.[1] ?? "–";
     const below = others.map((measure) => element("span", { class: "below" }, cell(measure)?.[1] ?? "–"));
-    const doubtful = cell(main) !== null && values[place] === null; // a text without a number that counts
+    const doubtful = values[place] === null; // why there is no number that counts
     const content = [doubtful ? element("span", { class: "quiet small" }, text) : text, below];
     cells.push(number(cut(name, 24), content.flat(), values[place] !== null && values[place] === best));
   });
@@ -257,14 +305,37 @@ function questionCells(view, summary) {
 
 const leftOut = (index) => (index.left_out.includes("guesses") ? { unrecorded: () => ["This was left out of this page."] } : {});
 
-async function showQuestion(home, state, place, moves = true) {
-  const hash = hashOf(state.judge, state.number, place);
-  const view = await viewOf(state.index, state.judge, state.number, place);
+/** Show the replies of the other runs to the same question, each as cards under the name of its run. */
+async function otherVersions(state, row, number) {
+  const sections = [];
+  for (const [other, place] of row?.places ?? []) {
+    if (other === number) continue;
+    const view = await viewOf(state.index, state.judge, other, place);
+    const name = scoringOf(state.index, state.judge, other).label;
+    const link = element("a", { href: hashOf(state.judge, other, place) }, label(name, 60));
+    sections.push(element("section", { class: "other-version" }, element("p", {}, "The same question in ", link), summaryCards(view)));
+  }
+  return sections;
+}
+
+/** Say how to read the numbers, for somebody who sees only this question. */
+const readingNote = (index, view) =>
+  element("p", { class: "quiet reading" }, `The question was asked ${view.answers.length} times. ${index.reading}`);
+
+/** Show what got worse above the list of questions, and not above a single one. */
+function showWorse(isShown) {
+  for (const part of document.querySelectorAll(".worse")) part.hidden = !isShown;
+}
+
+async function showQuestion(home, state, number, place, moves = true) {
+  const hash = hashOf(state.judge, number, place);
+  const view = await viewOf(state.index, state.judge, number, place);
   if (location.hash !== hash) return; // the reader has moved on meanwhile
-  const order = sortedRows(state).map((row) => row.place);
-  const at = order.indexOf(place);
-  const step = (text, target) =>
-    target === undefined ? null : element("a", { href: hashOf(state.judge, state.number, target) }, text);
+  const order = sortedRows(state);
+  const at = order.findIndex((row) => (row.places?.get(number) ?? (row.number === number ? row.own : -1)) === place);
+  const step = (text, target) => (target === undefined ? null : element("a", { href: hashOf(state.judge, target.number, target.own) }, text));
+  const others = await otherVersions(state, order[at], number);
+  if (location.hash !== hash) return;
   const title = element("h3", { tabindex: -1, dir: "auto" }, label(view.text, 2000));
   const download = (text, name, rows) => element("button", { type: "button", class: "small", onclick: () => save(name, rows(view)) }, text);
   const way = element(
@@ -276,9 +347,11 @@ async function showQuestion(home, state, place, moves = true) {
   );
   const kept = { chosen: state.chosen, onChoose: (name) => (state.chosen = name), shows: state.shows, onShow: (shows) => (state.shows = shows) };
   const panel = questionPanel(view, { ...kept, ...leftOut(state.index), grouped: state.index.grouped });
+  showWorse(false);
   home.replaceChildren(
     way,
-    element("div", { class: "question-head", "data-question": place }, title, view.kind ? element("p", { class: "facts" }, label(view.kind)) : null),
+    element("div", { class: "question-head", "data-question": place }, title, view.kind ? element("p", { class: "facts" }, label(view.kind)) : null, readingNote(state.index, view)),
+    ...others,
     panel,
     element("p", {}, download("CSV of the answers", "answers.csv", groupsCsv), " ", download("CSV of the words", "words.csv", wordsCsv)),
   );
@@ -288,7 +361,7 @@ async function showQuestion(home, state, place, moves = true) {
 }
 
 function browse(home, index) {
-  let state = chooseRun(index, 0, 0);
+  let state = chooseRun(index, 0, index.runs.length > 1 ? ALL : 0);
   const menu = document.getElementById("judge");
   const list = element("div", {});
   const redraw = {
@@ -299,6 +372,7 @@ function browse(home, index) {
     },
     all() {
       const key = document.activeElement?.dataset.key;
+      showWorse(true);
       home.replaceChildren(controls(state, redraw), list);
       redraw.list();
       if (state.spreads) home.append(spreadNote(state.index));
@@ -336,9 +410,9 @@ function browse(home, index) {
       return;
     }
     const { judge, run, place } = question;
-    if (judge !== state.judge || run !== state.number) choose(judge, run);
+    if (judge !== state.judge || (state.number !== ALL && run !== state.number)) choose(judge, state.number === ALL ? ALL : run);
     state.last = location.hash;
-    showQuestion(home, state, place);
+    showQuestion(home, state, run, place);
   };
   menu?.addEventListener("change", () => {
     const judge = Number(menu.value);
@@ -350,9 +424,12 @@ function browse(home, index) {
     }
     history.replaceState(null, "", hashOf(judge, question.run, question.place));
     state.last = location.hash;
-    showQuestion(home, state, question.place, false);
+    showQuestion(home, state, question.run, question.place, false);
   });
   addEventListener("hashchange", route);
+  // a page of one question is sent to somebody who wants to see that
+  const [only] = state.rows;
+  if (state.rows.length === 1 && location.hash === "") history.replaceState(null, "", hashOf(0, only.number, only.own));
   redraw.all();
   route();
 }
@@ -360,6 +437,7 @@ function browse(home, index) {
 const index = await unpacked("index");
 chooseParts("select.baseline", "[data-judge]", "baseline");
 chooseParts("select.estimator", ".uncertainty-part", "estimator");
+chooseRisks();
 sortTables();
 offerCsv(index.csv);
 browse(document.getElementById("browser"), index);

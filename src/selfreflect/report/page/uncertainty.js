@@ -1,8 +1,9 @@
 /** Run the page on uncertainty. */
 
-import { chooseParts, offerCsv, sortTables, unpacked } from "./frame.js";
+import { chooseParts, chooseRisks, offerCsv, sortTables, unpacked } from "./frame.js";
 
 offerCsv((await unpacked("index")).csv);
 chooseParts("select.estimator", ".uncertainty-part", "estimator");
 sortTables();
+chooseRisks();
 document.documentElement.dataset.ready = "yes";

@@ -22,6 +22,7 @@ from selfreflect.report.measures import (
     view_of,
 )
 from selfreflect.report.page.frame import packed
+from selfreflect.report.questions import undefined_text
 from selfreflect.report.results import control_text
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.report.words import Mark, MarkKind, marks
@@ -48,8 +49,9 @@ _Place = tuple[int, int]
 def run_data(scorings: Sequence[RunRecords], grouping: Grouping) -> tuple[dict[str, Any], list[list[str]]]:
     """Make the index of a run, and for each judge the packed chunks of its questions, in one order.
 
-    The index holds ``label``, and for each question ``[text, kind, spread]``. For each judge, ``scorings``
-    hold its ``label``, ``strategies``, ``measures`` and the cells of each question: for each measure and
+    The index holds ``label``, and for each question ``[text, kind, spread, id]``. For each judge,
+    ``scorings`` hold its ``label``, ``strategies``, ``columns``, their names for people, ``measures`` and
+    the cells of each question: for each measure and
     strategy a number and its text, or None. The chunks hold numbers in full; those of further judges only
     what differs from the first.
     """
@@ -66,7 +68,7 @@ def run_data(scorings: Sequence[RunRecords], grouping: Grouping) -> tuple[dict[s
             if scoring is main:
                 view = question_view(question, main.answers.get(id_), outcomes, grouping, controls=controls)
                 kinds = spread(view["groups"])
-                rows.append((question.text[:_LIST_LENGTH], question.kind, kinds and round(kinds, 2)))
+                rows.append((question.text[:_LIST_LENGTH], question.kind, kinds and round(kinds, 2), id_))
             else:
                 view = _scoring_view(scoring.answers.get(id_), outcomes, controls)
                 for summary in view["summaries"]:
@@ -76,6 +78,7 @@ def run_data(scorings: Sequence[RunRecords], grouping: Grouping) -> tuple[dict[s
             {
                 "label": scoring.label,
                 "strategies": list(scoring.strategies),
+                "columns": list(map(scoring.display_name, scoring.strategies)),
                 "measures": [_measure_fields(measure) for measure in measures],
                 "cells": [cells[id_] for id_ in main.questions],
             }
@@ -115,11 +118,9 @@ def _cell(measure: MeasureView, value: float | None, outcome: SummaryOutcome) ->
         return round(value, 6), ("≈ " if is_estimated else "") + measure.text(value)
     if measure is INFORMATION and outcome.information is not None:
         doubtful = tentative(outcome.information)
-        return None, doubtful.text if doubtful else str(outcome.information.undefined)
-    for measurement in outcome.measurements:
-        if measurement.measure == measure.name:
-            return None, measurement.undefined
-    return None
+        if doubtful is not None:
+            return None, doubtful.text
+    return None, undefined_text(measure, outcome)
 
 
 def question_view(

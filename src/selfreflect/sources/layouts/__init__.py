@@ -6,16 +6,20 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
+from itertools import chain, islice
 from math import isfinite
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
-from selfreflect.errors import ConfigError, excerpt
+from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.plugins import failures_of, packaged
 from selfreflect.sources.columns import GOLD, gold_texts
-from selfreflect.sources.files import PARSERS, Content, Row, listed, parse_rows, read_content
+from selfreflect.sources.files import PARSERS, Content, Row, each_row, listed, read_content
 
 SUFFIXES = tuple(suffix for suffix in (*PARSERS, ".eval") if suffix != ".txt")
+
+ROWS_OF_HEAD = 1000
+"""Rows by which a layout is found, if it streams."""
 
 GROUP = "selfreflect.layouts"
 """Entry points by which other packages add layouts."""
@@ -47,6 +51,10 @@ class Layout(Protocol):
     """Whether an evaluation wrote the file, so that its answers are a model's."""
     notes: Sequence[str] = ()
     """What a user should know once the items are read, one sentence each."""
+    ignores: Sequence[str] = ()
+    """Parts of its files that nothing is made of."""
+    streams: bool = False
+    """Whether it makes items of rows one by one, so that a large file need not be in memory."""
     assigned: Collection[str] = ()
     """Columns that the user names, by their paths, as in ``doc.question``."""
 
@@ -133,12 +141,23 @@ def rows_in(
         from selfreflect.sources.archive import archive_row
 
         raw_rows = [archive_row(content)]
+        stream: Iterator[Row] = iter(())
     else:
-        raw_rows = parse_rows(content, progress)
+        stream = each_row(content, progress)
+        raw_rows = list(islice(stream, ROWS_OF_HEAD))
+        if not raw_rows:
+            raise DataError(f"{content.name} holds no records")
     layout = _layout_of(raw_rows, logs)
+    if layout.streams:
+        all_rows: Iterable[Row] = chain(raw_rows, stream)
+    elif rest := list(stream):
+        raw_rows += rest
+        all_rows, layout = raw_rows, _layout_of(raw_rows, logs)
+    else:
+        all_rows = raw_rows
     with _failures_of(layout):
         layout.assigned = assigned
-        rows = list(layout.items(raw_rows))
+        rows = list(layout.items(cast("Sequence[Row]", all_rows)))
         notes, words = [*layout.notes], layout.explain()
     if not rows or not all(isinstance(row, Row) for row in rows):
         raise ConfigError(f"the layout {excerpt(layout.name)} makes no rows of {content.name}")

@@ -53,6 +53,7 @@ class Inspect(Layout):
 
     name = "inspect"
     is_log = True
+    ignores = ("messages after the question", "events", "reasoning", "usage")
 
     def matches(self, rows: Sequence[Row]) -> bool:
         fields = rows[0].fields

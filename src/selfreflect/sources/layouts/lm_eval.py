@@ -27,6 +27,8 @@ class LmEval(Layout):
 
     name = "lm-eval"
     is_log = True
+    streams = True
+    ignores = ("arguments", "doc_hash", "prompt_hash", "target_hash")
 
     def matches(self, rows: Sequence[Row]) -> bool:
         # in the cells of a table they are texts
@@ -39,6 +41,8 @@ class LmEval(Layout):
         counts: Counter[tuple[str, str]] = Counter()
         choices = 0
         for sample in rows:
+            if not self.matches([sample]):
+                raise sample.error("not a sample of lm-eval, as the rows before it are")
             filter_name, responses = str(sample.fields.get("filter", "")), sample.fields["resps"]
             key = _key(sample)
             run = counts[key, filter_name]

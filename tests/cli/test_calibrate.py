@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -270,3 +271,26 @@ def test_labels_that_are_all_right_make_sets(tmp_path: Path) -> None:
     outcome = calibrate(written(tmp_path / "a.json", records), *EXACT, "--set", "0.9", "--json")
     assert outcome.code == 0, outcome.stderr
     assert outcome.json[0]["sets"]["share"] == pytest.approx(2 / 3)
+
+
+def test_a_calibrator_is_for_one_number_of_likely_tokens(tmp_path: Path) -> None:
+    def ranked(first: int, count: int, ranks: int) -> list[dict[str, Any]]:
+        return [
+            {
+                "id": str(number),
+                "answers": ["a"],
+                "logprobs": [[-0.1]],
+                "top_logprobs": [[[-1.0 - number % 7 - place for place in range(ranks)]]],
+                "gold": "a" if number % 3 else "b",
+            }
+            for number in range(first, first + count)
+        ]
+
+    saved = tmp_path / "cal.json"
+    fit = (*EXACT, "--estimator", "epr")
+    assert calibrate(written(tmp_path / "a.json", ranked(0, 60, 5)), *fit, "--save", saved).code == 0
+    assert json.loads(saved.read_text())["ranks"] == 5
+    assert calibrate(written(tmp_path / "b.json", ranked(100, 9, 5)), "--apply", saved).code == 0
+    assert calibrate(written(tmp_path / "c.json", ranked(100, 9, 8)), "--apply", saved).code == 2
+    mixed = [*ranked(0, 60, 5), *ranked(60, 60, 8)]
+    assert calibrate(written(tmp_path / "d.json", mixed), *fit, "--risk", "0.9").code == 2

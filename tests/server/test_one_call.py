@@ -104,6 +104,27 @@ def test_a_guarantee_of_one_call_is_carried_by_it(tmp_path: Path) -> None:
     assert unsure["cost"]["completions"] == 1
 
 
+@pytest.mark.parametrize(("ranks", "drawn"), [(5, 1), (3, 4)])
+def test_one_call_reads_as_many_likely_tokens_as_the_calibrator(
+    tmp_path: Path, ranks: int, drawn: int
+) -> None:
+    """The entropy of a longer list is larger: another score than that which was calibrated."""
+
+    def ranked(request: Request) -> list[str] | Reply:
+        if not request.logprobs:
+            return ["Ankara"] * 4
+        top = (tuple(-1.0 - place for place in range(ranks)),)
+        tokens = AnswerTokens(("Ankara",), (-1.0,), top=top)
+        return Reply(completions=(Completion(text="Ankara", finish="stop", tokens=1, logprobs=tokens),))
+
+    script = Scripted(ranked)
+    calibrator = saved(tmp_path, estimator="epr", ranks=5, x=(-2.0, 0.0))
+    with endpoint_server(generator=script, calibrator=calibrator, one_call=True) as client:
+        belief = client.chat("Which?").json()["selfreflect"]
+    assert script.requests[0].top_logprobs == 5
+    assert belief["num_answers"] == drawn
+
+
 def test_one_call_needs_a_calibrator_of_one_answer(tmp_path: Path) -> None:
     records = [
         {

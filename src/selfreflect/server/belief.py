@@ -27,7 +27,7 @@ from selfreflect.uncertainty.classes import ClassRule, Labels, members_of
 from selfreflect.uncertainty.drift import DriftWatch
 from selfreflect.uncertainty.estimators import ESTIMATORS, estimate
 from selfreflect.uncertainty.features import Samples, entropy
-from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, token_fields
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, list_lengths, token_fields
 from selfreflect.uncertainty.relations import jaccard, make_similarity
 
 if TYPE_CHECKING:
@@ -254,6 +254,10 @@ class BeliefReader:
         answered = AnsweredQuestion(id="", text=question, answers=answers, **token_fields(tokens))
         samples = Samples(answered, self.rule, self._similarity)
         value = estimate(ESTIMATORS[kind], samples)
+        fitted = self.calibrator.saved if self.calibrator is not None else None
+        ranks = fitted.ranks if fitted is not None and fitted.estimator == kind else None
+        if ranks and not isinstance(value, NoValue) and list_lengths([answered]) != [ranks]:
+            value = NoValue("too_few_ranks", f"the calibrator is for {ranks} likely tokens at each token")
         if isinstance(value, NoValue):
             missing: NoGuarantee | None = "no_value" if has_guarantee else None
             notes: tuple[str, ...] = (f"no confidence: {value.message}",)

@@ -95,7 +95,8 @@ class Exchange:
 ONE_CALL = "one_call"
 """Strategy of answers that are one response, as it is."""
 RANKS = 20
-"""Likely tokens that are asked for at each token of it: the most that servers give."""
+"""Likely tokens that are asked for at each token of it, unless the calibrator was fitted on another number:
+the most that servers give."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,8 @@ class _Plan:
     rule: StoppingRule | None
     tasks: tuple[ConversationTask, ...]
     """One per choice."""
+    ranks: int = RANKS
+    """Likely tokens that are asked for, if it is one response."""
 
     @property
     def request(self) -> Request:
@@ -115,7 +118,7 @@ class _Plan:
         request = self.tasks[0].sample_request()
         if self.strategy != ONE_CALL:
             return request
-        return replace(request, n=1, logprobs=True, top_logprobs=RANKS)
+        return replace(request, n=1, logprobs=True, top_logprobs=self.ranks)
 
 
 class Reflector:
@@ -369,8 +372,9 @@ class Reflector:
         is_plain = asked == (None, None, None) and chat.n == 1 and not plan.measures
         if not self.settings.one_call or reader.calibrator is None or not is_plain:
             return None
-        kind = reader.calibrator.saved.estimator
-        plan = dataclasses.replace(plan, strategy=ONE_CALL, confidence=kind)
+        saved = reader.calibrator.saved
+        kind = saved.estimator
+        plan = dataclasses.replace(plan, strategy=ONE_CALL, confidence=kind, ranks=saved.ranks or RANKS)
         reply = await session.draw(plan.request)
         completion = reply.completions[0]
         generator = session.model.generator

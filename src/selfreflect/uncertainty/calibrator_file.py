@@ -20,7 +20,7 @@ from selfreflect.uncertainty.assess import Assessment
 from selfreflect.uncertainty.calibrators import CalibrationMethod, Calibrator, fit
 from selfreflect.uncertainty.estimators import ESTIMATORS
 from selfreflect.uncertainty.guarantee import Guarantee, ThresholdSearch, is_pilot, search_threshold
-from selfreflect.uncertainty.question import AnsweredQuestion, sample_sizes
+from selfreflect.uncertainty.question import AnsweredQuestion, list_lengths, sample_sizes
 from selfreflect.uncertainty.relations import Order
 
 FEWEST_LABELS = 50
@@ -51,6 +51,8 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Numbers of answers that these had."""
     questions: tuple[str, ...]
     """Digests of their ids and texts."""
+    ranks: int | msgspec.UnsetType = msgspec.UNSET
+    """Likely tokens at each token, for an estimator that reads them; other numbers make other scores."""
     guarantee: Guarantee | msgspec.UnsetType = msgspec.UNSET
     """The threshold above which the risk is bounded, if one was asked for."""
     sets: SetRule | msgspec.UnsetType = msgspec.UNSET
@@ -73,10 +75,18 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 )
 
     def refuse_other_samples(self, questions: Sequence[AnsweredQuestion]) -> None:
-        """Raise DataError if what is guaranteed is about other answers: of another model, or another number.
+        """Raise DataError if what is guaranteed is about other answers: of another model, or another number,
+        or if other numbers of likely tokens are known.
 
         Questions that lack some answers are no reason, as long as others have them all.
         """
+        lengths = list_lengths(questions)
+        if self.ranks and lengths and lengths != [self.ranks]:
+            raise DataError(
+                f"the calibrator is for {self.ranks} likely tokens at each token, and these answers have "
+                f"{', '.join(map(str, lengths))}: {self.estimator} moves with their number",
+                code="other_ranks",
+            )
         for rule in (self.guarantee, self.sets):
             if not rule:
                 continue
@@ -122,6 +132,7 @@ def fit_file(
     answers = assessment.labelled_scores(estimator, correctness)
     curve = fit(method, answers.scores, answers.labels)
     questions = [assessment.questions[index] for index in answers.indices]
+    ranks = _ranks(estimator, questions)
     return CalibratorFile(
         estimator=estimator,
         classes=classes,
@@ -136,7 +147,26 @@ def fit_file(
         n=len(questions),
         samples=tuple(sample_sizes(questions)),
         questions=digests(questions),
+        ranks=ranks,
     )
+
+
+def _ranks(estimator: str, questions: Sequence[AnsweredQuestion]) -> int | msgspec.UnsetType:
+    """Find the number of likely tokens that an estimator reads at each token; unset if it reads none.
+
+    Raises:
+        DataError: they are not equally many everywhere.
+    """
+    if ESTIMATORS[estimator].needs != "top_logprobs":
+        return msgspec.UNSET
+    lengths = list_lengths(questions)
+    if len(lengths) > 1:
+        raise DataError(
+            f"{', '.join(map(str, lengths))} likely tokens are known at the tokens of different questions, "
+            f"and {estimator} moves with their number",
+            code="other_ranks",
+        )
+    return lengths[0] if lengths else msgspec.UNSET
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -194,9 +224,11 @@ def find_guarantee(
 
     Raises:
         ConfigError: a level is not between 0 and 1.
-        DataError: there are too few labelled questions to divide, or their answers are of several models.
+        DataError: there are too few labelled questions to divide, or their answers are of several models,
+            or different numbers of likely tokens are known.
     """
     answers = assessment.labelled_scores(estimator, correctness)
+    _ranks(estimator, [assessment.questions[index] for index in answers.indices])
     sample = even_sample(assessment.questions, answers.indices)
     position_of = {index: position for position, index in enumerate(answers.indices)}
     positions = [position_of[index] for index in sample.indices]
@@ -266,7 +298,9 @@ def read_calibrator(path: Path) -> CalibratorFile:
 def _is_sound(saved: CalibratorFile) -> bool:
     if not all(rule.is_sound for rule in (saved.guarantee, saved.sets) if rule):
         return False
-    if not all(map(math.isfinite, (*saved.x, *saved.y))):
+    if not all(map(math.isfinite, (*saved.x, *saved.y))) or (
+        saved.ranks is not msgspec.UNSET and saved.ranks < 2
+    ):
         return False
     if saved.method == "isotonic":
         rising = list(saved.x) == sorted(saved.x) and list(saved.y) == sorted(saved.y)

@@ -120,6 +120,12 @@ def sample_sizes(questions: Iterable[AnsweredQuestion]) -> list[int]:
     return sorted({len(question.answers) for question in questions})
 
 
+def list_lengths(questions: Iterable[AnsweredQuestion]) -> list[int]:
+    """List the distinct numbers of likely tokens that are known at a token, in order."""
+    answers = [answer for question in questions for answer in question.top_logprobs or ()]
+    return sorted({len(ranks) for answer in answers for ranks in answer})
+
+
 def has_gold(questions: Iterable[AnsweredQuestion]) -> bool:
     """Tell whether any question has a right answer."""
     return any(question.gold for question in questions)

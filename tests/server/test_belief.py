@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import threading
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from selfreflect.errors import ConfigError
 from selfreflect.server.belief import BeliefReader, Confidence, load_calibrator
+from selfreflect.server.structured import read_objects
 from selfreflect.uncertainty.calibrator_file import CalibratorFile, digests, write_calibrator
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.question import AnsweredQuestion
@@ -101,3 +103,14 @@ def test_a_slow_rule_does_not_hold_up_others() -> None:
         return order
 
     assert asyncio.run(both()) == ["quick", "slow"]
+
+
+def test_the_confidence_of_an_object_is_that_of_required_fields_of_any_name() -> None:
+    schema = {
+        "$ref": "#/$defs/invoice",
+        "$defs": {"invoice": {"type": "object", "required": ["a/b", "~"], "properties": {"note": {}}}},
+    }
+    answers = [json.dumps({"a/b": 1, "~": min(number, 1), "note": str(number)}) for number in range(4)]
+    asked = {"type": "json_schema", "json_schema": {"schema": schema}}
+    reading = read_objects("Which?", answers, asked, ClassRule("exact"))
+    assert reading.confidence.value == pytest.approx(3 / 4)

@@ -194,7 +194,18 @@ def test_summaries_are_asked_about_as_often_as_planned() -> None:
     assert len(model.requests) == len(inquiries_about("Which?", answers, list(summaries.values())))
 
 
-@pytest.mark.parametrize("text", ["." * 100_000 + "b", "Mr. " * 50_000, "a." + '"' * 100_000 + "b"])
+def test_blocks_of_code_that_never_end_are_lines() -> None:
+    assert len(sentences("```x\n" * 20_000)) == 20_000
+    assert [part.text for part in sentences("```a\n~~~\nx. Y.\n~~~\nZ.")] == [
+        "```a",
+        "~~~\nx. Y.\n~~~",
+        "Z.",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["." * 100_000 + "b", "Mr. " * 50_000, "```x " * 50_000, "a." + '"' * 100_000 + "b"]
+)
 def test_a_model_that_repeats_itself_is_split_in_linear_time(text: str) -> None:
     assert len(sentences(text)) == 1
 

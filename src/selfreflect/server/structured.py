@@ -11,7 +11,7 @@ from selfreflect.server.belief import Classes
 from selfreflect.server.reply import AnswerShare, Confidence
 from selfreflect.uncertainty.classes import ClassRule, members_of, number_classes
 from selfreflect.uncertainty.features import entropy
-from selfreflect.uncertainty.fields.distribution import Structured, notes_on, structure
+from selfreflect.uncertainty.fields.distribution import Structured, notes_on, pointer_of, structure
 from selfreflect.uncertainty.fields.values import Schema, without_fence
 from selfreflect.uncertainty.question import AnsweredQuestion
 
@@ -93,7 +93,8 @@ def _unchecked(error: Exception) -> str:
 def _confidence(
     structured: Structured, summary: Mapping[str, Any], schema: Schema | None, answers: int
 ) -> Confidence:
-    required = set() if schema is None else {f"/{name}" for name in schema.document.get("required", ())}
+    names = () if schema is None else schema.resolved(schema.document).get("required", ())
+    required = {pointer_of(name) for name in names}
     shares = [
         entry["share_of_all"]
         for pointer, entry in summary["fields"].items()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-_FENCE = re.compile(r"^[ \t]*(```|~~~).*?^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^[ \t]*(```|~~~)(.*)$", re.MULTILINE)
 _BULLET = re.compile(r"[ \t]*(?:[-*+•–]|\(?\d{1,3}[.)]|#{1,6})[ \t]+")
 # a mark that ends a sentence, what closes with it, and the white space in front of the next one
 _END = re.compile(
@@ -43,11 +43,29 @@ def sentences(text: str) -> list[Sentence]:
     """
     result: list[Sentence] = []
     position = 0
-    for fence in _FENCE.finditer(text):
-        result += _of_lines(text, position, fence.start())
-        result.append(Sentence(fence[0], *fence.span()))
-        position = fence.end()
+    for start, end in _blocks(text):
+        result += _of_lines(text, position, start)
+        result.append(Sentence(text[start:end], start, end))
+        position = end
     return [*result, *_of_lines(text, position, len(text))]
+
+
+def _blocks(text: str) -> Iterator[tuple[int, int]]:
+    """Find blocks of code, from the fence that opens one to the next that is alone in its line."""
+    fences = list(_FENCE.finditer(text))
+    closing: dict[str, int] = {}
+    ends: list[int | None] = []
+    # backwards, so that a text of nothing but opening fences takes linear time
+    for index in range(len(fences) - 1, -1, -1):
+        ends.append(closing.get(fences[index][1]))
+        if not fences[index][2].strip():
+            closing[fences[index][1]] = index
+    ends.reverse()
+    first = 0
+    for index, last in enumerate(ends):
+        if index >= first and last is not None:
+            yield fences[index].start(), fences[last].end(1)
+            first = last + 1
 
 
 def _of_lines(text: str, start: int, end: int) -> Iterator[Sentence]:

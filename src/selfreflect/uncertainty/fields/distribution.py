@@ -262,13 +262,18 @@ def notes_on(structured: Sequence[Structured]) -> list[str]:
     return notes
 
 
+def pointer_of(name: object) -> str:
+    """Write the JSON Pointer (RFC 6901) of a key at the root."""
+    return "/" + str(name).replace("~", "~0").replace("/", "~1")
+
+
 class _Place(NamedTuple):
     pointer: str = ""
     path: str = ""
 
     def child(self, name: object, *, of_list: bool) -> _Place:
-        token = str(name).replace("~", "~0").replace("/", "~1")
-        return _Place(f"{self.pointer}/{token}", f"{self.path}/{'*' if of_list else token}")
+        token = pointer_of(name)
+        return _Place(f"{self.pointer}{token}", f"{self.path}{'/*' if of_list else token}")
 
 
 class _Walker:

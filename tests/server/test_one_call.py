@@ -32,6 +32,20 @@ SAVED = CalibratorFile(
     samples=(1,),
     questions=(),
 )
+GUARANTEE = Guarantee(
+    risk=0.1,
+    confidence=0.95,
+    threshold=0.5,
+    answered=60,
+    wrong=1,
+    bound=0.077,
+    coverage=0.6,
+    grid=(0.5,),
+    n=130,
+    samples=1,
+    pilot=(),
+    scores=tuple(number / 130 for number in range(130)),
+)
 PROBABILITIES = {"high": 0.9, "close": 0.5, "low": 0.1}
 
 
@@ -80,28 +94,31 @@ def test_without_an_action_nothing_more_is_drawn_and_requests_may_still_want_it(
 
 
 def test_a_guarantee_of_one_call_is_carried_by_it(tmp_path: Path) -> None:
-    guarantee = Guarantee(
-        risk=0.1,
-        confidence=0.95,
-        threshold=0.5,
-        answered=60,
-        wrong=1,
-        bound=0.077,
-        coverage=0.6,
-        grid=(0.5,),
-        n=130,
-        samples=1,
-        pilot=(),
-        scores=tuple(number / 130 for number in range(130)),
-    )
     settings = {"unsure": UnsurePolicy("abstain", 0.4), "one_call": True}
-    calibrator = saved(tmp_path, guarantee=guarantee)
+    calibrator = saved(tmp_path, guarantee=GUARANTEE)
     with endpoint_server(generator=Scripted(reply), calibrator=calibrator, **settings) as client:
         sure = client.chat("How likely, high?").json()["selfreflect"]
         unsure = client.chat("How likely, low?").json()["selfreflect"]
     assert sure["guarantee"] == {"risk": 0.1, "confidence": 0.95, "n": 130, "answer": "Ankara"}
     assert (unsure["guarantee"], unsure["no_guarantee"], unsure["action"]) == (None, "below", "abstain")
     assert unsure["cost"]["completions"] == 1
+
+
+def test_what_a_client_cuts_carries_no_guarantee(tmp_path: Path) -> None:
+    def cut(request: Request) -> Reply:
+        whole = reply(request)
+        assert isinstance(whole, Reply)
+        [completion] = whole.completions
+        return msgspec.structs.replace(
+            whole, completions=(msgspec.structs.replace(completion, finish="length"),)
+        )
+
+    calibrator = saved(tmp_path, guarantee=GUARANTEE)
+    with endpoint_server(generator=Scripted(cut), calibrator=calibrator, one_call=True) as client:
+        limited = client.chat("How likely, high?", max_tokens=1).json()["selfreflect"]
+        as_labelled = client.chat("How likely, high?").json()["selfreflect"]
+    assert (limited["guarantee"], limited["no_guarantee"]) == (None, "cut_off")
+    assert as_labelled["guarantee"]["risk"] == 0.1
 
 
 @pytest.mark.parametrize(("ranks", "drawn"), [(5, 1), (3, 4)])

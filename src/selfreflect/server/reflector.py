@@ -166,6 +166,8 @@ class Reflector:
             reply, drafts = await self._draw(plan, session, reader)
             texts = reply.texts
             classes, confidence = await self._read(plan, reader, chat.question, texts, model.generator.name)
+        if confidence.guarantee is not None and self._cuts(chat, reply):
+            confidence = confidence._replace(guarantee=None, no_guarantee="cut_off")
         question = Question(id=id_, text=chat.question, context=chat.context)
         summaries = _named(drafts, id_)
         answers, results = await self._measure(plan, session, question, reply, summaries)
@@ -222,6 +224,12 @@ class Reflector:
             results=results,
             first_seconds=session.first_seconds,
         )
+
+    def _cuts(self, chat: ChatRequest, reply: Reply) -> bool:
+        """Tell whether the client's limit of tokens cut an answer that the server's would not have."""
+        limit = self.settings.sampling.max_new_tokens
+        is_lower = chat.max_tokens is not None and chat.max_tokens < limit
+        return is_lower and any(completion.finish == "length" for completion in reply.completions)
 
     async def _answer_object(
         self,

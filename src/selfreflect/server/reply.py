@@ -51,6 +51,7 @@ NoGuarantee = Literal[
     "other_number",  # of answers
     "other_confidence",  # than the calibrator's, as the request wanted
     "no_value",  # of the estimator
+    "cut_off",  # by the request's limit of tokens, which the labelled answers did not have
 ]
 """Why an answer carries no guarantee although the server has one."""
 

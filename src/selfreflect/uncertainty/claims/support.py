@@ -118,10 +118,10 @@ class WordReader:
         self, question: str, claims: Sequence[str], texts: Sequence[str]
     ) -> list[list[Stance | None]]:
         asked = _content(question)
-        readings = [_Reading.of(claim, asked) for claim in claims]
+        readings = [_Content.of(claim, asked) for claim in claims]
         rows: list[list[Stance | None]] = []
         for text in texts:
-            parts = [_Reading.of(sentence.text, asked) for sentence in sentences(text)]
+            parts = [_Content.of(sentence.text, asked) for sentence in sentences(text)]
             rows.append([_closest([_stance(claim, part) for part in parts]) for claim in readings])
         return rows
 
@@ -130,7 +130,7 @@ def _closest(stances: Sequence[Stance]) -> Stance:
     return min(stances, key=_FIRST.index, default="silent")
 
 
-class _Reading(NamedTuple):
+class _Content(NamedTuple):
     """What is compared of a sentence."""
 
     text: str
@@ -142,14 +142,14 @@ class _Reading(NamedTuple):
     is_negated: bool
 
     @classmethod
-    def of(cls, text: str, asked: frozenset[str]) -> _Reading:
+    def of(cls, text: str, asked: frozenset[str]) -> _Content:
         words = _content(text)
         numbers = frozenset(quantity.key for quantity in quantities(readable(text)))
         plain = unified(text).casefold()
         negations = sum(map(is_negation, re.findall(r"[^\W\d_]+(?:'[^\W\d_]+)?", plain)))
         return cls(text, plain, words, words - asked or words, numbers, negations % 2 == 1)
 
-    def shared(self, sentence: _Reading) -> float:
+    def shared(self, sentence: _Content) -> float:
         """Compute the share of the content words that another sentence has."""
         return len(self.content & sentence.words) / len(self.content) if self.content else 0.0
 
@@ -157,10 +157,10 @@ class _Reading(NamedTuple):
 def overlap(claim: str, sentence: str, question: str = "") -> float:
     """Compute the share of a claim's content words, without those of the question, that a sentence has."""
     asked = _content(question)
-    return _Reading.of(claim, asked).shared(_Reading.of(sentence, asked))
+    return _Content.of(claim, asked).shared(_Content.of(sentence, asked))
 
 
-def _stance(claim: _Reading, sentence: _Reading) -> Stance:
+def _stance(claim: _Content, sentence: _Content) -> Stance:
     if claim.plain == sentence.plain:
         return "says"
     shared = claim.shared(sentence)
@@ -279,10 +279,10 @@ def claim_distribution(
                 column[index] = "says"
     of_answers = columns[: len(answers)]
     asked = _content(question)
-    readings = [[_Reading.of(sentence.text, asked) for sentence in sentences(answer)] for answer in answers]
+    readings = [[_Content.of(sentence.text, asked) for sentence in sentences(answer)] for answer in answers]
     claims = []
     for index, text in enumerate(texts):
-        claim = _Reading.of(text, asked)
+        claim = _Content.of(text, asked)
         best = [max(map(claim.shared, parts), default=0.0) for parts in readings]
         stances = tuple(column[index] for column in of_answers)
         claims.append(Claim(text, stances, fmean(best) if best else None))
@@ -306,9 +306,9 @@ def _distinct(question: str, parts: Sequence[Sequence[str]]) -> list[str]:
     """List different claims: a later one is the same as an earlier one if each says the other."""
     asked = _content(question)
     kept: list[str] = []
-    by_word: dict[str, list[_Reading]] = {}
+    by_word: dict[str, list[_Content]] = {}
     for text in dict.fromkeys(text for claims in parts for text in claims):
-        reading = _Reading.of(text, asked)
+        reading = _Content.of(text, asked)
         # only claims that share a word can be the same
         candidates = {claim.text: claim for word in reading.words for claim in by_word.get(word, ())}
         pairs = [(reading, claim) for claim in candidates.values()]

@@ -17,10 +17,10 @@ from selfreflect.uncertainty.fields.values import (
     FAULTS,
     INVALID,
     MISSING,
+    FieldValue,
     Node,
     Schema,
     Unreadable,
-    Value,
     default_of,
     length_value,
     parse,
@@ -38,7 +38,7 @@ _FREE_WORDS = 4
 
 
 @dataclass(frozen=True)
-class Field:
+class AnswerField:
     """One place in the answers to a question, and what stands there in each."""
 
     pointer: str
@@ -47,10 +47,10 @@ class Field:
     """The pointer with ``*`` for objects of lists, which is the same for all questions."""
     kind: str
     """``number``, ``text``, ``date``, ``set``, …, ``free_text``, or ``mixed``."""
-    values: tuple[Value, ...]
+    values: tuple[FieldValue, ...]
     """One for each answer."""
-    gold: tuple[Value, ...] = ()
-    response: Value | None = None
+    gold: tuple[FieldValue, ...] = ()
+    response: FieldValue | None = None
     """Of the answer that is judged, where that is none of the samples."""
     items: tuple[tuple[str, int], ...] = ()
     """Members of a set, each with the number of answers that hold it."""
@@ -82,7 +82,7 @@ class Structured:
     """The answers to one question as fields."""
 
     question: AnsweredQuestion
-    fields: tuple[Field, ...]
+    fields: tuple[AnswerField, ...]
     """In the order of the schema, then as answers name them."""
     faults: tuple[Unreadable | None, ...]
     """Why an answer has no fields, for each answer."""
@@ -107,7 +107,7 @@ class Structured:
         """
         return [self._question(field) for field in self.fields]
 
-    def _question(self, field: Field) -> AnsweredQuestion:
+    def _question(self, field: AnswerField) -> AnsweredQuestion:
         texts = iter(field.values)
         values = [next(texts) if fault is None else INVALID for fault in self.faults]
         all_values = [*values, *field.gold, *([field.response] if field.response else [])]
@@ -146,13 +146,13 @@ class Structured:
             agreeing = [is_modal and index in largest for index, is_modal in enumerate(agreeing)]
         return ObjectShare(len(counts), max(counts.values()) / counts.total(), sum(agreeing))
 
-    def labels(self, field: Field, rule: ClassRule) -> Labels:
+    def labels(self, field: AnswerField, rule: ClassRule) -> Labels:
         """Sort the values of a field of the valid answers into classes."""
         question = self._question(field)
         texts = tuple(value.text for value in field.values)
         return rule(replace(question, answers=texts))
 
-    def classes(self, field: Field, rule: ClassRule) -> list[FieldClass]:
+    def classes(self, field: AnswerField, rule: ClassRule) -> list[FieldClass]:
         """List the classes of a field, the largest first."""
         groups = sorted(members_of(self.labels(field, rule)), key=lambda group: (-len(group), group[0]))
         total = len(field.values)
@@ -285,7 +285,7 @@ class _Walker:
         self._end_of_gold = samples + gold
         self.unmatched = 0
 
-    def walk(self, place: _Place, column: Sequence[Any], node: Node) -> Iterator[Field]:
+    def walk(self, place: _Place, column: Sequence[Any], node: Node) -> Iterator[AnswerField]:
         """List the fields from a place on.
 
         Args:
@@ -318,12 +318,12 @@ class _Walker:
 
     def _child(
         self, place: _Place, name: object, children: Sequence[Mapping[Any, Any] | None], node: Node
-    ) -> Iterator[Field]:
+    ) -> Iterator[AnswerField]:
         default = default_of(node)
         column = [MISSING if child is None else child.get(name, default) for child in children]
         return self.walk(place, column, node)
 
-    def _field(self, place: _Place, column: Sequence[Any], node: Node) -> Field:
+    def _field(self, place: _Place, column: Sequence[Any], node: Node) -> AnswerField:
         lists = [value for value in column[: self._samples] if isinstance(value, list)]
         members = Counter(text for value in lists for text in {scalar(item, {}).text for item in value})
         return self._made(
@@ -334,15 +334,15 @@ class _Walker:
             lengths=tuple(Counter(map(len, lists)).most_common()),
         )
 
-    def _list_field(self, place: _Place, column: Sequence[Any]) -> Field:
+    def _list_field(self, place: _Place, column: Sequence[Any]) -> AnswerField:
         """Make a field of the number of a list's items, which are fields of their own."""
         values = []
         for value in column:
             values.append(length_value(len(value)) if isinstance(value, list) else scalar(value, {}))
         return self._made(place, "list", values)
 
-    def _made(self, place: _Place, kind: str, values: Sequence[Value], **counts: Any) -> Field:
-        return Field(
+    def _made(self, place: _Place, kind: str, values: Sequence[FieldValue], **counts: Any) -> AnswerField:
+        return AnswerField(
             *place,
             kind,
             values=tuple(values[: self._samples]),

@@ -11,7 +11,7 @@ from selfreflect.stats import defined
 from selfreflect.table import Cell, Column, Table
 from selfreflect.uncertainty.assess import Assessment
 from selfreflect.uncertainty.classes import ClassRule
-from selfreflect.uncertainty.fields.distribution import Field, Structured, entropy
+from selfreflect.uncertainty.fields.distribution import AnswerField, Structured, entropy
 
 _FREE = "free_text"
 
@@ -31,7 +31,7 @@ def field_table(structured: Sequence[Structured], assessment: Assessment) -> Tab
     rule = assessment.method.rule
     labels = next(iter(assessment.judged.labels.values()), [None] * len(assessment.questions))
     label_of = {question.id: label for question, label in zip(assessment.questions, labels, strict=True)}
-    places: dict[str, list[tuple[Structured, Field]]] = defaultdict(list)
+    places: dict[str, list[tuple[Structured, AnswerField]]] = defaultdict(list)
     for item in structured:
         for field in item.fields:
             places[field.path].append((item, field))

@@ -57,7 +57,7 @@ class Unreadable(NamedTuple):
     reason: Fault
 
 
-class Value(NamedTuple):
+class FieldValue(NamedTuple):
     """A value of a field as people read it, and its identity."""
 
     text: str
@@ -65,15 +65,15 @@ class Value(NamedTuple):
     """Equal for equal values; None for a text, which a class rule compares."""
 
 
-ABSENT = Value("(missing)", "missing")
-INVALID = Value("(no valid JSON)", "invalid")
-OBJECT = Value("(object)", "object")
+ABSENT = FieldValue("(missing)", "missing")
+INVALID = FieldValue("(no valid JSON)", "invalid")
+OBJECT = FieldValue("(object)", "object")
 _MARK = re.compile(r"\((?:missing|no valid JSON|object|[\d,]+ items?)\)")
 
 
-def length_value(size: int) -> Value:
+def length_value(size: int) -> FieldValue:
     """Make a value of the number of a list's items."""
-    return Value(f"({counted(size, 'item')})", f"length {size}")
+    return FieldValue(f"({counted(size, 'item')})", f"length {size}")
 
 
 class _RefusedError(Exception):
@@ -167,7 +167,7 @@ def number_text(number: Decimal | int) -> str:
     return "0" if digits in ("-0", "") else digits
 
 
-def scalar(value: Any, node: Node) -> Value:
+def scalar(value: Any, node: Node) -> FieldValue:
     """Make a field's value of what is neither an object nor a list of some.
 
     A number that is written as text is a number only where the schema says so, and a text is a date where
@@ -178,25 +178,25 @@ def scalar(value: Any, node: Node) -> Value:
     if isinstance(value, dict):
         return OBJECT
     if value is None or isinstance(value, bool):
-        return Value(json.dumps(value), f"literal {json.dumps(value)}")
+        return FieldValue(json.dumps(value), f"literal {json.dumps(value)}")
     if isinstance(value, Decimal):
-        return Value(number_text(value), f"number {number_text(value)}")
+        return FieldValue(number_text(value), f"number {number_text(value)}")
     if isinstance(value, list):
         members = {signature(item): item for item in value}
-        return Value(_dumped([members[key] for key in sorted(members)]), f"set {sorted(members)}")
+        return FieldValue(_dumped([members[key] for key in sorted(members)]), f"set {sorted(members)}")
     return _text(value, node)
 
 
-def _text(text: str, node: Node) -> Value:
+def _text(text: str, node: Node) -> FieldValue:
     if "enum" in node or "const" in node or not text.strip():
-        return Value(text if text.strip() else json.dumps(text), f"text {text}")
+        return FieldValue(text if text.strip() else json.dumps(text), f"text {text}")
     moment = _moment(text, str(node.get("format", "")))
     if moment:
-        return Value(text, f"date {moment}")
+        return FieldValue(text, f"date {moment}")
     # a text that looks like another kind of value, or like one of our marks, keeps its quotes
     if _MARK.fullmatch(text) or not isinstance(parse(text), Unreadable):
-        return Value(json.dumps(text, ensure_ascii=False), f"text {text}")
-    return Value(text, None)
+        return FieldValue(json.dumps(text, ensure_ascii=False), f"text {text}")
+    return FieldValue(text, None)
 
 
 @lru_cache(maxsize=2**14)

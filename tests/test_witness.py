@@ -176,6 +176,8 @@ def test_json_output_says_the_same(work: Work, name: str) -> None:
     old = kept("outputs.json")[name]
     if name == "metrics":  # some went on purpose
         old = [line for line in old if line["name"] in {line["name"] for line in now}]
+    if name == "validate":  # its sentences are worded anew, and fewer
+        old, now = ([line for line in lines if "says" not in line] for lines in (old, now))
     if name in WITH_INTERVALS:
         shape["[].low"], shape["[].high"] = ["NoneType"], ["NoneType"]
         old = without_intervals(old)

@@ -385,3 +385,14 @@ def test_plain_answers_keep_their_values_as_fields(tmp_path: Path) -> None:
         for lines in (alone, joined)
     ]
     assert aurocs[0] == aurocs[1] != []
+
+
+def test_patterns_of_strangers_are_not_run() -> None:
+    """A property may be called pattern; the keyword would take years on this text."""
+    document = {"properties": {"pattern": {"type": "integer"}, "a": {"type": "string", "pattern": "^(a+)+$"}}}
+    schema = Schema(document, trusted=False)
+    assert schema.read({"a": "a" * 40 + "b"}) == {"a": "a" * 40 + "b"}
+    assert schema.read({"pattern": "x"}) == Unreadable("schema")
+    assert Schema(document).read({"a": "b"}) == Unreadable("schema")
+    open_names = {"patternProperties": {"^(a+)+$": {"type": "integer"}}, "additionalProperties": False}
+    assert Schema(open_names, trusted=False).read({"a" * 40 + "b": 1}) == {"a" * 40 + "b": 1}

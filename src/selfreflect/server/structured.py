@@ -81,7 +81,7 @@ def _schema(response_format: Mapping[str, Any]) -> tuple[Schema | None, str]:
     if not isinstance(document, dict):
         return None, ""
     try:
-        return Schema(document), ""
+        return Schema(document, trusted=False), ""
     except (DataError, MissingExtraError) as error:
         return None, _unchecked(error)
 

@@ -256,12 +256,15 @@ class Schema:
     References within the document are followed; nothing is fetched. A ``format`` says how a text is compared
     and makes no answer invalid.
 
+    Args:
+        trusted: whether patterns are checked. Those of strangers may take a short text years.
+
     Raises:
         DataError: the document is no schema.
         MissingExtraError: without the ``fields`` extra.
     """
 
-    def __init__(self, document: Node) -> None:
+    def __init__(self, document: Node, *, trusted: bool = True) -> None:
         try:
             from jsonschema import exceptions, validators
             from referencing import Registry
@@ -277,7 +280,8 @@ class Schema:
             kind.check_schema(document)
         except exceptions.SchemaError as error:
             raise DataError(f"no JSON schema: {excerpt(error.message)}", code="schema") from None
-        self._validator = kind(document, registry=Registry())
+        checked = document if trusted else _without_patterns(document)
+        self._validator = kind(checked, registry=Registry())
 
     @classmethod
     def load(cls, path: Path) -> Schema:
@@ -360,6 +364,26 @@ class Schema:
         """Look up what the schema says of a list's items."""
         part = node.get("items")
         return self.resolved(part) if isinstance(part, Mapping) else {}
+
+
+def _without_patterns(part: Any, *, names: bool = False) -> Any:
+    """Remove regular expressions from a schema; with ``names``, from the schemas of an object's keys."""
+    if isinstance(part, list):
+        return [_without_patterns(item) for item in part]
+    if not isinstance(part, Mapping):
+        return part
+    kept = {}
+    for key, value in part.items():
+        if names or key not in ("pattern", "patternProperties", "enum", "const", "default"):
+            kept[key] = _without_patterns(
+                value, names=not names and key in ("properties", "$defs", "definitions")
+            )
+        elif key not in ("pattern", "patternProperties"):
+            kept[key] = value
+    if "patternProperties" in part and not names:
+        kept.pop("additionalProperties", None)  # it is about what no pattern names
+        kept.pop("unevaluatedProperties", None)
+    return kept
 
 
 def _types(node: Node) -> list[str]:

@@ -177,6 +177,19 @@ def replaced(tree: Any, place: int, value: Any) -> Any:
     return tree
 
 
+def workbook_of(row: dict[str, Any]) -> bytes:
+    """A spreadsheet with one row, lists as JSON."""
+    from openpyxl import Workbook
+
+    book, target = Workbook(), io.BytesIO()
+    book.active.append([*row])
+    book.active.append(
+        [json.dumps(value) if isinstance(value, list | dict) else value for value in row.values()]
+    )
+    book.save(target)
+    return target.getvalue()
+
+
 def table_of(row: dict[str, Any]) -> bytes:
     stream = io.BytesIO()
     pq.write_table(pa.Table.from_pylist([row]), stream)
@@ -190,6 +203,7 @@ FILES = {
     ".csv": b'id,question,answer_1,answer_2,summary\na,Why?,Yes.,"No, no.",Either.\n',
     ".tsv": b"question\tanswers\nWhy?\t['Yes.', 'No.']\n",
     ".parquet": table_of(ROW),
+    ".xlsx": workbook_of(ROW),
     ".txt": b"Why?\nHow?\n",
 }
 LOGS = {path.name: path.read_bytes() for path in (DATA / "logs").iterdir()}

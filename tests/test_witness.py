@@ -176,12 +176,12 @@ def test_json_output_says_the_same(work: Work, name: str) -> None:
     old = kept("outputs.json")[name]
     if name == "metrics":  # some went on purpose
         old = [line for line in old if line["name"] in {line["name"] for line in now}]
-    if name == "validate":  # its sentences are worded anew, and fewer
-        old, now = ([line for line in lines if "says" not in line] for lines in (old, now))
     if name in WITH_INTERVALS:
         shape["[].low"], shape["[].high"] = ["NoneType"], ["NoneType"]
         old = without_intervals(old)
     assert not w.lost(shape, w.shape(now))
+    if name == "validate":  # its sentences are worded anew, and fewer
+        old, now = ([line for line in lines if "says" not in line] for lines in (old, now))
     assert not w.differences(old, without_intervals(now) if name in WITH_INTERVALS else now)
 
 
@@ -216,7 +216,8 @@ def test_a_report_states_the_same_numbers(work: Work) -> None:
     for run in page["index"]["runs"]:  # numbers stand beside each other by judge and measure now
         [scoring] = run["scorings"]
         scores = [[score for score, _ in cells[-1]] for cells in scoring["cells"]]
-        run["questions"] = [[*row, *more] for row, more in zip(run["questions"], scores, strict=True)]
+        # the id of a question came later
+        run["questions"] = [[*row[:3], *more] for row, more in zip(run["questions"], scores, strict=True)]
         run["strategies"] = scoring["strategies"]
     for run in kept_page["index"]["runs"]:
         run["questions"] = [[*row[:3], *row[3]] for row in run["questions"]]

@@ -271,7 +271,9 @@ texts = st.text(st.characters(exclude_categories=["Cs"])).filter(str.strip) | st
     ['"Why?", he\r\nasked', "لماذا \u202e؟", "\x00?"]
 )
 written = st.lists(
-    st.builds(Question, id=st.uuids().map(str), text=texts, kind=texts, gold=st.lists(texts).map(tuple)),
+    st.builds(
+        Question, id=st.uuids().map(str), text=texts, kind=texts, gold=st.lists(texts, unique=True).map(tuple)
+    ),
     min_size=1,
     max_size=4,
 ).map(tuple)

@@ -148,7 +148,8 @@ def rows_in(
         if not raw_rows:
             raise DataError(f"{content.name} holds no records")
     layout = _layout_of(raw_rows, logs)
-    if layout.streams:
+    # a layout of another package need not be a subclass of ours
+    if getattr(layout, "streams", False):
         all_rows: Iterable[Row] = chain(raw_rows, stream)
     elif rest := list(stream):
         raw_rows += rest
@@ -158,7 +159,7 @@ def rows_in(
     with _failures_of(layout):
         layout.assigned = assigned
         rows = list(layout.items(cast("Sequence[Row]", all_rows)))
-        notes, words = [*layout.notes], layout.explain()
+        notes, words = [*getattr(layout, "notes", ())], layout.explain()
     if not rows or not all(isinstance(row, Row) for row in rows):
         raise ConfigError(f"the layout {excerpt(layout.name)} makes no rows of {content.name}")
     for row in rows:

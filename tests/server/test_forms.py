@@ -159,11 +159,21 @@ def test_turns_with_names_and_system_turns_anywhere_are_reflected(local: Endpoin
             {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
             "input.content",
         ),
+        (
+            "/v1/responses",
+            {"input": [{"role": "user", "content": [{"type": "input_text", "text": None}]}]},
+            "input.content",
+        ),
         ("/v1/responses", {"previous_response_id": "resp_1"}, "previous_response_id"),
         ("/v1/messages", {"tools": [{"name": "a"}]}, "tools"),
         (
             "/v1/messages",
             {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
+            "messages.content",
+        ),
+        (
+            "/v1/messages",
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": 4}]}]},
             "messages.content",
         ),
     ],

@@ -52,7 +52,14 @@ def test_any_text_has_a_kind_whatever_stands_around_it(text: str) -> None:
 
 
 @pytest.mark.parametrize("part", ["a", "? ", "1 ", "(", "\n", "hi ", "<a ", "SELECT ", "é", "def x"])
-def test_a_long_text_takes_no_time(part: str) -> None:
+@pytest.mark.parametrize("around", ["", "Tell me about it.\n"])
+def test_a_long_text_takes_no_time(part: str, around: str) -> None:
     began = time.perf_counter()
-    kind_of(part * 500_000)
+    kind_of(around + part * 500_000 + around)
     assert time.perf_counter() - began < 2
+
+
+def test_blank_lines_and_indents_do_not_hide_code() -> None:
+    assert kind_of("Explain this.\n\n\n   def area(side):\n\n  return side") == "code"
+    assert kind_of("Fast?\nSELECT SELECT name FROM towns") == "code"
+    assert kind_of("Is SELECT a word?") == "question"

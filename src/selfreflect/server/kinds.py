@@ -26,9 +26,10 @@ _WORD = re.compile(r"[^\W_]+(?:[+#]+|\.js\b)?", re.UNICODE)
 _ASKS = re.compile(r"[?？؟]")
 # Nothing but numbers and signs between them.
 _SUM = re.compile(r"\s*[-(]*\d[\d\s.,()]*(?:[-+*/^×÷·%=:][\d\s.,()]*)+\s*")
+# No part crosses a line or a second SELECT: a text of nothing else would take seconds.
 _IS_CODE = re.compile(
-    r"```|^\s*(?:def|class|import|from|function|const|let|var|public|private|#include)\b.*[:;({>]"
-    r"|=>|</\w+>|\bSELECT\b.+\bFROM\b|;\s*$|\{\s*$",
+    r"```|^[^\S\n]*(?:def|class|import|from|function|const|let|var|public|private|#include)\b.*[:;({>]"
+    r"|=>|</\w+>|\bSELECT\b(?:(?!\bSELECT\b).)+\bFROM\b|[;{][^\S\n]*$",
     re.MULTILINE,
 )
 

@@ -52,8 +52,9 @@ def _content(content: str | list[dict[str, Any]], reading: SortedFields, name: s
         return content
     texts = []
     for block in content:
-        if block.get("type") == "text":
-            texts.append(str(block.get("text", "")))
+        text = block.get("text", "")
+        if block.get("type") == "text" and isinstance(text, str):
+            texts.append(text)
         elif block.get("type") in _TRACES:
             reading.ignore(f"{name}.thinking")
         else:

@@ -70,12 +70,12 @@ def _turn(item: Fields, reading: SortedFields) -> dict[str, Any] | None:
         return None
     content = decode(_value(item, "content"), str | list[dict[str, Any]] | None, "input")
     parts = content if isinstance(content, list) else []
-    if any(part.get("type") not in _TEXTS for part in parts):
+    texts = [part.get("text", "") if part.get("type") in _TEXTS else None for part in parts]
+    if not all(isinstance(text, str) for text in texts):
         reading.relay("input.content")
     turn = {name: value for name, value in item.items() if name not in ("type", "id", "status", "phase")}
     if isinstance(content, list):
-        texts = "".join(str(part.get("text", "")) for part in parts)
-        turn["content"] = Raw(msgspec.json.encode(texts))
+        turn["content"] = Raw(msgspec.json.encode("".join(text for text in texts if isinstance(text, str))))
     return turn
 
 

@@ -220,6 +220,12 @@ def test_latex_holds_any_text_as_text(text):
     assert written.count("\n") == 12, "no text breaks a line"
 
 
+def test_a_note_of_latex_ends_with_one_period():
+    written = to_latex(Table("T", (Column("x"),), (("1",),), ("one sentence. Another.", "a note")))
+    assert r"\footnotesize one sentence. Another." + "\n" in written
+    assert r"\footnotesize a note." + "\n" in written
+
+
 def test_latex_is_a_table_of_booktabs_with_intervals_in_one_column():
     ends = (Column("95% low", ".2f", end="low"), Column("95% high", ".2f", end="high"))
     columns = (Column("strategy"), Column("mean score", "z.0%", short="score"), *ends)

@@ -200,7 +200,7 @@ def to_latex(table: Table) -> str:
     for row in small.rows:
         rows.append([column.show(cell) for column, cell in zip(small.columns, row, strict=True)])
     head, *body = [" & ".join(map(latex_text, row)) + r" \\" for row in rows]
-    notes = [rf"\par\smallskip\footnotesize {latex_text(note)}." for note in table.notes]
+    notes = [rf"\par\smallskip\footnotesize {latex_text(note.removesuffix('.'))}." for note in table.notes]
     lines = [r"\begin{table}", r"\centering", rf"\caption{{{latex_text(small.title)}}}"]
     lines += [rf"\begin{{tabular}}{{{sides}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule"]
     return "\n".join([*lines, r"\end{tabular}", *notes, r"\end{table}"]) + "\n"

@@ -85,7 +85,10 @@ class Headline:
             return f"No estimator can be judged by AUROC: {area.undefined}."
         several = f" best of {len(self._ranked)} estimators" if len(self._ranked) > 1 else ""
         verb = f"tells correct from wrong answers{several}"
-        if area.low is None or area.low <= _CHANCE:
+        if area.value <= _CHANCE:
+            though = f", though the{several}" if several else ""
+            verb = f"tells correct from wrong answers no better than guessing{though}"
+        elif area.low is None or area.low <= _CHANCE:
             verb = f"{verb}, but not clearly better than guessing"
         parts = [f"{best.estimator} {verb}: AUROC {_with_interval(area)}", self._calibration_clause()]
         return f"{'; '.join(filter(None, [*parts, self._length_clause()]))}."

@@ -20,7 +20,7 @@ import yaml
 PAGES = " ".join(
     (
         "idea curious engineer ci researcher runs report data python trust judge validate uncertainty",
-        "estimators fields claims serve show sayself train gpu scale",
+        "estimators guarantee fields claims serve show sayself train gpu scale",
     )
 )
 DOCUMENTS = ("README.md", *(f"docs/{page}.md" for page in PAGES.split()))

@@ -104,8 +104,11 @@ def test_the_worst_questions_come_first_and_replies_are_of_a_system(
 def test_wrong_files_are_refused_before_anything_is_scored(folder: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty.csv"
     empty.write_text("")
+    renamed = tmp_path / "renamed.csv"
+    renamed.write_text((folder / "new.csv").read_text().replace("?", " today?"))
     for arguments, code in [
         (["--against", empty], 2),
+        (["--against", renamed], 2),
         (["--against", folder / "new.csv"], 2),
         (["--against", tmp_path / "none.csv"], 2),
         (["--output", folder / "new.csv"], 2),

@@ -13,7 +13,7 @@ from msgspec import to_builtins
 from selfreflect.cli import options as o
 from selfreflect.cli.console import ProgressReporter, emit, exit_with, say
 from selfreflect.cli.options import JUDGING, ItemOptions, Overrides, option, takes
-from selfreflect.errors import ConfigError
+from selfreflect.errors import ConfigError, DataError
 from selfreflect.metric.builtin import word_fields
 from selfreflect.metric.measure import measure_of
 from selfreflect.records import Controls, Failure
@@ -106,6 +106,10 @@ def score_command(
     versions = {}
     for label, source in names.items():
         versions[label] = reading.read(source, need_summaries=True, seed=seed).items
+    ids = [{item.id for item in version} for version in versions.values()]
+    if not set.intersection(*ids):
+        # every condition on differences would hold
+        raise DataError("the two versions have no question in common", code="disjoint")
     if dry_run:
         from selfreflect.cli.show import show_costs
         from selfreflect.run.dry_run import dry_run_items

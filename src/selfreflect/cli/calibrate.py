@@ -120,10 +120,7 @@ def calibrate_command(
                 remedy="With {apply} give only {gold}, {column} and models.",
             )
         saved = _read_saved(apply, comparison.classes)
-        questions = field_questions(
-            read_questions(source, columns, structured=structure.schema is not None), structure
-        )
-        _apply(source, questions, saved, asking, overrides, json)
+        _apply(source, _questions(source, columns, structure), saved, asking, overrides, json)
         return
     from selfreflect.uncertainty.assess import Assessment
     from selfreflect.uncertainty.calibrator_file import fit_file, write_calibrator
@@ -134,9 +131,7 @@ def calibrate_command(
     _check_promise(promise)
     if save is not None:
         check_file(save, source)
-    questions = field_questions(
-        read_questions(source, columns, structured=structure.schema is not None), structure
-    )
+    questions = _questions(source, columns, structure)
     if num_answers is not None:
         questions = with_answers(questions, num_answers)
     if save is not None:
@@ -169,6 +164,12 @@ def calibrate_command(
             calibrator = replace(calibrator, sets=rule)
         write_file(save, write_calibrator(calibrator))
         say(f"Use it on other questions: selfreflect calibrate FILE --apply {shlex.quote(str(save))}")
+
+
+def _questions(source: str, columns: FieldOptions, structure: StructureOptions) -> Sequence[AnsweredQuestion]:
+    """Read the questions, one for each field where answers are taken apart."""
+    questions = read_questions(source, columns, structured=structure.schema is not None)
+    return field_questions(questions, structure)
 
 
 def _check_promise(promise: PromiseOptions) -> None:

@@ -112,6 +112,11 @@ class MeasureView:
         return _KEYS.get(self.name, self.name)
 
     @property
+    def prefix(self) -> str:
+        """What stands before names of its comparisons; nothing before those of SelfReflect scores."""
+        return "" if self.name == "selfreflect" else self.key
+
+    @property
     def is_bundled(self) -> bool:
         """Whether it is a measure of this package, with keys and columns of its own."""
         return self.name in MEASURES

@@ -130,21 +130,21 @@ class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
         int | None, Flag("--num-answers N", "Use the first N answers of each half.", range=POSITIVE)
     ] = None
     column: Annotated[list[str] | None, COLUMN] = None
-    split: Annotated[
+    separator: Annotated[
         str | None,
         Flag(
-            "--split TEXT",
+            "--separator TEXT",
             "What separates the answers where one text holds several, as in ';' (\\n is a line end).",
         ),
     ] = None
 
     def refuse_columns(self) -> None:
         """Raise ConfigError for what only a file of items has use for."""
-        if self.column or self.split is not None:
+        if self.column or self.separator is not None:
             raise ConfigError(
                 "the columns of bundled items are known",
                 code="usage",
-                remedy="{column} and {split} belong to a file of items.",
+                remedy="{column} and {separator} belong to a file of items.",
             )
 
     def read(self, source: str, *, need_summaries: bool = False, seed: int = 0) -> ItemFile:
@@ -158,7 +158,7 @@ class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
             limit=self.limit,
             num_answers=self.num_answers,
             columns=assigned_columns(self.column),
-            separator=answer_separator(self.split),
+            separator=answer_separator(self.separator),
             need_summaries=need_summaries,
             seed=seed,
             progress=ReadingProgress(source),
@@ -424,8 +424,12 @@ def _keeps_work(options: Mapping[str, object]) -> bool:
     return options.get("out") is not None
 
 
-RENAMED = {"--part": "--shard", "--engine": "--executor"}
-"""These work for one release more, with a hint."""
+RENAMED = {
+    "--part": ("--shard",),
+    "--engine": ("--executor",),
+    "--split": ("--separator", "--parts"),
+}
+"""These work for one release more, with a hint: what a command calls them now."""
 
 
 class Command(TyperCommand):
@@ -440,9 +444,10 @@ class Command(TyperCommand):
         words: list[str] = []
         for word in args:
             flag, equals, value = word.partition("=")
-            if RENAMED.get(flag) in flags:
-                typer.echo(f"{flag} is now called {RENAMED[flag]}; the old name will be removed.", err=True)
-                word = RENAMED[flag] + equals + value
+            name = next((name for name in RENAMED.get(flag, ()) if name in flags), None)
+            if name and flag not in flags:
+                typer.echo(f"{flag} is now called {name}; the old name will be removed.", err=True)
+                word = name + equals + value
             elif flag not in flags and (flag.startswith("--") or not words):
                 _refuse_removed(ctx.info_name, flag)
             words.append(word)

@@ -384,7 +384,9 @@ def _notes(rows: Sequence[ItemRow], items: Sequence[Item], name: str, is_known: 
         count = len(few[0].masked_out) + len(few[0].conditioning)
         hint = ""
         if cell := separated_cell(rows):
-            hint = f". If {excerpt(cell.text)} is several answers, split it with: --split {cell.separator!r}"
+            hint = (
+                f". If {excerpt(cell.text)} is several answers, split it with: --separator {cell.separator!r}"
+            )
         subject = "the question has" if len(items) == 1 else "no question has more than one; the first has"
         raise DataError(
             f"{name}: an answer distribution needs at least 2 answers, one for each half; {subject} {count}"

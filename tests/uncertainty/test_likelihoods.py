@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from selfreflect.logprobs import AnswerTokens, answer_tokens
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.estimators import ESTIMATORS, estimate
-from selfreflect.uncertainty.features import Samples
-from selfreflect.uncertainty.likelihoods import (
+from selfreflect.uncertainty.features import (
+    Samples,
     entropy_interval,
     group_confidence,
     probabilities,

@@ -32,11 +32,10 @@ from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, sample_s
 
 if TYPE_CHECKING:
     from selfreflect.stats import Floats
-    from selfreflect.uncertainty.answer_sets import SetRule
     from selfreflect.uncertainty.assess import Assessment
     from selfreflect.uncertainty.calibrator_file import CalibratorFile
     from selfreflect.uncertainty.calibrators import MapQuality
-    from selfreflect.uncertainty.guarantee import Guarantee
+    from selfreflect.uncertainty.guarantee import Guarantee, SetRule
 
 SURE = 0.95
 """Confidence of a guarantee, unless one is named."""
@@ -195,7 +194,7 @@ def _guaranteed(
 ) -> Guarantee | None:
     """Search the threshold and report it. Raises DataError if none qualifies and one was to be saved."""
     from selfreflect.uncertainty.calibrator_file import find_guarantee
-    from selfreflect.uncertainty.guarantee_tables import guarantee_table
+    from selfreflect.uncertainty.tables import guarantee_table
 
     assert promise.risk is not None  # the caller has looked
     confidence = SURE if promise.confidence is None else promise.confidence
@@ -238,9 +237,9 @@ def _sets(
     assessment: Assessment, label: str, coverage: float, save: Path | None, json: bool
 ) -> SetRule | None:
     """Choose the rule of sets and report it. Raises DataError if there is none and it was to be saved."""
-    from selfreflect.uncertainty.answer_sets import NoSetRule
     from selfreflect.uncertainty.calibrator_file import find_sets
-    from selfreflect.uncertainty.guarantee_tables import set_table
+    from selfreflect.uncertainty.guarantee import NoSetRule
+    from selfreflect.uncertainty.tables import set_table
 
     rule = find_sets(assessment, label, coverage)
     if json:
@@ -318,7 +317,7 @@ def _apply(
     """Apply a saved calibrator, and print what it makes of each question."""
     from selfreflect.uncertainty.assess import Assessment
     from selfreflect.uncertainty.estimators import ESTIMATORS
-    from selfreflect.uncertainty.guarantee_tables import promise_tables
+    from selfreflect.uncertainty.tables import promise_tables
 
     saved.refuse_overlap(questions)
     saved.refuse_other_samples(questions)
@@ -364,7 +363,7 @@ def _promised(
     saved: CalibratorFile, assessment: Assessment, indices: Sequence[int], scores: Sequence[float]
 ) -> list[dict[str, object]]:
     """Say of each question whether its answer may be shown, and list its set of answers."""
-    from selfreflect.uncertainty.answer_sets import answer_set, classes_of
+    from selfreflect.uncertainty.guarantee import answer_set, classes_of
 
     lines: list[dict[str, object]] = []
     for index, score in zip(indices, scores, strict=True):

@@ -116,9 +116,9 @@ def uncertainty_command(
     """
     from selfreflect.uncertainty.assess import Assessment, predictions
     from selfreflect.uncertainty.calibrators import FOLDS
-    from selfreflect.uncertainty.conclusion import conclude
-    from selfreflect.uncertainty.fields.tables import field_lines, field_table
+    from selfreflect.uncertainty.fields.distribution import field_lines, field_table
     from selfreflect.uncertainty.output import json_lines
+    from selfreflect.uncertainty.tables import conclude
 
     check_output(output, source)
     measure_names = _measure_names(options.measures)
@@ -233,8 +233,8 @@ def _without_most_notes(table: Table) -> Table:
 
 
 def _available(questions: Sequence[AnsweredQuestion], similarity: str) -> list[str]:
+    from selfreflect.uncertainty.asking.verdicts import Hedge, read_hedge
     from selfreflect.uncertainty.estimators import COLUMN, ESTIMATORS, KNOWN_COLUMNS
-    from selfreflect.uncertainty.hedges import Hedge, read_hedge
 
     present = set()
     for question in questions:

@@ -24,9 +24,9 @@ from selfreflect.traits import traits_of
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.calibrator_file import CalibratorFile, digests, read_calibrator
 from selfreflect.uncertainty.classes import ClassRule, Labels, members_of
-from selfreflect.uncertainty.drift import DriftWatch
 from selfreflect.uncertainty.estimators import ESTIMATORS, estimate
 from selfreflect.uncertainty.features import Samples, entropy
+from selfreflect.uncertainty.guarantee import DriftWatch
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, list_lengths, token_fields
 from selfreflect.uncertainty.relations import jaccard, make_similarity
 

@@ -14,12 +14,20 @@ import numpy as np
 
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.text import counted
-from selfreflect.uncertainty.answer_sets import NoSetRule, SetRule, fit_sets, right_shares
 from selfreflect.uncertainty.asking.estimates import BY_REPLIES
 from selfreflect.uncertainty.assess import Assessment
 from selfreflect.uncertainty.calibrators import CalibrationMethod, Calibrator, fit
 from selfreflect.uncertainty.estimators import ESTIMATORS
-from selfreflect.uncertainty.guarantee import Guarantee, ThresholdSearch, is_pilot, search_threshold
+from selfreflect.uncertainty.guarantee import (
+    Guarantee,
+    NoSetRule,
+    SetRule,
+    ThresholdSearch,
+    fit_sets,
+    is_pilot,
+    right_shares,
+    search_threshold,
+)
 from selfreflect.uncertainty.question import AnsweredQuestion, list_lengths, sample_sizes
 from selfreflect.uncertainty.relations import Order
 

@@ -13,7 +13,7 @@ from selfreflect.errors import ConfigError, excerpt, unknown_name
 from selfreflect.sources.columns import plain_name
 from selfreflect.stats import Floats
 from selfreflect.text import counted
-from selfreflect.uncertainty import features, likelihoods
+from selfreflect.uncertainty import features
 from selfreflect.uncertainty.features import Samples
 from selfreflect.uncertainty.question import NoValue
 
@@ -164,7 +164,7 @@ def _of_ranks(compute: Callable[[Floats], float]) -> Callable[[Samples], float |
 
 
 def _of_lists(values: Callable[[Floats], Floats]) -> Callable[[Samples], float | NoValue]:
-    return _of_ranks(lambda top: float(values(likelihoods.probabilities(top)).mean()))
+    return _of_ranks(lambda top: float(values(features.probabilities(top)).mean()))
 
 
 def _exact_entropy(samples: Samples) -> float | NoValue:
@@ -457,51 +457,51 @@ ESTIMATORS = Estimators(
             needs="token_entropies",
         ),
         "epr": Estimator(
-            _of_lists(likelihoods.truncated_entropy),
+            _of_lists(features.truncated_entropy),
             "-p log p summed over the likely tokens",
             f"truncated lists, {_LISTS}",
             "arXiv 2509.04492",
             needs="top_logprobs",
         ),
         "token_entropy_renormalised": Estimator(
-            _of_lists(likelihoods.renormalised_entropy),
+            _of_lists(features.renormalised_entropy),
             "mean entropy of the likely tokens",
             f"lists divided by their sum, {_LISTS}",
             "uqlm",
             needs="top_logprobs",
         ),
         "token_entropy_rest": Estimator(
-            _of_lists(likelihoods.rest_bucket_entropy),
+            _of_lists(features.rest_bucket_entropy),
             "mean entropy of the likely tokens and the rest",
             f"all other tokens as one, {_LISTS}",
             "this project",
             needs="top_logprobs",
         ),
         "token_entropy_low": Estimator(
-            _of_lists(lambda shares: likelihoods.entropy_interval(shares).low),
+            _of_lists(lambda shares: features.entropy_interval(shares).low),
             "lower end of the interval of the mean entropy",
             _LISTS,
             "this project",
             needs="top_logprobs",
         ),
         "token_entropy_high": Estimator(
-            _of_lists(lambda shares: likelihoods.entropy_interval(shares).high),
+            _of_lists(lambda shares: features.entropy_interval(shares).high),
             "upper end of the interval of the mean entropy",
-            f"at most {likelihoods.LARGEST_VOCABULARY} tokens in the vocabulary, {_LISTS}",
+            f"at most {features.LARGEST_VOCABULARY} tokens in the vocabulary, {_LISTS}",
             "this project",
             needs="top_logprobs",
         ),
         "margin": _of_token(
-            _of_lists(likelihoods.margins),
+            _of_lists(features.margins),
             "difference of the two largest probabilities",
             _LISTS,
             "Scheffer et al. 2001",
             needs="top_logprobs",
         ),
         "group_confidence": Estimator(
-            _of_ranks(lambda top: likelihoods.group_confidence(likelihoods.token_confidences(top))),
+            _of_ranks(lambda top: features.group_confidence(features.token_confidences(top))),
             "mean negative log of the likely tokens' probabilities",
-            f"lowest mean of {likelihoods.GROUP} neighbouring tokens, depends on K; {_JUDGED}",
+            f"lowest mean of {features.GROUP} neighbouring tokens, depends on K; {_JUDGED}",
             "arXiv 2508.15260",
             confidence=True,
             needs="top_logprobs",

@@ -17,7 +17,7 @@ from typing import Any
 from sklearn.metrics import roc_auc_score
 
 from selfreflect.uncertainty.claims.sentences import sentences
-from selfreflect.uncertainty.claims.support import overlap
+from selfreflect.uncertainty.claims.words import overlap
 
 MODELS = ("ChatGPT", "InstructGPT", "PerplexityAI")
 BEGINNING = 40

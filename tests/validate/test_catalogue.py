@@ -23,7 +23,7 @@ JUDGED = [
     "information_blind",
 ]
 GENERATED = ["llm_judge"]
-OTHERS = ["embedding_cosine", "embedding_transport", "rouge_l", "length"]
+OTHERS = ["embedding_cosine", "embedding_transport", "rouge_l", "claims", "length"]
 
 
 def named(found):
@@ -73,19 +73,19 @@ def test_without_names_it_is_what_can_be_computed(judge):
 
 def test_what_is_not_installed_is_left_out_unless_asked_for(monkeypatch):
     monkeypatch.setattr(catalogue, "find_spec", lambda name: None if name == "ot" else object())
-    assert named(families()) == ["embedding_cosine", "rouge_l", "length"]
+    assert named(families()) == ["embedding_cosine", "rouge_l", "claims", "length"]
     assert named(families(["embedding_transport", "length"])) == ["embedding_transport", "length"]
 
 
 def test_names_and_groups_select_in_the_order_of_the_catalogue(judge):
-    assert named(families(["length", "rouge_l", "length"])) == ["rouge_l", "length"]
+    assert named(families(["length", "rouge_l", "claims", "length"])) == ["rouge_l", "claims", "length"]
     assert named(families(["controls", "tv_t1", "selfreflect"], judge=judge)) == [
         "selfreflect",
         "tv_t1",
         "length",
     ]
     assert named(families(["ablations"], judge=judge)) == ["tv_t1"]
-    assert named(families(["competitors"])) == OTHERS[:3]
+    assert named(families(["competitors"])) == OTHERS[:4]
     assert named(families(["all"])) == OTHERS
 
 

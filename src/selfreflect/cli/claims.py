@@ -47,7 +47,7 @@ def claims_command(
     of their claims no answer makes.
     """
     from selfreflect.uncertainty.claims.asked import ModelReader
-    from selfreflect.uncertainty.claims.support import WordReader
+    from selfreflect.uncertainty.claims.words import WordReader
 
     items = _items(source, reading)
     if blank := sum(len(item.answer_set.answers) - len(_answers(item)) for item in items):

@@ -45,6 +45,10 @@ _INFORMATION = "Usable information: bits per answer by which a judge better pred
 _COSINE = "Mean cosine distance between the embeddings of the summary and of each answer."
 _TRANSPORT = "Optimal transport between the embeddings of the answers and of the summary's sentences."
 _ROUGE_L = "Mean F-measure of ROUGE-L, the longest common subsequence of words, between summary and answers."
+_CLAIMS = (
+    "Claims of the answers that the summary covers, and its own that an answer makes: harmonic mean of both "
+    "shares. Read by words, without a judge."
+)
 _LENGTH = "Words of the summary. Good summaries are longer than bad ones, so this control often wins."
 
 MASKED = (
@@ -63,6 +67,7 @@ EMBEDDED = (
     _competitor("embedding_transport", _TRANSPORT, "embedder", better="lower"),
 )
 OVERLAP = (_competitor("rouge_l", _ROUGE_L),)
+CLAIMS = (_competitor("claims", _CLAIMS),)
 LENGTH = (MetricInfo(name="length", better="higher", group="control", about=_LENGTH),)
 
 # Module and class of each family, and its metrics
@@ -72,6 +77,7 @@ _FAMILIES = {
     "texts:Rated": RATED,
     "texts:Embedded": EMBEDDED,
     "texts:Overlap": OVERLAP,
+    "texts:Measured": CLAIMS,
     "texts:Length": LENGTH,
 }
 

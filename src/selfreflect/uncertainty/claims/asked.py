@@ -12,6 +12,7 @@ from selfreflect.uncertainty.asking.asker import Asker, Inquiry, reply_text
 from selfreflect.uncertainty.asking.verdicts import parse_numbered, prompts
 from selfreflect.uncertainty.claims.sentences import sentences
 from selfreflect.uncertainty.claims.support import Stance
+from selfreflect.uncertainty.claims.words import WordReader
 from selfreflect.uncertainty.question import NoValue
 
 SPLIT, COMPARE = "claims", "claim_verdicts"
@@ -23,7 +24,7 @@ _LINE = re.compile(r"^\s*\(?(\d{1,3})[.:)]+\s*\W*(yes|contradicts|silent)\W*$", 
 _STANCES: dict[str, Stance] = {"yes": "says", "contradicts": "contradicts", "silent": "silent"}
 
 
-class ModelReader:
+class ModelReader(WordReader):
     """Asks a model for the claims of each text, and what each text does with all claims.
 
     That is one request to split a text and one for every ``CLAIMS_AT_ONCE`` claims to compare it. A text
@@ -49,6 +50,9 @@ class ModelReader:
             self.unread += lines is None
             claims.append([sentence.text for sentence in sentences(text)] if lines is None else list(lines))
         return claims
+
+    def split_summaries(self, question: str, texts: Sequence[str]) -> list[list[str]]:
+        return self.split(question, texts)
 
     def stances(
         self, question: str, claims: Sequence[str], texts: Sequence[str]

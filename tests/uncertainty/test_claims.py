@@ -12,14 +12,18 @@ from command import run, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Scripted
+from tiny_classifier import make_classifier
 
+from selfreflect.errors import ConfigError
 from selfreflect.metric.measure import MeasureItem, measure_named
 from selfreflect.models.base import Request
+from selfreflect.models.embed import EntailmentModel
 from selfreflect.sources.items import bundled_items
 from selfreflect.store.replies import ModelReplies
 from selfreflect.store.run import Run
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.claims.asked import ModelReader, inquiries_about, read_stances
+from selfreflect.uncertainty.claims.readers import open_reader
 from selfreflect.uncertainty.claims.sentences import sentences
 from selfreflect.uncertainty.claims.support import (
     ClaimDistribution,
@@ -261,7 +265,7 @@ def test_claims_are_a_measure_that_needs_no_judge(tmp_path: Path) -> None:
     assert found["blank"]["parts"]["precision"] is None
 
 
-def test_claims_can_fail_a_comparison_and_have_a_page_and_a_frame(tmp_path: Path) -> None:
+def test_claims_can_fail_a_comparison_and_are_in_a_frame(tmp_path: Path) -> None:
     worse = {**LONG, "summaries": {"whole": FACTS[5]}}
     better = {**LONG, "summaries": {"whole": " ".join(FACTS)}}
     for name, row in (("old", better), ("new", worse)):
@@ -272,9 +276,6 @@ def test_claims_can_fail_a_comparison_and_have_a_page_and_a_frame(tmp_path: Path
     failed = run("compare", tmp_path / "old", tmp_path / "new", "--fail-if", "claims.worse > 0", "--json")
     assert failed.code == 3, failed.stderr
     assert failed.json[0]["claims"]["verdict"] == "worse"
-    page = tmp_path / "page.html"
-    assert run("report", tmp_path / "new", "--output", page).code == 0
-    assert "Mean share of claims of each" in page.read_text(encoding="utf-8")
     frame = Run.load(tmp_path / "new").to_pandas()
     assert frame["claims"].between(0, 0.5).all()
 
@@ -285,6 +286,59 @@ def test_claims_order_the_bundled_summaries() -> None:
         of_item = (MeasureItem(item.question_record, item.answer_set, text) for text in item.summary_records)
         values = [measure.score(summary).value for summary in of_item]
         assert values[0] == max(values) > min(values) == values[-1] == 0
+
+
+def classifier(folder: Path, likeliest: int) -> str:
+    """A tiny classifier of pairs that prefers one of contradiction, entailment and neutral."""
+    labels = {0: "contradiction", 1: "entailment", 2: "neutral"}
+    return make_classifier(folder / str(likeliest), labels, likeliest, bias=2.0, longest=200)
+
+
+@pytest.mark.parametrize(("likeliest", "stance"), [(0, "contradicts"), (1, "says"), (2, "silent")])
+def test_a_classifier_of_pairs_reads_claims(tmp_path: Path, likeliest: int, stance: str) -> None:
+    model = classifier(tmp_path, likeliest)
+    reader = open_reader(f"nli:{model}")
+    texts = [" ".join(FACTS), FACTS[0]]
+    assert reader.stances("Which?", FACTS[:2], texts) == [[stance] * 2] * 2
+    [found] = EntailmentModel(model).probabilities([("paris", "lyon")])
+    assert found is not None
+    assert (sum(found), max(found)) == (pytest.approx(1), found[(1, 0, 2).index(likeliest)])
+    assert (reader.mentions("Which?", FACTS[:1], texts) > 0.5).all() == (likeliest == 1)
+    long = reader.stances("Which?", ["tower " * 300], texts)
+    assert (long, bool(reader.caveats)) == ([[None]] * 2, True)
+    row = {**LONG, "answers": LONG["answers"][:2]}
+    done = run("claims", written(tmp_path / "long.json", [row]), "--reader", f"nli:{model}", "--json")
+    assert done.code == 0, done.stderr
+    assert {done.json[0]["reader"]} == {f"nli:{model}"}
+
+
+def test_a_classifier_without_contradiction_is_refused(tmp_path: Path) -> None:
+    model = make_classifier(tmp_path, {0: "entailment", 1: "other"}, 0)
+    with pytest.raises(ConfigError) as refused:
+        open_reader(f"nli:{model}").stances("Which?", FACTS, FACTS)
+    assert refused.value.code == "labels"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nlp"], ["nli"], ["words:x"], ["asked"], ["words", "--model", "openai:m"]]
+)
+def test_readers_that_cannot_read_are_refused(tmp_path: Path, arguments: list[str]) -> None:
+    done = run("claims", written(tmp_path / "long.json", [LONG]), "--reader", *arguments)
+    assert (done.code, done.stdout) == (2, "")
+
+
+def test_embeddings_see_other_words_and_numbers_by_the_rule() -> None:
+    reader = open_reader("embedding")
+    texts = [
+        "The tower was constructed in 1889.",
+        "The tower was constructed in 1898.",
+        "Bananas are yellow.",
+    ]
+    [said], [contradicted], [silent] = reader.stances("What about the tower?", FACTS[:1], texts)
+    assert (said, contradicted, silent) == ("says", "contradicts", "silent")
+    mentioned = reader.mentions("What about the tower?", FACTS[:1], texts)[:, 0]
+    assert mentioned[0] > 0.9 > 0.3 > mentioned[2]
+    assert mentioned[1] > 0.7  # which numbers do not change
 
 
 @pytest.mark.parametrize(

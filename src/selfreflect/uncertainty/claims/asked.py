@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from selfreflect.models.base import Message
 from selfreflect.store.replies import ModelReplies
-from selfreflect.text import fill, normalise_question, numbered, quoted
+from selfreflect.text import counted, fill, normalise_question, numbered, quoted
 from selfreflect.uncertainty.asking.asker import Asker, Inquiry, reply_text
 from selfreflect.uncertainty.asking.verdicts import parse_numbered, prompts
 from selfreflect.uncertainty.claims.sentences import sentences
@@ -34,8 +34,13 @@ class ModelReader(WordReader):
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
         self.name = f"model {asker.model}"
-        self.unread = 0
-        """Texts whose claims could not be read in the reply."""
+        self._unread = 0
+
+    @property
+    def caveats(self) -> list[str]:
+        if not self._unread:
+            return []
+        return [f"The claims of {counted(self._unread, 'text')} could not be read: each sentence is one."]
 
     def split(self, question: str, texts: Sequence[str]) -> list[list[str]]:
         """List the claims of each text.
@@ -47,7 +52,7 @@ class ModelReader(WordReader):
         claims = []
         for text, reply in zip(texts, self._asker.ask(inquiries), strict=True):
             lines = _numbered_lines(reply)
-            self.unread += lines is None
+            self._unread += lines is None
             claims.append([sentence.text for sentence in sentences(text)] if lines is None else list(lines))
         return claims
 

@@ -80,6 +80,11 @@ class Reader(ABC):
 
     name: str
 
+    @property
+    def caveats(self) -> list[str]:
+        """Say what could not be read."""
+        return []
+
     @abstractmethod
     def split(self, question: str, texts: Sequence[str]) -> list[list[str]]:
         """List the claims of each text."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -117,7 +117,7 @@ def shares(sets: Sequence[frozenset[str]], parts: Sequence[frozenset[str]]) -> F
     return result
 
 
-def overlaps(claims: Sequence[str], parts: Sequence[str], question: str = "") -> Floats:
+def overlaps(question: str, claims: Sequence[str], parts: Sequence[str]) -> Floats:
     """Compute the share of each claim's content words and numbers, without those of the question, that each
     part of a text has: shape (parts, claims)."""
     asked = content_of(question).tokens
@@ -190,14 +190,12 @@ class WordReader(Reader):
 
     def mentions(self, question: str, claims: Sequence[str], texts: Sequence[str]) -> Floats:
         """Compute the largest :func:`overlaps` of a sentence of each text."""
-        parts, rows_of = _pooled([[sentence.text for sentence in sentences(text)] for text in texts])
-        values = overlaps(claims, parts, question)
-        return np.array([values[rows].max(0, initial=0) for rows in rows_of]).reshape(-1, len(claims))
+        return largest(overlaps, question, claims, texts)
 
     def stances(
         self, question: str, claims: Sequence[str], texts: Sequence[str]
     ) -> list[list[Stance | None]]:
-        parts, rows_of = _pooled([list(_comparable(text)) for text in texts])
+        parts, rows_of = pooled([list(_comparable(text)) for text in texts])
         ranks = self._ranks(question, claims, parts)
         best = [ranks[rows].min(0, initial=_FIRST.index("silent")) for rows in rows_of]
         return [[_FIRST[rank] for rank in row] for row in best]
@@ -225,7 +223,19 @@ class WordReader(Reader):
         return [claims[index] for index in kept]
 
 
-def _pooled(texts: Sequence[Sequence[str]]) -> tuple[list[str], list[list[int]]]:
+def largest(
+    compare: Callable[[str, Sequence[str], Sequence[str]], Floats],
+    question: str,
+    claims: Sequence[str],
+    texts: Sequence[str],
+) -> Floats:
+    """Compute how close the closest sentence of each text is to each claim: shape (texts, claims)."""
+    parts, rows_of = pooled([[sentence.text for sentence in sentences(text)] for text in texts])
+    values = compare(question, claims, parts)
+    return np.array([values[rows].max(0, initial=0) for rows in rows_of]).reshape(len(texts), len(claims))
+
+
+def pooled(texts: Sequence[Sequence[str]]) -> tuple[list[str], list[list[int]]]:
     """List the different parts of all texts, and the indices of those of each text."""
     indices: dict[str, int] = {}
     rows = [[indices.setdefault(part, len(indices)) for part in parts] for parts in texts]

@@ -12,6 +12,7 @@ from selfreflect.cli.answered import ASKING, AskOptions, open_asker, open_store
 from selfreflect.cli.console import ProgressReporter, emit, print_table, say
 from selfreflect.cli.options import ItemOptions, Overrides, argument, option, takes
 from selfreflect.errors import DataError
+from selfreflect.sources.files import is_row_file
 from selfreflect.sources.items import Item, items_from_records
 from selfreflect.store.run import Run
 from selfreflect.table import Cell, Column, Table, interval_text
@@ -73,7 +74,7 @@ def claims_command(
 
 
 def _items(source: str, reading: ItemOptions) -> list[Item]:
-    if source == "-" or not Path(source).is_dir():
+    if is_row_file(source):
         return reading.read(source).items
     reading.refuse_columns()
     run = Run.load(Path(source))

@@ -147,7 +147,9 @@ class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
                 remedy="{column} and {split} belong to a file of items.",
             )
 
-    def read(self, source: str, *, need_summaries: bool = False, seed: int = 0) -> ItemFile:
+    def read(
+        self, source: str, *, need_summaries: bool = False, allow_few: bool = False, seed: int = 0
+    ) -> ItemFile:
         """Read a file of items, reporting progress and notes."""
         from selfreflect.cli.console import ReadingProgress, say_notes
         from selfreflect.sources.columns import answer_separator, assigned_columns
@@ -160,6 +162,7 @@ class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
             columns=assigned_columns(self.column),
             separator=answer_separator(self.split),
             need_summaries=need_summaries,
+            allow_few=allow_few,
             seed=seed,
             progress=ReadingProgress(source),
         )

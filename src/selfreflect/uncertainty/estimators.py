@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from selfreflect.errors import ConfigError, excerpt, unknown_name
-from selfreflect.sources.columns import plain_name
+from selfreflect.sources.columns import number_in, plain_name
 from selfreflect.stats import Floats
 from selfreflect.text import counted
 from selfreflect.uncertainty import features, likelihoods
@@ -253,10 +253,10 @@ def _column_estimator(name: str) -> Estimator:
 
 def _column_value(value: object, kind: str) -> float | NoValue:
     try:
-        number = float(str(value).removesuffix("%")) / (100 if str(value).endswith("%") else 1)
+        number = number_in(value)
     except ValueError:
-        return NoValue("no_number_in_column", f"the column holds {excerpt(value)}, which is no number")
-    if isinstance(value, bool) or not math.isfinite(number):
+        number = math.nan
+    if not math.isfinite(number):
         return NoValue("no_number_in_column", f"the column holds {excerpt(value)}, which is no number")
     if kind == "probability" and not 0 <= number <= 1:
         return NoValue("out_of_range", f"the column holds {number:g}, which is no probability")

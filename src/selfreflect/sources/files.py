@@ -366,15 +366,18 @@ _BEGINNING = 100_000
 
 
 def _delimiter(text: str, suffix: str) -> str:
-    """Find the delimiter of a table: the first that divides header and next line alike, or the commonest."""
-    candidates = sorted(_DELIMITERS, key=lambda delimiter: suffix == ".tsv" and delimiter != "\t")
-    for delimiter in candidates:
+    """Find the delimiter of a table: the one that divides header and next line alike into most cells, or else
+    a comma, unless the header has only others."""
+    order = sorted(_DELIMITERS, key=lambda delimiter: suffix == ".tsv" and delimiter != "\t")
+    widths = {}
+    for delimiter in order:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-        widths = [len(cells) for cells in islice(filter(any, reader), 2)]
-        if len(set(widths)) == 1 < widths[0]:
-            return delimiter
-    header = re.sub('"[^"]*"', "", text.lstrip().partition("\n")[0])
-    return "," if "," in header else max(candidates, key=header.count)
+        header, *lines = [len(cells) for cells in islice(filter(any, reader), 2)] or [1]
+        widths[delimiter] = header if lines == [header] else 1
+    if max(widths.values()) > 1:
+        return max(order, key=widths.__getitem__)
+    first_line = re.sub('"[^"]*"', "", text.lstrip().partition("\n")[0])
+    return "," if "," in first_line else max(order, key=first_line.count)
 
 
 def _csv_rows(content: Content) -> Iterator[Row]:

@@ -154,7 +154,7 @@ def import_command(
         raise ConfigError(
             "only of a file of items some can be chosen",
             code="usage",
-            remedy="{num_answers}, {limit}, {column} and {split} belong to {items}.",
+            remedy="{num_answers}, {limit}, {column} and {separator} belong to {items}.",
         )
     if runs:
         _join(runs, out)

@@ -218,15 +218,15 @@ def assigned_columns(pairs: Sequence[str] | None) -> dict[str, str]:
     return assigned
 
 
-def answer_separator(split: str | None) -> str:
+def answer_separator(separator: str | None) -> str:
     """Read the separator of answers; ``\\n`` and ``\\t`` stand for line end and tab."""
-    if split == "":
+    if separator == "":
         raise ConfigError(
             "the separator of answers is empty",
             code="separator",
-            remedy="Write what separates the answers, as in {split} ';'.",
+            remedy="Write what separates the answers, as in {separator} ';'.",
         )
-    return (split or "").replace("\\n", "\n").replace("\\t", "\t")
+    return (separator or "").replace("\\n", "\n").replace("\\t", "\t")
 
 
 def columns_with_values(rows: Sequence[Row]) -> set[str]:

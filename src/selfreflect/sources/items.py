@@ -431,7 +431,7 @@ def _too_few(rows: Sequence[ItemRow], items: Sequence[Item]) -> str:
         return ""
     hint = ""
     if cell := separated_cell(rows):
-        hint = f". If {excerpt(cell.text)} is several answers, split it with: --split {cell.separator!r}"
+        hint = f". If {excerpt(cell.text)} is several answers, split it with: --separator {cell.separator!r}"
     subject = "the question has" if len(items) == 1 else "no question has more than one; the first has"
     return f"an answer distribution needs at least 2 answers, one for each half; {subject} {counts[0]}{hint}"
 

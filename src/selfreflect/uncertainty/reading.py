@@ -242,7 +242,7 @@ def _notes(items: list[ItemRow], questions: list[AnsweredQuestion], is_log: bool
     if cell and not any(len(question.answers) > 1 for question in questions):
         notes.append(
             f"no question has more than one answer. If {excerpt(cell.text)} is several, make it a list "
-            f"with: selfreflect convert FILE --split {cell.separator!r} --output items.jsonl"
+            f"with: selfreflect convert FILE --separator {cell.separator!r} --output items.jsonl"
         )
     return notes
 

@@ -12,7 +12,7 @@ from selfreflect.cli.answered import ASKING, AskOptions, open_asker, open_store
 from selfreflect.cli.console import ProgressReporter, check_output, emit, print_table, say, write_file
 from selfreflect.cli.options import ItemOptions, Overrides, argument, option, takes
 from selfreflect.errors import ConfigError, DataError
-from selfreflect.sources.files import source_name
+from selfreflect.sources.files import is_row_file, source_name
 from selfreflect.sources.items import Item, items_from_records
 from selfreflect.store.run import Run
 from selfreflect.table import Cell, Column, Table, interval_text
@@ -89,7 +89,7 @@ def claims_command(
 
 
 def _items(source: str, reading: ItemOptions) -> list[Item]:
-    if source == "-" or not Path(source).is_dir():
+    if is_row_file(source):
         return reading.read(source).items
     reading.refuse_columns()
     run = Run.load(Path(source))

@@ -73,9 +73,10 @@ def test_a_server_that_checks_its_input_answers_a_run(layout: str, tmp_path: Pat
     assert refused == list(range(len(refused))), "what was found out before the run holds for all of it"
     assert done.stderr.count("seed") == 2, "said once, with what is lost"
     known = stored.manifest.models["answers"]["refused"]
-    assert known == dict.fromkeys(
-        ["chat_template_kwargs", "min_p", "repetition_penalty", "seed", "top_k"], "left out"
-    )
+    left_out = ["chat_template_kwargs", "min_p", "repetition_penalty", "seed", "top_k"]
+    assert known == dict.fromkeys(left_out, "left out")
+    report = run("report", out).stdout
+    assert all(name in report for name in left_out), "the report repeats it"
 
 
 def test_a_limit_of_another_name_is_sent_under_that() -> None:

@@ -32,6 +32,7 @@ from selfreflect.cli.console import exit_codes
 from selfreflect.cli.help import take_help_all, write_commands, write_options
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.flags import POSITIVE, Flag, check_values, fields_of, flags_of, types_of
+from selfreflect.removed import FLAGS
 from selfreflect.settings import Config, ExecutionOptions, load_config, read_config
 from selfreflect.settings.sections import FLAGGED
 from selfreflect.text import name_list, printable
@@ -373,7 +374,10 @@ def runnable(command: Callable[..., T]) -> Callable[..., T]:
     @functools.wraps(command)
     def with_settings(**values: Any) -> T:
         # looked up first: what follows takes the settings out of the values
-        keeps_work = _keeps_work(values)
+        source = values.get("source")
+        # a command stores its work in --out, or in the run directory that it reads
+        reads_directory = isinstance(source, str) and os.path.isdir(source)  # noqa: PTH112 (Path raises errors)
+        keeps_work = reads_directory or values.get("out") is not None
         fields = _take(options, values)
         for _, struct_options in structs.values():
             fields |= _take(struct_options, values)
@@ -416,14 +420,6 @@ def _options(classes: Mapping[str, type[msgspec.Struct]], only: Collection[str] 
     return options
 
 
-def _keeps_work(options: Mapping[str, object]) -> bool:
-    """Check whether a command stores its work: in ``--out``, or in the run directory that it reads."""
-    source = options.get("source")
-    if isinstance(source, str) and os.path.isdir(source):  # noqa: PTH112 (a Path would raise PermissionError)
-        return True
-    return options.get("out") is not None
-
-
 RENAMED = {
     "--part": ("--shard",),
     "--engine": ("--executor",),
@@ -448,22 +444,15 @@ class Command(TyperCommand):
             if name and flag not in flags:
                 typer.echo(f"{flag} is now called {name}; the old name will be removed.", err=True)
                 word = name + equals + value
-            elif flag not in flags and (flag.startswith("--") or not words):
-                _refuse_removed(ctx.info_name, flag)
+            advice = FLAGS.get((ctx.info_name, flag))
+            if advice and flag not in flags and (flag.startswith("--") or not words):
+                raise typer.BadParameter(f"{flag} is no longer an option. {advice}")
             words.append(word)
         takes_words = any(isinstance(parameter, TyperArgument) for parameter in self.params)
         if "--items" in flags and not takes_words and words and not words[0].startswith("-"):
             raise typer.BadParameter(f"{excerpt(words[0])} is no option. Name a file with --items FILE")
         with _escaped_errors():
             return super().parse_args(ctx, words)
-
-
-def _refuse_removed(command: str, flag: str) -> None:
-    """Raise BadParameter for a flag or a first word that earlier versions had, with what to do instead."""
-    from selfreflect.removed import FLAGS
-
-    if (command, flag) in FLAGS:
-        raise typer.BadParameter(f"{flag} is no longer an option. {FLAGS[command, flag]}")
 
 
 class Group(TyperGroup):

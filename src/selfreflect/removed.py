@@ -66,6 +66,10 @@ FLAGS: dict[tuple[str, str], str] = {
     **{(step, "--fresh"): _ANEW for step in ("run", "train")},
     **{(step, "--measured"): _SCORED for step in ("run", "eval")},
     ("eval", "--measured-by"): _SCORED,
+    **{
+        (step, "--train"): "Train whole statements with `trl grpo` and a reward of selfreflect.train.rewards."
+        for step in ("run", "train")
+    },
     **dict.fromkeys((("dataset", "hedge"), ("dataset", "--classes")), _HEDGE),
     ("validate", "--writer"): "Statements come from the template; summaries of your own are edited as well.",
 }

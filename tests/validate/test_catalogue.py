@@ -17,7 +17,7 @@ from selfreflect.validate.catalogue import families
 pytestmark = pytest.mark.usefixtures("one_embedder")
 
 JUDGED = ["selfreflect", "tv_t1", "information", "information_blind"]
-OTHERS = ["embedding_cosine", "embedding_transport", "rouge_l", "length"]
+OTHERS = ["embedding_cosine", "embedding_transport", "rouge_l", "claims", "length"]
 
 
 def named(found):
@@ -55,7 +55,7 @@ def test_without_names_it_is_what_can_be_computed_and_models_are_loaded_once(jud
     assert named(families(["length", "rouge_l", "length"], judge=judge)) == ["rouge_l", "length"]
     assert (judge.calls, generator.calls) == (1, 1)
     monkeypatch.setattr(catalogue, "find_spec", lambda name: None if name == "ot" else object())
-    assert named(families()) == ["embedding_cosine", "rouge_l", "length"]
+    assert named(families()) == ["embedding_cosine", "rouge_l", "claims", "length"]
     assert named(families(["embedding_transport", "length"])) == ["embedding_transport", "length"]
 
 

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar, get_origin
 
 import msgspec
 import typer
@@ -148,7 +148,9 @@ class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
                 remedy="{column} and {separator} belong to a file of items.",
             )
 
-    def read(self, source: str, *, need_summaries: bool = False, seed: int = 0) -> ItemFile:
+    def read(
+        self, source: str, *, need_summaries: bool = False, allow_few: bool = False, seed: int = 0
+    ) -> ItemFile:
         """Read a file of items, reporting progress and notes."""
         from selfreflect.cli.console import ReadingProgress, say_notes
         from selfreflect.sources.columns import answer_separator, assigned_columns
@@ -161,6 +163,7 @@ class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
             columns=assigned_columns(self.column),
             separator=answer_separator(self.separator),
             need_summaries=need_summaries,
+            allow_few=allow_few,
             seed=seed,
             progress=ReadingProgress(source),
         )
@@ -352,6 +355,19 @@ def takes(
     return decorate
 
 
+class Fields(NamedTuple):
+    """Fields of options that a command takes, for ``Annotated``; all others keep their defaults."""
+
+    names: frozenset[str]
+    defaults: Mapping[str, Any]
+    """What the command takes in place of a field's own default."""
+
+
+def taking(*names: str, **defaults: Any) -> Fields:
+    """Choose fields of options: ``Annotated[Options, taking("judge", seeds=("0", "1"))]``."""
+    return Fields(frozenset({*names, *defaults}), defaults)
+
+
 def runnable(command: Callable[..., T]) -> Callable[..., T]:
     """Make a function that typer calls with plain options, and that ends the program with an exit code."""
     options, defaults = getattr(command, "settings", ({}, {}))
@@ -360,13 +376,15 @@ def runnable(command: Callable[..., T]) -> Callable[..., T]:
     )
     signature = inspect.signature(command, eval_str=True)
     parameters: list[inspect.Parameter] = []
-    structs: dict[str, tuple[type[msgspec.Struct], _Options]] = {}
+    structs: dict[str, tuple[type[msgspec.Struct], _Options, Mapping[str, Any]]] = {}
     for name, parameter in signature.parameters.items():
-        kind = parameter.annotation
+        kind, chosen = parameter.annotation, None
+        if get_origin(kind) is Annotated and isinstance(kind.__metadata__[0], Fields):
+            kind, chosen = kind.__origin__, kind.__metadata__[0]
         if kind is Overrides:
             parameters += map(_Option.parameter, options.values())
         elif inspect.isclass(kind) and issubclass(kind, msgspec.Struct):
-            structs[name] = kind, _options({name: kind}, None)
+            structs[name] = kind, _fields_of(name, kind, chosen), chosen.defaults if chosen else {}
             parameters += map(_Option.parameter, structs[name][1].values())
         else:
             parameters.append(parameter.replace(kind=_KEYWORD))
@@ -379,14 +397,14 @@ def runnable(command: Callable[..., T]) -> Callable[..., T]:
         reads_directory = isinstance(source, str) and os.path.isdir(source)  # noqa: PTH112 (Path raises errors)
         keeps_work = reads_directory or values.get("out") is not None
         fields = _take(options, values)
-        for _, struct_options in structs.values():
+        for _, struct_options, _ in structs.values():
             fields |= _take(struct_options, values)
         overrides = Overrides(fields, defaults, execution_keys)
         if "overrides" in signature.parameters:
             values["overrides"] = overrides
         with exit_codes(keeps_work, overrides.name_of):
-            for name, (kind, _) in structs.items():
-                values[name] = kind(**fields.get(name, {}))
+            for name, (kind, _, own_defaults) in structs.items():
+                values[name] = kind(**{**own_defaults, **fields.get(name, {})})
                 check_values(values[name])
             return command(**values)
 
@@ -418,6 +436,16 @@ def _options(classes: Mapping[str, type[msgspec.Struct]], only: Collection[str] 
     if unknown := {*(only or ())} - options.keys():
         raise ValueError(f"{', '.join(classes)} have no {', '.join(sorted(unknown))}")
     return options
+
+
+def _fields_of(name: str, kind: type[msgspec.Struct], chosen: Fields | None) -> _Options:
+    """List the options for the fields of a class that a command has chosen, or for all."""
+    options = _options({name: kind}, None)
+    if chosen is None:
+        return options
+    for entry in options.values():
+        entry.default = chosen.defaults.get(entry.fields[0][1], entry.default)
+    return {flag: entry for flag, entry in options.items() if entry.fields[0][1] in chosen.names}
 
 
 RENAMED = {

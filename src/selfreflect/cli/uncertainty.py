@@ -260,7 +260,11 @@ def _available(questions: Sequence[AnsweredQuestion], similarity: str) -> list[s
         )
     columns = dict.fromkeys(name for question in questions for name in question.columns)
     known = [f"{COLUMN}{name}" for name in columns if plain_name(name) in KNOWN_COLUMNS and ":" not in name]
-    return [name for name, estimator in ESTIMATORS.items() if estimator.needs in present] + known
+    return [
+        name
+        for name, estimator in ESTIMATORS.items()
+        if estimator.needs in present and estimator.inputs is None
+    ] + known
 
 
 def _number(text: str) -> int:

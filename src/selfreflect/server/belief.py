@@ -252,9 +252,10 @@ class BeliefReader:
         if kind == NO_CONFIDENCE:
             return Confidence(None, None, len(answers), no_guarantee=other)
         answered = AnsweredQuestion(id="", text=question, answers=answers, **token_fields(tokens))
-        samples = Samples(answered, self.rule, self._similarity)
-        value = estimate(ESTIMATORS[kind], samples)
         fitted = self.calibrator.saved if self.calibrator is not None else None
+        weights = (fitted.weights or ()) if fitted is not None else ()
+        samples = Samples(answered, self.rule, self._similarity, weights=weights)
+        value = estimate(ESTIMATORS[kind], samples)
         ranks = fitted.ranks if fitted is not None and fitted.estimator == kind else None
         if ranks and not isinstance(value, NoValue) and list_lengths([answered]) != [ranks]:
             value = NoValue("too_few_ranks", f"the calibrator is for {ranks} likely tokens at each token")

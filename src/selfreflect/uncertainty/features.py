@@ -184,8 +184,11 @@ class Samples:
         rule: ClassRule,
         similarity: Similarity,
         relevance: Similarity | None = None,
+        weights: Sequence[float] = (),
     ) -> None:
         self.question = question
+        self.weights = weights
+        """Intercept and weights of an estimator that is fitted; empty before."""
         self._rule = rule
         self._similarity = similarity
         self.relevance = relevance
@@ -319,6 +322,15 @@ def entropy_interval(shares: Floats, vocabulary: int = LARGEST_VOCABULARY) -> En
         even = rest / max(1, vocabulary - shares.shape[1])
         high = truncated - np.where(rest > 0, rest * np.log(even), 0.0)
     return EntropyBounds(low, np.maximum(low, high))
+
+
+def rank_contributions(top: Floats | Sequence[Sequence[float]]) -> Floats:
+    """Average -p ln p at each rank over tokens, then take its largest value, shape (2K,).
+
+    These are the features of weighted EPR (arXiv 2509.04492); the first K add up to EPR.
+    """
+    contributions = -_p_log_p(probabilities(top))
+    return np.concatenate([contributions.mean(axis=0), contributions.max(axis=0)])
 
 
 def margins(shares: Floats) -> Floats:

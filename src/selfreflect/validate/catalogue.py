@@ -27,6 +27,10 @@ _RATED = "How faithful a language model finds the summary, from 0 to 10."
 _COSINE = "Mean cosine distance between the embeddings of the summary and of each answer."
 _TRANSPORT = "Optimal transport between the embeddings of the answers and of the summary's sentences."
 _ROUGE_L = "Mean F-measure of ROUGE-L, the longest common subsequence of words, between summary and answers."
+_CLAIMS = (
+    "Claims of the answers that the summary covers, and its own that an answer makes: harmonic mean of both "
+    "shares. Read by words, without a judge."
+)
 _LENGTH = "Words of the summary. Good summaries are longer than bad ones, so this control often wins."
 
 # Module and class of each family, and its metrics
@@ -45,6 +49,7 @@ FAMILIES: dict[str, tuple[MetricInfo, ...]] = {
         _info("embedding_transport", "lower", "competitor", _TRANSPORT, "embedder"),
     ),
     "texts:Overlap": (_info("rouge_l", "higher", "competitor", _ROUGE_L),),
+    "texts:Measured": (_info("claims", "higher", "competitor", _CLAIMS),),
     "texts:Length": (_info("length", "higher", "control", _LENGTH),),
 }
 METRICS: tuple[MetricInfo, ...] = sum(FAMILIES.values(), ())

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from statistics import fmean
 
 from selfreflect.errors import MissingExtraError, excerpt
+from selfreflect.metric.measure import MeasureItem, measures_of
 from selfreflect.metric.prompts import CannotScoreError
 from selfreflect.models.base import Generator, Message, Refusal, Reply, Request, Sampling, as_done
 from selfreflect.models.embed import SentenceEmbedder
@@ -202,6 +203,21 @@ class Overlap(TextMetrics):
             else:
                 message = "the summary has no letter and no digit"
                 yield {"rouge_l": Undefined(reason="blank", message=message)}
+
+
+class Measured(Family):
+    """Measures of the table that need no judge, as ``run`` and ``score`` compute them."""
+
+    def measure(self, item: Item) -> dict[str, Results]:
+        """Compute each measure."""
+        results: dict[str, dict[str, Result]] = {text: {} for text in item.summaries.values()}
+        for measure in measures_of([info.name for info in self.metrics]):
+            for summary in item.summary_records:
+                measured = measure.score(MeasureItem(item.question_record, item.answer_set, summary))
+                reason = Undefined(reason="blank", message=measure.reason(measured.undefined))
+                value = measured.value
+                results[summary.text][measure.name] = reason if value is None else value
+        return {**results}
 
 
 class Length(Family):

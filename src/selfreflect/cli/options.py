@@ -32,7 +32,6 @@ from selfreflect.cli.console import exit_codes
 from selfreflect.cli.help import take_help_all, write_commands, write_options
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.flags import POSITIVE, Flag, check_values, fields_of, flags_of, types_of
-from selfreflect.removed import FLAGS
 from selfreflect.settings import Config, ExecutionOptions, load_config, read_config
 from selfreflect.settings.sections import FLAGGED
 from selfreflect.text import name_list, printable
@@ -472,9 +471,11 @@ class Command(TyperCommand):
             if name and flag not in flags:
                 typer.echo(f"{flag} is now called {name}; the old name will be removed.", err=True)
                 word = name + equals + value
-            advice = FLAGS.get((ctx.info_name, flag))
-            if advice and flag not in flags and (flag.startswith("--") or not words):
-                raise typer.BadParameter(f"{flag} is no longer an option. {advice}")
+            elif flag not in flags and (flag.startswith("--") or not words):
+                from selfreflect.removed import FLAGS
+
+                if advice := FLAGS.get((ctx.info_name, flag)):
+                    raise typer.BadParameter(f"{flag} is no longer an option. {advice}")
             words.append(word)
         takes_words = any(isinstance(parameter, TyperArgument) for parameter in self.params)
         if "--items" in flags and not takes_words and words and not words[0].startswith("-"):

@@ -135,10 +135,11 @@ class SelfReflect:
                 f"the judge's temperature must be above 0, not {temperature!r:.60}; "
                 f"the metric's is {JUDGE_TEMPERATURE}"
             )
-        from selfreflect.metric.inputs import Limits
+        if limits is not None:
+            from selfreflect.metric.inputs import Limits
 
-        if not isinstance(limits, Limits | None):
-            raise ConfigError(f"limits must be made like Limits.parse('30s'), not {excerpt(limits)}")
+            if not isinstance(limits, Limits):
+                raise ConfigError(f"limits must be made like Limits.parse('30s'), not {excerpt(limits)}")
         if reader is not None and reader not in get_args(ReaderChoice):
             raise ConfigError(
                 f"reader must be {', '.join(get_args(ReaderChoice))} or None, not {excerpt(reader)}"

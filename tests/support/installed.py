@@ -23,7 +23,7 @@ _FOUND = (measure._entry_points, measure._load, backend._entry_points, backend._
 
 @cache
 def plugin_folder() -> Path:
-    """Install the package of ``plugin/`` once for all tests of this process, as pip does without a network."""
+    """Install the package of ``plugin/`` once for this process, as pip does without a network."""
     folder = Path(mkdtemp(prefix="selfreflect-plugin-"))
     source, target = folder / "source", folder / "installed"
     shutil.copytree(PLUGIN, source)  # the build leaves files beside what it builds

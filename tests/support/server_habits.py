@@ -202,10 +202,10 @@ _OTHERS = "top_k min_p seed"
 _TYPED = '{"type": "extra_forbidden", "loc": ["body", "FIELD"], "msg": "Extra inputs are not permitted"}'
 _SERDE = "Failed to deserialize the JSON body into the target type:"
 
+_MESSAGE = '{"error": {"message": "%s"}}'
+
 SERVERS: dict[str, Habit] = {
-    "Groq": Habit(
-        _UNKNOWN, "{'message': \"property 'FIELD' is unsupported, did you mean 'top_p'?\"}", 400, 2
-    ),
+    "Groq": Habit(_UNKNOWN, _MESSAGE % "property 'FIELD' is unsupported, did you mean 'top_p'?", 400, 2),
     "Groq, several": Habit("n>1", '{"error": {"message": "\'n\' : number must be at most 1"}}'),
     "Fireworks": Habit(
         "chat_template_kwargs",
@@ -239,13 +239,13 @@ SERVERS: dict[str, Habit] = {
     ),
     "Java": Habit(
         _UNKNOWN,
-        '{"status": 400, "error": "Bad Request", "message": "Unrecognized field \\"FIELD\\" (class Chat), not '
-        'marked as ignorable (3 known properties: \\"temperature\\", \\"top_p\\", \\"seed\\"])", "path": "/v1"}',
+        '{"error": "Bad Request", "message": "Unrecognized field \\"FIELD\\" (class Chat), not marked as '
+        'ignorable (3 known properties: \\"temperature\\", \\"top_p\\", \\"seed\\"])", "path": "/v1"}',
         *(400, 2),
     ),
     "ASP.NET": Habit(
         _UNKNOWN,
-        '{"title": "Invalid", "status": 400, "errors": {EACH"FIELD": ["The field is unknown."]HCAE}}',
+        '{"title": "Invalid", "status": 400, "errors": {EACH"FIELD": ["It is unknown."]HCAE}}',
     ),
     "JSON:API": Habit(
         "seed min_p",
@@ -260,13 +260,13 @@ SERVERS: dict[str, Habit] = {
     ),
     "errors as a text": Habit(
         "min_p top_k",
-        "{\"object\": \"error\", \"message\": \"[EACH{'type': 'extra_forbidden', 'loc': ('body', 'FIELD')}HCAE]\"}",
+        _MESSAGE % "[EACH{'type': 'extra_forbidden', 'loc': ('body', 'FIELD')}HCAE]",
         left="repetition_penalty seed",
     ),
     "TensorRT-LLM": Habit(
         "min_p",
-        '{"object": "error", "message": "1 validation error for ChatCompletionRequest\\nFIELD\\n  Extra inputs '
-        'are not permitted [type=extra_forbidden, input_value=0.0, input_type=float]"}',
+        _MESSAGE % "1 validation error for ChatCompletionRequest\\nFIELD\\n  Extra inputs are not permitted "
+        "[type=extra_forbidden, input_value=0.0, input_type=float]",
         left="top_k seed",
     ),
     "TGI": Habit(
@@ -298,7 +298,7 @@ SERVERS: dict[str, Habit] = {
     ),
     "Cloudflare": Habit(
         "min_p",
-        '{"result": null, "success": false, "errors": [{"code": 5006, "message": "AiError: Bad input: oneOf"}]}',
+        '{"result": null, "success": false, "errors": [{"code": 5006, "message": "AiError: oneOf"}]}',
         left="temperature",
     ),
     "a firewall": Habit(

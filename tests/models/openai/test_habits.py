@@ -266,8 +266,8 @@ WORDS = [(word, finish) for finish, words in ENDED.items() for word in words.spl
 
 @pytest.mark.parametrize(("word", "finish"), WORDS)
 def test_a_word_for_the_end_of_a_text_is_known(word: str, finish: str) -> None:
-    for said in (word, {"type": word}):
-        with FaultServer(lambda call, said=said: chat(choice("Oz", said))) as server:
+    for ending in (word, {"type": word}):
+        with FaultServer(lambda call, ending=ending: chat(choice("Oz", ending))) as server:
             result = only(server.url)
         assert isinstance(result, Reply)
         assert result.ends == {finish: 1}

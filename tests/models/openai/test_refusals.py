@@ -242,9 +242,8 @@ def test_texts_that_were_drawn_again_are_counted_in_the_manifest(tmp_path: Path)
 def test_a_stream_that_nobody_asked_for_is_named() -> None:
     kinds = ("text/event-stream", "application/json", "text/event-stream; charset=utf-8")
     for kind, begin in product(kinds, (b"", b"event: message\n")):
-        with FaultServer(
-            lambda call, kind=kind, begin=begin: fault.raw(begin + b"data: {}\n\n", kind)
-        ) as server:
+        events = fault.raw(begin + b"data: {}\n\n", kind)
+        with FaultServer(lambda call, events=events: events) as server:
             with pytest.raises(BackendError) as ended:
                 only(server.url)
             assert [call.body["stream"] for call in server.calls] == [False]
@@ -309,9 +308,8 @@ def test_log_probabilities_in_other_layouts_are_read(value: object, expected: ob
         result = only(server.url, ask(logprobs=True))
     assert isinstance(result, Reply)
     found = result.completions[0].logprobs
-    assert found == (
-        AnswerTokens(("Emerald", " City"), expected) if isinstance(expected, tuple) else expected
-    )
+    whole = AnswerTokens(("Emerald", " City"), expected) if isinstance(expected, tuple) else expected
+    assert found == whole
 
 
 def test_an_answer_is_what_stands_in_its_tags() -> None:

@@ -318,7 +318,7 @@ def test_a_score_does_not_fail_where_only_the_information_does(metric, monkeypat
         raise CannotScoreError("backend", "splits the same answer differently")
 
     assert metric.score(QUESTION.text, masked_out=[], conditioning=[], summaries={}) == {}
-    monkeypatch.setattr("selfreflect.metric.scorer.measure", refuse)
+    monkeypatch.setattr("selfreflect.metric.information.measure", refuse)
     found = metric.score(QUESTION.text, answers=["a b", "c d"], summaries={"x": "One."})["x"]
     assert found.value > 0
     assert found.information.undefined == "unmeasured"
@@ -452,7 +452,7 @@ def test_a_summary_scored_later_gets_the_words_of_those_before(metric):
     before = records(estimating, TEXTS, LONGER)
     drawn = AnswerSet(question_id=QUESTION.id, masked_out=LONGER, conditioning=TOLD)
     [later] = estimating.score_records(
-        QUESTION, drawn, [Summary(question_id=QUESTION.id, name="c", text="Kale.")], earlier=before
+        QUESTION, drawn, [Summary(question_id=QUESTION.id, name="c", text="Kale.")], other_scores=before
     )
     assert [(w.answer, w.word) for w in later.words] == [(w.answer, w.word) for w in before[0].words]
     assert later.estimate.stopped == "paired"

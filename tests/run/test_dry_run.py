@@ -149,12 +149,12 @@ def test_no_run_takes_more_than_the_bounds(texts: list[str], lengths: list[int])
     real = Counting(Words(lengths))
     everything(real, questions, strategies)
     count = counted(questions, strategies)
-    assert real.calls <= count["calls"].expected
-    assert real.completions <= count["completions"].most
-    assert real.prompt <= count["prompt_tokens"].most
-    assert real.completion <= count["completion_tokens"].most
+    assert real.calls <= count["calls"].mean
+    assert real.completions <= count["completions"].bound
+    assert real.prompt <= count["prompt_tokens"].bound
+    assert real.completion <= count["completion_tokens"].bound
     if min(lengths) > 0:  # no strategy ends early for want of text
-        assert (real.calls, real.completions) == (count["calls"].expected, count["completions"].most)
+        assert (real.calls, real.completions) == (count["calls"].mean, count["completions"].bound)
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +171,7 @@ def test_prompts_of_a_local_model_are_counted_exactly_where_no_reply_is_shown(mo
     assert count["prompt_tokens"] == Amount(real.prompt, real.prompt)
     assert count["calls"] == Amount(real.calls, real.calls)
     assert count["completions"] == Amount(real.completions, real.completions)
-    assert 0 < real.completion <= count["completion_tokens"].most
+    assert 0 < real.completion <= count["completion_tokens"].bound
 
 
 def test_a_context_is_counted_in_every_prompt_of_the_model_and_in_none_of_the_judges(model: Path) -> None:
@@ -181,8 +181,8 @@ def test_a_context_is_counted_in_every_prompt_of_the_model_and_in_none_of_the_ju
         for question in (QUESTION, replace(QUESTION, context=context))
     )
     assert plain["calls"] == told["calls"]
-    words = len(context.split()) * int(plain["calls"].expected)
-    assert told["prompt_tokens"].most >= plain["prompt_tokens"].most + words
+    words = len(context.split()) * int(plain["calls"].mean)
+    assert told["prompt_tokens"].bound >= plain["prompt_tokens"].bound + words
     judge = Judge.load(str(model), device="cpu")
     tasks = [task(ANSWERS, "Radishes.", *more) for more in ([], [])]
     tasks[1] = replace(tasks[1], question=replace(QUESTION, context=context))
@@ -256,7 +256,7 @@ def test_trees_of_texts_to_come_are_bounded(tiny_judge: Callable[..., Judge], wo
     length = len(judge.chat.encode([texts[0]])[0])
     half = [length] * 3
     limits = TextLimits(QUESTION, half, half, [length] * 2, controls=True)
-    most = most_judge_tokens(judge, limits, ScoresConfig()).most
+    most = most_judge_tokens(judge, limits, ScoresConfig()).bound
     exact = work_of(judge, answers, texts[:2])
     assert exact <= most < 20 * exact
 
@@ -569,8 +569,8 @@ def test_many_prompts_are_expected_to_be_like_the_first(
         return count.prompt_tokens
 
     whole, sampled = counted(100), counted(10)
-    assert whole.expected == whole.most
-    assert sampled.expected == pytest.approx(whole.expected, rel=0.05)
-    assert sampled.most is not None
-    assert whole.most is not None
-    assert sampled.most >= whole.most
+    assert whole.mean == whole.bound
+    assert sampled.mean == pytest.approx(whole.mean, rel=0.05)
+    assert sampled.bound is not None
+    assert whole.bound is not None
+    assert sampled.bound >= whole.bound

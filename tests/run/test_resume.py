@@ -64,12 +64,7 @@ def bytes_of(out: Path) -> dict[str, bytes]:
         (TEXTS[:2], ["0 new, 1 gone, 0 edited", "gone: 'Which pot?'"]),
         (
             [TEXTS[0], "Who was it?", "A quite different matter"],
-            [
-                "1 new, 1 gone, 1 edited",
-                "edited: 'Who is it?' -> 'Who was it?'",
-                "gone: 'Which pot?'",
-                "new: 'A quite different matter'",
-            ],
+            ["2 new, 2 gone, 0 edited", "gone: 'Who is it?'", "gone: 'Which pot?'", "new: 'Who was it?'"],
         ),
     ],
 )
@@ -211,7 +206,7 @@ def test_a_question_twice_in_a_file_is_no_change_and_a_third_time_is(tmp_path: P
         old.append_all(twice)
         same = compare_questions(old, twice)
         more = compare_questions(old, [*twice, Question(id="a-3", text="Who?")])
-    assert (same.new, same.gone, same.edited) == ([], [], [])
+    assert (same.new, same.absent, same.edited) == ([], [], [])
     assert [question.id for question in more.new] == ["a-3"]
 
 

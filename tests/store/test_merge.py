@@ -106,7 +106,7 @@ def test_every_record_is_there_once_and_the_manifest_is_that_of_the_whole(tmp_pa
         joined.records[Question],
         joined.records[Score],
         joined.repeated,
-        joined.expected,
+        joined.total_questions,
         joined.absent,
     ) == (6, 6, {}, 6, ())
     found = Run.load(tmp_path / "deep" / "all")
@@ -259,7 +259,6 @@ def test_scorings_are_joined_by_judge_whichever_is_first(tmp_path: Path) -> None
     fourth = turned(tmp_path / "d", 4, 0.8, failed=True)
     outcome = run("import", third, first, second, fourth, first, "--out", tmp_path / "all")
     assert outcome.code == 0
-    assert "The main scores are those of judge big, first in 2 of 4 directories." in outcome.said
     assert "Incomplete" not in outcome.said
     joined = by_judge(tmp_path / "all")
     assert list(joined) == ["big", "judge"]
@@ -277,7 +276,6 @@ def test_what_only_some_directories_have_is_kept_and_called_incomplete(tmp_path:
     other = turned(tmp_path / "b", 2, 0.7)
     paths = [directory(tmp_path / "a", [1]), other, directory(tmp_path / "c", [3])]
     outcome = run("import", *paths, "--out", tmp_path / "all")
-    assert "The main scores are those of judge judge, first in 2 of 3 directories." in outcome.said
     assert (
         "Incomplete: judge big scored in 1 of 3 directories. Add the rest with: selfreflect score --out "
         f"{tmp_path / 'all'} --judge big" in outcome.said
@@ -290,7 +288,6 @@ def test_what_only_some_directories_have_is_kept_and_called_incomplete(tmp_path:
         made.append_all(records(4)[:3])
     outcome = run("import", unscored, other, "--out", tmp_path / "both")
     assert "Incomplete: judge big scored in 1 of 2 directories" in outcome.said
-    assert "The main scores" not in outcome.said
     assert list(by_judge(tmp_path / "both")) == ["big", "judge"]
 
 
@@ -348,7 +345,7 @@ def test_imported_directories_without_settings_join_too(tmp_path: Path) -> None:
         with Run.open(tmp_path / name, {}) as made:
             made.append_all(records(number, LONE))
     joined = join([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
-    assert (joined.records[Question], joined.expected, joined.absent) == (2, None, ())
+    assert (joined.records[Question], joined.total_questions, joined.absent) == (2, None, ())
     assert Run.load(tmp_path / "all").questions["q-2"].text == f"{LONE}?"
 
 

@@ -16,7 +16,7 @@ from selfreflect.errors import ConfigError
 from selfreflect.records import Question, Record, Score, Summary, WordBits
 from selfreflect.report.run_records import RunRecords, records_in_memory
 from selfreflect.train import folder as splits
-from selfreflect.train.candidates import Candidate, best, candidates, is_named, margin
+from selfreflect.train.candidates import Candidate, best, candidates, margin
 from selfreflect.train.folder import (
     parse_percentages,
     place_of,
@@ -75,22 +75,6 @@ def test_why_summaries_are_left_out_is_counted() -> None:
     assert [one.name for one in candidates(run, "q", "recovered", max_words=4)] == ["e", "g"]
     assert candidates(run, "another", "recovered") == []
     assert candidates(run, "q", "selfreflect") == []
-
-
-@pytest.mark.parametrize(
-    ("name", "names", "expected"),
-    [
-        ("basic", None, True),
-        ("basic", ["basic"], True),
-        ("basic#2", ["basic"], True),
-        ("basic#2", ["basic#2"], True),
-        ("basic", ["basic#2"], False),
-        ("basics", ["basic"], False),
-        ("greedy", [], False),
-    ],
-)
-def test_a_strategy_names_its_draws(name: str, names: list[str] | None, expected: bool) -> None:
-    assert is_named(name, names) is expected
 
 
 def test_a_margin_is_the_mean_difference_with_its_standard_error() -> None:

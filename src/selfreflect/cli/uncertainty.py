@@ -33,11 +33,10 @@ from selfreflect.sources.files import source_name
 from selfreflect.stats import defined
 from selfreflect.table import Table
 from selfreflect.text import counted, name_list, one_line
-from selfreflect.uncertainty.question import AnsweredQuestion
+from selfreflect.uncertainty.question import AnsweredQuestion, graded_by
 
 if TYPE_CHECKING:
     from selfreflect.uncertainty.assess import Assessment, Method, Prediction, SizedCalibration
-    from selfreflect.uncertainty.question import AnsweredQuestion
 
 
 # Notes under a table, unless all are wanted.
@@ -259,6 +258,8 @@ def _available(questions: Sequence[AnsweredQuestion], similarity: str) -> list[s
             "--similarity embedding."
         )
     columns = dict.fromkeys(name for question in questions for name in question.columns)
+    for grader in graded_by(questions):
+        columns.pop(grader, None)  # a grade is no estimate of itself
     known = [f"{COLUMN}{name}" for name in columns if plain_name(name) in KNOWN_COLUMNS and ":" not in name]
     return [
         name

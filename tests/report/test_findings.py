@@ -18,8 +18,8 @@ from selfreflect.report.findings import (
     controls_place,
     findings,
     headline,
-    information_sentence,
     place,
+    value_sentence,
 )
 from selfreflect.report.wording import answers_text, percent, say
 
@@ -148,7 +148,7 @@ def percents(text):
 )
 def test_the_numbers_of_the_sentence_are_those_of_the_record(share, interval, answers, reader):
     record = information("q", "s", 1.0, recovered=share, interval=tuple(interval), reader=reader)
-    text = information_sentence(record, answers)
+    text = value_sentence(record, answers)
     shown = percents(text)
     assert shown[0] == pytest.approx(100 * share, abs=0.5001)
     if percent(interval[0]) == percent(interval[1]) and interval[1] >= 0:
@@ -163,7 +163,7 @@ def test_the_numbers_of_the_sentence_are_those_of_the_record(share, interval, an
 
 def test_bits_in_a_phrase_that_all_answers_share_are_said():
     plain, shared = (
-        information_sentence(information("q", "s", 5.6, shared_phrase=part), 10) for part in (None, 0.61)
+        value_sentence(information("q", "s", 5.6, shared_phrase=part), 10) for part in (None, 0.61)
     )
     assert shared.startswith(plain)
     assert percents(shared) == [*percents(plain), 61]
@@ -172,7 +172,7 @@ def test_bits_in_a_phrase_that_all_answers_share_are_said():
 def test_where_the_judge_knows_the_answers_no_number_is_given_but_ways_out():
     texts = []
     for reader in ("informed", "blind"):
-        texts.append(information_sentence(information("q", "s", None, reader=reader), 8))
+        texts.append(value_sentence(information("q", "s", None, reader=reader), 8))
     assert [percents(text) for text in texts] == [[], []]
     assert ["or the blind reader" in text for text in texts] == [True, False]
 
@@ -183,7 +183,7 @@ def test_texts_that_say_nothing_and_recover_as_much_are_a_caution():
         fields = {"zero": "empty", "anchor": "distinct", "bits_available": 10}
         return Controls(question_id="q", controls=texts, reader=reader, **fields)
 
-    results = [information("q", "a", 5.0), information("q", "b", 2.0)]
+    results = [5.0, 2.0]  # bits of two summaries
     assert controls_caution(controls("informed", empty=0.0, question=1.0, pasted=9.0), results) == ""
     text = controls_caution(controls("blind", empty=-1.0, question=6.0), results)
     assert "as much from the repeated question as" in text
@@ -224,7 +224,7 @@ def test_a_score_has_a_place_between_its_controls(score, empty, pasted, position
         ),
         ("pending", {"count": 1}, ": 1 score is still missing"),
         ("pending", {"count": 1200}, ": 1,200 scores are still missing"),
-        ("unmeasured", {"count": 1}, "how much 1 scored summary recovers has not"),
+        ("unmeasured", {"count": 1, "noun": "share"}, "1 summary has no share"),
         ("halves_differ", {"count": 1, "questions": 1}, "On 1 of 1 question the"),
         ("equal_answers", {"count": 3, "questions": 4}, "All answers to 3 of 4 questions are"),
     ],

@@ -33,6 +33,14 @@ _TEXT_WIDTH = 16
 _PARTS = re.compile(r"[^\s_/:-]*[_/:-]+|[^\s_/:-]+")
 
 
+_PERCENT = re.compile(r"(?<=[0-9])%")
+
+
+def spaced_percent(text: str) -> str:
+    """Write ``95 %`` for ``95%``, as sentences do."""
+    return _PERCENT.sub(" %", text)
+
+
 @dataclass(frozen=True)
 class Column:
     """A heading and, for numbers, their display format (CSV keeps every digit)."""
@@ -47,13 +55,20 @@ class Column:
     """Which end of an interval it holds: a low one and the high one behind it are shown in one column."""
     is_detail: bool = False
     """Whether it is left out where there is little room."""
+    has_percent: bool = False
+    """Whether its texts are ours and hold shares, as ``95.0% (57/60)``."""
+
+    @property
+    def label(self) -> str:
+        """The heading as people read it; that of CSV stays."""
+        return spaced_percent(self.heading)
 
     def show(self, cell: Cell) -> str:
         if cell is None:
             return UNDEFINED
         if isinstance(cell, str):
-            return cell
-        number = format(self.factor * cell, self.form)
+            return spaced_percent(cell) if self.has_percent else cell
+        number = spaced_percent(format(self.factor * cell, self.form))
         return f"≈{number}" if isinstance(cell, Approximate) else number
 
 
@@ -73,6 +88,11 @@ class Table:
     def headings(self) -> list[str]:
         """The headings of the columns."""
         return [column.heading for column in self.columns]
+
+    @property
+    def labels(self) -> list[str]:
+        """The headings as people read them."""
+        return [column.label for column in self.columns]
 
 
 def compact(table: Table, *, explain: bool = False) -> Table:
@@ -115,7 +135,7 @@ def _without_empty(table: Table) -> Table:
 def _ends_text(column: Column, low: Cell, high: Cell) -> str | None:
     if low is None or high is None:
         return None
-    return " to ".join(column.show(cell).removesuffix("%") for cell in (low, high))
+    return " to ".join(column.show(cell).removesuffix(" %") for cell in (low, high))
 
 
 def joined(tables: Mapping[str, Table], of: str = "run") -> Table:
@@ -145,7 +165,7 @@ def to_markdown(table: Table) -> str:
     lines = [
         f"### {markdown_text(table.title)}",
         "",
-        _markdown_row(list(map(markdown_text, table.headings))),
+        _markdown_row(list(map(markdown_text, table.labels))),
         _markdown_row(["---:" if column.form else "---" for column in table.columns]),
     ]
     for row in table.rows:
@@ -196,7 +216,7 @@ def to_latex(table: Table) -> str:
     """
     small = _without_empty(compact(table))
     sides = "".join("r" if column.form else "l" for column in small.columns)
-    rows = [small.headings]
+    rows = [small.labels]
     for row in small.rows:
         rows.append([column.show(cell) for column, cell in zip(small.columns, row, strict=True)])
     head, *body = [" & ".join(map(latex_text, row)) + r" \\" for row in rows]
@@ -242,9 +262,9 @@ def to_rich(table: Table, width: int = 80) -> list[RichTable | Text]:
         widths = _widths(columns, texts, least, block, width)
         for at in block:
             # On a narrow terminal texts wrap but numbers do not: half a number would look like another one.
-            heading = columns[at].heading
+            heading = columns[at].label
             if columns[at].form:
-                rich_table.add_column(Text(heading.replace(" ", "\n")), justify="right", no_wrap=True)
+                rich_table.add_column(Text(_broken(heading)), justify="right", no_wrap=True)
             else:
                 rich_table.add_column(Text(heading), overflow="fold", width=widths[at])
         for row in range(len(table.rows)):
@@ -254,12 +274,17 @@ def to_rich(table: Table, width: int = 80) -> list[RichTable | Text]:
     return parts
 
 
+def _broken(heading: str) -> str:
+    """Put each word of a heading on a line of its own; a percent sign stays behind its number."""
+    return re.sub(r" (?!%)", "\n", heading)
+
+
 def _least_width(column: Column, cells: Sequence[str]) -> int:
     """Compute the width that a column needs: a number's whole, a text's longest part up to a limit."""
     from rich.cells import cell_len
 
     if column.form:
-        return max(map(cell_len, [*column.heading.split(), *cells]), default=1)
+        return max(map(cell_len, [*_broken(column.label).split("\n"), *cells]), default=1)
     parts = chain.from_iterable(map(_PARTS.findall, [column.heading, *cells]))
     return min(max(map(cell_len, parts), default=1), _TEXT_WIDTH)
 

@@ -102,9 +102,9 @@ def name_list(text: str) -> list[str]:
     return list(filter(None, map(str.strip, text.split(","))))
 
 
-def percent(share: float) -> str:
-    """Format a share as ``56 %``."""
-    return f"{100 * share:z.0f} %"
+def percent(share: float, digits: int = 0) -> str:
+    """Format a share as ``56 %``, with ``digits`` behind the point."""
+    return f"{100 * share:z.{digits}f} %"
 
 
 def listed(names: Sequence[str], word: str = "and") -> str:

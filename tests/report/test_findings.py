@@ -117,8 +117,8 @@ def test_an_empty_summary_that_does_as_well_is_a_caution(scores, expected):
 
 def test_controls_ahead_clearly_and_not_are_named_apart():
     texts = cautions(measured_run({"greedy": [-2.0, -0.5], "basic": [-3.0, 1.0]}))
-    assert "an empty summary (0%) and nonsense (-8%) are ahead, though not clearly, of the best" in texts[0]
-    assert "the repeated question (-10%) does as well as the best strategy, basic (-10%)" in texts[1]
+    assert "an empty summary (0 %) and nonsense (-8 %) are ahead, though not clearly, of the best" in texts[0]
+    assert "the repeated question (-10 %) does as well as the best strategy, basic (-10 %)" in texts[1]
 
 
 def test_incomplete_strategies_come_last_and_are_named():

@@ -61,7 +61,7 @@ def test_tables_show_no_interval_from_a_handful_of_questions():
     [greedy] = rows(overview(run({"greedy": [0.1, 0.4, 0.2, 0.2, 0.3]}, questions=5)))
     assert (greedy["95% low"], greedy["95% high"]) == (None, None)
     [line] = to_markdown(overview(run({"greedy": [0.25]}, questions=1))).splitlines()[4:5]
-    assert line == "| greedy | 0.2500 | – | – | 1 | 100.0% (1/1) | 3 | 0 |"
+    assert line == "| greedy | 0.2500 | – | – | 1 | 100.0 % (1/1) | 3 | 0 |"
 
 
 def test_strategies_with_different_coverage_are_compared_on_what_they_share():
@@ -80,7 +80,7 @@ def test_strategies_with_different_coverage_are_compared_on_what_they_share():
         )
     assert (greedy["common mean"], basic["common mean"]) == (0.3, 0.5)
     assert {greedy["common n"], basic["common n"]} == {1}
-    assert any("25.0% (1/4)" in note for note in table.notes)
+    assert any("25.0 % (1/4)" in note for note in table.notes)
     apart = overview(run({"greedy": [0.1, None], "basic": [None, 0.5]}, questions=2))
     assert not any("common" in heading for heading in apart.headings)
     assert any("none in common" in note for note in apart.notes)
@@ -250,7 +250,7 @@ def test_estimates_are_marked_in_tables_and_not_in_files():
     basic, greedy = to_markdown(table).splitlines()[4:6]
     assert greedy.split(" | ")[1] == "≈0.1000"
     assert "≈" not in basic + to_csv(table)
-    assert "1 of 3 scores are estimates from 20 of their 80 masked words (25%)" in notes(table, "≈")[0]
+    assert "1 of 3 scores are estimates from 20 of their 80 masked words (25 %)" in notes(table, "≈")[0]
     difference = comparison(Contender(records, "basic"), [Contender(records, "greedy")], SELFREFLECT)
     assert "| ≈-0.2000 |" in to_markdown(difference)
     assert rows(question_table(records))[0]["estimated_from"] == "20 of 80 words"
@@ -289,7 +289,7 @@ def test_the_overview_shows_information_before_the_score_and_controls_below():
     pasted = [name.removeprefix("control: ") for name in named if "pasted" in name]
     assert pasted == ["1 answer pasted", "2 answers pasted", "5 answers pasted", "all answers pasted"]
     assert named["control: all answers pasted"]["recovered"] == 1
-    assert "| greedy | 55% |" in to_markdown(table)
+    assert "| greedy | 55 % |" in to_markdown(table)
     assert any("judge-1, float32, informed reader" in note for note in table.notes)
 
 
@@ -320,7 +320,7 @@ def test_a_control_that_beats_a_strategy_is_named():
     records = measured_run({"greedy": [5.0] * 6, "basic": [1.0] * 6})
     loud = {id_: controls(id_, question=4.0) for id_ in records.questions}
     [text] = notes(overview(replace(records, controls=loud)), "CONTROL AHEAD")
-    assert text.endswith("question repeated recovers more than basic (40% against 10%)")
+    assert text.endswith("question repeated recovers more than basic (40 % against 10 %)")
     assert notes(overview(records), "CONTROL AHEAD") == []
     # a blind judge learned much from the question before it was its zero
     fields = {"reader": "blind", "anchor": "pasted"}
@@ -346,7 +346,7 @@ def test_a_control_ahead_of_the_best_strategy_is_left_to_the_headline():
     equal = measured_run({"greedy": [-0.51]})  # looks like the empty summary's -0.5 of 10 bits
     assert notes(overview(equal), "CONTROL AHEAD") == []
     few = overview(measured_run({"rare": [-0.1] + [None] * 7, "greedy": [-5.0] * 8}))
-    assert "CONTROL AHEAD: empty recovers more than greedy (0% against -50%)" in few.notes
+    assert "CONTROL AHEAD: empty recovers more than greedy (0 % against -50 %)" in few.notes
 
 
 def test_controls_count_only_where_a_share_is_defined():

@@ -181,7 +181,7 @@ class UsableInformation(Measure):
             "few_answers": "too few answers to say; draw more",
             "different_answers": "too different answers to say; draw shorter ones",
             "out_of_range": (
-                "the share is below -100% or above 200%, which is no result; its bits are in the records"
+                "the share is below -100 % or above 200 %, which is no result; its bits are in the records"
             ),
             "unclear": "too few answers, or too different ones, to say; draw more answers, or shorter ones",
             "unmeasured": "it could not be measured",

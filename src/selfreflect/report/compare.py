@@ -32,7 +32,7 @@ from selfreflect.stats import (
     is_tie,
     ratio_interval,
 )
-from selfreflect.table import Cell, Column, Table
+from selfreflect.table import Cell, Column, Table, spaced_percent
 from selfreflect.text import one_line
 
 Numbers = Mapping[str, Mapping[str, float]]
@@ -369,7 +369,7 @@ def _agreement_sentence(judge: str, rival: str, share: Estimate) -> str:
         first=judge,
         second=rival,
         share=share.mean,
-        interval="" if share.low == share.high else f" [{share.low:.0%}, {share.high:.0%}]",
+        interval="" if share.low == share.high else spaced_percent(f" [{share.low:.0%}, {share.high:.0%}]"),
         questions=share.n,
         fewest=FEWEST_CORRELATED,
     )

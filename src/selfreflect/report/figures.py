@@ -99,7 +99,7 @@ def means_figure(name: str, overviews: Mapping[str, Table], measure: Measure, st
                 strategy += " (incomplete)"
             intervals.append(_interval(strategy, row[first : first + 3]))
     if measure.is_share:
-        return intervals_figure(name, intervals, measure.title, style, mark=0, percent="%")
+        return intervals_figure(name, intervals, measure.title, style, mark=0, percent=" %")
     return intervals_figure(name, intervals, measure.title, style)
 
 

@@ -157,8 +157,8 @@ def _control_cautions(run: RunRecords, results: Sequence[StrategyResult]) -> lis
         for control in control_values(run):
             lead = control_lead(run, control, best, measure)
             if lead is not None:
-                text = f"{_CONTROLS.get(lead.control, lead.control)} ({lead.mean:{measure.form}})"
-                strategy = f"{run.display_name(best)} ({lead.strategy_mean:{measure.form}})"
+                text = f"{_CONTROLS.get(lead.control, lead.control)} ({measure.text(lead.mean)})"
+                strategy = f"{run.display_name(best)} ({measure.text(lead.strategy_mean)})"
                 by_verdict.setdefault((_lead_verdict(lead), strategy), []).append(text)
         for (verdict, strategy), texts in by_verdict.items():
             values = {

@@ -33,7 +33,7 @@ from selfreflect.report.results import (
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.wording import say
 from selfreflect.stats import Estimate
-from selfreflect.table import Cell, Column, Table
+from selfreflect.table import Cell, Column, Table, spaced_percent
 from selfreflect.text import one_line
 from selfreflect.traits import traits_of
 
@@ -101,7 +101,7 @@ def overview(run: RunRecords, *, with_controls: bool = True) -> Table:
         columns += mean_columns(measure)
         if any(result.estimate(measure).n != result.estimate(main).n for result in results):
             columns.append(Column(_own_n(measure), "d", short="n"))
-    columns += [Column("n", "d"), Column("coverage", is_detail=True)]
+    columns += [Column("n", "d"), Column("coverage", is_detail=True, has_percent=True)]
     columns += [Column("median words", "g", short="words"), Column("failures", "d", short="failed")]
     columns += chain.from_iterable(mean_columns(measure, COMMON) for measure in uneven)
     if uneven:
@@ -197,7 +197,7 @@ def _overview_notes(
         notes += estimate_note(measure, [(run, name) for name in run.strategies])
     if uneven:
         commons = [result.common[uneven[-1].name] for result in results]
-        coverage = coverage_text(max(commons, key=lambda estimate: estimate.n))
+        coverage = spaced_percent(coverage_text(max(commons, key=lambda estimate: estimate.n)) or "")
         notes.append(say("uneven", coverage=coverage))
     unknown = sorted({name for name, _, _ in run.measurements} - {*measure_names()})
     if unknown:
@@ -297,7 +297,7 @@ def _control_notes(
                 lead = control_lead(run, control, name, measure)
                 if lead is None or name == best:
                     continue
-                means = [format(mean, measure.form) for mean in (lead.mean, lead.strategy_mean)]
+                means = [measure.text(mean) for mean in (lead.mean, lead.strategy_mean)]
                 if means[0] != means[1]:
                     behind[lead.is_clear].append((name, means[0], means[1]))
             direction = measure.direction(measure.higher_is_better)

@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from selfreflect.stats import Floats, defined
-from selfreflect.text import counted
+from selfreflect.text import counted, percent
 from selfreflect.uncertainty.assess import Assessment
 from selfreflect.uncertainty.correctness import GRADED
 from selfreflect.uncertainty.measures import measure_all
@@ -16,8 +16,8 @@ from selfreflect.uncertainty.question import NoValue, graded_by
 RISK = 0.1
 """The share of wrong answers that may be given, unless a user chooses."""
 SAYS = {
-    "stated": "states a confidence of {:.0%} on average",
-    "modal_share": "repeats its most common answer in {:.0%} of its samples",
+    "stated": "states a confidence of {} on average",
+    "modal_share": "repeats its most common answer in {} of its samples",
 }
 """How sure a model says it is, by the first of these estimators that has values."""
 
@@ -46,16 +46,16 @@ class Conclusion(NamedTuple):
     @property
     def sentence(self) -> str:
         """Word it for a reader who knows none of the measures."""
-        parts = [f"the model is right in {self.accuracy:.0%} of {counted(self.answers, 'answer')}"]
+        parts = [f"the model is right in {percent(self.accuracy)} of {counted(self.answers, 'answer')}"]
         if self.sure is not None and self.sure_by is not None:
-            parts.append(f"it {SAYS[self.sure_by].format(self.sure)}")
+            parts.append(f"it {SAYS[self.sure_by].format(percent(self.sure))}")
         if self.best is None or self.auroc is None or self.answered is None:
             parts.append(f"what tells right from wrong best is open: {self.undefined}")
         elif self.auroc <= 0.5:
             parts.append("no estimator tells right from wrong better than chance")
         else:
             parts.append(f"{self.best} tells right from wrong best (AUROC {self.auroc:.2f})")
-            share, risk = f"{self.answered:.0%}", f"{self.risk:.0%}"
+            share, risk = percent(self.answered), percent(self.risk)
             # chosen on the labels that it is measured with, so other questions may turn out worse
             parts.append(
                 f"in hindsight, {share} of these questions could be answered with at most {risk} errors"

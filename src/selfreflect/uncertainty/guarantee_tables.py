@@ -7,7 +7,7 @@ from statistics import fmean
 
 from selfreflect.stats import defined
 from selfreflect.table import Cell, Column, Table
-from selfreflect.text import counted
+from selfreflect.text import counted, percent
 from selfreflect.uncertainty.answer_sets import NoSetRule, SetRule, answer_set, classes_of, right_shares
 from selfreflect.uncertainty.assess import Assessment
 from selfreflect.uncertainty.calibrator_file import CalibratorFile
@@ -47,18 +47,18 @@ def threshold_text(estimator: str, threshold: float) -> str:
 
 def guarantee_sentence(search: ThresholdSearch, estimator: str) -> str:
     """Say what may be shown at a risk, or what that would need."""
-    risk, chosen, first = f"{search.risk:.0%}", search.chosen, search.tests[0]
+    risk, chosen, first = percent(search.risk), search.chosen, search.tests[0]
     if chosen is None:
         more = counted(search.labels_needed, "more labelled question")
         return (
             f"{risk}: no threshold qualifies. The strictest that was tested has {first.wrong} wrong of "
-            f"{first.answered} (bound {first.bound:.1%}); about {more} would be needed, if no further answer "
-            "shown were wrong."
+            f"{first.answered} (bound {percent(first.bound, 1)}); about {more} would be needed, if no "
+            "further answer shown were wrong."
         )
     return (
         f"{risk}: show answers where {threshold_text(estimator, chosen.threshold)}. At most {risk} of them "
-        f"are wrong, with confidence {search.confidence:g} (bound {chosen.bound:.1%}); that answers "
-        f"{chosen.coverage:.1%} of the questions."
+        f"are wrong, with confidence {search.confidence:g} (bound {percent(chosen.bound, 1)}); that answers "
+        f"{percent(chosen.coverage, 1)} of the questions."
     )
 
 
@@ -70,7 +70,8 @@ def _search_notes(search: ThresholdSearch, estimator: str) -> list[str]:
         return [
             f"Show an answer where {threshold_text(estimator, chosen.threshold)}: at most {search.risk:.4g} "
             f"of those shown are wrong, with confidence {search.confidence:g} over samples of labelled "
-            f"questions (bound {chosen.bound:.4f}). That answers {chosen.coverage:.1%} of the questions.",
+            f"questions (bound {chosen.bound:.4f}). That answers {percent(chosen.coverage, 1)} of the "
+            "questions.",
             sample,
             "It holds for questions drawn as these were, with answers of the same model, drawn in the same "
             "way; not for each topic by itself. Errors of the labels add to it.",
@@ -96,14 +97,15 @@ def set_table(rule: SetRule | NoSetRule, assessment: Assessment, correctness: st
     if rule.n >= rule.fewest:
         note = (
             f"Cannot: the right answer was never drawn for {rule.unsampled} of {rule.n} questions, so no set "
-            f"of drawn answers holds it more often than {rule.ceiling:.1%} (surely {rule.surely:.1%}, with "
-            "confidence 0.95). More answers to each question raise this ceiling."
+            f"of drawn answers holds it more often than {percent(rule.ceiling, 1)} (surely "
+            f"{percent(rule.surely, 1)}, with confidence 0.95). More answers to each question raise this "
+            "ceiling."
         )
     return Table(_set_title(rule.coverage), columns, rows, (note,))
 
 
 def _set_title(coverage: float) -> str:
-    return f"Sets of answers that hold a right one for {coverage:.0%} of questions"
+    return f"Sets of answers that hold a right one for {percent(coverage)} of questions"
 
 
 def _sets_table(rule: SetRule, assessment: Assessment, correctness: str) -> Table:

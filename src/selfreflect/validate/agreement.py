@@ -170,9 +170,9 @@ def _preference(row: FileRow, column: str, text: str, names: Sequence[str]) -> i
     return orders.get(text, 0)
 
 
-_PERCENTILE = "intervals: 95% percentile bootstrap over items"
+_PERCENTILE = "intervals: 95 % percentile bootstrap over items"
 RATER_NOTES = (
-    "Krippendorff's alpha: 1 is perfect agreement, 0 chance; intervals: 95% percentile bootstrap over items",
+    "Krippendorff's alpha: 1 is perfect agreement, 0 chance; intervals: 95 % percentile bootstrap over items",
     f"there is no interval with fewer than {FEWEST_RESAMPLED} items",
     "order of two summaries: which of the two a rater puts first, or neither, whatever the rater's scale; "
     "two opposite orders disagree four times as much as a tie and a preference",
@@ -186,7 +186,7 @@ MAJORITY_NOTES = (
     "share of pairs with a summary that most raters prefer where the metric prefers it too, ties being "
     "disagreements; mean over items",
     "of: pairs with a majority, pairs: those of them that the metric has values for",
-    "intervals: 95% BCa bootstrap over items; exact where all items agree",
+    "intervals: 95 % BCa bootstrap over items; exact where all items agree",
 )
 _RATERS = TableLayout("Agreement among raters", "+z.3f", RATER_NOTES)
 _METRICS = TableLayout("Agreement of metrics with raters", "+z.3f", METRIC_NOTES)
@@ -385,7 +385,7 @@ _STRATEGY_NOTE = (
 _SUMMARY_NOTE = f"Spearman's rank correlation; n: summaries; {_PERCENTILE}"
 _ORDER_NOTE = (
     "mean over items of the share of two summaries that both judges put in the same order; if one sees a tie "
-    "the other must too; n: items; intervals: 95% BCa bootstrap over items"
+    "the other must too; n: items; intervals: 95 % BCa bootstrap over items"
 )
 # a table for each way to agree: next to each other they are too wide for a terminal
 _STRATEGIES = TableLayout("Agreement on the ranking of strategies", "+z.2f", (_STRATEGY_NOTE,))

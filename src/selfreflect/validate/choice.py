@@ -12,6 +12,7 @@ from selfreflect.errors import ConfigError
 from selfreflect.models.base import seed_for
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate, Floats
+from selfreflect.text import percent
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.edits import Possibility, Statement, apportioned
 from selfreflect.validate.statistics import (
@@ -55,7 +56,7 @@ _NET_NOTES = (
     "same without subtraction",
     "p: share of random exchanges of statements within a question that give a correlation as far from 0",
     "form: share of the differences between statements about one true distribution that is the same whatever "
-    "is true; n: statements about true distributions all of whose statements have a value; intervals: 95% "
+    "is true; n: statements about true distributions all of whose statements have a value; intervals: 95 % "
     "percentile bootstrap over true distributions",
 )
 _LIMITS = (
@@ -146,7 +147,7 @@ class MultipleChoice:
         for metric, numbers in each_metric(values, metrics):
             self._add_metric(finding, metric, *self._complete(metric, numbers))
         form = _form(list(self.distances)) or 0
-        finding.says.append(f"{_LIMITS} Of the true distance itself {form:.0%} is form.")
+        finding.says.append(f"{_LIMITS} Of the true distance itself {percent(form)} is form.")
         return finding
 
     def _complete(self, metric: MetricInfo, numbers: Numbers) -> tuple[list[Floats], list[Floats]]:

@@ -17,6 +17,7 @@ from selfreflect.sources.files import listed
 from selfreflect.sources.items import Item
 from selfreflect.stats import FEWEST_TESTED, TIE, Floats, mean_interval
 from selfreflect.table import Approximate
+from selfreflect.text import percent
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.study import Finding, Row, TableLayout, each_metric, interval, summary_names
 
@@ -29,12 +30,13 @@ Shares = Mapping[int, float | None]
 
 _RANKING_NOTES = (
     f"share of {DRAWS} draws that rank all strategies as all do; strategies with one mean are not ranked",
-    f"stable from: the share is at least {STABLE:.0%} from there on; a dash below {FEWEST_TESTED} questions",
+    f"stable from: the share is at least {percent(STABLE)} from there on; a dash below {FEWEST_TESTED} "
+    "questions",
 )
 _RANKING = TableLayout("Same ranking by number of questions", ".0%", _RANKING_NOTES, {"stable from": "d"})
 _PAIR_NOTES = (
-    "difference: how much worse, paired over questions; intervals: 95% BCa bootstrap over questions",
-    f"questions needed: ((1.96 + 0.84) sd / difference)^2, at least {FEWEST_TESTED}, for 80% power if the "
+    "difference: how much worse, paired over questions; intervals: 95 % BCa bootstrap over questions",
+    f"questions needed: ((1.96 + 0.84) sd / difference)^2, at least {FEWEST_TESTED}, for 80 % power if the "
     "difference is as large as observed",
 )
 _PAIR_FORMS = {"same order": ".0%", "questions needed": ".0f"}

@@ -17,7 +17,7 @@ from selfreflect.grouping import group_indices, normal_form
 from selfreflect.models.base import seed_for
 from selfreflect.sources.items import Item
 from selfreflect.stats import FEWEST_TESTED, clear_sign, is_tie, mean_interval, sign_flip_p
-from selfreflect.text import counted, listed
+from selfreflect.text import counted, listed, percent
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.statistics import bounded_mean, detectable_rate
 from selfreflect.validate.study import Finding, Numbers, TableLayout, each_metric, interval
@@ -310,7 +310,7 @@ _NOTES = (
     "worse: share of items in which the metric finds the edited summary worse; a tie is a loss",
     "change: mean change of the value, its sign turned where higher is better, so that above 0 is worse",
     "of: items that have the edit; several own summaries of one item count as one, by their mean",
-    "intervals: 95% BCa bootstrap over items; if all items agree, the share's is exact",
+    "intervals: 95 % BCa bootstrap over items; if all items agree, the share's is exact",
 )
 _SHARES = dict.fromkeys(("worse", "worse low", "worse high"), ".0%")
 _EDITS = TableLayout("Interventions", "+z.4f", _NOTES, _SHARES)
@@ -447,7 +447,7 @@ class Interventions:
         rate = detectable_rate(max(map(self._item_count, self._pairs)))
         if rate is None:
             return f"{sentence} With so few items even an edit that is always noticed could be chance."
-        return f"{sentence} An edit must be noticed in {rate:.0%} of items to be told from chance."
+        return f"{sentence} An edit must be noticed in {percent(rate)} of items to be told from chance."
 
 
 def worsenings(

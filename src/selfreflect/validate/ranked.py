@@ -26,7 +26,7 @@ from selfreflect.report.overview import CONTROL
 from selfreflect.sources.files import listed
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
-from selfreflect.text import counted
+from selfreflect.text import counted, percent
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.statistics import (
     bounded_mean,
@@ -272,7 +272,7 @@ EMPTY, QUESTION, NONSENSE = f"{CONTROL}empty", f"{CONTROL}question repeated", f"
 PASTED = f"{CONTROL}all answers pasted"
 _RATE = ".1%"
 _TIES = "ties are losses; pairs with an undefined value are counted and left out of n"
-_INTERVALS = "intervals: 95% BCa bootstrap over items; exact (Clopper-Pearson) where all items agree"
+_INTERVALS = "intervals: 95 % BCa bootstrap over items; exact (Clopper-Pearson) where all items agree"
 _EQUAL = (
     f"at equal length: the longer of the two has at most {ALIKE} times the words of the other; a dash for "
     f"fewer than {FEWEST_PAIRS}"
@@ -415,8 +415,9 @@ class RankedSets:
                 f"Pairs of a kind: {count}. That is too few: even if all were won, a coin could have done it."
             )
         return (
-            f"Pairs of a kind: at most {count}. A win rate has to be {rate:.0%} to be told from a coin with "
-            "a power of 80%. A difference that a test does not show is no proof of equality."
+            f"Pairs of a kind: at most {count}. A win rate has to be {percent(rate)} to be told from a "
+            "coin with "
+            "a power of 80 %. A difference that a test does not show is no proof of equality."
         )
 
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
-from selfreflect.table import Cell, Column, Table
+from selfreflect.table import Cell, Column, Table, spaced_percent
 from selfreflect.text import listed
 from selfreflect.validate.base import MetricInfo, Value
 
@@ -149,5 +149,5 @@ def with_interval(estimate: Estimate, form: str) -> str:
     if estimate.mean is None:
         return "undefined"
     if estimate.low is None or estimate.high is None:
-        return format(estimate.mean, form)
-    return f"{estimate.mean:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]"
+        return spaced_percent(format(estimate.mean, form))
+    return spaced_percent(f"{estimate.mean:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]")

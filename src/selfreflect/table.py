@@ -29,6 +29,9 @@ UNDEFINED = "–"
 # Characters that a text column keeps on a narrow terminal, if its longest part has so many.
 _TEXT_WIDTH = 16
 
+# Characters of a name that stay on one line where a table is divided anyway.
+_NAME_WIDTH = 24
+
 # A word, or a part of a long name, which may continue on the next line.
 _PARTS = re.compile(r"[^\s_/:-]*[_/:-]+|[^\s_/:-]+")
 
@@ -49,8 +52,10 @@ class Column:
     form: str = ""
     factor: int = 1
     """Of a number where it is shown: 100 shows shares in points."""
+    shown: str = ""
+    """The heading as people read it; ``heading`` by default, which CSV keeps."""
     short: str = ""
-    """The heading where there is little room; ``heading`` by default."""
+    """The heading where there is little room; that of other tables by default."""
     end: Literal["", "low", "high"] = ""
     """Which end of an interval it holds: a low one and the high one behind it are shown in one column."""
     is_detail: bool = False
@@ -60,8 +65,8 @@ class Column:
 
     @property
     def label(self) -> str:
-        """The heading as people read it; that of CSV stays."""
-        return spaced_percent(self.heading)
+        """The heading as people read it, where there is room."""
+        return spaced_percent(self.shown or self.heading)
 
     def show(self, cell: Cell) -> str:
         if cell is None:
@@ -114,7 +119,7 @@ def compact(table: Table, *, explain: bool = False) -> Table:
         at += width
         if column.is_detail and not explain:
             continue
-        columns.append(replace(column, heading=column.short or column.heading))
+        columns.append(replace(column, shown=column.short or column.shown))
         for row, cell in zip(rows, cells, strict=True):
             row.append(cell)
     notes = tuple(note for note in table.notes if explain or note not in table.details)
@@ -171,7 +176,7 @@ def to_markdown(table: Table) -> str:
     for row in table.rows:
         texts = []
         for column, cell in zip(table.columns, row, strict=True):
-            texts.append(markdown_text(cell) if isinstance(cell, str) else column.show(cell))
+            texts.append(markdown_text(column.show(cell)) if isinstance(cell, str) else column.show(cell))
         lines.append(_markdown_row(texts))
     if table.notes:
         lines += ["", *(f"- {markdown_text(note)}" for note in table.notes)]
@@ -242,6 +247,7 @@ def to_rich(table: Table, width: int = 80) -> list[RichTable | Text]:
     follow below the tables, one paragraph each.
     """
     from rich import box
+    from rich.cells import cell_len
     from rich.table import Table as RichTable
     from rich.text import Text
 
@@ -251,8 +257,15 @@ def to_rich(table: Table, width: int = 80) -> list[RichTable | Text]:
         [printable(column.show(row[at])) for row in table.rows] for at, column in enumerate(table.columns)
     ]
     least = [_least_width(column, cells) for column, cells in zip(columns, texts, strict=True)]
+    blocks = _blocks(columns, least, width)
+    if len(blocks) > 1:
+        # where several tables are needed anyway, names stay on one line
+        for at in range(_first_number(columns)):
+            widest = max(map(cell_len, [columns[at].label, *texts[at]]), default=1)
+            least[at] = max(least[at], min(widest, _NAME_WIDTH))
+        blocks = _blocks(columns, least, width)
     parts: list[RichTable | Text] = []
-    for number, block in enumerate(_blocks(columns, least, width)):
+    for number, block in enumerate(blocks):
         rich_table = RichTable(
             title=Text(one_line(table.title)) if number == 0 else None,
             box=box.SIMPLE_HEAD,
@@ -285,14 +298,18 @@ def _least_width(column: Column, cells: Sequence[str]) -> int:
 
     if column.form:
         return max(map(cell_len, [*_broken(column.label).split("\n"), *cells]), default=1)
-    parts = chain.from_iterable(map(_PARTS.findall, [column.heading, *cells]))
+    parts = chain.from_iterable(map(_PARTS.findall, [column.label, *cells]))
     return min(max(map(cell_len, parts), default=1), _TEXT_WIDTH)
+
+
+def _first_number(columns: Sequence[Column]) -> int:
+    """Find the first column of numbers behind the names, of which there is at least one."""
+    return max(1, next((at for at, column in enumerate(columns) if column.form), len(columns)))
 
 
 def _blocks(columns: Sequence[Column], least: Sequence[int], width: int) -> list[list[int]]:
     """Divide columns, by number, into blocks that fit; each starts with the names."""
-    first_number = next((at for at, column in enumerate(columns) if column.form), len(columns))
-    names = list(range(max(1, first_number)))
+    names = list(range(_first_number(columns)))
     blocks = [names]
     for at in range(len(names), len(columns)):
         if len(blocks[-1]) > len(names) and sum(least[index] + 1 for index in blocks[-1]) + least[at] > width:
@@ -316,7 +333,7 @@ def _widths(
     needs = {}
     for at in block:
         if not columns[at].form:
-            lines = "\n".join([columns[at].heading, *texts[at]]).splitlines()
+            lines = "\n".join([columns[at].label, *texts[at]]).splitlines()
             needs[at] = max(map(cell_len, lines), default=0) - least[at]
     for place, at in enumerate(sorted(needs, key=lambda at: needs[at])):
         share = min(max(0, needs[at]), free // (len(needs) - place))

@@ -7,7 +7,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from measured import information, measured_run
+from measured import controls, information, measured_run
 from msgspec.structs import replace
 from plain_runs import failure, run
 
@@ -121,6 +121,17 @@ def test_controls_ahead_clearly_and_not_are_named_apart():
     assert "the repeated question (-10 %) does as well as the best strategy, basic (-10 %)" in texts[1]
 
 
+def test_a_blind_judge_of_an_earlier_version_learned_from_the_repeated_question():
+    # before it was the zero of such judges, it was no fair control
+    for anchor, expected in (("distinct", 1), ("pasted", 0)):
+        records = measured_run({"greedy": [5.0] * 6}, anchor=anchor)
+        fields = {"reader": "blind", "anchor": anchor}
+        for id_ in records.questions:
+            records.controls[id_] = replace(controls(id_, question=9.0), **fields)
+        texts = cautions(records)
+        assert sum("the repeated question (90 %)" in text for text in texts) == expected
+
+
 def test_incomplete_strategies_come_last_and_are_named():
     failures = [failure("q7", "summaries", "cut_off", "basic")]
     text = headline(run({"greedy": HIGH, "basic": LOW[:7]}, questions=8, failures=failures))
@@ -178,17 +189,17 @@ def test_where_the_judge_knows_the_answers_no_number_is_given_but_ways_out():
 
 
 def test_texts_that_say_nothing_and_recover_as_much_are_a_caution():
-    def controls(reader, **bits):
+    def of_question(reader, **bits):
         texts = tuple(Control(name=name, words=1, bits=value) for name, value in bits.items())
         fields = {"zero": "empty", "anchor": "distinct", "bits_available": 10}
         return Controls(question_id="q", controls=texts, reader=reader, **fields)
 
     results = [5.0, 2.0]  # bits of two summaries
-    assert controls_caution(controls("informed", empty=0.0, question=1.0, pasted=9.0), results) == ""
-    text = controls_caution(controls("blind", empty=-1.0, question=6.0), results)
+    assert controls_caution(of_question("informed", empty=0.0, question=1.0, pasted=9.0), results) == ""
+    text = controls_caution(of_question("blind", empty=-1.0, question=6.0), results)
     assert "as much from the repeated question as" in text
     assert "does not see the question" in text
-    text = controls_caution(controls("informed", empty=5.0, nonsense=7.0), results)
+    text = controls_caution(of_question("informed", empty=5.0, nonsense=7.0), results)
     assert "from nothing and nonsense as" in text
     assert "does not see" not in text
 

@@ -232,7 +232,7 @@ def comparison(baseline: Contender, candidates: Sequence[Contender], measure: Me
     title = f"Difference in {quantity}, {baseline.run.noun} − {name}: {measure.better}"
     columns = (
         Column("run", is_detail=all(row[0] == row[1] for row in rows)),
-        Column("strategy", short=candidates[0].run.noun if candidates else ""),
+        Column("strategy", shown=baseline.run.noun),
         difference_column(measure, "difference"),
         difference_column(measure, "95% low", "low"),
         difference_column(measure, "95% high", "high"),
@@ -341,7 +341,7 @@ def _judge_table(by_judge: Mapping[str, tuple[RunRecords, Numbers]], measure: Me
     notes = []
     for (judge, (_, numbers)), (rival, (_, rival_numbers)) in combinations(by_judge.items(), 2):
         notes.append(_agreement_sentence(judge, rival, same_order(numbers, rival_numbers)))
-    columns = (Column("strategy"), *(Column(judge, measure.form) for judge in by_judge))
+    columns = (Column("strategy", shown=runs[0].noun), *(Column(judge, measure.form) for judge in by_judge))
     title = f"{measure.title}; by judge ({plain_label(runs[0])})"
     return Table(title, columns, tuple(rows), tuple(notes))
 

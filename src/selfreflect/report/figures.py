@@ -113,7 +113,7 @@ def differences_figure(name: str, table: Table, measure: Measure, style: Style =
         intervals.append(_interval(label, row[2:5]))
     percent = "" if measure.is_share else None  # in points
     quantity = "points" if measure.is_share else measure.short.rpartition(" ")[2]
-    axis = f"{quantity}: strategy − baseline ({measure.better})"
+    axis = f"{quantity}: difference from the baseline ({measure.better})"
     return intervals_figure(name, intervals, axis, style, mark=0, percent=percent)
 
 

@@ -21,8 +21,6 @@ from selfreflect.report.results import (
     ControlValues,
     StrategyResult,
     approximate,
-    best_strategy,
-    control_lead,
     control_values,
     coverage_text,
     estimate_note,
@@ -47,8 +45,6 @@ INCOMPLETE = ", incomplete"
 """Behind the coverage of a strategy that lacks results."""
 
 FAILURE_COLUMNS = (
-    Column("stage"),
-    Column("strategy"),
     Column("kind"),
     Column("count", "d"),
     Column("question"),
@@ -96,7 +92,7 @@ def overview(run: RunRecords, *, with_controls: bool = True) -> Table:
         commons = [result.common[measure.name] for result in results if measure.name in result.common]
         if any(common.mean is not None for common in commons):
             uneven.append(measure)
-    columns = [Column("strategy", short=run.noun)]
+    columns = [Column("strategy", shown=run.noun)]
     for measure in measures:
         columns += mean_columns(measure)
         if any(result.estimate(measure).n != result.estimate(main).n for result in results):
@@ -113,9 +109,7 @@ def overview(run: RunRecords, *, with_controls: bool = True) -> Table:
     notes = _overview_notes(run, results, measures, uneven, explained)
     if not uneven and any(result.common for result in results):
         notes.append(say("none_common"))
-    of_controls = _control_notes(run, results, controls)
-    notes += of_controls
-    details = [*chain.from_iterable(explained.values()), *of_controls]
+    details = [*chain.from_iterable(explained.values())]
     headings = [column.heading for column in columns]
     cells = [tuple(map(row.get, headings)) for row in rows]
     return Table(title, tuple(columns), tuple(cells), tuple(notes), frozenset(details))
@@ -274,40 +268,6 @@ def _undefined_notes(run: RunRecords, measure: Measure, results: Sequence[Strate
     return notes
 
 
-def _control_notes(
-    run: RunRecords, results: Sequence[StrategyResult], controls: Sequence[ControlValues]
-) -> list[str]:
-    """Name every control that says nothing and does better than a strategy on the same questions, and whether
-    that is clear.
-
-    The headline names those that are ahead of the best strategy: it is not named again, nor is anything of a
-    control that is clearly ahead of it.
-    """
-    notes = []
-    for control in controls:
-        for measure in run_measures(run):
-            best = best_strategy(results, measure)
-            if best is None:
-                continue
-            best_lead = control_lead(run, control, best, measure)
-            if best_lead is not None and best_lead.is_clear:
-                continue
-            behind: dict[bool, list[tuple[str, str, str]]] = {True: [], False: []}
-            for name in run.strategies:
-                lead = control_lead(run, control, name, measure)
-                if lead is None or name == best:
-                    continue
-                means = [measure.text(mean) for mean in (lead.mean, lead.strategy_mean)]
-                if means[0] != means[1]:
-                    behind[lead.is_clear].append((name, means[0], means[1]))
-            direction = measure.direction(measure.higher_is_better)
-            for is_clear, strategies in behind.items():
-                if strategies:
-                    values = {"control": control.name, "direction": direction, "strategies": strategies}
-                    notes.append(say("control_note", clear=is_clear, **values))
-    return notes
-
-
 def failure_table(run: RunRecords, name_of: Callable[[str], str] = str) -> Table:
     """Count failures by stage, strategy and kind, each with its first message as an example.
 
@@ -326,8 +286,9 @@ def failure_table(run: RunRecords, name_of: Callable[[str], str] = str) -> Table
         record = run.questions.get(first.question_id)
         question = first.question_id if record is None else one_line(record.text, 160)
         rows.append((first.stage, first.name or None, first.kind, len(failures), question, example))
+    columns = (Column("stage"), Column("strategy", shown=run.noun), *FAILURE_COLUMNS)
     notes: dict[str, None] = {}
     for stage, _, kind, *_ in rows:
         remedy = REMEDIES[kind].replace("STAGE", "answers" if stage == "answers" else "summaries")
         notes[f"{kind}: {worded(remedy, name_of)}"] = None
-    return Table("Failures", FAILURE_COLUMNS, tuple(rows), tuple(notes))
+    return Table("Failures", columns, tuple(rows), tuple(notes))

@@ -372,7 +372,7 @@ def _value(question: Question, name: str) -> str:
 def breakdown(run: RunRecords, name: str) -> Table:
     """Tabulate what each strategy's mean is for each value of a column, with its interval and n."""
     measures = run_measures(run)
-    headings = [Column(one_line(name, 40)), Column("strategy")]
+    headings = [Column(one_line(name, 40)), Column("strategy", shown=run.noun)]
     for measure in measures:
         headings += mean_columns(measure)
     headings += [Column("n", "d"), Column("questions", "d")]

@@ -280,16 +280,19 @@ def calibration_table(
     columns = [Column("confidence"), Column("n", "d"), Column("mean", ".3f")]
     rows: list[tuple[Cell, ...]] = []
     if not positions:
-        rows.append(
-            (f"{estimator}: {how}", len(indices), float(confidences.mean()) if len(indices) else None)
+        rows.append((how, len(indices), float(confidences.mean()) if len(indices) else None))
+        return Table(
+            f"Calibration of {estimator}",
+            tuple(columns),
+            tuple(rows),
+            ("No labels, so nothing to compare with.",),
         )
-        return Table("Calibration", tuple(columns), tuple(rows), ("No labels, so nothing to compare with.",))
     after = confidences[positions]
-    versions = {f"{estimator}: {how}": after, BASELINES["constant"]: np.full(len(positions), labels.mean())}
+    versions = {how: after, BASELINES["constant"]: np.full(len(positions), labels.mean())}
     if ESTIMATORS[estimator].is_probability:
         column = assessment.values[estimator]
         before = [value for position in positions if isinstance(value := column[indices[position]], float)]
-        versions = {f"{estimator}: before": np.array(before), **versions}
+        versions = {"before": np.array(before), **versions}
     undefined: dict[str, dict[str, None]] = {}
     for name, values in versions.items():
         measurements = measure_all(AFTER, Tally.of(values, labels))
@@ -299,5 +302,5 @@ def calibration_table(
         rows.append((name, len(positions), float(values.mean()), *measured_cells(measurements, AFTER)))
     columns += measured_columns(AFTER)
     notes = definitions(AFTER) + _undefined_sentences(undefined)
-    title = f"Calibration ({correctness}): accuracy {labels.mean():.3f}"
+    title = f"Calibration of {estimator} ({correctness}): accuracy {labels.mean():.3f}"
     return Table(title, tuple(columns), tuple(rows), tuple(notes))

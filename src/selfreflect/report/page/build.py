@@ -201,7 +201,7 @@ def _run_part(run: RunRecords, prefix: str, number: int) -> RunPart:
     audits = length_audit(best_first)
     # matplotlib escapes text, and the SVG is serialised anew from its parsed tree, so that figures are safe
     figure = Markup(length_figure(name, audits, "page"))
-    length = Panel(name, figure, length_table(audits), point_table(audits))
+    length = Panel(name, figure, length_table(audits, run.noun), point_table(audits))
     pasted = None
     curve = run_pasted(best_first)
     if curve is not None:

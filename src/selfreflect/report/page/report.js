@@ -64,7 +64,7 @@ function sortings(state) {
     );
   }
   if (strategies.length > 1) {
-    options.push({ name: "difference", text: "difference between two strategies", value: (row) => difference(state, row) });
+    options.push({ name: "difference", text: "difference between two columns", value: (row) => difference(state, row) });
   }
   return options;
 }

@@ -132,7 +132,7 @@ def pasted_figure(
         label = "pasted answers, by their number"
         axes.plot(pasted.words, pasted.bits, "-", color=QUIET, linewidth=1, label=label)
         for answers, words, height in zip(pasted.answers, pasted.words, pasted.bits, strict=True):
-            axes.text(words, height, f"{answers:g}", color=QUIET, ha="center", va="bottom")
+            axes.text(words, height, f"{round(answers, 1):g}", color=QUIET, ha="center", va="bottom")
         for index, point in enumerate(points):
             bits = point.bits
             if bits.mean is None:

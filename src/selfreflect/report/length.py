@@ -34,10 +34,10 @@ POINT_COLUMNS = (
 )
 PASTE_COLUMNS = (
     Column("text"),
-    Column("mean words", ".0f"),
+    Column("mean words", ".0f", short="words"),
     Column("bits", ".1f"),
-    Column("95% low", ".1f"),
-    Column("95% high", ".1f"),
+    Column("95% low", ".1f", end="low"),
+    Column("95% high", ".1f", end="high"),
     Column("n", "d"),
 )
 
@@ -237,7 +237,7 @@ def pasted_table(pasted: PastedAnswers, points: Sequence[StrategyPoint]) -> Tabl
             notes.append(point.pasted.sentence(subject, point.words, bits.mean, bits.low))
     for answers, words, height in zip(pasted.answers, pasted.words, pasted.bits, strict=True):
         if answers:
-            name = f"control: {answers:g} answer{'' if answers == 1 else 's'} pasted"
+            name = f"control: {round(answers, 1):g} answer{'' if answers == 1 else 's'} pasted"
             rows.append((name, words, height, None, None, None))
     if pasted.note:
         notes.append(pasted.note)

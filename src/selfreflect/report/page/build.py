@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -32,7 +32,7 @@ from selfreflect.report.figures import (
 )
 from selfreflect.report.findings import findings, headline
 from selfreflect.report.length import length_audit, length_table, pasted_table, point_table, run_pasted
-from selfreflect.report.measures import any_measures, run_measures
+from selfreflect.report.measures import any_measures, run_measures, undefined_of
 from selfreflect.report.overview import failure_table, overview, reading
 from selfreflect.report.page.frame import UncertaintyPart, packed, render_page
 from selfreflect.report.page.view import Grouping, run_data
@@ -206,7 +206,8 @@ def _run_part(run: RunRecords, prefix: str, number: int) -> RunPart:
     curve = run_pasted(best_first)
     if curve is not None:
         name = f"{prefix}pasted-{number}"
-        pasted = Panel(name, Markup(pasted_figure(name, *curve, "page")), pasted_table(*curve))
+        table = pasted_table(*curve)
+        pasted = Panel(name, Markup(pasted_figure(name, *curve, "page")), compact(table), table)
     failures = failure_table(best_first)
     table = overview(run)
     results = replace(compact(overview(run, with_controls=False)), title=table.title, notes=())
@@ -253,7 +254,8 @@ def _baselines(sides: Sequence[Contender], prefix: str, budget: int) -> list[Bas
             name = f"{prefix}{difference_name(measure)}-{number}"
             table = comparison(base, candidates, measure)
             figure = Markup(differences_figure(name, table, measure, "page"))
-            panels[measure.name] = Panel(name, figure, table)
+            shown = replace(compact(table), notes=table.notes)
+            panels[measure.name] = Panel(name, figure, shown, table)
         name = base.run.display_name(base.strategy)
         label = f"{name} ({base.label})" if has_runs and name != base.label else name
         baselines.append(Baseline(f"{prefix}differences-{number}", label, panels))
@@ -292,6 +294,17 @@ def _run_counts(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:
 def _reading(measure: Measure, runs: Sequence[RunRecords]) -> str:
     """Say how to read the values of a measure, from the first run that has it."""
     return reading(measure, next(run for run in runs if measure in run_measures(run))) or measure.title
+
+
+def _reasons(scorings: Iterable[RunRecords]) -> dict[str, str]:
+    """Map the words that stand for missing values in these scorings to what they mean."""
+    reasons = {}
+    for run in scorings:
+        for measure in run_measures(run):
+            for name in run.strategies:
+                for word in undefined_of(measure, run, name).values():
+                    reasons[word.replace("_", " ")] = measure.reason(word)
+    return reasons
 
 
 def report_page(
@@ -339,6 +352,7 @@ def report_page(
         "left_out": list(left_out),
         "csv": csv,
         "grouped": GROUPED.get(groups, groups),
+        "reasons": _reasons(chain.from_iterable(runs)),
         "reading": " ".join(parts[0].readings.values()),
         "baseline": baseline or next(iter(runs[0][0].strategies), ""),
     }

@@ -317,7 +317,7 @@ class OpenAIGenerator(StreamingGenerator):
         self, http: httpx2.AsyncClient, body: dict[str, Any], request: Request, first: int, count: int
     ) -> ParsedResponse:
         data = await self.client.send(http, "POST", "/chat/completions", body)
-        return parse_response(data, request, first, count)
+        return parse_response(data, request, first, count, takes_calls="tools" in body)
 
     async def _without_thinking(
         self, connection: Connection, response: ParsedResponse, wording: Wording, request: Request, first: int

@@ -187,7 +187,7 @@ def test_bad_items_are_refused_before_anything_is_timed(
         (["--only", "a,b"], "schedule b is no longer timed. Compare (a) with (c)"),
         (["--random-model", "tiny"], "benchmarks/gpu.py"),
         (["--limit", "0"], "--limit"),
-        (["--column", "answer=text"], "--column and --split belong to a file of items"),
+        (["--column", "answer=text"], "--column and --separator belong to a file of items"),
         (["--output", "/dev/null/here"], "cannot be made"),
         (["--device", "abacus"], "abacus"),
     ],
@@ -205,7 +205,7 @@ def test_items_of_any_file_that_score_reads_are_timed(model: Path, tmp_path: Pat
     assert run(*arguments).code == 2
     for role in ("question=frage", "answers=antworten", "summary=zusammenfassung"):
         arguments += ["--column", role]
-    [figures] = run(*arguments, "--split", ";").json
+    [figures] = run(*arguments, "--separator", ";").json
     assert len(figures["items"]) == 1
 
 

@@ -59,7 +59,7 @@ def test_a_missing_file(command: Sequence[str], tmp_path: Path) -> None:
     [
         ("", []),
         ("{nonsense", ["line 1 column 2"]),
-        ([item(), item(id="b", answers=["x", True])], ["record 2", "'answers'", "entry 2"]),
+        ([item(), item(id="b", answers=["x", {"n": 1}])], ["record 2", "'answers'", "entry 2"]),
         ([item(summaries={})], ["selfreflect summarize"]),
         ([item(), item()], ["record 2", "'good'"]),
     ],

@@ -300,6 +300,7 @@ def test_an_adapter_of_other_examples_or_settings_is_not_taken_for_done(examples
 
 def test_numbers_of_the_evaluation_are_checked_before_anything_else(folder: Path) -> None:
     assert "is no longer" in step("run", "--measured", 3, code=2)
+    assert "trl grpo" in step("train", "--train", "all", code=2)
     assert "--sampled" in step("eval", "--sampled", 1, code=2)
 
 
@@ -310,4 +311,4 @@ def test_the_published_settings_are_shown_without_training(folder: Path) -> None
         assert line in said
     assert "no examples yet" in said
     assert "models/full-0-brier " in said + " "
-    assert "models/full-0-rlcr-all" in step("train", "--train", "all", "--reward", "rlcr", "--dry-run")
+    assert "models/full-0-rlcr " in step("train", "--reward", "rlcr", "--dry-run") + " "

@@ -65,7 +65,7 @@ def convert_command(
                 f"{output} is already there", code="exists", remedy="Use another name, or {overwrite}."
             )
         check_file(output, file)
-    items = reading.read(file)
+    items = reading.read(file, allow_few=output is None)
     if json:
         emit(_described(items))
     else:
@@ -154,7 +154,7 @@ def import_command(
         raise ConfigError(
             "only of a file of items some can be chosen",
             code="usage",
-            remedy="{num_answers}, {limit}, {column} and {split} belong to {items}.",
+            remedy="{num_answers}, {limit}, {column} and {separator} belong to {items}.",
         )
     if runs:
         _join(runs, out)

@@ -25,10 +25,10 @@ OPTION_GROUPS: Mapping[str, str] = {
     "--max-connections --timeout --trust-remote-code --cache --guesses --compat --judge-dtype "
     "--judge-revision --revision --extra-body --prompts --write-batch --read-batch --top-p "
     "--num-samples --summary-tokens --logprobs --top-logprobs --thinking --reader --shard --split --subset "
-    "--question-column --context-column --log --fresh --add-questions --class-order "
+    "--separator --question-column --context-column --log --fresh --add-questions --class-order "
     "--similarity --sample-p-true --proxies --band --ask-candidates --ask-hypotheses --ignore-tools "
     "--allow-remote --words --measured --measured-by --sampled --graded --variants --seeds "
-    "--groups --ratings --list-metrics --keep-texts --footer --writer --reward --train",
+    "--groups --parts --ratings --list-metrics --keep-texts --footer --writer --reward --train",
 }
 """Flags by group. Others are common; the last group is explained by ``--help-all`` alone where a help
 text would be long."""

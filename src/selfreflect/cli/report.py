@@ -9,8 +9,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import typer
-
 from selfreflect.cli import options as o
 from selfreflect.cli.console import (
     check_file,
@@ -25,7 +23,6 @@ from selfreflect.cli.console import (
 )
 from selfreflect.cli.options import option
 from selfreflect.cli.show import (
-    THRESHOLD,
     exit_if,
     log_runs,
     print_differences,
@@ -38,7 +35,6 @@ from selfreflect.report.run_records import PARTS, RunRecords, removable_parts
 from selfreflect.run.records import records_by_judge, scorings_by
 from selfreflect.store.run import Run
 from selfreflect.table import compact
-from selfreflect.text import one_line
 from selfreflect.uncertainty.question import has_gold
 
 if TYPE_CHECKING:
@@ -364,11 +360,12 @@ def compare_command(
     which count questions, and difference, low, high and p_value, which are shares of 1: 0.05 and 5% are the
     same, and 5 is refused. They are about SelfReflect scores (0 to 1, lower is better), after "recovered."
     about recovered information (1 is all of it), and after the name of another measure about that. Exit
-    codes: 0 no condition holds, 3 one does, 2 an error, such as a number that is not defined.
+    codes: 0 no condition holds, 3 one does, 2 an error. What is undefined never passes, it ends with 2 too,
+    unless 'undefined > N' or 'untestable > N' says how much may be.
     """
     from selfreflect.report.compare import comparisons, comparisons_by, contenders
     from selfreflect.report.document import comparison_line, comparison_lines_by, judge_tables_of
-    from selfreflect.report.thresholds import check_conditions, parse_conditions
+    from selfreflect.report.thresholds import parse_conditions
 
     conditions = parse_conditions(fail_if, compares=True)
     by_run = _chosen(runs, _load_records(runs), judge)
@@ -379,8 +376,7 @@ def compare_command(
             remedy=f"Make some with: selfreflect summarize --out {runs[0]}",
         )
     _check_column(by_run[0], by)
-    holds = False
-    sentences: list[str] = []
+    sides = []
     for first in by_run[0]:
         base, *candidates = contenders([first, *_same_judge(by_run[1:], first.judge)], baseline)
         if json:
@@ -389,8 +385,7 @@ def compare_command(
         else:
             for table, _ in comparisons(base, candidates):
                 print_differences(table, explain)
-        of_judge = check_conditions(conditions, [(base, candidate) for candidate in candidates])
-        holds, sentences = holds or of_judge[0], sentences + of_judge[1]
+        sides.append([(base, candidate) for candidate in candidates])
         if by is not None and json:
             for line in comparison_lines_by(base, candidates, by):
                 emit(line)
@@ -401,10 +396,7 @@ def compare_command(
         for table in judge_tables_of(by_run):
             print_table(table)
         say_report(runs)
-    for sentence in sentences:
-        say(one_line(sentence, 600))
-    if holds:
-        raise typer.Exit(THRESHOLD)
+    exit_if(conditions, *sides)
 
 
 def _same_judge(by_run: Sequence[Sequence[RunRecords]], judge: str) -> list[RunRecords]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,7 +65,8 @@ def score_command(
 
     --items new.csv --against old.csv says which questions got worse. --fail-if exits with 3 if a condition
     holds: 'recovered < 60%' (the mean), 'any recovered < 10%' (a question), 'undefined > 2' (questions; also
-    failures and missing), and with --against those of `selfreflect compare`, such as 'worse > 0'.
+    failures and missing), and with --against those of `selfreflect compare`, such as 'worse > 0'. It exits
+    with 2 where a value is undefined, unless such a condition as 'undefined > 2' says how many may be.
 
     With --budget, a random part of the masked words is scored, the same for all summaries of a question. Such
     estimates are marked with ≈.
@@ -80,8 +81,8 @@ def score_command(
             raise ConfigError(
                 "the words and items of a run directory cannot be chosen",
                 code="usage",
-                remedy="{limit}, {num_answers}, {column}, {split}, {words}, {output} and {against} belong to "
-                "{items}; `selfreflect report RUN` writes files.",
+                remedy="{limit}, {num_answers}, {column}, {separator}, {words}, {output} and {against} "
+                "belong to {items}; `selfreflect report RUN` writes files.",
             )
         from selfreflect.cli.stages import Intent, Show, run_stages
 
@@ -89,57 +90,52 @@ def score_command(
         run_stages(out, ["scores"], overrides, Intent(), dry_run=dry_run, log=log, show=show)
         return
     assert items is not None
-    if log is not None:
-        from selfreflect.report.export import check_installed
-
-        check_installed(log)
-    if overrides.section("execution").get("executor", "local") != "local":
-        raise ConfigError(
-            "a file is scored on this machine",
-            code="usage",
-            remedy="{execution.executor} and {execution.ray_address} belong to {out}.",
-        )
-    names = {label: str(source) for label, source in _labelled(items, against).items()}
-    for source in names.values():
+    _check_options(overrides, log)
+    sources = _labelled(items, against)
+    for source in sources.values():
         _check_output(output, source)
-    seed = overrides.config().scores.seed
-    versions = {}
-    for label, source in names.items():
-        versions[label] = reading.read(source, need_summaries=True, seed=seed).items
-    ids = [{item.id for item in version} for version in versions.values()]
-    if not set.intersection(*ids):
-        # every condition on differences would hold
-        raise DataError("the two versions have no question in common", code="disjoint")
+    versions = _read_versions(sources, reading, overrides)
     if dry_run:
-        from selfreflect.cli.show import show_costs
-        from selfreflect.run.dry_run import dry_run_items
-
-        every = list(chain.from_iterable(versions.values()))
-        show_costs(dry_run_items(every, overrides.config(), overrides.execution, ProgressReporter()), json)
+        _show_costs(versions, overrides, json)
         return
-    runs = _score(versions, overrides, words=words if json else None)
-    new, old = runs[0], runs[1] if against is not None else None
-    pairs: Pairs = []
-    if conditions or old is not None:
-        from selfreflect.report.compare import version_pairs
-        from selfreflect.report.thresholds import versions as versions_of
-
-        pairs = versions_of([new]) if old is None else version_pairs(old, new)
-    if json and old is not None:
-        _emit_comparisons(pairs)
-    elif not json:
-        _show(new, old, pairs, explain)
-    _write(output, runs)
+    scored = _score(versions, overrides, words=words if json else None)
+    _show(scored, json=json, explain=explain)
+    _write(output, scored)
     if log is not None:
         from selfreflect.cli.show import log_result
 
-        for run in runs:
+        for run in scored.runs:
             log_result(log, run)
     if conditions:
         from selfreflect.cli.show import exit_if
 
-        exit_if(conditions, pairs)
-    exit_with(sum(run.failed for run in runs))
+        exit_if(conditions, scored.pairs)
+    exit_with(sum(run.failed for run in scored.runs))
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The replies of a file with their measurements, and those of an earlier version if there is one."""
+
+    new: RunRecords
+    old: RunRecords | None = None
+
+    @property
+    def runs(self) -> list[RunRecords]:
+        """All versions, the earlier one first."""
+        return [self.new] if self.old is None else [self.old, self.new]
+
+    @property
+    def pairs(self) -> Pairs:
+        """Each system of the new version, with its earlier version.
+
+        Raises:
+            DataError: no system has an earlier version.
+        """
+        from selfreflect.report.compare import version_pairs
+        from selfreflect.report.thresholds import versions
+
+        return versions([self.new]) if self.old is None else version_pairs(self.old, self.new)
 
 
 def parsed_conditions(fail_if: Sequence[str], *, compares: bool) -> list[Condition]:
@@ -164,6 +160,20 @@ def _labelled(items: str, against: str | None) -> dict[str, str]:
     return dict(zip(names if len(set(names)) == 2 else sources, sources, strict=True))
 
 
+def _check_options(overrides: Overrides, log: str | None) -> None:
+    """Refuse options that a file cannot have, before anything is read."""
+    if log is not None:
+        from selfreflect.report.export import check_installed
+
+        check_installed(log)
+    if overrides.section("execution").get("executor", "local") != "local":
+        raise ConfigError(
+            "a file is scored on this machine",
+            code="usage",
+            remedy="{execution.executor} and {execution.ray_address} belong to {out}.",
+        )
+
+
 def _check_output(output: Sequence[Path], source: str) -> None:
     if output:
         from selfreflect.cli.console import check_output
@@ -172,9 +182,38 @@ def _check_output(output: Sequence[Path], source: str) -> None:
         check_output(output, source, REPORTS)
 
 
-def _score(
-    versions: Mapping[str, Sequence[Item]], overrides: Overrides, *, words: bool | None
-) -> list[RunRecords]:
+def _read_versions(
+    sources: Mapping[str, str], reading: ItemOptions, overrides: Overrides
+) -> dict[str, Sequence[Item]]:
+    """Read the items of each source, and check that two versions can be compared.
+
+    Raises:
+        DataError: they have no question or no system in common.
+    """
+    config = overrides.config()
+    versions: dict[str, Sequence[Item]] = {}
+    for label, source in sources.items():
+        versions[label] = reading.read(source, need_summaries=True, seed=config.scores.seed).items
+    if not set.intersection(*({item.id for item in version} for version in versions.values())):
+        # every condition on differences would hold
+        raise DataError("the two versions have no question in common", code="disjoint")
+    if len(versions) > 1:
+        from selfreflect.report.compare import version_pairs
+
+        new, old = (item_run(label, config, items, ()) for label, items in versions.items())
+        version_pairs(old, new)
+    return versions
+
+
+def _show_costs(versions: Mapping[str, Sequence[Item]], overrides: Overrides, json: bool) -> None:
+    from selfreflect.cli.show import show_costs
+    from selfreflect.run.dry_run import dry_run_items
+
+    items = list(chain.from_iterable(versions.values()))
+    show_costs(dry_run_items(items, overrides.config(), overrides.execution, ProgressReporter()), json)
+
+
+def _score(versions: Mapping[str, Sequence[Item]], overrides: Overrides, *, words: bool | None) -> Scored:
     """Score the items of each version as they come.
 
     Args:
@@ -197,35 +236,36 @@ def _score(
                     emit({"run": label, **line} if len(versions) > 1 else line)
                 counter.advance(len(item.summaries))
             runs.append(item_run(label, config, items, results))
-    return runs
+    return Scored(*runs)
 
 
-def _show(new: RunRecords, old: RunRecords | None, pairs: Pairs, explain: bool) -> None:
-    """Print what was found in a sentence, then the questions, the worst first, and the results."""
+def _show(scored: Scored, *, json: bool, explain: bool) -> None:
+    """Print what was found in a sentence, then the questions, the worst first, and the results; of JSON the
+    comparisons, which follow the lines of summaries."""
+    if json:
+        if scored.old is not None:
+            from selfreflect.report.document import comparison_line
+
+            for base, candidate in scored.pairs:
+                if base is not None:
+                    emit({"comparison": comparison_line(base, candidate)})
+        return
     from selfreflect.cli.show import show_results, show_versions
     from selfreflect.report.questions import summary_table
 
-    if old is not None:
-        show_versions([old, new], pairs, explain)
+    if scored.old is not None:
+        show_versions(scored.runs, scored.pairs, explain)
     else:
-        show_results(new, json=False, explain=explain, details=summary_table(new))
+        show_results(scored.new, json=False, explain=explain, details=summary_table(scored.new))
     say("The numbers of every summary: add --json, and --words for those of every word.")
 
 
-def _emit_comparisons(pairs: Pairs) -> None:
-    from selfreflect.report.document import comparison_line
-
-    for base, candidate in pairs:
-        if base is not None:
-            emit({"comparison": comparison_line(base, candidate)})
-
-
-def _write(output: Sequence[Path], runs: Sequence[RunRecords]) -> None:
+def _write(output: Sequence[Path], scored: Scored) -> None:
     """Write the files of ``--output``: on a page the earlier version is the first column."""
     if output:
         from selfreflect.cli.report import write_page, write_tables
 
-        by_run = [[run] for run in reversed(runs)]
+        by_run = [[run] for run in scored.runs]
         for path in output:
             if path.suffix == ".html":
                 write_page(path, by_run, None, None, ())

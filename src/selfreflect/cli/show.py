@@ -306,17 +306,26 @@ def _cut(text: str, limit: int) -> str:
     return one_line(text, limit) or "(blank)"
 
 
-def exit_if(conditions: Sequence[Condition], pairs: Pairs) -> None:
-    """Exit with :data:`THRESHOLD` if a condition of ``--fail-if`` holds, and say which cannot be told."""
+def exit_if(conditions: Sequence[Condition], *groups: Pairs) -> None:
+    """Exit with :data:`THRESHOLD` if a condition of ``--fail-if`` holds, and with 2 if one is undecided.
+
+    Args:
+        groups: what to look at, for each judge.
+    """
     if not conditions:
         return
-    from selfreflect.report.thresholds import check_conditions
+    from selfreflect.report.thresholds import Decision, check_conditions
 
-    holds, sentences = check_conditions(conditions, pairs)
-    for sentence in sentences:
+    decisions = [check_conditions(conditions, pairs) for pairs in groups] or [Decision()]
+    holds = [sentence for decision in decisions for sentence in decision.holds]
+    undecided = dict.fromkeys(gap for decision in decisions for gap in decision.undecided)
+    for sentence in holds:
         say(one_line(sentence, 600))
-    if holds:
-        raise typer.Exit(THRESHOLD)
+    for condition, why, allowance in undecided:
+        remedy = allowance and f" To let so many pass: --fail-if '{allowance} > N'."
+        say(one_line(f"{condition} is undecided: {why}.{remedy}", 600))
+    if holds or undecided:
+        raise typer.Exit(THRESHOLD if holds else 2)
 
 
 def show_costs(dry_run: DryRun, json: bool) -> None:

@@ -116,9 +116,9 @@ def uncertainty_command(
     """
     from selfreflect.uncertainty.assess import Assessment, predictions
     from selfreflect.uncertainty.calibrators import FOLDS
-    from selfreflect.uncertainty.conclusion import conclude
-    from selfreflect.uncertainty.fields.tables import field_lines, field_table
+    from selfreflect.uncertainty.fields.distribution import field_lines, field_table
     from selfreflect.uncertainty.output import json_lines
+    from selfreflect.uncertainty.tables import conclude
 
     check_output(output, source)
     measure_names = _measure_names(options.measures)
@@ -233,8 +233,8 @@ def _without_most_notes(table: Table) -> Table:
 
 
 def _available(questions: Sequence[AnsweredQuestion], similarity: str) -> list[str]:
+    from selfreflect.uncertainty.asking.verdicts import Hedge, read_hedge
     from selfreflect.uncertainty.estimators import COLUMN, ESTIMATORS, KNOWN_COLUMNS
-    from selfreflect.uncertainty.hedges import Hedge, read_hedge
 
     present = set()
     for question in questions:
@@ -260,7 +260,11 @@ def _available(questions: Sequence[AnsweredQuestion], similarity: str) -> list[s
         )
     columns = dict.fromkeys(name for question in questions for name in question.columns)
     known = [f"{COLUMN}{name}" for name in columns if plain_name(name) in KNOWN_COLUMNS and ":" not in name]
-    return [name for name, estimator in ESTIMATORS.items() if estimator.needs in present] + known
+    return [
+        name
+        for name, estimator in ESTIMATORS.items()
+        if estimator.needs in present and estimator.inputs is None
+    ] + known
 
 
 def _number(text: str) -> int:

@@ -50,8 +50,12 @@ GROUP = "selfreflect.measures"
 MEASURES = {
     "selfreflect": "selfreflect.metric.builtin:PublishedScore",
     "information": "selfreflect.metric.builtin:UsableInformation",
+    "claims": "selfreflect.uncertainty.claims.measure:ClaimCoverage",
 }
 """The class of each measure, ``module:Class``, imported on use."""
+
+DEFAULT_MEASURES = ("selfreflect", "information")
+"""Measured unless others are named; their columns are in every data frame."""
 
 FAILED = "failed"
 """Why a measurement is undefined whose measure raised an exception; the next run tries it again."""
@@ -310,8 +314,10 @@ def measures_of(names: Collection[str]) -> list[Measure]:
 def measure_of(record: Any) -> Measure | None:
     """Find the measure that a stored record is of; None if it is of none, or its package is not installed."""
     if isinstance(record, Measurement):
-        return _load(record.measure) if record.measure in _entry_points() else None
-    return next((measure for measure in measures_of([*MEASURES]) if type(record) is measure.record), None)
+        return _load(record.measure) if record.measure in measure_names() else None
+    return next(
+        (measure for measure in measures_of(DEFAULT_MEASURES) if type(record) is measure.record), None
+    )
 
 
 @cache
@@ -365,7 +371,7 @@ class Measures:
         self,
         metric: SelfReflect | None,
         *,
-        wanted: Collection[str] = tuple(MEASURES),
+        wanted: Collection[str] = DEFAULT_MEASURES,
         controls: bool = True,
         reader: ReaderChoice = "auto",
     ) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
-from selfreflect.metric.measure import MEASURES, Measure, measure_named
+from selfreflect.metric.measure import Measure, measure_named
 from selfreflect.records import Information, Measurement, Score
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.wording import percent, percent_range
@@ -112,9 +112,14 @@ class MeasureView:
         return _KEYS.get(self.name, self.name)
 
     @property
+    def prefix(self) -> str:
+        """What stands before names of its comparisons; nothing before those of SelfReflect scores."""
+        return "" if self.name == "selfreflect" else self.key
+
+    @property
     def is_bundled(self) -> bool:
-        """Whether it is a measure of this package, with keys and columns of its own."""
-        return self.name in MEASURES
+        """Whether it has keys and columns of its own."""
+        return self.measure.record is not Measurement
 
     @property
     def figure(self) -> str:

@@ -24,9 +24,9 @@ from selfreflect.traits import traits_of
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.calibrator_file import CalibratorFile, digests, read_calibrator
 from selfreflect.uncertainty.classes import ClassRule, Labels, members_of
-from selfreflect.uncertainty.drift import DriftWatch
 from selfreflect.uncertainty.estimators import ESTIMATORS, estimate
 from selfreflect.uncertainty.features import Samples, entropy
+from selfreflect.uncertainty.guarantee import DriftWatch
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, list_lengths, token_fields
 from selfreflect.uncertainty.relations import jaccard, make_similarity
 
@@ -260,7 +260,8 @@ class BeliefReader:
             tokens: of the answers, for estimators that read them.
         """
         asked = AnsweredQuestion(id="", text=question, answers=answers, **token_fields(tokens))
-        samples = Samples(asked, self.rule, self._similarity)
+        weights = (self.calibrator.saved.weights or ()) if self.calibrator is not None else ()
+        samples = Samples(asked, self.rule, self._similarity, weights=weights)
         classes = classes_of(answers, samples.labels, self.rule.name)
         confidence = self._confidence(kind, samples, model)
         self.rule.forget(VERDICTS)

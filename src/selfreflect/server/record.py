@@ -24,7 +24,7 @@ from selfreflect.server.reflector import Exchange
 from selfreflect.server.reply import to_json
 from selfreflect.store.layout import StoredRecord
 from selfreflect.store.run import Run
-from selfreflect.uncertainty.drift import DriftWatch
+from selfreflect.uncertainty.guarantee import DriftWatch
 
 REMEMBERED = 1000
 LARGEST = 64 * 2**20

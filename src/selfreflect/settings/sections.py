@@ -239,9 +239,10 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
         str,
         Flag(
             "--measures A,B",
-            "What to measure: selfreflect, information, and measures of other packages by their names. "
+            "What to measure: selfreflect, information, claims, and measures of other packages by name. "
             "selfreflect is the published score; information says how much of the information in the "
-            "answers a summary recovers.",
+            "answers a summary recovers; claims, without a judge, which claims of the answers it covers, "
+            "and which of its own no answer makes.",
         ),
     ] = "selfreflect,information"
     reader: Annotated[

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from selfreflect.atomic import sync_directory, write_bytes
 from selfreflect.errors import MissingExtraError, StoreError, excerpt
-from selfreflect.metric.measure import MEASURES, Measure, measure_names, measures_of
+from selfreflect.metric.measure import DEFAULT_MEASURES, Measure, measure_names, measures_of
 from selfreflect.records import (
     RETRIED,
     STAGES,
@@ -435,7 +435,7 @@ def data_frame(run: Run) -> pd.DataFrame:
     except ImportError:
         raise MissingExtraError("A data frame of the scores", "pandas") from None
     selected = run.scoring
-    names = {*MEASURES}
+    names = {*DEFAULT_MEASURES}
     for scoring in run.scorings:
         run.select_scoring(scoring)
         names |= {measure for measure, _, _ in run.measurements}

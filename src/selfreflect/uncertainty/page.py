@@ -26,7 +26,6 @@ from selfreflect.uncertainty.figures import (
     reliability_figure,
 )
 from selfreflect.uncertainty.guarantee import ThresholdSearch
-from selfreflect.uncertainty.guarantee_tables import guarantee_sentence
 from selfreflect.uncertainty.length_audit import LengthAudit
 from selfreflect.uncertainty.measures import (
     FEWEST_RESAMPLED,
@@ -41,6 +40,7 @@ from selfreflect.uncertainty.prediction import Tally, auroc, expected_risks
 from selfreflect.uncertainty.question import sample_sizes
 from selfreflect.uncertainty.tables import (
     assessment_notes,
+    guarantee_sentence,
     interval_cells,
     length_notes,
     range_text,

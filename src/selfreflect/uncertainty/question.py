@@ -24,6 +24,7 @@ class NoValue:
         "no_tokens",
         "no_top_logprobs",  # the largest ones at each token
         "too_few_ranks",  # a list of them is shorter than others, or too short
+        "not_fitted",  # an estimator whose weights are fitted on labels, and none are given
         "no_entropies",  # of predictions over the whole vocabulary
         "not_sampled",  # the judged answer is none of the answers whose tokens are known
         "no_self_certainty",  # which needs predictions of the whole vocabulary

@@ -112,10 +112,17 @@ class EmbeddingSimilarity:
             self._vectors.update(zip(new, self._embed(new).astype(np.float64), strict=True))
 
     def __call__(self, texts: Sequence[str]) -> Floats:
-        self.prepare(texts)
-        vectors = np.array([self._vectors[text] for text in texts])
-        matrix: Floats = np.clip(vectors @ vectors.T, 0, 1)
+        matrix = self.between(texts, texts)
         np.fill_diagonal(matrix, 1)
+        return matrix
+
+    def between(self, rows: Sequence[str], columns: Sequence[str]) -> Floats:
+        """Compare each text of one list with each of another: shape (rows, columns)."""
+        if not rows or not columns:
+            return np.zeros((len(rows), len(columns)))
+        self.prepare([*rows, *columns])
+        first, second = (np.array([self._vectors[text] for text in texts]) for texts in (rows, columns))
+        matrix: Floats = np.clip(first @ second.T, 0, 1)
         return matrix
 
 

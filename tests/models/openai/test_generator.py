@@ -470,7 +470,9 @@ def test_results_are_given_as_soon_as_they_are_there() -> None:
         return late if call.seed == 0 else answers()
 
     with FaultServer(script) as server:
-        stream = generator(server.url).stream([ask(seed=0), ask(seed=1), ask(seed=2)])
+        model = generator(server.url)
+        model.generate([ask()])  # what the server takes is known then
+        stream = model.stream([ask(seed=0), ask(seed=1), ask(seed=2)])
         assert {next(stream)[0], next(stream)[0]} == {1, 2}
         release.set()
         assert [index for index, _ in stream] == [0]

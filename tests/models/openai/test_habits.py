@@ -17,7 +17,9 @@ from served import ask, command, forget, generator, only, questions
 from server_habits import (
     ENDED,
     FILTERED,
+    LASTING,
     REFUSALS,
+    SERVERS,
     SYSTEM_REFUSALS,
     UNFINISHED,
     copying,
@@ -69,6 +71,50 @@ def test_no_layout_gets_a_field_dropped_that_changes_the_distribution(
     assert not (tmp_path / "r" / "answers.jsonl").exists()
 
 
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_server_as_its_users_report_it_answers_all_questions(name: str) -> None:
+    habit = SERVERS[name]
+    turns = (Message(role="system", content="Be brief."), Message(role="user", content="Who?"))
+    notes: list[str] = []
+    with FaultServer(habit) as server:
+        model = generator(server.url, max_connections=8, progress=notes.append)
+        results = model.generate([replace(ask(seed=9 * n, n=2), messages=turns) for n in range(8)])
+    assert all(isinstance(result, Reply) and len(result.completions) == 2 for result in results), results
+    assert all(habit.left <= call.body.keys() for call in server.calls), "the server takes these"
+    assert sum(bool(habit.refused(call)) for call in server.calls) <= habit.most_refused
+    assert len(notes) <= 1, notes
+
+
+@pytest.mark.parametrize("name", LASTING)
+def test_what_every_call_would_meet_ends_a_run_behind_any_status(name: str) -> None:
+    action, code = LASTING[name]
+    with FaultServer(lambda call: action) as server, pytest.raises(BackendError) as ended:
+        generator(server.url, max_connections=1).generate([ask(str(n)) for n in range(5)])
+    assert ended.value.code == code
+    assert len(server.calls) == 1
+    assert ended.value.remedy or code == "credit"
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        status(429, {"error": {"message": "quota", "details": [{"@type": "RetryInfo", "retryDelay": "7s"}]}}),
+        status(429, "slow down", Retry_After_Ms="7000"),
+        status(503, "overloaded", Retry_After="7"),
+    ],
+)
+def test_a_time_to_come_back_is_read_wherever_it_stands(action: fault.Action) -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    with FaultServer(in_turn(action, answers())) as server:
+        assert isinstance(only(server.url, retries=RetryPolicy(sleep=sleep), timeout=60.0), Reply)
+    [wait] = waits
+    assert 7 < wait < 9
+
+
 def test_two_fields_that_are_refused_in_turn_cost_two_calls(tmp_path: Path) -> None:
     def script(call: fault.Call) -> fault.Action:
         unknown = [name for name in ("seed", "min_p") if name in call.body]
@@ -99,7 +145,7 @@ def test_a_value_for_every_token_is_said_in_another_way_before_it_is_dropped() -
 def test_a_server_without_system_turns_is_asked_without_them(name: str) -> None:
     def script(call: fault.Call) -> fault.Action:
         has_system = any(turn["role"] != "user" for turn in call.body["messages"])
-        return SYSTEM_REFUSALS[name] if has_system else answers()
+        return SYSTEM_REFUSALS[name] if has_system else chat(choice("Oz"))
 
     turns = (Message(role="system", content="Be brief."), Message(role="user", content="Who?"))
     with FaultServer(script) as server:
@@ -336,7 +382,7 @@ def test_a_question_about_fields_is_no_refusal_of_them() -> None:
     warm = replace(ask(text), sampling=Sampling(temperature=0.7, max_new_tokens=9))
     with FaultServer(lambda call: status(400, f"cannot answer {json.dumps(text)}")) as server:
         model = generator(server.url)
-        model.learned.accepted.add(("temperature", 0.7))
+        model.learned.accepted.add(("temperature", "0.7"))
         [result] = model.generate([warm])
     assert isinstance(result, Refusal)
     assert all("seed" in call.body for call in server.calls[:1])

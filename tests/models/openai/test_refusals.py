@@ -4,6 +4,7 @@ ends where it would, and half a text is no answer."""
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,9 +73,10 @@ def test_a_server_that_checks_its_input_answers_a_run(layout: str, tmp_path: Pat
     assert refused == list(range(len(refused))), "what was found out before the run holds for all of it"
     assert done.stderr.count("seed") == 2, "said once, with what is lost"
     known = stored.manifest.models["answers"]["refused"]
-    assert known == dict.fromkeys(
-        ["chat_template_kwargs", "min_p", "repetition_penalty", "seed", "top_k"], "left out"
-    )
+    left_out = ["chat_template_kwargs", "min_p", "repetition_penalty", "seed", "top_k"]
+    assert known == dict.fromkeys(left_out, "left out")
+    report = run("report", out).stdout
+    assert all(name in report for name in left_out), "the report repeats it"
 
 
 def test_a_limit_of_another_name_is_sent_under_that() -> None:
@@ -159,13 +161,74 @@ def test_a_question_that_names_a_field_costs_itself_alone() -> None:
     assert server.calls[-1].body["temperature"] == 0.7
 
 
-def test_a_server_that_does_not_say_what_it_refuses_is_asked_without_spare_fields() -> None:
+UNCLEAR: dict[str, fault.Action] = {
+    "two words": status(400, "Bad request"),
+    "nothing": status(400, {}),
+    "plain text": fault.text(400, "Bad Request"),
+    "a page": fault.text(400, '<html><body role="main"><h1>400</h1>system error</body></html>', "text/html"),
+    "Chinese": status(400, {"error": {"code": "1210", "message": "API 调用参数有误，请检查文档。"}}),
+    "French": status(422, {"message": "La requête est invalide"}),
+    "a body that lacks something": status(422, {"detail": [{"type": "missing", "loc": ["body", "prompt"]}]}),
+    "a schema": status(400, {"errors": [{"code": 5006, "message": "AiError: oneOf at '/' not met"}]}),
+}
+"""Refusals that name no field that was sent."""
+
+
+@pytest.mark.parametrize("culprits", [{"min_p"}, {"seed"}, {"n"}, {"top_k", "chat_template_kwargs", "n"}])
+@pytest.mark.parametrize("name", UNCLEAR)
+def test_a_refusal_that_names_no_field_costs_one_call_of_many(name: str, culprits: set[str]) -> None:
     def script(call: fault.Call) -> fault.Action:
-        return status(400, "Bad request") if "min_p" in call.body else answers()
+        return UNCLEAR[name] if culprits & call.body.keys() else chat(choice(f"text {call.number}"))
+
+    notes: list[str] = []
+    with FaultServer(script) as server:
+        model = generator(server.url, max_connections=8, progress=notes.append)
+        results = model.generate([ask(f"Number {number}?", n=2) for number in range(8)])
+        refused = [call for call in server.calls if culprits & call.body.keys()]
+    assert all(isinstance(result, Reply) and len(result.completions) == 2 for result in results)
+    assert len(refused) == 1
+    assert model.facts["refused"].keys() >= culprits | {"seed", "named"}
+    assert all(call.body["temperature"] == 1 for call in server.calls)
+    assert len(notes) == 1, notes
+
+
+def test_what_a_server_took_before_is_not_left_out_for_one_question() -> None:
+    def script(call: fault.Call) -> fault.Action:
+        return status(400, "no") if "bad" in str(call.body["messages"]) else answers()
 
     with FaultServer(script) as server:
-        assert isinstance(only(server.url, ask(n=3)), Reply)
-        assert server.calls[-1].body["seed"] == 5
+        model = generator(server.url, max_connections=1)
+        results = model.generate([ask(text, n=2) for text in ("good", "bad", "fine")])
+    assert [type(result) for result in results] == [Reply, Refusal, Reply]
+    assert len(server.calls) == 3
+    assert "refused" not in model.facts
+
+
+@pytest.mark.parametrize("named", [["seed", "n"], ["max_tokens", "top_p", "n"]])
+def test_one_refusal_that_names_several_things_teaches_all_of_them(named: list[str]) -> None:
+    def script(call: fault.Call) -> fault.Action:
+        unknown = [name for name in named if name in call.body]
+        errors = [{"loc": ["body", name], "msg": "extra inputs are not permitted"} for name in unknown]
+        return status(422, {"detail": errors}) if errors else chat(choice(f"text {call.number}"))
+
+    with FaultServer(script) as server:
+        model = generator(server.url)
+        [result] = model.generate([ask(n=3)])
+    assert isinstance(result, Reply)
+    assert len(server.calls) == 1 + 3
+    assert model.facts["refused"].keys() == {*named}
+
+
+def test_calls_at_once_wait_for_a_refusal_that_takes_seconds() -> None:
+    def script(call: fault.Call) -> fault.Action:
+        if "seed" not in call.body:
+            return chat(choice("Oz"))
+        return lambda handler, call: (time.sleep(3), status(400, "seed unsupported")(handler, call))[1]
+
+    with FaultServer(script) as server:
+        results = generator(server.url, max_connections=8).generate([ask(str(n)) for n in range(8)])
+    assert all(isinstance(result, Reply) for result in results)
+    assert sum("seed" in call.body for call in server.calls) == 1
 
 
 def broken(text: str, finish: str | None, **fields: Any) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from selfreflect.train.sayself.evaluation import (
 )
 from selfreflect.train.sayself.examples import make_examples
 from selfreflect.train.sayself.statement import sayself
-from selfreflect.train.sayself.training import question_rows, reinforcement_rows
+from selfreflect.train.sayself.training import reinforcement_rows
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.question import NoValue
@@ -75,7 +75,7 @@ def test_all_steps_ask_as_the_model_was_trained() -> None:
     request = next(sayself(task))
     for messages in (*(one.messages for one in model.requests), request.messages):
         assert [{"role": turn.role, "content": turn.content} for turn in messages] == row["prompt"]
-    assert begun["prompt"][:-1] == question_rows([question])[0]["prompt"] == row["prompt"]
+    assert begun["prompt"][:-1] == row["prompt"]
 
 
 def test_a_statement_without_a_confidence_is_a_failure_and_nothing_is_asked_again() -> None:
@@ -229,7 +229,6 @@ def test_what_has_no_reply_no_label_or_no_right_answer_is_left_out_of_the_second
     assert reinforcement_rows([known], asker(lambda request: refusal), Correctness("exact")) == []
     rows = reinforcement_rows([unknown, known], asker(reply), Correctness("exact"))
     assert [row["question_id"] for row in rows] == ["0"]
-    assert [row["question_id"] for row in question_rows([unknown, known])] == ["0"]
 
 
 def question(number: int, gold: tuple[str, ...] = ("Seine",)) -> ClusteredQuestion:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 from scripted import Scripted
 
-from selfreflect.errors import ConfigError
 from selfreflect.records import Failure, Question, StatedParts, Summary
 from selfreflect.store.journal import Journal
 from selfreflect.strategies.driver import summarize
@@ -21,7 +20,7 @@ from selfreflect.train.sayself.statement import (
     parse_statement,
     write_statement,
 )
-from selfreflect.train.sayself.training import StatedConfidenceReward, StatementReward
+from selfreflect.train.sayself.training import StatedConfidenceReward
 from selfreflect.uncertainty.question import NoValue
 
 PLAIN = st.text("abcdefghijklmnopqrstuvwxyz äß,'", min_size=1).map(lambda text: " ".join(text.split()))
@@ -157,21 +156,6 @@ def test_completions_are_the_end_of_a_statement() -> None:
     )
     assert values == pytest.approx([1 - 2 * 0.04, -1, 1 - 2 * 0.09, -1])
     assert counted["confidence_brier/failed"] == 0.5
-
-
-def test_a_whole_statement_is_rewarded_for_its_own_answer() -> None:
-    reward = StatementReward("rlcr", "exact")
-    texts = [
-        "Answer: Seine. Confidence: 10",
-        "Answer: Loire. Self-reflection: It may be the Seine. Confidence: 10",  # named, and not answered
-        "Answer: Loire. Confidence: 0",
-        "Answer: Seine.",
-        "Confidence: 10",
-    ]
-    assert reward(None, texts, gold=[["Seine"]] * 5) == [1.0, -1.0, 0.0, -1.0, -1.0]
-    assert reward(None, texts[:1], gold=[[]]) == [None]
-    with pytest.raises(ConfigError, match="not by 'judge'"):
-        StatementReward("rlcr", "judge")
 
 
 @pytest.mark.parametrize("kind", ["brier", "linear", "rlcr"])

@@ -28,8 +28,8 @@ CRASHES_WITH_LOGPROBS = 2
 """Errors of a server after which an answer is asked for without log-probabilities."""
 CRASHES = (500, 502)
 """Statuses that such errors have."""
-AHEAD_SECONDS = 2
-"""For which others wait for the first call of their kind: servers refuse at once."""
+AHEAD_SECONDS = 15
+"""For which others wait for the first call of their kind, which may be refused."""
 EQUAL_CALLS = 3
 """Calls with several texts, all equal, after each of which a further call tells whether the server copies."""
 DECIDING_TEXTS = 8
@@ -266,11 +266,10 @@ class OpenAIGenerator(StreamingGenerator):
         """
         common = wording = self.learned.wording
         body: dict[str, Any] = {}
-        guesses: Iterator[Wording] | None = None
         crashes = 0
 
         async def send(http: httpx2.AsyncClient) -> ParsedResponse:
-            nonlocal common, wording, body, guesses, crashes
+            nonlocal common, wording, body, crashes
             while True:
                 if self.learned.wording != common:  # another call has found out what the server takes
                     common = wording = self.learned.wording
@@ -289,11 +288,10 @@ class OpenAIGenerator(StreamingGenerator):
                         raise
                     if self.learned.wording != common:
                         continue
-                    candidate = wording.without(error, body, request, self.learned.accepted, self._extra)
+                    accepted = self.learned.accepted
+                    candidate = wording.without(error, body, request, accepted, self._extra, common)
                     if candidate is None and not error.retryable:
-                        if guesses is None:
-                            guesses = wording.guesses(body, self._extra, is_known=bool(self.learned.accepted))
-                        candidate = next(guesses, None)
+                        candidate = wording.plainer(body, accepted, self._extra)
                     if candidate is None:
                         raise
                     wording = candidate
@@ -308,7 +306,7 @@ class OpenAIGenerator(StreamingGenerator):
             if note := self.learned.note(wording):
                 self.client.note(f"{self.client.server.url} {note}")
             self.learned.wording = wording
-        self.learned.take(body, self._extra)
+        self.learned.take(body)
         self._gave_logprobs = self._gave_logprobs or "logprobs" in body
         self._note_missing_logprobs(response)
         return response

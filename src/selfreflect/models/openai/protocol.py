@@ -5,10 +5,10 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -47,19 +47,16 @@ _SHIFT = 1e-3
 MOST_TOKENS = 10**9
 """Of one call. A larger count is the server's mistake, and a record could not hold it."""
 
-_TOO_LONG = re.compile(
-    r"context[ _](?:length|window|size|limit)|maximum context|too many (?:input )?tokens|prompt is too long"
-    r"|`inputs` (?:tokens \+ `max_new_tokens` )?must (?:be <=|have less than)",  # text-generation-inference
-    re.IGNORECASE,
-)
-_TEMPLATE = re.compile(r"\broles?\b|\bjinja|chat template", re.IGNORECASE)
-"""What chat templates raise, which some servers answer with 500."""
-_FILTERED = re.compile(
-    r"content[_ -]?(?:filter|policy|management policy)|responsible ?ai|\bmoderation|usage polic"
-    r"|\bflagged (?:by|as|for|due)\b|data_?inspection|content exists risk|inappropriate|considered high risk"
-    r"|blocked by .{0,40}(?:safety|guardrail)|(?:safety|guardrail).{0,40} blocked|\bprohibited_content\b",
-    re.IGNORECASE,
-)
+_PATH_KEYS = "loc param parameter field path pointer property instancePath additionalProperty".split()
+"""Where the structure of an error names a field of the request."""
+_TEXT_KEYS = "msg status_msg message detail error_description description reason title error".split()
+"""Where an error holds words, the most telling first."""
+_CODE_KEYS = ("code", "status", "status_code", "error_code", "type")
+"""Where an error holds words or numbers for itself, the most telling first."""
+_NESTED_KEYS = (
+    "error errors detail details fieldViolations metadata raw params source base_resp external_model_message"
+).split()
+"""Where an error holds others, such as those of the provider behind a gateway."""
 _CODES = {
     "authentication_error": 401,
     "permission_error": 403,
@@ -73,14 +70,10 @@ _CODES = {
     "too_many_requests": 429,
 }
 """Beginnings of the words for errors that come with HTTP 200, and the status that each means."""
-_PATH_KEYS = ("loc", "param", "parameter", "field", "path", "property", "instancePath", "additionalProperty")
-"""Where the structure of an error names a field of the request."""
-_TEXT_KEYS = ("msg", "message", "detail", "error_description", "description", "reason", "title", "error")
-"""Where an error holds words, the most telling first."""
 _STEP = re.compile(r"[.\[\]/'\"$]+")
 _DEEPEST_ERROR = 6
-_NESTED_KEYS = ("error", "errors", "detail", "details", "fieldViolations", "metadata", "raw", "params")
-"""Where an error holds others, such as those of the provider behind a gateway."""
+_TAG = re.compile(rb"(?is)<(script|style|svg)\b.*?</\1>|<[^>]*>")
+_DELAY = re.compile(r"(\d+(?:\.\d+)?)s")
 
 
 @dataclass(eq=False)
@@ -122,45 +115,99 @@ def status_error(status: int, data: bytes, wait: float | None = None, *, said: s
 
 
 def _error_of(status: int, value: Any, wait: float | None = None, said: str = "") -> APIError:
-    error = _meaning(status, said or error_message(value))
-    if error.code == "credit":  # no wait helps, so nobody must take it for a limit of the rate
-        return error
-    if _is_moderation(value) and not (error.fatal or error.retryable):
-        error = replace(error, kind="content_filter", rejected=False)
-    return replace(error, status=status, wait=wait, fields=frozenset(_paths(value)))
+    server_text = said or error_message(value)
+    words = " ".join([server_text, *_codes(value)])
+    row = next(row for row in _MEANINGS if status in row.statuses and row.fits(words))
+    if _is_moderation(value) and not (row.error.fatal or row.error.retryable):
+        row = _FILTERED
+    message = row.error.message
+    return replace(
+        row.error,
+        message=f"{message} (HTTP {status})" if message else f"HTTP {status}",
+        server_text=server_text,
+        # no wait helps an account without credit, so nobody must take it for a limit of the rate
+        status=0 if row.error.code == "credit" else status,
+        wait=_asked_wait(value) if wait is None else wait,
+        fields=frozenset(_paths(value)),
+    )
 
 
-_NO_CREDIT = ("credit", "the account has no credit left", "")
-_FATAL = {
-    401: ("key", "the server does not accept the key", ""),
-    402: _NO_CREDIT,
-    404: (
-        "not_found",
-        "the server knows no such model or path",
-        "Check {base_url}, which usually ends in /v1, and the names that its /models lists.",
+class _Meaning(NamedTuple):
+    """An error that a status with these words means."""
+
+    statuses: Container[int]
+    words: str
+    error: APIError
+
+    def fits(self, text: str) -> bool:
+        return re.search(self.words, text, re.IGNORECASE) is not None
+
+
+_REFUSED = (400, 422)
+_NO_CREDIT = APIError("the account has no credit left", code="credit", fatal=True)
+_BAD_KEY = APIError("the server does not accept the key", code="key", fatal=True)
+_NOT_FOUND = APIError(
+    "the server knows no such model or path",
+    code="not_found",
+    remedy="Check {base_url}, which usually ends in /v1, and the names that its /models lists.",
+    fatal=True,
+)
+_FILTERED = _Meaning(
+    (*_REFUSED, 403, 451),
+    r"content[_ -]?(?:filter|policy|management policy)|responsible ?ai|\bmoderation|usage polic"
+    r"|\bflagged (?:by|as|for|due)\b|data_?inspection|content exists risk|inappropriate|considered high risk"
+    r"|blocked by .{0,40}(?:safety|guardrail)|(?:safety|guardrail).{0,40} blocked|\bprohibited_content\b"
+    r"|sensitive ?(?:content|information)|_sensitive\b|敏感",
+    APIError("", kind="content_filter"),
+)
+_MEANINGS = (
+    _Meaning(
+        (400, 402, 403, 429),
+        r"insufficient[_ ](?:quota|balance|credits?|funds)|credit balance|exceeded_current_quota"
+        r"|(?:no|any|out of|enough) credits|billing_(?:hard_limit|not_active)|arrear|余额不足",
+        _NO_CREDIT,
     ),
-}
-"""By HTTP status: code, message and remedy of what every other call would meet, too."""
+    _Meaning((402,), "", _NO_CREDIT),
+    _Meaning((401,), "", _BAD_KEY),
+    _Meaning(
+        (400, 403),
+        r"(?:invalid|incorrect|wrong|unknown)[_ ]api[_ -]?key|api[_ -]?key[_ ](?:is )?(?:not valid|invalid)",
+        _BAD_KEY,
+    ),
+    _Meaning((404, 405, 410), "", _NOT_FOUND),
+    _Meaning(
+        _REFUSED,
+        r"model[_ ]not[_ ](?:found|exist)|\binvalid[_ ]model\b|not a valid model|unknown model"
+        r"|\bmodel\b.{0,80} does not exist",
+        _NOT_FOUND,
+    ),
+    _Meaning((413,), "", APIError("", kind="too_long")),
+    _Meaning((501,), "", APIError("", rejected=True)),
+    # what chat templates raise, which some servers answer with 500
+    _Meaning((500,), r"\broles?\b|\bjinja|chat template", APIError("", rejected=True)),
+    _Meaning((408, 409, 425, 429, *range(500, 600)), "", APIError("", retryable=True)),
+    _Meaning(
+        range(400, 500),
+        r"context[ _](?:length|window|size|limit)|maximum context|too many (?:input )?tokens"
+        r"|prompt is too long"
+        # text-generation-inference
+        r"|`inputs` (?:tokens \+ `max_new_tokens` )?must (?:be <=|have less than)",
+        APIError("", kind="too_long"),
+    ),
+    _FILTERED,
+    _Meaning(_REFUSED, "", APIError("", rejected=True)),
+    # as OpenAI does for some models
+    _Meaning((403,), "logprobs", APIError("", code="forbidden", rejected=True)),
+    _Meaning((403,), "", APIError("", code="forbidden")),
+    _Meaning(range(1000), "", APIError("")),
+)
+"""What errors mean: the first row that fits."""
 
 
-def _meaning(status: int, server_text: str) -> APIError:
-    http = f"HTTP {status}"
-    is_spent = status == 429 and "insufficient_quota" in server_text
-    if fatal := _NO_CREDIT if is_spent else _FATAL.get(status):
-        code, message, remedy = fatal
-        return APIError(f"{message} ({http})", code=code, remedy=remedy, server_text=server_text, fatal=True)
-    if status == 501 or (status == 500 and _TEMPLATE.search(server_text)):
-        return APIError(http, server_text=server_text, rejected=True)
-    if status in (408, 409, 425, 429) or status >= 500:
-        return APIError(http, server_text=server_text, retryable=True)
-    if _TOO_LONG.search(server_text):
-        return APIError(http, server_text=server_text, kind="too_long")
-    if _FILTERED.search(server_text):
-        return APIError(http, server_text=server_text, kind="content_filter")
-    refuses_field = status == 403 and "logprobs" in server_text  # as OpenAI does for some models
-    rejected = refuses_field or status in (400, 422)
-    code = "forbidden" if status == 403 else "server"
-    return APIError(http, code=code, server_text=server_text, rejected=rejected)
+def _asked_wait(value: Any) -> float | None:
+    """Read the seconds that the structure of an error asks to wait, as Google writes them."""
+    delays = (_DELAY.fullmatch(str(part.get("retryDelay"))) for part in _parts(value))
+    return next((float(delay[1]) for delay in delays if delay), None)
 
 
 class _Message(msgspec.Struct):
@@ -286,6 +333,8 @@ def parse_response(
     # Some servers give more than were asked for.
     choices = (body.choices or [])[:count]
     if not choices:
+        if any(_messages(_error_value(data))):  # in a layout without ``error``
+            raise _embedded_error(_error_value(data))
         raise APIError("the response holds no completions", kind="empty", retryable=True)
     usage = body.usage if isinstance(body.usage, dict) else {}
     # A server counts the tokens of a call, not of each completion: they are shared out evenly.
@@ -336,6 +385,7 @@ def _unfinished(choice: _Choice) -> APIError:
 
 
 def _decoded(data: bytes) -> _Body:
+    data = data.removeprefix(codecs.BOM_UTF8)
     try:
         return msgspec.json.decode(data, type=_Body)
     except msgspec.DecodeError:
@@ -371,7 +421,9 @@ def _error_value(data: bytes) -> Any:
     try:
         value = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return data[:2000].decode("utf-8", "replace")
+        if data.lstrip().startswith(b"<"):  # a page of something in between
+            data = _TAG.sub(b" ", data)
+        return " ".join(data[:2000].decode("utf-8", "replace").split())
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     error = value.get("error") if isinstance(value, dict) else None
@@ -383,19 +435,25 @@ def _embedded_error(error: Any) -> APIError:
 
     Its code may be an HTTP status, or a word for one.
     """
-    words = (
-        [error.get(name) for name in ("code", "status", "status_code", "type")]
-        if isinstance(error, dict)
-        else []
-    )
-    status = 500
-    for word in reversed(words):
-        said = str(word).lower()
-        if said.isdecimal() and len(said) == 3 and 400 <= int(said) < 600:
-            status = int(said)
+    status = 0
+    for word in reversed([word.lower() for word in _codes(error)]):
+        if word.isdecimal() and len(word) == 3 and 400 <= int(word) < 600:
+            status = int(word)
         else:
-            status = next((code for name, code in _CODES.items() if said.startswith(name)), status)
-    return _error_of(status, error)
+            status = next((code for name, code in _CODES.items() if word.startswith(name)), status)
+    if status:
+        return _error_of(status, error)
+    # without a code the words may say what it is; else the server failed
+    told = _error_of(400, error)
+    return _error_of(500, error) if told.rejected else told
+
+
+def _codes(error: Any) -> Iterator[str]:
+    """Yield the codes of an error and of those within it, the nearest first."""
+    for part in _parts(error):
+        for name in _CODE_KEYS:
+            if isinstance(part.get(name), str | int):
+                yield str(part[name])
 
 
 def error_message(error: Any) -> str:
@@ -409,6 +467,9 @@ def _messages(error: Any) -> Iterator[str]:
     """Yield what an error and those within it say, with the paths of fields and codes that are words."""
     for part in _parts(error):
         text = next(filter(None, (_words(part.get(name)) for name in _TEXT_KEYS)), "")
+        for name, entry in part.items():  # some list what is wrong by the names of fields
+            if name not in (*_TEXT_KEYS, *_PATH_KEYS) and isinstance(entry, list) and _words(entry):
+                text = "; ".join(filter(None, [text, f"{name}: {_words(entry)}"]))
         path = ".".join(map(str, part["loc"])).removeprefix("body.") if "loc" in part else ""
         code = part.get("type" if path else "code")
         if text or path:

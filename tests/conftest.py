@@ -113,6 +113,15 @@ def one_embedder() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def plugin() -> Iterator[None]:
+    """The package of ``tests/support/plugin`` is installed, for this process and those that it starts."""
+    from installed import installed, plugin_folder
+
+    with installed(plugin_folder()):
+        yield
+
+
 @pytest.fixture(scope="session")
 def tiny_judge(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Judge]:
     """``tiny_judge("llama", dtype="bfloat16", max_position_embeddings=100)``: a tiny random judge, made on

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from selfreflect.cli import options as o
 from selfreflect.cli.answered import ASKING, AskOptions, open_asker, open_store
-from selfreflect.cli.console import ProgressReporter, emit, print_table, say
+from selfreflect.cli.console import ProgressReporter, check_output, emit, print_table, say, write_file
 from selfreflect.cli.options import ItemOptions, Overrides, argument, option, takes
 from selfreflect.errors import ConfigError, DataError
-from selfreflect.sources.files import is_row_file
+from selfreflect.sources.files import is_row_file, source_name
 from selfreflect.sources.items import Item, items_from_records
 from selfreflect.store.run import Run
 from selfreflect.table import Cell, Column, Table, interval_text
@@ -40,6 +40,7 @@ def claims_command(
         "What says which answers make a claim: words, embedding (sentences of the same meaning), nli:MODEL "
         "(a classifier of pairs, as in nli:DIRECTORY), or asked. [default: asked with --model, else words]",
     ),
+    output: Path | None = option("--output FILE", "Write a page (.html): texts, shaded by support."),
     explain: bool = option("--explain", "Print every claim.", False),
     dry_run: bool = option("--dry-run", "Print what the model would be asked, and end.", False),
     json: o.Json = False,
@@ -59,6 +60,8 @@ def claims_command(
         raise ConfigError(
             "only the reader asked asks a model", code="usage", remedy="Leave out {model} or {reader}."
         )
+    if output is not None:
+        check_output([output], source, (".html",))
     items = _items(source, reading)
     if blank := sum(len(item.answer_set.answers) - len(_answers(item)) for item in items):
         say(f"{counted(blank, 'answer')} left out: blank, which claims nothing.")
@@ -74,6 +77,10 @@ def claims_command(
             distributions = _read(items, claim_reader)
     for caveat in claim_reader.caveats:
         say(caveat)
+    if output is not None:
+        from selfreflect.uncertainty.claims.page import claims_page
+
+        write_file(output, claims_page(source_name(source), distributions))
     if json:
         for distribution in distributions:
             emit(distribution.to_json())

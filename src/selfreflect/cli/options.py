@@ -391,7 +391,10 @@ def runnable(command: Callable[..., T]) -> Callable[..., T]:
     @functools.wraps(command)
     def with_settings(**values: Any) -> T:
         # looked up first: what follows takes the settings out of the values
-        keeps_work = _keeps_work(values)
+        source = values.get("source")
+        # a command stores its work in --out, or in the run directory that it reads
+        reads_directory = isinstance(source, str) and os.path.isdir(source)  # noqa: PTH112 (Path raises errors)
+        keeps_work = reads_directory or values.get("out") is not None
         fields = _take(options, values)
         for _, struct_options, _ in structs.values():
             fields |= _take(struct_options, values)
@@ -444,14 +447,6 @@ def _fields_of(name: str, kind: type[msgspec.Struct], chosen: Fields | None) -> 
     return {flag: entry for flag, entry in options.items() if entry.fields[0][1] in chosen.names}
 
 
-def _keeps_work(options: Mapping[str, object]) -> bool:
-    """Check whether a command stores its work: in ``--out``, or in the run directory that it reads."""
-    source = options.get("source")
-    if isinstance(source, str) and os.path.isdir(source):  # noqa: PTH112 (a Path would raise PermissionError)
-        return True
-    return options.get("out") is not None
-
-
 RENAMED = {
     "--part": ("--shard",),
     "--engine": ("--executor",),
@@ -477,21 +472,16 @@ class Command(TyperCommand):
                 typer.echo(f"{flag} is now called {name}; the old name will be removed.", err=True)
                 word = name + equals + value
             elif flag not in flags and (flag.startswith("--") or not words):
-                _refuse_removed(ctx.info_name, flag)
+                from selfreflect.removed import FLAGS
+
+                if advice := FLAGS.get((ctx.info_name, flag)):
+                    raise typer.BadParameter(f"{flag} is no longer an option. {advice}")
             words.append(word)
         takes_words = any(isinstance(parameter, TyperArgument) for parameter in self.params)
         if "--items" in flags and not takes_words and words and not words[0].startswith("-"):
             raise typer.BadParameter(f"{excerpt(words[0])} is no option. Name a file with --items FILE")
         with _escaped_errors():
             return super().parse_args(ctx, words)
-
-
-def _refuse_removed(command: str, flag: str) -> None:
-    """Raise BadParameter for a flag or a first word that earlier versions had, with what to do instead."""
-    from selfreflect.removed import FLAGS
-
-    if (command, flag) in FLAGS:
-        raise typer.BadParameter(f"{flag} is no longer an option. {FLAGS[command, flag]}")
 
 
 class Group(TyperGroup):

@@ -294,13 +294,17 @@ def predictions(
         return results
     labels = np.array(defined(judged.labels[correctness]), dtype=np.float64)
     unknown: list[float | None] = [None] * len(labels)
-    constant = ScoredAnswers(indices, np.full(len(labels), labels.mean()), labels, unknown)
+    groups = tuple(assessment.questions[index].group for index in indices)
+    groups = groups if any(groups) else ()
+    constant = ScoredAnswers(indices, np.full(len(labels), labels.mean()), labels, unknown, groups)
     results.append(_prediction(assessment, "constant", correctness, measures, constant))
     results.append(_isotonic_baseline(assessment, correctness, measures))
     base = constant._replace(lengths=[judged.lengths[index] for index in indices])
     _, labels, lengths = base.with_lengths()
     if len(lengths):
-        shorter = ScoredAnswers(present(base.lengths), -lengths, labels, [None] * len(lengths))
+        places = present(base.lengths)
+        groups = tuple(groups[place] for place in places) if groups else ()
+        shorter = ScoredAnswers(places, -lengths, labels, [None] * len(lengths), groups)
         results.append(_prediction(assessment, "length", correctness, measures, shorter))
     return results
 
@@ -343,9 +347,9 @@ def _prediction(
     isotonic: dict[str, MeasuredValue] = {}
     if len(scores):
         usable = [m for m in measures if m not in MEASURES or probability or not MEASURES[m].probability]
-        measurements = measure_all(usable, Tally.of(scores, labels))
+        measurements = measure_all(usable, Tally.of(scores, labels, answers.groups))
     if name not in PROBABILITIES and not isinstance(calibrated := answers.calibrated(), str):
-        isotonic = measure_all(CALIBRATED, Tally.of(calibrated, labels))
+        isotonic = measure_all(CALIBRATED, Tally.of(calibrated, labels, answers.groups))
     columns = answers.with_lengths()
     audit = audit_length(*columns) if len(columns[0]) > 2 else None
     total = len(assessment.questions)

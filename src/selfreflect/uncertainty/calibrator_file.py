@@ -186,7 +186,7 @@ def _ranks(estimator: str, questions: Sequence[AnsweredQuestion]) -> int | msgsp
     return lengths[0] if lengths else msgspec.UNSET
 
 
-class Sample(msgspec.Struct, frozen=True):
+class EvenSample(msgspec.Struct, frozen=True):
     """Labelled questions that a guarantee may rest on: each once, all with answers of one kind."""
 
     indices: tuple[int, ...]
@@ -199,7 +199,7 @@ class Sample(msgspec.Struct, frozen=True):
     """Questions left out because they have another number of answers."""
 
 
-def even_sample(questions: Sequence[AnsweredQuestion], indices: Iterable[int]) -> Sample:
+def even_sample(questions: Sequence[AnsweredQuestion], indices: Iterable[int]) -> EvenSample:
     """Choose the questions that have the most usual number of answers, each text once.
 
     Raises:
@@ -225,7 +225,7 @@ def even_sample(questions: Sequence[AnsweredQuestion], indices: Iterable[int]) -
             # of questions that depend on each other one is taken, or they are no independent sample
             key = (question.group, "") if question.group else (text, question.context)
             distinct.setdefault(key, index)
-    return Sample(
+    return EvenSample(
         tuple(sorted(distinct.values())),
         samples,
         models.pop(),
@@ -236,7 +236,7 @@ def even_sample(questions: Sequence[AnsweredQuestion], indices: Iterable[int]) -
 
 def find_guarantee(
     assessment: Assessment, estimator: str, correctness: str, risk: float, confidence: float
-) -> tuple[ThresholdSearch, Guarantee | None, Sample]:
+) -> tuple[ThresholdSearch, Guarantee | None, EvenSample]:
     """Search the threshold above which at most ``risk`` of the answers are wrong.
 
     Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -10,6 +11,7 @@ import numpy as np
 
 from selfreflect.grouping import ordered_groups
 from selfreflect.stats import Floats
+from selfreflect.text import UNSPACED
 from selfreflect.uncertainty.asking.verdicts import Hedge, read_hedge
 from selfreflect.uncertainty.classes import ClassRule, Labels, members_of
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
@@ -351,6 +353,46 @@ def group_confidence(confidences: Floats, window: int = GROUP) -> float:
         return float(confidences.mean())
     sums = np.cumsum(np.concatenate([[0.0], confidences]))
     return float((sums[window:] - sums[:-window]).min() / window)
+
+
+class UnsureWord(NamedTuple):
+    """A word of an answer, and how sure the model was of its tokens."""
+
+    text: str
+    """With the space before it."""
+    probability: float
+    """Of its tokens, one after the other."""
+    entropy: float
+    """Of the likely tokens at its most open token, in nats."""
+    low: float
+    """Ends of the interval of the whole prediction's entropy, each the largest over its tokens."""
+    high: float
+
+
+def unsure_words(
+    texts: Sequence[str], logprobs: Sequence[float], top: Sequence[Sequence[float]]
+) -> list[UnsureWord]:
+    """Join the tokens of an answer to words, with what is unsure of each; none for lists of unequal length.
+
+    A word ends at white space, and in scripts without spaces a token is a word.
+    """
+    if not texts or len(set(map(len, top))) > 1 or not top[0]:
+        return []
+    shares = probabilities(top)
+    low, high = entropy_interval(shares)
+    columns = np.column_stack([renormalised_entropy(shares), low, high])
+    starts, before = [], " "
+    for index, text in enumerate(texts):
+        if text and (text[0].isspace() or before.isspace() or re.match(f"[{UNSPACED}]", text)):
+            starts.append(index)
+        before = text[-1:] or before
+    starts = sorted({0, *starts})
+    words = []
+    for start, end in zip(starts, [*starts[1:], len(texts)], strict=True):
+        probability = float(np.exp(sum(logprobs[start:end])))
+        numbers = columns[start:end].max(axis=0).tolist()
+        words.append(UnsureWord("".join(texts[start:end]), probability, *numbers))
+    return words
 
 
 def _rest(shares: Floats) -> Floats:

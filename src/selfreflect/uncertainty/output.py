@@ -111,6 +111,8 @@ def page(title: str, assessment: Assessment, results: Results) -> str:
     parts = []
     for number, (correctness, rows) in enumerate(results.items()):
         parts.append(uncertainty_part(assessment, correctness, rows, name=f"part-{number}"))
+        if number:  # words are as unsure under every kind of correctness
+            parts[-1].shaded.clear()
     facts = [
         ("questions", f"{len(assessment.questions):,}"),
         ("samples of each", sample_numbers(assessment)),

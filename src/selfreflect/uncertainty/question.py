@@ -60,6 +60,8 @@ class AnsweredQuestion:
     """What the model reads with the question."""
     answers: tuple[str, ...] = ()
     """Samples, in sampling order."""
+    classes: str = ""
+    """The class rule that a schema names for these answers, in place of the one that all others have."""
     group: str = ""
     """What questions share that are not independent, such as the fields of an answer."""
     gold: tuple[str, ...] = ()

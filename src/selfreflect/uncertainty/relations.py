@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from selfreflect.errors import ConfigError
+from selfreflect.quantities import last_quantity
 from selfreflect.records import dump_line
 from selfreflect.sameness import are_apart, same_answer
 from selfreflect.stats import Floats
@@ -90,6 +91,20 @@ def _common_subsequence(first: Sequence[str], second: Sequence[str]) -> int:
         matches = row & masks.get(word, 0)
         row = (row + matches | row - matches) & full
     return len(first) - row.bit_count()
+
+
+def numeric_closeness(texts: Sequence[str]) -> Floats:
+    """Compare the last numbers of texts: 1 less their difference as a part of the larger one.
+
+    Texts without a number, or with numbers in other units, have nothing in common.
+    """
+    numbers = [quantity.in_base if quantity else (None, "") for quantity in map(last_quantity, texts)]
+    matrix = np.eye(len(texts))
+    for (row, (first, unit)), (column, (second, other)) in combinations(enumerate(numbers), 2):
+        if first is not None and second is not None and unit == other:
+            largest = max(abs(first), abs(second)) or 1.0
+            matrix[row, column] = matrix[column, row] = max(0.0, 1 - abs(first - second) / largest)
+    return matrix
 
 
 class EmbeddingSimilarity:

@@ -17,7 +17,6 @@ from selfreflect.train.sayself.evaluation import (
     ask_statements,
     ask_whether_sure,
     difference_table,
-    evaluation_table,
     grade_answers,
     label_statements,
     published_figures,
@@ -86,18 +85,6 @@ def test_a_statement_without_a_confidence_is_a_failure_and_nothing_is_asked_agai
     assert [request.messages[-1].content for request in model.requests] == ["Question: River 0?"]
 
 
-def test_a_confidence_that_was_cut_off_after_its_first_digit_does_not_count() -> None:
-    """The published code stops there: it makes 1 of 10."""
-    script = {}
-    for key, stated in (("River 0", "1"), ("River 1", "10. I")):
-        completion = Completion(text=f"Answer: Seine. Confidence: {stated}", finish="length", tokens=160)
-        script[key] = Reply(completions=(completion,))
-    one, ten = ask_statements(questions(2), asker(script))
-    assert isinstance(one.confidence, NoValue)
-    assert (one.confidence.reason, one.answer) == ("cut_off", "Seine")
-    assert ten.confidence == 1.0
-
-
 def test_the_second_stage_compares_the_answer_alone() -> None:
     """The published code finds the right answer in the question and the reflection, too."""
     texts = [
@@ -161,18 +148,6 @@ def test_methods_are_compared_with_the_best_baseline_on_the_same_questions() -> 
     rows = [row[:4] for row in table.rows if row[1] == "better"]
     assert rows == [("mine", "better", 12, pytest.approx(0.01 - 0.16)), ("none", "better", 0, None)]
     assert difference_table([], baselines) is None
-
-
-def test_the_table_shows_a_row_for_each_method_with_its_failures() -> None:
-    labels = (True, False, True, False, True, True)
-    statements = tuple(StatedBelief(answer="x", confidence=0.1 * number) for number in range(6))
-    broken = StatedBelief(answer="x", confidence=NoValue("no_number", "none"))
-    table = evaluation_table(
-        [Evaluation("a", statements, labels), Evaluation("b", (*statements[:5], broken), labels)], "T"
-    )
-    assert [row[:3] for row in table.rows] == [("a", 6, 0), ("b", 5, 1)]
-    nothing = evaluation_table([Evaluation("c", (broken,) * 6, labels)], "T")
-    assert nothing.rows[0][1:5] == (0, 6, pytest.approx(4 / 6), None)
 
 
 def test_a_blank_answer_is_wrong_where_something_is_right() -> None:
@@ -257,10 +232,3 @@ def test_accuracy_is_graded_ece_is_a_distance_and_7_is_right() -> None:
     assert figures.accuracy == pytest.approx(0.6)
     assert figures.ece == pytest.approx((0.1 + 0.1 + 0.1) / 3)
     assert (figures.n, figures.auroc) == (4, 1.0)
-
-
-@pytest.mark.parametrize(("text", "score"), [("So: Score: 3. Score: 8", 0.8), ("7", 0.7), ("Score: 1", 0.1)])
-def test_the_last_score_counts(text: str, score: float) -> None:
-    model = Scripted(text)
-    grades = grade_answers([question(0)], [StatedBelief("x", 0.5)], Asker("m", lambda: model))
-    assert grades == [pytest.approx(score)]

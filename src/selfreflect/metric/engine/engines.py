@@ -284,8 +284,8 @@ def _tree_engines(decoder: Any, head: Head, device: torch.device) -> list[TreeEn
         decoders.insert(0, FusedDecoder(decoder))
     engines = []
     for fused in (True, False):
-        for one in decoders:
-            engines.append(TreeEngine(one, head, device, fused=fused))
+        for kind in decoders:
+            engines.append(TreeEngine(kind, head, device, fused=fused))
     return engines
 
 

@@ -22,8 +22,8 @@ from selfreflect.models.openai.refusals import THINKING_OFF, Learned, Wording, r
 if TYPE_CHECKING:
     import httpx2
 
-THINKING_SECONDS = 120
-"""For each call that tries to switch thinking off in another way."""
+OFFER_SECONDS = 120
+"""For each call that asks in another way for something that may not be had."""
 CRASHES_WITH_LOGPROBS = 2
 """Errors of a server after which an answer is asked for without log-probabilities."""
 CRASHES = (500, 502)
@@ -317,6 +317,20 @@ class OpenAIGenerator(StreamingGenerator):
         data = await self.client.send(http, "POST", "/chat/completions", body)
         return parse_response(data, request, first, count, takes_calls="tools" in body)
 
+    async def _offer(
+        self, connection: Connection, wording: Wording, request: Request, first: int, count: int
+    ) -> ParsedResponse | None:
+        """Ask once in another way; None where that gets fewer whole texts. Raises TimeoutError."""
+        body = wording.body(self._model, request, first, count, self._extra)
+        try:
+            async with asyncio.timeout(OFFER_SECONDS):
+                response = await self._send(connection.http, body, request, first, count)
+        except APIError:
+            return None
+        except http_errors() as error:
+            raise TimeoutError from error
+        return None if len(response.samples) < count else response
+
     async def _without_thinking(
         self, connection: Connection, response: ParsedResponse, wording: Wording, request: Request, first: int
     ) -> tuple[ParsedResponse, Wording]:
@@ -329,19 +343,12 @@ class OpenAIGenerator(StreamingGenerator):
             if self.learned.tried_thinking_off and current is None:
                 return response, wording
             self.learned.tried_thinking_off = True
-            for way in ways:
-                candidate = replace(wording, thinking_off=way)
-                body = candidate.body(self._model, request, first, response.size, self._extra)
-                try:
-                    async with asyncio.timeout(THINKING_SECONDS):
-                        again = await self._send(connection.http, body, request, first, response.size)
-                except APIError:  # it was an offer
-                    continue
-                except TimeoutError:
-                    break
-                except http_errors():
-                    break
-                if again.size >= response.size and again.unclosed < response.unclosed:
+            with suppress(TimeoutError):
+                for way in ways:
+                    candidate = replace(wording, thinking_off=way)
+                    again = await self._offer(connection, candidate, request, first, response.size)
+                    if again is None or again.unclosed >= response.unclosed:
+                        continue
                     if current is None:
                         self.client.note(f"{self.client.server.url} {self.learned.note(candidate)}")
                         self.learned.wording = candidate
@@ -360,18 +367,12 @@ class OpenAIGenerator(StreamingGenerator):
                 return response, wording
             self.learned.tried_likely = True
             candidate = replace(wording, asks_for_likely=True)
-            body = candidate.body(self._model, request, first, response.size, self._extra)
-            try:
-                again = await self._send(connection.http, body, request, first, response.size)
-            except APIError:  # it was an offer
-                return response, wording
-            except http_errors():
-                return response, wording
-            gives = any(not isinstance(sample.completion.logprobs, str) for sample in again.samples)
-            if again.size < response.size or again.broken or not gives:
-                return response, wording
-            self.learned.wording = replace(self.learned.wording, asks_for_likely=True)
-            return again, candidate
+            with suppress(TimeoutError):
+                again = await self._offer(connection, candidate, request, first, response.size)
+                if again and any(not isinstance(each.completion.logprobs, str) for each in again.samples):
+                    self.learned.wording = replace(self.learned.wording, asks_for_likely=True)
+                    return again, candidate
+            return response, wording
 
     def _note_missing_logprobs(self, response: ParsedResponse) -> None:
         """Say once for each reason why answers come without the log-probabilities that were asked for."""

@@ -119,6 +119,7 @@ class ClaimDistribution:
     answers: tuple[str, ...]
     coverages: Mapping[str, Coverage]
     """By the name of a summary."""
+    summaries: Mapping[str, str]
     reader: str = "words"
     """What split and compared."""
 
@@ -217,6 +218,7 @@ def claim_distribution(
         tuple(ordered),
         answers=tuple(answers),
         coverages=coverages,
+        summaries=named,
         reader=reader.name,
     )
 

@@ -308,7 +308,7 @@ class Reflector:
                 f"{name} cannot be measured, because the server has no judge for it (--judge, --measures)"
             )
             raise ChatError(400, message, param="selfreflect")
-        self._judge[name] = Measures(None, wanted=[name], controls=False)
+        self._judge[name] = Measures(None, wanted_names=[name], controls=False)
 
     def _stopping(self, number: int, confidence: str) -> StoppingRule | None:
         """Choose the rule that stops drawing answers. If ``unsure`` looks at the share of the likeliest one,

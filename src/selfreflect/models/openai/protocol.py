@@ -58,14 +58,13 @@ _NESTED_KEYS = (
 ).split()
 """Where an error holds others, such as those of the provider behind a gateway."""
 _CODES = {
+    **dict.fromkeys(
+        "content_filter invalid_request invalid_argument unsupported_parameter unsupported_value bad_request"
+        "".split(),
+        400,
+    ),
     "authentication_error": 401,
     "permission_error": 403,
-    "content_filter": 400,
-    "invalid_request": 400,
-    "invalid_argument": 400,
-    "unsupported_parameter": 400,
-    "unsupported_value": 400,
-    "bad_request": 400,
     "rate_limit": 429,
     "too_many_requests": 429,
 }

@@ -36,11 +36,9 @@ class Field:
 FIELDS: dict[str, Field] = {
     "stream": Field(),
     "seed": Field(lost="without seed its texts cannot be repeated"),
-    "chat_template_kwargs": Field(),
-    "reasoning_effort": Field(),
-    "thinking": Field(),
-    "enable_thinking": Field(),
-    "reasoning": Field(),
+    **dict.fromkeys(
+        ("chat_template_kwargs", "reasoning_effort", "thinking", "enable_thinking", "reasoning"), Field()
+    ),
     "logprobs": Field(),
     "top_logprobs": Field(),
     "top_k": Field(lambda value: value <= 0, choose="leave top_k out"),

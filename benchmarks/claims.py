@@ -1,9 +1,9 @@
-"""How well shared words tell right claims from wrong ones, by the labels of FActScore (arXiv 2305.14251).
+"""How well readers of claims tell right claims from wrong ones, by the labels of FActScore (arXiv 2305.14251).
 
-python benchmarks/claims.py FOLDER
+python benchmarks/claims.py FOLDER [READER ...]
 
 FOLDER holds ChatGPT.jsonl, InstructGPT.jsonl and PerplexityAI.jsonl, the labelled data of FActScore. The two
-other models' biographies of a person stand for the sampled answers.
+other models' biographies of a person stand for the sampled answers. READER is as in ``selfreflect claims``.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import Any
 
 from sklearn.metrics import roc_auc_score
 
+from selfreflect.uncertainty.claims.readers import open_reader
 from selfreflect.uncertainty.claims.sentences import sentences
-from selfreflect.uncertainty.claims.support import overlap
+from selfreflect.uncertainty.claims.support import Reader
 
 MODELS = ("ChatGPT", "InstructGPT", "PerplexityAI")
 BEGINNING = 40
@@ -42,31 +43,35 @@ def print_starts(texts: list[dict[str, Any]]) -> None:
     print(f"sentence starts: {hits} of {total}, {hits / total:.1%}")
 
 
-def mentioned(claim: str, question: str, texts: list[str]) -> float:
-    """Compute the mean over texts of the largest overlap of a sentence with a claim."""
-    parts = [[sentence.text for sentence in sentences(text)] for text in texts]
-    return fmean(max((overlap(claim, part, question) for part in text), default=0.0) for text in parts)
-
-
-def print_auroc(name: str, data: dict[str, dict[str, dict[str, Any]]]) -> None:
-    """Print how well ``mentioned`` ranks the claims of a model, facts that are not relevant left out."""
-    scores, labels = [], []
+def print_auroc(reader: Reader, name: str, data: dict[str, dict[str, dict[str, Any]]]) -> None:
+    """Print how well a reader ranks the claims of a model, facts that are not relevant left out."""
+    mentioned: list[float] = []
+    supports: list[float] = []
+    labels: list[bool] = []
     for topic, row in data[name].items():
         others = [data[model][topic]["output"] for model in MODELS if model != name and topic in data[model]]
         if len(others) < len(MODELS) - 1:
             continue
-        for annotation in row["annotations"] or ():
-            for fact in annotation.get("human-atomic-facts") or ():
-                if fact["label"] in ("S", "NS"):
-                    scores.append(mentioned(fact["text"], row["input"], others))
-                    labels.append(fact["label"] == "S")
+        annotated = (annotation.get("human-atomic-facts") for annotation in row["annotations"] or ())
+        facts = [fact for of_sentence in annotated for fact in of_sentence or ()]
+        facts = [fact for fact in facts if fact["label"] in ("S", "NS")]
+        claims = [fact["text"] for fact in facts]
+        mentioned += reader.mentions(row["input"], claims, others).mean(0).tolist()
+        rows = reader.stances(row["input"], claims, others)
+        supports += [fmean(stance == "says" for stance in column) for column in zip(*rows, strict=True)]
+        labels += [fact["label"] == "S" for fact in facts]
+    said = [label for label, support in zip(labels, supports, strict=True) if support == 1]
     print(
-        f"{name}: {len(labels)} claims, {fmean(labels):.1%} right, AUROC {roc_auc_score(labels, scores):.3f}"
+        f"{reader.name}, {name}: {len(labels)} claims, {fmean(labels):.1%} right; AUROC of mentioned "
+        f"{roc_auc_score(labels, mentioned):.4f}, of support {roc_auc_score(labels, supports):.4f}; "
+        f"said by both {len(said)}, of which right {fmean(said):.1%}",
+        flush=True,
     )
 
 
 if __name__ == "__main__":
     labelled = {name: read(Path(sys.argv[1]) / f"{name}.jsonl") for name in MODELS}
     print_starts([row for rows in labelled.values() for row in rows.values()])
-    for model in MODELS:
-        print_auroc(model, labelled)
+    for reader_name in sys.argv[2:] or ["words"]:
+        for model in MODELS:
+            print_auroc(open_reader(reader_name), model, labelled)

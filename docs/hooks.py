@@ -19,7 +19,6 @@ from selfreflect.settings.describe import sections
 ROOT = Path(__file__).parent.parent
 TEXTS = {
     "results.md": "benchmarks/RESULTS.md",
-    "training.md": "benchmarks/training.md",
     "contributing.md": "CONTRIBUTING.md",
     "changelog.md": "CHANGELOG.md",
 }

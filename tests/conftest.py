@@ -2,14 +2,10 @@ from __future__ import annotations
 
 import gc
 import os
-import shlex
-import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -40,12 +36,6 @@ os.fsync = lambda descriptor: None
 gc.disable()  # while the tests are imported, which makes much and drops little
 if "PYTEST_XDIST_WORKER" in os.environ:  # workers whose threads share cores wait for each other all the time
     os.environ["OMP_NUM_THREADS"] = "1"
-
-# A second of each process that runs a local model is gcc's, so the first one compiles for all.
-if "PYTEST_XDIST_WORKER" not in os.environ and "CC" not in os.environ and shutil.which("gcc"):
-    _objects = tempfile.TemporaryDirectory(prefix="selfreflect-objects-")  # gone with this process
-    os.environ["SELFREFLECT_TEST_OBJECTS"] = _objects.name
-    os.environ["CC"] = shlex.join(["sh", str(Path(__file__).parent / "support" / "cc.sh")])
 
 # The same examples in every run, however long they take: a test that fails has failed for everybody.
 # For new and many more ones: pytest --hypothesis-profile thorough
@@ -120,6 +110,15 @@ def one_embedder() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(embedder, "SentenceEmbedder", cache(embedder.SentenceEmbedder))
+        yield
+
+
+@pytest.fixture
+def plugin() -> Iterator[None]:
+    """The package of ``tests/support/plugin`` is installed, for this process and those that it starts."""
+    from installed import installed, plugin_folder
+
+    with installed(plugin_folder()):
         yield
 
 

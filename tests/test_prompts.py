@@ -58,30 +58,6 @@ def test_plain_answers_are_asked_for_as_the_metric_prescribes():
     )
 
 
-def test_every_default_prompt_is_compact_and_shows_the_question():
-    prompts = load_prompts()
-    first_turns = [
-        prompts.basic["user"],
-        prompts.cot["user"],
-        prompts.twostep_cot["possibilities"],
-        prompts.sample_and_summarize["user"],
-    ]
-    assert all(template.count("{question}") == 1 for template in first_turns)
-    assert all(len(template.split()) < 100 for template in [*first_turns, prompts.twostep_cot["distil"]])
-    assert not any(template.startswith("\n") for template in first_turns)
-
-
-def test_an_overlay_changes_only_what_it_names(overlay):
-    changed = overlay('[basic]\nuser = "Guess: {question}"\n')
-    assert changed.basic["user"] == "Guess: {question}"
-    assert changed.cot == load_prompts().cot
-
-
-def test_without_a_system_message_there_is_no_system_turn(overlay):
-    messages = overlay('[answers]\nsystem = ""\n').messages(Question(id="q", text="Who?"))
-    assert [message.role for message in messages] == ["user"]
-
-
 def test_the_hash_follows_the_texts_and_not_the_file(overlay):
     default = load_prompts()
     assert re.fullmatch("[0-9a-f]{64}", default.hash)
@@ -165,12 +141,6 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
     (tmp_path / "latin.toml").write_bytes(b'[basic]\nuser = "\xe4"')
     with pytest.raises(ConfigError, match=r"latin\.toml: is not a TOML file"):
         load_prompts(tmp_path / "latin.toml")
-
-
-def test_a_byte_order_mark_is_no_error(tmp_path):
-    path = tmp_path / "bom.toml"
-    path.write_bytes(b'\xef\xbb\xbf[cot]\nmarker = "Verdict:"\n')
-    assert load_prompts(path).cot["marker"] == "Verdict:"
 
 
 @given(
@@ -293,11 +263,6 @@ def test_code_of_another_shape_is_refused(checkout, before, after, message):
         load_prompts(checkout(CODE.replace(before, after)))
 
 
-def test_a_folder_without_the_published_code_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="needs a checkout"):
-        load_prompts(Path(f"published:{tmp_path}"))
-
-
 def test_a_run_with_published_prompts_says_so(checkout, tmp_path, monkeypatch):
     forget(monkeypatch)
     asked = written(tmp_path / "q.txt", "Who is it?")
@@ -320,16 +285,3 @@ def test_a_run_with_published_prompts_says_so(checkout, tmp_path, monkeypatch):
         "theirs/src/selfreflect/generate_summaries.py"
     )
     assert stored.prompts["summaries"] == load_prompts(checkout()).hash
-
-
-@pytest.mark.parametrize("published", [False, True])
-def test_the_page_says_whose_prompts_the_strategies_have(published, checkout, tmp_path, monkeypatch):
-    forget(monkeypatch)
-    asked = written(tmp_path / "q.txt", "Who is it?")
-    options = ["--prompts", checkout()] if published else []
-    with FaultServer() as server:
-        assert run(*command(tmp_path / "r", server.url, asked)).code == 0
-        assert run("summarize", "--out", tmp_path / "r", "--strategies", "basic", *options).code == 0
-    assert run("report", tmp_path / "r", "--output", tmp_path / "r.html").code == 0
-    page = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert ("not the published ones" in page) is not published

@@ -108,13 +108,6 @@ def test_a_record_is_shown_in_a_line_or_two(record) -> None:
     assert "\u202e" not in page
 
 
-def test_the_line_says_what_counts() -> None:
-    assert "value=0.09544, stderr=0.002524, judge='smollm2', words=900" in repr(SCORE)
-    assert "recovered=0.5, interval=(0.25, 0.75), bits=4, bits_available=8" in repr(INFORMATION)
-    assert repr(ANSWERS).startswith("AnswerSet(answers=51, kinds=3, 30x=")
-    assert "20x='Paris.', 1x='Rome.'" in repr(ANSWERS)
-
-
 def test_a_record_as_plain_values_is_complete() -> None:
     plain = json.loads(json.dumps(SCORE.to_dict()))
     assert plain["value"] == SCORE.value

@@ -1,13 +1,11 @@
 import itertools
 import math
-import time
-import tracemalloc
 import warnings
 from statistics import NormalDist
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from selfreflect.stats import (
@@ -93,31 +91,17 @@ def test_the_interval_covers_the_truth_as_often_as_it_says(draw):
 
 
 @given(MANY, st.randoms())
-@settings(max_examples=50, deadline=None)
 def test_the_order_of_the_values_makes_no_difference(values, random):
     shuffled = random.sample(values, len(values))
     assert quick(shuffled) == quick(values)
 
 
 @given(MANY)
-@settings(max_examples=100, deadline=None)
 def test_the_interval_holds_the_mean_and_lies_among_the_values(values):
     estimate = quick(values)
     rounding = 1e-12
     assert min(values) - rounding <= estimate.low <= estimate.mean + rounding
     assert estimate.mean - rounding <= estimate.high <= max(values) + rounding
-
-
-def test_a_thousand_questions_take_little_memory_and_time():
-    values = list(np.random.default_rng(6).beta(2, 6, 1000))
-    started = time.process_time()
-    mean_interval(values, 1000)
-    assert time.process_time() - started < 5  # typically 0.1 s
-    tracemalloc.start()
-    mean_interval(values, 1000)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 10e6
 
 
 def test_pairs_are_made_by_key_and_the_rest_is_left_out():
@@ -139,7 +123,6 @@ def test_nothing_in_common_is_undefined():
     st.dictionaries(st.sampled_from("abcdefghij"), SCORES),
     st.dictionaries(st.sampled_from("abcdefghij"), SCORES),
 )
-@settings(max_examples=50, deadline=None)
 def test_swapping_the_sides_turns_the_difference_around(a, b):
     there, back = (paired_difference(x, y, 10) for x, y in ((a, b), (b, a)))
     assert there.difference.mean == (
@@ -166,28 +149,10 @@ def test_sign_flips_of_a_few_differences_are_counted_exactly(differences, p):
     assert sign_flip_p(differences) == p
 
 
-@given(st.lists(st.integers(-9, 9), min_size=1, max_size=8))
-@settings(deadline=None)
-def test_sign_flips_agree_with_plain_enumeration(differences):
-    flipped = [
-        sum(map(int.__mul__, signs, differences))
-        for signs in itertools.product((-1, 1), repeat=len(differences))
-    ]
-    extreme = sum(abs(total) >= abs(sum(differences)) for total in flipped)
-    assert sign_flip_p(differences) == extreme / len(flipped)
-
-
 def test_sampled_sign_flips_come_close_to_the_exact_value():
     """17 equal differences, 13 of them positive: P(at least 13 or at most 4 of 17 coins), 0.0490."""
     exact = 2 * sum(math.comb(17, k) for k in range(13, 18)) / 2**17
     assert sign_flip_p([0.1] * 13 + [-0.1] * 4, resamples=20_000) == pytest.approx(exact, abs=0.006)
-
-
-def test_p_values_of_pure_noise_are_uniform():
-    rng = np.random.default_rng(8)
-    p_values = [sign_flip_p(rng.normal(0, 1, 25), resamples=500, seed=seed) for seed in range(400)]
-    assert np.mean(np.array(p_values) <= 0.05) == pytest.approx(0.05, abs=0.03)
-    assert np.mean(p_values) == pytest.approx(0.5, abs=0.05)
 
 
 def test_a_worked_example_of_clusters():
@@ -209,22 +174,6 @@ def test_with_one_token_per_answer_it_is_the_classic_standard_error(values):
 def test_the_order_of_answers_and_empty_answers_make_no_difference(answers, random):
     expected = clustered_mean(answers)
     assert clustered_mean([[], *random.sample(answers, len(answers))]) == pytest.approx(expected)
-
-
-def test_the_clustered_error_is_the_spread_of_the_mean_over_fresh_answers():
-    """Tokens of one answer move together; an error that took them for independent would be half as large
-    here."""
-    rng = np.random.default_rng(9)
-    means, errors = [], []
-    for _ in range(400):
-        answers = [
-            list(np.clip(rng.uniform(0.2, 0.8) + rng.normal(0, 0.02, rng.integers(1, 9)), 0, 1))
-            for _ in range(40)
-        ]
-        value, stderr = clustered_mean(answers)
-        means.append(value)
-        errors.append(stderr)
-    assert np.mean(errors) == pytest.approx(np.std(means), rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -265,15 +214,6 @@ def test_a_sign_is_not_clear_where_the_test_disagrees_with_the_interval(p_value)
     assert clear_sign(Estimate(0.2, 0.1, 0.3, 4, 4), p_value) == 0
 
 
-def test_a_few_differences_of_one_sign_are_never_clear():
-    few = paired_difference(
-        dict.fromkeys("abcde", 0.5), {"a": 0.1, "b": 0.2, "c": 0.15, "d": 0.1, "e": 0.2}, 5
-    )
-    many = paired_difference(dict.fromkeys(range(9), 0.5), {i: 0.1 + i / 100 for i in range(9)}, 9)
-    assert few.difference.side_of(0) == -1
-    assert [clear_sign(one.difference, one.p_value) for one in (few, many)] == [0, -1]
-
-
 # --- ratios of sums
 
 
@@ -292,31 +232,6 @@ def test_a_ratio_with_equal_denominators_is_a_mean(values, denominator, random):
     ratio = ratio_interval(pairs, len(values), resamples=500)
     scaled = [end * denominator for end in (ratio.mean, ratio.low, ratio.high)]
     assert scaled == pytest.approx([mean.mean, mean.low, mean.high], abs=1e-6)
-
-
-def test_on_many_pairs_it_is_the_linearised_interval_of_a_ratio():
-    """Cochran 1977, Sampling Techniques, 6.3."""
-    rng = np.random.default_rng(5)
-    y = rng.uniform(20, 60, 900)
-    x = 0.5 * y + rng.normal(0, 10, 900)
-    ratio = x.sum() / y.sum()
-    half = 1.96 * (x - ratio * y).std(ddof=1) / 30 / y.mean()
-    estimate = ratio_interval(list(zip(x, y, strict=True)), 900)
-    assert estimate.mean == pytest.approx(ratio)
-    assert estimate.low == pytest.approx(ratio - half, abs=0.1 * half)
-    assert estimate.high == pytest.approx(ratio + half, abs=0.1 * half)
-
-
-def test_the_interval_of_a_ratio_covers_the_truth_as_often_as_it_says():
-    """Skewed denominators, as bits of short and long answers are."""
-    rng = np.random.default_rng(6)
-    covered = 0
-    for seed in range(500):
-        y = rng.exponential(40, 40) + 1
-        x = y * rng.beta(2, 3, 40)
-        estimate = ratio_interval(list(zip(x, y, strict=True)), 40, resamples=500, seed=seed)
-        covered += estimate.low <= 0.4 <= estimate.high
-    assert 0.90 <= covered / 500 <= 0.98
 
 
 @pytest.mark.parametrize("pair", [(math.nan, 1.0), (1.0, math.inf), (1.0, 0.0), (1.0, -2.0)])

@@ -35,7 +35,7 @@ def draw_answers(
     thinking: bool = False,
     logprobs: bool = False,
     top_logprobs: int = 0,
-    earlier: Mapping[str, Sequence[AnswerSample]] | None = None,
+    stored_samples: Mapping[str, Sequence[AnswerSample]] | None = None,
     watch: Watch | None = None,
 ) -> Iterator[AnswerSample | AnswerSet | Failure]:
     """Sample ``2 * num_answers`` answers per question: the first half is masked, the second conditions.
@@ -49,11 +49,11 @@ def draw_answers(
     Args:
         logprobs: also store the log-probabilities of each answer's tokens, if the generator gives them.
         top_logprobs: how many of the largest log-probabilities to store for each of these tokens.
-        earlier: by the id of a question, samples that were drawn before. Those of the same request to the
-            same model are not drawn again.
+        stored_samples: by the id of a question, samples that were drawn before. Those of the same request
+            to the same model are not drawn again.
         watch: is told of the requests and of each event.
     """
-    earlier = earlier or {}
+    stored_samples = stored_samples or {}
     requests = [
         Request(
             messages=prompts.messages(question),
@@ -70,7 +70,7 @@ def draw_answers(
     # stored answers are used only where nothing about the request has changed
     digests = [_digest(request, generator) for request in requests]
     for index, question in enumerate(questions):
-        samples = _of_request(earlier.get(question.id, ()), requests[index], digests[index])
+        samples = _of_request(stored_samples.get(question.id, ()), requests[index], digests[index])
         requests[index] = replace(requests[index], samples=samples)
     for index, event in as_drawn(generator, requests, watch):
         if isinstance(event, Sample):
@@ -92,10 +92,10 @@ def _digest(request: Request, generator: Generator) -> str:
     return hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _of_request(stored: Iterable[AnswerSample], request: Request, digest: str) -> tuple[Sample, ...]:
+def _of_request(answers: Iterable[AnswerSample], request: Request, digest: str) -> tuple[Sample, ...]:
     """Select the stored answers that belong to this request, in its order."""
     samples = []
-    for answer in stored:
+    for answer in answers:
         if answer.request == digest and answer.index < request.n:
             completion = Completion(
                 text=answer.text, finish=answer.finish, tokens=answer.tokens, logprobs=answer.logprobs

@@ -173,12 +173,10 @@ def conflicts(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
     existing = [path for path in paths if path.exists()]
     staging = folder / _STAGING
     was_killed = staging.is_dir() and not staging.is_symlink() and len(existing) < len(paths)
-    is_beginning = was_killed and all(_holds(path, paths[path]) for path in existing)
+    is_beginning = was_killed and all(
+        path.is_file() and path.read_bytes() == paths[path] for path in existing
+    )
     return [] if is_beginning else existing
-
-
-def _holds(path: Path, data: bytes) -> bool:
-    return path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data
 
 
 def sync(path: Path) -> None:

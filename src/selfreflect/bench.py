@@ -248,15 +248,12 @@ class Bench:
             self.result.items.append(self._measure(work))
             yield self.result.items[-1]
         for samples in self.samples:
-            self.result.decoding.append(time_decoding(self.judge.lm, self._prompt(), samples))
+            question = Message(role="user", content=self.items[0].item.question)
+            [prompt] = self.judge.chat.encode([self.judge.chat.render((question,))])
+            window = self.judge.lm.window
+            prompt = prompt if window is None else prompt[: max(1, window - TOKENS)]
+            self.result.decoding.append(time_decoding(self.judge.lm, tuple(prompt), samples))
             yield self.result.decoding[-1]
-
-    def _prompt(self) -> tuple[int, ...]:
-        """Encode the first question as a model is asked it, cut to its window."""
-        question = Message(role="user", content=self.items[0].item.question)
-        [prompt] = self.judge.chat.encode([self.judge.chat.render((question,))])
-        window = self.judge.lm.window
-        return tuple(prompt if window is None else prompt[: max(1, window - TOKENS)])
 
     def _warm_up(self, work: ItemWork) -> None:
         """Measure what the loaded model takes, and run each schedule once."""
@@ -455,8 +452,8 @@ def one_by_one(judge: Judge, contexts: Sequence[Sequence[Prompt]], temperature: 
         for copy, index in enumerate(copies):
             for start in range(0, size, ROWS_OF_LOGITS):
                 block = slice(start, min(size, start + ROWS_OF_LOGITS))
-                compared = rows[copy * size + block.start : copy * size + block.stop]
-                values = total_variation(compared, reference[block], temperature)
+                context_rows = rows[copy * size + block.start : copy * size + block.stop]
+                values = total_variation(context_rows, reference[block], temperature)
                 distances[index][block] = values.double().cpu().numpy()
     return distances
 

@@ -64,16 +64,12 @@ def worded(remedy: str, name_of: Callable[[str], str] | None = None) -> str:
 
     A remedy may quote untrusted text, which is why it is no format string.
     """
-    return _NAME.sub(lambda match: (name_of or _key)(match[1]), remedy)
+    return _NAME.sub(lambda match: name_of(match[1]) if name_of else match[1].rpartition(".")[2], remedy)
 
 
 def names_in(remedy: str) -> list[str]:
     """List the settings and options that a remedy names: ``["answers.base_url", "out"]``."""
     return _NAME.findall(remedy)
-
-
-def _key(name: str) -> str:
-    return name.rpartition(".")[2]
 
 
 class ConfigError(SelfReflectError):
@@ -174,8 +170,8 @@ def nearest(name: str, names: list[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
-def unknown_name(what: str, name: str, known: Iterable[str]) -> ConfigError:
+def unknown_name(kind: str, name: str, known_names: Iterable[str]) -> ConfigError:
     """Make the error for a name that is not among those that are known."""
-    names = list(known)
-    message = f"no {what} {excerpt(name)}.{nearest(name, names)} Known: {', '.join(names)}"
+    names = list(known_names)
+    message = f"no {kind} {excerpt(name)}.{nearest(name, names)} Known: {', '.join(names)}"
     return ConfigError(message, code="unknown_name", name=name)

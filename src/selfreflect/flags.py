@@ -126,7 +126,7 @@ def checked_value(settings: type[msgspec.Struct], field: str, value: Any, name: 
     choices = choices_of(settings, field)
     # an optional field has its type inside a union, a list has it as its origin
     kinds = [_VALUES[part] for part in (hint, get_origin(hint), *get_args(hint)) if part in _VALUES]
-    expected = f"one of {', '.join(choices)}" if choices else "".join(kinds[:1])
+    values_text = f"one of {', '.join(choices)}" if choices else "".join(kinds[:1])
     try:
         value = msgspec.convert(value, hint, dec_hook=lambda custom, plain: custom(plain))
     except (msgspec.ValidationError, TypeError):
@@ -134,12 +134,14 @@ def checked_value(settings: type[msgspec.Struct], field: str, value: Any, name: 
     else:
         is_valid = True
     if is_valid and value is not None and note is not None and note.range is not None:
-        expected = note.range.description
+        values_text = note.range.description
         is_valid = bool(note.range.includes(value))
     if not is_valid:
-        quoted = str(value).lower() if isinstance(value, int | float) else excerpt(value)  # True, as in TOML
+        value_text = (
+            str(value).lower() if isinstance(value, int | float) else excerpt(value)
+        )  # True, as in TOML
         raise ConfigError(
-            f"{name} must be {expected}, not {quoted}",
+            f"{name} must be {values_text}, not {value_text}",
             code="value",
             remedy=f"Give {{{name}}} another value.",
             key=name,

@@ -9,11 +9,11 @@ from selfreflect.errors import MissingExtraError
 from selfreflect.sources.verdicts import Graded, verdict
 from selfreflect.uncertainty.assess import Assessment, Method
 from selfreflect.uncertainty.classes import DEFAULT, ClassRule
-from selfreflect.uncertainty.conclusion import RISK, conclude
 from selfreflect.uncertainty.correctness import GRADED
 from selfreflect.uncertainty.measures import measure_all
 from selfreflect.uncertainty.prediction import Tally
 from selfreflect.uncertainty.question import AnsweredQuestion, not_blank
+from selfreflect.uncertainty.tables import RISK, conclude
 
 QUESTION = "selfreflect_question"
 """Key of a score's metadata with the question, which decides what answers to it mean the same."""

@@ -18,14 +18,14 @@ USER_ERRORS = (Exception, SystemExit)
 """What a user's code may raise: its ``sys.exit(0)`` must not end a command as if all were done."""
 
 
-def load_function(name: str, what: str) -> Callable[..., Any]:
+def load_function(name: str, kind: str) -> Callable[..., Any]:
     """Import the function that ``package.module:function`` names.
 
     Modules of the working directory are found too, after installed ones. It is on ``sys.path`` only while the
     module is imported.
 
     Args:
-        what: ``"strategy"`` or ``"model"``, for messages.
+        kind: ``"strategy"`` or ``"model"``, for messages.
 
     Raises:
         ConfigError: the module cannot be imported, or has no such function.
@@ -36,14 +36,14 @@ def load_function(name: str, what: str) -> Callable[..., Any]:
             imported = import_module(module)
     except USER_ERRORS as error:
         reason = f"{type(error).__name__}: {excerpt(str(error), 200)}"
-        raise ConfigError(f"{what} {excerpt(name)}: cannot import {excerpt(module)}: {reason}") from error
+        raise ConfigError(f"{kind} {excerpt(name)}: cannot import {excerpt(module)}: {reason}") from error
     # a user's module may define anything under that name
     function = getattr(imported, attribute, None)
     if function is None:
-        raise ConfigError(f"{what} {excerpt(name)}: {excerpt(module)} has no function {excerpt(attribute)}")
+        raise ConfigError(f"{kind} {excerpt(name)}: {excerpt(module)} has no function {excerpt(attribute)}")
     if not callable(function):
         raise ConfigError(
-            f"{what} {excerpt(name)}: {excerpt(attribute)} is not a function but {excerpt(function)}"
+            f"{kind} {excerpt(name)}: {excerpt(attribute)} is not a function but {excerpt(function)}"
         )
     return function  # type: ignore[no-any-return]
 

@@ -34,8 +34,12 @@ METRICS = {
     **dict.fromkeys(
         ("claims_precision", "claims_recall", "claims_f1"), "Take llm_judge, which one request asks for."
     ),
+    "all": "Leave out {metrics}: all that can be computed is the default.",
+    "ablations": "Take tv_t1.",
+    "competitors": "Take llm_judge, embedding_cosine, embedding_transport and rouge_l.",
+    "controls": "Take length.",
 }
-"""Metrics of ``validate``. Stored values of them stay."""
+"""Metrics of ``validate``, whose stored values stay, and groups of metrics."""
 
 PREDICTION = {
     "ece_10_right": "Take ece_10_left, which differs where confidences are multiples of 0.1, or smooth_ece.",
@@ -62,6 +66,10 @@ FLAGS: dict[tuple[str, str], str] = {
     **{(step, "--fresh"): _ANEW for step in ("run", "train")},
     **{(step, "--measured"): _SCORED for step in ("run", "eval")},
     ("eval", "--measured-by"): _SCORED,
+    **{
+        (step, "--train"): "Train whole statements with `trl grpo` and a reward of selfreflect.train.rewards."
+        for step in ("run", "train")
+    },
     **dict.fromkeys((("dataset", "hedge"), ("dataset", "--classes")), _HEDGE),
     ("validate", "--writer"): "Statements come from the template; summaries of your own are edited as well.",
 }

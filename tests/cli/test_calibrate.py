@@ -111,6 +111,62 @@ def test_a_map_of_few_labels_is_not_saved(tmp_path: Path, labels: int, code: int
     assert saved.exists() is (code == 0)
 
 
+def ranked(start: int, count: int, ranks: int = 4) -> list[dict[str, Any]]:
+    """Answers that are wrong where the third likely token is strong, which a sum over ranks hides."""
+    generator = np.random.default_rng(start)
+    records = []
+    for number in range(start, start + count):
+        first, part = generator.uniform(0.4, 0.8), generator.uniform(0.02, 0.48)
+        rest = 0.98 - first
+        shares = [first, rest * (1 - part), rest * part, *[0.001] * (ranks - 3)]
+        top = sorted(np.log(shares).tolist(), reverse=True)
+        right = bool(generator.random() < (0.97 if part < 0.25 else 0.05))
+        columns = {"answers": ["a"], "logprobs": [[top[0]]], "tokens": [["a"]], "top_logprobs": [[top]]}
+        records.append({"id": f"q{number}", **columns, "correct": right})
+    return records
+
+
+def test_weights_of_ranks_are_fitted_kept_and_used_for_a_guarantee(tmp_path: Path) -> None:
+    first, second, third = (
+        written(tmp_path / f"{start}.json", ranked(start, 400)) for start in (0, 400, 800)
+    )
+    weights, guarantee = tmp_path / "weights.json", tmp_path / "guarantee.json"
+    outcome = calibrate(first, "--estimator", "wepr", "--save", weights)
+    assert outcome.code == 0, outcome.stderr
+    assert "Warning" not in outcome.said
+    lines = calibrate(second, "--apply", weights, "--json").json
+    area = measure("auroc", [line["confidence"] for line in lines], [line["correct"] for line in lines])
+    assert area.value is not None
+    assert area.value > 0.85
+    used = ("--estimator", "wepr", "--weights", weights, "--risk", "0.2", "--save", guarantee)
+    assert calibrate(second, *used).code == 0
+    shown = [line for line in calibrate(third, "--apply", guarantee, "--json").json if line["answered"]]
+    assert len(shown) > 100
+    assert sum(not line["correct"] for line in shown) / len(shown) < 0.2
+    for known in (first, second):  # those of the weights and those of the threshold
+        refused(calibrate(known, "--apply", guarantee), "were used to fit this calibrator")
+    refused(calibrate(first, *used), "were used to fit this calibrator")
+    five = written(tmp_path / "five.json", ranked(1200, 60, ranks=5))
+    refused(calibrate(five, "--apply", weights), "4 likely tokens")
+    refused(calibrate(five, *used), "4 likely tokens")
+
+
+@pytest.mark.parametrize("options", [("--risk", "0.1"), ("--method", "platt"), ("--weights", "stated.json")])
+def test_weights_are_not_judged_by_their_own_labels(tmp_path: Path, options: tuple[str, ...]) -> None:
+    stated = written(tmp_path / "a.json", rows(0))
+    calibrate(stated, "--estimator", "stated", "--save", tmp_path / "stated.json")
+    options = tuple(str(tmp_path / text) if text.endswith(".json") else text for text in options)
+    outcome = calibrate(written(tmp_path / "b.json", ranked(0, 100)), "--estimator", "wepr", *options)
+    assert (outcome.code, outcome.stdout) == (2, "")
+
+
+def test_weights_of_few_labels_are_not_saved(tmp_path: Path) -> None:
+    path, saved = written(tmp_path / "few.json", ranked(0, 44, ranks=6)), tmp_path / "weights.json"
+    assert calibrate(path, "--estimator", "wepr", "--save", saved).code == 2
+    assert not saved.exists()
+    assert calibrate(path, "--estimator", "wepr").code == 0
+
+
 def test_a_map_that_is_worse_than_none_says_so(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     useless = [

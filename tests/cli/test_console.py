@@ -54,7 +54,7 @@ def test_the_time_left_of_steady_work_is_right_from_the_first_question_on(
         if number % 8 == 0:
             begun = min(8, questions - number)
             stage.add(WorkDone(units=begun))
-            stage.add(WorkDone(asked=10 * begun))
+            stage.add(WorkDone(requested=10 * begun))
         for sequence in range(10):
             clock.now += 1
             stage.add(WorkDone(tokens=20, ended=1))
@@ -69,7 +69,7 @@ def test_no_time_is_told_from_the_few_sequences_that_end_first(monkeypatch: pyte
     clock = Clock(monkeypatch)
     stage = StageProgress(2)
     stage.add(WorkDone(units=2))
-    stage.add(WorkDone(asked=100))
+    stage.add(WorkDone(requested=100))
     clock.now = 1.0
     stage.add(WorkDone(tokens=64, ended=1))
     assert stage.seconds_left() is None
@@ -95,10 +95,10 @@ def test_one_question_is_scored_token_by_token(monkeypatch: pytest.MonkeyPatch) 
 def test_a_last_sequence_that_takes_long_is_not_always_about_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     stage = StageProgress(1)
-    stage.add(WorkDone(units=1, asked=20))
+    stage.add(WorkDone(units=1, requested=20))
     clock.now = 20.0
     stage.add(WorkDone(tokens=400, ended=20))
-    stage.add(WorkDone(asked=1))
+    stage.add(WorkDone(requested=1))
     assert stage.seconds_left() == pytest.approx(1)
     clock.now = 60.0
     assert stage.seconds_left() == pytest.approx(40)

@@ -76,8 +76,8 @@ def test_named_columns_and_several_answers_in_a_cell(judge: Path, tmp_path: Path
     path = written(tmp_path / "mine.csv", SPLIT)
     named = ["--column", "question=frage", "--column", "answer=antworten"]
     advice = run("score", "--items", path, "--judge", judge, *named)
-    assert (advice.code, "split it with: --split ';'" in advice.said) == (2, True), advice.said
-    options = [*named, "--split", ";"]
+    assert (advice.code, "split it with: --separator ';'" in advice.said) == (2, True), advice.said
+    options = [*named, "--separator", ";"]
     [line] = run("score", "--items", path, "--judge", judge, *options, "--json").json
     listed = [
         {"question": "What first?", "answers": ["Radishes", "Lettuce", "Radishes"], "summary": "Radishes."}
@@ -88,8 +88,8 @@ def test_named_columns_and_several_answers_in_a_cell(judge: Path, tmp_path: Path
     [answers] = Run.load(tmp_path / "r").answers.values()
     assert sorted(answers.answers) == ["Lettuce", "Radishes", "Radishes"]
     lines_in_cells = written(tmp_path / "lines.csv", 'question,answer\nWhat first?,"Radishes\nLettuce"\n')
-    assert "split it with: --split '\\n'" in run("convert", lines_in_cells).said
-    assert "answers per question: 2" in run("convert", lines_in_cells, "--split", "\\n").stdout
+    assert "split it with: --separator '\\n'" in run("convert", lines_in_cells).said
+    assert "answers per question: 2" in run("convert", lines_in_cells, "--separator", "\\n").stdout
 
 
 def test_a_large_file_says_how_much_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,8 +139,8 @@ def test_what_a_file_holds_cannot_act_on_the_terminal(tmp_path: Path) -> None:
             ["--column", "answer=topic", "--column", "answer=prompt"],
             "answer: topic and prompt. Keep one. Several with one answer each are --column answer=A1..A6.",
         ),
-        (["--split", ""], "as in --split ';'"),
-        (["--split", "|"], "no text with answers holds '|'"),
+        (["--separator", ""], "as in --separator ';'"),
+        (["--separator", "|"], "no text with answers holds '|'"),
     ],
 )
 def test_convert_refuses(arguments: list[str], problem: str, tmp_path: Path) -> None:

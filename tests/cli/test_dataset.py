@@ -117,7 +117,7 @@ def test_files_never_go_into_a_run_directory(directory: Path, command: list[str]
             "'worst' is not one of 'best', 'random', 'longest'",
         ),
         (["sft", "RUN", "--strategies", "cot"], "'cot'. It has: greedy, basic#1, basic#2, long"),
-        (["sft", "RUN", "--split", "70,30"], "percentages"),
+        (["sft", "RUN", "--parts", "70,30"], "percentages"),
         (["dpo", "RUN", "--length-ratio", 0.5], "must be 1 or more"),
         (["sft", "RUN", "--instruction", " "], "instruction is blank"),
         (["sft", "RUN", "--judge", "other"], "has scores by"),

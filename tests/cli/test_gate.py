@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import re
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
-from command import Outcome, process, run
+from command import Outcome, run
 from finished_run import write_run
-from installed import install_plugin
 
 from selfreflect.records import Information, Measurement, Score, Summary
 from selfreflect.report.thresholds import parse_condition
@@ -23,9 +23,9 @@ QUESTIONS = {
 """Answers, the old reply and the new one."""
 
 
-@pytest.fixture(scope="module")
-def variables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return install_plugin(tmp_path_factory.mktemp("plugin"))
+@pytest.fixture(autouse=True)
+def _narrow(plugin: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
 
 
 @pytest.fixture(scope="module")
@@ -41,16 +41,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def score(folder: Path, variables: dict[str, str], *arguments: object) -> Outcome:
+def score(folder: Path, *arguments: object) -> Outcome:
     """Score the new version by a measure that needs no judge."""
-    options = ("--items", "new.csv", "--measures", "contained", *arguments)
-    return process("score", *options, cwd=folder, changes={**variables, "COLUMNS": "80"})
+    with chdir(folder):
+        return run("score", "--items", "new.csv", "--measures", "contained", *arguments)
 
 
-def test_two_versions_are_compared_in_one_command(folder: Path, variables: dict[str, str]) -> None:
+def test_two_versions_are_compared_in_one_command(folder: Path) -> None:
     files = ["page.html", "rows.csv", "tables.tex", "tables.md"]
     output = [part for name in files for part in ("--output", name)]
-    done = score(folder, variables, "--against", "old.csv", *output, "--fail-if", "any contained < 40%")
+    done = score(folder, "--against", "old.csv", *output, "--fail-if", "any contained < 40%")
     assert done.code == 3, done.stderr
     first, *rest = done.stdout.splitlines()
     assert first.startswith("new.csv against old.csv: ")
@@ -81,24 +81,22 @@ def test_two_versions_are_compared_in_one_command(folder: Path, variables: dict[
         ("worse > 0", 2),  # nothing to compare with
     ],
 )
-def test_one_version_can_fail(folder: Path, variables: dict[str, str], condition: str, code: int) -> None:
-    done = score(folder, variables, "--fail-if", condition, "--json")
+def test_one_version_can_fail(folder: Path, condition: str, code: int) -> None:
+    done = score(folder, "--fail-if", condition, "--json")
     assert done.code == code, done.stderr
     assert len(done.json) == (0 if "worse" in condition else 3)
 
 
-def test_a_seed_decides_which_answers_are_test_answers(folder: Path, variables: dict[str, str]) -> None:
+def test_a_seed_decides_which_answers_are_test_answers(folder: Path) -> None:
     values = set()
     for seed in range(3):
-        lines = score(folder, variables, "--seed", seed, "--json").json
+        lines = score(folder, "--seed", seed, "--json").json
         values.add(tuple(line["contained"]["value"] for line in lines))
     assert len(values) > 1
 
 
-def test_the_worst_questions_come_first_and_replies_are_of_a_system(
-    folder: Path, variables: dict[str, str]
-) -> None:
-    done = score(folder, variables)
+def test_the_worst_questions_come_first_and_replies_are_of_a_system(folder: Path) -> None:
+    done = score(folder)
     lines = done.stdout.splitlines()
     places = [next(n for n, line in enumerate(lines) if question in line) for question in QUESTIONS]
     assert places[0] < min(places[1:]), "type C is in one of four answers"
@@ -195,7 +193,7 @@ def test_units_are_those_of_the_measure() -> None:
     assert [(share.right, share.operator) for share in shares] == 3 * [(0.6, "<")]
 
 
-def test_a_measure_of_another_package_can_fail_a_report(tmp_path: Path, variables: dict[str, str]) -> None:
+def test_a_measure_of_another_package_can_fail_a_report(tmp_path: Path) -> None:
     path = write_run(tmp_path / "r", count=6)
     with Run.open(path, {}) as stored:
         for number in range(6):
@@ -209,7 +207,7 @@ def test_a_measure_of_another_package_can_fail_a_report(tmp_path: Path, variable
         "contained.undefined > 0": 3,
         "contained > 5 words": 2,
     }.items():
-        done = process("report", path, "--fail-if", condition, changes=variables)
+        done = run("report", path, "--fail-if", condition)
         assert done.code == code, done.stderr
 
 
@@ -223,14 +221,13 @@ def test_figures_go_into_one_pdf(informed: Path, tmp_path: Path) -> None:
 
 
 def test_tables_fit_a_narrow_terminal_and_explain_on_request(informed: Path) -> None:
-    wide = {"COLUMNS": "80"}
     for command in ("report", "compare"):
-        short = process(command, informed, changes=wide)
+        short = run(command, informed)
         assert max(map(len, short.stdout.splitlines())) <= 80
         assert "control: " not in short.stdout
         assert short.stdout.count("BCa") == 0
-        assert process(command, informed, "--explain", changes=wide).stdout.count("BCa") > 0
-    assert "pasted answers" in process("report", informed, "--explain", changes=wide).stdout
-    asked = process("report", informed, "--question", "q3", changes=wide)
+        assert run(command, informed, "--explain").stdout.count("BCa") > 0
+    assert "pasted answers" in run("report", informed, "--explain").stdout
+    asked = run("report", informed, "--question", "q3")
     assert asked.stdout.split()[0] == "What"
     assert "Results" not in asked.stdout

@@ -13,6 +13,7 @@ from command import environment, written
 
 TRACED = """
 import runpy, sys, threading
+import transformers, selfreflect.metric.scorer, selfreflect.models.local.loading  # untraced, which is faster
 lines = set()
 def of_line(frame, event, argument):
     lines.add((frame.f_code.co_name, frame.f_lineno))

@@ -17,6 +17,14 @@ def test_a_former_name_works_with_a_hint(old: list[str]) -> None:
     assert "now called" not in run("questions", "--shard", "1/32").said
 
 
+def test_a_separator_by_its_former_name(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", "question,answer\nWhat first?,Radishes; Lettuce\n")
+    former, present = (run("convert", path, flag, ";") for flag in ("--split", "--separator"))
+    assert former.code == present.code == 0
+    assert "--split is now called --separator" in former.said
+    assert former.stdout == present.stdout
+
+
 def test_an_executor_by_its_former_name(tmp_path: Path) -> None:
     outcome = run("run", "--engine", "rai", "--out", tmp_path / "r")
     assert outcome.code == 2

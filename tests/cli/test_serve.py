@@ -75,6 +75,16 @@ def test_a_folder_of_something_else_is_refused_before_a_model_is_loaded(
     assert mine.read_text() == "mine"
 
 
+def test_fields_of_requests_need_no_name_of_a_model(tmp_path: Path) -> None:
+    written(tmp_path / "mine.txt", "mine")
+    server = ("--port", 0, "--base-url", "http://127.0.0.1:1/v1", "--extra-body")
+    outcome = run("serve", *server, '{"service_tier": "flex"}', "--out", tmp_path)
+    assert (outcome.code, "not a run directory" in outcome.said) == (2, True), outcome.said
+    for command in ("serve", "app"):
+        refused = run(command, *server, '{"n": 3}')
+        assert (refused.code, "cannot set n" in refused.said) == (2, True), refused.said
+
+
 def test_a_run_directory_stays_free_if_no_model_can_be_loaded(tmp_path: Path) -> None:
     for _ in range(2):  # the second time it must not be in use
         outcome = run("serve", "--port", 0, "--out", tmp_path / "r", "--model", "nowhere.at_all:answer")

@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from command import process, small, written
-from installed import PLUGIN, install_plugin
+from command import process, run, small, written
+from installed import PLUGIN, installed, plugin_folder
 
 from selfreflect.errors import ConfigError
 from selfreflect.metric.measure import MEASURES, Measure, MeasureItem, Tools, Work, measure_named
 from selfreflect.records import AnswerSet, Measurement, Question, Summary
+from selfreflect.store.run import Run
 
 ITEM = {
     "question": "What should I plant?",
@@ -20,14 +21,10 @@ ITEM = {
 }
 
 
-@pytest.fixture(scope="module")
-def variables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return install_plugin(tmp_path_factory.mktemp("plugin"))
-
-
-def test_it_measures_a_file_alone_without_loading_a_judge(tmp_path: Path, variables: dict[str, str]) -> None:
+def test_it_measures_a_file_alone_without_loading_a_judge(tmp_path: Path) -> None:
     options = ["--items", written(tmp_path / "items.json", [ITEM]), "--judge", "nowhere/none"]
-    done = process("score", *options, "--measures", "contained", "--json", changes=variables)
+    changes = {"PYTHONPATH": str(plugin_folder())}
+    done = process("score", *options, "--measures", "contained", "--json", changes=changes)
     assert done.code == 0, done.stderr
     lines = {line["summary"]: line["contained"] for line in done.json}
     parts = lines["good"]["parts"]
@@ -37,54 +34,35 @@ def test_it_measures_a_file_alone_without_loading_a_judge(tmp_path: Path, variab
     assert lines["blank"]["why"] == "a blank summary is in every answer"
 
 
-def test_it_is_in_a_run_beside_ours(tmp_path: Path, variables: dict[str, str]) -> None:
+def test_it_is_in_a_run_beside_ours(tmp_path: Path) -> None:
     questions = written(tmp_path / "questions.jsonl", json.dumps({"question": ITEM["question"]}))
     out = tmp_path / "run"
     options = small(Path("coin:fair"), out, questions, strategies="greedy")
-    planned = process(*options, "--measures", "contained", "--dry-run", "--json", changes=variables)
-    assert planned.json[0]["dry_run"][2]["judge_tokens"]["most"] == 0
-    first = process(*options, changes=variables)
-    assert first.code == 0, first.stderr
-    scored = (out / "scores.jsonl").read_bytes()
-    done = process("score", "--out", out, "--measures", "contained", "--json", changes=variables)
-    assert done.code == 0, done.stderr
-    assert 0 <= done.json[0]["contained"]["mean"] <= 1
-    assert done.json[0]["contained"]["n"] == done.json[0]["n"] == 1
-    assert (out / "scores.jsonl").read_bytes() == scored
-    kept = json.loads((out / "measurements.jsonl").read_text())
-    assert (kept["measure"], kept["summary"]) == ("contained", "greedy")
-    again = process("score", "--out", out, "--measures", "contained,selfreflect", changes=variables)
-    assert again.code == 0
-    assert len((out / "measurements.jsonl").read_text().splitlines()) == 1
-    code = f"from selfreflect.store.run import Run; print(Run.load({str(out)!r}).to_pandas().to_json())"
-    frame = process_python(code, variables)
-    assert frame["contained"] == {"0": kept["value"]}
-    assert frame["contained_undefined"] == {"0": None}
-    without = process("report", out, "--json")
+    with installed(plugin_folder()):
+        planned = run(*options, "--measures", "contained", "--dry-run", "--json")
+        assert planned.json[0]["dry_run"][2]["judge_tokens"]["most"] == 0
+        first = run(*options)
+        assert first.code == 0, first.stderr
+        scored = (out / "scores.jsonl").read_bytes()
+        done = run("score", "--out", out, "--measures", "contained", "--json")
+        assert done.code == 0, done.stderr
+        assert 0 <= done.json[0]["contained"]["mean"] <= 1
+        assert done.json[0]["contained"]["n"] == done.json[0]["n"] == 1
+        assert (out / "scores.jsonl").read_bytes() == scored
+        kept = json.loads((out / "measurements.jsonl").read_text())
+        assert (kept["measure"], kept["summary"]) == ("contained", "greedy")
+        assert run("score", "--out", out, "--measures", "contained,selfreflect").code == 0
+        assert len((out / "measurements.jsonl").read_text().splitlines()) == 1
+        frame = json.loads(Run.load(out).to_pandas().to_json())
+        assert frame["contained"] == {"0": kept["value"]}
+        assert frame["contained_undefined"] == {"0": None}
+    without = run("report", out, "--json")
     assert without.code == 0, without.stderr  # where the package is not installed, the rest is still shown
-
-
-def process_python(code: str, variables: dict[str, str]) -> dict[str, dict[str, object]]:
-    import subprocess
-    import sys
-
-    from command import environment
-
-    found: dict[str, dict[str, object]] = json.loads(
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env=environment(**variables),
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-    )
-    return found
 
 
 def test_an_unknown_measure_is_refused_with_the_names_there_are(tmp_path: Path) -> None:
     items = written(tmp_path / "items.json", [ITEM])
-    refused = process("score", "--items", items, "--measures", "contained")
+    refused = run("score", "--items", items, "--measures", "contained")
     assert refused.code == 2
     assert all(name in refused.said for name in ("contained", *MEASURES))
     with pytest.raises(ConfigError, match="nothing"):
@@ -131,7 +109,8 @@ def test_one_name_in_two_packages_is_refused(tmp_path: Path) -> None:
     package(tmp_path, "first", "twice")
     package(tmp_path, "second", "twice")
     items = written(tmp_path / "items.json", [ITEM])
-    done = process("score", "--items", items, "--measures", "twice", changes={"PYTHONPATH": str(tmp_path)})
+    with installed(tmp_path):
+        done = run("score", "--items", items, "--measures", "twice")
     assert (done.code, done.stdout) == (2, "")
     assert "'first' and 'second'" in done.stderr
 
@@ -140,8 +119,8 @@ def test_one_name_in_two_packages_is_refused(tmp_path: Path) -> None:
 def test_a_name_that_results_use_already_is_refused(tmp_path: Path, name: str) -> None:
     package(tmp_path, "rude", name)
     items = written(tmp_path / "items.json", [ITEM])
-    variables = {"PYTHONPATH": str(tmp_path)}
-    done = process("score", "--items", items, "--measures", name, "--json", changes=variables)
+    with installed(tmp_path):
+        done = run("score", "--items", items, "--measures", name, "--json")
     assert (done.code, done.stdout) == (2, "")
     assert "package 'rude'" in done.stderr
     assert "\x1b" not in done.stderr
@@ -156,7 +135,8 @@ def test_its_texts_control_no_terminal(tmp_path: Path) -> None:
     )
     (tmp_path / "rude.py").write_text(code)
     items = written(tmp_path / "items.json", [ITEM])
-    done = process("score", "--items", items, "--measures", "rude", changes={"PYTHONPATH": str(tmp_path)})
+    with installed(tmp_path):
+        done = run("score", "--items", items, "--measures", "rude")
     assert done.code == 0, done.stderr
     assert "red" in done.stdout
     assert "\x1b" not in done.stdout

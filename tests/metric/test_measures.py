@@ -115,8 +115,8 @@ def test_controls_are_scored_like_summaries_of_the_same_text(tiny_judge: TinyJud
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
-        ({"wanted": ["selfreflect"]}, ["Score"] * 3 + ["Controls"]),
-        ({"wanted": ["information"]}, ["Information"] * 3 + ["Controls"]),
+        ({"wanted_names": ["selfreflect"]}, ["Score"] * 3 + ["Controls"]),
+        ({"wanted_names": ["information"]}, ["Information"] * 3 + ["Controls"]),
         ({"controls": False}, ["Score"] * 3 + ["Information"] * 3),
     ],
 )
@@ -125,8 +125,8 @@ def test_only_what_is_wanted_is_measured(tiny_judge: TinyJudge, wanted, expected
     results = measures.measure(QUESTION, ANSWERS, SUMMARIES)
     assert kinds(results) == expected
     if isinstance(results[-1], Controls):
-        assert (results[-1].reader is None) == (wanted == {"wanted": ["selfreflect"]})
-        assert (results[-1].temperature is None) == (wanted == {"wanted": ["information"]})
+        assert (results[-1].reader is None) == (wanted == {"wanted_names": ["selfreflect"]})
+        assert (results[-1].temperature is None) == (wanted == {"wanted_names": ["information"]})
 
 
 def test_a_later_strategy_costs_only_itself(tiny_judge: TinyJudge) -> None:
@@ -179,7 +179,7 @@ def test_a_later_summary_rests_on_the_answers_that_a_budget_left_for_earlier_one
     later = [Summary(question_id="q7", name="later", text="Basil")]
     [alone] = places(measures.measure(QUESTION, ANSWERS, later))
     assert len(alone) > len(first)  # one summary leaves room for more
-    assert places(measures.measure(QUESTION, ANSWERS, later, earlier=earlier)) == {first}
+    assert places(measures.measure(QUESTION, ANSWERS, later, other_records=earlier)) == {first}
 
 
 def test_a_budget_too_small_for_one_answer_is_typed(tiny_judge: TinyJudge) -> None:
@@ -209,7 +209,9 @@ def test_a_question_that_cannot_be_measured_says_why_for_each_summary(tiny_judge
 def test_predictions_that_are_no_numbers_leave_room_for_another_try(tiny_judge: TinyJudge) -> None:
     metric = SelfReflect(tiny_judge("llama"))
     metric.engine = Failing(metric.engine)
-    information, controls = Measures(metric, wanted=["information"]).measure(QUESTION, ANSWERS, SUMMARIES[:1])
+    information, controls = Measures(metric, wanted_names=["information"]).measure(
+        QUESTION, ANSWERS, SUMMARIES[:1]
+    )
     assert isinstance(information, Information)
     assert (information.undefined, information.kind) == ("unmeasured", "backend")
     assert isinstance(controls, Controls)
@@ -240,7 +242,7 @@ def test_a_judge_of_its_own_answers_reads_blindly(
     )
     question = Question(id="q7", text=QUESTION.text, context=context)
     assert choose_reader(choice, judge, question, answers) == reader
-    results = Measures(SelfReflect(judge), wanted=["information"], reader=choice).measure(
+    results = Measures(SelfReflect(judge), wanted_names=["information"], reader=choice).measure(
         question, answers, SUMMARIES
     )
     readers = {result.reader for result in results if isinstance(result, Information | Controls)}

@@ -11,8 +11,8 @@ from typing import Any
 import app_server
 import httpx2
 import pytest
-from command import COMMAND, Outcome, environment, process, small, written
-from installed import PLUGIN, install_plugin
+from command import COMMAND, Outcome, environment, run, small, written
+from installed import PLUGIN, installed
 
 from selfreflect.store.run import Run
 
@@ -24,17 +24,6 @@ ITEM = {
 SIDES = {"It is heads.", "It is tails."}
 
 
-@pytest.fixture(scope="module")
-def variables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return install_plugin(tmp_path_factory.mktemp("plugin"))
-
-
-@pytest.fixture
-def plugin(variables: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-
-
 def run_options(tmp_path: Path) -> list[str]:
     questions = written(tmp_path / "questions.jsonl", json.dumps({"question": ITEM["question"]}))
     return small(Path("coin:fair"), tmp_path / "run", questions, strategies="greedy")
@@ -43,25 +32,25 @@ def run_options(tmp_path: Path) -> list[str]:
 @pytest.mark.usefixtures("plugin")
 def test_a_run_draws_and_scores_with_it(tmp_path: Path) -> None:
     options = run_options(tmp_path)
-    planned = process(*options, "--dry-run", "--json")
+    planned = run(*options, "--dry-run", "--json")
     assert planned.code == 0, planned.stderr
     [plan] = planned.json
     assert [stage["model"] for stage in plan["dry_run"]] == ["coin:fair"] * 3
     assert plan["dry_run"][2]["judge_tokens"]["most"] > 0
-    done = process(*options)
+    done = run(*options)
     assert done.code == 0, done.stderr
-    run = Run.load(tmp_path / "run")
-    [answers] = run.answers.values()
+    stored = Run.load(tmp_path / "run")
+    [answers] = stored.answers.values()
     assert {*answers.answers} <= SIDES
-    assert run.manifest.models["answers"] == {"name": "coin:fair", "revision": ""}
-    [score] = run.scores.values()
+    assert stored.manifest.models["answers"] == {"name": "coin:fair", "revision": ""}
+    [score] = stored.scores.values()
     assert (score.judge, score.value > 0) == ("coin:fair", True)
 
 
 @pytest.mark.usefixtures("plugin")
 def test_it_judges_a_file_of_items(tmp_path: Path) -> None:
     items = written(tmp_path / "items.json", [ITEM])
-    done = process("score", "--items", items, "--judge", "coin:fair", "--json")
+    done = run("score", "--items", items, "--judge", "coin:fair", "--json")
     assert done.code == 0, done.stderr
     bits = {line["summary"]: line["bits"] for line in done.json}
     assert bits["both"] > bits["neither"]
@@ -70,7 +59,7 @@ def test_it_judges_a_file_of_items(tmp_path: Path) -> None:
 
 def test_without_the_package_its_prefix_means_a_function(tmp_path: Path) -> None:
     items = written(tmp_path / "items.json", [ITEM])
-    refused = process("score", "--items", items, "--judge", "coin:fair")
+    refused = run("score", "--items", items, "--judge", "coin:fair")
     assert (refused.code, refused.stdout) == (2, "")
 
 
@@ -108,21 +97,19 @@ def test_the_app_offers_it_as_a_model_that_can_judge(tmp_path: Path) -> None:
     assert offered["defaults"]["judge"] == "coin:fair"
 
 
-def test_a_broken_package_is_named_and_none_takes_a_prefix_of_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_package_is_named_and_none_takes_a_prefix_of_ours(tmp_path: Path) -> None:
     facts = tmp_path / "other-1.dist-info"
     facts.mkdir()
     written(facts / "METADATA", "Metadata-Version: 2.1\nName: other\nVersion: 1\n")
     rows = ("broken = nowhere:Nothing", "openai = nowhere:Nothing", "odd = fractions:Fraction")
     written(facts / "entry_points.txt", "\n".join(("[selfreflect.backends]", *rows)))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     items = written(tmp_path / "items.json", [ITEM])
 
     def refusal(judge: str) -> Outcome:
-        return process("score", "--items", items, "--judge", judge)
+        return run("score", "--items", items, "--judge", judge)
 
-    broken, odd, ours = refusal("broken:m"), refusal("odd:m"), refusal("openai:m")
+    with installed(tmp_path):
+        broken, odd, ours = refusal("broken:m"), refusal("odd:m"), refusal("openai:m")
     assert (broken.code, odd.code, ours.code) == (2, 2, 2)
     assert "nowhere" in broken.said
     assert "'odd'" in odd.said

@@ -6,19 +6,13 @@ from pathlib import Path
 
 import browser as b
 import pytest
-from command import process
+from command import run
 from finished_run import write_run
-from installed import install_plugin
 
 from selfreflect.records import Measurement, Summary
 from selfreflect.store.run import Run
 
 VALUES = {"greedy": [0.5] * 6, "basic": [0.2, 0.3, 0.25, 0.2, 0.1, 0.3]}
-
-
-@pytest.fixture(scope="module")
-def variables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return install_plugin(tmp_path_factory.mktemp("plugin"))
 
 
 @pytest.fixture(scope="module")
@@ -34,17 +28,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_it_is_in_the_table_in_json_and_in_files(
-    folder: Path, tmp_path: Path, variables: dict[str, str]
-) -> None:
+@pytest.mark.usefixtures("plugin")
+def test_it_is_in_the_table_in_json_and_in_files(folder: Path, tmp_path: Path) -> None:
     csv, markdown = tmp_path / "r.csv", tmp_path / "r.md"
     output = ["--output", csv, "--output", markdown, "--figures", tmp_path / "figures"]
-    done = process("report", folder, *output, "--json", changes=variables)
+    done = run("report", folder, *output, "--json")
     assert done.code == 0, done.stderr
     lines = {line["strategy"]: line["contained"] for line in done.json}
     assert (lines["basic"]["mean"], lines["basic"]["n"]) == (pytest.approx(0.225), 6)
     assert lines["basic"]["low"] < 0.225 < lines["basic"]["high"]
-    assert "contained: 50 %" in process("report", folder, "--question", "q0", changes=variables).stdout
+    assert "contained: 50 %" in run("report", folder, "--question", "q0").stdout
     assert "| contained | contained 95 % low |" in markdown.read_text()
     assert "| basic | – | – | – | 22 % |" in markdown.read_text()
     heading, *rows = csv.read_text().splitlines()
@@ -59,8 +52,9 @@ def test_it_is_in_the_table_in_json_and_in_files(
     ("condition", "code"),
     [("contained.worse > 0", 3), ("contained.difference < -50%", 0), ("contain.worse > 0", 2)],
 )
-def test_it_can_fail_a_comparison(folder: Path, variables: dict[str, str], condition: str, code: int) -> None:
-    done = process("compare", folder, "--fail-if", condition, "--json", changes=variables)
+@pytest.mark.usefixtures("plugin")
+def test_it_can_fail_a_comparison(folder: Path, condition: str, code: int) -> None:
+    done = run("compare", folder, "--fail-if", condition, "--json")
     assert done.code == code, done.stderr
     if code != 2:
         assert done.json[0]["contained"]["verdict"] == "worse"
@@ -68,9 +62,10 @@ def test_it_can_fail_a_comparison(folder: Path, variables: dict[str, str], condi
         assert "'contained.worse'" in done.said
 
 
-def test_it_has_a_column_on_the_page(folder: Path, tmp_path: Path, variables: dict[str, str]) -> None:
+@pytest.mark.usefixtures("plugin")
+def test_it_has_a_column_on_the_page(folder: Path, tmp_path: Path) -> None:
     page_file = tmp_path / "r.html"
-    assert process("report", folder, "--output", page_file, changes=variables).code == 0
+    assert run("report", folder, "--output", page_file).code == 0
     with b.chromium() as browser, b.watched(browser, page_file.as_uri()) as watched:
         page = watched.page
         page.goto(page_file.as_uri())
@@ -84,7 +79,7 @@ def test_it_has_a_column_on_the_page(folder: Path, tmp_path: Path, variables: di
 
 
 def test_a_report_says_whose_package_is_not_installed(folder: Path) -> None:
-    done = process("report", folder)
+    done = run("report", folder)
     assert done.code == 0, done.stderr
     assert "contained" in done.stdout
     assert "is not installed" in " ".join(done.stdout.split())

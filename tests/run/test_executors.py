@@ -12,7 +12,7 @@ from command import run
 from selfreflect.errors import BackendError, ConfigError
 from selfreflect.prompts import load_prompts
 from selfreflect.records import Question
-from selfreflect.run.executors import Executors
+from selfreflect.run.experiment import Executors
 from selfreflect.run.models import ConfiguredModels, Quiet
 from selfreflect.run.stages import StageSpec, StageTask
 from selfreflect.settings import ExecutionOptions, load_config

@@ -57,7 +57,7 @@ def draw(generator: Generator, earlier: Any = (), *, logprobs: bool = False, **s
         prompts=load_prompts(),
         sampling=Sampling(max_new_tokens=9, **settings),
         logprobs=logprobs,
-        earlier={"q": tuple(earlier)},
+        stored_samples={"q": tuple(earlier)},
     )
 
 

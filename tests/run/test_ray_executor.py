@@ -11,7 +11,7 @@ from command import run, written
 
 from selfreflect.errors import ConfigError
 from selfreflect.prompts import load_prompts
-from selfreflect.run.executors import Executors
+from selfreflect.run.experiment import Executors
 from selfreflect.run.models import ConfiguredModels, Quiet
 from selfreflect.run.ray_executor import place_actors
 from selfreflect.run.stages import StageSpec

@@ -48,7 +48,7 @@ def test_records_arrive_as_they_were_sent(first: str, second: str, values: list[
         question=question,
         answers=answers,
         summaries=(summary,),
-        earlier={"selfreflect": (score,)},
+        other_records={"selfreflect": (score,)},
         strategies=(first,),
     )
     assert pickle.loads(pickle.dumps(task)) == task

@@ -340,13 +340,18 @@ def test_a_server_that_the_app_was_started_with_answers_and_no_other(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SELFREFLECT_API_KEY", "sk-very-secret")
-    with FaultServer() as server, serving(tmp_path, model=model, base_url=server.url) as client:
+    extra = {"service_tier": "flex"}
+    with (
+        FaultServer() as server,
+        serving(tmp_path, model=model, base_url=server.url, extra_body=extra) as client,
+    ):
         assert client.get("/api/options").json()["server"] == server.url
         body = {"model": "openai:any", "judge": "model", "temperature": 0.3, "top_p": 0.8}
         job = client.finished(client.ask(**body, measures=["selfreflect"]))
         assert job["status"] == "done", job
         assert {(call.body["temperature"], call.body["top_p"]) for call in server.calls} >= {(0.3, 0.8)}
         assert all(call.headers["authorization"] == "Bearer sk-very-secret" for call in server.calls)
+        assert all(call.body["service_tier"] == "flex" for call in server.calls)
         exported = client.get(f"/api/runs/{job['run']}/export").text
         assert "answer " in exported
         assert "sk-very-secret" not in exported
@@ -434,7 +439,7 @@ def test_other_machines_are_let_in_only_on_purpose_and_with_a_token(
     assert "--allow-remote" in refused.said
     assert "needs a token" in run("app", "--host", "0.0.0.0", "--allow-remote", "--no-token").said
     mine = "0123456789abcdef-mine"
-    remote = ("--host", "0.0.0.0", "--allow-remote")
+    remote = ("--host", "0.0.0.0", "--allow-remote", "--extra-body", '{"service_tier": "flex"}')
     with process(tmp_path, *remote, SELFREFLECT_APP_TOKEN=mine) as (_, url):
         address, _, token = url.partition("/#token=")
         assert token == mine

@@ -14,8 +14,7 @@ from selfreflect.models.base import Request
 from selfreflect.server.belief import load_calibrator
 from selfreflect.server.clarify import UnsurePolicy
 from selfreflect.uncertainty.calibrator_file import CalibratorFile, digests, write_calibrator
-from selfreflect.uncertainty.drift import WINDOW
-from selfreflect.uncertainty.guarantee import Guarantee
+from selfreflect.uncertainty.guarantee import WINDOW, Guarantee
 from selfreflect.uncertainty.question import AnsweredQuestion
 
 GUARANTEE = Guarantee(

@@ -99,10 +99,11 @@ def serving(
     meaning: Meaning | None = None,
     base_url: str | None = None,
     prices: Mapping[str, Price] | None = None,
+    extra_body: Mapping[str, Any] | None = None,
 ) -> Iterator[Client]:
     """A server in a thread. ``work`` replaces what a job does; what means the same is, without ``meaning``,
     what begins alike."""
-    models = ModelChoices([str(path) for path in (model, *others) if path], base_url, prices)
+    models = ModelChoices([str(path) for path in (model, *others) if path], base_url, prices, extra_body)
     library, options = Library(root), ExecutionOptions(device="cpu")
     checks = Preflight(models, options)
     queue = JobQueue(work or JobRunner(library, models, options, checks))

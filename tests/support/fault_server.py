@@ -81,6 +81,11 @@ def raw(data: bytes, kind: str = "application/json") -> Action:
     return lambda handler, call: handler.send(200, data, {"Content-Type": kind})
 
 
+def text(code: int, said: str, kind: str = "text/plain") -> Action:
+    """A response that is no JSON."""
+    return lambda handler, call: handler.send(code, said.encode(), {"Content-Type": kind})
+
+
 HALF = raw(b'{"choices": [{"message": {"content": "hal')
 HTML = raw(b"<html>Welcome</html>", "text/html")
 ERROR_OBJECT = raw(json.dumps({"error": {"code": 502, "message": "upstream is gone"}}).encode())

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from fault_server import Action, Call, Script, chat, choice, status
+from fault_server import Action, Call, Script, chat, choice, raw, status, text
 
 Refuse = Callable[[str], Action]
 
@@ -89,6 +90,18 @@ FILTERED: dict[str, Action] = {
         {"index": 0, "error": {"code": 403, "message": "no", "metadata": {"reasons": ["violence"]}}}
     ),
     "unmapped": chat({"index": 0, "finish_reason": "BLOCKLIST"}),
+    "type": status(400, {"error": {"message": "The request was rejected", "type": "content_filter"}}),
+    "Zhipu": status(400, {"error": {"code": "1301", "message": "系统检测到输入可能包含敏感内容"}}),
+    "Volcengine": status(
+        400,
+        {
+            "error": {
+                "code": "InputTextSensitiveContentDetected",
+                "message": "the input text may contain sensitive information",
+            }
+        },
+    ),
+    "MiniMax": status(200, {"base_resp": {"status_code": 1026, "status_msg": "input new_sensitive"}}),
 }
 """How a server says that it filtered a question."""
 
@@ -132,3 +145,208 @@ def dates(seconds: float) -> list[str]:
 def odd(word: Any) -> dict[str, Any]:
     """Make a choice that ended with a word."""
     return choice("Emerald C", word)
+
+
+@dataclass(frozen=True)
+class Habit:
+    """A server as its users report it: what it does not take, and how it says so."""
+
+    refuses: str
+    """Fields, or ``system`` for such a turn, each with a value from which on (``n>1``) or below which
+    (``top_k<0``) it is refused, if not always."""
+    said: str
+    """In a body: FIELD and CAMEL are the first refused field, EACH repeats what follows for all of them."""
+    code: int = 400
+    most_refused: int = 1
+    """Calls that it may cost to learn that."""
+    left: str = "temperature top_p seed"
+    """Fields that must not be given up for it."""
+    before: bytes = b""
+    """Bytes in front of every response."""
+
+    def refused(self, call: Call) -> list[str]:
+        values = {name: value for name, value in call.body.items() if value is not False}
+        if any(turn["role"] == "system" for turn in call.body["messages"]):
+            values["system"] = True
+        refused = []
+        for word in self.refuses.split():
+            name, sign, limit = word.partition(">") if ">" in word else word.partition("<")
+            if name in values and (
+                not sign or (values[name] > int(limit) if sign == ">" else values[name] < int(limit))
+            ):
+                refused.append(name)
+        return refused
+
+    def __call__(self, call: Call) -> Action:
+        if names := self.refused(call):
+            return said(self.code, self.said, names)
+        texts = [choice(f"text {call.number} {place}") for place in range(call.n)]
+        return raw(self.before + json.dumps({"choices": texts, "usage": None}).encode())
+
+
+def said(code: int, body: str, names: Sequence[str] = ()) -> Action:
+    """A response that is what it looks like: JSON, a page or a text."""
+    head, repeats, form = body.partition("EACH")
+    if repeats:
+        form, _, tail = form.partition("HCAE")
+        body = head + ", ".join(form.replace("FIELD", name) for name in names) + tail
+    for name in names[:1]:
+        first, *others = name.split("_")
+        body = body.replace("FIELD", name).replace("CAMEL", first + "".join(map(str.title, others)))
+    kind = {"{": "application/json", "[": "application/json", "<": "text/html"}.get(body[:1], "text/plain")
+    return text(code, body, kind)
+
+
+_UNKNOWN = "chat_template_kwargs min_p repetition_penalty top_k"
+_OTHERS = "top_k min_p seed"
+_TYPED = '{"type": "extra_forbidden", "loc": ["body", "FIELD"], "msg": "Extra inputs are not permitted"}'
+_SERDE = "Failed to deserialize the JSON body into the target type:"
+
+_MESSAGE = '{"error": {"message": "%s"}}'
+
+SERVERS: dict[str, Habit] = {
+    "Groq": Habit(_UNKNOWN, _MESSAGE % "property 'FIELD' is unsupported, did you mean 'top_p'?", 400, 2),
+    "Groq, several": Habit("n>1", '{"error": {"message": "\'n\' : number must be at most 1"}}'),
+    "Fireworks": Habit(
+        "chat_template_kwargs",
+        '{"error": {"message": "Extra inputs are not permitted, field: \'FIELD\', value: {\'a\': False}"}}',
+        left=_OTHERS,
+    ),
+    "Cohere": Habit("n>1", '{"id": "3", "message": "unprocessable entity: n is not supported"}', 422),
+    "Cohere's own field": Habit(
+        "n>1", '{"message": "unknown field: parameter \'num_generations\' is not a valid field."}', 422
+    ),
+    "xAI": Habit(
+        _UNKNOWN, '{"code": "Invalid", "error": "Model m does not support parameter CAMEL."}', 400, 2
+    ),
+    "DeepSeek": Habit(
+        _UNKNOWN,
+        f"{_SERDE} unknown field `FIELD`, expected one of `model`, `temperature`, `top_p`, `seed`, `n` at 1",
+        *(422, 2),
+    ),
+    "DeepSeek's limit": Habit(
+        "max_tokens", '{"error": {"message": "Unsupported: \'FIELD\'. Use \'max_completion_tokens\'."}}'
+    ),
+    "Databricks": Habit(
+        _UNKNOWN,
+        '{"error_code": "BAD_REQUEST", "message": "Bad request: json: unknown field \\"FIELD\\""}',
+        *(400, 2),
+    ),
+    "Databricks before a model": Habit(
+        "seed",
+        '{"error": "Received error from m", "external_model_message": {"message": "FIELD is not permitted"}}',
+        left="top_k min_p",
+    ),
+    "Java": Habit(
+        _UNKNOWN,
+        '{"error": "Bad Request", "message": "Unrecognized field \\"FIELD\\" (class Chat), not marked as '
+        'ignorable (3 known properties: \\"temperature\\", \\"top_p\\", \\"seed\\"])", "path": "/v1"}',
+        *(400, 2),
+    ),
+    "ASP.NET": Habit(
+        _UNKNOWN,
+        '{"title": "Invalid", "status": 400, "errors": {EACH"FIELD": ["It is unknown."]HCAE}}',
+    ),
+    "JSON:API": Habit(
+        "seed min_p",
+        '{"errors": [EACH{"source": {"pointer": "/FIELD"}, "detail": "unknown"}HCAE]}',
+        left="top_k",
+    ),
+    "Mistral": Habit(
+        f"seed {_UNKNOWN}",
+        f'{{"object": "error", "detail": [EACH{_TYPED}HCAE], "type": "invalid_request_error", "code": 3001}}',
+        422,
+        left="temperature top_p",
+    ),
+    "errors as a text": Habit(
+        "min_p top_k",
+        _MESSAGE % "[EACH{'type': 'extra_forbidden', 'loc': ('body', 'FIELD')}HCAE]",
+        left="repetition_penalty seed",
+    ),
+    "TensorRT-LLM": Habit(
+        "min_p",
+        _MESSAGE % "1 validation error for ChatCompletionRequest\\nFIELD\\n  Extra inputs are not permitted "
+        "[type=extra_forbidden, input_value=0.0, input_type=float]",
+        left="top_k seed",
+    ),
+    "TGI": Habit(
+        "top_p>0",
+        '{"error": "Input validation error: `FIELD` must be > 0.0 and < 1.0", "error_type": "validation"}',
+        422,
+        left=_OTHERS,
+    ),
+    "a Rust server": Habit(
+        "top_k<0", "FIELD: invalid value: integer `-1`, expected u32 at line 1 column 9", 422, left=_OTHERS
+    ),
+    "Ollama": Habit(
+        "top_k<0",
+        '{"error": {"message": "json: cannot unmarshal number -1 into Go struct field Chat.FIELD of uint"}}',
+        left=_OTHERS,
+    ),
+    "Bedrock": Habit(
+        "min_p repetition_penalty",
+        '{"message": "Malformed input request: #: extraneous key [FIELD] is not permitted"}',
+        *(400, 2),
+    ),
+    "OCI": Habit("n>1", '{"message": "OciException - param `n` is not supported on OCI"}', 500),
+    "Gemini": Habit("n>1", '[{"error": {"code": 400, "message": "Multiple candidates is not enabled"}}]'),
+    "Zhipu": Habit(
+        "top_p", '{"error": {"code": "1214", "message": "FIELD 参数非法。取值范围"}}', left=_OTHERS
+    ),
+    "DashScope": Habit(
+        "top_p", '{"error": {"message": "<400> Algo.Invalid: Range of FIELD should be (0, 1)"}}', left=_OTHERS
+    ),
+    "Cloudflare": Habit(
+        "min_p",
+        '{"result": null, "success": false, "errors": [{"code": 5006, "message": "AiError: oneOf"}]}',
+        left="temperature",
+    ),
+    "a firewall": Habit(
+        "chat_template_kwargs", '<html><body role="main">Bad Request</body></html>', left="temperature"
+    ),
+    "LM Studio": Habit(
+        "system", '{"error": "Error rendering prompt with jinja template: \\"No such role\\"."}', left=_OTHERS
+    ),
+    "Perplexity": Habit(
+        "system",
+        '{"error": {"message": "After the (optional) system message(s), roles should be alternating."}}',
+        left=_OTHERS,
+    ),
+    "DeepSeek's roles": Habit(
+        "system",
+        f"{_SERDE} messages[0].role: unknown variant `system`, expected one of `user`, `assistant`",
+        left=_OTHERS,
+    ),
+    "lines that keep a connection": Habit("", "", most_refused=0, before=b"\n \n\n" * 40),
+    "a byte order mark": Habit("", "", most_refused=0, before=b"\xef\xbb\xbf"),
+}
+"""What servers refuse or send beside a usual call."""
+
+LASTING: dict[str, tuple[int, str, str]] = {
+    "Gemini's key": (400, '[{"error": {"code": 400, "message": "API key not valid."}}]', "key"),
+    "xAI's key": (400, '{"code": "x", "error": "Incorrect API key provided: xx"}', "key"),
+    "xAI's credit": (403, '{"code": "x", "error": "Your team doesn\'t have any credits yet."}', "credit"),
+    "Anthropic's credit": (400, '{"error": {"message": "Your credit balance is too low"}}', "credit"),
+    "Moonshot's quota": (429, '{"error": {"message": "", "type": "exceeded_current_quota_error"}}', "credit"),
+    "DashScope's arrears": (400, '{"code": "Arrearage", "message": "Access denied"}', "credit"),
+    "Zhipu's balance": (429, '{"error": {"code": "1113", "message": "您的账户余额不足"}}', "credit"),
+    "DeepSeek's model": (400, '{"error": {"message": "Model Not Exist"}}', "not_found"),
+    "Mistral's model": (400, '{"message": "Invalid model: m", "type": "invalid_model"}', "not_found"),
+    "OpenRouter's model": (400, '{"error": {"message": "m is not a valid model ID"}}', "not_found"),
+    "a wrong path": (405, "Method Not Allowed", "not_found"),
+    "DeepSeek's limit": (400, '{"message": "Invalid max_tokens value, the valid range is [1, 8]"}', "field"),
+    "OpenAI's limit": (400, '{"error": {"message": "It is too large: 9", "param": "max_tokens"}}', "field"),
+}
+"""What every call would meet: status, body, and the code of the error that ends a run."""
+
+UNCLEAR: dict[str, tuple[int, str]] = {
+    "two words": (400, '{"error": {"message": "Bad request"}}'),
+    "nothing": (400, "{}"),
+    "plain text": (400, "Bad Request"),
+    "a page": (400, '<html><body role="main"><h1>400</h1>system error</body></html>'),
+    "Chinese": (400, '{"error": {"code": "1210", "message": "API 调用参数有误，请检查文档。"}}'),
+    "French": (422, '{"message": "La requête est invalide"}'),
+    "a body that lacks something": (422, '{"detail": [{"type": "missing", "loc": ["body", "prompt"]}]}'),
+    "a schema": (400, '{"errors": [{"code": 5006, "message": "AiError: oneOf at \'/\' not met"}]}'),
+}
+"""Refusals that name no field that was sent: status and body."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,10 +12,10 @@ from learnable_run import information
 from msgspec.structs import replace
 
 from selfreflect.errors import ConfigError
-from selfreflect.records import Question, Record, Score, Summary, WordBits
+from selfreflect.records import Question, Record, Summary, WordBits
 from selfreflect.report.run_records import RunRecords, records_in_memory
 from selfreflect.train import folder as splits
-from selfreflect.train.candidates import Candidate, best, candidates, is_named, margin
+from selfreflect.train.candidates import Candidate, best, candidates, margin
 from selfreflect.train.folder import (
     parse_percentages,
     place_of,
@@ -31,11 +30,6 @@ def run_of(*records: Record) -> RunRecords:
 
 def summary(name: str, text: str, **fields: Any) -> Summary:
     return Summary(question_id="q", name=name, text=text, **fields)
-
-
-def score(name: str, value: float, means: Sequence[float | None]) -> Score:
-    facts = {"stderr": None, "token_tasks": 1, "judge": "tiny", "answer_means": tuple(means)}
-    return Score(question_id="q", summary=name, value=value, **facts)
 
 
 def candidate(name: str, *by_answer: float | None, words: int = 3, value: float = 0.5) -> Candidate:
@@ -75,22 +69,6 @@ def test_why_summaries_are_left_out_is_counted() -> None:
     assert [one.name for one in candidates(run, "q", "recovered", max_words=4)] == ["e", "g"]
     assert candidates(run, "another", "recovered") == []
     assert candidates(run, "q", "selfreflect") == []
-
-
-@pytest.mark.parametrize(
-    ("name", "names", "expected"),
-    [
-        ("basic", None, True),
-        ("basic", ["basic"], True),
-        ("basic#2", ["basic"], True),
-        ("basic#2", ["basic#2"], True),
-        ("basic", ["basic#2"], False),
-        ("basics", ["basic"], False),
-        ("greedy", [], False),
-    ],
-)
-def test_a_strategy_names_its_draws(name: str, names: list[str] | None, expected: bool) -> None:
-    assert is_named(name, names) is expected
 
 
 def test_a_margin_is_the_mean_difference_with_its_standard_error() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-import msgspec
 import pytest
 from learnable_run import ANSWERS, write_learnable
 
@@ -13,7 +12,7 @@ from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSet, Question
 from selfreflect.run.records import run_records
 from selfreflect.store.run import Run
-from selfreflect.train.candidates import EMPTY, candidates, margin
+from selfreflect.train.candidates import EMPTY
 from selfreflect.train.rows import (
     RowOptions,
     dpo_rows,
@@ -85,30 +84,11 @@ def test_pairs_are_alike_in_length_and_differ_by_more_than_chance(stored: Run) -
     assert single.dropped == Counter({"only one summary, so no pair": 1})
 
 
-def test_a_margin_is_paired_over_held_out_answers(stored: Run) -> None:
-    better, worse = candidates(run_records(stored), "q0", "recovered", names=["basic"])[:2]
-    estimate = margin(better, worse)
-    assert estimate is not None
-    assert estimate[0] == pytest.approx(better.value - worse.value)  # the mean over answers is the measure
-    scored = candidates(run_records(stored), "q0", "selfreflect", names=["basic"])[:2]
-    estimate = margin(*scored)
-    assert estimate is not None
-    assert estimate[0] == pytest.approx(scored[1].value - scored[0].value)  # a lower score is better
-
-
 def test_prompts_for_a_reward_come_with_both_halves(stored: Run) -> None:
     [row] = made(grpo_rows, stored).rows
     assert (row["masked_answers"], row["answers"]) == (list(ANSWERS[:5]), list(ANSWERS[5:]))
     assert (row["question"], row["context"], row["gold"]) == ("Which city?", "Some say this.", ["Paris"])
     assert row["prompt"] == made(sft_rows, stored).rows[0]["prompt"]
-
-
-def test_a_summary_that_was_cut_off_is_not_learned(stored: Run) -> None:
-    key = ("q0", "basic#3")
-    stored.summaries[key] = msgspec.structs.replace(stored.summaries[key], truncated=True)
-    outcome = made(sft_rows, stored)
-    assert outcome.rows[0]["summary"] == "basic#1"
-    assert outcome.dropped_texts == Counter({"cut off at the limit of tokens": 1, EMPTY: 1})
 
 
 @pytest.mark.parametrize(

@@ -93,10 +93,11 @@ def test_both_stages_make_adapters_that_load(
     from huggingface_hub import constants
 
     first = Training(preset, ROWS, tmp_path / "sft")
-    assert not first.is_done()
-    first.run()
-    assert first.is_done()
-    assert capsys.readouterr().out == ""  # JSON lines of a command stay readable
+    assert "weights moved by" in first.run()
+    assert first.run() == f"{tmp_path / 'sft'}: done"
+    shown = capsys.readouterr()
+    assert shown.out == ""  # JSON lines of a command stay readable
+    assert "Warning" not in shown.err
     second = Training(preset, [BEGUN], tmp_path / "rl", start=tmp_path / "sft", reward=reward)
     second.run()
     assert constants.HF_HUB_DISABLE_TELEMETRY
@@ -144,8 +145,9 @@ def test_another_input_is_refused(preset: Preset, reward: Longest, tmp_path: Pat
     folder = tmp_path / "adapter"
     folder.mkdir()
     done = Training(preset, ROWS, folder)
+    (folder / INPUT).write_text(json.dumps({**done.input, "model": "another"}))
+    assert not done.is_done()  # neither a record nor a checkpoint: it begins anew
     (folder / INPUT).write_text(json.dumps(done.input))
-    assert not done.is_done()
     (folder / RECORD).write_text(json.dumps({"base": "m", "metrics": {"change": 1.0}}))
     assert done.is_done()
     slower = replace(preset, sft={**preset.sft, "save_steps": 7})
@@ -210,7 +212,7 @@ from selfreflect.train.trainers import Training, load_preset
 
 class Rank(StatedConfidenceReward):
     def outcomes(self, texts, columns):
-        return [float(os.environ["RANK"])] * len(texts)
+        return [float(os.environ["RANK"]) + (-1) ** number / 4 for number in range(len(texts))]
 
 small = load_preset("small", sys.argv[1])
 step = {"max_steps": 1, "num_generations": 2, "per_device_train_batch_size": 2}

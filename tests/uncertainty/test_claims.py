@@ -9,22 +9,29 @@ from pathlib import Path
 
 import pytest
 from command import run, written
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scripted import Scripted
+from tiny_classifier import make_classifier
 
+from selfreflect.errors import ConfigError
+from selfreflect.metric.measure import MeasureItem, measure_named
 from selfreflect.models.base import Request
+from selfreflect.models.embed import EntailmentModel
+from selfreflect.sources.items import bundled_items
 from selfreflect.store.replies import ModelReplies
+from selfreflect.store.run import Run
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.claims.asked import ModelReader, inquiries_about, read_stances
+from selfreflect.uncertainty.claims.readers import open_reader
 from selfreflect.uncertainty.claims.sentences import sentences
 from selfreflect.uncertainty.claims.support import (
     ClaimDistribution,
     Reader,
     Support,
-    WordReader,
     claim_distribution,
 )
+from selfreflect.uncertainty.claims.words import WordReader, clauses
 
 FACTS = [
     "The tower was built in 1889.",
@@ -69,7 +76,6 @@ def test_texts_are_split_at_sentences(text: str, parts: list[str] | int) -> None
     assert len(split) == parts if isinstance(parts, int) else split == parts
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.text("aB1.!? \n-#*`:\"'。é", max_size=60))
 def test_sentences_stand_where_they_say(text: str) -> None:
     end = 0
@@ -79,7 +85,6 @@ def test_sentences_stand_where_they_say(text: str) -> None:
         end = sentence.end
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.sets(st.sampled_from(range(len(FACTS))), min_size=1), min_size=1, max_size=8), st.randoms()
 )
@@ -229,6 +234,134 @@ def test_the_command_counts_claims_of_a_file(tmp_path: Path) -> None:
     assert "1 answer left out" in blank.stderr
     planned = run("claims", file, "--dry-run", "--model", "openai:m")
     assert (planned.code, "claim_verdicts" in planned.stdout) == (0, True)
+
+
+LONG = {
+    "question": "What about the tower?",
+    "answers": [" ".join(FACTS[start : start + 3]) for start in (0, 0, 1, 1, 2, 2, 0, 3)],
+    "summaries": {
+        "whole": " ".join(FACTS),
+        "part": f"{FACTS[0]} It was made of wood; a storm blew it down.",
+        "wrong": FACTS[0].replace("1889", "1898"),
+        "blank": "",
+    },
+}
+
+
+def test_claims_are_a_measure_that_needs_no_judge(tmp_path: Path) -> None:
+    items = written(tmp_path / "long.json", [LONG])
+    outcome = run("score", "--items", items, "--measures", "claims", "--judge", "nowhere/none", "--json")
+    assert outcome.code == 0, outcome.stderr
+    found = {line["summary"]: line["claims"] for line in outcome.json}
+    assert (found["whole"]["value"], found["whole"]["unit"]) == (1.0, "%")
+    parts = found["part"]["parts"]
+    assert (parts["precision"], parts["claims"], parts["added"]) == (pytest.approx(1 / 3), 3, 2)
+    covered = parts["covered"]
+    assert 0 < covered < 0.5
+    assert found["part"]["value"] == pytest.approx(2 * covered / 3 / (covered + 1 / 3))
+    assert (found["wrong"]["value"], found["blank"]["value"]) == (0, 0)
+    assert found["blank"]["parts"]["precision"] is None
+
+
+def test_claims_can_fail_a_comparison_and_are_in_a_frame(tmp_path: Path) -> None:
+    worse = {**LONG, "summaries": {"whole": FACTS[5]}}
+    better = {**LONG, "summaries": {"whole": " ".join(FACTS)}}
+    for name, row in (("old", better), ("new", worse)):
+        rows = [{**row, "question": f"{row['question']} {number}"} for number in range(6)]
+        items = written(tmp_path / f"{name}.json", rows)
+        assert run("import", "--items", items, "--out", tmp_path / name).code == 0
+        assert run("score", "--out", tmp_path / name, "--measures", "claims").code == 0
+    failed = run("compare", tmp_path / "old", tmp_path / "new", "--fail-if", "claims.worse > 0", "--json")
+    assert failed.code == 3, failed.stderr
+    assert failed.json[0]["claims"]["verdict"] == "worse"
+    frame = Run.load(tmp_path / "new").to_pandas()
+    assert frame["claims"].between(0, 0.5).all()
+
+
+def test_claims_order_the_bundled_summaries() -> None:
+    measure = measure_named("claims")
+    for item in bundled_items("ranked_items"):
+        of_item = (MeasureItem(item.question_record, item.answer_set, text) for text in item.summary_records)
+        values = [measure.score(summary).value for summary in of_item]
+        assert values[0] == max(values) > min(values) == values[-1] == 0
+
+
+def classifier(folder: Path, likeliest: int) -> str:
+    """A tiny classifier of pairs that prefers one of contradiction, entailment and neutral."""
+    labels = {0: "contradiction", 1: "entailment", 2: "neutral"}
+    return make_classifier(folder / str(likeliest), labels, likeliest, bias=2.0, longest=200)
+
+
+@pytest.mark.parametrize(("likeliest", "stance"), [(0, "contradicts"), (1, "says"), (2, "silent")])
+def test_a_classifier_of_pairs_reads_claims(tmp_path: Path, likeliest: int, stance: str) -> None:
+    model = classifier(tmp_path, likeliest)
+    reader = open_reader(f"nli:{model}")
+    texts = [" ".join(FACTS), FACTS[0]]
+    assert reader.stances("Which?", FACTS[:2], texts) == [[stance] * 2] * 2
+    [found] = EntailmentModel(model).probabilities([("paris", "lyon")])
+    assert found is not None
+    assert (sum(found), max(found)) == (pytest.approx(1), found[(1, 0, 2).index(likeliest)])
+    assert (reader.mentions("Which?", FACTS[:1], texts) > 0.5).all() == (likeliest == 1)
+    long = reader.stances("Which?", ["tower " * 300], texts)
+    assert (long, bool(reader.caveats)) == ([[None]] * 2, True)
+    row = {**LONG, "answers": LONG["answers"][:2]}
+    done = run("claims", written(tmp_path / "long.json", [row]), "--reader", f"nli:{model}", "--json")
+    assert done.code == 0, done.stderr
+    assert {done.json[0]["reader"]} == {f"nli:{model}"}
+
+
+def test_a_classifier_without_contradiction_is_refused(tmp_path: Path) -> None:
+    model = make_classifier(tmp_path, {0: "entailment", 1: "other"}, 0)
+    with pytest.raises(ConfigError) as refused:
+        open_reader(f"nli:{model}").stances("Which?", FACTS, FACTS)
+    assert refused.value.code == "labels"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nlp"], ["nli"], ["words:x"], ["asked"], ["words", "--model", "openai:m"]]
+)
+def test_readers_that_cannot_read_are_refused(tmp_path: Path, arguments: list[str]) -> None:
+    done = run("claims", written(tmp_path / "long.json", [LONG]), "--reader", *arguments)
+    assert (done.code, done.stdout) == (2, "")
+
+
+def test_embeddings_see_other_words_and_numbers_by_the_rule() -> None:
+    reader = open_reader("embedding")
+    texts = [
+        "The tower was constructed in 1889.",
+        "The tower was constructed in 1898.",
+        "Bananas are yellow.",
+    ]
+    [said], [contradicted], [silent] = reader.stances("What about the tower?", FACTS[:1], texts)
+    assert (said, contradicted, silent) == ("says", "contradicts", "silent")
+    mentioned = reader.mentions("What about the tower?", FACTS[:1], texts)[:, 0]
+    assert mentioned[0] > 0.9 > 0.3 > mentioned[2]
+    assert mentioned[1] > 0.7  # which numbers do not change
+
+
+@pytest.mark.parametrize(
+    ("claim", "text", "stance"),
+    [
+        ("The tower was built in 1889.", "They built the tower on 26 January 1889.", "says"),
+        ("The tower was built in 1889.", "They built the tower from 1885 to 1887.", "contradicts"),
+        ("It was built on 3 May 1889.", "It was built on 4 May 1889.", "contradicts"),
+        ("10 years.", "About 5 years, perhaps 10", "says"),
+        ("7300 tonnes.", "It weighs 7,300,000 kg.", "says"),
+        ("At 6:40.", "At 7:10.", "contradicts"),
+        ("It is open at night.", "It is open at night, and not by day.", "says"),
+        ("60 metres tall.", "It is tall.", "silent"),
+    ],
+)
+def test_numbers_negations_and_units_are_read(claim: str, text: str, stance: str) -> None:
+    assert WordReader().stances("What about the tower?", [claim], [text]) == [[stance]]
+
+
+def test_a_summary_is_read_clause_by_clause() -> None:
+    assert clauses("Most likely (60 %) the mill bridge, or the church bridge; otherwise I cannot say.") == [
+        "Most likely   the mill bridge",
+        "the church bridge",
+    ]
+    assert clauses("5 %") == ["5 %"]
 
 
 def test_fifty_long_answers_take_seconds() -> None:

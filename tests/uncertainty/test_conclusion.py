@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from command import run, written
 
-from selfreflect.uncertainty.conclusion import coverage_at
 from selfreflect.uncertainty.prediction import Tally
+from selfreflect.uncertainty.tables import coverage_at
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections import Counter
 from pathlib import Path
@@ -10,12 +11,12 @@ from typing import Any
 
 import pytest
 from command import run, written
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from selfreflect.errors import DataError
 from selfreflect.uncertainty.classes import ClassRule
-from selfreflect.uncertainty.fields.distribution import Structured, structure
+from selfreflect.uncertainty.fields.distribution import Structured, structure, value_spans
 from selfreflect.uncertainty.fields.values import Schema, Unreadable, parse
 from selfreflect.uncertainty.question import AnsweredQuestion
 
@@ -139,7 +140,6 @@ def spelled(value: Any, draw: random.Random) -> str:
     return json.dumps(value, ensure_ascii=draw.random() < 0.5)
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     st.dictionaries(st.text("abc/~", min_size=1, max_size=3), json_values, min_size=1, max_size=4),
     st.randoms(),
@@ -157,7 +157,135 @@ def test_key_order_space_escapes_and_notations_change_nothing(
         assert len(set(ClassRule("exact")(field).tolist())) == 1
 
 
-@settings(max_examples=50, deadline=None)
+@given(st.dictionaries(st.text("ab~/*", max_size=3), json_values, max_size=4), st.randoms())
+def test_the_characters_of_a_value_are_found(value: dict[str, Any], draw: random.Random) -> None:
+    text = draw.choice(["", "\n ", "```json\n"]) + json.dumps(value, indent=draw.choice([None, 2]))
+    text += "\n```" if text.startswith("```") else ""
+    spans = value_spans(text)
+
+    def check(part: Any, pointer: str) -> None:
+        start, end = spans[pointer]
+        if isinstance(part, dict | list):
+            assert text[start - 1] + text[end - 1] in ("{}", "[]")
+            for key, member in part.items() if isinstance(part, dict) else enumerate(part):
+                check(member, f"{pointer}/{str(key).replace('~', '~0').replace('/', '~1')}")
+        elif isinstance(part, str):
+            assert json.loads(f'"{text[start:end]}') == part
+        else:
+            assert json.loads(text[start : end - 1]) == part
+
+    check(value, "")
+
+
+TOKENS = tuple('{"|name|":| "|Ann| Lee|",| "total|":| |2|1|00|,| "ok":true|}'.split("|"))
+
+
+def with_tokens(*, broken: bool = False) -> Structured:
+    """Take apart answers whose log-probabilities are -1, -2, -3, …: every sum says of which tokens it is."""
+    logprobs = tuple(-float(number) for number in range(1, len(TOKENS) + 1))
+    top = tuple((value, value - 1, value - 2) for value in logprobs)
+    question = AnsweredQuestion(
+        id="q",
+        answers=("".join(TOKENS), *(["no"] if broken else [])),
+        tokens=(TOKENS, *([("no",)] if broken else [])),
+        logprobs=(logprobs, *([(-1.0,)] if broken else [])),
+        top_logprobs=None if broken else (top,),
+    )
+    return structure(question)
+
+
+def test_a_field_has_the_tokens_of_its_value_and_of_its_end() -> None:
+    fields = {question.id: question for question in with_tokens().questions()}
+    texts = {name: question.tokens[0] for name, question in fields.items() if question.tokens}
+    assert texts == {
+        "q#/name": ("Ann", " Lee", '",'),
+        "q#/total": ("2", "1", "00", ","),  # without the comma, 21 would look sure
+        "q#/ok": (' "ok":true', "}"),
+    }
+    total = fields["q#/total"]
+    assert total.logprobs == ((-11, -12, -13, -14),)
+    assert total.top_logprobs is not None
+    assert [row[0] for row in total.top_logprobs[0]] == [-11, -12, -13, -14]
+    entry = with_tokens().summary(ClassRule("exact"))["fields"]["/total"]
+    assert entry["tokens"] == pytest.approx({"joint": math.exp(-50), "min": math.exp(-14)})
+
+
+def test_without_the_tokens_of_every_answer_a_field_has_none() -> None:
+    for question in with_tokens(broken=True).questions():
+        assert question.logprobs is None
+        assert question.missing_logprobs
+    summary = with_tokens(broken=True).summary(ClassRule("exact"))
+    assert not any("tokens" in entry for entry in summary["fields"].values())
+
+
+def test_tokens_of_matched_objects_are_not_those_of_their_place() -> None:
+    text = '[{"a": 1, "b": 2}, {"a": 5, "b": 6}]'
+    columns = {"tokens": (tuple(text),), "logprobs": ((-1.0,) * len(text),)}
+    question = AnsweredQuestion(id="q", answers=(text,), **columns)
+    members = [field for field in structure(question).questions() if field.id != "q#"]
+    assert [field.logprobs for field in members] == [None] * 4
+    ordered = Schema({"type": "array", "x-selfreflect": {"ordered": True}})
+    located = {field.id: field.tokens for field in structure(question, ordered).questions()}
+    assert located["q#/1/b"] == (("6", "}"),)
+
+
+def rules(**fields: Any) -> dict[str, Any]:
+    return {"properties": {name: {"x-selfreflect": {"classes": rule}} for name, rule in fields.items()}}
+
+
+def test_a_schema_names_the_class_rule_of_a_field(tmp_path: Path) -> None:
+    schema = rules(total="numeric:1%", note="jaccard:0.5", place="exact")
+    answers: list[Any] = [
+        {"total": 1200, "note": "paid in full today", "place": "Rome, Italy", "other": 1200},
+        {"total": 1205.5, "note": "paid in full", "place": "Rome", "other": 1205},
+        {"total": "1,195", "note": "open", "place": "rome", "other": 1195},
+    ]
+    structured = taken_apart(answers, schema)
+    sizes = {
+        field.pointer: [entry.answers for entry in structured.classes(field, ClassRule("same"))]
+        for field in structured.fields
+    }
+    assert sizes == {"/total": [3], "/note": [2, 1], "/place": [2, 1], "/other": [1, 1, 1]}
+    rows: list[dict[str, Any]] = [{"question": f"{n}?", "answers": [*map(json.dumps, answers)]} for n in "ab"]
+    (tmp_path / "schema.json").write_text(json.dumps(schema))
+    arguments = ("--fields", tmp_path / "schema.json", "--estimators", "modal_share", "--json")
+    lines = run("uncertainty", written(tmp_path / "a.json", rows), *arguments).json
+    values = {
+        line["id"].partition("#")[2]: line["values"]["modal_share"] for line in lines if "values" in line
+    }
+    assert values == pytest.approx({"/total": 1, "/note": 2 / 3, "/place": 2 / 3, "/other": 1 / 3})
+
+
+@pytest.mark.parametrize("rule", ["judge", "nli:a/model", "embedding", "numeric:x%", "jaccard:2", "what", 5])
+def test_a_schema_names_no_rule_with_a_model(rule: Any) -> None:
+    with pytest.raises(DataError) as refusal:
+        Schema(rules(total=rule))
+    assert refusal.value.code == "schema"
+
+
+def test_fields_of_one_object_are_drawn_together(tmp_path: Path) -> None:
+    """Five fields that repeat each other say no more than one."""
+    draw = random.Random()
+    ends = {}
+    for copies in (1, 5):
+        rows = []
+        draw.seed(3)
+        for number in range(60):
+            share = draw.randrange(5, 11)
+            gold = "yes" if draw.random() < share / 12 else "no"
+            values = ["yes"] * share + [f"v{index}" for index in range(10 - share)]
+            names = [f"f{index}" for index in range(copies)]
+            answers = [json.dumps(dict.fromkeys(names, value)) for value in values]
+            rows.append({"question": f"{number}?", "answers": answers, "gold": dict.fromkeys(names, gold)})
+        file = written(tmp_path / f"{copies}.json", rows)
+        lines = run("uncertainty", file, "--fields", "auto", "--estimators", "modal_share", "--json").json
+        [line] = [line for line in lines if line.get("estimator") == "modal_share"]
+        ends[copies] = [line["measures"][name] for name in ("auroc", "aurc", "brier", "ece_10_left")]
+    for alone, together in zip(ends[1], ends[5], strict=True):
+        assert together["value"] == pytest.approx(alone["value"], abs=0.01)
+        assert (together["low"], together["high"]) == pytest.approx((alone["low"], alone["high"]), abs=0.04)
+
+
 @given(st.lists(st.booleans(), min_size=1, max_size=12))
 def test_a_field_is_missing_as_often_as_it_is_deleted(deleted: list[bool]) -> None:
     answers = [{"a": 1, **({} if is_deleted else {"b": "x"})} for is_deleted in deleted]

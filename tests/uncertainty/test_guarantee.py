@@ -16,18 +16,20 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from selfreflect.errors import ConfigError, DataError
-from selfreflect.uncertainty.answer_sets import (
+from selfreflect.uncertainty.guarantee import (
+    AGREEING,
+    WINDOW,
     ClassOfAnswers,
+    DriftWatch,
     NoSetRule,
     SetRule,
     answer_set,
-    fit_sets,
-)
-from selfreflect.uncertainty.drift import WINDOW, DriftWatch, is_other_sample, kolmogorov_smirnov
-from selfreflect.uncertainty.guarantee import (
     binomial_tail,
     fewest_answers,
+    fit_sets,
+    is_other_sample,
     is_pilot,
+    kolmogorov_smirnov,
     search_threshold,
     upper_bound,
 )
@@ -361,10 +363,33 @@ def test_drift_is_seen_and_hardly_ever_imagined() -> None:
             watch.add(float(score))
         alarms += watch.has_drifted
     assert alarms <= 3
-    watch = DriftWatch(calibration.tolist())
-    for score in generator.integers(0, 21, WINDOW) / 40:
+
+
+def test_a_guarantee_returns_once_recent_scores_agree_for_long_enough() -> None:
+    generator = np.random.default_rng(0)
+    watch = DriftWatch((generator.integers(0, 21, 500) / 20).tolist())
+
+    def states(windows: int, scale: float) -> list[bool]:
+        result = []
+        for _ in range(windows):
+            for score in generator.integers(0, 21, WINDOW) / scale:
+                watch.add(float(score))
+            result.append(watch.has_drifted)
+        return result
+
+    assert states(2, 40) == [True, True]
+    assert states(AGREEING - 1, 20) == [True] * (AGREEING - 1), "too few to show that it is over"
+    assert states(1, 40) == [True], "counting begins anew"
+    assert states(AGREEING, 20) == [*[True] * (AGREEING - 1), False]
+    assert states(1, 40) == [True]
+
+
+def test_windows_that_agree_one_by_one_but_not_together_bring_nothing_back() -> None:
+    watch = DriftWatch(np.linspace(0, 1, 2000).tolist())
+    for score in np.linspace(0, 0.4, WINDOW):
         watch.add(float(score))
+    for score in np.tile(np.linspace(0, 0.88, WINDOW), AGREEING + 2):
+        watch.add(float(score))
+    assert watch.distance is not None
+    assert watch.distance < 0.19, "no window by itself raises an alarm"
     assert watch.has_drifted
-    for score in generator.integers(0, 21, WINDOW) / 20:
-        watch.add(float(score))
-    assert watch.has_drifted, "what was broken once stays broken"

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from selfreflect.logprobs import AnswerTokens, answer_tokens
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.estimators import ESTIMATORS, estimate
-from selfreflect.uncertainty.features import Samples
-from selfreflect.uncertainty.likelihoods import (
+from selfreflect.uncertainty.features import (
+    Samples,
     entropy_interval,
     group_confidence,
     probabilities,
+    rank_contributions,
     rest_bucket_entropy,
     token_confidences,
     truncated_entropy,
@@ -64,6 +65,25 @@ def test_known_values_of_each_token() -> None:
     confidences = token_confidences(TOP)
     assert confidences == pytest.approx([2.904571, 1.743073, 1.579992], abs=1e-6)
     assert group_confidence(confidences, 2) == pytest.approx(1.661533, abs=1e-6)
+    means = [0.267530, 0.285851, 0.228232, 0.142032]
+    largest = [0.361192, 0.361192, 0.321888, 0.230259]
+    assert rank_contributions(TOP) == pytest.approx([*means, *largest], abs=1e-6)
+
+
+def weighted(weights: tuple[float, ...], top: object = (TOP,)) -> float | NoValue:
+    samples = Samples(question(top_logprobs=top), ClassRule("exact"), jaccard, weights=weights)
+    return estimate(ESTIMATORS["wepr"], samples)
+
+
+def test_weights_of_ranks_give_log_odds() -> None:
+    lists = [np.log([0.5, *[0.02] * 14]), np.log([0.9, *[0.005] * 14]), np.log([0.3, 0.2, 0.1, *[0.02] * 12])]
+    top = (tuple(map(tuple, lists)),)
+    assert weighted((2.0, *[-1.0] * 15, *[0.0] * 15), top) == pytest.approx(2 - 1.253290, abs=1e-6)
+    assert weighted((0.5, *[0.0] * 7, -1.0)) == pytest.approx(0.5 - 0.230259, abs=1e-6)
+    for weights, reason in (((), "not_fitted"), ((0.0, 1.0, 1.0), "too_few_ranks")):
+        missing = weighted(weights)
+        assert isinstance(missing, NoValue)
+        assert missing.reason == reason
 
 
 @given(st.integers(0, 2**32), st.integers(3, 400), st.floats(0.05, 8))

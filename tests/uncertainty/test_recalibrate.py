@@ -121,10 +121,10 @@ def test_a_map_is_compared_with_doing_without_it() -> None:
     labels = np.array([1.0, 0] * 6)
     bad = map_quality("isotonic", scores, labels, probability=True)
     assert bad.calibrated > bad.constant
-    assert bad.worse_than[0] == bad.constant == pytest.approx(0.3, abs=0.05)
+    assert bad.better["constant"] == bad.constant == pytest.approx(0.3, abs=0.05)
     assert bad.unchanged == pytest.approx(((scores - labels) ** 2).mean())
     confident = rng.random(400)
     correct = (rng.random(400) < 0.3 + 0.4 * (confident > 0.5)).astype(float)
     good = map_quality("isotonic", confident, correct, probability=False)
-    assert good.worse_than == []
+    assert good.better == {}
     assert good.unchanged is None

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-import torch
 from scripted import Scripted
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from tiny_classifier import make_classifier
 
 from selfreflect.errors import BackendError, ConfigError
 from selfreflect.models.base import Request
@@ -100,44 +99,11 @@ def test_a_judge_of_correctness_is_asked_about_other_spellings_only() -> None:
     assert len(model.requests) == 3
 
 
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "where", "paris", "lyon", "capital"]
-
-
-def classifier(folder: Path, labels: dict[int, str], likeliest: int = 0) -> str:
-    """A tiny model on disk that always prefers one label."""
-    from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast  # seconds
-
-    tokenizer = Tokenizer(models.WordLevel({word: number for number, word in enumerate(WORDS)}, "[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
-    )
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]")
-    fast.save_pretrained(folder)
-    config = BertConfig(
-        vocab_size=len(WORDS),
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=8,
-        max_position_embeddings=16,
-        id2label=labels,
-        label2id={label: number for number, label in labels.items()},
-    )
-    model = BertForSequenceClassification(config)
-    with torch.no_grad():
-        model.classifier.bias[likeliest] = 100
-    model.save_pretrained(folder)
-    return str(folder)
-
-
 @pytest.mark.parametrize("labels", [{0: "contradiction", 1: "ENTAILMENT"}, {0: "entailment", 1: "neutral"}])
 def test_the_label_of_entailment_is_found_by_its_name(tmp_path: Path, labels: dict[int, str]) -> None:
     entailment = next(number for number, label in labels.items() if label.lower() == "entailment")
     for likeliest in labels:
-        path = classifier(tmp_path / str(likeliest), labels, likeliest)
+        path = make_classifier(tmp_path / str(likeliest), labels, likeliest)
         rule = ClassRule(f"nli:{path}")
         same = likeliest == entailment
         assert rule(QUESTION).tolist() == ([0, 0, 0, 0] if same else [0, 0, 1, 2])
@@ -145,7 +111,7 @@ def test_the_label_of_entailment_is_found_by_its_name(tmp_path: Path, labels: di
 
 
 def test_verdicts_are_kept_and_the_model_is_not_loaded_again(tmp_path: Path) -> None:
-    path = classifier(tmp_path / "model", {0: "entailment", 1: "neutral"})
+    path = make_classifier(tmp_path / "model", {0: "entailment", 1: "neutral"})
     long = AnsweredQuestion(id="r", answers=("paris", "lyon " * 20))
     with open_replies(tmp_path / "kept") as store:
         rule = ClassRule(f"nli:{path}", store=store)
@@ -161,7 +127,7 @@ def test_verdicts_are_kept_and_the_model_is_not_loaded_again(tmp_path: Path) -> 
 
 def test_an_interruption_keeps_the_verdicts_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relations, "STORED_AT_ONCE", 2)
-    path = classifier(tmp_path / "model", {0: "entailment", 1: "neutral"})
+    path = make_classifier(tmp_path / "model", {0: "entailment", 1: "neutral"})
     entails, calls = EntailmentModel.entails, []
 
     def interrupted(model: EntailmentModel, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
@@ -179,7 +145,7 @@ def test_an_interruption_keeps_the_verdicts_so_far(tmp_path: Path, monkeypatch: 
 
 
 def test_entailment_must_hold_both_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    relation = Entailment(classifier(tmp_path, {0: "entailment", 1: "neutral"}))
+    relation = Entailment(make_classifier(tmp_path, {0: "entailment", 1: "neutral"}))
     said = {("Where? Paris", "Where? Capital"): True, ("Where? Capital", "Where? Paris"): False}
     monkeypatch.setattr(EntailmentModel, "entails", lambda model, pairs: [said[pair] for pair in pairs])
     question = AnsweredQuestion(id="q", text="Where?")
@@ -187,7 +153,7 @@ def test_entailment_must_hold_both_ways(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_models_that_classify_no_entailment_are_refused(tmp_path: Path) -> None:
-    path = classifier(tmp_path / "a", {0: "LABEL_0", 1: "LABEL_1"})
+    path = make_classifier(tmp_path / "a", {0: "LABEL_0", 1: "LABEL_1"})
     with pytest.raises(ConfigError, match="'LABEL_0', 'LABEL_1'"):
         ClassRule(f"nli:{path}")(QUESTION)
     with pytest.raises(ConfigError, match="nli:DIRECTORY"):

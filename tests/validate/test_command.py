@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -20,7 +19,6 @@ from fault_server import FaultServer, chat, choice, status
 
 from selfreflect.records import AnswerSet, Question, Summary
 from selfreflect.run.records import run_items
-from selfreflect.sources.items import bundled_items
 from selfreflect.store.run import Run
 from selfreflect.validate.catalogue import METRICS
 
@@ -73,11 +71,8 @@ def stored(folder: Path) -> list[dict[str, Any]]:
 
 def test_a_ranked_set_is_measured_shown_and_kept(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    outcome = validate(model, ITEMS, tmp_path, "--out", out, "--no-controls")
+    outcome = validate(model, ITEMS, tmp_path, "--out", out, "--no-controls", "--json")
     assert outcome.code == 0
-    shown = " ".join(outcome.stdout.split())
-    assert "selfreflect" in shown
-    assert "length" in shown
     assert {(one["metric"], one["item"], one["summary"]) for one in stored(out)} == {
         (metric, f"i{number}", name)
         for metric in BOTH.split(",")
@@ -94,6 +89,11 @@ def test_a_ranked_set_is_measured_shown_and_kept(model: Path, tmp_path: Path) ->
     assert sorted(len(rows) for rows in tables) == sorted(
         1 + len(table["rows"]) for table in finding["tables"]
     )
+    assert [line["says"] for line in outcome.json if "says" in line] == finding["says"]
+    rows = [
+        dict(zip(table["columns"], row, strict=True)) for table in finding["tables"] for row in table["rows"]
+    ]
+    assert [line["row"] for line in outcome.json if "row" in line] == rows
 
 
 def test_what_is_kept_is_not_measured_again(
@@ -229,18 +229,6 @@ def test_servers_that_call_different_models_the_same_share_no_values(model: Path
     assert found == {(f"openai:m at {one.url}", 5.0), (f"openai:m at {other.url}", 8.0)}
 
 
-def test_json_lines_hold_every_row_and_sentence(model: Path, tmp_path: Path) -> None:
-    outcome = validate(model, ITEMS, tmp_path, "--json", "--out", tmp_path / "out")
-    finding = json.loads((tmp_path / "out" / "ranked" / "finding.json").read_text(encoding="utf-8"))
-    lines = outcome.json
-    assert {line["study"] for line in lines} == {"ranked"}
-    assert [line["says"] for line in lines if "says" in line] == finding["says"]
-    rows = [
-        dict(zip(table["columns"], row, strict=True)) for table in finding["tables"] for row in table["rows"]
-    ]
-    assert [line["row"] for line in lines if "row" in line] == rows
-
-
 def test_undefined_values_are_counted_and_explained(model: Path, tmp_path: Path) -> None:
     items = [*ITEMS, {**item(9), "answers": [" ", " "]}]
     outcome = validate(model, items, tmp_path, "--json", "--no-controls")
@@ -261,6 +249,7 @@ def test_undefined_values_are_counted_and_explained(model: Path, tmp_path: Path)
         ([item(1, good="Radishes.", bad="Radishes.")], (), "same"),
         (ITEMS, ("--metrics", "selfreflct"), "Did you mean 'selfreflect'"),
         (ITEMS, ("--metrics", "llm_judge"), "--model"),
+        (ITEMS, ("--metrics", "competitors"), "rouge_l"),
         (ITEMS, ("--study", "rankde"), "Did you mean 'ranked'"),
         (ITEMS, ("--study", "choice"), "takes no SOURCE"),
         (ITEMS, ("--study", "raters"), "--ratings FILE"),
@@ -304,15 +293,6 @@ def test_out_is_neither_a_run_nor_anything_else(model: Path, tmp_path: Path) -> 
         assert outcome.code == 2
         assert message in outcome.said
     assert sorted(path.name for path in other.iterdir()) == ["notes.txt"]
-
-
-def test_one_process_writes_at_a_time(model: Path, tmp_path: Path) -> None:
-    from selfreflect.validate.measure import open_values
-
-    with open_values(tmp_path / "out"):
-        outcome = validate(model, ITEMS, tmp_path, "--out", tmp_path / "out", "--metrics", "length")
-    assert outcome.code == 2
-    assert f"pid {os.getpid()}" in outcome.said
 
 
 def test_hostile_names_are_shown_as_they_are(model: Path, tmp_path: Path) -> None:
@@ -379,7 +359,8 @@ def test_every_study_runs_by_its_name(model: Path, tmp_path: Path, study: str) -
     if study == "raters":
         options += ("--ratings", written(tmp_path / "ratings.csv", ratings))
     place = ("--judge", model, "--device", "cpu", "--out", tmp_path / "out")
-    assert run("validate", *source, "--study", study, *options, *place).code == 0
+    outcome = run("validate", *source, "--study", study, *options, *place)
+    assert outcome.code == 0, outcome.said
     finding = json.loads((tmp_path / "out" / study / "finding.json").read_text(encoding="utf-8"))
     assert finding["study"] == study
 
@@ -394,51 +375,19 @@ def test_without_scipy_nothing_is_measured(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_blank_control_is_no_failure_and_a_blank_summary_is_one(model: Path, tmp_path: Path) -> None:
+def test_values_that_say_something_of_the_answers_are_no_failure(model: Path, tmp_path: Path) -> None:
+    alike = {**item(9), "answers": ["Sow."] * 4}
+    outcome = validate(model, [*ITEMS, alike], tmp_path, "--metrics", "information", "--no-controls")
+    assert outcome.code == 0
+    assert "x information (" in outcome.said
     assert validate(model, ITEMS, tmp_path, "--metrics", "rouge_l").code == 0
     outcome = validate(model, [*ITEMS, item(8, good="Radishes.", bad=" ")], tmp_path, "--metrics", "rouge_l")
     assert outcome.code == 1
     assert "rouge_l (blank)" in outcome.said
 
 
-def test_answers_that_tell_nothing_are_no_failure(model: Path, tmp_path: Path) -> None:
-    alike = {**item(9), "answers": ["Sow."] * 4}
-    outcome = validate(model, [*ITEMS, alike], tmp_path, "--metrics", "information", "--no-controls")
-    assert outcome.code == 0
-    assert "x information (" in outcome.said
-
-
-def test_what_is_left_out_is_named(model: Path, tmp_path: Path) -> None:
-    said = validate(model, ITEMS, tmp_path, "--metrics", "competitors", "--limit", 1).said
-    assert "--model NAME: llm_judge" in said
-    assert "left out" not in validate(model, ITEMS, tmp_path, "--metrics", "controls").said
-
-
-def test_the_catalogue_is_shown_without_a_model() -> None:
-    code = """
-import sys
-from selfreflect.cli import application
-try:
-    application(["validate"])(["validate", "--list-metrics", "--json"])
-except SystemExit:
-    pass
-print(sorted(set("torch transformers numpy tokenizers".split()) & set(sys.modules)))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=True
-    )
-    *lines, loaded = done.stdout.splitlines()
-    assert loaded == "[]"
-    assert [json.loads(line)["name"] for line in lines] == [info.name for info in METRICS]
+def test_the_metrics_are_listed_without_a_model() -> None:
+    listed = [line["name"] for line in run("validate", "--list-metrics", "--json").json]
+    assert listed == [info.name for info in METRICS]
     shown = " ".join(run("validate", "--list-metrics").stdout.split())
     assert all(info.name in shown for info in METRICS)
-
-
-def test_the_bundled_items_are_complete() -> None:
-    found = bundled_items("ranked_items")
-    assert len(found) == 8
-    assert {(len(one.masked_out), len(one.conditioning), one.order) for one in found} == {
-        (4, 4, (("good", "mid", "bad"),))
-    }
-    longer = [len(one.summaries["good"].split()) > len(one.summaries["bad"].split()) for one in found]
-    assert not any(longer)  # the control must not win by the length of good summaries

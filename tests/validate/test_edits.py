@@ -8,14 +8,14 @@ import re
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from studies import HIGHER, LOWER, measured, rows
 
 from selfreflect.errors import DataError
 from selfreflect.grouping import group_indices, normal_form
 from selfreflect.sources.items import Item
-from selfreflect.table import Table, to_csv, to_markdown
+from selfreflect.table import Table
 from selfreflect.validate.base import MetricInfo
 from selfreflect.validate.edits import (
     BASE,
@@ -157,7 +157,6 @@ def test_answers_that_nobody_could_tell_apart_in_words_are_never_added_as_new():
     ("text", "expected"),
     [
         ("  It is\n\nParis.  It is big. ", "It is Paris. It is big."),
-        ("It is surely Paris. " + "And so on " * 10, "It is surely Paris."),
         ("Dr. " + "word " * 30, "Dr. " + "word " * 18 + "word…"),
         ("字" * 500, "字" * 160 + "…"),
     ],
@@ -195,7 +194,6 @@ def parsed(text: str, names: Sequence[str]) -> list[int]:
 
 
 @given(ANSWERS, ANSWERS, st.integers(0, 3))
-@settings(max_examples=150, deadline=None)
 def test_every_edit_does_what_its_label_says(answers: list[str], other: list[str], seed: int):
     one, two = item(answers), item(other, "other")
     statement = stated(one)
@@ -281,11 +279,3 @@ def test_items_that_make_no_sense_are_refused():
         with pytest.raises(DataError) as caught:
             Interventions(items)
         assert caught.value.code == "nothing_to_edit"
-
-
-def test_hostile_texts_reach_the_summary_as_they_are_and_tables_stay_whole():
-    hostile = "{x} %s | <b> [LIST] \x1b[31m"
-    study = Interventions([item([hostile] * 3 + ["pea"])])
-    assert made(study)[BASE] == f"I would say “{hostile}” (75%) or “pea” (25%)."
-    for table in study.finding([], [LOWER]).tables:
-        assert "\x1b" not in to_markdown(table) + to_csv(table)

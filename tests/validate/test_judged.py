@@ -23,11 +23,12 @@ from selfreflect.metric.prompts import (
 )
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import Undefined, Value
-from selfreflect.validate.catalogue import INFORMATION, MASKED
+from selfreflect.validate.catalogue import FAMILIES
 from selfreflect.validate.judged import GROUP, InformationMetrics, Masked, judge_name
 from selfreflect.validate.measure import measure as measure_items
 from selfreflect.validate.measure import open_values
 
+MASKED, INFORMATION = FAMILIES["judged:Masked"], FAMILIES["judged:InformationMetrics"]
 NAMES = [info.name for info in MASKED]
 ITEM = Item(
     id="q7",
@@ -114,22 +115,6 @@ def test_every_metric_is_that_of_the_slow_oracle(tiny_judge, architecture):
         assert len({round(expected[metric], 6) for metric in expected}) == len(NAMES), (
             "no two metrics are the same here"
         )
-
-
-def test_selfreflect_is_the_score(masked, tiny_metric):
-    scores = tiny_metric("llama").score(
-        ITEM.question,
-        masked_out=ITEM.masked_out,
-        conditioning=ITEM.conditioning,
-        summaries=dict(ITEM.summaries),
-    )
-    expected = {name: pytest.approx(score.value, abs=1e-6) for name, score in scores.items()}
-    values = masked.score(ITEM)
-    assert {one.summary: one.value for one in values if one.metric == "selfreflect"} == expected
-
-
-def test_values_name_the_judge_and_its_dtype(tiny_judge, masked):
-    assert masked.by == f"{tiny_judge('llama').name}, float32"
 
 
 def test_many_summaries_run_in_groups_beside_one_reference(tiny_judge, masked):

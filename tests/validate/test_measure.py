@@ -9,53 +9,40 @@ from pathlib import Path
 import pytest
 
 from selfreflect.errors import StoreError
-from selfreflect.validate.measure import write
-from selfreflect.validate.study import Finding, TableLayout
+from selfreflect.validate.study import Finding, write
 
 
-def finding(*titles: str) -> Finding:
-    finding = Finding("ranked")
-    for title in titles:
-        finding.add(TableLayout(title, ""), {"n": 1})
+def finding(*tables: str) -> Finding:
+    finding = Finding("ranked", alike=1, fewest_pairs=1)
+    for key in tables:
+        finding.add(key, {"n": 1})
     finding.says.append("It does.")
     return finding
 
 
 def test_an_earlier_finding_is_replaced_and_files_of_the_user_stay(tmp_path: Path) -> None:
-    folder = write(finding("First", "Second"), {}, tmp_path)
-    names = {"finding.json", "finding.md", "first.csv", "second.csv"}
+    folder = write(finding("ranking", "pairs"), {}, tmp_path)
+    names = {"finding.json", "finding.md", "metrics-by-win-rate.csv", "how-often-the-better-summary-wins.csv"}
     assert {path.name for path in folder.iterdir()} == names
-    kept = json.loads((folder / "finding.json").read_text())  # earlier versions drew plots
-    (folder / "finding.json").write_text(json.dumps(kept | {"plots": [{"name": "choice-tv_t1"}]}))
-    (folder / "choice-tv-t1.svg").write_text("<svg/>")
-    for name in ("ratings.csv", "drawing.svg"):
-        (folder / name).write_text("mine")
-    write(finding("First"), {}, tmp_path)
-    assert {path.name for path in folder.iterdir()} == names - {"second.csv"} | {"ratings.csv", "drawing.svg"}
-
-
-def test_a_damaged_finding_is_replaced(tmp_path: Path) -> None:
-    for text in (
-        "[" * 100_000,
-        '{"tables": [3], "plots": []}',
-        '{"tables": [{"title": 3}], "plots": []}',
-        "",
-    ):
-        folder = write(finding("First"), {}, tmp_path)
+    (folder / "ratings.csv").write_text("mine")
+    write(finding("ranking"), {}, tmp_path)
+    kept = {"finding.json", "finding.md", "metrics-by-win-rate.csv", "ratings.csv"}
+    assert {path.name for path in folder.iterdir()} == kept
+    for text in ("[" * 100_000, '{"tables": [3]}', '{"tables": [{"title": 3}]}', ""):
         (folder / "finding.json").write_text(text)
-        assert write(finding("First"), {"seed": 1}, tmp_path)
-        assert '"seed": 1' in (folder / "finding.json").read_text()
+        write(finding("ranking"), {"seed": 1}, tmp_path)
+        assert json.loads((folder / "finding.json").read_text())["made_with"] == {"seed": 1}
 
 
 def test_a_full_disk_costs_no_earlier_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    folder = write(finding("First"), {}, tmp_path)
+    folder = write(finding("ranking"), {}, tmp_path)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    monkeypatch.setattr("selfreflect.validate.measure.write_files", fail)
+    monkeypatch.setattr("selfreflect.validate.study.write_files", fail)
     with pytest.raises(StoreError, match="No space left"):
-        write(finding("Second"), {}, tmp_path)
+        write(finding("pairs"), {}, tmp_path)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
@@ -63,14 +50,13 @@ def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
     elsewhere, out = tmp_path / "elsewhere", tmp_path / "out"
     elsewhere.mkdir()
     out.mkdir()
-    (elsewhere / "first.csv").write_text("mine")
+    (elsewhere / "mine.csv").write_text("mine")
     (out / "ranked").symlink_to(elsewhere)
     with pytest.raises(StoreError, match="is a link"):
-        write(finding("First"), {}, out)
-    assert (elsewhere / "first.csv").read_text() == "mine"
+        write(finding("ranking"), {}, out)
     (out / "ranked").unlink()
-    write(finding("First"), {}, out)
-    (out / "ranked" / "first.csv").unlink()
-    (out / "ranked" / "first.csv").symlink_to(elsewhere / "first.csv")
-    write(finding("First"), {}, out)
-    assert (elsewhere / "first.csv").read_text() == "mine"
+    table = write(finding("ranking"), {}, out) / "metrics-by-win-rate.csv"
+    table.unlink()
+    table.symlink_to(elsewhere / "mine.csv")
+    write(finding("ranking"), {}, out)
+    assert (elsewhere / "mine.csv").read_text() == "mine"

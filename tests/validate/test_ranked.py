@@ -71,21 +71,13 @@ def test_win_rates_are_those_of_the_values_and_a_tie_is_a_loss():
     assert 0.4 < row["95% low"] < 0.55
     assert 0.8 < row["95% high"] < 0.9
 
-
-def test_undefined_values_are_counted_and_left_out():
-    def rule(one: Item, summary: str) -> float | None:
+    def gap(one: Item, summary: str) -> float | None:
         return None if (one.id, summary) == ("i0", "bad") else right_in_first(14)(one, summary)
 
-    found = finding(RankedSets(items(20)), selfreflect=rule)
-    (row,) = rows(table(found, "How often"), better="good", worse="bad")
-    assert (row["wins"], row["n"], row["undefined"]) == (13, 19, 1)
-
-
-def test_metrics_are_ranked_by_win_rate():
-    found = finding(
-        RankedSets(items(20)), other=right_in_first(9), length=words, selfreflect=right_in_first(14)
-    )
+    found = finding(RankedSets(items(20)), other=right_in_first(9), length=words, selfreflect=gap)
     assert [row[0] for row in found.tables[0].rows] == ["length", "selfreflect", "other"]
+    (row,) = rows(table(found, "How often"), metric="selfreflect")
+    assert (row["wins"], row["n"], row["undefined"]) == (13, 19, 1)
 
 
 def test_controls_are_added_to_each_item_and_never_collide():
@@ -97,6 +89,9 @@ def test_controls_are_added_to_each_item_and_never_collide():
     assert study.items[0].summaries[EMPTY] == ""
     assert study.items[1].summaries[QUESTION] == "mine"
     assert Pair("i0", "good", EMPTY) in study.control_pairs
+    one, other = item("a", x="1", y="2"), item("b", x="1", y="2")
+    ordered = RankedSets([replace(one, order=(("x", "y"),)), replace(other, order=(("y", "x"),))])
+    assert {(pair.item, pair.better) for pair in ordered.control_pairs} == {("a", "x"), ("b", "y")}
     plain = RankedSets(items(2), controls=False)
     assert [list(one.summaries) for one in plain.items] == [["good", "bad"]] * 2
 
@@ -115,12 +110,6 @@ def test_texts_that_say_nothing_pasted_answers_and_length_are_columns():
     assert row["prefers longer"] == 1
     bare = finding(RankedSets(items(4), controls=False), selfreflect=rule)
     assert not {"beats empty", "pasted wins"} & rows(table(bare, "Metrics by win rate"))[0].keys()
-
-
-def test_the_best_summary_is_that_of_each_item():
-    one, other = item("a", x="1", y="2"), item("b", x="1", y="2")
-    study = RankedSets([replace(one, order=(("x", "y"),)), replace(other, order=(("y", "x"),))])
-    assert {(pair.item, pair.better) for pair in study.control_pairs} == {("a", "x"), ("b", "y")}
 
 
 def mixed() -> list[Item]:
@@ -267,13 +256,10 @@ def read(order: object) -> Item:
         return read_item_file("-").items[0]
 
 
-def test_items_bring_their_order():
-    assert read(["y", "x"]).order == (("y", "x"),)
-    assert read([["y", "x"], ["x", "y"]]).order == (("y", "x"), ("x", "y"))
-    assert read(None).order == read([]).order == ()
-
-
 @pytest.mark.parametrize("order", ["y>x", 3, [1, 2], [["x"], "y"], {"x": "y"}])
-def test_an_order_of_another_form_is_refused(order):
+def test_items_bring_their_order_and_one_of_another_form_is_refused(order):
+    assert read([["y", "x"], ["x", "y"]]).order == (("y", "x"), ("x", "y"))
+    assert read(["y", "x"]).order == (("y", "x"),)
+    assert read(None).order == ()
     with pytest.raises(DataError, match="record 1: the field 'order' must list names of summaries"):
         read(order)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from selfreflect.stats import Estimate
 from selfreflect.validate.statistics import (
-    bootstrap,
     bounded_mean,
     column_shuffle_p,
     correlation_interval,
@@ -27,7 +26,6 @@ from selfreflect.validate.statistics import (
 
 CORRELATIONS = (pearson, spearman, kendall)
 small = st.integers(-3, 3).map(float)
-points = st.lists(st.tuples(small, small), min_size=3, max_size=8)
 
 
 def win_rate(wins: int, n: int) -> Estimate:
@@ -89,22 +87,6 @@ def test_no_correlation_of_two_points_or_of_a_constant(correlation):
     assert correlation([1, 2, 3], [0.1, 0.1, 0.1]) is None
 
 
-def test_somers_needs_two_lengths_only():
-    assert somers([1, 2], [5, 3]) == -1
-    assert somers([1, 2], [3, 3]) == 0
-    assert somers([1, 1], [5, 3]) is None
-
-
-def test_points_that_are_copies_of_each_other_tell_no_more_than_one():
-    x = [0.0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
-    y = [1.0, 0, 3, 2, 9, 4, 5, 8, 6, 7]
-    once = correlation_interval(x, y)
-    copied = correlation_interval(x * 4, y * 4, groups=[*range(10)] * 4)
-    assert copied.mean == pytest.approx(once.mean)
-    assert copied.low == pytest.approx(once.low, abs=1e-9)
-    assert correlation_interval(x * 4, y * 4).low > once.low
-
-
 def test_no_interval_where_a_bootstrap_knows_nothing():
     assert correlation_interval([1, 2, 3, 4], [1, 3, 2, 4]).mean is None  # too few
     sure = correlation_interval(range(9), range(9))
@@ -114,13 +96,6 @@ def test_no_interval_where_a_bootstrap_knows_nothing():
     rare = correlation_interval([0.0] * 9 + [1], [*map(float, range(9)), 3.5])
     assert rare.mean is not None
     assert rare.low is None  # a third of the resamples lack the one point that differs
-
-
-def test_a_bootstrap_of_a_mean_has_its_standard_error():
-    values = [float(i % 10) for i in range(100)]
-    found = bootstrap(lambda drawn: sum(values[i] for i in drawn) / len(drawn), 100)
-    assert (found.mean, found.n) == (4.5, 100)
-    assert (found.high - found.low) / 2 == pytest.approx(1.96 * math.sqrt(8.25 / 100), rel=0.1)
 
 
 def test_what_a_number_of_pairs_can_show():

@@ -29,6 +29,7 @@ from selfreflect.models.backend import backend_of
 from selfreflect.models.base import ModelSpec
 from selfreflect.run.records import GOLD, run_questions
 from selfreflect.sources.columns import assigned_columns
+from selfreflect.sources.files import is_row_file
 from selfreflect.text import counted, name_list
 from selfreflect.traits import traits_of
 from selfreflect.uncertainty.question import AnsweredQuestion, graded_by, has_gold, not_blank
@@ -129,7 +130,7 @@ def read_questions(source: str, fields: FieldOptions, *, structured: bool = Fals
     from selfreflect.uncertainty.reading import read_answered_questions
 
     gold, columns = fields.gold, assigned_columns(fields.column)
-    if source == "-" or not Path(source).is_dir():
+    if is_row_file(source):
         progress = ReadingProgress(source)
         file = read_answered_questions(
             source, gold, columns=columns, structured=structured, progress=progress
@@ -298,6 +299,8 @@ def labelled(assessment: Assessment) -> list[str]:
                 f"{name}: {len(labels) - count} of {len(labels)} questions have no {missing}, "
                 "or no answers: left out."
             )
+        if name == "human" and not count and graded_by(assessment.questions):
+            say("The file has grades of answers, which no person gave: add --correctness graded.")
     if not assessment.judged.labels:
         say(
             "No right answers and no labels of correctness, so there is nothing to predict. If the right "
@@ -485,7 +488,7 @@ def _config(source: str, model: str | None, overrides: Overrides, users: Sequenc
 
 def _directory(source: str) -> Path | None:
     """Return the run directory that a source is, if it is one."""
-    return Path(source) if source != "-" and Path(source).is_dir() else None
+    return None if is_row_file(source) else Path(source)
 
 
 def _run_model(source: str, users: Sequence[str]) -> dict[str, dict[str, Any]]:

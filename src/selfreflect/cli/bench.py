@@ -21,7 +21,7 @@ from selfreflect.models.backend import backend_of
 from selfreflect.records import dump_line
 from selfreflect.removed import SCHEDULE_B
 from selfreflect.run.models import stage_model
-from selfreflect.sources.items import Item, bundled_items
+from selfreflect.sources.items import bundled_items
 
 if TYPE_CHECKING:
     from selfreflect.bench import Result
@@ -63,12 +63,16 @@ def bench_command(
     if not backend_of(config.scores.judge).is_torch:
         name = excerpt(config.scores.judge)
         raise ConfigError(f"bench times this package's engine; judge {name} runs another one")
-    timed_items = _items(items, reading)
+    if items is None:
+        reading.refuse_columns()
+        timed_items = bundled_items("bench_items", limit=reading.limit, num_answers=reading.num_answers)
+    else:
+        timed_items = reading.read(items, need_summaries=True).items
     if output is not None:
         make_folder(output)
     reporter = ProgressReporter()
     # what imports torch is imported only now: it takes seconds, and a wrong option should not wait for it
-    from selfreflect.bench import Bench
+    from selfreflect.bench import Bench, to_json
     from selfreflect.models.judge import Judge
     from selfreflect.models.local.loading import load_causal_lm
 
@@ -80,8 +84,10 @@ def bench_command(
         with reporter.stage("bench", len(bench)) as counter:
             for _ in bench.run():
                 counter.advance()
+                # after each item, so that hours of timing survive a crash
                 if output is not None:
-                    _write_json(result, output)
+                    text = dump_line(to_json(result)) + "\n"
+                    (output / "bench.json").write_text(text, encoding="utf-8")
     except KeyboardInterrupt:
         say("Interrupted. Finished items:" if result.items else "Interrupted before the first item finished.")
         raise typer.Exit(130) from None
@@ -92,13 +98,6 @@ def bench_command(
                 say(f"wrote {output / 'bench.json'}")
     if result.disagreeing:
         raise typer.Exit(1)
-
-
-def _items(source: str | None, reading: ItemOptions) -> list[Item]:
-    if source is None:
-        reading.refuse_columns()
-        return bundled_items("bench_items", limit=reading.limit, num_answers=reading.num_answers)
-    return reading.read(source, need_summaries=True).items
 
 
 def _show(result: Result, json: bool) -> None:
@@ -112,10 +111,3 @@ def _show(result: Result, json: bool) -> None:
             print_table(decoding_table(result))
     say(("error: " if result.disagreeing else "") + agreement(result))
     say(", ".join(f"{name} {value}" for name, value in result.machine.items()))
-
-
-def _write_json(result: Result, folder: Path) -> None:
-    """Write all figures so far. After each item, so that hours of timing survive a crash."""
-    from selfreflect.bench import to_json
-
-    (folder / "bench.json").write_text(dump_line(to_json(result)) + "\n", encoding="utf-8")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -24,7 +27,7 @@ from selfreflect.cli.answered import (
     with_answers,
 )
 from selfreflect.cli.console import check_file, emit, print_table, say, write_file
-from selfreflect.cli.options import Overrides, argument, option, takes
+from selfreflect.cli.options import Overrides, argument, takes
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.flags import Flag
 from selfreflect.text import counted, name_list, percent
@@ -32,14 +35,54 @@ from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, sample_s
 
 if TYPE_CHECKING:
     from selfreflect.stats import Floats
-    from selfreflect.uncertainty.answer_sets import SetRule
-    from selfreflect.uncertainty.assess import Assessment
+    from selfreflect.uncertainty.assess import Assessment, ScoredAnswers
     from selfreflect.uncertainty.calibrator_file import CalibratorFile
-    from selfreflect.uncertainty.calibrators import MapQuality
-    from selfreflect.uncertainty.guarantee import Guarantee
+    from selfreflect.uncertainty.calibrators import CalibrationMethod, MapQuality
+    from selfreflect.uncertainty.guarantee import Guarantee, SetRule
 
 SURE = 0.95
 """Confidence of a guarantee, unless one is named."""
+
+
+class CalibratorOptions(Struct, frozen=True, kw_only=True):
+    """Choice of the estimator and its map, and files of calibrators."""
+
+    estimator: Annotated[
+        str | None,
+        Flag(
+            "--estimator NAME",
+            "The estimator. wepr has weights that are fitted here.",
+            default="modal_share; stated, if there are no answers",
+        ),
+    ] = None
+    method: Annotated[
+        Literal["isotonic", "platt", "temperature"] | None,
+        Flag(
+            "--method",
+            "isotonic (any rising map), platt (a logistic curve) or temperature (only for confidences in "
+            "[0, 1]). The first two need the calibrate extra.",
+            default="isotonic",
+        ),
+    ] = None
+    weights: Annotated[
+        Path | None,
+        Flag("--weights FILE", "Calibrator whose weights --estimator wepr has, fitted on other questions."),
+    ] = None
+    save: Annotated[
+        Path | None,
+        Flag("--save FILE", "Fit on all labelled questions, at least 50, and save the calibrator."),
+    ] = None
+    apply: Annotated[
+        Path | None,
+        Flag("--apply FILE", "Apply a saved calibrator, to questions that it was not fitted on."),
+    ] = None
+    num_answers: Annotated[
+        int | None,
+        Flag(
+            "--num-answers N",
+            "Use N of each question's answers, drawn at random, as many as are drawn later.",
+        ),
+    ] = None
 
 
 class PromiseOptions(Struct, frozen=True, kw_only=True):
@@ -74,23 +117,7 @@ def calibrate_command(
     source: str = argument(
         "RUN|FILE", "Questions with answers, as `selfreflect uncertainty` reads them.", ...
     ),
-    estimator: str | None = option(
-        "--estimator NAME", "The estimator. [default: modal_share; stated, if there are no answers]"
-    ),
-    method: Literal["isotonic", "platt", "temperature"] | None = option(
-        "--method",
-        "isotonic (any rising map), platt (a logistic curve) or temperature (only for confidences in "
-        "[0, 1]). The first two need the calibrate extra. [default: isotonic]",
-    ),
-    save: Path | None = option(
-        "--save FILE", "Fit on all labelled questions, at least 50, and save the calibrator."
-    ),
-    apply: Path | None = option(
-        "--apply FILE", "Apply a saved calibrator, to questions that it was not fitted on."
-    ),
-    num_answers: int | None = option(
-        "--num-answers N", "Use N of each question's answers, drawn at random, as many as are drawn later."
-    ),
+    options: CalibratorOptions,
     promise: PromiseOptions,
     comparison: ComparisonOptions,
     asking: AskOptions,
@@ -105,65 +132,84 @@ def calibrate_command(
     map fitted on the other four fifths of the questions. --save fits on all questions; --apply uses such a
     file on other ones and refuses questions that it was fitted on. --json prints each question's confidence.
 
+    --estimator wepr weighs the likely tokens by rank (needs --top-logprobs and hundreds of labels). Its
+    weights are fitted here; a guarantee needs --weights of other questions.
+
     --risk 0.05 finds the threshold above which at most 5 % of the answers are wrong, with --confidence over
     samples of labelled questions, or says how many more labels that takes; it never settles for less.
     --set 0.9 finds sets of answers that hold a right one nine times of ten, or says why no set can. Both are
     saved with the calibrator.
     """
-    if apply is not None:
-        is_chosen = any(value is not None for value in (estimator, method, save, num_answers))
-        is_changed = comparison != ComparisonOptions(classes=comparison.classes)
-        if is_chosen or is_changed or promise != PromiseOptions():
+    if options.apply is not None:
+        chosen = CalibratorOptions(apply=options.apply), ComparisonOptions(classes=comparison.classes)
+        if (options, comparison, promise) != (*chosen, PromiseOptions()):
             raise ConfigError(
                 "a saved calibrator decides how it is made and applied",
                 code="usage",
                 remedy="With {apply} give only {gold}, {column} and models.",
             )
-        saved = _read_saved(apply, comparison.classes)
+        saved = _read_saved(options.apply, comparison.classes)
         _apply(source, _questions(source, columns, structure), saved, asking, overrides, json)
         return
     from selfreflect.uncertainty.assess import Assessment
-    from selfreflect.uncertainty.calibrator_file import fit_file, write_calibrator
-    from selfreflect.uncertainty.calibrators import FOLDS, cross_fit, map_quality
     from selfreflect.uncertainty.classes import DEFAULT
-    from selfreflect.uncertainty.estimators import ESTIMATORS
 
     _check_promise(promise)
-    if save is not None:
-        check_file(save, source)
+    if options.save is not None:
+        check_file(options.save, source)
     questions = _questions(source, columns, structure)
-    if num_answers is not None:
-        questions = with_answers(questions, num_answers)
-    if save is not None:
+    if options.num_answers is not None:
+        questions = with_answers(questions, options.num_answers)
+    name = options.estimator or (
+        "modal_share" if any(question.answers for question in questions) else "stated"
+    )
+    weights = _weights(options, promise, name, questions)
+    if options.save is not None:
         _require_labels(len(questions))  # before a model is asked
-    name = estimator or ("modal_share" if any(question.answers for question in questions) else "stated")
-    classes = comparison.classes or DEFAULT  # not what this model says: the file must do without it
-    comparison = replace(comparison, classes=classes)
-    with open_method(source, questions, [name], comparison, asking, overrides) as made_with:
-        assessment = Assessment(questions, [name], made_with)
-    label = _only_label(assessment)
-    indices, scores, labels, _, groups = assessment.labelled_scores(name, label)
-    _say_missing(assessment, name)
-    by = method or "isotonic"
-    has_both = len(set(labels.tolist())) == 2 and len(labels) >= FOLDS
+    # not what the asked model says: the file must do without it
+    comparison = replace(comparison, classes=comparison.classes or DEFAULT)
+    with open_method(source, questions, [name], comparison, asking, overrides) as method:
+        method = dataclasses.replace(method, weights=(weights.weights or ()) if weights else ())
+        assessment = Assessment(questions, [name], method)
+    fitting = _Fitting(assessment, name, _only_label(assessment), options, weights, json)
+    fitting.say_missing()
     # a threshold or sets need no map: all answers may be right, or too few for folds
-    if has_both or (promise.risk is None and promise.set is None):
-        _require_both_labels(labels, name)
-        calibrated = cross_fit(by, scores, labels, groups=groups)
-        _show(assessment, name, label, indices, calibrated, f"{by}, cross-fitted", json)
-        quality = map_quality(by, scores, labels, probability=ESTIMATORS[name].is_probability, groups=groups)
-        _say_worse(quality)
-    guarantee = None if promise.risk is None else _guaranteed(assessment, name, label, promise, save, json)
-    rule = None if promise.set is None else _sets(assessment, label, promise.set, save, json)
-    if save is not None:
-        _require_labels(len(labels))
-        calibrator = fit_file(assessment, name, label, by, classes, comparison.class_order)
-        if guarantee is not None:
-            calibrator = replace(calibrator, guarantee=guarantee)
-        if rule is not None:
-            calibrator = replace(calibrator, sets=rule)
-        write_file(save, write_calibrator(calibrator))
-        say(f"Use it on other questions: selfreflect calibrate FILE --apply {shlex.quote(str(save))}")
+    if fitting.has_both_labels or (promise.risk is None and promise.set is None):
+        fitting.show_map()
+    guarantee = None if promise.risk is None else fitting.guarantee(promise.risk, promise.confidence)
+    rule = None if promise.set is None else fitting.sets(promise.set)
+    if options.save is not None:
+        fitting.write(options.save, comparison, guarantee, rule)
+
+
+def _weights(
+    options: CalibratorOptions, promise: PromiseOptions, name: str, questions: Sequence[AnsweredQuestion]
+) -> CalibratorFile | None:
+    """Read the weights of a fitted estimator; None where they are fitted here, or it has none.
+
+    Raises:
+        ConfigError: an option does not fit the estimator.
+        DataError: the file holds no weights, or they were fitted on these questions.
+    """
+    from selfreflect.uncertainty.calibrator_file import read_calibrator
+    from selfreflect.uncertainty.estimators import choose_estimators
+
+    has_weights = choose_estimators([name])[name].inputs is not None
+    if options.weights is None:
+        if has_weights and (promise.risk is not None or options.method is not None):
+            raise ConfigError(
+                f"the weights of {name} are fitted here, by a regression of their own, and a threshold for a "
+                "risk must be tested on questions that no weight was fitted on",
+                code="usage",
+                remedy="{save} them first, and give them to other questions with {weights}.",
+            )
+        return None
+    saved = read_calibrator(options.weights)
+    if not has_weights or saved.estimator != name:
+        raise ConfigError(f"{excerpt(str(options.weights), 200)} holds no weights of {name}", code="usage")
+    saved.refuse_overlap(questions)
+    saved.refuse_other_samples(questions)
+    return saved
 
 
 def _questions(source: str, columns: FieldOptions, structure: StructureOptions) -> Sequence[AnsweredQuestion]:
@@ -190,97 +236,181 @@ def _check_promise(promise: PromiseOptions) -> None:
         )
 
 
-def _guaranteed(
-    assessment: Assessment, name: str, label: str, promise: PromiseOptions, save: Path | None, json: bool
-) -> Guarantee | None:
-    """Search the threshold and report it. Raises DataError if none qualifies and one was to be saved."""
-    from selfreflect.uncertainty.calibrator_file import find_guarantee
-    from selfreflect.uncertainty.guarantee_tables import guarantee_table
+@dataclass(frozen=True)
+class _Fitting:
+    """An estimator on labelled questions, from which a calibrator is fitted and shown."""
 
-    assert promise.risk is not None  # the caller has looked
-    confidence = SURE if promise.confidence is None else promise.confidence
-    search, guarantee, sample = find_guarantee(assessment, name, label, promise.risk, confidence)
-    for count, why in (
-        (sample.repeated, "has the text of another"),
-        (sample.other_size, "has other answers"),
-    ):
-        if count:
-            say(f"{counted(count, 'question')} left out of the guarantee: each {why}.")
-    if json:
-        first = search.tests[0]
-        emit(
-            {
-                "guarantee": None if guarantee is None else to_builtins(guarantee),
-                "estimator": name,
-                "risk": search.risk,
-                "confidence": search.confidence,
-                "n": search.pilot + search.tested,
-                "pilot": search.pilot,
-                "tests": [test._asdict() for test in search.tests],
-                "smallest_risk": first.bound if guarantee is None else None,
-                "labels_needed": search.labels_needed if guarantee is None else 0,
-            }
+    assessment: Assessment
+    estimator: str
+    correctness: str
+    options: CalibratorOptions
+    weights: CalibratorFile | None
+    json: bool
+
+    @property
+    def method(self) -> CalibrationMethod | Literal["weights"]:
+        """The map that is fitted; weights where the estimator has none yet."""
+        from selfreflect.uncertainty.estimators import ESTIMATORS
+
+        if ESTIMATORS[self.estimator].inputs is not None and self.weights is None:
+            return "weights"
+        return self.options.method or "isotonic"
+
+    @cached_property
+    def answers(self) -> ScoredAnswers:
+        """The scores that the map is fitted on, with their labels."""
+        inputs = self.method == "weights"
+        return self.assessment.labelled_scores(self.estimator, self.correctness, inputs=inputs)
+
+    @property
+    def has_both_labels(self) -> bool:
+        """Whether there are right and wrong answers, enough for folds."""
+        from selfreflect.uncertainty.calibrators import FOLDS
+
+        labels = self.answers.labels.tolist()
+        return len(set(labels)) == 2 and len(labels) >= FOLDS
+
+    def say_missing(self) -> None:
+        if self.method != "weights":
+            _say_missing(self.assessment, self.estimator)
+
+    def show_map(self) -> None:
+        """Print cross-fitted confidences, and a warning where it is better to do without the map."""
+        from selfreflect.uncertainty.calibrators import cross_fit, map_quality
+        from selfreflect.uncertainty.estimators import ESTIMATORS
+
+        scores, labels, groups = self.answers.scores, self.answers.labels, self.answers.groups
+        _require_both_labels(labels, self.estimator)
+        calibrated = cross_fit(self.method, scores, labels, groups=groups)
+        how = f"{self.method}, cross-fitted"
+        indices = self.answers.indices
+        _show(self.assessment, self.estimator, self.correctness, indices, calibrated, how, self.json)
+        is_probability = ESTIMATORS[self.estimator].is_probability
+        _say_better(map_quality(self.method, scores, labels, probability=is_probability, groups=groups))
+
+    def guarantee(self, risk: float, confidence: float | None) -> Guarantee | None:
+        """Search the threshold and report it.
+
+        Raises:
+            DataError: no threshold qualifies, and one was to be saved.
+        """
+        from selfreflect.uncertainty.calibrator_file import find_guarantee
+        from selfreflect.uncertainty.tables import guarantee_table
+
+        confidence = SURE if confidence is None else confidence
+        search, guarantee, sample = find_guarantee(
+            self.assessment, self.estimator, self.correctness, risk, confidence
         )
-    else:
-        print_table(guarantee_table(search, name))
-    if guarantee is None and save is not None:
-        raise DataError(
-            f"no threshold of {name} keeps the risk at {search.risk:g} with confidence "
-            f"{search.confidence:g}, so nothing is saved",
-            code="no_threshold",
-            remedy=f"Label about {search.labels_needed} more questions, or choose a higher {{risk}}.",
-            labels_needed=search.labels_needed,
+        for count, why in (
+            (sample.repeated, "has the text of another"),
+            (sample.other_size, "has other answers"),
+        ):
+            if count:
+                say(f"{counted(count, 'question')} left out of the guarantee: each {why}.")
+        if self.json:
+            first = search.tests[0]
+            emit(
+                {
+                    "guarantee": None if guarantee is None else to_builtins(guarantee),
+                    "estimator": self.estimator,
+                    "risk": search.risk,
+                    "confidence": search.confidence,
+                    "n": search.pilot + search.tested,
+                    "pilot": search.pilot,
+                    "tests": [test._asdict() for test in search.tests],
+                    "smallest_risk": first.bound if guarantee is None else None,
+                    "labels_needed": search.labels_needed if guarantee is None else 0,
+                }
+            )
+        else:
+            print_table(guarantee_table(search, self.estimator))
+        if guarantee is None and self.options.save is not None:
+            raise DataError(
+                f"no threshold of {self.estimator} keeps the risk at {search.risk:g} with confidence "
+                f"{search.confidence:g}, so nothing is saved",
+                code="no_threshold",
+                remedy=f"Label about {search.labels_needed} more questions, or choose a higher {{risk}}.",
+                labels_needed=search.labels_needed,
+            )
+        return guarantee
+
+    def sets(self, coverage: float) -> SetRule | None:
+        """Choose the rule of sets and report it.
+
+        Raises:
+            DataError: there is none, and it was to be saved.
+        """
+        from selfreflect.uncertainty.calibrator_file import find_sets
+        from selfreflect.uncertainty.guarantee import NoSetRule
+        from selfreflect.uncertainty.tables import set_table
+
+        rule = find_sets(self.assessment, self.correctness, coverage)
+        if self.json:
+            chosen = None if isinstance(rule, NoSetRule) else to_builtins(rule)
+            facts = {"coverage": coverage, "n": rule.n, "unsampled": rule.unsampled}
+            emit({"sets": chosen, **facts, "ceiling": 1 - rule.unsampled / rule.n})
+        else:
+            print_table(set_table(rule, self.assessment, self.correctness))
+        if not isinstance(rule, NoSetRule):
+            return rule
+        if self.options.save is not None:
+            raise DataError(
+                f"no set of the sampled answers holds a right one for {percent(coverage)} of questions, so "
+                "nothing is saved",
+                code="no_set",
+                remedy="Draw more answers to each question, or give a lower {set}.",
+                ceiling=rule.ceiling,
+            )
+        return None
+
+    def write(
+        self, path: Path, comparison: ComparisonOptions, guarantee: Guarantee | None, rule: SetRule | None
+    ) -> None:
+        """Fit on all labelled questions, and write the file."""
+        from selfreflect.uncertainty.calibrator_file import fit_file, write_calibrator
+
+        answers, made_by = self.answers, (comparison.classes or "", comparison.class_order)
+        _require_labels(len(answers.labels), answers.scores.shape[1] + 1 if self.method == "weights" else 0)
+        fitted = fit_file(
+            self.assessment, self.estimator, self.correctness, self.method, *made_by, weights=self.weights
         )
-    return guarantee
+        if guarantee is not None:
+            fitted = replace(fitted, guarantee=guarantee)
+        if rule is not None:
+            fitted = replace(fitted, sets=rule)
+        write_file(path, write_calibrator(fitted))
+        say(f"Use it on other questions: selfreflect calibrate FILE --apply {shlex.quote(str(path))}")
 
 
-def _sets(
-    assessment: Assessment, label: str, coverage: float, save: Path | None, json: bool
-) -> SetRule | None:
-    """Choose the rule of sets and report it. Raises DataError if there is none and it was to be saved."""
-    from selfreflect.uncertainty.answer_sets import NoSetRule
-    from selfreflect.uncertainty.calibrator_file import find_sets
-    from selfreflect.uncertainty.guarantee_tables import set_table
-
-    rule = find_sets(assessment, label, coverage)
-    if json:
-        found = None if isinstance(rule, NoSetRule) else to_builtins(rule)
-        facts = {"coverage": coverage, "n": rule.n, "unsampled": rule.unsampled}
-        emit({"sets": found, **facts, "ceiling": 1 - rule.unsampled / rule.n})
-    else:
-        print_table(set_table(rule, assessment, label))
-    if not isinstance(rule, NoSetRule):
-        return rule
-    if save is not None:
-        raise DataError(
-            f"no set of the sampled answers holds a right one for {percent(coverage)} of questions, so "
-            "nothing is "
-            "saved",
-            code="no_set",
-            remedy="Draw more answers to each question, or give a lower {set}.",
-            ceiling=rule.ceiling,
-        )
-    return None
-
-
-def _require_labels(count: int) -> None:
+def _require_labels(count: int, weights: int = 0) -> None:
     from selfreflect.uncertainty.calibrator_file import FEWEST_LABELS
+    from selfreflect.uncertainty.calibrators import ANSWERS_PER_WEIGHT
 
-    if count < FEWEST_LABELS:
+    fewest = max(FEWEST_LABELS, weights * ANSWERS_PER_WEIGHT)
+    if count < fewest:
         raise DataError(
-            f"{counted(count, 'labelled answer')}: a map that is fitted on fewer than {FEWEST_LABELS} is not "
-            "saved, because it may harm. Label more questions; hundreds are better"
+            f"{counted(count, 'labelled answer')}: a map that is fitted on fewer than {fewest} is not saved, "
+            "because it may harm. Label more questions; hundreds are better",
+            code="too_few_labels",
+            labels_needed=fewest,
         )
 
 
-def _say_worse(quality: MapQuality) -> None:
+def _say_better(quality: MapQuality) -> None:
     """Say if it is better to do without the map."""
-    names = {quality.constant: "always saying the accuracy", quality.unchanged: "no map"}
-    for score in quality.worse_than:
+    for name, score in quality.better.items():
         say(
-            f"Warning: this map is worse than {names[score]}: Brier score {quality.calibrated:.3f} against "
-            f"{score:.3f}, on questions that it was not fitted on."
+            f"Warning: this map is worse than {_ALTERNATIVES[name]}: Brier score {quality.calibrated:.3f} "
+            f"against {score:.3f}, on questions that it was not fitted on."
         )
+
+
+_ALTERNATIVES = {
+    "constant": "always saying the accuracy",
+    "unchanged": "no map",
+    "unweighted": "a logistic curve of epr, which has no weights",
+}
+"""Ways to do without a map, by field of its quality."""
 
 
 def _require_both_labels(labels: Floats, estimator: str) -> None:
@@ -319,7 +449,7 @@ def _apply(
     """Apply a saved calibrator, and print what it makes of each question."""
     from selfreflect.uncertainty.assess import Assessment
     from selfreflect.uncertainty.estimators import ESTIMATORS
-    from selfreflect.uncertainty.guarantee_tables import promise_tables
+    from selfreflect.uncertainty.tables import promise_tables
 
     saved.refuse_overlap(questions)
     saved.refuse_other_samples(questions)
@@ -345,6 +475,7 @@ def _apply(
                 f"the calibrator was fitted with the model {excerpt(saved.model)}, not "
                 f"{excerpt(method.asker.model)}"
             )
+        method = dataclasses.replace(method, weights=saved.weights or ())
         assessment = Assessment(questions, [name], method)
     saved.refuse_other_variant(assessment)
     indices, scores = [], []
@@ -365,7 +496,7 @@ def _promised(
     saved: CalibratorFile, assessment: Assessment, indices: Sequence[int], scores: Sequence[float]
 ) -> list[dict[str, object]]:
     """Say of each question whether its answer may be shown, and list its set of answers."""
-    from selfreflect.uncertainty.answer_sets import answer_set, classes_of
+    from selfreflect.uncertainty.guarantee import answer_set, classes_of
 
     lines: list[dict[str, object]] = []
     for index, score in zip(indices, scores, strict=True):
@@ -434,7 +565,7 @@ def _show(
                     "id": assessment.questions[index].id,
                     "answer": answers.texts[index],
                     "estimator": name,
-                    "value": assessment.values[name][index],
+                    "value": None if isinstance(value := assessment.values[name][index], NoValue) else value,
                     "confidence": confidence,
                     "method": how,
                     "correctness": label,

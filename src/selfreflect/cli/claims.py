@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from selfreflect.cli import options as o
 from selfreflect.cli.answered import ASKING, AskOptions, open_asker, open_store
-from selfreflect.cli.console import ProgressReporter, emit, print_table, say
+from selfreflect.cli.console import ProgressReporter, check_output, emit, print_table, say, write_file
 from selfreflect.cli.options import ItemOptions, Overrides, argument, option, takes
-from selfreflect.errors import DataError
+from selfreflect.errors import ConfigError, DataError
+from selfreflect.sources.files import is_row_file, source_name
 from selfreflect.sources.items import Item, items_from_records
 from selfreflect.store.run import Run
 from selfreflect.table import Cell, Column, Table, interval_text
@@ -34,6 +35,12 @@ def claims_command(
     reading: ItemOptions,
     asking: AskOptions,
     overrides: Overrides,
+    reader: str | None = option(
+        "--reader NAME",
+        "What says which answers make a claim: words, embedding (sentences of the same meaning), nli:MODEL "
+        "(a classifier of pairs, as in nli:DIRECTORY), or asked. [default: asked with --model, else words]",
+    ),
+    output: Path | None = option("--output FILE", "Write a page (.html): texts, shaded by support."),
     explain: bool = option("--explain", "Print every claim.", False),
     dry_run: bool = option("--dry-run", "Print what the model would be asked, and end.", False),
     json: o.Json = False,
@@ -46,9 +53,15 @@ def claims_command(
     file or run are read in the same way: what share of the claims they cover, weighed by support, and which
     of their claims no answer makes.
     """
-    from selfreflect.uncertainty.claims.asked import ModelReader
-    from selfreflect.uncertainty.claims.support import WordReader
+    from selfreflect.uncertainty.claims.readers import open_reader
 
+    name = reader or ("words" if asking.model is None else "asked")
+    if asking.model is not None and name != "asked":
+        raise ConfigError(
+            "only the reader asked asks a model", code="usage", remedy="Leave out {model} or {reader}."
+        )
+    if output is not None:
+        check_output([output], source, (".html",))
     items = _items(source, reading)
     if blank := sum(len(item.answer_set.answers) - len(_answers(item)) for item in items):
         say(f"{counted(blank, 'answer')} left out: blank, which claims nothing.")
@@ -56,15 +69,18 @@ def claims_command(
         _print_cost(items, asking)
         return
     if asking.model is None:
-        distributions = _read(items, WordReader())
+        claim_reader = open_reader(name)
+        distributions = _read(items, claim_reader)
     else:
         with open_store(source, asking, [_STEP]) as store:
-            asker = open_asker(source, asking, overrides, [_STEP], store)
-            assert asker is not None  # since claims are asked about
-            reader = ModelReader(asker)
-            distributions = _read(items, reader)
-        if reader.unread:
-            say(f"The claims of {counted(reader.unread, 'text')} could not be read: each sentence is one.")
+            claim_reader = open_reader(name, open_asker(source, asking, overrides, [_STEP], store))
+            distributions = _read(items, claim_reader)
+    for caveat in claim_reader.caveats:
+        say(caveat)
+    if output is not None:
+        from selfreflect.uncertainty.claims.page import claims_page
+
+        write_file(output, claims_page(source_name(source), distributions))
     if json:
         for distribution in distributions:
             emit(distribution.to_json())
@@ -73,7 +89,7 @@ def claims_command(
 
 
 def _items(source: str, reading: ItemOptions) -> list[Item]:
-    if source == "-" or not Path(source).is_dir():
+    if is_row_file(source):
         return reading.read(source).items
     reading.refuse_columns()
     run = Run.load(Path(source))

@@ -315,12 +315,12 @@ class StageProgress:
         work = self.work
         if finished >= self.total:
             return 1.0
-        if work.asked <= 0:
+        if work.requested <= 0:
             share = min(1.0, work.tokens / work.planned) if work.planned > 0 else 0.0
             return max(finished / self.total, min(1.0, share * work.units / self.total))
         # questions that were not begun will ask for as many sequences each as those that were
         not_begun = max(0, self.total - work.units) / max(1, work.units)
-        return min(1.0, work.ended / (work.asked * (1 + not_begun)))
+        return min(1.0, work.ended / (work.requested * (1 + not_begun)))
 
     def seconds_left(self) -> float | None:
         """Estimate the time left at the speed so far; None before there is one.
@@ -329,13 +329,13 @@ class StageProgress:
         sooner than in the time for which nothing has ended by now.
         """
         fraction = self.fraction
-        if not fraction or 0 < self.work.ended < min(FEWEST_ENDED, self.work.asked):
+        if not fraction or 0 < self.work.ended < min(FEWEST_ENDED, self.work.requested):
             return None
-        if self.work.asked <= 0 and 0 < self.work.planned <= self.work.tokens:
+        if self.work.requested <= 0 and 0 < self.work.planned <= self.work.tokens:
             return None  # all is read, and predictions are compared
         since = self._start if self._first_work is None else self._first_work
         left = (monotonic() - since) * (1 - fraction) / fraction
-        return left if self.work.asked <= 0 else max(left, monotonic() - self._last_end)
+        return left if self.work.requested <= 0 else max(left, monotonic() - self._last_end)
 
     @property
     def counts(self) -> str:

@@ -43,7 +43,7 @@ def dataset_command(
     options: RowOptions,
     overrides: Overrides,
     judge: str | None = option("--judge NAME", "Whose measures count, if several judges scored the run."),
-    split: str = option("--split A,B,C", "Percentages of train, dev and test.", "70,10,20"),
+    parts: str = option("--parts A,B,C", "Percentages of train, dev and test.", "70,10,20"),
     overwrite: bool = option("--overwrite", "Replace an existing data set.", False),
     json: o.Json = False,
 ) -> None:
@@ -55,7 +55,7 @@ def dataset_command(
     it with TRL, as `trl sft --config recipes/sft.yaml` does. `selfreflect run --strategies
     basic#1-8` draws summaries to choose from.
     """
-    percentages = parse_percentages(split)
+    percentages = parse_percentages(parts)
     directory = Run.load(run)
     refuse_run_directory(output)
     scorings = scorings_by(records_by_judge(directory, run.resolve().name), judge, run)

@@ -65,7 +65,7 @@ def convert_command(
                 f"{output} is already there", code="exists", remedy="Use another name, or {overwrite}."
             )
         check_file(output, file)
-    items = reading.read(file)
+    items = reading.read(file, allow_few=output is None)
     if json:
         emit(_described(items))
     else:
@@ -154,7 +154,7 @@ def import_command(
         raise ConfigError(
             "only of a file of items some can be chosen",
             code="usage",
-            remedy="{num_answers}, {limit}, {column} and {split} belong to {items}.",
+            remedy="{num_answers}, {limit}, {column} and {separator} belong to {items}.",
         )
     if runs:
         _join(runs, out)
@@ -204,24 +204,16 @@ def _join(runs: Sequence[Path], out: Path) -> None:
             f"{counted(merged.unfinished, 'question')} had only some of their answers (partial/), which were "
             "left out: finish the directories first to keep them, else they are drawn again."
         )
-    missing = (merged.expected or 0) - counts[Question]
+    missing = (merged.total_questions or 0) - counts[Question]
     if missing > 0:
         shards = ", ".join(map(str, merged.absent))
         reason = f": no directory holds shard {shards}" if shards else ""
-        say(f"{missing} of {merged.expected} questions are missing{reason}.")
+        say(f"{missing} of {merged.total_questions} questions are missing{reason}.")
     _say_scorings(merged.scorings, len(set(runs)), out)
 
 
 def _say_scorings(scorings: Sequence[JoinedScoring], count: int, out: Path) -> None:
-    """Say which judge is the main one if there was a choice, and whose scores are incomplete."""
-    if not scorings:
-        return
-    main = scorings[0]
-    if any(scoring.first_in for scoring in scorings[1:]):
-        say(
-            f"The main scores are those of judge {scoring_label(main.settings)}, first in {main.first_in} of "
-            f"{count} directories."
-        )
+    """Say whose scores are incomplete."""
     for scoring in scorings:
         if len(scoring.paths) == count:
             continue

@@ -25,10 +25,10 @@ OPTION_GROUPS: Mapping[str, str] = {
     "--max-connections --timeout --trust-remote-code --cache --guesses --compat --judge-dtype "
     "--judge-revision --revision --extra-body --prompts --write-batch --read-batch --top-p "
     "--num-samples --summary-tokens --logprobs --top-logprobs --thinking --reader --shard --split --subset "
-    "--question-column --context-column --log --fresh --add-questions --class-order "
+    "--separator --question-column --context-column --log --fresh --add-questions --class-order "
     "--similarity --sample-p-true --proxies --band --ask-candidates --ask-hypotheses --ignore-tools "
     "--allow-remote --words --measured --measured-by --sampled --graded --variants --seeds "
-    "--groups --ratings --list-metrics --keep-texts --footer --writer --reward --train",
+    "--groups --parts --ratings --list-metrics --keep-texts --footer --writer --reward --train",
 }
 """Flags by group. Others are common; the last group is explained by ``--help-all`` alone where a help
 text would be long."""
@@ -60,12 +60,12 @@ def write_commands(rows: Sequence[Row], formatter: Any) -> None:
     """Write commands by group."""
     texts = dict(rows)
     width = max((len(name) for name in texts), default=0)
-    grouped = {name for names in COMMAND_GROUPS.values() for name in names}
-    groups = {**COMMAND_GROUPS, "Commands": [name for name in texts if name not in grouped]}
+    group_names = {name for names in COMMAND_GROUPS.values() for name in names}
+    groups = {**COMMAND_GROUPS, "Commands": [name for name in texts if name not in group_names]}
     for title, names in groups.items():
-        if listed := [(name.ljust(width), texts[name]) for name in names if name in texts]:
+        if pairs := [(name.ljust(width), texts[name]) for name in names if name in texts]:
             with formatter.section(title):
-                formatter.write_dl(listed)
+                formatter.write_dl(pairs)
 
 
 def write_options(command: Any, context: Any, formatter: Any) -> None:
@@ -96,13 +96,13 @@ def _write_groups(rows: Mapping[str, Sequence[Row]], formatter: Any) -> None:
 
 def _write_short(rows: Mapping[str, Sequence[Row]], letters: int, formatter: Any) -> None:
     """Write each option in a sentence of some letters, and the options of the last group by name."""
-    shown = {
+    short_rows = {
         title: [(usage, _first_sentence(text, letters)) for usage, text in options]
         for title, options in rows.items()
         if title != DETAILS
     }
-    shown[COMMON].append((ALL, "Show all options, and each in full."))
-    _write_groups(shown, formatter)
+    short_rows[COMMON].append((ALL, "Show all options, and each in full."))
+    _write_groups(short_rows, formatter)
     flags = [name for usage, _ in rows[DETAILS] for name in _FLAG.findall(usage)]
     if flags:
         with formatter.section(f"{DETAILS} ({ALL} explains them)"):

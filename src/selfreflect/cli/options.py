@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar, get_origin
 
 import msgspec
 import typer
@@ -130,24 +130,26 @@ class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
         int | None, Flag("--num-answers N", "Use the first N answers of each half.", range=POSITIVE)
     ] = None
     column: Annotated[list[str] | None, COLUMN] = None
-    split: Annotated[
+    separator: Annotated[
         str | None,
         Flag(
-            "--split TEXT",
+            "--separator TEXT",
             "What separates the answers where one text holds several, as in ';' (\\n is a line end).",
         ),
     ] = None
 
     def refuse_columns(self) -> None:
         """Raise ConfigError for what only a file of items has use for."""
-        if self.column or self.split is not None:
+        if self.column or self.separator is not None:
             raise ConfigError(
                 "the columns of bundled items are known",
                 code="usage",
-                remedy="{column} and {split} belong to a file of items.",
+                remedy="{column} and {separator} belong to a file of items.",
             )
 
-    def read(self, source: str, *, need_summaries: bool = False, seed: int = 0) -> ItemFile:
+    def read(
+        self, source: str, *, need_summaries: bool = False, allow_few: bool = False, seed: int = 0
+    ) -> ItemFile:
         """Read a file of items, reporting progress and notes."""
         from selfreflect.cli.console import ReadingProgress, say_notes
         from selfreflect.sources.columns import answer_separator, assigned_columns
@@ -158,8 +160,9 @@ class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
             limit=self.limit,
             num_answers=self.num_answers,
             columns=assigned_columns(self.column),
-            separator=answer_separator(self.split),
+            separator=answer_separator(self.separator),
             need_summaries=need_summaries,
+            allow_few=allow_few,
             seed=seed,
             progress=ReadingProgress(source),
         )
@@ -351,6 +354,19 @@ def takes(
     return decorate
 
 
+class Fields(NamedTuple):
+    """Fields of options that a command takes, for ``Annotated``; all others keep their defaults."""
+
+    names: frozenset[str]
+    defaults: Mapping[str, Any]
+    """What the command takes in place of a field's own default."""
+
+
+def taking(*names: str, **defaults: Any) -> Fields:
+    """Choose fields of options: ``Annotated[Options, taking("judge", seeds=("0", "1"))]``."""
+    return Fields(frozenset({*names, *defaults}), defaults)
+
+
 def runnable(command: Callable[..., T]) -> Callable[..., T]:
     """Make a function that typer calls with plain options, and that ends the program with an exit code."""
     options, defaults = getattr(command, "settings", ({}, {}))
@@ -359,13 +375,15 @@ def runnable(command: Callable[..., T]) -> Callable[..., T]:
     )
     signature = inspect.signature(command, eval_str=True)
     parameters: list[inspect.Parameter] = []
-    structs: dict[str, tuple[type[msgspec.Struct], _Options]] = {}
+    structs: dict[str, tuple[type[msgspec.Struct], _Options, Mapping[str, Any]]] = {}
     for name, parameter in signature.parameters.items():
-        kind = parameter.annotation
+        kind, chosen = parameter.annotation, None
+        if get_origin(kind) is Annotated and isinstance(kind.__metadata__[0], Fields):
+            kind, chosen = kind.__origin__, kind.__metadata__[0]
         if kind is Overrides:
             parameters += map(_Option.parameter, options.values())
         elif inspect.isclass(kind) and issubclass(kind, msgspec.Struct):
-            structs[name] = kind, _options({name: kind}, None)
+            structs[name] = kind, _fields_of(name, kind, chosen), chosen.defaults if chosen else {}
             parameters += map(_Option.parameter, structs[name][1].values())
         else:
             parameters.append(parameter.replace(kind=_KEYWORD))
@@ -373,16 +391,19 @@ def runnable(command: Callable[..., T]) -> Callable[..., T]:
     @functools.wraps(command)
     def with_settings(**values: Any) -> T:
         # looked up first: what follows takes the settings out of the values
-        keeps_work = _keeps_work(values)
+        source = values.get("source")
+        # a command stores its work in --out, or in the run directory that it reads
+        reads_directory = isinstance(source, str) and os.path.isdir(source)  # noqa: PTH112 (Path raises errors)
+        keeps_work = reads_directory or values.get("out") is not None
         fields = _take(options, values)
-        for _, struct_options in structs.values():
+        for _, struct_options, _ in structs.values():
             fields |= _take(struct_options, values)
         overrides = Overrides(fields, defaults, execution_keys)
         if "overrides" in signature.parameters:
             values["overrides"] = overrides
         with exit_codes(keeps_work, overrides.name_of):
-            for name, (kind, _) in structs.items():
-                values[name] = kind(**fields.get(name, {}))
+            for name, (kind, _, own_defaults) in structs.items():
+                values[name] = kind(**{**own_defaults, **fields.get(name, {})})
                 check_values(values[name])
             return command(**values)
 
@@ -416,16 +437,22 @@ def _options(classes: Mapping[str, type[msgspec.Struct]], only: Collection[str] 
     return options
 
 
-def _keeps_work(options: Mapping[str, object]) -> bool:
-    """Check whether a command stores its work: in ``--out``, or in the run directory that it reads."""
-    source = options.get("source")
-    if isinstance(source, str) and os.path.isdir(source):  # noqa: PTH112 (a Path would raise PermissionError)
-        return True
-    return options.get("out") is not None
+def _fields_of(name: str, kind: type[msgspec.Struct], chosen: Fields | None) -> _Options:
+    """List the options for the fields of a class that a command has chosen, or for all."""
+    options = _options({name: kind}, None)
+    if chosen is None:
+        return options
+    for entry in options.values():
+        entry.default = chosen.defaults.get(entry.fields[0][1], entry.default)
+    return {flag: entry for flag, entry in options.items() if entry.fields[0][1] in chosen.names}
 
 
-RENAMED = {"--part": "--shard", "--engine": "--executor"}
-"""These work for one release more, with a hint."""
+RENAMED = {
+    "--part": ("--shard",),
+    "--engine": ("--executor",),
+    "--split": ("--separator", "--parts"),
+}
+"""These work for one release more, with a hint: what a command calls them now."""
 
 
 class Command(TyperCommand):
@@ -440,25 +467,21 @@ class Command(TyperCommand):
         words: list[str] = []
         for word in args:
             flag, equals, value = word.partition("=")
-            if RENAMED.get(flag) in flags:
-                typer.echo(f"{flag} is now called {RENAMED[flag]}; the old name will be removed.", err=True)
-                word = RENAMED[flag] + equals + value
+            name = next((name for name in RENAMED.get(flag, ()) if name in flags), None)
+            if name and flag not in flags:
+                typer.echo(f"{flag} is now called {name}; the old name will be removed.", err=True)
+                word = name + equals + value
             elif flag not in flags and (flag.startswith("--") or not words):
-                _refuse_removed(ctx.info_name, flag)
+                from selfreflect.removed import FLAGS
+
+                if advice := FLAGS.get((ctx.info_name, flag)):
+                    raise typer.BadParameter(f"{flag} is no longer an option. {advice}")
             words.append(word)
         takes_words = any(isinstance(parameter, TyperArgument) for parameter in self.params)
         if "--items" in flags and not takes_words and words and not words[0].startswith("-"):
             raise typer.BadParameter(f"{excerpt(words[0])} is no option. Name a file with --items FILE")
         with _escaped_errors():
             return super().parse_args(ctx, words)
-
-
-def _refuse_removed(command: str, flag: str) -> None:
-    """Raise BadParameter for a flag or a first word that earlier versions had, with what to do instead."""
-    from selfreflect.removed import FLAGS
-
-    if (command, flag) in FLAGS:
-        raise typer.BadParameter(f"{flag} is no longer an option. {FLAGS[command, flag]}")
 
 
 class Group(TyperGroup):

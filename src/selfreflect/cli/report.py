@@ -259,6 +259,7 @@ def write_page(
 ) -> None:
     """Write the page of runs, each with all its scorings, and say how to make a large one smaller."""
     from selfreflect.report.page.build import report_page
+    from selfreflect.uncertainty.claims.page import claims_of
 
     groups = groups or _default_groups(runs)
     page = report_page(
@@ -268,6 +269,7 @@ def write_page(
         groups=groups,
         left_out=leave_out,
         uncertainty=report_parts([of_run[0] for of_run in runs]),
+        claims_of=claims_of,
     )
     write_file(file, page)
     size = len(page.encode("utf-8"))

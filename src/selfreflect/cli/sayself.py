@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from selfreflect.cli import options as o
 from selfreflect.cli.answered import (
@@ -25,14 +25,14 @@ from selfreflect.cli.answered import (
     read_questions,
 )
 from selfreflect.cli.console import emit, print_table, say, write_file
-from selfreflect.cli.options import GENERATING, Overrides, option, takes
+from selfreflect.cli.options import GENERATING, Overrides, option, takes, taking
 from selfreflect.cli.stages import Intent, run_stages
 from selfreflect.errors import ConfigError, DataError, excerpt, unknown_name
 from selfreflect.flags import Flag, Range
 from selfreflect.run.records import GOLD
 from selfreflect.run.resume import no_questions
 from selfreflect.store.layout import MANIFEST
-from selfreflect.text import counted, name_list
+from selfreflect.text import counted
 
 if TYPE_CHECKING:
     from selfreflect.store.journal import Journal
@@ -50,39 +50,10 @@ ABOUT = (
 )
 
 Out = Annotated[Path, option("--out DIR", "Run directory; the results are in its folder sayself.", ...)]
-Reasoned = Annotated[
-    bool, option("--reasoned", "Let the model write a line of reasoning before each answer.", ...)
-]
-Selected = Annotated[
-    Literal["gold", "majority"] | None,
-    option(
-        "--select",
-        "Which cluster the model learns to answer with: the one with the right answer (gold, as published), "
-        "or the largest, which needs no right answers. [default: gold where there are right answers]",
-        ...,
-    ),
-]
-Variants = Annotated[
-    str,
-    option(
-        "--variants A,B",
-        "full, no_rationale, plain, rtuning and group; see `selfreflect sayself dataset --help`.",
-        ...,
-    ),
-]
-Seeds = Annotated[str, option("--seeds A,B", "Train once with each of these seeds.", ...)]
-Writer = Annotated[
-    str | None,
-    option(
-        "--writer MODEL",
-        "Model that writes the reflections, as `run` takes it. [default: the one that drew the answers]",
-        ...,
-    ),
-]
 
 
-class LabelOptions(Struct, frozen=True, kw_only=True):
-    """Options of what counts as correct."""
+class SayselfOptions(Struct, frozen=True, kw_only=True):
+    """Options of the steps. Each command takes some; `run` passes them on to all."""
 
     correctness: Annotated[
         str,
@@ -99,21 +70,6 @@ class LabelOptions(Struct, frozen=True, kw_only=True):
             "faithful the reflections are.",
         ),
     ] = None
-
-    def check_judge(self, classes: str = "") -> None:
-        """Refuse rules that ask a model which nobody named. Raises ConfigError."""
-        for option_name, rule in (("classes", classes), ("correctness", self.correctness)):
-            if rule == "judge" and self.judge is None:
-                raise ConfigError(
-                    f"the rule judge of {option_name} asks a model",
-                    option=option_name,
-                    remedy="Name it with {judge} MODEL.",
-                )
-
-
-class ClusterOptions(LabelOptions, frozen=True, kw_only=True):
-    """Options of how answers are compared with each other and with the right ones."""
-
     classes: Annotated[
         str,
         Flag(
@@ -123,11 +79,31 @@ class ClusterOptions(LabelOptions, frozen=True, kw_only=True):
             "answer it matches.",
         ),
     ] = "embedding:0.9"
-
-
-class TrainingOptions(Struct, frozen=True, kw_only=True):
-    """Options of the training."""
-
+    writer: Annotated[
+        str | None,
+        Flag(
+            "--writer MODEL",
+            "Model that writes the reflections, as `run` takes it.",
+            default="the one that drew the answers",
+        ),
+    ] = None
+    variants: Annotated[
+        tuple[str, ...],
+        Flag(
+            "--variants A,B",
+            "full, no_rationale, plain, rtuning and group; see `selfreflect sayself dataset --help`.",
+        ),
+    ] = ("full", "no_rationale", "plain", "rtuning", "group")
+    select: Annotated[
+        Literal["gold", "majority"] | None,
+        Flag(
+            "--select",
+            "Which cluster the model learns to answer with: the one with the right answer (gold, as "
+            "published), or the largest, which needs no right answers.",
+            default="gold where there are right answers",
+        ),
+    ] = None
+    seeds: Annotated[tuple[str, ...], Flag("--seeds A,B", "Train once with each of these seeds.")] = ("0",)
     preset: Annotated[
         Literal["small", "published", "qwen"],
         Flag(
@@ -138,7 +114,11 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
     ] = "small"
     base: Annotated[
         str | None,
-        Flag("--base MODEL", "Model to train: smollm2, a directory or a hub name.", default="the preset's"),
+        Flag(
+            "--base MODEL",
+            "Model to train, and the untrained one to compare with: smollm2, a directory or a hub name.",
+            default="the preset's; eval: the one that was trained",
+        ),
     ] = None
     reward: Annotated[
         Literal["brier", "linear", "rlcr", "none"],
@@ -147,32 +127,6 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
             "Of the second stage: brier (as published), linear, rlcr, or none to leave the stage out.",
         ),
     ] = "brier"
-    train: Annotated[
-        Literal["confidence", "all"],
-        Flag(
-            "--train",
-            "Tokens that the second stage trains: the confidence, or all, with the reward for the "
-            "statement's own answer; then --reward rlcr also pays for being right.",
-        ),
-    ] = "confidence"
-
-    def plan(self, out: Path, labels: LabelOptions) -> TrainingPlan:
-        """Make the plan of the training with these options."""
-        from selfreflect.train.sayself.training import TrainingPlan
-        from selfreflect.train.trainers import load_preset
-
-        preset = load_preset(self.preset, self.base)
-        is_whole = self.train == "all"
-        return TrainingPlan(out, preset, self.reward, labels.correctness, labels.judge, is_whole)
-
-
-class EvaluationOptions(LabelOptions, frozen=True, kw_only=True):
-    """Options of the comparison."""
-
-    base: Annotated[
-        str | None,
-        Flag("--base MODEL", "Untrained model that is asked directly.", default="the one that was trained"),
-    ] = None
     graded: Annotated[
         str | None,
         Flag(
@@ -195,6 +149,42 @@ class EvaluationOptions(LabelOptions, frozen=True, kw_only=True):
         Literal["dev", "test"],
         Flag("--part", "Questions to compare on: dev to choose among models, test for the final figures."),
     ] = "test"
+
+    def check_judge(self, *rules: str) -> None:
+        """Refuse rules that ask a model which nobody named. Raises ConfigError."""
+        for name in rules:
+            if getattr(self, name) == "judge" and self.judge is None:
+                raise ConfigError(
+                    f"the rule judge of {name} asks a model",
+                    option=name,
+                    remedy="Name it with {judge} MODEL.",
+                )
+
+    def plan(self, out: Path) -> TrainingPlan:
+        """Make the plan of the training with these options."""
+        from selfreflect.train.sayself.training import TrainingPlan
+        from selfreflect.train.trainers import load_preset
+
+        preset = load_preset(self.preset, self.base)
+        return TrainingPlan(out, preset, self.reward, self.correctness, self.judge)
+
+    def checked_variants(self) -> list[Variant]:
+        """List the variants. Raises ConfigError for a mistyped one."""
+        from selfreflect.train.sayself.examples import VARIANTS
+
+        for name in self.variants or [""]:
+            if name not in VARIANTS:
+                raise unknown_name("variant", name, VARIANTS)
+        return cast("list[Variant]", list(dict.fromkeys(self.variants)))
+
+    def arms(self) -> list[tuple[Variant, int]]:
+        """List each variant with each seed. Raises ConfigError for a mistyped one."""
+        seeds = dict.fromkeys(self.seeds)
+        if not seeds or not all(name.isascii() and name.isdecimal() and len(name) < 10 for name in seeds):
+            raise ConfigError(
+                f"seeds are whole numbers, such as 0,1, not {excerpt(','.join(seeds))}", option="seeds"
+            )
+        return [(variant, int(seed)) for variant in self.checked_variants() for seed in seeds]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,31 +227,14 @@ def open_models(out: Path, overrides: Overrides, yes: bool) -> Iterator[OpenMode
         yield OpenModel(out, overrides, yes, store)
 
 
-def variant_names(text: str) -> list[Variant]:
-    """Read a list of variants. Raises ConfigError."""
-    from selfreflect.train.sayself.examples import VARIANTS
-
-    names = name_list(text)
-    for name in names or [""]:
-        if name not in VARIANTS:
-            raise unknown_name("variant", name, VARIANTS)
-    return cast("list[Variant]", list(dict.fromkeys(names)))
-
-
-def seed_numbers(text: str) -> list[int]:
-    """Read a list of seeds. Raises ConfigError."""
-    names = name_list(text)
-    if not names or not all(name.isascii() and name.isdecimal() and len(name) < 10 for name in names):
-        raise ConfigError(f"seeds are whole numbers, such as 0,1, not {excerpt(text)}", option="seeds")
-    return list(map(int, dict.fromkeys(names)))
-
-
 @takes("questions", "answers", defaults={"--questions": None}, config_file=True, execution=GENERATING)
 def sample_command(
     *,
     out: Out,
     overrides: Overrides,
-    reasoned: Reasoned = False,
+    reasoned: bool = option(
+        "--reasoned", "Let the model write a line of reasoning before each answer.", False
+    ),
     add_questions: o.AddQuestions = False,
     yes: o.Yes = False,
     dry_run: o.DryRun = False,
@@ -284,7 +257,12 @@ def sample_command(
 
 @takes("answers", only=("--revision", "--base-url", "--extra-body"), config_file=True, execution=ASKING)
 def cluster_command(
-    *, out: Out, options: ClusterOptions, gold: Gold = GOLD, overrides: Overrides, yes: o.Yes = False
+    *,
+    out: Out,
+    options: Annotated[SayselfOptions, taking("correctness", "judge", "classes")],
+    gold: Gold = GOLD,
+    overrides: Overrides,
+    yes: o.Yes = False,
 ) -> None:
     """Sort the answers of each question into clusters.
 
@@ -297,7 +275,7 @@ def cluster_command(
     from selfreflect.uncertainty.classes import ClassRule
     from selfreflect.uncertainty.correctness import Correctness
 
-    options.check_judge(options.classes)
+    options.check_judge("classes", "correctness")
     answers = Run.load(out).answers.values()
     questions = read_questions(str(out), FieldOptions(gold=gold))
     with open_models(out, overrides, yes) as open_model:
@@ -329,7 +307,13 @@ def cluster_command(
 
 
 @takes("answers", only=("--revision", "--base-url", "--extra-body"), config_file=True, execution=ASKING)
-def rationale_command(*, out: Out, writer: Writer = None, overrides: Overrides, yes: o.Yes = False) -> None:
+def rationale_command(
+    *,
+    out: Out,
+    options: Annotated[SayselfOptions, taking("writer")],
+    overrides: Overrides,
+    yes: o.Yes = False,
+) -> None:
     """Let a model say what it doubts, in the first person.
 
     It sees one answer of each cluster with its share. What it writes may mention neither numbers nor samples:
@@ -342,7 +326,7 @@ def rationale_command(*, out: Out, writer: Writer = None, overrides: Overrides, 
     workspace = Workspace(out)
     clusters = [item for item in workspace.clusters() if part_of(item.question) in WITH_EXAMPLES]
     with open_models(out, overrides, yes) as open_model:
-        rationales = write_rationales(clusters, open_model(writer))
+        rationales = write_rationales(clusters, open_model(options.writer))
     workspace.write("rationales.jsonl", rationales)
     counts: Counter[str] = Counter(rationale.origin for rationale in rationales)
     say(", ".join(f"{counts[name]} {words}" for name, words in _ORIGINS.items()) + ".")
@@ -357,11 +341,7 @@ _ORIGINS = {
 }
 
 
-def dataset_command(
-    out: Out,
-    variants: Variants = "full,no_rationale,plain,rtuning,group",
-    select: Selected = None,
-) -> None:
+def dataset_command(*, out: Out, options: Annotated[SayselfOptions, taking("variants", "select")]) -> None:
     """Make training data of clusters and rationales.
 
     Questions are split by their text: half for fine-tuning, others for reinforcement, for choosing, and for
@@ -378,10 +358,10 @@ def dataset_command(
         part_of,
     )
 
-    names = variant_names(variants)
+    names = options.checked_variants()
     workspace = Workspace(out)
     clusters = workspace.clusters()
-    choice: Choice = select or ("gold" if any(question.gold for question in clusters) else "majority")
+    choice: Choice = options.select or ("gold" if any(question.gold for question in clusters) else "majority")
     parts = {question.id: part_of(question.question) for question in clusters}
     splits = [{"question_id": name, "part": part} for name, part in parts.items()]
     workspace.write("splits.jsonl", splits)
@@ -404,63 +384,58 @@ def dataset_command(
 def train_command(
     *,
     out: Out,
-    variants: Variants = "full",
-    seeds: Seeds = "0",
-    training: TrainingOptions,
-    labels: LabelOptions,
+    options: Annotated[
+        SayselfOptions,
+        taking("preset", "base", "reward", "correctness", "judge", "seeds", variants=("full",)),
+    ],
     dry_run: bool = option("--dry-run", "Only show what would be trained, and with which settings.", False),
 ) -> None:
     """Fine-tune a model on the examples, then reinforce the confidence that it states.
 
     The second stage trains the variants with a confidence by GRPO on questions of their own. Only the tokens
-    of the confidence are trained, unless you choose --train all: a model that is also rewarded for its answer
-    learns that a wrong answer with confidence 0 pays as much as a right one with 10. A stage that is done is
-    not repeated, and one that was interrupted is resumed. Needs the train extra.
+    of the confidence are trained: a model that is also rewarded for its answer learns that a wrong answer
+    with confidence 0 pays as much as a right one with 10. A stage that is done is not repeated, and one that
+    was interrupted is resumed. Needs the train extra.
     """
-    do = show_plan if dry_run else train
-    labels.check_judge()
-    do(training.plan(out, labels), variant_names(variants), seed_numbers(seeds))
+    options.check_judge("correctness")
+    (show_plan if dry_run else train)(options.plan(out), options.arms())
 
 
-def show_plan(plan: TrainingPlan, variants: Sequence[Variant], seeds: Sequence[int]) -> None:
+def show_plan(plan: TrainingPlan, arms: Sequence[tuple[Variant, int]]) -> None:
     """Say what would be trained, and with which settings."""
     from selfreflect.train.sayself.examples import Workspace
 
     workspace = Workspace(plan.out)
     for name, value in asdict(plan.preset).items():
-        settings = value if isinstance(value, dict) else {"": value}
-        for key, setting in settings.items():
+        for key, setting in (value if isinstance(value, dict) else {"": value}).items():
             say(f"{'.'.join(filter(None, (name, key)))}: {setting}")
-    for variant in variants:
+    for variant, seed in arms:
         path = workspace.data(variant, "train")
         count = len(workspace.examples(variant)) if path.exists() else 0
         rows = counted(count, "example") if count else f"no examples yet in {path}"
-        for seed in seeds:
-            say(f"{variant}, seed {seed}: {rows} -> {workspace.adapter(variant, seed).folder}")
-            if plan.reinforces(variant):
-                target = workspace.adapter(variant, seed, plan.stage).folder
-                say(f"{variant}, seed {seed}, reward {plan.reward} -> {target}")
+        say(f"{variant}, seed {seed}: {rows} -> {workspace.adapter(variant, seed).folder}")
+        if plan.reinforces(variant):
+            target = workspace.adapter(variant, seed, plan.reward).folder
+            say(f"{variant}, seed {seed}, reward {plan.reward} -> {target}")
 
 
-def train(plan: TrainingPlan, variants: Sequence[Variant], seeds: Sequence[int]) -> None:
+def train(plan: TrainingPlan, arms: Sequence[tuple[Variant, int]]) -> None:
     """Run both stages for each variant and seed, unless they are done."""
     from selfreflect.train.sayself.examples import Workspace
     from selfreflect.train.sayself.training import fine_tune, reinforce
 
     Workspace(plan.out).parts()  # refused before `dataset` has split the questions
-    for variant in variants:
-        for seed in seeds:
-            say(fine_tune(plan, variant, seed))
-            if plan.reinforces(variant):
-                open_all = partial(open_models, plan.out, Overrides({}), True)
-                say(reinforce(plan, variant, seed, open_all))
+    for variant, seed in arms:
+        say(fine_tune(plan, variant, seed))
+        if plan.reinforces(variant):
+            say(reinforce(plan, variant, seed, partial(open_models, plan.out, Overrides({}), True)))
 
 
 @takes("answers", only=("--revision", "--base-url", "--extra-body"), config_file=True, execution=ASKING)
 def eval_command(
     *,
     out: Out,
-    options: EvaluationOptions,
+    options: Annotated[SayselfOptions, taking("correctness", "judge", "base", "graded", "sampled", "part")],
     overrides: Overrides,
     yes: o.Yes = False,
     json: o.Json = False,
@@ -477,7 +452,7 @@ def eval_command(
     from selfreflect.train.sayself.examples import Workspace
     from selfreflect.uncertainty.correctness import Correctness
 
-    options.check_judge()
+    options.check_judge("correctness")
     workspace = Workspace(out)
     questions = workspace.parts()[options.part]
     if not questions:
@@ -520,13 +495,15 @@ def eval_command(
 def run_command(
     *,
     out: Out,
-    training: TrainingOptions,
-    clusters: ClusterOptions,
+    options: Annotated[
+        SayselfOptions,
+        taking(
+            *("correctness", "judge", "classes", "writer", "select", "preset", "base", "reward"),
+            variants=("full", "no_rationale", "rtuning"),
+            seeds=("0", "1"),
+        ),
+    ],
     overrides: Overrides,
-    writer: Writer = None,
-    variants: Variants = "full,no_rationale,rtuning",
-    select: Selected = None,
-    seeds: Seeds = "0,1",
     yes: o.Yes = False,
     json: o.Json = False,
 ) -> None:
@@ -536,22 +513,19 @@ def run_command(
     and some hundred questions this takes two CPU cores an hour or two. Run the same command again to resume
     it.
     """
-    plan = training.plan(out, clusters)
-    names, numbers = variant_names(variants), seed_numbers(seeds)
-    clusters.check_judge(clusters.classes)
+    plan, arms = options.plan(out), options.arms()
+    options.check_judge("classes", "correctness")
     defaults = {"answers": {"model": plan.preset.model, **plan.preset.answers}}
     sampling = dataclasses.replace(overrides, defaults={**overrides.defaults, **defaults})
     sample_command(out=out, overrides=sampling, reasoned=plan.preset.reasoned, yes=yes)
     asking = Overrides({"execution": overrides.section("execution")})
-    cluster_command(out=out, options=clusters, overrides=asking, yes=yes)
-    if "full" in names:
-        rationale_command(out=out, writer=writer, overrides=asking, yes=yes)
-    dataset_command(out, ",".join(names), select)
-    train(plan, names, numbers)
-    evaluation = EvaluationOptions(
-        base=plan.preset.model, correctness=clusters.correctness, judge=clusters.judge
-    )
-    eval_command(out=out, options=evaluation, overrides=asking, yes=yes, json=json)
+    cluster_command(out=out, options=options, overrides=asking, yes=yes)
+    if "full" in options.variants:
+        rationale_command(out=out, options=options, overrides=asking, yes=yes)
+    dataset_command(out=out, options=options)
+    train(plan, arms)
+    evaluated = replace(options, base=plan.preset.model)
+    eval_command(out=out, options=evaluated, overrides=asking, yes=yes, json=json)
 
 
 # Each step in order, with the example that its help shows

@@ -81,8 +81,8 @@ def score_command(
             raise ConfigError(
                 "the words and items of a run directory cannot be chosen",
                 code="usage",
-                remedy="{limit}, {num_answers}, {column}, {split}, {words}, {output} and {against} belong to "
-                "{items}; `selfreflect report RUN` writes files.",
+                remedy="{limit}, {num_answers}, {column}, {separator}, {words}, {output} and {against} "
+                "belong to {items}; `selfreflect report RUN` writes files.",
             )
         from selfreflect.cli.stages import Intent, Show, run_stages
 

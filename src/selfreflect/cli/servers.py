@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import secrets
 import webbrowser
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from html import escape
 from ipaddress import ip_network
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -19,7 +20,7 @@ from selfreflect.atomic import write_bytes
 from selfreflect.cli.console import make_folder, say
 from selfreflect.cli.options import Overrides, option, takes
 from selfreflect.errors import ConfigError, MissingExtraError, excerpt, unknown_name
-from selfreflect.models.backend import backend_of, load_generator, load_judge
+from selfreflect.models.backend import backend_of, load_generator, load_judge, on_server
 from selfreflect.models.base import Sampling, check_extra_body
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.prompts import load_prompts
@@ -106,7 +107,7 @@ APP_TOKEN = "SELFREFLECT_APP_TOKEN"
 _STARTER = "open-app.html"
 
 
-@takes(execution=("--device",))
+@takes("answers", only=("--extra-body",), execution=("--device",))
 def app_command(
     *,
     root: Path = option(
@@ -149,7 +150,8 @@ def app_command(
     make_folder(root)
     socket = listen(host, port)
     address = url(host, socket.getsockname()[1], token)
-    models, options = ModelChoices(model, base_url, prices), overrides.execution
+    extra_body = overrides.config(_base(overrides)).answers.extra_body
+    models, options = ModelChoices(model, base_url, prices, extra_body), overrides.execution
     try:
         # the socket listens already, so that the page can be opened before the server answers
         say(f"selfreflect is at {address}\nRuns are kept in {root}. Stop with Ctrl-C.")
@@ -233,7 +235,7 @@ def serve_command(
 
     Each question to the model selfreflect/NAME is answered several times; what comes back is the model's
     summary of its answers, with their shares and a confidence in the field `selfreflect`. NAME is the model
-    itself. Tools, images and output formats reach the server of --base-url unchanged.
+    itself. Images and whatever else cannot be reflected reach the server of --base-url unchanged.
 
     On this machine clients need no API key unless $SELFREFLECT_SERVE_TOKEN sets one. The key of --base-url is
     read from $SELFREFLECT_API_KEY, for OpenAI also from $OPENAI_API_KEY.
@@ -241,7 +243,7 @@ def serve_command(
     with _web_stack("The endpoint", "serve"):
         from selfreflect.server.endpoint import serve
         from selfreflect.server.guard import LOCAL, access, listen
-    config = overrides.config()
+    config = overrides.config(_base(overrides))
     token = _token_of(SERVE_TOKEN, host, allow_remote)
     proxies = _proxies(config.serve)
     printed = ""
@@ -259,6 +261,12 @@ def serve_command(
         raise typer.Exit(130) from None
     finally:
         say("Stopped.")
+
+
+def _base(overrides: Overrides, answers: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    """Make the defaults of settings, where fields of requests stand for any model of a server."""
+    names_none = overrides.sets("answers", "extra_body") and not overrides.sets("answers", "model")
+    return {"answers": {**answers, **({"model": on_server("NAME")} if names_none else {})}}
 
 
 def _services(
@@ -285,7 +293,7 @@ def _services(
     base_url = base_url or config.answers.base_url
     if not names and base_url is None:
         names = ["smollm2"]
-    config = overrides.config({"answers": sampling_of(names[0]) if len(names) == 1 else {}})
+    config = overrides.config(_base(overrides, sampling_of(names[0]) if len(names) == 1 else {}))
     reader = _reader(options)
     guarantee = reader.calibrator.saved.guarantee if reader.calibrator is not None else None
     if guarantee:

@@ -10,7 +10,7 @@ from functools import partial
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 from msgspec import Struct, to_builtins
@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from selfreflect.validate.study import Finding, Study
 
 
-@dataclass(frozen=True)
-class StudyRow:
+class StudyRow(NamedTuple):
     """Row of the table of studies."""
 
     path: str
@@ -53,33 +52,19 @@ class StudyRow:
     """One line for ``--help``."""
 
 
+_RANKED = "summaries whose order is known: how often does the better one win?"
+_EDITS = "summaries made worse in known ways: does the score notice?"
+_CHOICE = "multiple choice with a known truth: does the score follow the true distance? (takes no SOURCE)"
+_RATERS = "does the score agree with people? (needs --ratings)"
 STUDIES = {
-    "ranked": StudyRow(
-        "ranked:RankedSets",
-        ("order", "controls"),
-        "summaries whose order is known: how often does the better one win?",
-    ),
-    "interventions": StudyRow(
-        "edits:Interventions",
-        ("groups", "seed"),
-        "summaries made worse in known ways: does the score notice?",
-    ),
-    "choice": StudyRow(
-        "choice:MultipleChoice",
-        ("seed",),
-        "multiple choice with a known truth: does the score follow the true distance? (takes no SOURCE)",
-    ),
+    "ranked": StudyRow("ranked:RankedSets", ("order", "controls"), _RANKED),
+    "interventions": StudyRow("edits:Interventions", ("groups", "seed"), _EDITS),
+    "choice": StudyRow("choice:MultipleChoice", ("seed",), _CHOICE),
     "convergence": StudyRow(
-        "convergence:Convergence",
-        ("seed",),
-        "how many questions give a stable ranking?",
+        "convergence:Convergence", ("seed",), "how many questions give a stable ranking?"
     ),
     "judges": StudyRow("agreement:JudgeAgreement", (), "do several judges agree?"),
-    "raters": StudyRow(
-        "agreement:HumanAgreement",
-        ("ratings",),
-        "does the score agree with people? (needs --ratings)",
-    ),
+    "raters": StudyRow("agreement:HumanAgreement", ("ratings",), _RATERS),
 }
 
 
@@ -139,8 +124,7 @@ def validate_command(
     ),
     metrics: str | None = option(
         "--metrics A,B",
-        "Metrics, or groups of them: all, ablations, competitors, controls. See --list-metrics. "
-        "[default: all that can be computed with what is given and installed]",
+        "Metrics, see --list-metrics. [default: all that can be computed with what is given and installed]",
     ),
     list_metrics: bool = option("--list-metrics", "Show what every metric is and needs, and stop.", False),
     out: Path | None = option(
@@ -159,28 +143,42 @@ def validate_command(
     if list_metrics:
         _list_metrics(json)
         return
-    name = options.study or ("interventions" if source is not None and Path(source).is_dir() else "ranked")
+    is_run = source is not None and Path(source).is_dir()
+    name = options.study or ("interventions" if is_run else "ranked")
     check(name, source, options, reading)
     judges = _judge_names(judge, name, overrides)
+    from selfreflect.validate.measure import add_undefined, open_values
     from selfreflect.validate.statistics import scipy_stats
+    from selfreflect.validate.study import write
 
     scipy_stats()  # better missing now than after the measurements
     models = Models.of(judges, model, overrides)
-    metric_names = None if metrics is None else name_list(metrics)
     advice = "Nothing is kept without --out DIR."
     if out is not None:
         advice = f"Finished measurements are kept in {out}; run the same command to resume."
     try:
         study = load(name, source, options, reading)
         made_with = {"source": source or "made up", "seed": options.seed}
-        undefined = run_study(study, metric_names, models, made_with, out, json)
+        names = None if metrics is None else name_list(metrics)
+        with nullcontext() if out is None else open_values(out) as store:
+            values, infos = _measure(study, names, models, store)
+            finding = study.finding(values, infos)
+            missing = add_undefined(finding, values)
+            _show(finding, json)
+            if out is not None:
+                made_with |= _facts(study, values, infos)
+                say(f"The finding with its tables is in {write(finding, made_with, out)}")
     except KeyboardInterrupt:
         say(f"Interrupted. {advice}")
         raise typer.Exit(130) from None
     except BackendError as error:
         error.remedy = f"{error.remedy} {advice}".strip()
         raise
-    if undefined:
+    if missing:
+        reasons = ", ".join(f"{count} x {metric} ({reason})" for (metric, reason), count in missing.items())
+        say(f"done, with {missing.total()} of {len(values)} values undefined: {reasons}")
+    controls = getattr(study, "controls", ())
+    if any(_is_failure(value, controls) for value in values):
         raise typer.Exit(1)
 
 
@@ -220,21 +218,29 @@ Do two judges agree? Does the score agree with people?
 def _judge_names(judge: Sequence[str], study: str, overrides: Overrides) -> list[str]:
     """Read the names of judges; none stands for the default one."""
     names = name_list(",".join(judge))
-    if judge and not names:
-        raise ConfigError("no judge is named", code="no_judge", remedy="Give {judge} a name.")
-    if study == "judges" and len(names) < 2:
-        raise ConfigError("the study judges compares two judges or more", remedy="Give {judge} A,B.")
-    if study != "judges" and len(names) > 1:
-        raise ConfigError(
-            "several judges are named, and this study is about one", remedy="Give {study} judges."
-        )
-    if len(set(names)) < len(names):
-        raise ConfigError("one judge is named twice")
-    if len(names) > 1 and {"revision", "base_url"} & overrides.section("scores").keys():
-        raise ConfigError(
+    several = len(names) > 1
+    refusals = (
+        (judge and not names, "no judge is named", "Give {judge} a name."),
+        (
+            study == "judges" and not several,
+            "the study judges compares two judges or more",
+            "Give {judge} A,B.",
+        ),
+        (
+            several and study != "judges",
+            "several judges are named, and this study is about one",
+            "Give {study} judges.",
+        ),
+        (len(set(names)) < len(names), "one judge is named twice", ""),
+        (
+            several and {"revision", "base_url"} & overrides.section("scores").keys(),
             "several judges are named, and they share no revision or address",
-            remedy="Leave out {scores.revision} and {scores.base_url}.",
-        )
+            "Leave out {scores.revision} and {scores.base_url}.",
+        ),
+    )
+    for is_refused, message, remedy in refusals:
+        if is_refused:
+            raise ConfigError(message, remedy=remedy)
     return names
 
 
@@ -349,42 +355,15 @@ class Models:
         return cls([models.judge for models in configured], generator)
 
 
-def run_study(
-    study: Study,
-    names: Sequence[str] | None,
-    models: Models,
-    made_with: dict[str, Any],
-    out: Path | None,
-    json: bool,
-) -> bool:
-    """Measure, show, and keep in ``out``; return whether values are undefined that should not be.
-
-    Args:
-        names: metrics or groups of them; None for all that can be computed.
-        made_with: what else a reader of the finding needs to make it again.
-    """
-    from selfreflect.validate.measure import add_undefined, open_values, write
-
-    with nullcontext() if out is None else open_values(out) as store:
-        values, metrics = _measure(study, names, models, store)
-        finding = study.finding(values, metrics)
-        missing = add_undefined(finding, values)
-        _show(finding, json)
-        if out is not None:
-            model_names = dict.fromkeys(value.by for value in values if value.by)
-            made_with |= {
-                "items": len(study.items),
-                "metrics": ", ".join(info.name for info in metrics),
-                "models": "; ".join(model_names) or "none",
-                "selfreflect": __version__,
-            }
-            folder = write(finding, made_with, out)
-            say(f"The finding with its tables is in {folder}")
-    if missing:
-        reasons = ", ".join(f"{count} x {metric} ({reason})" for (metric, reason), count in missing.items())
-        say(f"done, with {missing.total()} of {len(values)} values undefined: {reasons}")
-    controls = getattr(study, "controls", ())
-    return any(_is_failure(value, controls) for value in values)
+def _facts(study: Study, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> dict[str, Any]:
+    """Say what a reader needs to make a finding again."""
+    models = dict.fromkeys(value.by for value in values if value.by)
+    return {
+        "items": len(study.items),
+        "metrics": ", ".join(info.name for info in metrics),
+        "models": "; ".join(models) or "none",
+        "selfreflect": __version__,
+    }
 
 
 def _is_failure(value: Value, controls: Container[str]) -> bool:
@@ -421,31 +400,28 @@ def _measure_with(
 
     families = catalogue.families(names, judge=load_judge, generator=models.generator)
     metrics = list(chain.from_iterable(family.metrics for family in families))
-    _say_left_out(names, metrics, models)
+    if names is None:
+        _say_left_out(metrics, models)
     with ProgressReporter().stage("measuring", len(study.items) * len(families)) as counter:
         return measure(study.items, families, store, counter.advance), metrics
 
 
-def _say_left_out(names: Sequence[str] | None, metrics: Sequence[MetricInfo], models: Models) -> None:
-    """Name the metrics of the selected groups that cannot be computed here, and what they need."""
-    groups = {"all"} if names is None else {*names} & {*catalogue.GROUPS}
+def _say_left_out(metrics: Sequence[MetricInfo], models: Models) -> None:
+    """Name the metrics that cannot be computed here, and what they need."""
     left_out: dict[str, list[str]] = {}
     for info in catalogue.METRICS:
-        if info in metrics or not groups & {"all", f"{info.group}s"}:
-            continue
-        needs_model = "generator" in info.needs and models.generator is None
-        need = "--model NAME" if needs_model else "pip install '.[embed,validate]'"
-        left_out.setdefault(need, []).append(info.name)
+        if info not in metrics:
+            needs_model = "generator" in info.needs and models.generator is None
+            need = "--model NAME" if needs_model else "pip install '.[embed,validate]'"
+            left_out.setdefault(need, []).append(info.name)
     for need, missing in left_out.items():
         say(f"left out, because they need {need}: {', '.join(missing)}")
 
 
 def _show(finding: Finding, json: bool) -> None:
     """Print a finding."""
-    from selfreflect.validate.measure import to_lines
-
     if json:
-        for line in to_lines(finding):
+        for line in finding.lines():
             emit(line)
         return
     for sentence in finding.says:

@@ -100,12 +100,7 @@ class PublishedScore(Measure):
         return controls.temperature is not None
 
     def fields(self, record: Score) -> dict[str, Any]:
-        fields: dict[str, Any] = {
-            "score": record.value,
-            "stderr": record.stderr,
-            "token_tasks": record.token_tasks,
-            "judge": record.judge,
-        }
+        fields = dict(zip(self.columns, self.cells(record), strict=True))
         if record.compat:
             fields["compat"] = record.compat
         if record.estimate is not None:
@@ -265,25 +260,11 @@ class UsableInformation(Measure):
 
     def fields(self, record: Information) -> dict[str, Any]:
         low, high = record.interval or (None, None)
-        fields: dict[str, Any] = {
-            "bits": record.bits,
-            "bits_available": record.bits_available,
-            "recovered": record.recovered,
-            "recovered_low": low,
-            "recovered_high": high,
-            "reader": record.reader,
-            "zero": record.zero,
-            "anchor": record.anchor,
-            "undefined": record.undefined,
-            "judge": record.judge,
-        }
-        if record.cause:
-            fields["cause"] = record.cause
-        if record.shared_phrase is not None:
-            fields["shared_phrase"] = record.shared_phrase
-        if record.why:
-            fields["why"] = record.why
-        return fields
+        fields = {name: getattr(record, name) for name in ("bits", "bits_available", "recovered")}
+        fields |= {"recovered_low": low, "recovered_high": high}
+        fields |= {name: getattr(record, name) for name in ("reader", "zero", "anchor", "undefined", "judge")}
+        rare = {name: getattr(record, name) for name in ("cause", "shared_phrase", "why")}
+        return fields | {name: value for name, value in rare.items() if value not in (None, "")}
 
     def result_fields(self, numbers: Mapping[str, Any], records: Sequence[Information]) -> dict[str, Any]:
         shares = [record for record in records if record.recovered is not None]

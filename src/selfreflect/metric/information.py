@@ -204,7 +204,7 @@ def information_of_work(metric: SelfReflect, choice: ReaderChoice) -> Callable[[
             # fewer answers are read under a budget; the same ones for all summaries of a question
             if work.limits is not None and work.limits.tokens is not None:
                 share = int(work.token_share * work.limits.tokens)
-                counts = [sum(map(bool, record.answers)) for record in work.earlier]
+                counts = [sum(map(bool, record.answers)) for record in work.other_records]
                 fewer, tokens = within_budget(
                     judge, question, answers, texts, reader, share, max(filter(None, counts), default=None)
                 )
@@ -216,7 +216,11 @@ def information_of_work(metric: SelfReflect, choice: ReaderChoice) -> Callable[[
         except CannotScoreError as error:
             results, tokens = dict.fromkeys(texts, unmeasured(judge, question, reader, error)), 0
         records = [replace(results[summary.text], summary=summary.name) for summary in work.summaries]
-        return Scored(records, _control_bits(work, results), _control_facts(results), tokens)
+        # a result that may be retried says nothing of the controls
+        result = next((result for result in results.values() if result.kind not in RETRIED), None)
+        names = ("reader", "zero", "bits_available") if result else ()
+        facts = {name: getattr(result, name) for name in names}
+        return Scored(records, _control_bits(work, results), facts, tokens)
 
     return measure_work
 
@@ -229,14 +233,6 @@ def _control_bits(work: Work, results: Mapping[str, Information]) -> dict[Contro
     return {
         control: fmean(defined(values)) if None not in values else None for control, values in bits.items()
     }
-
-
-def _control_facts(results: Mapping[str, Information]) -> dict[str, Any]:
-    """Write the fields that the controls of a question take from its results; none if all may be retried."""
-    result = next((result for result in results.values() if result.kind not in RETRIED), None)
-    if result is None:
-        return {}
-    return {"reader": result.reader, "zero": result.zero, "bits_available": result.bits_available}
 
 
 def nodes_of_work(judge: Judge, work: Work, choice: ReaderChoice) -> int:
@@ -399,10 +395,10 @@ class AnswerPrompts:
         for start in range(0, len(prompts), size):
             yield build_tree(list(chain.from_iterable(prompts[start : start + size])))
 
-    def _encode(self, context: str, what: str) -> list[Prompt]:
+    def _encode(self, context: str, subject: str) -> list[Prompt]:
         conversation = answering(self._question.text, context, self.reader)
         prompts = encode(
-            self._judge, [conversation] * len(self.answers), self.answers, f"{what} with an answer"
+            self._judge, [conversation] * len(self.answers), self.answers, f"{subject} with an answer"
         )
         if self._first and list(map(_tokens, prompts)) != list(map(_tokens, self._first)):
             raise CannotScoreError(
@@ -485,14 +481,14 @@ class AnswerPrompts:
             of_format=references.format,
             judge_answered=references.judge_answered,
         )
-        shared = None
+        phrase_share = None
         if result.recovered is not None:
             part = math.fsum(of_phrase) / math.fsum(of_answers)
-            shared = min(part, 1.0) if part >= SHARED_PHRASE else None
+            phrase_share = min(part, 1.0) if part >= SHARED_PHRASE else None
         return replace(
             result,
             question_id=self._question.id,
-            shared_phrase=shared,
+            shared_phrase=phrase_share,
             judge=self._judge.name,
             judge_revision=self._judge.lm.revision,
             judge_dtype=self._judge.lm.dtype,

@@ -53,8 +53,12 @@ GROUP = "selfreflect.measures"
 MEASURES = {
     "selfreflect": "selfreflect.metric.builtin:PublishedScore",
     "information": "selfreflect.metric.builtin:UsableInformation",
+    "claims": "selfreflect.uncertainty.claims.measure:ClaimCoverage",
 }
 """The class of each measure, ``module:Class``, imported on use."""
+
+DEFAULT_MEASURES = ("selfreflect", "information")
+"""Measured unless others are named; their columns are in every data frame."""
 
 FAILED = "failed"
 """Why a measurement is undefined whose measure raised an exception; the next run tries it again."""
@@ -102,7 +106,7 @@ class Work:
     question: Question
     answers: AnswerSet
     summaries: Sequence[Summary]
-    earlier: Sequence[Any] = ()
+    other_records: Sequence[Any] = ()
     """The measure's records of the question's other summaries, which estimates must be comparable with."""
     controls: Sequence[tuple[Control, str]] = ()
     """Texts to compare summaries with; several texts of one control are subsets of the answers."""
@@ -211,8 +215,8 @@ class Measure:
 
     @property
     def is_bundled(self) -> bool:
-        """Whether it is a measure of this package, whose values are shares of 1."""
-        return self.name in MEASURES
+        """Whether its records, keys and columns are of its own, and its values shares of 1."""
+        return self.record is not Measurement
 
     @property
     def best(self) -> str:
@@ -407,8 +411,10 @@ def measures_of(names: Collection[str]) -> list[Measure]:
 def measure_of(record: Any) -> Measure | None:
     """Find the measure that a stored record is of; None if it is of none, or its package is not installed."""
     if isinstance(record, Measurement):
-        return _load(record.measure) if record.measure in _entry_points() else None
-    return next((measure for measure in measures_of([*MEASURES]) if type(record) is measure.record), None)
+        return _load(record.measure) if record.measure in measure_names() else None
+    return next(
+        (measure for measure in measures_of(DEFAULT_MEASURES) if type(record) is measure.record), None
+    )
 
 
 @cache
@@ -454,7 +460,7 @@ class Measures:
     Args:
         metric: its limits hold for all measures together. Under limits, controls are not measured. None if no
             wanted measure needs a judge.
-        wanted: names of measures, as in ``--measures``.
+        wanted_names: names of measures, as in ``--measures``.
         reader: who reads the summaries, see :func:`~selfreflect.metric.information.choose_reader`.
 
     Raises:
@@ -465,12 +471,12 @@ class Measures:
         self,
         metric: SelfReflect | None,
         *,
-        wanted: Collection[str] = tuple(MEASURES),
+        wanted_names: Collection[str] = DEFAULT_MEASURES,
         controls: bool = True,
         reader: ReaderChoice = "auto",
     ) -> None:
         self.metric = metric
-        self.wanted = measures_of(wanted)
+        self.wanted = measures_of(wanted_names)
         self.limits = None if metric is None else metric.limits
         self.controls = controls and self.limits is None
         tools = Tools(metric, reader)
@@ -483,15 +489,15 @@ class Measures:
         summaries: Sequence[Summary],
         *,
         missing: Mapping[str, Sequence[Summary]] | None = None,
-        earlier: Mapping[str, Sequence[Any]] | None = None,
+        other_records: Mapping[str, Sequence[Any]] | None = None,
         controls: bool = True,
     ) -> list[Measured]:
         """Measure summaries of one question.
 
         Args:
             missing: by measure, the summaries that lack it; by default ``summaries`` lack all.
-            earlier: by measure, its records of other summaries of the question. Under limits no summary is
-                measured by more words or answers than these, so that all stay comparable.
+            other_records: by measure, its records of other summaries of the question. Under limits no
+                summary is measured by more words or answers than these, so that all stay comparable.
             controls: measure the controls, if they are wanted at all.
 
         Returns:
@@ -502,7 +508,7 @@ class Measures:
 
         texts = control_texts(question.text, answers.conditioning) if controls and self.controls else []
         limits = self.limits
-        found: dict[str, Scored] = {}
+        scored_by: dict[str, Scored] = {}
         # the cheap ones go first, so that the rest of a budget is for the costly
         order = sorted(self.wanted, key=lambda measure: measure.budget_share)
         for rank, measure in enumerate(order, start=1):
@@ -515,32 +521,32 @@ class Measures:
                 question,
                 answers,
                 targets,
-                (earlier or {}).get(measure.name, ()),
+                (other_records or {}).get(measure.name, ()),
                 of_controls,
                 limits,
                 measure.budget_share if rank < len(order) else 1.0,
             )
-            found[measure.name] = self._measure[measure.name](work)
+            scored_by[measure.name] = self._measure[measure.name](work)
             if limits is not None:
-                limits = limits.less(found[measure.name].tokens, time.monotonic() - start)
+                limits = limits.less(scored_by[measure.name].tokens, time.monotonic() - start)
         # records are stored in the order of the table, not of the work
         results: list[Measured] = []
         for measure in self.wanted:
-            results += found[measure.name].records if measure.name in found else ()
+            results += scored_by[measure.name].records if measure.name in scored_by else ()
         if texts and any(measure.control for measure in self.wanted):
-            results.append(self._controls(question, list(dict(texts)), found))
+            results.append(self._controls(question, list(dict(texts)), scored_by))
         return results
 
     def _controls(
-        self, question: Question, controls: Sequence[Control], found: Mapping[str, Scored]
+        self, question: Question, controls: Sequence[Control], scored_by: Mapping[str, Scored]
     ) -> Controls:
         assert self.metric is not None
         facts: dict[str, Any] = {"zero": "empty", "anchor": "distinct"}
         values: dict[Control, dict[str, float | None]] = {control: {} for control in controls}
         for measure in self.wanted:
             if measure.control:
-                facts |= found[measure.name].facts
-                for control, value in found[measure.name].controls.items():
+                facts |= scored_by[measure.name].facts
+                for control, value in scored_by[measure.name].controls.items():
                     values[control][measure.control] = value
         judge = self.metric.judge
         return Controls(

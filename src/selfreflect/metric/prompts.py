@@ -209,16 +209,18 @@ def encode_each(
     return prompts, errors
 
 
-def encode_words(judge: Judge, context: Context, words: Sequence[MaskedWord], what: str) -> list[Prompt]:
+def encode_words(judge: Judge, context: Context, words: Sequence[MaskedWord], subject: str) -> list[Prompt]:
     """Encode the tasks of some words, as :func:`encode` does."""
     conversations = [context.conversation(word.masked) for word in words]
-    return encode(judge, conversations, [word.text for word in words], f"{what} with a masked word")
+    return encode(judge, conversations, [word.text for word in words], f"{subject} with a masked word")
 
 
 def encode(
-    judge: Judge, conversations: Sequence[Sequence[Message]], words: Sequence[str], what: str
+    judge: Judge, conversations: Sequence[Sequence[Message]], words: Sequence[str], subject: str
 ) -> list[Prompt]:
-    """Encode each conversation continued by its word; there is at least one. ``what`` names them in messages.
+    """Encode each conversation continued by its word; there is at least one.
+
+    ``subject`` names them in messages.
 
     Raises:
         CannotScoreError: one does not fit the judge's window, or its tokenizer or template cannot take it.
@@ -229,7 +231,7 @@ def encode(
     # characters, because tokenising every conversation only to refuse it takes minutes
     longest = lengths.index(max(lengths))
     texts = [message.content for message in conversations[longest]]
-    _refuse_oversized(judge, [*texts, words[longest]], what)
+    _refuse_oversized(judge, [*texts, words[longest]], subject)
     window = judge.lm.window
     tasks: list[tuple[tuple[int, ...], int]] = []
     # The longest first: texts that are far too long are refused at once.
@@ -242,7 +244,7 @@ def encode(
         if window is not None and size > window:
             raise CannotScoreError(
                 "too_long",
-                f"{what} needs {size} tokens, but the window of judge {judge.name!r} holds {window}",
+                f"{subject} needs {size} tokens, but the window of judge {judge.name!r} holds {window}",
             )
     return [Prompt(ids=ids, first=first) for ids, first in tasks]
 
@@ -253,7 +255,7 @@ def conversation_tokens(judge: Judge, conversation: Sequence[Message]) -> int:
     return len(ids)
 
 
-def _refuse_oversized(judge: Judge, texts: Sequence[str], what: str) -> None:
+def _refuse_oversized(judge: Judge, texts: Sequence[str], subject: str) -> None:
     """Refuse what cannot fit without tokenising it, which would take minutes and gigabytes for 50 MB."""
     window = judge.lm.window
     if window is None:
@@ -262,5 +264,5 @@ def _refuse_oversized(judge: Judge, texts: Sequence[str], what: str) -> None:
     if tokens > window:
         raise CannotScoreError(
             "too_long",
-            f"{what} needs {tokens} tokens or more, but the window of judge {judge.name!r} holds {window}",
+            f"{subject} needs {tokens} tokens or more, but the window of judge {judge.name!r} holds {window}",
         )

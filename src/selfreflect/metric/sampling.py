@@ -178,9 +178,9 @@ class Cost:
             return self._prefix + sum(first_words[:after])
         bound = self._prefix
         quotas_before = self._population.quotas(before)
-        later = self._population.quotas(after)
-        for most, old, new in zip(self._most, quotas_before, later, strict=True):
-            bound += most[min(new - old, len(most) - 1)]
+        quotas_after = self._population.quotas(after)
+        for bounds, old, new in zip(self._most, quotas_before, quotas_after, strict=True):
+            bound += bounds[min(new - old, len(bounds) - 1)]
         return min(bound, self._all)
 
 

@@ -16,8 +16,7 @@ from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.metric.engine.engines import engine_for
 from selfreflect.metric.engine.logits import Reference
 from selfreflect.metric.engine.tree import Prompt, build_tree
-from selfreflect.metric.information import choose_reader, measure, unmeasured
-from selfreflect.metric.measure import Scored, TextLimits, Work
+from selfreflect.metric.measure import Measures, Scored, TextLimits, Work
 from selfreflect.metric.prompts import (
     JUDGE_TEMPERATURE,
     CannotScoreError,
@@ -37,6 +36,7 @@ from selfreflect.records import (
     Control,
     Failure,
     Guess,
+    Information,
     Question,
     ReaderChoice,
     Sampled,
@@ -136,7 +136,10 @@ class SelfReflect:
                 f"the metric's is {JUDGE_TEMPERATURE}"
             )
         if limits is not None:
-            _check_limits(limits)
+            from selfreflect.metric.inputs import Limits
+
+            if not isinstance(limits, Limits):
+                raise ConfigError(f"limits must be made like Limits.parse('30s'), not {excerpt(limits)}")
         if reader is not None and reader not in get_args(ReaderChoice):
             raise ConfigError(
                 f"reader must be {', '.join(get_args(ReaderChoice))} or None, not {excerpt(reader)}"
@@ -208,22 +211,17 @@ class SelfReflect:
         summary_records = [
             Summary(question_id=record.id, name=name, text=text) for name, text in summaries.items()
         ]
+        names = ["selfreflect"] if self.reader is None else ["selfreflect", "information"]
+        measures = Measures(self, wanted_names=names, controls=False, reader=self.reader or "auto")
         scores = {}
-        for result in self.score_records(record, answer_set, summary_records):
+        for result in measures.measure(record, answer_set, summary_records):
             if isinstance(result, Failure):
                 raise DataError(f"summary {result.name!r} cannot be scored: {result.message}")
-            scores[result.summary] = result
-        if self.reader is None:
-            return scores
-        # a judge that answered itself knows the answers, so it reads without the question
-        reader = choose_reader(self.reader, self.judge, record, answer_set)
-        texts = list(summaries.values())
-        try:
-            information = measure(self.judge, self.engine, record, answer_set, texts, reader)
-        except CannotScoreError as error:
-            information = dict.fromkeys(texts, unmeasured(self.judge, record, reader, error))
-        for name, score in scores.items():
-            scores[name] = score.with_information(replace(information[summaries[name]], summary=name))
+            # the scores come first, in the order of the table of measures
+            if isinstance(result, Score):
+                scores[result.summary] = result
+            elif isinstance(result, Information):
+                scores[result.summary] = scores[result.summary].with_information(result)
         return scores
 
     def score_records(
@@ -232,14 +230,14 @@ class SelfReflect:
         answers: AnswerSet,
         summaries: Sequence[Summary],
         *,
-        earlier: Sequence[Score] = (),
+        other_scores: Sequence[Score] = (),
         limits: Limits | None = None,
     ) -> list[Score | Failure]:
         """Score every summary of one question; what cannot be scored gives a Failure.
 
         Args:
-            earlier: scores of other summaries of the question. Under limits, no more words are scored than
-                the longest of them has, so that all stay comparable.
+            other_scores: scores of other summaries of the question. Under limits, no more words are scored
+                than the longest of them has, so that all stay comparable.
             limits: the rest of the metric's own limits, if some of them is used up.
         """
         limits = limits or self.limits
@@ -250,7 +248,7 @@ class SelfReflect:
         if limits is None:
             outcomes = self._score_every_word(prompts, summaries)
         else:
-            outcomes = self._score_some_words(prompts, summaries, limits, earlier)
+            outcomes = self._score_some_words(prompts, summaries, limits, other_scores)
         results: list[Score | Failure] = []
         for summary in summaries:
             outcome = outcomes[summary.text]
@@ -287,7 +285,11 @@ class SelfReflect:
         return contexts, {text: error.failure(prompts.question) for text, error in errors.items()}
 
     def _score_some_words(
-        self, prompts: QuestionPrompts, summaries: Sequence[Summary], limits: Limits, earlier: Sequence[Score]
+        self,
+        prompts: QuestionPrompts,
+        summaries: Sequence[Summary],
+        limits: Limits,
+        other_scores: Sequence[Score],
     ) -> Outcomes:
         """Score the words that the limits allow, the same under every summary."""
         from selfreflect.metric.sampling import BudgetScoring, OverBudgetError, Population
@@ -302,7 +304,9 @@ class SelfReflect:
             return [distances[summary.text] for summary in candidates]
 
         # a summary that is added later gets no more words than the first ones had
-        counts = [score.estimate.words_scored if score.estimate else population.words for score in earlier]
+        counts = [
+            score.estimate.words_scored if score.estimate else population.words for score in other_scores
+        ]
         every_context = [prompts.reference, *(contexts[summary.text] for summary in candidates)]
         limit = max(counts, default=population.words)
         scoring = BudgetScoring(population, every_context, limits, measure, max_words=limit)
@@ -413,7 +417,7 @@ def score_work(metric: SelfReflect) -> Callable[[Work], Scored]:
             work.question,
             work.answers,
             [*work.summaries, *anchors],
-            earlier=work.earlier,
+            other_scores=work.other_records,
             limits=work.limits,
         )
         count = len(work.summaries)
@@ -479,12 +483,5 @@ def most_nodes(judge: Judge, limits: TextLimits) -> int:
         conversation = context.conversation("_")
         per_task = conversation_tokens(judge, conversation[-1:])
         bound += conversation_tokens(judge, conversation) + length
-        bound += sum(most * (per_task + most) for most in limits.test_answers)
+        bound += sum(tokens * (per_task + tokens) for tokens in limits.test_answers)
     return bound
-
-
-def _check_limits(limits: object) -> None:
-    from selfreflect.metric.inputs import Limits
-
-    if not isinstance(limits, Limits):
-        raise ConfigError(f"limits must be made like Limits.parse('30s'), not {excerpt(limits)}")

@@ -104,8 +104,8 @@ def shared_phrase(answers: Sequence[str]) -> tuple[list[str], list[str]]:
     ends = [text[len(head) :][::-1] for text in texts]
     smallest, greatest = min(ends), max(ends)
     tail = smallest[: common_prefix(smallest, greatest)][::-1]
-    shared = len(head) + len(tail)
-    if all(0 < len(text) - shared <= shared for text in texts):
+    shared_words = len(head) + len(tail)
+    if all(0 < len(text) - shared_words <= shared_words for text in texts):
         return head, tail
     return [], []
 
@@ -117,8 +117,8 @@ def normal_words(answer: str) -> list[str]:
 def compared_texts(question: str, answers: Sequence[str]) -> list[str]:
     """List every text that a judge may be told to measure summaries against, if there is room for it."""
     total = len(answers)
-    counted = pasted([f"{answer} ({total} of {total})" for answer in answers])
-    return ["", question, NONSENSE, pasted(answers), counted, *answers[:MOST_ALTERNATIVES]]
+    with_counts = pasted([f"{answer} ({total} of {total})" for answer in answers])
+    return ["", question, NONSENSE, pasted(answers), with_counts, *answers[:MOST_ALTERNATIVES]]
 
 
 def control_texts(question: str, conditioning: Sequence[str]) -> list[tuple[Control, str]]:
@@ -180,15 +180,15 @@ class ClosedAnswers:
             not closed.
     """
 
-    def __init__(self, answers: Sequence[str], told: Sequence[str]) -> None:
+    def __init__(self, answers: Sequence[str], references: Sequence[str]) -> None:
         self._words = [_first_word(answer) for answer in answers]
         self.texts: dict[str, str] = {}
-        words = [_first_word(text) for text in told]
+        words = [_first_word(text) for text in references]
         every = {*self._words, *words}
         row = next((row.split() for row in CLOSED if every <= set(row.split())), None)
-        if row is None or not told:
+        if row is None or not references:
             return
-        for word, text in zip(words, told, strict=True):
+        for word, text in zip(words, references, strict=True):
             self.texts.setdefault(word, text)
         if len(self.texts) == 1:
             [(word, text)] = self.texts.items()
@@ -203,8 +203,10 @@ class ClosedAnswers:
         """
         means = []
         for index, word in enumerate(self._words):
-            others = [bits[text][index] for other, text in self.texts.items() if other != word]
-            means.append(float(np.mean(others)))
+            wrong_bits = [
+                bits[text][index] for alternative, text in self.texts.items() if alternative != word
+            ]
+            means.append(float(np.mean(wrong_bits)))
         return float(np.mean(means))
 
 

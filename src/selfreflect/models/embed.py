@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -170,11 +170,19 @@ Pair = tuple[str, str]
 """A premise and a hypothesis."""
 
 
+class Entailed(NamedTuple):
+    """Probabilities that a text entails another one, contradicts it, or does neither."""
+
+    entails: float
+    contradicts: float
+    neutral: float
+
+
 class EntailmentModel:
     """Says of pairs whether the first text entails the second.
 
-    The label that means entailment is found by its name in the model's configuration, because its number
-    differs between models.
+    The labels that mean entailment and contradiction are found by their names in the model's configuration,
+    because their numbers differ between models.
 
     Args:
         name: a hub name or a local directory of a model with a sequence classification head.
@@ -193,8 +201,9 @@ class EntailmentModel:
         with source.explain_errors():
             config = transformers.AutoConfig.from_pretrained(source.path, **source.options)
             source.check_weight_files(config)
-            labels = {int(number): str(label) for number, label in (config.id2label or {}).items()}
-        self._entailment = _entailment_label(name, labels)
+            self._name = name
+        self._labels = {int(number): str(label) for number, label in (config.id2label or {}).items()}
+        self._entailment = self._label("entail", "entailment")
         with source.explain_errors():
             self._tokenizer = source.tokenizer()
             model, report = transformers.AutoModelForSequenceClassification.from_pretrained(
@@ -209,9 +218,30 @@ class EntailmentModel:
 
     def entails(self, pairs: Sequence[Pair]) -> list[bool | None]:
         """Classify whether entailment is the likeliest label of each pair; None for one that is too long."""
+        return [None if row is None else int(row.argmax()) == self._entailment for row in self._logits(pairs)]
+
+    def probabilities(self, pairs: Sequence[Pair]) -> list[Entailed | None]:
+        """Compute three probabilities for each pair; None for one that is too long.
+
+        Raises:
+            ConfigError: none, or several, of the model's labels begin with "contradict".
+        """
+        contradiction = self._label("contradict", "contradiction")
+        results: list[Entailed | None] = []
+        for row in self._logits(pairs):
+            if row is None:
+                results.append(None)
+                continue
+            shares = row.softmax(-1).tolist()
+            entails, contradicts = shares[self._entailment], shares[contradiction]
+            results.append(Entailed(entails, contradicts, max(0.0, 1 - entails - contradicts)))
+        return results
+
+    def _logits(self, pairs: Sequence[Pair]) -> list[Any]:
+        """Compute the logits of the labels of each pair; None for one that is too long."""
         import torch
 
-        verdicts: list[bool | None] = [None] * len(pairs)
+        rows: list[Any] = [None] * len(pairs)
         lengths = list(map(len, self._encode(pairs)["input_ids"])) if pairs else []
         order = sorted(range(len(pairs)), key=lengths.__getitem__)
         order = [index for index in order if lengths[index] <= self._longest]
@@ -220,22 +250,22 @@ class EntailmentModel:
             inputs = self._encode([pairs[index] for index in batch], padding=True, return_tensors="pt")
             with torch.inference_mode():
                 logits = self._model(**inputs.to(self._model.device)).logits
-            for index, label in zip(batch, logits.argmax(-1).tolist(), strict=True):
-                verdicts[index] = label == self._entailment
-        return verdicts
+            for index, row in zip(batch, logits, strict=True):
+                rows[index] = row
+        return rows
 
     def _encode(self, pairs: Sequence[Pair], **options: Any) -> Any:
         return self._tokenizer([pair[0] for pair in pairs], [pair[1] for pair in pairs], **options)
 
-
-def _entailment_label(name: str, labels: dict[int, str]) -> int:
-    """Find the number of the label that means entailment."""
-    matching = [number for number, label in labels.items() if label.lower().startswith("entail")]
-    if len(matching) != 1:
-        names = ", ".join(map(excerpt, labels.values()))
-        raise ConfigError(
-            f"nli:{name}: which label means entailment is not clear, because they are called {names}. Take a "
-            "model whose config.json names one of its labels entailment",
-            code="labels",
-        )
-    return matching[0]
+    def _label(self, beginning: str, meaning: str) -> int:
+        """Find the number of the label that has a meaning."""
+        labels = self._labels.items()
+        matching = [number for number, label in labels if label.lower().startswith(beginning)]
+        if len(matching) != 1:
+            names = ", ".join(map(excerpt, self._labels.values()))
+            raise ConfigError(
+                f"nli:{self._name}: which label means {meaning} is not clear, because they are called "
+                f"{names}. Take a model whose config.json names one of its labels {meaning}",
+                code="labels",
+            )
+        return matching[0]

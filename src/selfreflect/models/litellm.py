@@ -16,7 +16,7 @@ import msgspec
 from selfreflect.errors import ConfigError, MissingExtraError, excerpt
 from selfreflect.models.backend import Backend
 from selfreflect.models.base import ModelSpec, Request
-from selfreflect.models.openai.client import retry_after, transport_error
+from selfreflect.models.openai.client import asked_wait, transport_error
 from selfreflect.models.openai.endpoint import KEYS, Endpoint, endpoint
 from selfreflect.models.openai.generator import OpenAIGenerator
 from selfreflect.models.openai.protocol import (
@@ -159,7 +159,7 @@ class LiteLLMGenerator(OpenAIGenerator):
             # the library reports a redirect as a failed connection, and drops the headers
             if response := getattr(cause, "response", None):
                 status, headers = response.status_code, response.headers or headers
-        problem = status_error(status, data, retry_after(headers.get("retry-after")), said=message)
+        problem = status_error(status, data, asked_wait(headers), said=message)
         if isinstance(error, sdk.exceptions.ContentPolicyViolationError):
             return replace(problem, kind="content_filter", rejected=False)
         if isinstance(error, sdk.exceptions.ContextWindowExceededError):

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from selfreflect.metric.measure import MEASURES, Measure, measures_of
+from selfreflect.metric.measure import DEFAULT_MEASURES, Measure, measures_of
 from selfreflect.stats import (
     FEWEST_TESTED,
     Estimate,
@@ -145,8 +145,8 @@ def plain_measure() -> Measure:
 
 
 def bundled_measures() -> list[Measure]:
-    """List the measures of this package, in the order of reports."""
-    return _in_order(measures_of(MEASURES))
+    """List the measures with keys and columns of their own, in the order of reports."""
+    return _in_order(measures_of(DEFAULT_MEASURES))
 
 
 def run_measures(run: RunRecords) -> list[Measure]:

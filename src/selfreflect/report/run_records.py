@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec.structs import replace as replaced
 
 from selfreflect.errors import DataError, excerpt, nearest
-from selfreflect.metric.measure import FAILED, MEASURES, Measure, measure_names, measures_of
+from selfreflect.metric.measure import DEFAULT_MEASURES, FAILED, Measure, measure_names, measures_of
 from selfreflect.records import (
     STAGES,
     UNNAMED_SUMMARY,
@@ -101,7 +101,7 @@ class RunRecords:
     controls: Mapping[str, Controls] = field(default_factory=dict)
     """By question id."""
     measurements: Mapping[tuple[str, str, str], Measurement] = field(default_factory=dict)
-    """Of measures of other packages: by measure, question id and strategy."""
+    """Of measures without a file of their own: by measure, question id and strategy."""
     sampling: Sequence[SamplingCheck] = ()
     """Checks of the servers that gave answers and summaries."""
     judge: str = ""
@@ -132,7 +132,7 @@ class RunRecords:
     def measures(self) -> list[Measure]:
         """The measures that have a result, as far as their packages are installed."""
         names = {name for name, _, _ in self.measurements} & {*measure_names()}
-        return [measure for measure in measures_of({*MEASURES} | names) if self.results(measure)]
+        return [measure for measure in measures_of({*DEFAULT_MEASURES} | names) if self.results(measure)]
 
     def results(self, measure: Measure) -> Mapping[Key, Any]:
         """Get the records of a measure."""

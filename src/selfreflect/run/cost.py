@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 class Amount:
     """An expected value and an upper bound; None if not known."""
 
-    expected: float | None
-    most: float | None
+    mean: float | None
+    bound: float | None
 
-    def __add__(self, other: Amount) -> Amount:
+    def __add__(self, amount: Amount) -> Amount:
         mean = bound = None
-        if self.expected is not None and other.expected is not None:
-            mean = self.expected + other.expected
-        if self.most is not None and other.most is not None:
-            bound = self.most + other.most
+        if self.mean is not None and amount.mean is not None:
+            mean = self.mean + amount.mean
+        if self.bound is not None and amount.bound is not None:
+            bound = self.bound + amount.bound
         return Amount(mean, bound)
 
     def __mul__(self, factor: float) -> Amount:
-        mean = None if self.expected is None else self.expected * factor
-        return Amount(mean, None if self.most is None else self.most * factor)
+        mean = None if self.mean is None else self.mean * factor
+        return Amount(mean, None if self.bound is None else self.bound * factor)
 
 
 NOTHING = Amount(0, 0)
@@ -66,7 +66,7 @@ class RequestCount:
         self._waiting: list[tuple[tuple[Message, ...], bool, int]] = []
         """Conversations of a local model that are not counted yet, and how often each is read."""
 
-    def add(self, request: Request, done: int = 0, shown: int | None = None) -> None:
+    def add(self, request: Request, stored_count: int = 0, reply_tokens: int | None = None) -> None:
         """Count a request.
 
         Args:
@@ -74,15 +74,15 @@ class RequestCount:
             shown: tokens that replies to come add to the prompt at most; None if it shows none.
         """
         # a server may give one completion per call, whatever n says
-        to_draw = request.n - done
+        to_draw = request.n - stored_count
         most_calls = to_draw if self._chat is None else 1
         self._calls += 1
         self._most_calls += most_calls
         self._completions += to_draw
         self._most_tokens += to_draw * request.sampling.max_new_tokens
-        if shown is not None:
+        if reply_tokens is not None:
             self._shows_replies = True
-            self._most_prompt += shown * most_calls
+            self._most_prompt += reply_tokens * most_calls
         if self._chat is None or self._calls > EXACT:
             tokens, bound = estimated_tokens(request.messages)
             self._estimated += tokens
@@ -111,8 +111,8 @@ class RequestCount:
         self._tokenise()
         # tokens per estimated token of those that were counted
         rate = self._prompt / self._estimated_of_exact if self._estimated_of_exact else 1
-        expected = self._prompt + round(self._estimated * rate)
-        return Amount(None if self._shows_replies else expected, self._most_prompt)
+        mean = self._prompt + round(self._estimated * rate)
+        return Amount(None if self._shows_replies else mean, self._most_prompt)
 
     @property
     def is_sampled(self) -> bool:
@@ -163,7 +163,7 @@ MANY_COMPLETIONS = 200
 
 def reasons_to_ask(dry_run: DryRun, config: Config) -> list[str]:
     """List reasons to look before the run starts."""
-    completions = sum(cost.amounts["completions"].most or 0 for cost in dry_run.costs)
+    completions = sum(cost.amounts["completions"].bound or 0 for cost in dry_run.costs)
     reasons = payments(dry_run, config)
     if completions >= MANY_COMPLETIONS:
         reasons.append(f"its {completions:,.0f} completions may take long")
@@ -212,8 +212,8 @@ def _rounded(amounts: dict[str, Amount]) -> dict[str, dict[str, float | None]]:
     for name, amount in amounts.items():
         digits = AMOUNTS[name][1] or None
         rounded[name] = {
-            "expected": None if amount.expected is None else round(amount.expected, digits),
-            "most": None if amount.most is None else round(amount.most, digits),
+            "expected": None if amount.mean is None else round(amount.mean, digits),
+            "most": None if amount.bound is None else round(amount.bound, digits),
         }
     return rounded
 

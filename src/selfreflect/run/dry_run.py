@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from selfreflect.metric.measure import TextLimits, Work, measures_of
 from selfreflect.metric.texts import control_texts
 from selfreflect.models.backend import backend_of
-from selfreflect.models.base import ModelSpec, Request
+from selfreflect.models.base import Request
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.records import ModelStage, Question, Stage
 from selfreflect.run.cost import EXACT, NOTHING, UNKNOWN, Amount, RequestCount
@@ -187,7 +187,7 @@ class DryRun:
                 n=2 * settings.num_answers,
                 thinking=settings.thinking,
             )
-            count.add(request, done=min(len(task.samples), request.n))
+            count.add(request, stored_count=min(len(task.samples), request.n))
             to_do += 1
         counts = [(answer_set.tokens, len(answer_set.answers)) for answer_set in self.run.answers.values()]
         self._add("answers", spec, count, to_do, counts)
@@ -208,7 +208,7 @@ class DryRun:
                     continue
                 first, second = self._requests(task.question, name, functions[name])
                 if second is not None:
-                    count.add(second, shown=first.n * first.sampling.max_new_tokens)
+                    count.add(second, reply_tokens=first.n * first.sampling.max_new_tokens)
                 if first.seed not in seeds:  # strategies that draw samples share them
                     count.add(first)
                 seeds.add(first.seed)
@@ -274,7 +274,7 @@ class DryRun:
             )
         stored_tokens = sum(tokens for tokens, _ in stored_texts)
         stored_completions = sum(completions for _, completions in stored_texts)
-        completions, most_tokens = count.completions.most, count.most_completion_tokens
+        completions, most_tokens = count.completions.bound, count.most_completion_tokens
         likely = None
         if completions is not None and most_tokens is not None and (stored_tokens or not to_do):
             likely = min(completions * stored_tokens / max(1, stored_completions), most_tokens)
@@ -294,7 +294,9 @@ class DryRun:
             price_sum = count.prompt_tokens * price.input_per_million
             price_sum += completion_tokens * price.output_per_million
             amounts["money"] = price_sum * 1e-6
-        self.costs.append(StageCost(stage, _model_and_place(spec.model), to_do, amounts))
+        model, backend = spec.model, backend_of(spec.model.name)
+        place = f" at {backend.server(model.base_url).url}" if backend.is_remote else ""
+        self.costs.append(StageCost(stage, model.name + place, to_do, amounts))
 
     def _count_scores(self) -> None:
         settings = self._config.scores
@@ -339,7 +341,8 @@ class DryRun:
         controls = config.scores.controls and config.scores.limits is None
         for question, count in to_come.with_answers:
             answers = self.run.answers[question.id]
-            lengths = [_token_count(judge, text) for text in answers.answers]
+            tokenizer = judge.chat.tokenizer
+            lengths = [len(tokenizer(text, add_special_tokens=False).input_ids) for text in answers.answers]
             half = len(answers.masked_out)
             limits = TextLimits(question, lengths[:half], lengths[half:], [summary] * count, controls)
             yield most_judge_tokens(judge, limits, config.scores), 1
@@ -356,15 +359,10 @@ class DryRun:
 
 def _limited(tokens: Amount, budget: int | None) -> Amount:
     """Judge tokens of a question that may stop early. Only a budget of tokens is never exceeded."""
-    if budget is None or tokens.most is None:
-        return Amount(tokens.expected, None)
-    likely = None if tokens.expected is None else min(tokens.expected, budget)
-    return Amount(likely, min(tokens.most, budget))
-
-
-def _model_and_place(model: ModelSpec) -> str:
-    backend = backend_of(model.name)
-    return f"{model.name} at {backend.server(model.base_url).url}" if backend.is_remote else model.name
+    if budget is None or tokens.bound is None:
+        return Amount(tokens.mean, None)
+    likely = None if tokens.mean is None else min(tokens.mean, budget)
+    return Amount(likely, min(tokens.bound, budget))
 
 
 def judge_tokens(judge: Judge, task: StageTask, settings: ScoresConfig) -> Amount:
@@ -384,7 +382,3 @@ def most_judge_tokens(judge: Judge, limits: TextLimits, settings: ScoresConfig) 
     """Bound the nodes for a question some of whose texts are to come."""
     measures = measures_of(settings.measure_names)
     return Amount(None, sum(measure.most_judge_tokens(judge, limits) for measure in measures))
-
-
-def _token_count(judge: Judge, text: str) -> int:
-    return len(judge.chat.tokenizer(text, add_special_tokens=False).input_ids)

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from selfreflect.errors import BackendError, JudgeError, SelfReflectError, StoreError
+from selfreflect.errors import BackendError, ConfigError, JudgeError, SelfReflectError, StoreError, excerpt
+from selfreflect.models.backend import backend_of
 from selfreflect.prompts import Prompts, load_prompts, prompts_origin
 from selfreflect.records import Failure, ModelStage, SamplingCheck, Stage, from_plain
-from selfreflect.run.executors import Executors
 from selfreflect.run.models import (
     ConfiguredModels,
     ModelProvider,
@@ -30,6 +30,7 @@ from selfreflect.run.models import (
     check_models,
     check_sampling,
     count_identical,
+    load_stage_model,
     server_stages,
 )
 from selfreflect.run.resume import (
@@ -46,6 +47,7 @@ from selfreflect.run.stages import (
     StageSpec,
     StageTask,
     count_results,
+    stage_fn,
     strategy_names,
     total_size,
 )
@@ -62,6 +64,77 @@ from selfreflect.store.layout import plain_settings
 from selfreflect.store.run import Run
 from selfreflect.strategies import load_strategy
 from selfreflect.strategies.driver import Named
+from selfreflect.text import without_credentials
+
+if TYPE_CHECKING:
+    from selfreflect.run.ray_executor import RayExecutor
+
+
+class Executors:
+    """Runs stages in this process, or on Ray, which is started when it is first needed."""
+
+    def __init__(self, options: ExecutionOptions, models: ModelProvider, progress: Progress) -> None:
+        self.models = models
+        self._options = options
+        self._progress = progress
+        self._cluster: RayExecutor | None = None
+
+    def outcomes(self, spec: StageSpec, tasks: Sequence[StageTask]) -> Generator[Outcome, None, None]:
+        """Load the stage's model, and return the results of the tasks, batch by batch in any order.
+
+        An outcome with an error is the last.
+
+        Raises:
+            ConfigError: the stage cannot run where the options say.
+            MissingExtraError: Ray is not installed.
+            SelfReflectError: at once, if the model cannot be loaded here.
+            BackendError: while iterating, if workers are lost.
+        """
+        if self._options.executor == "ray":
+            _check_can_travel(spec)
+            if self._cluster is None:
+                from selfreflect.run.ray_executor import RayExecutor
+
+                self._cluster = RayExecutor(self._options.ray_address)
+            return self._cluster.outcomes(spec, tasks)
+        options = self._options
+        is_torch = backend_of(spec.model.name).is_torch
+        takes_first_gpu = is_torch and options.device_map is None and options.device in ("auto", "cuda")
+        if len(tasks) > 1 and takes_first_gpu:
+            from selfreflect.models.local.machine import count_gpus
+
+            if (gpus := count_gpus()) > 1:
+                self._progress.note(f"{gpus} GPUs are visible and one is used; the executor ray uses all")
+        model = load_stage_model(spec.stage, self.models, spec.config)
+        return stage_fn(spec, model, self._progress)(tasks)
+
+    def close(self) -> None:
+        """Stop the workers."""
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+
+def _check_can_travel(spec: StageSpec) -> None:
+    """Raise ConfigError for what Ray cannot or must not carry to its workers."""
+    for strategy in spec.strategies:
+        if not isinstance(strategy, str):
+            name = excerpt(strategy[0])
+            raise ConfigError(
+                f"strategy {name} is a function, which Ray cannot carry to its workers",
+                code="cannot_travel",
+                remedy="Name it as package.module:function.",
+            )
+    # a spec carries the settings of all stages
+    for stage in ("answers", "summaries", "scores"):
+        url = getattr(spec.config, stage).base_url
+        if url is not None and without_credentials(url) != url:
+            raise ConfigError(
+                "the base URL holds credentials, which would travel through Ray",
+                code="cannot_travel",
+                remedy=f"Leave them out of {{{stage}.base_url}}, and set SELFREFLECT_API_KEY in the "
+                "environment of the workers.",
+            )
 
 
 @contextmanager

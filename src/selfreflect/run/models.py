@@ -46,7 +46,7 @@ class WorkDone:
 
     units: int = 0
     """Questions or summaries that were begun."""
-    asked: int = 0
+    requested: int = 0
     """Sequences that a model was asked for."""
     ended: int = 0
     """Sequences that have ended."""
@@ -54,13 +54,13 @@ class WorkDone:
     planned: int = 0
     """Tokens of what was begun: of sequences at most, of what a judge reads about."""
 
-    def __add__(self, other: WorkDone) -> WorkDone:
+    def __add__(self, work: WorkDone) -> WorkDone:
         return WorkDone(
-            self.units + other.units,
-            self.asked + other.asked,
-            self.ended + other.ended,
-            self.tokens + other.tokens,
-            self.planned + other.planned,
+            self.units + work.units,
+            self.requested + work.requested,
+            self.ended + work.ended,
+            self.tokens + work.tokens,
+            self.planned + work.planned,
         )
 
 
@@ -139,7 +139,7 @@ class ConfiguredModels:
     _config: Config
     _options: ExecutionOptions
     _progress: Progress
-    _learned: dict[ModelSpec, Any] = field(default_factory=dict)
+    _server_facts: dict[ModelSpec, Any] = field(default_factory=dict)
     """Facts about the server of each model, so that a stage does not find out again."""
 
     def generator(self, stage: Literal["answers", "summaries"]) -> StageGenerator:
@@ -147,7 +147,7 @@ class ConfiguredModels:
         spec = stage_model(self._config, self._options, stage)
         generator = load_generator(spec, self._progress.note)
         if hasattr(generator, "learned"):
-            generator.learned = self._learned.setdefault(spec, generator.learned)
+            generator.learned = self._server_facts.setdefault(spec, generator.learned)
         return generator
 
     def judge(self) -> Judge:
@@ -200,7 +200,7 @@ def load_measures(
         metric = SelfReflect(
             judge, limits=scores.limits, guesses=options.guesses, cache=options.cache, warn=progress.note
         )
-    return Measures(metric, wanted=scores.measure_names, controls=scores.controls, reader=scores.reader)
+    return Measures(metric, wanted_names=scores.measure_names, controls=scores.controls, reader=scores.reader)
 
 
 class RequestProgress:
@@ -220,12 +220,12 @@ class RequestProgress:
         tokens = [sum(sample.completion.tokens for sample in request.samples) for request in requests]
         limits = [request.sampling.max_new_tokens for request in requests]
         tokens_allowed = sum(count * limit for count, limit in zip(to_come, limits, strict=True))
-        self._progress.add(WorkDone(asked=sum(to_come), planned=tokens_allowed))
+        self._progress.add(WorkDone(requested=sum(to_come), planned=tokens_allowed))
 
         def count(index: int, event: Sample | Reply | Refusal) -> None:
             if isinstance(event, Refusal):
                 unneeded = to_come[index] * limits[index]
-                self._progress.add(WorkDone(asked=-to_come[index], planned=-unneeded))
+                self._progress.add(WorkDone(requested=-to_come[index], planned=-unneeded))
                 return
             if isinstance(event, Sample):
                 ended, new_tokens = 1, event.completion.tokens

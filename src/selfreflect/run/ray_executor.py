@@ -90,7 +90,7 @@ class RayExecutor:
         self._process.join()
 
     def outcomes(self, spec: StageSpec, tasks: Sequence[StageTask]) -> Generator[Outcome, None, None]:
-        """Work on tasks as :meth:`~selfreflect.run.executors.Executors.outcomes` does."""
+        """Work on tasks as :meth:`~selfreflect.run.experiment.Executors.outcomes` does."""
         is_complete = False
         try:
             with suppress(OSError):  # _receive() reports a driver that has ended

@@ -64,14 +64,14 @@ def strategy_order(run: Run, names: Iterable[str]) -> list[str]:
     Summaries by hand keep the order of their file. Where nothing says more, greedy comes first, then the rest
     by name.
     """
-    written = list(run.manifest.plan.get("strategies", ()))
+    plan = list(run.manifest.plan.get("strategies", ()))
     by_model = {name for (_, name), summary in run.summaries.items() if summary.model}
     by_hand = list(dict.fromkeys(name for _, name in run.summaries if name not in by_model))
 
     def rank(name: str) -> tuple[int, int, str]:
-        if name in written:
-            return 0, written.index(name), ""
-        if name == BASELINE and not written:
+        if name in plan:
+            return 0, plan.index(name), ""
+        if name == BASELINE and not plan:
             return 0, 0, ""
         return (1, by_hand.index(name), "") if name in by_hand else (2, 0, name)
 
@@ -143,7 +143,7 @@ def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[Answe
         answers = run.answers.get(question.id)
         if answers is None or not answers.answers:
             continue
-        kept = not_blank(answers.answers)
+        indices = not_blank(answers.answers)
         gold_value = question.metadata.get(gold, question.gold if gold == GOLD else ())
         gold_texts = gold_value if isinstance(gold_value, tuple) else (str(gold_value),)
         if isinstance(gold_value, str) and gold_value.startswith("["):
@@ -157,7 +157,7 @@ def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[Answe
                 id=question.id,
                 text=question.text,
                 context=question.context,
-                answers=tuple(answers.answers[index] for index in kept),
+                answers=tuple(answers.answers[index] for index in indices),
                 gold=gold_texts,
                 greedy=None if greedy is None else greedy.text,
                 grades={
@@ -166,7 +166,7 @@ def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[Answe
                 },
                 model=answers.model,
                 values=_measured_values(scoring, question.id),
-                **token_fields([answers.logprobs[index] for index in kept] if answers.logprobs else ()),
+                **token_fields([answers.logprobs[index] for index in indices] if answers.logprobs else ()),
             )
         )
     return result

@@ -38,17 +38,39 @@ if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
 
 
-@dataclass(frozen=True)
+@dataclass
 class Case:
-    """One question."""
+    """One question, and its records so far."""
 
     where: str
     """How messages name it."""
     question: Question
     answers: AnswerSet | None
     """None if they are still to be drawn."""
-    summaries: tuple[Summary, ...]
-    """The user's own."""
+    summaries: list[Summary]
+    """At first the user's own."""
+    results: list[Any] = field(default_factory=list)
+    """Results of measures, and failures."""
+
+    def add(self, result: Any) -> None:
+        """Add a record."""
+        if isinstance(result, AnswerSet):
+            self.answers = result
+        elif isinstance(result, Summary):
+            self.summaries.append(result)
+        else:
+            self.results.append(result)
+
+    def reflection(self, strategies: Sequence[str]) -> Reflection:
+        """Make the result of the question."""
+        records = records_in_memory(
+            "reflect", [self.question, *filter(None, [self.answers]), *self.summaries, *self.results]
+        )
+        scores = dict(records.scores)
+        for key in scores.keys() & records.information.keys():
+            scores[key] = scores[key].with_information(records.information[key])
+        user_names = [summary.name for summary in self.summaries if summary.name not in strategies]
+        return Reflection(replace(records, strategies=[*user_names, *strategies], scores=scores))
 
 
 def make_cases(questions: Any, samples: Any, summaries: Any, context: Any, seed: int) -> list[Case]:
@@ -133,7 +155,7 @@ def _row_cases(rows: Sequence[Any], ids: RowIds, seed: int) -> list[Case]:
             raise item.row.error("an answer distribution needs at least 2 answers, and here is 1")
         question = Question(id=id_, text=item.question, context=item.context, metadata=item.metadata)
         sampled = answers if answers.masked_out else None
-        cases.append(_records(item.row.where, question, sampled, item.named_summaries))
+        cases.append(Case(item.row.where, question, sampled, _summaries(id_, item.named_summaries)))
     return cases
 
 
@@ -147,12 +169,11 @@ def _case(where: str, fields: Mapping[str, Any], ids: RowIds, seed: int) -> Case
         summaries = {} if fields["summaries"] is None else named_texts(fields["summaries"])
     except (DataError, ValueError) as error:
         raise DataError(f"{where}: {error}") from None
-    return _records(where, Question(id=id_, text=text, context=context), answers, summaries)
+    return Case(where, Question(id=id_, text=text, context=context), answers, _summaries(id_, summaries))
 
 
-def _records(where: str, question: Question, answers: AnswerSet | None, summaries: Mapping[str, str]) -> Case:
-    records = [Summary(question_id=question.id, name=name, text=text) for name, text in summaries.items()]
-    return Case(where, question, answers, tuple(records))
+def _summaries(question: str, texts: Mapping[str, str]) -> list[Summary]:
+    return [Summary(question_id=question, name=name, text=text) for name, text in texts.items()]
 
 
 SECTIONS = ("answers", "summaries", "scores")
@@ -175,6 +196,7 @@ def reflect(
     strategies: str | Sequence[str | Callable[..., Any]] | None = None,
     workers: int | None = None,
     progress: bool | None = None,
+    stream: bool = False,
     **settings: Any,
 ) -> Any:
     """Take a model's answers to a question, summarise them, and measure what each summary tells of them.
@@ -203,6 +225,7 @@ def reflect(
         workers: questions for which ``generate`` is called at once, in threads; by default 1, or 16 if it is
             async. Results keep the order of the questions.
         progress: whether to show it; by default on a terminal.
+        stream: return an iterator that yields the result of each question as soon as it is there.
         settings: flags of the command line as ``num_answers=10``, ``temperature=0.7``, ``seed=1``,
             ``summary_tokens=256``, ``measures="information"``, ``reader="blind"``, ``budget="30s"``,
             ``device="cpu"``.
@@ -215,44 +238,6 @@ def reflect(
         DataError: a question, its samples or its summaries cannot be used; nothing has been computed yet.
         ConfigError: a setting is unknown or makes no sense.
         BackendError, JudgeError: a model cannot be loaded, or gave up before there was any result.
-    """
-    results = Reflections(
-        reflect_each(
-            questions,
-            samples=samples,
-            summaries=summaries,
-            generate=generate,
-            model=model,
-            judge=judge,
-            context=context,
-            strategies=strategies,
-            workers=workers,
-            progress=progress,
-            **settings,
-        )
-    )
-    if isinstance(questions, str):
-        return results[0]
-    return results.to_pandas() if is_frame(questions) else results
-
-
-def reflect_each(
-    questions: Any,
-    *,
-    samples: Any = None,
-    summaries: Any = None,
-    generate: TextFunction | None = None,
-    model: str | Generator | None = None,
-    judge: str | Judge = "smollm2",
-    context: Any = "",
-    strategies: str | Sequence[str | Callable[..., Any]] | None = None,
-    workers: int | None = None,
-    progress: bool | None = None,
-    **settings: Any,
-) -> Iterator[Reflection]:
-    """Do what :func:`reflect` does, and yield the result of each question as soon as it is there.
-
-    Arguments are checked and models loaded at once.
     """
     cases = make_cases(questions, samples, summaries, context, settings.get("seed", 0))
     if generate is not None and model is not None:
@@ -285,35 +270,22 @@ def reflect_each(
     answering = models.get("answers")
     # a function is called for as many questions at once as it has workers
     size = 1 if answering is None else getattr(answering, "workers", spec.batch_size)
-    return _watched(_Reflector(spec, models, size).run(cases), len(cases), progress)
+    results = _watched(_Reflector(spec, models, size).run(cases), len(cases), progress)
+    if stream:
+        return results
+    collected = Reflections(results)
+    if isinstance(questions, str):
+        return collected[0]
+    return collected.to_pandas() if is_frame(questions) else collected
 
 
-@dataclass
-class _Draft:
-    """The records of one question so far."""
+def reflect_each(questions: Any, **arguments: Any) -> Iterator[Reflection]:
+    """Do what :func:`reflect` does, and yield the result of each question as soon as it is there.
 
-    case: Case
-    answers: AnswerSet | None
-    summaries: list[Summary]
-    results: list[Any] = field(default_factory=list)
-    """Results of measures, and failures."""
-
-    def add(self, result: Any) -> None:
-        if isinstance(result, AnswerSet):
-            self.answers = result
-        elif isinstance(result, Summary):
-            self.summaries.append(result)
-        else:
-            self.results.append(result)
-
-    def reflection(self, strategies: Sequence[str]) -> Reflection:
-        records_of_case = [self.case.question, *filter(None, [self.answers]), *self.summaries, *self.results]
-        records = records_in_memory("reflect", records_of_case)
-        scores = dict(records.scores)
-        for key in scores.keys() & records.information.keys():
-            scores[key] = scores[key].with_information(records.information[key])
-        names = [*(summary.name for summary in self.case.summaries), *strategies]
-        return Reflection(replace(records, strategies=names, scores=scores))
+    It takes the arguments of :func:`reflect`, which are checked, and loads models, at once.
+    """
+    results: Iterator[Reflection] = reflect(questions, stream=True, **arguments)
+    return results
 
 
 class _Reflector:
@@ -332,64 +304,52 @@ class _Reflector:
 
     def run(self, cases: Sequence[Case]) -> Iterator[Reflection]:
         """Yield the result of each question. If a model gives up, the questions that are left fail."""
-        drafts = [_Draft(case, case.answers, list(case.summaries)) for case in cases]
         problem: BackendError | JudgeError | None = None
-        for index, draft in enumerate(drafts):
+        for index, case in enumerate(cases):
             if problem is None:
                 try:
                     if index % self._batch_size == 0:
-                        self._answer(drafts[index : index + self._batch_size])
-                    self._score(draft)
+                        self._answer(cases[index : index + self._batch_size])
+                    self._score(case)
                 except (BackendError, JudgeError) as error:
                     # with nothing to return yet, the error itself says most
                     if index == 0:
                         raise
                     problem = error
             if problem is not None:
-                stage: Stage = "answers" if draft.answers is None else "scores"
-                id_ = draft.case.question.id
-                draft.add(
+                stage: Stage = "answers" if case.answers is None else "scores"
+                question, text = case.question.id, str(problem)
+                case.add(
                     Failure(
-                        question_id=id_,
-                        stage=stage,
-                        kind="backend",
-                        message=str(problem),
-                        code=problem.code,
+                        question_id=question, stage=stage, kind="backend", message=text, code=problem.code
                     )
                 )
-            yield draft.reflection(self.names)
+            yield case.reflection(self.names)
 
-    def _answer(self, drafts: Sequence[_Draft]) -> None:
+    def _answer(self, cases: Sequence[Case]) -> None:
         """Draw the answers that are missing, and let the model summarise where there are answers."""
-        unanswered = [draft for draft in drafts if draft.answers is None]
-        self._run("answers", unanswered, lambda draft: StageTask(question=draft.case.question))
+        unanswered = [StageTask(question=case.question) for case in cases if case.answers is None]
+        self._run("answers", cases, unanswered)
         if self.names:
-            answered = [draft for draft in drafts if draft.answers is not None]
             names = tuple(self.names)
-            self._run(
-                "summaries", answered, lambda draft: StageTask(question=draft.case.question, strategies=names)
-            )
+            answered = [case.question for case in cases if case.answers is not None]
+            self._run("summaries", cases, [StageTask(question=item, strategies=names) for item in answered])
 
-    def _score(self, draft: _Draft) -> None:
-        if draft.answers is not None and draft.summaries:
-            summaries = tuple(draft.summaries)
+    def _score(self, case: Case) -> None:
+        if case.answers is not None and case.summaries:
             task = StageTask(
-                question=draft.case.question,
-                answers=draft.answers,
-                summaries=summaries,
-                controls=True,
+                question=case.question, answers=case.answers, summaries=tuple(case.summaries), controls=True
             )
-            self._run("scores", [draft], lambda _: task)
+            self._run("scores", [case], [task])
 
-    def _run(self, stage: ModelStage, drafts: Sequence[_Draft], task: Callable[[_Draft], StageTask]) -> None:
-        if not drafts:
+    def _run(self, stage: ModelStage, cases: Sequence[Case], tasks: Sequence[StageTask]) -> None:
+        if not tasks:
             return
-        by_id = {draft.case.question.id: draft for draft in drafts}
-        for outcome in self._work[stage](list(map(task, drafts))):
+        by_id = {case.question.id: case for case in cases}
+        for outcome in self._work[stage](tasks):
             for result in outcome.results:
-                if isinstance(result, AnswerSample):  # which its answer set will hold
-                    continue
-                by_id[result.question_id].add(result)
+                if not isinstance(result, AnswerSample):  # which its answer set will hold
+                    by_id[result.question_id].add(result)
 
 
 def _watched(results: Iterator[Reflection], total: int, show: bool | None) -> Iterator[Reflection]:

@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
@@ -101,25 +100,25 @@ def check_settings(manifest: Manifest, settings: Mapping[Stage, dict[str, Any]],
     merge_settings(manifest.config, plain_settings(comparable), path)
 
 
-def _comparable(stage: Stage, settings: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
+def _comparable(stage: Stage, settings: dict[str, Any], section: dict[str, Any]) -> dict[str, Any]:
     """``settings`` less the differences that do not matter."""
     defaults = Config().section(stage)
     comparable = {}
     for key, value in settings.items():
-        is_newer_default = key not in stored and key in defaults and value == defaults[key]
+        is_newer_default = key not in section and key in defaults and value == defaults[key]
         if not is_newer_default:  # the directory is older than the setting
             comparable[key] = value
     for key in UNBOUND:
         comparable.pop(key, None)
-        if key in stored:
-            comparable[key] = stored[key]
+        if key in section:
+            comparable[key] = section[key]
     # a setting that has gone since, and that the directory did not use
-    comparable |= {key: None for key, value in stored.items() if key not in defaults and value is None}
+    comparable |= {key: None for key, value in section.items() if key not in defaults and value is None}
     # a file may have moved; what it holds is compared later
-    if stage == "questions" and is_file(comparable["source"]) and is_file(stored["source"]):
-        comparable["source"] = stored["source"]
-    if stored.get("base_url") and comparable.get("base_url"):
-        comparable["base_url"] = stored["base_url"]  # a server may come back at another address
+    if stage == "questions" and is_file(comparable["source"]) and is_file(section["source"]):
+        comparable["source"] = section["source"]
+    if section.get("base_url") and comparable.get("base_url"):
+        comparable["base_url"] = section["base_url"]  # a server may come back at another address
     return comparable
 
 
@@ -127,12 +126,12 @@ def check_model(manifest: Manifest, stage: Stage, facts: Mapping[str, Any], path
     """Refuse a model whose weights changed under the same name since the run began."""
     before = manifest.models.get(stage)
     if before and before["revision"] != facts["revision"]:
-        other = "the new one to keep the scores of both" if stage == "scores" else "use another {out}"
+        advice = "the new one to keep the scores of both" if stage == "scores" else "use another {out}"
         raise StoreError(
             f"{path}: {stage} began with revision {before['revision']!r} of {facts['name']!r}, which is now "
             f"{facts['revision']!r}",
             code="other_revision",
-            remedy=f"Name the old one with {{{stage}.revision}}, or {other}.",
+            remedy=f"Name the old one with {{{stage}.revision}}, or {advice}.",
         )
 
 
@@ -202,9 +201,6 @@ def no_questions() -> ConfigError:
 # Questions of each kind that an error shows.
 _EXAMPLES = 3
 
-# Similarity from which a question in the place of another one is an edited version of it.
-_ALIKE = 0.6
-
 
 @dataclass(frozen=True)
 class NewQuestions:
@@ -223,15 +219,15 @@ class QuestionChanges:
     """Differences between the questions of a source and of a run."""
 
     new: Sequence[Question]
-    gone: Sequence[Question]
+    absent: Sequence[Question]
     edited: Sequence[tuple[Question, Question]]
-    """Earlier and present version: with the same id, or in the same place."""
+    """Earlier and present version, with the same id."""
 
     def describe(self) -> str:
         """Count the changes of each kind, with a few examples on lines below."""
-        lines = [f"{len(self.new)} new, {len(self.gone)} gone, {len(self.edited)} edited:"]
+        lines = [f"{len(self.new)} new, {len(self.absent)} gone, {len(self.edited)} edited:"]
         lines += [f"new: {excerpt(question.text, 80)}" for question in self.new[:_EXAMPLES]]
-        lines += [f"gone: {excerpt(question.text, 80)}" for question in self.gone[:_EXAMPLES]]
+        lines += [f"gone: {excerpt(question.text, 80)}" for question in self.absent[:_EXAMPLES]]
         for before, after in self.edited[:_EXAMPLES]:
             lines.append(f"edited: {excerpt(before.text, 80)} -> {excerpt(after.text, 80)}")
         return "\n  ".join(lines)
@@ -286,7 +282,7 @@ def new_questions(
     if recorded.get("sha256", "") == question_set.sha256:
         return None if has_all_questions(run) else NewQuestions(missing, recorded)
     changes = compare_questions(run, question_set.questions)
-    if changes.new or changes.gone or changes.edited:
+    if changes.new or changes.absent or changes.edited:
         raise StoreError(
             f"{excerpt(settings['source'], 200)} no longer holds the questions of {run.path}: "
             f"{changes.describe()}\nNothing was changed",
@@ -361,9 +357,9 @@ def _additions(run: Run, question_set: QuestionSet, source: dict[str, Any]) -> N
     if not questions and not updated:
         return None
     recorded = dict(run.manifest.sources["questions"])
-    earlier = [*recorded.pop("earlier", []), recorded]
+    former_sources = [*recorded.pop("earlier", []), recorded]
     count = len(run.questions) + len(questions)
-    return NewQuestions(questions, {**source, "count": count, "earlier": earlier}, updated)
+    return NewQuestions(questions, {**source, "count": count, "earlier": former_sources}, updated)
 
 
 def compare_questions(run: Run, questions: Sequence[Question]) -> QuestionChanges:
@@ -373,20 +369,22 @@ def compare_questions(run: Run, questions: Sequence[Question]) -> QuestionChange
     """
     new = _without(questions, run.questions.values())
     missing = _without(run.questions.values(), questions)
-    edited = _edited(list(run.questions.values()), questions, missing, new)
-    before = {question.id for question, _ in edited}
-    after = {question.id for _, question in edited}
-    new = [question for question in new if question.id not in after]
-    missing = [question for question in missing if question.id not in before]
+    # a question that has an id of its own keeps it when its text changes
+    new_by_id = {question.id: question for question in new}
+    edited = [(question, new_by_id[question.id]) for question in missing if question.id in new_by_id]
+    edited_ids = {question.id for question, _ in edited}
     # an addition need not repeat what the directory has
     if run.manifest.sources.get("questions", {}).get("earlier"):
         missing = []
+    new, missing = (
+        [question for question in side if question.id not in edited_ids] for side in (new, missing)
+    )
     return QuestionChanges(new, missing, edited)
 
 
-def _without(questions: Iterable[Question], held: Iterable[Question]) -> list[Question]:
-    """List the questions that ``held`` lacks; one that comes twice must be there twice."""
-    left = Counter((question.text, question.context) for question in held)
+def _without(questions: Iterable[Question], reference: Iterable[Question]) -> list[Question]:
+    """List the questions that ``reference`` lacks; one that comes twice must be there twice."""
+    left = Counter((question.text, question.context) for question in reference)
     missing = []
     for question in questions:
         key = (question.text, question.context)
@@ -395,28 +393,3 @@ def _without(questions: Iterable[Question], held: Iterable[Question]) -> list[Qu
         else:
             missing.append(question)
     return missing
-
-
-def _edited(
-    stored: Sequence[Question], current: Sequence[Question], missing: list[Question], new: list[Question]
-) -> list[tuple[Question, Question]]:
-    """Pairs of ``missing`` and ``new``: those with one id, then those alike in the same place."""
-    by_id = {question.id: question for question in new}
-    missing_by_id = {question.id: question for question in missing}
-    pairs = {id_: (question, by_id[id_]) for id_, question in missing_by_id.items() if id_ in by_id}
-    # questions in the same place with similar words are edits, not one gone and one new
-    matcher = SequenceMatcher(
-        None, [question.id for question in stored], [question.id for question in current], autojunk=False
-    )
-    for tag, start, end, first, stop in matcher.get_opcodes():
-        if tag != "replace":
-            continue
-        for before, after in zip(stored[start:end], current[first:stop], strict=False):
-            is_pair = before.id in missing_by_id and after.id in by_id and before.id not in pairs
-            if is_pair and _similarity(before, after) >= _ALIKE:
-                pairs[before.id] = (before, after)
-    return list(pairs.values())
-
-
-def _similarity(before: Question, after: Question) -> float:
-    return SequenceMatcher(None, before.text[:500], after.text[:500]).ratio()

@@ -1,6 +1,6 @@
-"""The work of each stage, wherever it runs: a model and tasks in, records out.
+"""The work of each stage, in this process or on Ray: a model and tasks in, records out.
 
-Nothing here knows the run directory. The experiment chooses the tasks and stores the records.
+Nothing here knows the run directory. The experiment chooses the tasks, and is the one writer of the records.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class StageTask(Record, frozen=True, kw_only=True):
     """Summaries that lack a measure."""
     missing: dict[str, tuple[Summary, ...]] | None = None
     """The summaries that lack a measure, by its name; None if ``summaries`` lack all."""
-    earlier: dict[str, tuple[Any, ...]] = msgspec.field(default_factory=dict)
+    other_records: dict[str, tuple[Any, ...]] = msgspec.field(default_factory=dict)
     """Records of the question's other summaries, by measure, which estimates must be comparable with."""
     controls: bool = False
     """Whether the question's controls are to be measured."""
@@ -210,7 +210,7 @@ def _generate(
                 thinking=answering.thinking,
                 logprobs=answering.wants_logprobs,
                 top_logprobs=answering.top_logprobs,
-                earlier={task.question.id: task.samples for task in batch},
+                stored_samples={task.question.id: task.samples for task in batch},
                 watch=watch,
             )
         else:
@@ -251,7 +251,7 @@ def _measure(
                 task.answers,
                 task.summaries,
                 missing=task.missing,
-                earlier=task.earlier,
+                other_records=task.other_records,
                 controls=task.controls,
             )
         # the directory may hold controls of the other measure, which this record replaces

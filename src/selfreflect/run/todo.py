@@ -10,7 +10,7 @@ from msgspec.structs import asdict, replace
 
 from selfreflect.errors import StoreError
 from selfreflect.metric.measure import Measure, measures_of
-from selfreflect.records import RETRIED, Controls, ModelStage, Question, Stage, Summary
+from selfreflect.records import RETRIED, ModelStage, Question, Stage, Summary
 from selfreflect.run.stages import StageTask
 from selfreflect.settings import ScoresConfig
 from selfreflect.store.run import Run
@@ -99,6 +99,8 @@ def missing_scores(run: Run, settings: ScoresConfig) -> list[StageTask]:
     missing: dict[str, dict[str, list[Summary]]] = {}
     records_of: dict[str, dict[str, list[Any]]] = {}
     candidates: dict[str, None] = {}
+    with_controls = [measure for measure in measures if measure.control]
+    controls_wanted = bool(with_controls) and settings.controls and settings.limits is None
     for measure in measures:
         results = run.results(measure)
         for key, summary in run.summaries.items():
@@ -116,7 +118,9 @@ def missing_scores(run: Run, settings: ScoresConfig) -> list[StageTask]:
     for question in candidates:
         controls = run.controls.get(question)
         by_measure = {name: tuple(summaries) for name, summaries in missing.get(question, {}).items()}
-        lacks_controls = _lacks_controls(controls, measures, settings, plain)
+        lacks_controls = controls_wanted and (
+            controls is None or not all(measure.has_controls(controls, plain) for measure in with_controls)
+        )
         if by_measure or lacks_controls:
             # a summary that lacks two measures is one summary of the task
             summaries = {
@@ -129,7 +133,7 @@ def missing_scores(run: Run, settings: ScoresConfig) -> list[StageTask]:
                 answers=run.answers[question],
                 summaries=tuple(summaries.values()),
                 missing=by_measure,
-                earlier=present,
+                other_records=present,
                 controls=lacks_controls,
                 earlier_controls=controls,
             )
@@ -163,15 +167,6 @@ def copied_results(run: Run, settings: ScoresConfig) -> list[Any]:
 
 def _is_missing(measure: Measure, record: Any, settings: Mapping[str, Any]) -> bool:
     return record is None or not measure.is_current(record, settings)
-
-
-def _lacks_controls(
-    controls: Controls | None, measures: Sequence[Measure], settings: ScoresConfig, plain: Mapping[str, Any]
-) -> bool:
-    wanted = [measure for measure in measures if measure.control]
-    if not wanted or not settings.controls or settings.limits is not None:
-        return False
-    return controls is None or not all(measure.has_controls(controls, plain) for measure in wanted)
 
 
 def final_failures(run: Run, stage: Stage) -> set[tuple[str, str]]:

@@ -52,6 +52,7 @@ from selfreflect.settings import ExecutionOptions
 from selfreflect.strategies import STRATEGIES
 from selfreflect.table import to_csv
 from selfreflect.traits import traits_of
+from selfreflect.uncertainty.claims.page import claims_of
 
 MAX_BODY = 1_000_000
 """Bytes of a request's body."""
@@ -290,7 +291,9 @@ def question(id: Id, index: Index, services: Shared, judge: Scoring = "") -> dic
         outcomes.append(outcome)
     answers = records.answers.get(question.id)
     controls = records.controls.get(question.id)
-    view: dict[str, Any] = question_view(question, answers, outcomes, controls=controls, guesses=False)
+    view: dict[str, Any] = question_view(
+        question, answers, outcomes, controls=controls, guesses=False, claims_of=claims_of
+    )
     view["groups"].sort(key=lambda group: (-len(group), min(group)))  # as while the answers arrived
     view["problems"] = [
         failure_problem(failure)
@@ -398,7 +401,16 @@ def _question_entry(records: RunRecords, index: int, question: Question) -> dict
 
 
 # Files that the page shares with the report page.
-_REPORT_FILES = ("style.css", "dom.js", "bits.js", "agreement.js", "question.js", "csv.js", "rows.js")
+_REPORT_FILES = (
+    "style.css",
+    "dom.js",
+    "bits.js",
+    "agreement.js",
+    "claims.js",
+    "question.js",
+    "csv.js",
+    "rows.js",
+)
 
 # Content types by suffix, because the machine's own registry may be wrong, and browsers refuse
 # scripts of another type.

@@ -148,8 +148,10 @@ class ModelChoices:
         names: Sequence[str] = (),
         base_url: str | None = None,
         prices: Mapping[str, Price] | None = None,
+        extra_body: Mapping[str, Any] | None = None,
     ) -> None:
         self.base_url = base_url
+        self.extra_body = extra_body
         self.prices = dict(prices or {})
         self._names = {"smollm2": "smollm2"}
         for name in names:
@@ -228,7 +230,7 @@ class ModelChoices:
         model = self.resolve(body.model)
         common: dict[str, Any] = {"model": model, "seed": body.seed}
         if is_served(model):
-            common["base_url"] = self.base_url
+            common |= {"base_url": self.base_url, "extra_body": self.extra_body}
         sampling = {"temperature": body.temperature, "top_p": body.top_p}
         answers = {
             **common,

@@ -84,11 +84,11 @@ def load_config(
     if scores.get("budget") == "none":
         scores["budget"] = None
     # options and old run directories have not passed the check of a file
-    checked = _checked_table(Config, merged)
-    checked["summaries"]["strategies"] = each_draw(
-        checked["summaries"].get("strategies", SummariesConfig().strategies)
+    tables = _checked_table(Config, merged)
+    tables["summaries"]["strategies"] = each_draw(
+        tables["summaries"].get("strategies", SummariesConfig().strategies)
     )
-    config = msgspec.convert(checked, Config)
+    config = msgspec.convert(tables, Config)
     _check(config)
     if config.scores.limits is None:
         # Exact scores have no seed: a directory of exact scores can be resumed with any --seed.

@@ -54,15 +54,12 @@ def sections() -> dict[str, list[SettingRow]]:
                 tables[f'prices."{model}"'] = list(_rows(Price))
         else:
             tables[name] = list(_rows(FLAGGED[name]))
-    tables["summaries"] = list(map(_following, tables["summaries"]))
+    # some keys of the summaries follow those of the answers unless a file sets them
+    for index, row in enumerate(tables["summaries"]):
+        if row.key in ("model", *SAMPLED_ALIKE):
+            text = f"{row.help} Without it: as for answers."
+            tables["summaries"][index] = row._replace(help=text, default=None, example=row.default)
     return tables
-
-
-def _following(row: SettingRow) -> SettingRow:
-    """Mark a key of the summaries that follows one of the answers unless a file sets it."""
-    if row.key not in ("model", *SAMPLED_ALIKE):
-        return row
-    return row._replace(help=f"{row.help} Without it: as for answers.", default=None, example=row.default)
 
 
 def _rows(settings: type[msgspec.Struct]) -> Iterator[SettingRow]:

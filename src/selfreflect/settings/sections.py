@@ -239,9 +239,10 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
         str,
         Flag(
             "--measures A,B",
-            "What to measure: selfreflect, information, and measures of other packages by their names. "
+            "What to measure: selfreflect, information, claims, and measures of other packages by name. "
             "selfreflect is the published score; information says how much of the information in the "
-            "answers a summary recovers.",
+            "answers a summary recovers; claims, without a judge, which claims of the answers it covers, "
+            "and which of its own no answer makes.",
         ),
     ] = "selfreflect,information"
     reader: Annotated[
@@ -608,8 +609,8 @@ class Config(Record, frozen=True, kw_only=True):
         """Look up the price of a model: in the file, else in a list of its backend."""
         if model in self.prices:
             return self.prices[model]
-        listed = backend_of(model).price(model)
-        return Price(input_per_million=listed[0], output_per_million=listed[1]) if listed else None
+        price = backend_of(model).price(model)
+        return Price(input_per_million=price[0], output_per_million=price[1]) if price else None
 
     def section(self, name: str) -> dict[str, Any]:
         """Return one section as plain values."""

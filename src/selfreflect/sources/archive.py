@@ -12,8 +12,8 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO, Any
 
 from selfreflect.errors import DataError, MissingExtraError, excerpt
 from selfreflect.sources.files import Content, Row
@@ -39,15 +39,22 @@ _DAMAGE = (
 _ZSTANDARD = 93
 
 
-def archive_row(content: Content) -> Row:
-    """Make the row of an archive, whose field ``samples`` unpacks them one by one."""
-    return Row(content.name, "the archive", {"samples": _archived_samples(content)})
+def archive_row(content: Content, progress: Callable[[float], None] | None = None) -> Row:
+    """Make the row of an archive, whose field ``samples`` unpacks them one by one.
+
+    Args:
+        progress: called for each sample with the share that is read.
+    """
+    return Row(content.name, "the archive", {"samples": _archived_samples(content, progress)})
 
 
-def _archived_samples(content: Content) -> Iterator[tuple[str, Any]]:
+def _archived_samples(
+    content: Content, progress: Callable[[float], None] | None
+) -> Iterator[tuple[str, Any]]:
     """Yield the samples in an archive with their names."""
+    stream = content.stream()
     try:
-        archive = zipfile.ZipFile(io.BytesIO(content.data))
+        archive = zipfile.ZipFile(stream)
         members = archive.infolist()
     except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError) as error:
         raise DataError(
@@ -56,7 +63,7 @@ def _archived_samples(content: Content) -> Iterator[tuple[str, Any]]:
     if len(members) > MAX_MEMBERS:
         raise DataError(f"{content.name} holds {len(members)} files; at most {MAX_MEMBERS} are read")
     for member in members:
-        _check_name(content, member)
+        _check_name(content, stream, member)
     parts: dict[str, dict[str, zipfile.ZipInfo]] = {}
     size = 0
     for member in members:
@@ -73,9 +80,11 @@ def _archived_samples(content: Content) -> Iterator[tuple[str, Any]]:
 
     def load(member: zipfile.ZipInfo) -> Any:
         where = excerpt(member.filename)
-        return _load(_unpacked(content, archive, member), f"{content.name}, {where}")
+        return _load(_unpacked(content.name, archive, stream, member), f"{content.name}, {where}")
 
-    for name, by_part in parts.items():
+    for number, (name, by_part) in enumerate(parts.items()):
+        if progress:
+            progress(number / len(parts))
         if "" in by_part:
             yield excerpt(name), load(by_part[""])
         elif _SHELL in by_part:
@@ -107,25 +116,31 @@ def _joined_sample(parts: Mapping[str, Any]) -> Any:
     return {**sample, "metadata": metadata, "attachments": attachments}
 
 
-def _check_name(content: Content, member: zipfile.ZipInfo) -> None:
+def _check_name(content: Content, stream: IO[bytes], member: zipfile.ZipInfo) -> None:
     """Compare both names of an archived file, so that no damaged sample is lost."""
-    start = member.header_offset + 30
     name = member.orig_filename.encode("utf-8" if member.flag_bits & 0x800 else "cp437")
-    length = int.from_bytes(content.data[start - 4 : start - 2], "little")
-    if content.data[start : start + length] != name:
+    stream.seek(member.header_offset)
+    header = stream.read(_HEADER + len(name))
+    length = int.from_bytes(header[26:28], "little")
+    if header[_HEADER:] != name or length != len(name):
         raise DataError(f"{content.name} is damaged: its list of files does not agree with the files")
 
 
-def _unpacked(content: Content, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+# Bytes of an archived file's header before its name; the last four give the lengths of the name and of what
+# follows it.
+_HEADER = 30
+
+
+def _unpacked(name: str, archive: zipfile.ZipFile, stream: IO[bytes], member: zipfile.ZipInfo) -> bytes:
     """Unpack a file of an archive, never more bytes than allowed."""
-    where = f"{content.name}, {excerpt(member.filename)}"
+    where = f"{name}, {excerpt(member.filename)}"
     limit = min(member.file_size, MAX_MEMBER_BYTES)
     try:
         if member.compress_type == _ZSTANDARD:
-            data = _zstandard(content.data, member, limit + 1)
+            data = _zstandard(stream, member, limit + 1)
         else:
-            with archive.open(member) as stream:
-                data = stream.read(limit + 1)
+            with archive.open(member) as packed:
+                data = packed.read(limit + 1)
     except _DAMAGE as error:
         raise DataError(f"{where} cannot be unpacked: {excerpt(str(error), 200)}") from None
     except (struct.error, EOFError):
@@ -137,17 +152,17 @@ def _unpacked(content: Content, archive: zipfile.ZipFile, member: zipfile.ZipInf
     return data
 
 
-def _zstandard(data: bytes, member: zipfile.ZipInfo, limit: int) -> bytes:
+def _zstandard(stream: IO[bytes], member: zipfile.ZipInfo, limit: int) -> bytes:
     try:
         import pyarrow as pa
     except ImportError:
         raise MissingExtraError("reading a log that is compressed with Zstandard", "parquet") from None
-    # the local header: 30 bytes, whose last four give the lengths of the name and of what follows it
-    name, extra = struct.unpack_from("<HH", data, member.header_offset + 26)
-    start = member.header_offset + 30 + name + extra
-    packed = data[start : start + member.compress_size]
-    with pa.CompressedInputStream(pa.BufferReader(packed), "zstd") as stream:
-        return bytes(stream.read(limit))
+    stream.seek(member.header_offset)
+    name, extra = struct.unpack_from("<HH", stream.read(_HEADER), _HEADER - 4)
+    stream.seek(name + extra, io.SEEK_CUR)
+    packed = stream.read(member.compress_size)
+    with pa.CompressedInputStream(pa.BufferReader(packed), "zstd") as unpacked:
+        return bytes(unpacked.read(limit))
 
 
 def _load(data: bytes, where: str) -> Any:

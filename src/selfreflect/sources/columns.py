@@ -21,10 +21,18 @@ QUESTION_COLUMNS = ("question", "problem", "prompt", "query", "input", "instruct
 GOLD = "gold"
 GOLD_COLUMNS = ("answer", "answers", GOLD)
 GOLD_NAMES = frozenset(
-    "ground_truth ground_truths gold_answer gold_answers reference_answer reference_answers expected_answer "
-    "expected_answers expected_output correct_answer correct_answers best_answer ideal".split()
+    "ground_truth ground_truths gold_answer gold_answers gold_label golds golden_answer golden_answers "
+    "reference reference_answer reference_answers references expected expected_answer expected_answers "
+    "expected_output correct_answer correct_answers best_answer ideal target targets possible_answers "
+    "acceptable_answers accepted_answers valid_answers normalized_answers short_answer short_answers".split()
 )
 """What right answers are called elsewhere, where no column is called ``gold``."""
+CONFIDENCE = "confidence"
+CONFIDENCE_NAMES = ("stated_confidence", "verbalized_confidence", "confidence_(%)", "confidence_percent")
+"""What a confidence is called elsewhere; with a sign or word for per cent it is from 0 to 100."""
+CORRECT_NAMES = ("is_correct", "correctness", "verdict", "grade", "judgment", "judgement")
+"""What labels are called elsewhere, where every value is a known verdict. ``exact_match`` is none: uqlm calls
+a share of equal samples so."""
 KIND_COLUMNS = ("kind", "category", "subject")
 CONTEXT_COLUMN = "context"
 ID_COLUMNS = ("question_id", "qid", "id")
@@ -61,9 +69,9 @@ _ANSWERS = {
     "replies": "reply",
     "predictions": "prediction",
 }
-# What may stand before such a name.
-SINGLE_ANSWERS = frozenset(_ANSWERS.values())
+SINGLE_ANSWERS = tuple(_ANSWERS.values())
 """What a column with one answer in each row is called."""
+# What may stand before such a name.
 _PREFIX = re.compile(r"(?:model|sampled|generated)_")
 _NUMBERED = re.compile(r"(.+?)_?(\d{1,6})")
 _SPAN = re.compile(r"(.*?)([0-9]{1,6})\.\.(.*?)([0-9]{1,6})")
@@ -211,15 +219,15 @@ def assigned_columns(pairs: Sequence[str] | None) -> dict[str, str]:
     return assigned
 
 
-def answer_separator(split: str | None) -> str:
+def answer_separator(separator: str | None) -> str:
     """Read the separator of answers; ``\\n`` and ``\\t`` stand for line end and tab."""
-    if split == "":
+    if separator == "":
         raise ConfigError(
             "the separator of answers is empty",
             code="separator",
-            remedy="Write what separates the answers, as in {split} ';'.",
+            remedy="Write what separates the answers, as in {separator} ';'.",
         )
-    return (split or "").replace("\\n", "\n").replace("\\t", "\t")
+    return (separator or "").replace("\\n", "\n").replace("\\t", "\t")
 
 
 def columns_with_values(rows: Sequence[Row]) -> set[str]:
@@ -251,6 +259,15 @@ def column_range(span: str, names: Collection[str]) -> tuple[str, ...]:
 def plain_name(name: str) -> str:
     """Write a name in lower case, with ``_`` for spaces, dots and dashes."""
     return re.sub(r"[\s._-]+", "_", name.strip().lower())
+
+
+def fold_assigned(assigned: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
+    """Replace names that a user wrote otherwise, as in ``answer text`` for ``Answer_Text``."""
+    plain = {plain_name(name): name for name in names}
+    return {
+        role: column if column in names else plain.get(plain_name(column), column)
+        for role, column in assigned.items()
+    }
 
 
 def _answer_name(name: str) -> tuple[str, str, int]:
@@ -297,7 +314,7 @@ def gold_texts(value: object) -> tuple[str, ...]:
     """Read the spellings of a right answer: a text, a number, true or false, or a list of them.
 
     Of an object the texts are in ``value`` and ``aliases``, as in TriviaQA, where ``"<unk>"`` marks a
-    withheld answer; or in ``text``, as in SQuAD.
+    withheld answer; or in ``text``, as in SQuAD, or ``spans``, as in DROP.
 
     Raises:
         ValueError: it is something else; the message says what.
@@ -307,8 +324,9 @@ def gold_texts(value: object) -> tuple[str, ...]:
         aliases = value.get("aliases") or []
         aliases = aliases if isinstance(aliases, list) else [aliases]
         values = [text for text in dict.fromkeys([value["value"], *aliases]) if text != "<unk>"]
-    elif isinstance(value, Mapping) and isinstance(value.get("text"), list):
-        values = list(dict.fromkeys(value["text"]))
+    elif isinstance(value, Mapping):
+        lists = [value[name] for name in ("text", "spans") if isinstance(value.get(name), list)]
+        values = list(dict.fromkeys(lists[0])) if lists else values
     texts = []
     for number, entry in enumerate(values, 1):
         if isinstance(entry, bool):
@@ -323,6 +341,28 @@ def gold_texts(value: object) -> tuple[str, ...]:
             where = f"entry {number} is" if isinstance(value, list) else "it is"
             raise ValueError(f"{where} {type_name(entry)}")
     return tuple(dict.fromkeys(text for text in texts if text.strip()))
+
+
+_PERCENT = re.compile(r"(.+?)\s*(?:%|％|per ?cent)", re.IGNORECASE)
+# One comma before decimals, and none that may divide thousands.
+_DECIMAL_COMMA = re.compile(r"[+-]?(?!0*[1-9]\d{0,2},\d{3}$)\d+,\d+")
+
+
+def number_in(value: object) -> float:
+    """Read a number as files write it: 0.85, ``"85%"``, ``"72 per cent"``, or ``"0,85"``.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if isinstance(value, str):
+        text = value.strip()
+        if percent := _PERCENT.fullmatch(text):
+            return number_in(percent[1]) / 100
+        return float(text.replace(",", ".") if _DECIMAL_COMMA.fullmatch(text) else text)
+    # an integer may be too large for a float
+    if isinstance(value, float) or (type(value) is int and abs(value) < 1e300):
+        return float(value)
+    raise ValueError(f"{type_name(value)} is no number")
 
 
 _TYPE_NAMES = {

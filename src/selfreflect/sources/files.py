@@ -14,9 +14,9 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard
+from typing import IO, Any, NamedTuple, TypeGuard
 
 from selfreflect.errors import DataError, MissingExtraError, excerpt
 from selfreflect.records import question_id
@@ -92,6 +92,7 @@ class RowIds:
             DataError: the row's id is neither text nor an integer, or is already taken.
         """
         value = row.fields.get(column)
+        value = None if value != value else value  # NaN, where a frame lacks the id
         is_whole = not isinstance(value, float) or value.is_integer()
         if isinstance(value, bool) or not isinstance(value, str | int | float | None) or not is_whole:
             raise row.error(f"the field {column!r} must be a text or an integer, not {type_name(value)}")
@@ -135,6 +136,11 @@ class Content(NamedTuple):
     data: bytes
     allows_nan: bool = False
     """Whether JSON may hold NaN, as data frames and logs write it, which the caller checks."""
+    path: Path | None = None
+    """The file, where it is read in parts and ``data`` is only its beginning."""
+
+    def stream(self) -> IO[bytes]:
+        return io.BytesIO(self.data) if self.path is None else self.path.open("rb")
 
     @property
     def sha256(self) -> str:
@@ -179,35 +185,80 @@ def _read_file(path: Path, suffixes: Collection[str] | None) -> Content:
     zipped = suffix == ".gz"
     if zipped:
         suffix = path.with_suffix("").suffix.lower()
+    suffix = _SAME.get(suffix, suffix)
     try:
+        if path.is_dir():
+            return Content(name, ".arrow", _arrow_folder(name, path))
         with path.open("rb") as stream:
             if suffixes is not None and suffix not in suffixes:
                 advice = ADVICE.get(suffix, f"use one of {', '.join(suffixes)}")
                 raise DataError(f"{name}: unsupported file type {excerpt(path.suffix)}; {advice}")
+            if suffix == IN_PARTS and not zipped and path.is_file():
+                return Content(name, suffix, stream.read(1), path=path)
             data = stream.read()
             if zipped:
                 data = _unzipped(name, data)
             return Content(name, suffix, _as_utf8(name, data))
     except FileNotFoundError:
         raise DataError(f"{name}: there is no such file") from None
-    except IsADirectoryError:
-        raise DataError(f"{name} is a directory; name one file in it") from None
     except OSError as error:
         raise DataError(f"{name} cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise DataError(f"{name} is not a path: {error}") from None
 
 
+IN_PARTS = ".eval"
+"""The suffix of archives, which are not read as a whole."""
+
+
+def is_row_file(source: str) -> bool:
+    """Tell whether a source is read as rows: standard input, a file, or a folder of Arrow streams."""
+    indexes = (Path(source, name) for name in ("state.json", "dataset_dict.json"))
+    return source == "-" or not Path(source).is_dir() or any(index.is_file() for index in indexes)
+
+
+def _arrow_folder(name: str, folder: Path) -> bytes:
+    """Join the streams that ``save_to_disk`` of ``datasets`` wrote into a folder, of one split."""
+    index = folder / "dataset_dict.json"
+    if index.is_file():
+        splits = [split for split in _names(name, index, "splits") if (folder / split).is_dir()]
+        if len(splits) != 1:
+            raise DataError(
+                f"{name} holds the splits {listed(splits)}",
+                code="splits",
+                remedy="Name the folder of one, as in DIR/train.",
+            )
+        return _arrow_folder(name, folder / splits[0])
+    if not (folder / "state.json").is_file():
+        raise DataError(f"{name} is a directory; name one file in it")
+    files = _names(name, folder / "state.json", "_data_files")
+    return b"".join((folder / file).read_bytes() for file in files)
+
+
+def _names(name: str, path: Path, key: str) -> list[str]:
+    """Read the names of files beside an index, which may not lead elsewhere."""
+    index = _parse_json(path.read_text(encoding="utf-8"), f"{name}, {path.name}")
+    entries = index.get(key) if isinstance(index, dict) else None
+    names = [entry.get("filename") if isinstance(entry, dict) else entry for entry in entries or ()]
+    if not is_text_list(names) or any(Path(text).name != text for text in names):
+        raise DataError(f"{name}, {path.name}: the field {key!r} must list names of files beside it")
+    return names
+
+
 MAX_UNZIPPED = 4_000_000_000
 """Bytes of a file that is stored with gzip."""
 
-_PICKLE = "it may run code when it is read; write its texts as JSON instead"
+_SAME = {".ndjson": ".jsonl", ".jsonlines": ".jsonl", ".tab": ".tsv", ".feather": ".arrow"}
+"""Suffixes of the same format."""
+_PICKLE = (
+    "it may run code when it is read; write its texts as JSON instead, a data frame by "
+    "frame.to_json(FILE, orient='records')"
+)
 ADVICE = {
     ".xls": "save it as .xlsx or .csv",
     ".ods": "save it as .xlsx or .csv",
     ".man": _PICKLE + ", as in json.dump({'stats': manager.stats}, file)",
     **dict.fromkeys((".pkl", ".pickle", ".pt", ".pth", ".joblib"), _PICKLE),
-    ".feather": "save it as .parquet",
     ".zip": "unpack it, and name the file in it",
 }
 """What to do about files of types that are not read."""
@@ -277,19 +328,29 @@ def json_value(content: Content) -> Any:
     return _parse_json(_decode(content), content.name, allows_nan=content.allows_nan)
 
 
-def _json_rows(content: Content) -> list[Row]:
-    values = json_value(content)
+def _json_rows(content: Content) -> Iterable[Row]:
+    try:
+        values = json_value(content)
+    except DataError:
+        if _OBJECT_LINES.match(content.data):  # one object per line
+            return _jsonl_rows(content)
+        raise
     if isinstance(values, dict):
         values = [values]
     if not isinstance(values, list):
         raise DataError(
-            f"{content.name} holds {type_name(values)}; expected an object, or a list of objects or "
-            "texts (for one object per line use the suffix .jsonl)"
+            f"{content.name} holds {type_name(values)}; expected an object, or a list of objects or texts"
         )
     return _numbered_rows(content.name, values)
 
 
+_OBJECT_LINES = re.compile(rb"(?:\xef\xbb\xbf)?\s*\{[^\n]*\}\s*\n\s*\{")
+
+
 def _jsonl_rows(content: Content) -> Iterator[Row]:
+    if content.data.removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"[":
+        yield from _json_rows(content)
+        return
     for where, line in _lines(content):
         label = f"{content.name}, {where}"
         value = _parse_json(line, label, one_line=True, allows_nan=content.allows_nan)
@@ -301,24 +362,34 @@ def _txt_rows(content: Content) -> list[Row]:
 
 
 # The first line by which a spreadsheet says what separates its cells.
-_SEPARATOR_LINE = re.compile(r"sep=([,;\t|])\r?\n")
+_SEPARATOR_LINE = re.compile(r'"?sep=([,;\t|])"?\r?\n', re.IGNORECASE)
+_DELIMITERS = ",;\t|"
+# Characters of a table by which its delimiter is found.
+_BEGINNING = 100_000
 
 
-def _delimiter(text: str) -> str:
-    """Find the delimiter of a CSV file: a comma, unless its first line has only others."""
-    header = re.sub('"[^"]*"', "", text.partition("\n")[0])
-    if "," in header:
-        return ","
-    return max(",;\t", key=header.count)  # the first of equals: a comma
+def _delimiter(text: str, suffix: str) -> str:
+    """Find the delimiter of a table: the one that divides header and next line alike into most cells, or else
+    a comma, unless the header has only others."""
+    order = sorted(_DELIMITERS, key=lambda delimiter: suffix == ".tsv" and delimiter != "\t")
+    widths = {}
+    for delimiter in order:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+        header, *lines = [len(cells) for cells in islice(filter(any, reader), 2)] or [1]
+        widths[delimiter] = header if lines == [header] else 1
+    if max(widths.values()) > 1:
+        return max(order, key=widths.__getitem__)
+    first_line = re.sub('"[^"]*"', "", text.lstrip().partition("\n")[0])
+    return "," if "," in first_line else max(order, key=first_line.count)
 
 
 def _csv_rows(content: Content) -> Iterator[Row]:
-    start = _decode(content, until=b"\n")
+    start = _decode(content)[:_BEGINNING]
     declared = _SEPARATOR_LINE.match(start)
     lines = io.TextIOWrapper(io.BytesIO(content.data), encoding="utf-8-sig", newline="")
     if declared:
         lines.readline()
-    delimiter = declared[1] if declared else _delimiter(start)
+    delimiter = declared[1] if declared else _delimiter(start, content.suffix)
     # a cell may be as long as any text; the limit is of the process, so it is never lowered
     csv.field_size_limit(max(len(content.data), csv.field_size_limit()))
     reader = csv.reader(lines, strict=True, delimiter=delimiter)
@@ -397,18 +468,19 @@ def cell_text(cell: object) -> str:
     return str(cell)
 
 
-def _parquet_rows(content: Content) -> list[Row]:
+def _arrow_rows(content: Content) -> list[Row]:
     try:
         import pyarrow as pa
     except ImportError:
-        raise MissingExtraError("reading parquet files", "parquet") from None
-    from selfreflect.sources.parquet import parquet_rows
+        raise MissingExtraError(f"reading {content.suffix[1:]} files", "parquet") from None
+    from selfreflect.sources import parquet
 
+    read = parquet.parquet_rows if content.suffix == ".parquet" else parquet.arrow_rows
     try:
-        values = parquet_rows(content.name, content.data)
+        values = read(content.name, content.data)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(
-            f"{content.name} is not a readable parquet file: {excerpt(str(error), 200)}"
+            f"{content.name} is not a readable {content.suffix[1:]} file: {excerpt(str(error), 200)}"
         ) from None
     return _numbered_rows(content.name, values)
 
@@ -418,23 +490,25 @@ PARSERS: dict[str, Callable[[Content], Iterable[Row]]] = {
     ".jsonl": _jsonl_rows,
     ".csv": _csv_rows,
     ".tsv": _csv_rows,
-    ".parquet": _parquet_rows,
+    ".parquet": _arrow_rows,
+    ".arrow": _arrow_rows,
     ".xlsx": _xlsx_rows,
     ".txt": _txt_rows,
 }
 
 
-def _decode(content: Content, until: bytes = b"") -> str:
-    """Decode all content, or what comes ``until`` a byte. Raises DataError if any of it is not UTF-8."""
+def _decode(content: Content) -> str:
     try:
-        text = content.data.decode("utf-8").removeprefix("\ufeff")
-        return text[: text.index(until.decode()) + 1] if until and until in content.data else text
+        return content.data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise _not_utf8(content, error.start) from None
 
 
 def _not_utf8(content: Content, offset: int) -> DataError:
-    return DataError(f"{content.name} is not UTF-8: invalid byte at offset {offset}; save it as UTF-8")
+    return DataError(
+        f"{content.name} is not UTF-8: invalid byte at offset {offset}; save it as UTF-8, which spreadsheets "
+        "call 'CSV UTF-8'"
+    )
 
 
 def _lines(content: Content) -> Iterator[tuple[str, str]]:
@@ -509,7 +583,7 @@ def is_text_list(value: object) -> TypeGuard[list[str]]:
 
 def listed(names: Iterable[str], limit: int = 12) -> str:
     """Quote the first ``limit`` names for a message; files may have many fields."""
-    excerpts = list(map(excerpt, names))
+    excerpts = list(map(excerpt, names)) or ["none"]
     if len(excerpts) > limit:
         excerpts = [*excerpts[:limit], f"and {len(excerpts) - limit} more"]
     return ", ".join(excerpts)

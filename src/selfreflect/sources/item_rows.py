@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
 import math
+import re
 import shlex
+import tokenize
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,6 +23,7 @@ from selfreflect.sources.columns import (
     MASKED_OUT,
     QUESTION_COLUMNS,
     ROLES,
+    SINGLE_ANSWERS,
     ItemColumns,
     column_range,
     item_columns,
@@ -49,6 +53,8 @@ class Reading:
     """Whether a row without a column of answers is refused."""
     structured: bool = False
     """Whether an answer may be an object, which is kept as JSON."""
+    elsewhere: str = ""
+    """What to do about questions that the file lacks, as a remedy."""
 
 
 @dataclass
@@ -155,7 +161,7 @@ def item_rows(
         if progress and number % ROWS_BETWEEN_PROGRESS == 0:
             progress(number / len(rows))
         item = _item_row(row, columns_of(tuple(row.fields)), reading)
-        key = (item.question, item.context if item.question else _id(item))
+        key = (" ".join(item.question.split()), item.context if item.question else _id(item))
         if item.one_answer and key in by_question:
             by_question[key].add(item)
             continue
@@ -211,10 +217,18 @@ def _item_row(row: Row, columns: ItemColumns, reading: Reading) -> ItemRow:
     if reading.need_question and not columns.question:
         roles = ["question"] if columns.answers or columns.halves else ["question", "answer"]
         answers = ", and one with answers" if len(roles) > 1 and reading.need_answers else ""
+        if reading.elsewhere:
+            raise row.error("the file holds no questions", remedy=reading.elsewhere)
         raise row.error(
             f"the field 'question' is missing (it can be called {', '.join(QUESTION_COLUMNS[1:])}, too)"
             f"{answers}; its fields are {listed(row.fields)}",
             remedy=_naming(row, roles) if reading.need_answers else "",
+        )
+    asked = row.get(columns.question)
+    if isinstance(asked, dict):
+        raise row.error(
+            f"the field {excerpt(columns.question)} must be a text, not an object",
+            remedy=_naming_inner("question", columns.question, asked, str),
         )
     question = row.text if reading.need_question else row.optional_text
     item = ItemRow([row], columns, question(columns.question))
@@ -268,7 +282,7 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
     if columns.plural and in_cell and not value.strip():
         value = None  # neither a list nor an answer
     is_list = columns.plural and (not in_cell or str(value).lstrip()[:1] == "[")
-    if "answer" in reading.assigned and in_cell and list_in(value) is not None:
+    if in_cell and (columns.plural or "answer" in reading.assigned) and list_in(value) is not None:
         is_list = True
     if reading.separator and isinstance(value, str):
         is_list = True
@@ -282,6 +296,15 @@ _LIKELY = {
     "answer": ("answer", "response", "draft", "candidate", "sample", "generation", "completion", "output"),
 }
 """Words in the names of columns that may play a role."""
+
+
+def _naming_inner(role: str, name: str, value: Any, kind: type) -> str:
+    """Say which option names the value in an object, if one there is of a kind."""
+    inner = (
+        [key for key, entry in value.items() if isinstance(entry, kind)] if isinstance(value, dict) else ()
+    )
+    path = shlex.quote(f"{name}.{inner[0]}") if len(inner) == 1 else ""
+    return f"Name the one in it with {{column}} {role}={path}." if path and "{" not in path else ""
 
 
 def _naming(row: Row, roles: Sequence[str]) -> str:
@@ -323,21 +346,24 @@ def _texts(row: Row, name: str, reading: Reading) -> tuple[str | None, ...]:
                 f"the cell {excerpt(name)} must hold a list of texts as JSON, as in "
                 '["Radishes.", "Lettuce."]',
                 remedy="If each row holds one answer, call the column 'answer'; if something separates "
-                "several, name it with {split}, as in {split} ';'.",
+                "several, name it with {separator}, as in {separator} ';'.",
             )
     elif isinstance(values, str):
         values = list_in(values) or values
     if values is None:
         return ()
     if not isinstance(values, list):
-        raise row.error(f"the field {excerpt(name)} must be a list of texts, not {type_name(values)}")
+        raise row.error(
+            f"the field {excerpt(name)} must be a list of texts, not {type_name(values)}",
+            remedy=_naming_inner("answer", name, values, list),
+        )
     texts = []
     for number, value in enumerate(values, 1):
         if not reading.structured:
             value = text_of(value)
         elif isinstance(value, dict | list):
             value = json.dumps(value, ensure_ascii=False)
-        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf:
+        if isinstance(value, int | float) and abs(value) < math.inf:
             value = json.dumps(value)
         if isinstance(value, float) and math.isnan(value):  # data frames write it where nothing is
             value = None
@@ -354,16 +380,42 @@ def _present(texts: Sequence[str | None]) -> Texts:
 
 
 def list_in(text: str) -> list[Any] | None:
-    """Read the list in a cell, as JSON or in Python's notation."""
-    for parse in (json.loads, ast.literal_eval):
+    """Read the list in a cell: as JSON, or as Python or NumPy print it."""
+    for parse in (json.loads, _printed_list):
         try:
             value = parse(text)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
+        except (ValueError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError):
             continue
-        # an array without commas would be read as one long text
-        if isinstance(value, list) and (parse is json.loads or repr(value) == text.strip()):
+        if isinstance(value, list):
             return value
     return None
+
+
+_ARRAY = re.compile(r"\s*array\((.*?)(?:,\s*dtype=\S+)?\)\s*", re.DOTALL)
+_LIST_START = re.compile(r"\s*(?:\[|\(|array\()")
+
+
+def _printed_list(text: str) -> Any:
+    """Read a printed list. Arrays have no commas, in frames nan stands for a missing text, and a tuple is
+    a list only of texts."""
+    array = _ARRAY.fullmatch(text)
+    source = (array[1] if array else text).strip()
+    if not _LIST_START.match(source):
+        return None
+    parts: list[str] = []
+    ended = False
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            return None
+        if token.type == tokenize.NL:
+            continue
+        is_value = token.type in (tokenize.STRING, tokenize.NUMBER, tokenize.NAME)
+        parts += [","] * (ended and (is_value or token.string == "-"))
+        parts.append("None" if token.string.lower() == "nan" else token.string)
+        ended = is_value
+    value = ast.literal_eval(" ".join(parts).strip())
+    is_texts = isinstance(value, tuple) and value and all(isinstance(entry, str) for entry in value)
+    return list(value) if is_texts else value
 
 
 def object_in(value: object) -> dict[str, Any] | None:
@@ -378,19 +430,25 @@ def object_in(value: object) -> dict[str, Any] | None:
 
 def text_of(entry: Any) -> Any:
     """Find the text of an object with one answer, such as a choice of a server; else return the entry."""
+    while isinstance(entry, list) and len(entry) == 1:
+        [entry] = entry
     if isinstance(entry, dict) and isinstance(entry.get("message"), dict):
         entry = {"text": None, **entry["message"]}
     if isinstance(entry, dict):
         for name in _TEXT_FIELDS:
-            if isinstance(entry.get(name), str):
-                return entry[name]
+            value = entry.get(name)
+            if isinstance(value, list) and value and all(isinstance(part, dict) for part in value):
+                texts = [part["text"] for part in value if isinstance(part.get("text"), str)]
+                value = "\n".join(texts) or None
+            if isinstance(value, str):
+                return value
         if entry.get("content", ...) is None or entry.get("text", ...) is None:
             return None  # a turn without text
     return entry
 
 
 # What the text is called where each answer is an object.
-_TEXT_FIELDS = ("text", "content", "generated_text", "output_text", "answer", "response")
+_TEXT_FIELDS = ("text", "content", "generated_text", "output_text", "value", *SINGLE_ANSWERS)
 
 
 def _summaries(row: Row, columns: ItemColumns, cells: bool) -> dict[str, str]:

@@ -20,13 +20,15 @@ from selfreflect.sources.columns import (
     GRADES,
     MASKED_OUT,
     columns_with_values,
+    fold_assigned,
 )
-from selfreflect.sources.files import RowIds, listed
+from selfreflect.sources.files import RowIds, field_names, listed
 from selfreflect.sources.item_rows import ItemRow, Reading, item_rows
 from selfreflect.sources.layouts import read_row_file
 from selfreflect.sources.verdicts import Verdict
 from selfreflect.text import counted, one_line
 
+_GRADES_ROLE = "grades of the answers"
 LEFT_OUT = "left out"
 """Beginning of the role of a column that nothing is made of."""
 SEPARATORS = ("\n", ";", "|")
@@ -174,6 +176,7 @@ def read_item_file(
     columns: Mapping[str, str] | None = None,
     separator: str = "",
     need_summaries: bool = False,
+    allow_few: bool = False,
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> ItemFile:
@@ -190,6 +193,7 @@ def read_item_file(
         columns: columns by role, one of :data:`~selfreflect.sources.columns.ROLES`, whose names say nothing.
         separator: what separates the answers in a text that holds several, such as ``";"``.
         need_summaries: leave out questions without a summary; a note counts them.
+        allow_few: only note that no question has two answers.
         seed: decides, with the id of a question, how its list of answers is shuffled.
         progress: called now and then with the share that is read.
 
@@ -204,8 +208,15 @@ def read_item_file(
             raise ConfigError(f"{name} must be at least 1, not {value}")
     half = progress and (lambda share: progress(share / 2))
     file = read_row_file(source, half, tuple((columns or {}).values()))
-    reserved = columns_with_values(file.rows) - set((columns or {}).values())
-    reading = Reading(columns or {}, cells=file.cells, separator=separator, reserved=reserved)
+    assigned = fold_assigned(columns or {}, field_names(file.rows))
+    reserved = columns_with_values(file.rows) - set(assigned.values())
+    reading = Reading(
+        assigned,
+        cells=file.cells,
+        separator=separator,
+        reserved=reserved,
+        elsewhere=getattr(file.layout, "elsewhere", ""),
+    )
     rows = item_rows(file.rows, reading, progress and (lambda share: progress(0.5 + share / 2)))
     taken = _take_replies(rows) if need_summaries else ""
     ids = RowIds()
@@ -220,7 +231,10 @@ def read_item_file(
     elif not file.layout.is_log:
         layout += ", one row per question"
     is_known = file.layout.name != "items"
-    notes = [*file.notes, *_notes(rows, items, file.name, is_known)]
+    too_few = _too_few(rows, items)
+    if too_few and not allow_few:
+        raise DataError(f"{file.name}: {too_few}")
+    notes = [*file.notes, *_notes(rows, items, is_known), *filter(None, [too_few])]
     if problems:
         notes.append(f"log-probabilities of {counted(len(problems), 'question')} left out: {problems[0]}")
     if taken:
@@ -231,8 +245,10 @@ def read_item_file(
     if need_summaries:
         items = _with_summaries(items, file.name, notes)
     roles = _column_roles(rows) | ({taken: "summary"} if taken else {})
+    if any(CORRECT in item.grades for item in items):
+        roles |= {name: _GRADES_ROLE for name in roles if name == CORRECT}
     for name in sorted(reserved):
-        roles[name] = "grades of the answers" if name == GRADES else "of the tokens of each answer"
+        roles[name] = _GRADES_ROLE if name == GRADES else "of the tokens of each answer"
     ignored = [name for name, role in roles.items() if role.startswith(LEFT_OUT)]
     ignored += getattr(file.layout, "ignores", ())
     return ItemFile(file.name, file.layout.name, layout, items, roles, notes, ignored)
@@ -372,25 +388,11 @@ def _item(
     )
 
 
-def _notes(rows: Sequence[ItemRow], items: Sequence[Item], name: str, is_known: bool) -> list[str]:
-    """List what a user should know of the items; of a known layout, what each column holds is clear.
-
-    Raises:
-        DataError: no item has two answers.
-    """
+def _notes(rows: Sequence[ItemRow], items: Sequence[Item], is_known: bool) -> list[str]:
+    """List what a user should know of the items; of a known layout, what each column holds is clear."""
     notes = []
-    few = [item for item in items if len(item.masked_out) + len(item.conditioning) < 2]
-    if len(few) == len(items):
-        count = len(few[0].masked_out) + len(few[0].conditioning)
-        hint = ""
-        if cell := separated_cell(rows):
-            hint = f". If {excerpt(cell.text)} is several answers, split it with: --split {cell.separator!r}"
-        subject = "the question has" if len(items) == 1 else "no question has more than one; the first has"
-        raise DataError(
-            f"{name}: an answer distribution needs at least 2 answers, one for each half; {subject} {count}"
-            f"{hint}"
-        )
-    if few:
+    few = [item for item in items if len(item.answer_set.answers) < 2]
+    if few and len(few) < len(items):
         notes.append(
             f"{counted(len(few), 'question')} with fewer than 2 answers cannot be scored, such as "
             f"{excerpt(few[0].question)}"
@@ -420,6 +422,18 @@ def _notes(rows: Sequence[ItemRow], items: Sequence[Item], name: str, is_known: 
     if varying:
         notes.append(f"left out, because it differs between the answers to a question: {listed(varying)}")
     return notes
+
+
+def _too_few(rows: Sequence[ItemRow], items: Sequence[Item]) -> str:
+    """Say why no item can be scored, if none has two answers."""
+    counts = [len(item.answer_set.answers) for item in items]
+    if max(counts) > 1:
+        return ""
+    hint = ""
+    if cell := separated_cell(rows):
+        hint = f". If {excerpt(cell.text)} is several answers, split it with: --separator {cell.separator!r}"
+    subject = "the question has" if len(items) == 1 else "no question has more than one; the first has"
+    return f"an answer distribution needs at least 2 answers, one for each half; {subject} {counts[0]}{hint}"
 
 
 class SeparatedCell(NamedTuple):

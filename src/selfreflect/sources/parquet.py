@@ -1,10 +1,11 @@
-"""Read the rows of a parquet file within a limit: a repeated text is stored once, so a few hundred bytes may
-hold gigabytes of rows."""
+"""Read the rows of parquet and Arrow files within a limit: a repeated text is stored once, so a few hundred
+bytes may hold gigabytes of rows."""
 
 from __future__ import annotations
 
 import io
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from selfreflect.errors import DataError, excerpt
@@ -33,29 +34,65 @@ def parquet_rows(name: str, data: bytes) -> list[dict[str, Any]]:
 
     metadata = pq.read_metadata(io.BytesIO(data))
     file = pq.ParquetFile(io.BytesIO(data), read_dictionary=_repeating_texts(metadata))
-    for column, count in Counter(file.schema_arrow.names).items():
-        if count > 1:
-            raise DataError(f"{name} has {count} columns of the name {excerpt(column)}; rename them")
-    limit = max(MAX_UNFOLDED, _UNFOLDED_SHARE * len(data))
-    error = DataError(
-        f"{name} holds more than {limit:,} bytes of rows, which is too much for a file of {len(data):,} "
-        "bytes; save it as JSONL"
-    )
+    limit = _limit(data)
     batch_rows = _batch_rows(metadata, limit)
     if not batch_rows:
-        raise error
+        raise _too_much(name, data)
+    return _rows(name, data, file.schema_arrow, file.iter_batches(batch_size=batch_rows))
+
+
+def arrow_rows(name: str, data: bytes) -> list[dict[str, Any]]:
+    """Read the rows of Arrow streams, one after the other, or of a file with an index.
+
+    Raises:
+        DataError: as :func:`parquet_rows`.
+    """
+    import pyarrow as pa
+
+    source = pa.BufferReader(data)
+    if data.startswith(_INDEXED):
+        file = pa.ipc.open_file(source)
+        return _rows(name, data, file.schema, map(file.get_batch, range(file.num_record_batches)))
+    rows: list[dict[str, Any]] = []
+    while source.tell() < len(data):
+        stream = pa.ipc.open_stream(source)
+        rows += _rows(name, data, stream.schema, stream)
+    return rows
+
+
+# The beginning of an Arrow file that has an index of its batches.
+_INDEXED = b"ARROW1"
+
+
+def _rows(name: str, data: bytes, schema: Any, batches: Iterable[Any]) -> list[dict[str, Any]]:
+    """Unfold batches as far as the limit allows."""
+    for column, count in Counter(schema.names).items():
+        if count > 1:
+            raise DataError(f"{name} has {count} columns of the name {excerpt(column)}; rename them")
+    limit = _limit(data)
     rows: list[dict[str, Any]] = []
     total = 0
-    for batch in file.iter_batches(batch_size=batch_rows):
+    for batch in batches:
         unfolded = sum(map(_unfolded_size, batch.columns))
         if total + unfolded > limit:
-            raise error
+            raise _too_much(name, data)
         new_rows = batch.to_pylist()
         total += max(unfolded, _size_of(new_rows))
         if total > limit:
-            raise error
+            raise _too_much(name, data)
         rows += new_rows
     return rows
+
+
+def _limit(data: bytes) -> int:
+    return max(MAX_UNFOLDED, _UNFOLDED_SHARE * len(data))
+
+
+def _too_much(name: str, data: bytes) -> DataError:
+    return DataError(
+        f"{name} holds more than {_limit(data):,} bytes of rows, which is too much for a file of "
+        f"{len(data):,} bytes; save it as JSONL"
+    )
 
 
 def _repeating_texts(metadata: Any) -> list[str]:

@@ -174,8 +174,11 @@ def load_questions(
         _refuse("the bundled questions", split=split, subset=subset, **options)
         table = _bundled_table(*_BUNDLED[source])
     elif is_file(source):
-        _refuse("a file", split=split, subset=subset)
-        table = _file_table(source, question_column, context_column)
+        is_folder = source != "-" and Path(source).is_dir()
+        _refuse("a file", split=None if is_folder else split, subset=subset)
+        path = str(Path(source, split)) if split else source
+        table = _file_table(path, question_column, context_column)
+        table.origin["split"] = split or ""
     else:
         raise _unknown_source(source)
 

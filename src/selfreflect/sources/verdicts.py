@@ -19,15 +19,19 @@ class Graded(NamedTuple):
     right: Verdict
 
 
-_RIGHT = "c correct true yes y 1 1.0 right pass passed is_correct"
-_WRONG = "i incorrect false no 0 0.0 wrong fail failed is_incorrect"
-_NEITHER = "p partial n noanswer no_answer not_attempted is_not_attempted none null nan unknown"
+_RIGHT = "c correct true t yes y 1 1.0 right pass passed is_correct wahr ja vrai oui vero verdadero si sí ✓ ✔"
+_WRONG = "i incorrect false f no 0 0.0 wrong fail failed is_incorrect falsch nein faux non falso ✗ ✘"
+_NEITHER = (
+    "p partial partially_correct n na n/a noanswer no_answer not_attempted is_not_attempted none null nan "
+    "unknown unclear"
+)
 VERDICTS: Mapping[str, Verdict] = {
     **dict.fromkeys(_RIGHT.split(), True),
     **dict.fromkeys(_WRONG.split(), False),
     **dict.fromkeys(_NEITHER.split()),
 }
-"""In lower case; letters as inspect_ai writes them: correct, incorrect, partly correct, no answer."""
+"""In lower case; letters as inspect_ai writes them: correct, incorrect, partly correct, no answer; also
+true and false as spreadsheets write them in German, French, Italian and Spanish."""
 
 
 def verdict(value: object) -> Verdict:
@@ -52,7 +56,13 @@ def label(value: object) -> Verdict:
 
 
 def _plain(value: object) -> str:
-    return str(value).strip().lower().replace(" ", "_").replace("-", "_")
+    return str(value).strip().rstrip(".").lower().replace(" ", "_").replace("-", "_")
+
+
+def are_labels(values: Iterable[object]) -> bool:
+    """Tell whether all values are known verdicts or missing, and some are right or wrong."""
+    plain = [_plain(value) for value in values if value is not None and value != ""]
+    return all(name in VERDICTS for name in plain) and any(VERDICTS[name] is not None for name in plain)
 
 
 def is_grader(values: Iterable[object]) -> bool:

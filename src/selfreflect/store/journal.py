@@ -153,8 +153,8 @@ class Journal(Generic[R]):
         lines: list[str] = []
         for record in records:
             key = self._key(record)
-            stored = added.get(key, self.records.get(key))
-            if stored is not None and not self._replaces(stored):
+            existing = added.get(key, self.records.get(key))
+            if existing is not None and not self._replaces(existing):
                 raise StoreError(f"{self.path}: {_name(key)} is stored already. Nothing was written.")
             added[key] = record
             try:

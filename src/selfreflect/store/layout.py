@@ -85,13 +85,13 @@ class Manifest(Record, frozen=True, kw_only=True):
     wall_time: dict[str, float] = field(default_factory=dict)
     """Seconds per stage, added up over all resumes."""
 
-    def with_scores_of(self, other: Manifest) -> Manifest:
-        """Say of scores what ``other`` says, and nothing else."""
+    def with_scores_of(self, scoring: Manifest) -> Manifest:
+        """Say of scores what ``scoring`` says, and nothing else."""
         sections = {}
         for name in ("config", "models", "finished", "wall_time"):
             section = dict(getattr(self, name))
             section.pop("scores", None)
-            sections[name] = section | getattr(other, name)
+            sections[name] = section | getattr(scoring, name)
         return replace(self, **sections)
 
 

@@ -33,8 +33,6 @@ class JoinedScoring:
     settings: Mapping[str, Any]
     paths: Collection[Path]
     """Directories that have it; others lack its scores."""
-    first_in: int
-    """In how many of them it was the main one."""
 
 
 @dataclass
@@ -45,7 +43,7 @@ class MergeResult:
     """How many of each kind."""
     repeated: dict[str, tuple[Path, Path]] = field(default_factory=dict)
     """Ids of questions in several directories: whose records were kept, and another one that has it."""
-    expected: int | None = None
+    total_questions: int | None = None
     """Questions in the whole set, if known."""
     unfinished: int = 0
     """Questions with some of their answers, which are left out."""
@@ -65,8 +63,8 @@ def merge_runs(
     """Merge run directories into the new directory ``out``, which appears whole or not at all.
 
     The records of a question that several directories hold all come from the first of them. Scorings are
-    matched by their judge and settings, whatever their order in each directory. The one that is first in most
-    directories is the main one of the whole; of several such, that of the earliest directory.
+    matched by their judge and settings, whatever their order in each directory. The main one of the first
+    directory that has scores is the main one of the whole.
 
     Args:
         name_scoring: names the scoring with these settings of scores.
@@ -91,13 +89,12 @@ def merge_runs(
     for name, sections in settings.items():
         if "scores" in sections:
             scored_paths = [path for path, manifest in manifests[name].items() if "scores" in manifest.config]
-            first_in = sum(folders[path][""] == name for path in scored_paths)
-            result.scorings.append(JoinedScoring(sections["scores"], scored_paths, first_in))
+            result.scorings.append(JoinedScoring(sections["scores"], scored_paths))
     with Run.open(unfinished, settings[""], fresh=True, backup=False) as run:
         for name, of_scoring in manifests.items():
             run.select_scoring(name)
             total = _write_manifest(run, list(of_scoring.values()), settings[name])
-            result.expected = result.expected or total
+            result.total_questions = result.total_questions or total
         _write_records(run, folders, result)
         replies = replies_journal(unfinished)
         replies.append_all(list(_replies(paths).values()))
@@ -120,8 +117,7 @@ def _folders(
             run.select_scoring(scoring)
             section = run.manifest.config.get("scores")
             names[path][scoring] = name_scoring(section) if section else scoring
-    firsts = Counter(targets_of[""] for targets_of in names.values() if targets_of[""])
-    main = firsts.most_common(1)[0][0] if firsts else ""
+    main = next((targets_of[""] for targets_of in names.values() if targets_of[""]), "")
     folders: dict[Path, dict[str, str]] = {}
     for path, targets_of in names.items():
         folders[path] = {}
@@ -151,16 +147,16 @@ def _write_records(run: Run, folders: Mapping[Path, Mapping[str, str]], result: 
         for scoring, target in targets.items():
             source.select_scoring(scoring)
             run.select_scoring(target)
-            chosen = []
+            records = []
             for record in source.records():
                 question = record.id if isinstance(record, Question) else record.question_id
                 owner = owners.setdefault(question, path)
                 if owner is path:
-                    chosen.append(record)
+                    records.append(record)
                 else:
                     result.repeated.setdefault(question, (owner, path))
-            run.append_all(chosen)
-            result.records.update(map(type, chosen))
+            run.append_all(records)
+            result.records.update(map(type, records))
     run.select_scoring("")
 
 
@@ -265,13 +261,13 @@ def _joined(sections: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _more_suspect(
-    checks: Mapping[str, dict[str, Any]], earlier: Mapping[str, dict[str, Any]]
+    checks: Mapping[str, dict[str, Any]], known_checks: Mapping[str, dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
     """Select the checks of servers that say most against the whole: one that does not sample is enough."""
     return {
         stage: check
         for stage, check in checks.items()
-        if stage not in earlier or (_is_suspect(check) and not _is_suspect(earlier[stage]))
+        if stage not in known_checks or (_is_suspect(check) and not _is_suspect(known_checks[stage]))
     }
 
 

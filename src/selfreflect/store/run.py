@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from selfreflect.atomic import sync_directory, write_bytes
 from selfreflect.errors import MissingExtraError, StoreError, excerpt
-from selfreflect.metric.measure import MEASURES, Measure, measure_names, measures_of
+from selfreflect.metric.measure import DEFAULT_MEASURES, Measure, measure_names, measures_of
 from selfreflect.records import (
     RETRIED,
     STAGES,
@@ -119,7 +119,8 @@ class Run:
             merged = merge_settings(run.manifest.config, config, path)
             run._prepare("", stack)
             assert run._partial is not None
-            run._partial.remove(run._settled_questions())
+            records = [*run.answers.values(), *run.failures]
+            run._partial.remove([record.question_id for record in records if _settles(record)])
             if folder is not None:
                 run.repairs.append(f"{folder} keeps the earlier records")
             if is_new or merged != run.manifest.config:
@@ -281,11 +282,6 @@ class Run:
         """Read the answers that a question without an answer set has so far."""
         return self._partial.of(question) if self._partial else ()
 
-    def _settled_questions(self) -> list[str]:
-        """Ids of questions that have answers, or that are not asked again."""
-        records = [*self.answers.values(), *self.failures]
-        return [record.question_id for record in records if _settles(record)]
-
     def append(self, record: StoredRecord) -> None:
         """Add one record, which is on disk when this returns. Raises like :meth:`append_all`."""
         self.append_all([record])
@@ -327,8 +323,8 @@ class Run:
         journal = self._journal(Question)
         records = dict(journal.records)
         for question in questions:
-            stored = records[question.id]
-            if (stored.text, stored.context) != (question.text, question.context):
+            existing = records[question.id]
+            if (existing.text, existing.context) != (question.text, question.context):
                 raise StoreError(f"{self.path}: question {excerpt(question.id)} has answers to another text")
             records[question.id] = question
         if records != journal.records:
@@ -435,7 +431,7 @@ def data_frame(run: Run) -> pd.DataFrame:
     except ImportError:
         raise MissingExtraError("A data frame of the scores", "pandas") from None
     selected = run.scoring
-    names = {*MEASURES}
+    names = {*DEFAULT_MEASURES}
     for scoring in run.scorings:
         run.select_scoring(scoring)
         names |= {measure for measure, _, _ in run.measurements}

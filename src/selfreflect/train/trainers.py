@@ -11,11 +11,11 @@ import json
 import math
 import os
 import random
-import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout, suppress
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -31,13 +31,14 @@ from selfreflect.errors import ConfigError, DataError, MissingExtraError, excerp
 from selfreflect.models.backend import backend_of
 from selfreflect.models.base import ModelSpec
 from selfreflect.prompts import bundled_texts
-from selfreflect.store.journal import store_errors
+from selfreflect.text import counted
 from selfreflect.train.rewards.base import Reward
 
 Rows = Sequence[dict[str, Any]]
 
 RECORD = "training.json"
 INPUT = "training_input.json"
+_PACKAGES = ("selfreflect", "torch", "transformers", "trl", "peft")
 
 
 class Preset(Struct, frozen=True, kw_only=True):
@@ -92,6 +93,14 @@ def import_trl() -> Any:
     return trl
 
 
+@contextmanager
+def _quiet_libraries() -> Iterator[None]:
+    """Keep stdout for results, and warnings of libraries about their own code from the terminal."""
+    with redirect_stdout(sys.stderr), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"(transformers|trl|peft|accelerate|datasets|torch)\b")
+        yield
+
+
 @dataclass(frozen=True)
 class Training:
     """Training of a LoRA adapter: on completions of rows, or by a reward of the model's own completions."""
@@ -126,6 +135,9 @@ class Training:
             ConfigError: a training with another input has, or was interrupted.
             DataError: a file is damaged, or the training changed nothing.
         """
+        record = read_record(self.folder)
+        if record is None and last_checkpoint(self.folder) is None:
+            return False
         differences = []
         for key, value in _read(self.folder / INPUT).items():
             if key in self.input and self.input[key] != value:
@@ -137,22 +149,33 @@ class Training:
                 remedy="Move or delete that folder to train anew.",
                 folder=str(self.folder),
             )
-        record = read_record(self.folder)
         if record is not None and record["metrics"]["change"] == 0:
             raise DataError(
                 f"{self.folder}: training changed no weight, so nothing was learned", code="unchanged"
             )
         return record is not None
 
-    def run(self) -> None:
-        """Train, from the last checkpoint if there is one, and write the adapter and its record.
+    def run(self) -> str:
+        """Train unless that is done, from the last checkpoint if there is one, and say what happened.
 
         Raises:
-            ConfigError: the model is not local.
-            DataError: there is nothing to train on, or the reward lacks a column.
+            ConfigError: the model is not local, or :meth:`is_done` raises it.
+            DataError: there is nothing to train on, the reward lacks a column, or nothing was learned.
             BackendError: the model cannot be loaded.
             MissingExtraError: TRL is not installed.
         """
+        if self.is_done():
+            return f"{self.folder}: done"
+        with _quiet_libraries():
+            self._train()
+        self.is_done()  # raises if nothing was learned
+        record = read_record(self.folder)
+        if record is None:  # another process of this training writes it
+            return f"{self.folder}: trained"
+        change = record["metrics"]["change"]
+        return f"{self.folder}: {counted(record['rows'], 'row')}; the weights moved by {change:.3g}."
+
+    def _train(self) -> None:
         trl = import_trl()
         from datasets import Dataset
 
@@ -165,8 +188,6 @@ class Training:
                 f"{excerpt(spec.name)} cannot be trained here; give a local model", code="not_local"
             )
         source = locate(spec, None)
-        # clears what a kill has torn, so it stands before anything is written into the folder
-        checkpoint = last_checkpoint(self.folder)
         model, tokenizer = read_model(source, {})
         rows = begun_prompts(without_markers(self.rows, tokenizer), tokenizer)
         if not rows:
@@ -175,6 +196,7 @@ class Training:
             )
         model, lora = self._adapted(model, source.path)
         # before the first step, so that a resume after a kill can be compared with it
+        checkpoint = last_checkpoint(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         write_bytes(self.folder / INPUT, json.dumps(self.input).encode())
         common = {"model": model, "processing_class": tokenizer, "peft_config": lora}
@@ -185,15 +207,15 @@ class Training:
             trainer = trl.SFTTrainer(args=arguments, train_dataset=Dataset.from_list(columns), **common)
         else:
             self.reward.prepare()  # a judge that cannot be loaded ends it before the first generation
+            # in one order, since TRL's own would begin anew after a resume
+            ordered = Dataset.from_list(random.Random(self.seed).sample(rows, len(rows)))
             arguments = trl.GRPOConfig(**self.preset.grpo, **self._placed(), shuffle_dataset=False)
-            ordered = Dataset.from_list(self._rounds(rows))
             rewards = [self.reward]
             trainer = trl.GRPOTrainer(reward_funcs=rewards, args=arguments, train_dataset=ordered, **common)
         # the published second stage clipped all gradients to 0, which only the weights show
         weights = _trained_weights(trainer.model)
         began = time.monotonic()
-        with redirect_stdout(sys.stderr):  # where progress goes; stdout is for results
-            result = trainer.train(resume_from_checkpoint=checkpoint and str(checkpoint))
+        result = trainer.train(resume_from_checkpoint=checkpoint and str(checkpoint))
         change = _distance(weights, _trained_weights(trainer.model))
         if trainer.is_world_process_zero():
             config = trainer.model.peft_config["default"]
@@ -205,10 +227,20 @@ class Training:
             trainer.model.save_pretrained(
                 self.folder, selected_adapters=["default"], save_embedding_layers=False
             )
-            facts = {"base": config.base_model_name_or_path, "base_revision": source.revision}
-            facts |= {"rows": len(rows), "seconds": round(time.monotonic() - began, 1)}
-            logs = [entry for entry in trainer.state.log_history if "train_runtime" not in entry]
-            self._record(facts, result.metrics | {"change": change}, logs)
+            record = {
+                "method": "sft" if self.reward is None else "grpo",
+                "adapter": str(self.start) if self.start else None,
+                "seed": self.seed,
+                "base": config.base_model_name_or_path,
+                "base_revision": source.revision,
+                "rows": len(rows),
+                "seconds": round(time.monotonic() - began, 1),
+                "preset": asdict(self.preset),
+                "metrics": result.metrics | {"change": change},
+                "log": [entry for entry in trainer.state.log_history if "train_runtime" not in entry],
+                "packages": {name: version(name) for name in _PACKAGES},
+            }
+            write_bytes(self.folder / RECORD, json.dumps(record, indent=1, default=str).encode())
 
     def _placed(self) -> dict[str, Any]:
         """Make the arguments of TRL that depend on the machine and the folder."""
@@ -223,17 +255,6 @@ class Training:
             "save_total_limit": 2,
         }
 
-    def _rounds(self, rows: Rows) -> list[dict[str, Any]]:
-        """Lay out the rows of all steps, in a new order each time round."""
-        # TRL's own order would begin anew after a resume
-        questions = self.preset.step_questions * int(os.environ.get("WORLD_SIZE", "1"))
-        rng, size = random.Random(self.seed), min(questions, len(rows))
-        total = self.preset.grpo["max_steps"] * questions
-        rounds: list[dict[str, Any]] = []
-        while len(rounds) < total:
-            rounds += rng.sample(rows, len(rows) // size * size)  # no step has a question twice
-        return rounds[:total]
-
     def _adapted(self, model: Any, base: str) -> tuple[Any, Any]:
         """Put the adapter of an earlier training on a base, or make the configuration of a new one."""
         import peft
@@ -245,21 +266,6 @@ class Training:
         # a directory, or peft asks the hub about "smollm2" whenever it saves
         adapted.peft_config["default"].base_model_name_or_path = base
         return adapted, None
-
-    def _record(self, facts: Mapping[str, Any], metrics: Any, logs: list[dict[str, Any]]) -> None:
-        record = {
-            "method": "sft" if self.reward is None else "grpo",
-            "adapter": str(self.start) if self.start else None,
-            "seed": self.seed,
-            **facts,
-            "preset": asdict(self.preset),
-            "metrics": metrics,
-            "log": logs,
-            "packages": {
-                name: version(name) for name in ("selfreflect", "torch", "transformers", "trl", "peft")
-            },
-        }
-        write_bytes(self.folder / RECORD, json.dumps(record, indent=1, default=str).encode())
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
@@ -290,40 +296,26 @@ def _damaged(path: Path, error: Exception) -> DataError:
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """Find the checkpoint to go on from, and clear what a kill left unfinished.
-
-    Without a whole checkpoint or a record the folder is removed, so that the training can begin anew.
-
-    Raises:
-        StoreError: the system refuses.
-    """
+    """Find the checkpoint to go on from: the last one that a kill has not torn."""
     by_step: dict[int, Path] = {}
-    with store_errors(folder):
-        for checkpoint in folder.glob("checkpoint-*"):
-            step = checkpoint.name.removeprefix("checkpoint-")
-            if not step.isdecimal():
-                continue
-            with suppress(OSError, ValueError):  # transformers writes this file last
-                json.loads((checkpoint / "trainer_state.json").read_bytes())
-                by_step[int(step)] = checkpoint
-                continue
-            shutil.rmtree(checkpoint)
-        if not by_step and not (folder / RECORD).exists() and folder.is_dir() and not folder.is_symlink():
-            shutil.rmtree(folder)
+    for path in folder.glob("checkpoint-*/trainer_state.json"):  # which transformers writes last
+        with suppress(OSError, ValueError):
+            json.loads(path.read_bytes())
+            by_step[int(path.parent.name.removeprefix("checkpoint-"))] = path.parent
     return by_step[max(by_step)] if by_step else None
 
 
 def without_markers(rows: Rows, tokenizer: Any) -> list[dict[str, Any]]:
     """Leave out rows whose texts hold a marker of the chat template, such as ``<|im_end|>``: a trainer would
     take it for the end of a turn."""
-    markers = {*map(str, tokenizer.added_tokens_decoder.values()), *tokenizer.all_special_tokens}
-    markers = set(filter(str.strip, markers))
-    clean = []
-    for row in rows:
-        texts = [turn["content"] for name in ("prompt", "completion") for turn in row.get(name, [])]
-        if not any(marker in text for marker in markers for text in texts):
-            clean.append(row)
-    return clean
+    names = {*map(str, tokenizer.added_tokens_decoder.values()), *tokenizer.all_special_tokens}
+    markers = list(filter(str.strip, names))
+
+    def is_clean(row: dict[str, Any]) -> bool:
+        turns = [*row["prompt"], *row.get("completion", ())]
+        return not any(marker in turn["content"] for marker in markers for turn in turns)
+
+    return list(filter(is_clean, rows))
 
 
 def begun_prompts(rows: Rows, tokenizer: Any) -> list[dict[str, Any]]:

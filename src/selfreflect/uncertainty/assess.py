@@ -42,6 +42,8 @@ class Method:
     correctness: tuple[str, ...] = ()
     asker: Asker | None = None
     """The model that estimators and the judge of correctness ask; without it they have no values."""
+    weights: tuple[float, ...] = ()
+    """Intercept and weights of an estimator that is fitted on labels."""
 
     def __post_init__(self) -> None:
         if self.similarity not in SIMILARITIES:
@@ -123,7 +125,8 @@ class Assessment:
             prepare(similarity, (text for question in questions for text in question.answers))
         self.questions = questions
         self.method = method
-        self.samples = [Samples(question, method.rule, similarity, relevance) for question in questions]
+        made_by = (method.rule, similarity, relevance, method.weights)
+        self.samples = [Samples(question, *made_by) for question in questions]
         texts = [samples.judged_answer for samples in self.samples]
         self.model: str | None = None
         """The model that was asked; None without any."""
@@ -195,15 +198,22 @@ class Assessment:
             counts[first if len(messages) == 1 else f"for example, {first}"] = messages.total()
         return counts
 
-    def labelled_scores(self, estimator: str, correctness: str) -> ScoredAnswers:
-        """Select the answers with a value and a label."""
+    def labelled_scores(self, estimator: str, correctness: str, *, inputs: bool = False) -> ScoredAnswers:
+        """Select the answers with a value and a label.
+
+        Args:
+            inputs: whether the scores are what the weights of a fitted estimator multiply, shape (n, F).
+        """
+        info = ESTIMATORS[estimator]
         answers = self.answers_of(estimator)
+        values: Sequence[float | Floats | NoValue] = self.values[estimator]
+        if inputs and info.inputs is not None:
+            values = list(map(info.inputs, self.samples))
         indices, scores, labels = [], [], []
-        pairs = zip(self.values[estimator], answers.labels[correctness], strict=True)
-        for index, (value, label) in enumerate(pairs):
+        for index, (value, label) in enumerate(zip(values, answers.labels[correctness], strict=True)):
             if label is not None and not isinstance(value, NoValue):
                 indices.append(index)
-                scores.append(ESTIMATORS[estimator].score(value))
+                scores.append(info.score(value) if isinstance(value, float) else value)
                 labels.append(float(label))
         lengths = [answers.lengths[index] for index in indices]
         groups = tuple(self.questions[index].group for index in indices)
@@ -284,13 +294,17 @@ def predictions(
         return results
     labels = np.array(defined(judged.labels[correctness]), dtype=np.float64)
     unknown: list[float | None] = [None] * len(labels)
-    constant = ScoredAnswers(indices, np.full(len(labels), labels.mean()), labels, unknown)
+    groups = tuple(assessment.questions[index].group for index in indices)
+    groups = groups if any(groups) else ()
+    constant = ScoredAnswers(indices, np.full(len(labels), labels.mean()), labels, unknown, groups)
     results.append(_prediction(assessment, "constant", correctness, measures, constant))
     results.append(_isotonic_baseline(assessment, correctness, measures))
     base = constant._replace(lengths=[judged.lengths[index] for index in indices])
     _, labels, lengths = base.with_lengths()
     if len(lengths):
-        shorter = ScoredAnswers(present(base.lengths), -lengths, labels, [None] * len(lengths))
+        places = present(base.lengths)
+        groups = tuple(groups[place] for place in places) if groups else ()
+        shorter = ScoredAnswers(places, -lengths, labels, [None] * len(lengths), groups)
         results.append(_prediction(assessment, "length", correctness, measures, shorter))
     return results
 
@@ -333,9 +347,9 @@ def _prediction(
     isotonic: dict[str, MeasuredValue] = {}
     if len(scores):
         usable = [m for m in measures if m not in MEASURES or probability or not MEASURES[m].probability]
-        measurements = measure_all(usable, Tally.of(scores, labels))
+        measurements = measure_all(usable, Tally.of(scores, labels, answers.groups))
     if name not in PROBABILITIES and not isinstance(calibrated := answers.calibrated(), str):
-        isotonic = measure_all(CALIBRATED, Tally.of(calibrated, labels))
+        isotonic = measure_all(CALIBRATED, Tally.of(calibrated, labels, answers.groups))
     columns = answers.with_lengths()
     audit = audit_length(*columns) if len(columns[0]) > 2 else None
     total = len(assessment.questions)

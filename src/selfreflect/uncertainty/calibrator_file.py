@@ -14,12 +14,20 @@ import numpy as np
 
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.text import counted
-from selfreflect.uncertainty.answer_sets import NoSetRule, SetRule, fit_sets, right_shares
 from selfreflect.uncertainty.asking.estimates import BY_REPLIES
 from selfreflect.uncertainty.assess import Assessment
 from selfreflect.uncertainty.calibrators import CalibrationMethod, Calibrator, fit
 from selfreflect.uncertainty.estimators import ESTIMATORS
-from selfreflect.uncertainty.guarantee import Guarantee, ThresholdSearch, is_pilot, search_threshold
+from selfreflect.uncertainty.guarantee import (
+    Guarantee,
+    NoSetRule,
+    SetRule,
+    ThresholdSearch,
+    fit_sets,
+    is_pilot,
+    right_shares,
+    search_threshold,
+)
 from selfreflect.uncertainty.question import AnsweredQuestion, list_lengths, sample_sizes
 from selfreflect.uncertainty.relations import Order
 
@@ -53,6 +61,8 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Digests of their ids and texts."""
     ranks: int | msgspec.UnsetType = msgspec.UNSET
     """Likely tokens at each token, for an estimator that reads them; other numbers make other scores."""
+    weights: tuple[float, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Intercept and weights of a fitted estimator; its value is the log-odds that they give."""
     guarantee: Guarantee | msgspec.UnsetType = msgspec.UNSET
     """The threshold above which the risk is bounded, if one was asked for."""
     sets: SetRule | msgspec.UnsetType = msgspec.UNSET
@@ -120,19 +130,25 @@ def fit_file(
     assessment: Assessment,
     estimator: str,
     correctness: str,
-    method: CalibrationMethod,
+    method: CalibrationMethod | Literal["weights"],
     classes: str,
     class_order: Order,
+    *,
+    weights: CalibratorFile | None = None,
 ) -> CalibratorFile:
     """Fit a calibrator on all questions with a value and a label.
 
     Args:
         classes, class_order: the rule that the classes of the assessment were made by.
+        weights: the file that the weights of the estimator are from; its questions count as fitted on, too.
     """
-    answers = assessment.labelled_scores(estimator, correctness)
-    curve = fit(method, answers.scores, answers.labels)
+    answers = assessment.labelled_scores(estimator, correctness, inputs=method == "weights")
+    curve = fit(method, answers.scores, answers.labels, answers.groups)
+    stored = msgspec.UNSET if weights is None else weights.weights
+    if method == "weights":
+        # log-odds that a regression gives need no other map than the logistic curve
+        stored, method, curve = curve.x, "platt", Calibrator("platt", (1.0, 0.0))
     questions = [assessment.questions[index] for index in answers.indices]
-    ranks = _ranks(estimator, questions)
     return CalibratorFile(
         estimator=estimator,
         classes=classes,
@@ -146,8 +162,9 @@ def fit_file(
         y=curve.y,
         n=len(questions),
         samples=tuple(sample_sizes(questions)),
-        questions=digests(questions),
-        ranks=ranks,
+        questions=digests(questions) + (weights.questions if weights is not None else ()),
+        ranks=_ranks(estimator, questions),
+        weights=stored,
     )
 
 
@@ -169,7 +186,7 @@ def _ranks(estimator: str, questions: Sequence[AnsweredQuestion]) -> int | msgsp
     return lengths[0] if lengths else msgspec.UNSET
 
 
-class Sample(msgspec.Struct, frozen=True):
+class EvenSample(msgspec.Struct, frozen=True):
     """Labelled questions that a guarantee may rest on: each once, all with answers of one kind."""
 
     indices: tuple[int, ...]
@@ -182,7 +199,7 @@ class Sample(msgspec.Struct, frozen=True):
     """Questions left out because they have another number of answers."""
 
 
-def even_sample(questions: Sequence[AnsweredQuestion], indices: Iterable[int]) -> Sample:
+def even_sample(questions: Sequence[AnsweredQuestion], indices: Iterable[int]) -> EvenSample:
     """Choose the questions that have the most usual number of answers, each text once.
 
     Raises:
@@ -208,7 +225,7 @@ def even_sample(questions: Sequence[AnsweredQuestion], indices: Iterable[int]) -
             # of questions that depend on each other one is taken, or they are no independent sample
             key = (question.group, "") if question.group else (text, question.context)
             distinct.setdefault(key, index)
-    return Sample(
+    return EvenSample(
         tuple(sorted(distinct.values())),
         samples,
         models.pop(),
@@ -219,7 +236,7 @@ def even_sample(questions: Sequence[AnsweredQuestion], indices: Iterable[int]) -
 
 def find_guarantee(
     assessment: Assessment, estimator: str, correctness: str, risk: float, confidence: float
-) -> tuple[ThresholdSearch, Guarantee | None, Sample]:
+) -> tuple[ThresholdSearch, Guarantee | None, EvenSample]:
     """Search the threshold above which at most ``risk`` of the answers are wrong.
 
     Raises:
@@ -302,12 +319,16 @@ def _is_sound(saved: CalibratorFile) -> bool:
         saved.ranks is not msgspec.UNSET and saved.ranks < 2
     ):
         return False
+    estimator = ESTIMATORS.get(saved.estimator)  # an unknown one is refused by its name
+    if estimator is not None and estimator.inputs is not None:
+        weights = saved.weights or ()
+        if not weights or len(weights) != 2 * (saved.ranks or 0) + 1 or not all(map(math.isfinite, weights)):
+            return False
     if saved.method == "isotonic":
         rising = list(saved.x) == sorted(saved.x) and list(saved.y) == sorted(saved.y)
         return rising and len(saved.x) == len(saved.y) > 0 and saved.y[0] >= 0 and saved.y[-1] <= 1
     if saved.method == "platt":
         return len(saved.x) == 2 and not saved.y
-    estimator = ESTIMATORS.get(saved.estimator)  # an unknown one is refused by its name
     if estimator is not None and not estimator.is_probability:
         return False
     return len(saved.x) == 1 and saved.x[0] > 0 and not saved.y

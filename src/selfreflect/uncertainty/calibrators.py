@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,42 +21,55 @@ FOLDS = 5
 class Calibrator:
     """A fitted map from scores, higher for more confidence, to confidences in [0, 1]."""
 
-    method: CalibrationMethod
+    method: CalibrationMethod | Literal["weights"]
     x: tuple[float, ...]
     """Isotonic: scores between which confidences are interpolated. Platt: slope and intercept. Temperature:
-    the temperature."""
+    the temperature. Weights: an intercept and a weight for each column."""
     y: tuple[float, ...] = ()
     """Isotonic: the confidences at these scores."""
 
     def __call__(self, scores: Sequence[float] | Floats) -> Floats:
-        """Calibrate scores, shape (n,). Raises DataError if one is NaN or infinite."""
+        """Calibrate scores, shape (n,), or for weights (n, F).
+
+        Raises:
+            DataError: a score is NaN or infinite.
+        """
         values = finite_scores(scores)
         if self.method == "isotonic":
             return np.interp(values, self.x, self.y)
         if self.method == "platt":
             slope, intercept = self.x
             return sigmoid(slope * values + intercept)
+        if self.method == "weights":
+            return sigmoid(self.x[0] + values @ np.array(self.x[1:]))
         return sigmoid(_logits(values) / self.x[0])
 
 
 def fit(
-    method: CalibrationMethod, scores: Sequence[float] | Floats, correct: Sequence[bool] | Floats
+    method: CalibrationMethod | Literal["weights"],
+    scores: Sequence[float] | Floats,
+    correct: Sequence[bool] | Floats,
+    groups: Sequence[str] = (),
 ) -> Calibrator:
     """Fit a calibrator.
 
     Isotonic: the best non-decreasing map, with a right answer added at the lowest score and a wrong one at
     the highest, so that no confidence is exactly 0 or 1; for equal scores it is Laplace's rule. Platt: a
     logistic curve, with Platt's prior counts, so that separable scores have a finite slope (Platt 1999).
-    Temperature: logits divided by one number (Guo et al. 2017, arXiv 1706.04599).
+    Temperature: logits divided by one number (Guo et al. 2017, arXiv 1706.04599). Weights: a logistic
+    regression on the columns of ``scores``, shape (n, F), in units of their standard deviations, with a
+    Gaussian prior on the weights; ``groups`` as in :func:`cross_fit`.
 
     Raises:
         DataError: a score is NaN or infinite or, for temperature, outside [0, 1]; a label is not 0 or 1; or
             there are fewer than two answers.
         MissingExtraError: scikit-learn is missing.
     """
+    if len(correct) < 2:
+        raise DataError(f"{len(correct)} labelled answers are too few to fit a calibrator")
+    if method == "weights":
+        return _fit_weights(finite_scores(scores), np.asarray(correct, dtype=np.float64), groups)
     values, labels = score_pairs(scores, correct)
-    if len(values) < 2:
-        raise DataError(f"{len(values)} labelled answers are too few to fit a calibrator")
     if method == "isotonic":
         return _fit_isotonic(values, labels)
     if method == "platt":
@@ -67,7 +80,7 @@ def fit(
 
 
 def cross_fit(
-    method: CalibrationMethod,
+    method: CalibrationMethod | Literal["weights"],
     scores: Sequence[float] | Floats,
     correct: Sequence[bool] | Floats,
     *,
@@ -94,7 +107,8 @@ def cross_fit(
     calibrated = np.empty(len(values))
     for number in range(folds):
         held_out = fold == number
-        calibrated[held_out] = fit(method, values[~held_out], labels[~held_out])(values[held_out])
+        inner = tuple(np.array(groups)[~held_out].tolist()) if groups else ()
+        calibrated[held_out] = fit(method, values[~held_out], labels[~held_out], inner)(values[held_out])
     return calibrated
 
 
@@ -106,16 +120,18 @@ class MapQuality(NamedTuple):
     """Of always saying the accuracy of the other folds."""
     unchanged: float | None
     """Of the scores as they are; None if they are no probabilities."""
+    unweighted: float | None = None
+    """Of a logistic curve on the sum of what weights multiply; None without weights."""
 
     @property
-    def worse_than(self) -> list[float]:
-        """The scores of the alternatives that are better."""
-        alternatives = (self.constant, self.unchanged)
-        return [score for score in alternatives if score is not None and score < self.calibrated]
+    def better(self) -> dict[str, float]:
+        """List the alternatives with a lower score, by field."""
+        alternatives = {name: score for name, score in self._asdict().items() if score is not None}
+        return {name: score for name, score in alternatives.items() if score < self.calibrated}
 
 
 def map_quality(
-    method: CalibrationMethod,
+    method: CalibrationMethod | Literal["weights"],
     scores: Floats,
     correct: Floats,
     *,
@@ -127,8 +143,16 @@ def map_quality(
     calibrated = cross_fit(method, scores, correct, seed=seed, groups=groups)
     fold = _folds(scores, correct, FOLDS, seed, groups)
     constant = np.array([correct[fold != number].mean() for number in range(FOLDS)])[fold]
-    errors = [float(((column - correct) ** 2).mean()) for column in (calibrated, constant, scores)]
-    return MapQuality(errors[0], errors[1], errors[2] if probability else None)
+
+    def brier(confidences: Floats) -> float:
+        return float(((confidences - correct) ** 2).mean())
+
+    unweighted = None
+    if method == "weights":
+        # the first half of the columns are means over tokens, which add up to the unweighted rate
+        sums = -scores[:, : scores.shape[1] // 2].sum(axis=1)
+        unweighted = brier(cross_fit("platt", sums, correct, seed=seed, groups=groups))
+    return MapQuality(brier(calibrated), brier(constant), brier(scores) if probability else None, unweighted)
 
 
 def _folds(
@@ -150,7 +174,8 @@ def _folds(
             )
         return np.random.default_rng(seed).permutation(len(names))[group] % folds
     fold = np.empty(len(values), dtype=np.intp)
-    fold[np.lexsort((labels, values))] = np.random.default_rng(seed).permutation(len(values)) % folds
+    order = np.lexsort((labels, *np.atleast_2d(values.T)))
+    fold[order] = np.random.default_rng(seed).permutation(len(values)) % folds
     return fold
 
 
@@ -182,6 +207,42 @@ def _fit_platt(values: Floats, labels: Floats) -> Calibrator:
     )
     slope = float(model.coef_[0, 0]) / scale
     return Calibrator("platt", (float(slope), float(model.intercept_[0] - slope * centre)))
+
+
+PRIOR_VARIANCES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+"""Of each weight, where columns have unit variance; cross-validation chooses."""
+ANSWERS_PER_WEIGHT = 5
+"""Labelled answers for each weight below which a fit is not kept (``benchmarks/one_call.py``)."""
+
+
+def _fit_weights(columns: Floats, labels: Floats, groups: Sequence[str]) -> Calibrator:
+    try:
+        from sklearn.linear_model import LogisticRegression
+    except ImportError:
+        raise MissingExtraError("A fit of weights", "calibrate") from None
+    means, scales = columns.mean(axis=0), columns.std(axis=0)
+    scales = np.where(scales > 1e-12, scales, 1.0)
+    scaled = (columns - means) / scales
+
+    def regression(variance: float, rows: NDArray[np.bool_]) -> Any:
+        return LogisticRegression(C=variance, max_iter=1000).fit(scaled[rows], labels[rows])
+
+    def loss(variance: float) -> float:
+        total = 0.0
+        for number in range(FOLDS):
+            inside = fold == number
+            if len(set(labels[~inside].tolist())) < 2:
+                continue
+            chances = regression(variance, ~inside).predict_proba(scaled[inside])[:, 1]
+            total -= float(np.log(np.where(labels[inside] == 1, chances, 1 - chances)).sum())
+        return total
+
+    if len(set(labels.tolist())) < 2:
+        raise DataError("all answers are right, or all are wrong: there is nothing to fit")
+    fold = _folds(columns, labels, FOLDS, 0, groups)
+    model = regression(min(PRIOR_VARIANCES, key=loss), np.ones(len(labels), dtype=np.bool_))
+    weights = model.coef_[0] / scales
+    return Calibrator("weights", (float(model.intercept_[0] - weights @ means), *weights.tolist()))
 
 
 def _best_inverse_temperature(logits: Floats, labels: Floats) -> float:

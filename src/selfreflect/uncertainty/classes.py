@@ -23,7 +23,15 @@ from selfreflect.store.replies import ModelReplies
 from selfreflect.text import counted
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.question import AnsweredQuestion, with_answers
-from selfreflect.uncertainty.relations import Close, Entailment, Order, Relation, SameMeaning, make_similarity
+from selfreflect.uncertainty.relations import (
+    Close,
+    Entailment,
+    Order,
+    Relation,
+    SameMeaning,
+    make_similarity,
+    numeric_closeness,
+)
 
 Labels = NDArray[np.intp]
 """A class number for each answer, numbered in the order of first answers; shape (M,)."""
@@ -32,6 +40,9 @@ THRESHOLDS = {"jaccard": 0.5, "rouge": 0.7, "embedding": 0.7}
 """From which similarity two answers match."""
 RULES = ("same", "exact", "numeric", *THRESHOLDS, "judge", "nli")
 DEFAULT = "same"
+WITHOUT_MODEL = ("same", "exact", "numeric", "jaccard", "rouge")
+"""Rules that a schema may name for a field: a stranger's schema loads no model."""
+_ROUNDING = 1e-9
 PAIRS_PER_ANSWER = 2
 """How many pairs a model is asked about at most, for each answer to a question, unless the user wants all."""
 # Rules that join what is the same without a model, and never what contradicts.
@@ -46,6 +57,7 @@ class ClassRule:
     Args:
         name: one of ``RULES``, with a threshold for those that compare similarities, as in ``jaccard:0.6``
             (from there on) or ``jaccard:>0.6`` (only above), and with a model for ``nli:MODEL``.
+            ``numeric:1%`` joins numbers that differ by at most this part of the larger one.
         order: for rules that compare pairs.
         asker: the model that ``judge`` asks.
         bounded: whether ``judge`` asks about ``PAIRS_PER_ANSWER`` pairs at most for each answer, and only a
@@ -71,6 +83,7 @@ class ClassRule:
         if self._kind not in RULES:
             raise unknown_name("class rule", self._kind, RULES)
         self._order = order
+        self._of_fields: dict[str, ClassRule] = {}
         self._name = self._kind
         self._relation: Relation | None = None
         if self._kind in THRESHOLDS:
@@ -82,6 +95,10 @@ class ClassRule:
             self._name = f"{self._kind}:{sign}{threshold:g}, {order}"
         elif self._kind == "nli":
             self._relation = Entailment(argument, store, order)
+            self._name = f"{name}, {order}"
+        elif self._kind == "numeric" and argument:
+            tolerance = threshold_of(f"numeric:{_share(argument)}", 1.0)
+            self._relation = Close(numeric_closeness, 1 - tolerance - _ROUNDING)
             self._name = f"{name}, {order}"
         elif argument:
             raise ConfigError(f"the class rule {self._kind!r} has no threshold")
@@ -133,7 +150,7 @@ class ClassRule:
             ConfigError, BackendError: the model of ``nli`` cannot be loaded.
         """
         if self._relation is not None:
-            compared = map(_without_keys, questions)
+            compared = (_without_keys(question) for question in questions if not question.classes)
             groups = [(question, _spellings(question, self._by_key(question))) for question in compared]
             self._relation.prepare(groups)
 
@@ -145,7 +162,10 @@ class ClassRule:
             self._relation.forget(limit)
 
     def __call__(self, question: AnsweredQuestion) -> Labels:
-        """Sort the answers of a question."""
+        """Sort the answers of a question, by the rule of its own if it has one."""
+        if question.classes:
+            rule = self._of_fields.setdefault(question.classes, ClassRule(question.classes, self._order))
+            return rule(replace(question, classes=""))
         if question.keys:
             return self._with_keys(question)
         labels = self._by_key(question)
@@ -209,6 +229,15 @@ def _numeric_keys(answers: Sequence[str]) -> list[tuple[str, str] | None]:
         unit_keys = units.get(quantity.value, set()) if quantity is not None and not quantity.unit else set()
         keys.append(next(iter(unit_keys)) if len(unit_keys) == 1 else key)
     return keys
+
+
+def _share(text: str) -> str:
+    """Write a percentage as a share."""
+    number = text.removesuffix("%")
+    try:
+        return text if number == text else f"{float(number) / 100:.12g}"
+    except ValueError:
+        return text
 
 
 def members_of(labels: Labels) -> list[list[int]]:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 
 from selfreflect.errors import ConfigError, excerpt, unknown_name
-from selfreflect.sources.columns import plain_name
+from selfreflect.sources.columns import number_in, plain_name
 from selfreflect.stats import Floats
 from selfreflect.text import counted
-from selfreflect.uncertainty import features, likelihoods
+from selfreflect.uncertainty import features
 from selfreflect.uncertainty.features import Samples
 from selfreflect.uncertainty.question import NoValue
+
+T = TypeVar("T", float, Floats)
 
 Need = Literal[
     "samples",
@@ -35,7 +37,16 @@ Need = Literal[
 log-probabilities or the exact entropy at each token, their self-certainty, a confidence, or what the judge of
 a run measured of its greedy answer. Or a model must be asked, or words of probability read."""
 Unit = Literal[
-    "probability", "nats", "bits", "classes", "similarity", "distance", "share", "log-likelihood", "choices"
+    "probability",
+    "nats",
+    "bits",
+    "classes",
+    "similarity",
+    "distance",
+    "share",
+    "log-likelihood",
+    "log-odds",
+    "choices",
 ]
 
 
@@ -59,6 +70,8 @@ class Estimator:
     """The variant for a model that does not tell the probabilities of its tokens."""
     of_greedy: bool = False
     """Whether it speaks of the greedy answer, where that is stored, and not of the judged one."""
+    inputs: Callable[[Samples], Floats | NoValue] | None = None
+    """What the weights of a fitted estimator multiply, shape (F,); None for others."""
 
     @property
     def is_probability(self) -> bool:
@@ -144,11 +157,13 @@ def _of_tokens(compute: Callable[[Floats], float]) -> Callable[[Samples], float 
     return mean
 
 
-def _of_ranks(compute: Callable[[Floats], float]) -> Callable[[Samples], float | NoValue]:
+def _mean_of_ranks(compute: Callable[[Floats], T]) -> Callable[[Samples], Floats | NoValue]:
     """Read the largest log-probabilities at the tokens of the judged answer."""
 
-    def mean(samples: Samples) -> float | NoValue:
-        rows = samples.question.top_logprobs or ()
+    def mean(samples: Samples) -> Floats | NoValue:
+        if samples.question.top_logprobs is None:
+            return _NO_RANKS
+        rows = samples.question.top_logprobs
         members = samples.judged_members
         if not members:
             return _NOT_SAMPLED
@@ -158,13 +173,39 @@ def _of_ranks(compute: Callable[[Floats], float]) -> Callable[[Samples], float |
         if least < most or least < 2:
             message = f"{least} to {most} likely tokens are known at each token, not equally many"
             return NoValue("too_few_ranks", message)
-        return float(np.mean([compute(np.array(rows[index])) for index in members]))
+        values: Floats = np.mean([compute(np.array(rows[index])) for index in members], axis=0)
+        return values
 
     return mean
 
 
+def _of_ranks(compute: Callable[[Floats], float]) -> Callable[[Samples], float | NoValue]:
+    mean = _mean_of_ranks(compute)
+
+    def value(samples: Samples) -> float | NoValue:
+        result = mean(samples)
+        return result if isinstance(result, NoValue) else float(result)
+
+    return value
+
+
+_contributions = _mean_of_ranks(features.rank_contributions)
+
+
+def _weighted_contributions(samples: Samples) -> float | NoValue:
+    if not samples.weights:
+        return _NOT_FITTED
+    values = _contributions(samples)
+    if isinstance(values, NoValue):
+        return values
+    intercept, *weights = samples.weights
+    if len(values) != len(weights):
+        return NoValue("too_few_ranks", f"the weights are for {len(weights) // 2} likely tokens each")
+    return intercept + float(values @ np.array(weights))
+
+
 def _of_lists(values: Callable[[Floats], Floats]) -> Callable[[Samples], float | NoValue]:
-    return _of_ranks(lambda top: float(values(likelihoods.probabilities(top)).mean()))
+    return _of_ranks(lambda top: float(values(features.probabilities(top)).mean()))
 
 
 def _exact_entropy(samples: Samples) -> float | NoValue:
@@ -177,6 +218,7 @@ _NO_RANKS = NoValue(
     "no_top_logprobs",
     "the largest log-probabilities are not stored: --top-logprobs K stores them with answers",
 )
+_NOT_FITTED = NoValue("not_fitted", "its weights are fitted on labelled answers, by `selfreflect calibrate`")
 _NO_ENTROPIES = NoValue(
     "no_entropies",
     "exact entropies need predictions of the whole vocabulary, which local models store with --top-logprobs",
@@ -199,7 +241,7 @@ KNOWN_COLUMNS: dict[str, str] = {
     **dict.fromkeys(
         "semantic_negentropy semantic_sets_confidence noncontradiction entailment cosine_sim bert_score "
         "exact_match normalized_probability min_probability sequence_probability consistency_and_confidence "
-        "p_true monte_carlo_probability".split(),
+        "p_true monte_carlo_probability semantic_density ensemble_score".split(),
         "probability",
     ),
     # lm-polygraph's estimators: higher for more uncertainty
@@ -253,10 +295,10 @@ def _column_estimator(name: str) -> Estimator:
 
 def _column_value(value: object, kind: str) -> float | NoValue:
     try:
-        number = float(str(value).removesuffix("%")) / (100 if str(value).endswith("%") else 1)
+        number = number_in(value)
     except ValueError:
-        return NoValue("no_number_in_column", f"the column holds {excerpt(value)}, which is no number")
-    if isinstance(value, bool) or not math.isfinite(number):
+        number = math.nan
+    if not math.isfinite(number):
         return NoValue("no_number_in_column", f"the column holds {excerpt(value)}, which is no number")
     if kind == "probability" and not 0 <= number <= 1:
         return NoValue("out_of_range", f"the column holds {number:g}, which is no probability")
@@ -457,51 +499,62 @@ ESTIMATORS = Estimators(
             needs="token_entropies",
         ),
         "epr": Estimator(
-            _of_lists(likelihoods.truncated_entropy),
+            _of_lists(features.truncated_entropy),
             "-p log p summed over the likely tokens",
             f"truncated lists, {_LISTS}",
             "arXiv 2509.04492",
             needs="top_logprobs",
         ),
+        "wepr": Estimator(
+            _weighted_contributions,
+            "log-odds of a right answer by the likely tokens of each rank",
+            f"mean and largest -p log p of each rank over tokens, weights of a saved fit, {_JUDGED}",
+            "arXiv 2509.04492",
+            confidence=True,
+            unit="log-odds",
+            low=-math.inf,
+            needs="top_logprobs",
+            inputs=_contributions,
+        ),
         "token_entropy_renormalised": Estimator(
-            _of_lists(likelihoods.renormalised_entropy),
+            _of_lists(features.renormalised_entropy),
             "mean entropy of the likely tokens",
             f"lists divided by their sum, {_LISTS}",
             "uqlm",
             needs="top_logprobs",
         ),
         "token_entropy_rest": Estimator(
-            _of_lists(likelihoods.rest_bucket_entropy),
+            _of_lists(features.rest_bucket_entropy),
             "mean entropy of the likely tokens and the rest",
             f"all other tokens as one, {_LISTS}",
             "this project",
             needs="top_logprobs",
         ),
         "token_entropy_low": Estimator(
-            _of_lists(lambda shares: likelihoods.entropy_interval(shares).low),
+            _of_lists(lambda shares: features.entropy_interval(shares).low),
             "lower end of the interval of the mean entropy",
             _LISTS,
             "this project",
             needs="top_logprobs",
         ),
         "token_entropy_high": Estimator(
-            _of_lists(lambda shares: likelihoods.entropy_interval(shares).high),
+            _of_lists(lambda shares: features.entropy_interval(shares).high),
             "upper end of the interval of the mean entropy",
-            f"at most {likelihoods.LARGEST_VOCABULARY} tokens in the vocabulary, {_LISTS}",
+            f"at most {features.LARGEST_VOCABULARY} tokens in the vocabulary, {_LISTS}",
             "this project",
             needs="top_logprobs",
         ),
         "margin": _of_token(
-            _of_lists(likelihoods.margins),
+            _of_lists(features.margins),
             "difference of the two largest probabilities",
             _LISTS,
             "Scheffer et al. 2001",
             needs="top_logprobs",
         ),
         "group_confidence": Estimator(
-            _of_ranks(lambda top: likelihoods.group_confidence(likelihoods.token_confidences(top))),
+            _of_ranks(lambda top: features.group_confidence(features.token_confidences(top))),
             "mean negative log of the likely tokens' probabilities",
-            f"lowest mean of {likelihoods.GROUP} neighbouring tokens, depends on K; {_JUDGED}",
+            f"lowest mean of {features.GROUP} neighbouring tokens, depends on K; {_JUDGED}",
             "arXiv 2508.15260",
             confidence=True,
             needs="top_logprobs",
@@ -624,8 +677,6 @@ def estimate(estimator: Estimator, samples: Samples) -> float | NoValue:
         return NoValue("no_tokens", "the record has no tokens")
     if estimator.needs == "tokens" and samples.relevance is None:
         return _NO_RELEVANCE
-    if estimator.needs == "top_logprobs" and question.top_logprobs is None:
-        return _NO_RANKS
     if estimator.needs == "token_entropies" and question.token_entropies is None:
         return _NO_ENTROPIES
     if estimator.needs == "self_certainty" and question.self_certainty is None:

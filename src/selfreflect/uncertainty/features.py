@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from selfreflect.grouping import ordered_groups
 from selfreflect.stats import Floats
+from selfreflect.text import UNSPACED
+from selfreflect.uncertainty.asking.verdicts import Hedge, read_hedge
 from selfreflect.uncertainty.classes import ClassRule, Labels, members_of
-from selfreflect.uncertainty.hedges import Hedge, read_hedge
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 from selfreflect.uncertainty.relations import Similarity, rouge
 
@@ -183,8 +186,11 @@ class Samples:
         rule: ClassRule,
         similarity: Similarity,
         relevance: Similarity | None = None,
+        weights: Sequence[float] = (),
     ) -> None:
         self.question = question
+        self.weights = weights
+        """Intercept and weights of an estimator that is fitted; empty before."""
         self._rule = rule
         self._similarity = similarity
         self.relevance = relevance
@@ -264,3 +270,137 @@ class Samples:
         # repeat rows and columns for answers that occur several times
         rows = [row_of[text] for text in self.question.answers]
         return similarity(distinct)[np.ix_(rows, rows)]
+
+
+# Entropies of one answer's tokens are of lists with the largest probabilities, p_1 >= ... >= p_k, in nats. A
+# list leaves out the rest r = 1 - p_1 - ... - p_k, so it gives no entropy, but an interval that holds it.
+LARGEST_VOCABULARY = 2**18
+"""Tokens that a vocabulary has at most, where it is not known: as many as the largest in use."""
+GROUP = 32
+"""Neighbouring tokens whose confidence is averaged, unless an answer has fewer."""
+
+
+class EntropyBounds(NamedTuple):
+    """An interval that holds the entropy of each prediction, shape (T,) each."""
+
+    low: Floats
+    high: Floats
+
+
+def probabilities(top: Floats | Sequence[Sequence[float]]) -> Floats:
+    """Compute the probabilities of lists of equal length in falling order, shape (T, K)."""
+    falling: Floats = -np.sort(-np.exp(np.asarray(top, dtype=np.float64)), axis=1)
+    return falling
+
+
+def truncated_entropy(shares: Floats) -> Floats:
+    """Sum -p ln p over each list, shape (T,). Its mean is EPR (arXiv 2509.04492)."""
+    entropies: Floats = -_p_log_p(shares).sum(axis=1)
+    return entropies
+
+
+def renormalised_entropy(shares: Floats) -> Floats:
+    """Compute the entropy of each list as if nothing else were possible, shape (T,)."""
+    return truncated_entropy(shares / shares.sum(axis=1, keepdims=True))
+
+
+def rest_bucket_entropy(shares: Floats) -> Floats:
+    """Compute the entropy of each list with all other tokens as one, shape (T,). A lower bound."""
+    return truncated_entropy(shares) - _p_log_p(_rest(shares))
+
+
+def entropy_interval(shares: Floats, vocabulary: int = LARGEST_VOCABULARY) -> EntropyBounds:
+    """Bound the entropy of each prediction by its list.
+
+    Each probability that is left out is at most min(r, p_k), and the entropy is largest if they are even.
+
+    Args:
+        vocabulary: tokens that there are, at most.
+    """
+    rest, least = _rest(shares), shares[:, -1]
+    truncated = truncated_entropy(shares)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        low = truncated - np.where(rest > 0, rest * np.log(np.minimum(rest, least)), 0.0)
+        even = rest / max(1, vocabulary - shares.shape[1])
+        high = truncated - np.where(rest > 0, rest * np.log(even), 0.0)
+    return EntropyBounds(low, np.maximum(low, high))
+
+
+def rank_contributions(top: Floats | Sequence[Sequence[float]]) -> Floats:
+    """Average -p ln p at each rank over tokens, then take its largest value, shape (2K,).
+
+    These are the features of weighted EPR (arXiv 2509.04492); the first K add up to EPR.
+    """
+    contributions = -_p_log_p(probabilities(top))
+    return np.concatenate([contributions.mean(axis=0), contributions.max(axis=0)])
+
+
+def margins(shares: Floats) -> Floats:
+    """Subtract the second probability of each list from the first, shape (T,)."""
+    differences: Floats = shares[:, 0] - shares[:, 1]
+    return differences
+
+
+def token_confidences(top: Floats | Sequence[Sequence[float]]) -> Floats:
+    """Average -ln p over each list, shape (T,); depends on its length (Fu et al. 2025, arXiv 2508.15260)."""
+    confidences: Floats = -np.asarray(top, dtype=np.float64).mean(axis=1)
+    return confidences
+
+
+def group_confidence(confidences: Floats, window: int = GROUP) -> float:
+    """Find the lowest mean of ``window`` neighbouring tokens; the plain mean where there are fewer tokens."""
+    if len(confidences) <= window:
+        return float(confidences.mean())
+    sums = np.cumsum(np.concatenate([[0.0], confidences]))
+    return float((sums[window:] - sums[:-window]).min() / window)
+
+
+class UnsureWord(NamedTuple):
+    """A word of an answer, and how sure the model was of its tokens."""
+
+    text: str
+    """With the space before it."""
+    probability: float
+    """Of its tokens, one after the other."""
+    entropy: float
+    """Of the likely tokens at its most open token, in nats."""
+    low: float
+    """Ends of the interval of the whole prediction's entropy, each the largest over its tokens."""
+    high: float
+
+
+def unsure_words(
+    texts: Sequence[str], logprobs: Sequence[float], top: Sequence[Sequence[float]]
+) -> list[UnsureWord]:
+    """Join the tokens of an answer to words, with what is unsure of each; none for lists of unequal length.
+
+    A word ends at white space, and in scripts without spaces a token is a word.
+    """
+    if not texts or len(set(map(len, top))) > 1 or not top[0]:
+        return []
+    shares = probabilities(top)
+    low, high = entropy_interval(shares)
+    columns = np.column_stack([renormalised_entropy(shares), low, high])
+    starts, before = [], " "
+    for index, text in enumerate(texts):
+        if text and (text[0].isspace() or before.isspace() or re.match(f"[{UNSPACED}]", text)):
+            starts.append(index)
+        before = text[-1:] or before
+    starts = sorted({0, *starts})
+    words = []
+    for start, end in zip(starts, [*starts[1:], len(texts)], strict=True):
+        probability = float(np.exp(sum(logprobs[start:end])))
+        numbers = columns[start:end].max(axis=0).tolist()
+        words.append(UnsureWord("".join(texts[start:end]), probability, *numbers))
+    return words
+
+
+def _rest(shares: Floats) -> Floats:
+    rest = 1 - shares.sum(axis=1)
+    return np.where(rest < _ROUNDING, 0.0, rest)
+
+
+def _p_log_p(shares: Floats) -> Floats:
+    """Compute p ln p, which is 0 at 0."""
+    logs: Floats = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
+    return shares * logs

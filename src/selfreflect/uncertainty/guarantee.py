@@ -1,4 +1,4 @@
-"""A threshold above which answers are wrong at most at a chosen risk: exact tests in a fixed order.
+"""A threshold above which few answers are wrong, sets that hold a right one, and what ends both.
 
 Given how many questions score at or above a threshold fixed beforehand, the wrong ones among them are
 binomial. So the thresholds of a grid that a pilot quarter sets are tested one after the other, strict to
@@ -9,6 +9,7 @@ sequence testing, as in Learn then Test, Angelopoulos et al. 2021, arXiv 2110.01
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -19,8 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from selfreflect.errors import ConfigError, DataError
-from selfreflect.stats import Floats
+from selfreflect.grouping import ordered_groups
+from selfreflect.stats import CONFIDENCE, Floats
 from selfreflect.text import counted
+from selfreflect.uncertainty.assess import Assessment
+from selfreflect.uncertainty.classes import members_of
+from selfreflect.uncertainty.correctness import Correctness
+from selfreflect.uncertainty.features import Samples
 
 PILOT = 4
 """Every fourth question sets the grid and its start; the others are tested."""
@@ -250,3 +256,204 @@ class Guarantee(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             return False
         passes = binomial_tail(self.wrong, self.answered, self.risk) <= 1 - self.confidence
         return passes and list(self.scores) == sorted(self.scores) and len(self.scores) == self.n
+
+
+WINDOW = 100
+"""Scores that are compared at a time. Each window is tested once."""
+LEVEL = 0.001
+"""Chance of an alarm in one window without drift: one in 100,000 questions."""
+AGREEING = 3
+"""Windows in a row that must agree before the guarantee applies again."""
+_LEVEL_OF_RETURN = 0.05
+
+
+def kolmogorov_smirnov(first: Sequence[float] | Floats, second: Sequence[float] | Floats) -> float:
+    """Compute the largest distance of two empirical distributions."""
+    samples = np.sort(first), np.sort(second)
+    points = np.concatenate(samples)
+    shares = [np.searchsorted(sample, points, "right") / len(sample) for sample in samples]
+    return float(np.abs(shares[0] - shares[1]).max())
+
+
+def is_other_sample(
+    first: Sequence[float] | Floats, second: Sequence[float] | Floats, level: float = LEVEL
+) -> bool:
+    """Test whether two samples are of different distributions (Smirnov's two-sample test).
+
+    The critical distance is the first term of Smirnov's limit (1948, Ann. Math. Stat. 19, 279-281); ties make
+    it conservative. An empty sample differs from none.
+    """
+    sizes = len(first), len(second)
+    if not all(sizes):
+        return False
+    effective = sizes[0] * sizes[1] / sum(sizes)
+    return kolmogorov_smirnov(first, second) > math.sqrt(math.log(2 / level) / (2 * effective))
+
+
+class DriftWatch:
+    """Compares the scores of questions as they come with those of the calibration.
+
+    A window that differs suspends the guarantee: what it rests on is not what is asked. It applies again
+    once ``AGREEING`` windows in a row do not differ, neither each by itself nor, in a stricter test, all
+    together: a single window is too small to show that a drift is over.
+    """
+
+    def __init__(self, scores: Sequence[float]) -> None:
+        self._calibrated = np.array(scores)
+        self._window: list[float] = []
+        self._agreeing: list[float] = []
+        self._lock = threading.Lock()
+        self.count = 0
+        """Scores seen."""
+        self.distance: float | None = None
+        """Of the latest whole window; None before there is one."""
+        self.has_drifted = False
+
+    def add(self, score: float) -> None:
+        """Count a score, and test the window that it completes."""
+        with self._lock:  # answers of several requests are read in threads
+            self.count += 1
+            self._window.append(score)
+            if len(self._window) == WINDOW:
+                self._test()
+                self._window.clear()
+
+    def _test(self) -> None:
+        self.distance = kolmogorov_smirnov(self._calibrated, self._window)
+        if is_other_sample(self._calibrated, self._window):
+            self.has_drifted = True
+            self._agreeing.clear()
+        elif self.has_drifted:
+            self._agreeing = [*self._agreeing, *self._window][-AGREEING * WINDOW :]
+            is_long = len(self._agreeing) == AGREEING * WINDOW
+            self.has_drifted = not is_long or is_other_sample(
+                self._calibrated, self._agreeing, _LEVEL_OF_RETURN
+            )
+
+
+# Decimals of alpha (n + 1): 1 - 0.9 is a little less than 0.1.
+_DIGITS = 9
+
+
+class SetRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which classes of answers are in a question's set: those that hold ``share`` of the samples or more."""
+
+    coverage: float
+    """How often the set holds a right answer, at least, over new samples and questions."""
+    share: float
+    n: int
+    """Labelled questions."""
+    samples: int
+    """Answers that each question had."""
+    unsampled: int
+    """Questions whose right answer was never drawn."""
+    model: str = ""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the numbers fit each other, as those of a file that nobody changed do."""
+        return 0 < self.coverage < 1 and 0 < self.share <= 1 and 0 <= self.unsampled <= self.n
+
+
+class ClassOfAnswers(msgspec.Struct, frozen=True):
+    """Answers that mean the same, by their most common spelling."""
+
+    text: str
+    share: float
+
+
+@dataclass(frozen=True)
+class NoSetRule:
+    """Why no set of sampled answers holds the right one often enough."""
+
+    coverage: float
+    n: int
+    unsampled: int
+
+    @property
+    def fewest(self) -> int:
+        """Labelled questions below which no coverage like this can be promised."""
+        return math.ceil(round(1 / (1 - self.coverage) - 1, _DIGITS))
+
+    @property
+    def ceiling(self) -> float:
+        """The share of questions whose right answer was drawn at all."""
+        return 1 - self.unsampled / self.n
+
+    @property
+    def surely(self) -> float:
+        """The share that can be covered at least, with 95 % confidence (Clopper and Pearson)."""
+        return 1 - upper_bound(self.unsampled, self.n, CONFIDENCE)
+
+
+def fit_sets(
+    right_shares: Sequence[float] | Floats, coverage: float, *, samples: int = 0, model: str = ""
+) -> SetRule | NoSetRule:
+    """Choose the share that a class needs to be in the set (LAC: Sadinle et al. 2019, JASA 114, 223-234).
+
+    It is the floor(alpha (n + 1))-th smallest share of the right class, with alpha = 1 - coverage. Over
+    samples of n questions the coverage is then at least ``coverage`` in the mean.
+
+    Args:
+        right_shares: of the right class among each question's answers, 0 where it was not drawn; shape (n,).
+
+    Raises:
+        ConfigError: ``coverage`` is not between 0 and 1.
+        DataError: there are no shares, or one is not in [0, 1].
+    """
+    if not 0 < coverage < 1:
+        raise ConfigError(
+            f"the coverage of a set must lie between 0 and 1, not {coverage:g}",
+            code="level",
+            remedy="Write {set} as a share, such as 0.9.",
+        )
+    shares = np.sort(np.asarray(right_shares, dtype=np.float64))
+    if not len(shares):
+        raise DataError("no question has both answers and a right answer", code="no_gold")
+    if not ((shares >= 0) & (shares <= 1)).all():
+        raise DataError("a share of the right class is not in [0, 1]", code="score")
+    n, unsampled = len(shares), int((shares == 0).sum())
+    rank = math.floor(round((1 - coverage) * (n + 1), _DIGITS))
+    if rank == 0 or shares[rank - 1] == 0:
+        return NoSetRule(coverage, n, unsampled)
+    share = float(shares[rank - 1])
+    return SetRule(coverage=coverage, share=share, n=n, samples=samples, unsampled=unsampled, model=model)
+
+
+def classes_of(samples: Samples) -> list[ClassOfAnswers]:
+    """List the classes of a question's answers, the largest first."""
+    answers = samples.question.answers
+    if not answers:
+        return []
+    groups = ordered_groups(answers, members_of(samples.labels))
+    return [ClassOfAnswers(answers[group[0]], len(group) / len(answers)) for group in groups]
+
+
+def answer_set(rule: SetRule, classes: Sequence[ClassOfAnswers]) -> list[ClassOfAnswers]:
+    """Choose the classes of a set; none where no answer is likely enough."""
+    return [entry for entry in classes if entry.share >= rule.share]
+
+
+def right_shares(assessment: Assessment, correctness: str) -> dict[int, float]:
+    """Measure the share of the largest class with a right answer, by the index of the question.
+
+    Questions without answers or without a right answer are left out.
+
+    Raises:
+        ConfigError: only a person or a model can tell which class is right.
+    """
+    if correctness in ("human", "judge"):
+        raise ConfigError(
+            f"sets need right answers that are compared with every class of answers, not {correctness}",
+            code="no_gold",
+            remedy="Give right answers with {gold}, and {correctness} contains, exact or numeric.",
+        )
+    function = Correctness(correctness)
+    shares = {}
+    for index, samples in enumerate(assessment.samples):
+        classes = classes_of(samples)
+        labels = [function(samples.question, entry.text) for entry in classes]
+        if labels and None not in labels:
+            right = [entry.share for entry, label in zip(classes, labels, strict=True) if label]
+            shares[index] = max(right, default=0.0)
+    return shares

@@ -190,10 +190,10 @@ def measure_all(
     """
     for name in names:
         check_measure(name)
-    kinds = float(tally.correct.sum()), float(tally.wrong.sum())
+    number, *kinds = tally.independent
     resampled: dict[str, list[Floats]] = {}
     for name in names:
-        smallest = tally.n if MEASURES[name].probability else min(kinds)
+        smallest = number if MEASURES[name].probability else min(kinds)
         if MEASURES[name].has_interval and smallest >= FEWEST_RESAMPLED:
             resampled[name] = []
     computes = {name: _resampled(MEASURES[name], tally) for name in resampled}
@@ -244,7 +244,7 @@ def _resampled(info: OutcomeMeasure, tally: Tally) -> Callable[[Tally], Floats]:
     if info.spread is None:
         return info.compute
     gaps, matrix = prediction.gaps(tally), info.spread(tally)
-    return lambda block: np.asarray(np.abs((prediction.gaps(block) - gaps) @ matrix).sum(-1) / tally.n)
+    return lambda block: np.asarray(np.abs((prediction.gaps(block) - gaps) @ matrix).sum(-1) / block.sizes)
 
 
 def _norm_interval(
@@ -260,7 +260,7 @@ def _norm_interval(
     """
     noise = float(np.quantile(np.concatenate(blocks), 0.975))
     variance = max(0.0, float(prediction.brier(tally)) - value**2)
-    low, high = max(0.0, value - noise), min(1.0, value + _CLEAR * math.sqrt(variance / tally.n))
+    low, high = max(0.0, value - noise), min(1.0, value + _CLEAR * math.sqrt(variance / tally.independent[0]))
     return (low, high) if high - low > _ROUNDING else (None, None)
 
 

@@ -11,7 +11,6 @@ from selfreflect.report.page.frame import uncertainty_page
 from selfreflect.table import Table, joined, to_csv, to_markdown
 from selfreflect.text import markdown_text
 from selfreflect.uncertainty.assess import Assessment, Prediction, SizedCalibration, right_counts
-from selfreflect.uncertainty.conclusion import RISK, conclude
 from selfreflect.uncertainty.estimators import ESTIMATORS
 from selfreflect.uncertainty.page import (
     all_curves,
@@ -22,6 +21,7 @@ from selfreflect.uncertainty.page import (
     uncertainty_part,
 )
 from selfreflect.uncertainty.question import NoValue, sample_sizes
+from selfreflect.uncertainty.tables import RISK, conclude
 
 Results = Mapping[str, Sequence[Prediction]]
 """Predictions by kind of correctness."""
@@ -111,6 +111,8 @@ def page(title: str, assessment: Assessment, results: Results) -> str:
     parts = []
     for number, (correctness, rows) in enumerate(results.items()):
         parts.append(uncertainty_part(assessment, correctness, rows, name=f"part-{number}"))
+        if number:  # words are as unsure under every kind of correctness
+            parts[-1].shaded.clear()
     facts = [
         ("questions", f"{len(assessment.questions):,}"),
         ("samples of each", sample_numbers(assessment)),

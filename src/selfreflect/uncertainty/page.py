@@ -10,13 +10,14 @@ import numpy as np
 from markupsafe import Markup
 
 from selfreflect.errors import DataError
-from selfreflect.report.page.frame import EstimatorPanel, UncertaintyFigure, UncertaintyPart
+from selfreflect.report.page.frame import EstimatorPanel, ShadedAnswer, UncertaintyFigure, UncertaintyPart
 from selfreflect.stats import CONFIDENCE, Estimate, Floats, defined
 from selfreflect.table import Cell, Column, Table, joined, to_csv
 from selfreflect.text import counted, percent
 from selfreflect.uncertainty.assess import Assessment, Prediction, ScoredAnswers
 from selfreflect.uncertainty.calibrator_file import find_guarantee
 from selfreflect.uncertainty.estimators import ESTIMATORS
+from selfreflect.uncertainty.features import UnsureWord, unsure_words
 from selfreflect.uncertainty.figures import (
     ReliabilityBin,
     coverage_figure,
@@ -26,7 +27,6 @@ from selfreflect.uncertainty.figures import (
     reliability_figure,
 )
 from selfreflect.uncertainty.guarantee import ThresholdSearch
-from selfreflect.uncertainty.guarantee_tables import guarantee_sentence
 from selfreflect.uncertainty.length_audit import LengthAudit
 from selfreflect.uncertainty.measures import (
     FEWEST_RESAMPLED,
@@ -41,6 +41,7 @@ from selfreflect.uncertainty.prediction import Tally, auroc, expected_risks
 from selfreflect.uncertainty.question import sample_sizes
 from selfreflect.uncertainty.tables import (
     assessment_notes,
+    guarantee_sentence,
     interval_cells,
     length_notes,
     range_text,
@@ -435,6 +436,7 @@ def uncertainty_part(
 ) -> UncertaintyPart:
     """Make the same with figures; arguments as of :func:`part_without_figures`."""
     part = part_without_figures(assessment, correctness, rows, **names)
+    part.shaded += shaded_answers(assessment)
     curves_by_name = all_curves(assessment, correctness, rows)
     row_of = {row.estimator: row for row in rows}
     for estimator, curves in list(curves_by_name.items())[:PANELS]:
@@ -452,6 +454,38 @@ def uncertainty_part(
             f"Figures of the {PANELS} estimators with the highest AUROC; choose with --estimators."
         )
     return part
+
+
+SHOWN = 20
+"""Answers whose words are shaded, the least sure first."""
+_LEVELS = tuple(np.log([1.5, 2, 4]).tolist())
+"""Entropies of as many words that are equally likely; the same words have one part in so many."""
+
+
+def shaded_answers(assessment: Assessment) -> list[ShadedAnswer]:
+    """Shade the words of judged answers whose likely tokens are stored."""
+    shaded = []
+    for samples in assessment.samples:
+        question = samples.question
+        texts = [question.answers[index] for index in samples.judged_members]
+        if question.top_logprobs is None or not question.tokens or not question.logprobs or not texts:
+            continue
+        judged = samples.judged_answer
+        index = samples.judged_members[texts.index(judged) if judged in texts else 0]
+        words = unsure_words(question.tokens[index], question.logprobs[index], question.top_logprobs[index])
+        if words:
+            shaded.append((max(word.entropy for word in words), question.text or question.id, words))
+    shaded.sort(key=lambda entry: -entry[0])
+    return [_shaded(text, words) for _, text, words in shaded[:SHOWN]]
+
+
+def _shaded(question: str, words: Sequence[UnsureWord]) -> ShadedAnswer:
+    columns = (Column("word"), *(Column(name, ".3f") for name in UnsureWord._fields[1:]))
+    notes = ("Entropies are in nats; low and high hold that of the whole prediction.",)
+    table = Table("Words", columns, tuple((word.text.strip(), *word[1:]) for word in words), notes)
+    surprises = [(word.entropy, -float(np.log(max(word.probability, 1e-300))), word.low) for word in words]
+    levels = [tuple(int(np.searchsorted(_LEVELS, value, "right")) for value in row) for row in surprises]
+    return ShadedAnswer(question, [(word.text, row) for word, row in zip(words, levels, strict=True)], table)
 
 
 def _reliability(panel: str, curves: Curves) -> UncertaintyFigure:

@@ -30,10 +30,23 @@ class Tally:
     """Shape (..., G): answers with each score; leading dimensions are resamples. May be 0 in a resample."""
     correct: Floats
     """Shape (..., G): how many of them are correct."""
+    cells: NDArray[np.intp] | None = None
+    """For dependent answers the cell of each, among right ones at each score and then wrong ones; (n,)."""
+    groups: NDArray[np.intp] | None = None
+    """The number of the group of each answer, shape (n,)."""
 
     @classmethod
-    def of(cls, scores: Sequence[float] | Floats, correct: Sequence[bool] | Sequence[int] | Floats) -> Tally:
+    def of(
+        cls,
+        scores: Sequence[float] | Floats,
+        correct: Sequence[bool] | Sequence[int] | Floats,
+        groups: Sequence[str] = (),
+    ) -> Tally:
         """Count scores, where a higher one means more confidence.
+
+        Args:
+            groups: of each answer; those of one group, such as the fields of an object, are drawn together.
+                Without it all are independent.
 
         Raises:
             DataError: a score is NaN or infinite, a label is not 0 or 1, the lengths differ, or there are
@@ -44,12 +57,31 @@ class Tally:
         size = len(distinct)
         counts = np.bincount(group, minlength=size).astype(np.float64)
         right = np.bincount(group, labels, minlength=size).astype(np.float64)
-        return cls(distinct, counts, right)
+        if not groups:
+            return cls(distinct, counts, right)
+        cells = group + size * (labels == 0)
+        return cls(distinct, counts, right, cells, np.unique(np.array(groups), return_inverse=True)[1])
 
     @property
     def n(self) -> int:
-        """Answers; the same in every resample."""
-        return round(float(self.counts.sum(-1).flat[0]))
+        """Answers; of resamples those of the first."""
+        return round(float(self.sizes.flat[0]))
+
+    @property
+    def sizes(self) -> Floats:
+        """Answers of each resample, whose number varies where groups are drawn; shape (...)."""
+        sizes: Floats = np.asarray(self.counts.sum(-1))
+        return sizes
+
+    @property
+    def independent(self) -> tuple[int, int, int]:
+        """Count independent answers, and of these the right and the wrong ones: groups, if there are any."""
+        if self.cells is None or self.groups is None:
+            return self.n, round(float(self.correct.sum())), round(float(self.wrong.sum()))
+        right = self.cells < len(self.values)
+        kinds = (self.groups, self.groups[right], self.groups[~right])
+        whole, correct, wrong = (len(np.unique(kind)) for kind in kinds)
+        return whole, correct, wrong
 
     @property
     def wrong(self) -> Floats:
@@ -59,7 +91,7 @@ class Tally:
     @property
     def accuracy(self) -> Floats:
         """Share of correct answers; shape (...)."""
-        shares: Floats = self.correct.sum(-1) / self.n
+        shares: Floats = self.correct.sum(-1) / self.sizes
         return shares
 
     def require_probabilities(self) -> None:
@@ -71,8 +103,11 @@ class Tally:
             )
 
     def resamples(self, number: int, seed: int) -> Iterator[Tally]:
-        """Draw answers with replacement, ``number`` times, in blocks of resamples."""
+        """Draw answers, or whole groups, with replacement: ``number`` times, in blocks of resamples."""
         size, n = len(self.values), self.n
+        if self.cells is not None and self.groups is not None:
+            yield from self._resampled_groups(self.cells, self.groups, number, seed)
+            return
         cells = np.concatenate([self.correct, self.wrong]).astype(np.intp)
         cell_of = np.repeat(np.arange(2 * size), cells)
         rng = np.random.default_rng(seed)
@@ -82,6 +117,22 @@ class Tally:
             sample = cell_of[rng.integers(0, n, (rows, n))] + 2 * size * np.arange(rows)[:, None]
             counts = np.bincount(sample.ravel(), minlength=2 * size * rows).reshape(rows, 2, size)
             yield Tally(self.values, counts.sum(1).astype(np.float64), counts[:, 0].astype(np.float64))
+
+    def _resampled_groups(
+        self, cells: NDArray[np.intp], groups: NDArray[np.intp], number: int, seed: int
+    ) -> Iterator[Tally]:
+        width, many = 2 * len(self.values), int(groups.max()) + 1
+        # how many answers of each group are in each cell
+        table = np.zeros((many, width))
+        np.add.at(table, (groups, cells), 1)
+        rng = np.random.default_rng(seed)
+        rows_at_once = max(1, _BLOCK // max(many, width))
+        for start in range(0, number, rows_at_once):
+            rows = min(rows_at_once, number - start)
+            sample = rng.integers(0, many, (rows, many)) + many * np.arange(rows)[:, None]
+            times = np.bincount(sample.ravel(), minlength=many * rows).reshape(rows, many)
+            counts = (times @ table).reshape(rows, 2, -1)
+            yield Tally(self.values, counts.sum(1), counts[:, 0])
 
 
 def score_pairs(
@@ -175,7 +226,7 @@ def ece(tally: Tally, bins: int = BINS) -> Floats:
     of 0.1, which are the edges.
     """
     tally.require_probabilities()
-    error: Floats = np.abs(gaps(tally) @ bin_matrix(tally, bins)).sum(-1) / tally.n
+    error: Floats = np.abs(gaps(tally) @ bin_matrix(tally, bins)).sum(-1) / tally.sizes
     return error
 
 
@@ -191,7 +242,7 @@ def ece_exact(tally: Tally) -> Floats:
     Free of bins, and meant for few distinct values: where all differ it is the mean absolute error.
     """
     tally.require_probabilities()
-    error: Floats = np.abs(gaps(tally)).sum(-1) / tally.n
+    error: Floats = np.abs(gaps(tally)).sum(-1) / tally.sizes
     return error
 
 
@@ -202,7 +253,7 @@ def mean_absolute_error(tally: Tally) -> Floats:
     0 or 1 pays most even where the true chance is neither.
     """
     tally.require_probabilities()
-    error: Floats = (tally.correct * (1 - tally.values) + tally.wrong * tally.values).sum(-1) / tally.n
+    error: Floats = (tally.correct * (1 - tally.values) + tally.wrong * tally.values).sum(-1) / tally.sizes
     return error
 
 
@@ -216,7 +267,8 @@ def smooth_ece(tally: Tally) -> Floats:
     tally.require_probabilities()
     wave = np.arange(_WAVES)
     grid = (np.arange(_WAVES) + 0.5) / _WAVES
-    coefficients = gaps(tally) @ np.cos(np.pi * np.outer(tally.values, wave)) / tally.n
+    coefficients = gaps(tally) @ np.cos(np.pi * np.outer(tally.values, wave))
+    coefficients /= tally.sizes[..., None]
     coefficients[..., 1:] *= 2
     cosines = np.cos(np.pi * np.outer(wave, grid))
     low = np.zeros(coefficients.shape[:-1])
@@ -245,7 +297,7 @@ def brier(tally: Tally) -> Floats:
     """Average the squared difference between confidence and correctness (Brier 1950)."""
     tally.require_probabilities()
     squares = tally.counts * tally.values**2 - 2 * tally.values * tally.correct + tally.correct
-    score: Floats = squares.sum(-1) / tally.n
+    score: Floats = squares.sum(-1) / tally.sizes
     return score
 
 
@@ -265,8 +317,8 @@ def brier_parts(tally: Tally) -> BrierParts:
     tally.require_probabilities()
     share = tally.correct / np.maximum(tally.counts, 1)
     accuracy = tally.accuracy
-    reliability = (tally.counts * (tally.values - share) ** 2).sum(-1) / tally.n
-    resolution = (tally.counts * (share - accuracy[..., None]) ** 2).sum(-1) / tally.n
+    reliability = (tally.counts * (tally.values - share) ** 2).sum(-1) / tally.sizes
+    resolution = (tally.counts * (share - accuracy[..., None]) ** 2).sum(-1) / tally.sizes
     return BrierParts(reliability, resolution, accuracy * (1 - accuracy))
 
 
@@ -275,7 +327,7 @@ def log_loss(tally: Tally, clip: float = CLIP) -> Floats:
     tally.require_probabilities()
     confidence = np.clip(tally.values, clip, 1 - clip)
     losses = -tally.correct * np.log(confidence) - tally.wrong * np.log1p(-confidence)
-    loss: Floats = losses.sum(-1) / tally.n
+    loss: Floats = losses.sum(-1) / tally.sizes
     return loss
 
 
@@ -296,9 +348,9 @@ def aurc(tally: Tally) -> Floats:
     before = after - counts
     errors_before = wrong.cumsum(-1) - wrong
     rate = wrong / np.maximum(counts, 1)
-    harmonic = _harmonic(tally.n)
+    harmonic = _harmonic(round(float(tally.sizes.max())))
     steps = harmonic[after.astype(np.intp)] - harmonic[before.astype(np.intp)]
-    area: Floats = (rate * counts + (errors_before - rate * before) * steps).sum(-1) / tally.n
+    area: Floats = (rate * counts + (errors_before - rate * before) * steps).sum(-1) / tally.sizes
     return area
 
 
@@ -315,10 +367,10 @@ def expected_risks(tally: Tally) -> Floats:
 
 def best_aurc(tally: Tally) -> Floats:
     """AURC of scores that put every wrong answer last."""
-    n, errors = tally.n, tally.wrong.sum(-1)
-    harmonic = _harmonic(n)
-    right = n - errors
-    area: Floats = (errors - right * (harmonic[n] - harmonic[right.astype(np.intp)])) / n
+    sizes, right = tally.sizes, tally.correct.sum(-1)
+    harmonic = _harmonic(round(float(sizes.max())))
+    steps = harmonic[sizes.astype(np.intp)] - harmonic[right.astype(np.intp)]
+    area: Floats = (sizes - right - right * steps) / sizes
     return area
 
 
@@ -335,7 +387,7 @@ def augrc(tally: Tally) -> Floats:
     """
     counts, wrong = tally.counts[..., ::-1], tally.wrong[..., ::-1]
     errors = wrong.cumsum(-1) - wrong / 2
-    area: Floats = (counts * errors).sum(-1) / tally.n**2
+    area: Floats = (counts * errors).sum(-1) / tally.sizes**2
     return area
 
 

@@ -24,6 +24,7 @@ class NoValue:
         "no_tokens",
         "no_top_logprobs",  # the largest ones at each token
         "too_few_ranks",  # a list of them is shorter than others, or too short
+        "not_fitted",  # an estimator whose weights are fitted on labels, and none are given
         "no_entropies",  # of predictions over the whole vocabulary
         "not_sampled",  # the judged answer is none of the answers whose tokens are known
         "no_self_certainty",  # which needs predictions of the whole vocabulary
@@ -59,6 +60,8 @@ class AnsweredQuestion:
     """What the model reads with the question."""
     answers: tuple[str, ...] = ()
     """Samples, in sampling order."""
+    classes: str = ""
+    """The class rule that a schema names for these answers, in place of the one that all others have."""
     group: str = ""
     """What questions share that are not independent, such as the fields of an answer."""
     gold: tuple[str, ...] = ()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -26,25 +25,29 @@ from selfreflect.sources.answer_values import (
     token_values,
 )
 from selfreflect.sources.columns import (
+    CONFIDENCE,
+    CONFIDENCE_NAMES,
     CORRECT,
+    CORRECT_NAMES,
     GOLD,
     GOLD_NAMES,
     GRADES,
     TOKEN_COLUMNS,
+    fold_assigned,
     gold_texts,
     item_columns,
+    number_in,
     plain_name,
-    type_name,
 )
 from selfreflect.sources.files import Row, RowIds, field_names, is_text_list, listed
 from selfreflect.sources.item_rows import ItemRow, Reading, item_rows
 from selfreflect.sources.items import separated_cell
 from selfreflect.sources.layouts import read_row_file
-from selfreflect.sources.verdicts import Graded, label
+from selfreflect.sources.verdicts import Graded, are_labels, label
 from selfreflect.text import counted
 from selfreflect.uncertainty.question import AnsweredQuestion, graded_by, has_gold, not_blank, with_answers
 
-_OF_QUESTION = ("aliases", "confidence", "length", CORRECT)
+_OF_QUESTION = ("aliases", CONFIDENCE, "length", CORRECT)
 # The judged answer, where the samples are in another column; else it is one of them.
 _RESPONSE = "response"
 
@@ -78,7 +81,7 @@ def read_answered_questions(
         ConfigError: ``columns`` does not fit the file.
     """
     file = read_row_file(source, progress, tuple((columns or {}).values()))
-    assigned = columns or {}
+    assigned = fold_assigned(columns or {}, field_names(file.rows))
     gold = _fold_names(file.rows, gold, assigned.values(), file.notes)
     reserved = _reserved(file.rows, gold, assigned)
     reading = Reading(
@@ -125,15 +128,23 @@ def _fold_names(rows: list[Row], gold: str, assigned: Collection[str], notes: li
         for name in row.fields["metadata"]
     )
     usual = {plain_name(name): name for name in (*_OF_QUESTION, _RESPONSE, *TOKEN_COLUMNS, GRADES, GOLD)}
-    renamed = {}
+    usual |= dict.fromkeys(CONFIDENCE_NAMES, CONFIDENCE)
+    renamed: dict[str, str] = {}
     for name in names:
         target = usual.get(plain_name(name), name)
-        if target != name and target not in names and name not in assigned and name != gold:
+        if target not in (*names, *renamed.values()) and name not in assigned and name != gold:
             renamed[name] = target
-    if renamed:
-        for number, row in enumerate(rows):
-            fields = {renamed.get(name, name): value for name, value in row.fields.items()}
-            rows[number] = row._replace(fields=fields)
+    if not {CORRECT, GRADES} & {*names, *renamed.values(), *inner}:
+        labels = [name for name in names if plain_name(name) in CORRECT_NAMES and name not in assigned]
+        labels = [name for name in labels if are_labels(row.fields.get(name) for row in rows)]
+        notes += [f"{excerpt(name)} is taken for the labels of correctness" for name in labels[:1]]
+        renamed |= dict.fromkeys(labels[:1], CORRECT)
+    for number, row in enumerate(rows if renamed else ()):
+        fields = {renamed.get(name, name): value for name, value in row.fields.items()}
+        rows[number] = row._replace(fields=fields)
+        for name in renamed:
+            if name.rstrip(")").endswith(("%", "percent")) and fields[CONFIDENCE]:
+                fields[CONFIDENCE] = f"{str(fields[CONFIDENCE]).rstrip(' %')}%"
     names = [renamed.get(name, name) for name in names]
     known = [*names, *inner]
     if gold in known or gold.partition(".")[0] in names:
@@ -231,7 +242,7 @@ def _notes(items: list[ItemRow], questions: list[AnsweredQuestion], is_log: bool
     if cell and not any(len(question.answers) > 1 for question in questions):
         notes.append(
             f"no question has more than one answer. If {excerpt(cell.text)} is several, make it a list "
-            f"with: selfreflect convert FILE --split {cell.separator!r} --output items.jsonl"
+            f"with: selfreflect convert FILE --separator {cell.separator!r} --output items.jsonl"
         )
     return notes
 
@@ -240,7 +251,7 @@ def _question(item: ItemRow, row: Row, ids: RowIds, gold: str, structured: bool)
     answers = item.texts
     confidence = _number(row, "confidence", 0, 1)
     has_column = item.columns.answers or item.columns.halves
-    if not answers and confidence is None and not has_column:
+    if not answers and confidence is None and not has_column and CONFIDENCE not in item.row.fields:
         raise row.error(
             f"give it 'answers' or a 'confidence'; its fields are {listed(item.row.fields)}",
             remedy="If one of them holds answers, name it with {column} answer=NAME; selfreflect convert "
@@ -284,25 +295,19 @@ def _right_answers(row: Row, name: str, structured: bool) -> tuple[str, ...]:
         raise row.error(f"the field {excerpt(name)} must hold the right answer as text: {error}") from None
 
 
-_PERCENT = re.compile(r"(.+?)\s*(?:%|％|per ?cent)", re.IGNORECASE)
-
-
 def _number(row: Row, name: str, low: float, high: float) -> float | None:
     """Read a number in a range; None if it is missing."""
     value = row.fields.get(name)
     if value is None or value == "":
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise row.error(f"the field {name!r} must be a number, not {type_name(value)}")
-    percent = _PERCENT.fullmatch(value.strip()) if isinstance(value, str) and high == 1 else None
     try:
-        number = float(percent[1]) / 100 if percent else float(value)
-    except (ValueError, OverflowError):
+        number = number_in(value)
+    except ValueError:
         raise row.error(f"the field {name!r} must be a number; it is {excerpt(value)}") from None
     if not math.isfinite(number) or not low <= number <= high:
         limits = f"in [{low:g}, {high:g}]" if math.isfinite(high) else f"finite and at least {low:g}"
         hint = ""
-        if high == 1 < number <= 100 and not percent:
+        if high == 1 < number <= 100 and "%" not in str(value):
             hint = f". If it is in per cent, divide by 100, or write '{number:g}%'"
         raise row.error(f"the field {name!r} is {number:g}; it must be {limits}{hint}")
     return number

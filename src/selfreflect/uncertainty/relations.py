@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from selfreflect.errors import ConfigError
+from selfreflect.quantities import last_quantity
 from selfreflect.records import dump_line
 from selfreflect.sameness import are_apart, same_answer
 from selfreflect.stats import Floats
@@ -92,6 +93,20 @@ def _common_subsequence(first: Sequence[str], second: Sequence[str]) -> int:
     return len(first) - row.bit_count()
 
 
+def numeric_closeness(texts: Sequence[str]) -> Floats:
+    """Compare the last numbers of texts: 1 less their difference as a part of the larger one.
+
+    Texts without a number, or with numbers in other units, have nothing in common.
+    """
+    numbers = [quantity.in_base if quantity else (None, "") for quantity in map(last_quantity, texts)]
+    matrix = np.eye(len(texts))
+    for (row, (first, unit)), (column, (second, other)) in combinations(enumerate(numbers), 2):
+        if first is not None and second is not None and unit == other:
+            largest = max(abs(first), abs(second)) or 1.0
+            matrix[row, column] = matrix[column, row] = max(0.0, 1 - abs(first - second) / largest)
+    return matrix
+
+
 class EmbeddingSimilarity:
     """Cosine of sentence embeddings, not below 0. Each distinct text is embedded once.
 
@@ -112,10 +127,17 @@ class EmbeddingSimilarity:
             self._vectors.update(zip(new, self._embed(new).astype(np.float64), strict=True))
 
     def __call__(self, texts: Sequence[str]) -> Floats:
-        self.prepare(texts)
-        vectors = np.array([self._vectors[text] for text in texts])
-        matrix: Floats = np.clip(vectors @ vectors.T, 0, 1)
+        matrix = self.between(texts, texts)
         np.fill_diagonal(matrix, 1)
+        return matrix
+
+    def between(self, rows: Sequence[str], columns: Sequence[str]) -> Floats:
+        """Compare each text of one list with each of another: shape (rows, columns)."""
+        if not rows or not columns:
+            return np.zeros((len(rows), len(columns)))
+        self.prepare([*rows, *columns])
+        first, second = (np.array([self._vectors[text] for text in texts]) for texts in (rows, columns))
+        matrix: Floats = np.clip(first @ second.T, 0, 1)
         return matrix
 
 

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
+from typing import NamedTuple
 
 import numpy as np
 
-from selfreflect.stats import Floats
+from selfreflect.stats import Floats, defined
 from selfreflect.table import Cell, Column, Table, interval_text
-from selfreflect.text import counted
+from selfreflect.text import counted, one_line, percent
 from selfreflect.uncertainty.assess import Assessment, Prediction, SizedCalibration, present, right_counts
+from selfreflect.uncertainty.calibrator_file import CalibratorFile
+from selfreflect.uncertainty.correctness import GRADED
 from selfreflect.uncertainty.estimators import ESTIMATORS, Estimator
+from selfreflect.uncertainty.features import Samples
+from selfreflect.uncertainty.guarantee import (
+    Guarantee,
+    NoSetRule,
+    SetRule,
+    ThresholdSearch,
+    answer_set,
+    classes_of,
+    is_other_sample,
+    right_shares,
+)
 from selfreflect.uncertainty.measures import INTERVALS, MeasuredValue, definitions, measure_all
 from selfreflect.uncertainty.prediction import Tally
-from selfreflect.uncertainty.question import NoValue, sample_sizes
+from selfreflect.uncertainty.question import NoValue, graded_by, sample_sizes
 
 BASELINES = {"constant": "constant (base rate)", "isotonic": "isotonic", "length": "length only"}
 AFTER = ("ece_10_left", "smooth_ece", "brier", "log_loss", "auroc")
@@ -44,6 +59,38 @@ def value_table(assessment: Assessment) -> Table:
         Column("variant"),
     )
     return Table("Estimators", columns, tuple(rows), tuple(assessment_notes(assessment)))
+
+
+def modal_shares(assessment: Assessment) -> tuple[list[Samples], list[float]]:
+    """Return the questions with answers, and the share of the largest class of each."""
+    answered = [samples for samples in assessment.samples if samples.question.answers]
+    return answered, [max(Counter(samples.labels).values()) / len(samples.labels) for samples in answered]
+
+
+LEAST_AGREEING = 10
+"""Questions in :func:`agreement_table`."""
+
+
+def agreement_table(assessment: Assessment) -> Table | None:
+    """List the questions whose answers agree least, with their commonest answers; None without answers."""
+    answered, shares = modal_shares(assessment)
+    if not answered:
+        return None
+    order = sorted(range(len(answered)), key=shares.__getitem__)[:LEAST_AGREEING]
+    rows: list[tuple[Cell, ...]] = []
+    for index in order:
+        samples = answered[index]
+        question = samples.question
+        text, answer = one_line(question.text or question.id, 60), one_line(samples.modal_answer or "", 40)
+        rows.append((text, answer, shares[index], len(set(samples.labels)), len(question.answers)))
+    columns = (
+        Column("question"),
+        Column("commonest answer"),
+        Column("share %", ".0f", factor=100),
+        Column("kinds", "d"),
+        Column("answers", "d"),
+    )
+    return Table("Least agreement first", columns, tuple(rows))
 
 
 def range_text(info: Estimator) -> str:
@@ -304,3 +351,280 @@ def calibration_table(
     notes = definitions(AFTER) + _undefined_sentences(undefined)
     title = f"Calibration of {estimator} ({correctness}): accuracy {labels.mean():.3f}"
     return Table(title, tuple(columns), tuple(rows), tuple(notes))
+
+
+def guarantee_table(search: ThresholdSearch, estimator: str) -> Table:
+    """Tabulate the tests of a search, and say what may be shown or what is missing for that."""
+    rows: list[tuple[Cell, ...]] = []
+    for test in search.tests:
+        verdict = "passed" if test.p_value <= 1 - search.confidence else "failed"
+        share = test.wrong / test.answered if test.answered else None
+        numbers = (test.answered, test.wrong, share, test.bound, test.p_value, test.coverage)
+        rows.append((threshold_text(estimator, test.threshold), *numbers, verdict))
+    columns = (
+        Column("shown where"),
+        Column("answered", "d"),
+        Column("wrong", "d"),
+        Column("share wrong", ".3f"),
+        Column("bound", ".4f"),
+        Column("p", ".4f"),
+        Column("coverage", ".0%"),
+        Column("test"),
+    )
+    risk, confidence = search.risk, search.confidence
+    title = f"At most {risk:g} wrong among the answers shown, with confidence {confidence:g}"
+    return Table(title, columns, tuple(rows), tuple(_search_notes(search, estimator)))
+
+
+def threshold_text(estimator: str, threshold: float) -> str:
+    """Word a threshold of scores by the estimator's values."""
+    info = ESTIMATORS[estimator]
+    return f"{estimator} {'≥' if info.confidence else '≤'} {info.score(threshold) + 0.0:.4g}"
+
+
+def guarantee_sentence(search: ThresholdSearch, estimator: str) -> str:
+    """Say what may be shown at a risk, or what that would need."""
+    risk, chosen, first = percent(search.risk), search.chosen, search.tests[0]
+    if chosen is None:
+        more = counted(search.labels_needed, "more labelled question")
+        return (
+            f"{risk}: no threshold qualifies. The strictest that was tested has {first.wrong} wrong of "
+            f"{first.answered} (bound {percent(first.bound, 1)}); about {more} would be needed, if no "
+            "further answer shown were wrong."
+        )
+    return (
+        f"{risk}: show answers where {threshold_text(estimator, chosen.threshold)}. At most {risk} of them "
+        f"are wrong, with confidence {search.confidence:g} (bound {percent(chosen.bound, 1)}); that answers "
+        f"{percent(chosen.coverage, 1)} of the questions."
+    )
+
+
+def _search_notes(search: ThresholdSearch, estimator: str) -> list[str]:
+    labelled = counted(search.pilot + search.tested, "labelled question")
+    sample = f"{labelled}: {search.pilot} set the thresholds, {search.tested} are tested."
+    chosen, first = search.chosen, search.tests[0]
+    if chosen is not None:
+        return [
+            f"Show an answer where {threshold_text(estimator, chosen.threshold)}: at most {search.risk:.4g} "
+            f"of those shown are wrong, with confidence {search.confidence:g} over samples of labelled "
+            f"questions (bound {chosen.bound:.4f}). That answers {percent(chosen.coverage, 1)} of the "
+            "questions.",
+            sample,
+            "It holds for questions drawn as these were, with answers of the same model, drawn in the same "
+            "way; not for each topic by itself. Errors of the labels add to it.",
+        ]
+    return [
+        f"No threshold qualifies. The strictest that was tested, "
+        f"{threshold_text(estimator, first.threshold)}, has {first.wrong} wrong of {first.answered}: "
+        f"p = {first.p_value:.3g}.",
+        f"The smallest risk that it would have passed is its bound, {first.bound:.4f}. For {search.risk:g} "
+        f"about {counted(search.labels_needed, 'more labelled question')} would be needed, if none of the "
+        "further answers shown were wrong.",
+        sample,
+    ]
+
+
+def set_table(rule: SetRule | NoSetRule, assessment: Assessment, correctness: str) -> Table:
+    """Tabulate what a rule makes of the questions that it was chosen on, or why there is none."""
+    if isinstance(rule, SetRule):
+        return _sets_table(rule, assessment, correctness)
+    columns = (Column("labelled", "d"), Column("never drawn", "d"), Column("ceiling", ".3f"))
+    rows: tuple[tuple[Cell, ...], ...] = ((rule.n, rule.unsampled, rule.ceiling),)
+    note = f"With fewer than {rule.fewest} labelled questions nothing can be promised."
+    if rule.n >= rule.fewest:
+        note = (
+            f"Cannot: the right answer was never drawn for {rule.unsampled} of {rule.n} questions, so no set "
+            f"of drawn answers holds it more often than {percent(rule.ceiling, 1)} (surely "
+            f"{percent(rule.surely, 1)}, with confidence 0.95). More answers to each question raise this "
+            "ceiling."
+        )
+    return Table(_set_title(rule.coverage), columns, rows, (note,))
+
+
+def _set_title(coverage: float) -> str:
+    return f"Sets of answers that hold a right one for {percent(coverage)} of questions"
+
+
+def _sets_table(rule: SetRule, assessment: Assessment, correctness: str) -> Table:
+    """Tabulate the sets of the questions that have as many answers as the rule is for."""
+    is_known = correctness in assessment.judged.labels
+    shares = right_shares(assessment, correctness) if is_known else {}
+    sizes, held = [], []
+    for index, samples in enumerate(assessment.samples):
+        if len(samples.question.answers) == rule.samples:
+            sizes.append(len(answer_set(rule, classes_of(samples))))
+            held += [shares[index] >= rule.share] if index in shares else []
+    means = (fmean(sizes) if sizes else None, fmean(held) if held else None)
+    row = (rule.share, len(sizes), means[0], sizes.count(0), len(held), means[1])
+    columns = (
+        Column("class share at least", ".3f"),
+        Column("questions", "d"),
+        Column("mean size", ".2f"),
+        Column("empty", "d"),
+        Column("labelled", "d"),
+        Column("hold a right answer", ".3f"),
+    )
+    note = "An empty set says that no answer is likely enough."
+    return Table(_set_title(rule.coverage), columns, (row,), (note,))
+
+
+def promise_tables(
+    saved: CalibratorFile, assessment: Assessment, indices: Sequence[int], scores: Sequence[float]
+) -> list[Table]:
+    """Tabulate what a saved guarantee and saved sets make of other questions.
+
+    Args:
+        indices: the questions that ``scores`` belong to.
+    """
+    tables = []
+    if saved.guarantee:
+        pairs = list(zip(indices, scores, strict=True))
+        tables.append(_guaranteed_table(saved, saved.guarantee, assessment, pairs))
+    if saved.sets:
+        tables.append(_sets_table(saved.sets, assessment, saved.correctness))
+    return tables
+
+
+def _guaranteed_table(
+    saved: CalibratorFile,
+    guarantee: Guarantee,
+    assessment: Assessment,
+    pairs: Iterable[tuple[int, float]],
+) -> Table:
+    """Count the answers that may be shown, of the questions with as many answers as the labelled ones."""
+    questions = assessment.questions
+    pairs = [(index, score) for index, score in pairs if len(questions[index].answers) == guarantee.samples]
+    shown = [index for index, score in pairs if guarantee.covers(score)]
+    column = assessment.answers_of(saved.estimator).labels.get(saved.correctness, [])
+    labels = defined(column[index] for index in shown) if column else []
+    total = len(questions)
+    row = (total, len(shown), len(shown) / total, guarantee.coverage, len(labels), labels.count(False))
+    columns = (
+        Column("questions", "d"),
+        Column("answered", "d"),
+        Column("coverage", ".1%"),
+        Column("of the labelled", ".1%"),
+        Column("labels", "d"),
+        Column("wrong", "d"),
+    )
+    notes = [
+        f"Shown where {threshold_text(saved.estimator, guarantee.threshold)}: at most {guarantee.risk:g} of "
+        f"them wrong, with confidence {guarantee.confidence:g}, from {guarantee.n} labelled questions."
+    ]
+    if is_other_sample(guarantee.scores, [score for _, score in pairs]):
+        notes.append(
+            "Warning: these scores are distributed in another way than those of the labelled questions "
+            "(Kolmogorov-Smirnov), so the guarantee does not apply."
+        )
+    return Table("Guarantee", columns, (row,), tuple(notes))
+
+
+RISK = 0.1
+"""The share of wrong answers that may be given, unless a user chooses."""
+SAYS = {
+    "stated": "states a confidence of {} on average",
+    "modal_share": "repeats its most common answer in {} of its samples",
+}
+"""How sure a model says it is, by the first of these estimators that has values."""
+
+
+class Conclusion(NamedTuple):
+    """Accuracy, confidence and the use of knowing it. None where a value is undefined."""
+
+    correctness: str
+    accuracy: float
+    answers: int
+    """Those that have a label, or a grade."""
+    sure_by: str | None
+    """The estimator that says how sure the model is."""
+    sure: float | None
+    """Its mean."""
+    best: str | None
+    """The estimator with the highest AUROC."""
+    auroc: float | None
+    risk: float
+    """The share of wrong answers that may be given."""
+    answered: float | None
+    """Share of the questions that could be answered at this risk, by a threshold on the best estimator."""
+    undefined: str
+    """Why there is no best estimator; empty if there is one."""
+
+    @property
+    def sentence(self) -> str:
+        """Word it for a reader who knows none of the measures."""
+        parts = [f"the model is right in {percent(self.accuracy)} of {counted(self.answers, 'answer')}"]
+        if self.sure is not None and self.sure_by is not None:
+            parts.append(f"it {SAYS[self.sure_by].format(percent(self.sure))}")
+        if self.best is None or self.auroc is None or self.answered is None:
+            parts.append(f"what tells right from wrong best is open: {self.undefined}")
+        elif self.auroc <= 0.5:
+            parts.append("no estimator tells right from wrong better than chance")
+        else:
+            parts.append(f"{self.best} tells right from wrong best (AUROC {self.auroc:.2f})")
+            share, risk = percent(self.answered), percent(self.risk)
+            # chosen on the labels that it is measured with, so other questions may turn out worse
+            parts.append(
+                f"in hindsight, {share} of these questions could be answered with at most {risk} errors"
+            )
+        return f"In short ({self.correctness}): {'; '.join(parts)}."
+
+
+def conclude(assessment: Assessment, correctness: str, risk: float = RISK) -> Conclusion | None:
+    """Summarise how well the model knows what it knows; None without a labelled answer.
+
+    Args:
+        risk: share of wrong answers that may be given.
+    """
+    labels = _labels(assessment, correctness)
+    if not labels:
+        return None
+    sure_by = sure = None
+    for name in SAYS:
+        values = [value for value in assessment.values.get(name, ()) if not isinstance(value, NoValue)]
+        if values:
+            sure_by, sure = name, fmean(values)
+            break
+    tallies, aurocs = {}, {}
+    undefined = "no estimator has a value"
+    for name in assessment.values:
+        scored = assessment.labelled_scores(name, correctness)
+        if not len(scored.labels):
+            continue
+        tallies[name] = Tally.of(scored.scores, scored.labels)
+        auroc = measure_all(["auroc"], tallies[name], resamples=1)["auroc"]
+        if auroc.value is None:
+            undefined = auroc.undefined
+        else:
+            aurocs[name] = auroc.value
+    best = max(aurocs, key=aurocs.__getitem__, default=None)
+    return Conclusion(
+        correctness=correctness,
+        accuracy=fmean(labels),
+        answers=len(labels),
+        sure_by=sure_by,
+        sure=sure,
+        best=best,
+        auroc=None if best is None else aurocs[best],
+        risk=risk,
+        answered=None if best is None else coverage_at(tallies[best], risk),
+        undefined=undefined if best is None else "",
+    )
+
+
+def coverage_at(tally: Tally, risk: float) -> float:
+    """Compute the largest share of answers above a threshold of which at most ``risk`` are wrong."""
+    given: Floats = tally.counts[::-1].cumsum()
+    wrong: Floats = tally.wrong[::-1].cumsum()
+    # equal scores are given together or not at all
+    allowed = given[wrong <= risk * given + 1e-9]
+    return float(allowed.max(initial=0) / tally.n)
+
+
+def _labels(assessment: Assessment, correctness: str) -> list[bool]:
+    """Return the labels of the judged answers; the grades of all answers where a log has them."""
+    kind, _, grader = correctness.partition(":")
+    if kind != GRADED:
+        return defined(assessment.judged.labels[correctness])
+    grader = grader or next(iter(graded_by(assessment.questions)), "")
+    verdicts = [right for question in assessment.questions for _, right in question.grades.get(grader, ())]
+    return defined(verdicts)

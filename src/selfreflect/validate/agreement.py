@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -32,14 +33,14 @@ from selfreflect.validate.statistics import (
     share_by_item,
     side_of_chance,
 )
-from selfreflect.validate.study import Finding, Row, TableLayout, each_metric, interval, with_interval
+from selfreflect.validate.study import SIDES, Finding, Row, each_metric, interval, with_interval
 
 RATING, PREFERENCES, TIE = "rating", ("preferred", "preference"), "tie"
 
+Key = tuple[str, str]
+"""An item and a summary."""
 Pair = tuple[str, str, str]
 """An item and two of its summaries, whose names are in alphabetical order."""
-
-
 Orders = Mapping[Pair, int]
 """1 where the first summary of a pair is put first, -1 where the second is, 0 for neither."""
 
@@ -48,17 +49,15 @@ Orders = Mapping[Pair, int]
 class Ratings:
     """Orders that people give summaries; ratings give orders, too, and a blank cell gives none."""
 
-    raters: tuple[str, ...]
-    """In the order of the file, those without a single rating too."""
     orders: Mapping[str, Orders]
-    """By rater."""
-    rated: Mapping[str, Mapping[tuple[str, str], float]] = field(default_factory=dict)
-    """Rater -> (item, summary) -> rating, higher is more faithful; empty for preferences."""
+    """By rater, in the order of the file, those without a single rating too."""
+    rated: Mapping[str, Mapping[Key, float]] = field(default_factory=dict)
+    """By rater, higher is more faithful; empty for preferences."""
     missing: int = 0
     """Rows whose rating is blank."""
 
 
-def summary_orders(values: Mapping[tuple[str, str], float]) -> dict[Pair, int]:
+def summary_orders(values: Mapping[Key, float]) -> dict[Pair, int]:
     """Order each two summaries of an item by their values, the higher one first."""
     by_item: dict[str, dict[str, float]] = {}
     for (item, summary), value in values.items():
@@ -89,10 +88,9 @@ def read_ratings(source: str | Path, items: Sequence[Item]) -> Ratings:
     column = _rating_column(rows[0])
     columns = ("summary",) if column == RATING else ("summary", "other")
     summaries = {item.id: item.summaries for item in items}
-    raters: dict[str, None] = {}
     lines: dict[tuple[str, ...], str] = {}
-    rated: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
-    preferred: dict[str, dict[Pair, int]] = defaultdict(dict)
+    rated: dict[str, dict[Key, float]] = {}
+    preferred: dict[str, dict[Pair, int]] = {}
     missing = 0
     for row in rows:
         rater, item = row.text("rater"), row.text("item")
@@ -104,18 +102,19 @@ def read_ratings(source: str | Path, items: Sequence[Item]) -> Ratings:
                 f"rater {excerpt(rater)} has rated {excerpt(', '.join(names))} of item {excerpt(item)} "
                 f"before, in {line}"
             )
-        raters[rater] = None
+        ratings, preferences = rated.setdefault(rater, {}), preferred.setdefault(rater, {})
         text = str(row.get(column)).strip()
         if not text:
             missing += 1
         elif column == RATING:
-            rated[rater][item, names[0]] = _number(row, text)
+            ratings[item, names[0]] = _number(row, text)
         else:
-            preferred[rater][item, names[0], names[1]] = _preference(row, column, text, names)
+            preferences[item, names[0], names[1]] = _preference(row, column, text, names)
     if missing == len(rows):
         raise DataError(f"{content.name}: all ratings are blank")
-    orders = {rater: summary_orders(values) for rater, values in rated.items()}
-    return Ratings(tuple(raters), {**orders, **preferred}, rated, missing)
+    if column == RATING:
+        return Ratings({rater: summary_orders(values) for rater, values in rated.items()}, rated, missing)
+    return Ratings(preferred, {}, missing)
 
 
 def _rating_column(row: FileRow) -> str:
@@ -170,33 +169,7 @@ def _preference(row: FileRow, column: str, text: str, names: Sequence[str]) -> i
     return orders.get(text, 0)
 
 
-_PERCENTILE = "intervals: 95 % percentile bootstrap over items"
-RATER_NOTES = (
-    "Krippendorff's alpha: 1 is perfect agreement, 0 chance; intervals: 95 % percentile bootstrap over items",
-    f"there is no interval with fewer than {FEWEST_RESAMPLED} items",
-    "order of two summaries: which of the two a rater puts first, or neither, whatever the rater's scale; "
-    "two opposite orders disagree four times as much as a tie and a preference",
-)
-METRIC_NOTES = (
-    "alpha with a rater: metric and one rater at a time, on the order of two summaries; comparable with that "
-    "row among raters",
-    _PERCENTILE,
-)
-MAJORITY_NOTES = (
-    "share of pairs with a summary that most raters prefer where the metric prefers it too, ties being "
-    "disagreements; mean over items",
-    "of: pairs with a majority, pairs: those of them that the metric has values for",
-    "intervals: 95 % BCa bootstrap over items; exact where all items agree",
-)
-_RATERS = TableLayout("Agreement among raters", "+z.3f", RATER_NOTES)
-_METRICS = TableLayout("Agreement of metrics with raters", "+z.3f", METRIC_NOTES)
-_MAJORITY = TableLayout("Agreement of metrics with the majority of raters", ".1%", MAJORITY_NOTES)
-_VERDICTS: dict[int | None, str] = {
-    None: "No value for two summaries that raters compared",
-    1: "Agree with the majority of raters more often than a coin would",
-    -1: "Agree with the majority of raters less often than a coin would",
-    0: "Not shown, with this number of items, to agree more often than a coin",
-}
+K = TypeVar("K", Key, Pair)
 Units = list[tuple[str, list[float]]]
 """Rated objects: the item that each belongs to, and the values that raters gave it."""
 
@@ -223,32 +196,34 @@ class HumanAgreement:
         self._texts = {item.id: item.summaries for item in self.items}
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        finding = Finding(self.name, _RATERS, _METRICS, _MAJORITY)
+        finding = Finding(self.name, "raters", "metrics", "majority", fewest=FEWEST_RESAMPLED)
         raters = list(map(self._comparable, self._ratings.orders.values()))
         majority = _majority(raters)
         among = alpha_estimate(order_units(raters))
         if self._ratings.rated:
             units = [unit for unit in rating_units(self._ratings.rated.values()) if unit[0] in self._texts]
             rating = alpha_estimate(units)
-            finding.add(_RATERS, {"compared": "ratings", **interval("alpha", rating), "n items": rating.n})
+            finding.add("raters", {"compared": "ratings", **interval("alpha", rating), "n items": rating.n})
         compared = "order of two summaries"
-        finding.add(_RATERS, {"compared": compared, **interval("alpha", among), "n items": among.n})
+        finding.add("raters", {"compared": compared, **interval("alpha", among), "n items": among.n})
         self._tally(finding, raters, majority)
-        finding.says.append(_among_raters(among))
-        agreements: list[tuple[str, Estimate]] = []
+        if among.mean is None:
+            finding.say("undefined")
+        else:  # a metric cannot be expected to agree with raters more than they with each other
+            key = "unclear_raters" if among.low is not None and among.low <= 0 else "among"
+            finding.say(key, alpha=with_interval(among, ".3f"), n=among.n)
+        sides: dict[str, str] = {}
         for metric, numbers in each_metric(values, metrics):
             goodness = {key: -metric.badness(value) for key, value in numbers.items()}
             orders = self._comparable(summary_orders(goodness))
             alpha = alpha_estimate(paired_units(orders, raters))
-            finding.add(_METRICS, {"metric": metric.name, **interval("alpha with a rater", alpha)})
+            finding.add("metrics", {"metric": metric.name, **interval("alpha with a rater", alpha)})
             share = same_order(majority, orders)
-            agreements.append((metric.name, share))
             counts = {"items": share.n, "pairs": len(orders.keys() & majority), "of": len(majority)}
-            finding.add(
-                _MAJORITY, {"metric": metric.name, **interval("agrees with majority", share), **counts}
-            )
-        sides = {name: side_of_chance(share) if share.n else None for name, share in agreements}
-        finding.give_verdicts(sides, _VERDICTS)
+            row = {"metric": metric.name, **interval("agrees with majority", share), **counts}
+            finding.add("majority", row)
+            sides[metric.name] = SIDES[side_of_chance(share)] if share.n else "none"
+        finding.say_sides(sides, ("none", "above", "below", "unclear"))
         return finding
 
     def _comparable(self, orders: Orders) -> Orders:
@@ -266,7 +241,7 @@ class HumanAgreement:
         all_pairs = set().union(*self._ratings.orders.values())
         identical = len([pair for pair in all_pairs if pair[0] in self._texts]) - len(pairs)
         counts = {
-            "Raters": len(self._ratings.raters),
+            "Raters": len(self._ratings.orders),
             "items": len(self.items),
             "pairs of summaries compared": len(pairs),
             "ratings missing from the file": self._ratings.missing,
@@ -289,19 +264,6 @@ def _majority(raters: Sequence[Orders]) -> dict[Pair, int]:
     for orders in raters:
         votes.update(orders)
     return {pair: 1 if vote > 0 else -1 for pair, vote in votes.items() if vote}
-
-
-def _among_raters(orders: Estimate) -> str:
-    """Say how far raters agree, since a metric cannot be expected to agree with them more."""
-    if orders.mean is None:
-        return (
-            "Agreement among raters is not defined: no two compared the same summaries, or all said the same "
-            "of every pair."
-        )
-    alpha = f"{with_interval(orders, '.3f')} on the order of two summaries (n = {orders.n} items)"
-    unclear = orders.low is not None and orders.low <= 0
-    hint = " The raters cannot be shown to agree, so agreement with them says little." if unclear else ""
-    return f"Among raters alpha is {alpha}.{hint}"
 
 
 def alpha_estimate(units: Units) -> Estimate:
@@ -340,13 +302,9 @@ def _alpha(ratings: Floats, sizes: Indices) -> float | None:
     return 1 - disagreement / by_chance
 
 
-def rating_units(raters: Iterable[Mapping[tuple[str, str], float]]) -> Units:
+def rating_units(raters: Iterable[Mapping[Key, float]]) -> Units:
     """Make a unit for each summary."""
-    by_summary: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for ratings in raters:
-        for key, rating in ratings.items():
-            by_summary[key].append(rating)
-    return [(item, ratings) for (item, _), ratings in by_summary.items()]
+    return [(key[0], ratings) for key, ratings in _joined(raters).items()]
 
 
 def order_units(raters: Iterable[Orders]) -> Units:
@@ -356,14 +314,19 @@ def order_units(raters: Iterable[Orders]) -> Units:
     of two raters without ties is Kendall's tau of their orders within items, but for the correction for small
     samples.
     """
-    by_pair: dict[Pair, list[float]] = defaultdict(list)
-    for orders in raters:
-        for pair, order in orders.items():
-            by_pair[pair].append(order)
     units: Units = []
-    for (item, _, _), orders_of_pair in by_pair.items():
-        units += [(item, orders_of_pair), (item, [-order for order in orders_of_pair])]
+    for (item, _, _), orders in _joined(raters).items():
+        units += [(item, orders), (item, [-order for order in orders])]
     return units
+
+
+def _joined(raters: Iterable[Mapping[K, float]]) -> dict[K, list[float]]:
+    """List what all raters say of each object that one of them rates."""
+    joined: dict[K, list[float]] = defaultdict(list)
+    for ratings in raters:
+        for key, rating in ratings.items():
+            joined[key].append(rating)
+    return joined
 
 
 def paired_units(metric: Orders, raters: Sequence[Orders]) -> Units:
@@ -376,25 +339,6 @@ def paired_units(metric: Orders, raters: Sequence[Orders]) -> Units:
     for orders in raters:
         units += order_units([orders, metric])
     return sorted(units, key=lambda unit: unit[0])
-
-
-_STRATEGY_NOTE = (
-    "Kendall's tau-b between the two judges' means of the summaries of one name (a strategy), over those "
-    f"that both have values for; n: strategies; {_PERCENTILE}"
-)
-_SUMMARY_NOTE = f"Spearman's rank correlation; n: summaries; {_PERCENTILE}"
-_ORDER_NOTE = (
-    "mean over items of the share of two summaries that both judges put in the same order; if one sees a tie "
-    "the other must too; n: items; intervals: 95 % BCa bootstrap over items"
-)
-# a table for each way to agree: next to each other they are too wide for a terminal
-_STRATEGIES = TableLayout("Agreement on the ranking of strategies", "+z.2f", (_STRATEGY_NOTE,))
-_SUMMARIES = TableLayout("Agreement on single summaries", "+z.2f", (_SUMMARY_NOTE,))
-_ORDERS = TableLayout("Agreement on two summaries of one item", ".1%", (_ORDER_NOTE,))
-Key = tuple[str, str]
-"""An item and a summary."""
-Points = Mapping[Key, tuple[float, float]]
-"""The values by two judges, of summaries that both have values for."""
 
 
 class JudgeAgreement:
@@ -418,28 +362,34 @@ class JudgeAgreement:
                 "agreement between judges needs two or more of them on the same metric; name another judge",
                 code="one_judge",
             )
-        finding = Finding(self.name, _STRATEGIES, _SUMMARIES, _ORDERS)
+        # a table for each way to agree: next to each other they are too wide for a terminal
+        finding = Finding(self.name, "strategies", "summaries", "orders")
         for metric in several:
             for (judge, first), (rival, second) in combinations(by_metric[metric].items(), 2):
                 common = [key for key in self._keys if key in first and key in second]
-                points = {key: (first[key], second[key]) for key in common}
-                tau = _strategy_agreement(points)
-                sides = [first[key] for key in common], [second[key] for key in common]
-                rho = correlation_interval(*sides, groups=[item for item, _ in common])
-                orders = summary_orders({key: first[key] for key in common})
-                share = same_order(orders, summary_orders({key: second[key] for key in common}))
+                sides = [{key: side[key] for key in common} for side in (first, second)]
+                tau = _strategy_agreement(*sides)
+                groups = [item for item, _ in common]
+                rho = correlation_interval(*(list(side.values()) for side in sides), groups=groups)
+                share = same_order(*map(summary_orders, sides))
                 names: Row = {"metric": metric, "judge": judge, "other judge": rival}
-                finding.add(_STRATEGIES, {**names, **interval("tau", tau), "n": tau.n})
-                finding.add(_SUMMARIES, {**names, **interval("rho", rho), "n": rho.n})
-                finding.add(_ORDERS, {**names, **interval("same order", share), "n": share.n})
-                finding.says.append(f"{metric} by {judge} and by {rival}: {_verdict(share, tau)}")
+                finding.add("strategies", {**names, **interval("tau", tau), "n": tau.n})
+                finding.add("summaries", {**names, **interval("rho", rho), "n": rho.n})
+                finding.add("orders", {**names, **interval("same order", share), "n": share.n})
+                key = "few"
+                if share.n >= FEWEST_RESAMPLED:
+                    key = "chance" if share.low is not None and share.low <= 0.5 else "agree"
+                finding.say(
+                    key,
+                    **{"metric": metric, "judge": judge, "rival": rival},
+                    items=counted(share.n, "item"),
+                    share=with_interval(share, ".0%"),
+                    n=tau.n,
+                    tau=with_interval(tau, "+z.2f"),
+                )
         alone = [metric.name for metric in metrics if metric.name not in several]
-        finding.list_names("Left out, because fewer than two judges computed them:", alone)
-        finding.says.append(
-            f"{counted(len(self.items), 'item')}. Agreement is not truth: judges of one family may share "
-            "their errors. Correlations over single summaries also rise where some questions are harder for "
-            "every judge; the share of pairs in the same order does not."
-        )
+        finding.say_sides(dict.fromkeys(alone, "alone"), ["alone"])
+        finding.say("limits", items=counted(len(self.items), "item"))
         return finding
 
     def _by_judge(self, values: Sequence[Value]) -> dict[str, dict[str, dict[Key, float]]]:
@@ -454,32 +404,17 @@ class JudgeAgreement:
         return by_metric
 
 
-def _strategy_agreement(points: Points) -> Estimate:
-    """Compute tau of the two judges' means of each name, over the same items, which are resampled."""
-    items: dict[str, int] = {}
-    names: dict[str, int] = {}
-    for item, name in points:
-        items.setdefault(item, len(items))
-        names.setdefault(name, len(names))
+def _strategy_agreement(first: Mapping[Key, float], second: Mapping[Key, float]) -> Estimate:
+    """Compute tau of two judges' means of each name, over the same summaries; items are resampled."""
+    items = {item: index for index, item in enumerate(dict.fromkeys(item for item, _ in first))}
+    names = {name: index for index, name in enumerate(dict.fromkeys(name for _, name in first))}
     # present or not, and the values by both judges: (items, names, 3), 0 without a value
     cells = np.zeros((len(items), len(names), 3))
-    for (item, name), (x, y) in points.items():
-        cells[items[item], names[name]] = 1, x, y
+    for (item, name), value in first.items():
+        cells[items[item], names[name]] = 1, value, second[item, name]
 
     def tau(resample: Indices) -> float | None:
-        count, first, second = cells[resample].sum(axis=0).T
-        return kendall(list(first / count), list(second / count)) if count.all() else None
+        count, *sums = cells[resample].sum(axis=0).T
+        return kendall(*(list(side / count) for side in sums)) if count.all() else None
 
     return replace(bootstrap(tau, len(items)), n=len(names), total=len(names))
-
-
-def _verdict(share: Estimate, tau: Estimate) -> str:
-    """Say how far two judges agree."""
-    if share.n < FEWEST_RESAMPLED:
-        return f"{counted(share.n, 'item')} with two summaries is too small a number for any conclusion."
-    chance = ", which cannot be told from a coin" if share.low is not None and share.low <= 0.5 else ""
-    return (
-        f"they put two summaries of one item in the same order in {with_interval(share, '.0%')} of "
-        f"pairs{chance}; the rank correlation of the means of {tau.n} strategies is "
-        f"{with_interval(tau, '+z.2f')}."
-    )

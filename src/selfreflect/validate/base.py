@@ -8,6 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from msgspec import convert
+
 from selfreflect.records import FailureKind, NothingToTell, Record, dump_line
 from selfreflect.sources.items import Item
 
@@ -128,18 +130,11 @@ class Family(ABC):
             results = dict.fromkeys(item.summaries.values(), nothing)
         values = []
         for name, text in item.summaries.items():
+            facts = {"item": item.id, "summary": name, "digest": digest(item, name), "by": self.by}
             for info in self.metrics:
                 result = results[text][info.name]
-                record = Value(
-                    metric=info.name,
-                    item=item.id,
-                    summary=name,
-                    digest=digest(item, name),
-                    by=self.by,
-                    value=None if isinstance(result, Undefined) else float(result),
-                    undefined=result if isinstance(result, Undefined) else None,
-                )
-                values.append(record)
+                kind = "undefined" if isinstance(result, Undefined) else "value"
+                values.append(convert({"metric": info.name, **facts, kind: result}, Value))
         return values
 
 

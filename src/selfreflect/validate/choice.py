@@ -12,7 +12,6 @@ from selfreflect.errors import ConfigError
 from selfreflect.models.base import seed_for
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate, Floats
-from selfreflect.text import percent
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.edits import Possibility, Statement, apportioned
 from selfreflect.validate.statistics import (
@@ -23,14 +22,7 @@ from selfreflect.validate.statistics import (
     scipy_stats,
     spearman,
 )
-from selfreflect.validate.study import (
-    Finding,
-    Numbers,
-    TableLayout,
-    each_metric,
-    interval,
-    with_interval,
-)
+from selfreflect.validate.study import SIDES, Finding, Numbers, each_metric, interval, with_interval
 
 # Distributions are in steps of one tenth
 STEPS = 10
@@ -43,29 +35,6 @@ QUESTIONS = {
     "colour": ("Which colour would you paint the front door", ("red", "blue", "green", "white")),
     "month": ("In which month would you visit the island", ("March", "June", "August", "October")),
 }
-_FORM = "+z.2f"
-_VERDICTS = {
-    1: "gets worse with the distance, as it must",
-    0: "shows no clear response to the distance",
-    -1: "gets BETTER with the distance",
-}
-_NET_NOTES = (
-    "correlation of the value, its sign turned where higher is better, with the total variation between the "
-    "true and the stated distribution; 1 is best. The mean of each statement and of each true distribution "
-    "is subtracted from both: a judge may like some numbers better, and that is no reading. as measured: the "
-    "same without subtraction",
-    "p: share of random exchanges of statements within a question that give a correlation as far from 0",
-    "form: share of the differences between statements about one true distribution that is the same whatever "
-    "is true; n: statements about true distributions all of whose statements have a value; intervals: 95 % "
-    "percentile bootstrap over true distributions",
-)
-_LIMITS = (
-    "The answers are made up, of one word each, so this shows whether a metric reads stated percentages, and "
-    "nothing about free text. A metric that reads only length or wording gives all statements the same "
-    "value. Nothing is adjusted for the number of metrics."
-)
-_TITLE = "Stated against true distributions, net of form"
-_NET = TableLayout(_TITLE, _FORM, _NET_NOTES, {"p": ".2g", "form": ".0%"})
 
 
 class MultipleChoice:
@@ -141,13 +110,11 @@ class MultipleChoice:
         return distances
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        finding = Finding(self.name, _NET)
-        truths = f"{len(self.items)} true distributions"
-        finding.says.append(f"{self.distances.size} statements about {truths}, without sampling error.")
+        finding = Finding(self.name, "net")
+        finding.say("extent", statements=self.distances.size, truths=len(self.items))
         for metric, numbers in each_metric(values, metrics):
             self._add_metric(finding, metric, *self._complete(metric, numbers))
-        form = _form(list(self.distances)) or 0
-        finding.says.append(f"{_LIMITS} Of the true distance itself {percent(form)} is form.")
+        finding.say("limits", form=_form(list(self.distances)) or 0)
         return finding
 
     def _complete(self, metric: MetricInfo, numbers: Numbers) -> tuple[list[Floats], list[Floats]]:
@@ -184,12 +151,9 @@ class MultipleChoice:
             "n": x.size,
             "of": self.distances.size,
         }
-        finding.add(_NET, row)
-        if not x.size:
-            finding.says.append(f"{metric.name} has no true distribution whose statements all have a value.")
-            return
-        size = f"rank correlation {with_interval(rho, _FORM)} over {x.size} statements, net of form"
-        finding.says.append(f"{metric.name} {_VERDICTS[_direction(rho, p)]}: {size}.")
+        finding.add("net", row)
+        verdict = SIDES[_direction(rho, p)] if x.size else "none"
+        finding.say(verdict, metric=metric.name, rho=with_interval(rho, "+z.2f"), n=x.size)
 
 
 def _direction(rho: Estimate, p: float | None) -> int:

@@ -17,9 +17,8 @@ from selfreflect.sources.files import listed
 from selfreflect.sources.items import Item
 from selfreflect.stats import FEWEST_TESTED, TIE, Floats, mean_interval
 from selfreflect.table import Approximate
-from selfreflect.text import percent
 from selfreflect.validate.base import MetricInfo, Value
-from selfreflect.validate.study import Finding, Row, TableLayout, each_metric, interval, summary_names
+from selfreflect.validate.study import Finding, Row, each_metric, interval, summary_names
 
 # The metric that the pairs and the advice are about
 MAIN = "selfreflect"
@@ -27,27 +26,6 @@ MAIN = "selfreflect"
 DRAWS, STABLE = 500, 0.95
 Shares = Mapping[int, float | None]
 """By number of questions, the share of draws that give the ranking by all of them."""
-
-_RANKING_NOTES = (
-    f"share of {DRAWS} draws that rank all strategies as all do; strategies with one mean are not ranked",
-    f"stable from: the share is at least {percent(STABLE)} from there on; a dash below {FEWEST_TESTED} "
-    "questions",
-)
-_RANKING = TableLayout("Same ranking by number of questions", ".0%", _RANKING_NOTES, {"stable from": "d"})
-_PAIR_NOTES = (
-    "difference: how much worse, paired over questions; intervals: 95 % BCa bootstrap over questions",
-    f"questions needed: ((1.96 + 0.84) sd / difference)^2, at least {FEWEST_TESTED}, for 80 % power if the "
-    "difference is as large as observed",
-)
-_PAIR_FORMS = {"same order": ".0%", "questions needed": ".0f"}
-_PAIRS = TableLayout(f"What separates two strategies ({MAIN})", ".4f", _PAIR_NOTES, _PAIR_FORMS)
-_ADVICE = {
-    "separated": "With this judge, about {needed} questions separate {pair}.",
-    "unclear": "These {n} questions do not separate {pair}. About {needed} would, if the difference is as "
-    "large as observed.",
-    "few": "{n} questions are too few for advice on {pair}.",
-    "equal": "{pair} have the same mean score, which no questions separate.",
-}
 
 
 class Convergence:
@@ -73,7 +51,7 @@ class Convergence:
             )
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        finding = Finding(self.name, _RANKING)
+        finding = Finding(self.name, "ranking", draws=DRAWS, stable=STABLE, fewest=FEWEST_TESTED)
         counts = {
             f"Questions with {len(self._names)} strategies ({listed(self._names)})": len(self.items),
             "items left out because they do not hold all of them": self._left_out,
@@ -97,10 +75,10 @@ class Convergence:
         headings = sorted({count for shares in shares_of.values() for count in shares})
         for name, shares in shares_of.items():
             cells = {str(count): shares.get(count) for count in headings}
-            finding.add(_RANKING, {"metric": name, **cells, **cells_of[name]})
+            finding.add("ranking", {"metric": name, **cells, **cells_of[name]})
         finding.tally(counts)
         if main is None:
-            finding.says.append(f"There is no advice: {MAIN} did not score two questions or more.")
+            finding.say("no_advice")
         else:
             self._add_pairs(finding, *main)
         return finding
@@ -130,13 +108,12 @@ class Convergence:
                 "questions needed": None if needed is None else Approximate(needed),
                 "n": len(differences),
             }
-            finding.add(_PAIRS, row)
+            finding.add("pairs", row)
             if (better, worse) in pairwise(order):
                 case = "separated" if difference.side_of(0) == 1 else "unclear"
                 case = "few" if difference.n < FEWEST_TESTED else case
                 pair = f"{excerpt(self._names[better])} and {excerpt(self._names[worse])}"
-                advice = _ADVICE["equal" if needed is None else case]
-                finding.says.append(advice.format(pair=pair, needed=needed, n=difference.n))
+                finding.say("equal" if needed is None else case, pair=pair, needed=needed, n=difference.n)
 
 
 def same_ranking(means: Floats, reference: Floats) -> float | None:

@@ -17,10 +17,10 @@ from selfreflect.grouping import group_indices, normal_form
 from selfreflect.models.base import seed_for
 from selfreflect.sources.items import Item
 from selfreflect.stats import FEWEST_TESTED, clear_sign, is_tie, mean_interval, sign_flip_p
-from selfreflect.text import counted, listed, percent
+from selfreflect.text import counted, listed
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.statistics import bounded_mean, detectable_rate
-from selfreflect.validate.study import Finding, Numbers, TableLayout, each_metric, interval
+from selfreflect.validate.study import SIDES, Finding, Numbers, each_metric, interval
 
 Grouping = Callable[..., list[list[int]]]
 """Indices of the answers that say the same, the one to quote first: by spelling
@@ -30,8 +30,6 @@ Grouping = Callable[..., list[list[int]]]
 NAMED = 5
 
 _WORDS, _LETTERS = 20, 160
-_SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+")
-_SENTENCE_WORDS = 4  # fewer may be an abbreviation, such as "Dr."
 
 
 @dataclass(frozen=True)
@@ -103,27 +101,10 @@ def stated(item: Item, grouping: Grouping) -> Statement | None:
 
 
 def short(text: str) -> str:
-    """Put an answer on one line.
-
-    All of it if it has at most 20 words, else the sentences that fit, else its beginning and ``…``.
-    """
+    """Put an answer on one line, or its beginning and ``…`` if it has more than 20 words or 160 letters."""
     words = text.split()
-    line = " ".join(words)
-    if _fits(line):
-        return line
-    sentences = ""
-    for sentence in _SENTENCE_END.split(line):
-        longer = f"{sentences} {sentence}".lstrip()
-        if not _fits(longer):
-            break
-        sentences = longer
-    if len(sentences.split()) >= _SENTENCE_WORDS:
-        return sentences
-    return " ".join(words[:_WORDS])[:_LETTERS].rstrip() + "…"
-
-
-def _fits(line: str) -> bool:
-    return len(line.split()) <= _WORDS and len(line) <= _LETTERS
+    line = " ".join(words[:_WORDS])[:_LETTERS].rstrip()
+    return line if line == " ".join(words) else f"{line}…"
 
 
 PAD, DETAIL = "pad with filler", "replace a detail"
@@ -302,27 +283,8 @@ TEXT_EDITS: Mapping[str, Callable[[str, Material], str]] = {
 BASE, QUESTION = "template", "repeat the question"
 OWN = " (own summaries)"
 _ORDER = (*STATEMENT_EDITS, PAD, QUESTION, *(edit + OWN for edit in TEXT_EDITS))
-_NOT_MADE = TableLayout("Edits that could not be made", "d")
 Edit = Callable[[Material], str]
 """Makes the edited text of a summary."""
-
-_NOTES = (
-    "worse: share of items in which the metric finds the edited summary worse; a tie is a loss",
-    "change: mean change of the value, its sign turned where higher is better, so that above 0 is worse",
-    "of: items that have the edit; several own summaries of one item count as one, by their mean",
-    "intervals: 95 % BCa bootstrap over items; if all items agree, the share's is exact",
-)
-_SHARES = dict.fromkeys(("worse", "worse low", "worse high"), ".0%")
-_EDITS = TableLayout("Interventions", "+z.4f", _NOTES, _SHARES)
-
-
-_LIMITS = (
-    "Padding takes nothing away, so a metric need not mind it; one that prefers it can be gamed by length. "
-    "If answers were grouped by spelling, two possibilities may mean the same: group by meaning. With few "
-    "answers a metric that reads both halves may be right not to mind that a possibility is dropped: the "
-    "reference answers may not hold it."
-)
-_VERDICTS = {1: "clearly marks down:", 0: "shows no clear response to:", -1: "clearly PREFERS:"}
 
 
 class Interventions:
@@ -399,8 +361,8 @@ class Interventions:
         return summaries
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        finding = Finding(self.name, _EDITS)
-        finding.says.append(self._extent())
+        finding = Finding(self.name, "edits")
+        finding.says.append(self._extent(finding))
         for metric, numbers in each_metric(values, metrics):
             verdicts: dict[str, list[str]] = defaultdict(list)
             for edit in (edit for edit in _ORDER if edit in self._pairs):
@@ -417,37 +379,37 @@ class Interventions:
                     "n": len(changes),
                     "of": change.total,
                 }
-                finding.add(_EDITS, row)
-                verdict = f"has values for fewer than {FEWEST_TESTED} items, too few to judge, of:"
-                if change.n >= FEWEST_TESTED:
-                    verdict = _VERDICTS[clear_sign(change, sign_flip_p(means))]
-                verdicts[verdict].append(edit)
-            parts = [f"{verdict} {listed(edits)}" for verdict, edits in verdicts.items()]
+                finding.add("edits", row)
+                side = SIDES[clear_sign(change, sign_flip_p(means))]
+                verdicts["too_few" if change.n < FEWEST_TESTED else side].append(edit)
+            parts = [
+                f"{finding.sentence(verdict, fewest=FEWEST_TESTED)} {listed(edits)}"
+                for verdict, edits in verdicts.items()
+            ]
             finding.says.append(f"{metric.name} {'; '.join(parts)}.")
         # all summaries of the item with the most edits, to show what the labels mean
         example = max(self.items, key=lambda item: len(item.summaries))
-        layout = TableLayout("What was made of one item", "", (example.question,))
-        finding.add(layout, *({"summary": name, "text": text} for name, text in example.summaries.items()))
+        finding.notes["example"].append(example.question)
+        finding.add("example", *({"summary": name, "text": text} for name, text in example.summaries.items()))
         for (edit, reason), count in sorted(self.skipped.items()):
-            finding.add(_NOT_MADE, {"edit": edit, "why": reason, "count": count})
-        finding.says.append(_LIMITS)
+            finding.add("not_made", {"edit": edit, "why": reason, "count": count})
+        finding.say("limits")
         return finding
 
     def _item_count(self, edit: str) -> int:
         return len({item for item, _, _ in self._pairs[edit]})
 
-    def _extent(self) -> str:
+    def _extent(self, finding: Finding) -> str:
         """Say how many edits were made, and what this number can show."""
-        edits = sum(map(len, self._pairs.values()))
-        sentence = f"{counted(edits, 'edit')} of {counted(len(self.items), 'item')}."
-        if skipped := sum(self.skipped.values()):
-            sentence += (
-                f" {counted(skipped, 'edit')} could not be made; the table “{_NOT_MADE.title}” says why."
-            )
+        skipped = sum(self.skipped.values())
+        counts = {
+            "edits": counted(sum(map(len, self._pairs.values())), "edit"),
+            "items": counted(len(self.items), "item"),
+            "skipped": counted(skipped, "edit"),
+        }
         rate = detectable_rate(max(map(self._item_count, self._pairs)))
-        if rate is None:
-            return f"{sentence} With so few items even an edit that is always noticed could be chance."
-        return f"{sentence} An edit must be noticed in {percent(rate)} of items to be told from chance."
+        power = finding.sentence("few" if rate is None else "power", rate=rate)
+        return f"{finding.sentence('skipped' if skipped else 'extent', **counts)} {power}"
 
 
 def worsenings(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from functools import partial
-from itertools import chain
-from statistics import fmean
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from selfreflect.metric import distance
 from selfreflect.metric.distance import Formula
@@ -39,8 +37,6 @@ from selfreflect.validate.base import (
 # projects the reference again, so not fewer.
 GROUP = 6
 
-T = TypeVar("T")
-
 
 class JudgeMetrics(Family):
     """Base of metrics that a judge computes, with the engine that they share."""
@@ -51,33 +47,12 @@ class JudgeMetrics(Family):
         self.judge = judge
         self.engine = engine_for(judge)
 
-
-def in_groups(
-    item: Item, encode: Callable[[str], T], failures: MutableMapping[str, Any]
-) -> Iterator[dict[str, T]]:
-    """Encode the distinct summaries, ``GROUP`` at a time, so that memory does not grow with their number.
-
-    Args:
-        failures: receives, by text, why a summary cannot be encoded.
-    """
-    texts = list(dict.fromkeys(item.summaries.values()))
-    for start in range(0, len(texts), GROUP):
-        group = {}
-        for text in texts[start : start + GROUP]:
-            try:
-                group[text] = encode(text)
-            except CannotScoreError as error:
-                failures[text] = undefined(error)
-        if group:
-            yield group
-
-
-def finite(judge: Judge, number: float) -> Result:
-    """Return a number, or record that a damaged judge gave none that is finite."""
-    if math.isfinite(number):
-        return number
-    message = f"the predictions of judge {judge.name!r} give {number}, which is not a finite number"
-    return Undefined(reason="backend", message=message)
+    def finite(self, number: float) -> Result:
+        """Return a number, or record that a damaged judge gave none that is finite."""
+        if math.isfinite(number):
+            return number
+        message = f"the predictions of judge {self.judge.name!r} give {number}, which is not a finite number"
+        return Undefined(reason="backend", message=message)
 
 
 def judge_name(judge: Judge) -> str:
@@ -102,20 +77,26 @@ class Masked(JudgeMetrics):
     def measure(self, item: Item) -> dict[str, Results]:
         """Compute the metrics."""
         names = [info.name for info in self.metrics]
+        formulas = [FORMULAS[name] for name in names]
         task = prepare(self.judge, item.question_record, item.answer_set)
         reference = Reference(self.engine, build_tree(task.reference))
+        texts = list(dict.fromkeys(item.summaries.values()))
         results: dict[str, Results] = {}
-        failures: dict[str, Undefined] = {}
-        for group in in_groups(item, partial(summary_prompts, self.judge, task), failures):
-            states = reference.compare(list(map(build_tree, group.values())))
-            distances = states.distances(JUDGE_TEMPERATURE, [FORMULAS[name] for name in names])
-            for text, numbers, words in zip(group, distances, states.tasks, strict=True):
-                by_metric: dict[str, Result] = {}
-                for column, name in enumerate(names):
-                    by_word = [numbers[tasks, column].tolist() for tasks in words]
-                    by_metric[name] = finite(self.judge, fmean(chain.from_iterable(by_word)))
-                results[text] = by_metric
-        return results | {text: dict.fromkeys(names, failure) for text, failure in failures.items()}
+        for start in range(0, len(texts), GROUP):
+            trees = {}
+            for text in texts[start : start + GROUP]:
+                try:
+                    trees[text] = build_tree(summary_prompts(self.judge, task, text))
+                except CannotScoreError as error:
+                    results[text] = dict.fromkeys(names, undefined(error))
+            if not trees:
+                continue
+            states = reference.compare(list(trees.values()))
+            distances = states.distances(JUDGE_TEMPERATURE, formulas)
+            for text, numbers, words in zip(trees, distances, states.tasks, strict=True):
+                means = numbers[np.concatenate(words)].mean(axis=0).tolist()
+                results[text] = dict(zip(names, map(self.finite, means), strict=True))
+        return results
 
 
 # The reader of each metric
@@ -146,4 +127,4 @@ class InformationMetrics(JudgeMetrics):
         if information.bits is None or not has_bits:
             message = value_sentence(information)
             return Undefined(reason=information.undefined or "unmeasured", message=message)
-        return finite(self.judge, information.bits)
+        return self.finite(information.bits)

@@ -12,7 +12,6 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from itertools import combinations
 from statistics import fmean
@@ -25,9 +24,9 @@ from selfreflect.metric.texts import control_texts
 from selfreflect.report.overview import CONTROL
 from selfreflect.sources.files import listed
 from selfreflect.sources.items import Item
-from selfreflect.stats import Estimate
-from selfreflect.text import counted, percent
-from selfreflect.validate.base import MetricInfo, Value
+from selfreflect.stats import Estimate, defined
+from selfreflect.text import counted
+from selfreflect.validate.base import Group, MetricInfo, Value
 from selfreflect.validate.statistics import (
     bounded_mean,
     detectable_rate,
@@ -38,10 +37,10 @@ from selfreflect.validate.statistics import (
     somers,
 )
 from selfreflect.validate.study import (
+    SIDES,
     Finding,
     Numbers,
     Row,
-    TableLayout,
     each_metric,
     interval,
     summary_names,
@@ -75,10 +74,6 @@ class KnownOrder:
     without: tuple[str, ...]
     """Ids of items without any order."""
 
-    @property
-    def kinds(self) -> list[Relation]:
-        return list(dict.fromkeys(pair.kind for pair in self.pairs))
-
 
 def known_order(items: Sequence[Item], order: str | None = None) -> KnownOrder:
     """Pair the summaries of each item whose order is known.
@@ -104,18 +99,18 @@ def known_order(items: Sequence[Item], order: str | None = None) -> KnownOrder:
         for better, worse in relations:
             is_identical = item.summaries[better] == item.summaries[worse]
             (identical if is_identical else pairs).append(Pair(item.id, better, worse))
-    if not pairs and not identical:
+    if identical and not pairs:
+        raise DataError(
+            f"both texts are the same in every pair in a known order ({len(identical)}), "
+            f"as in item {excerpt(identical[0].item)}",
+            code="same_texts",
+        )
+    if not pairs:
         raise DataError(
             "no item has two summaries in a known order",
             code="no_order",
             remedy="Name them good, mid and bad, give each item a field 'order' that lists its names best "
             "first, or say which is better, as in {order} 'detailed>terse'",
-        )
-    if not pairs:
-        raise DataError(
-            f"both texts are the same in every pair in a known order ({len(identical)}), "
-            f"as in item {excerpt(identical[0].item)}",
-            code="same_texts",
         )
     return KnownOrder(tuple(pairs), tuple(identical), tuple(without))
 
@@ -191,54 +186,42 @@ def length_ratios(items: Sequence[Item], pairs: Collection[Pair]) -> dict[Pair, 
     return ratios
 
 
-@dataclass(frozen=True)
-class MetricResult:
+Wins = Mapping[Pair, bool]
+"""Whether the better summary of a pair has the better value; without pairs that lack a value."""
+
+
+def decide_pairs(metric: MetricInfo, numbers: Numbers, pairs: Collection[Pair]) -> dict[Pair, bool]:
+    """Decide pairs by a metric's values. A tie is no win."""
+    wins: dict[Pair, bool] = {}
+    for pair in pairs:
+        value, rival = numbers.get((pair.item, pair.better)), numbers.get((pair.item, pair.worse))
+        if value is not None and rival is not None:
+            wins[pair] = metric.wins(value, rival)
+    return wins
+
+
+def win_rate(wins: Wins) -> Estimate:
+    """Average over items the share of an item's pairs that are won."""
+    return share_by_item((pair.item, win) for pair, win in wins.items())
+
+
+def win_rate_among(wins: Wins, pairs: Collection[Pair]) -> Estimate:
+    """Compute the win rate among some pairs, without numbers if it is over too few items."""
+    rate = win_rate({pair: win for pair, win in wins.items() if pair in pairs})
+    return replace(rate, mean=None, low=None, high=None) if rate.n < FEWEST_PAIRS else rate
+
+
+class Result(NamedTuple):
     """Pairs as one metric decides them."""
 
     metric: MetricInfo
-    wins: Mapping[Pair, bool | None]
-    """Whether the better summary has the better value, None without both values. A tie is no win."""
-
-    def among(self, pairs: Collection[Pair]) -> MetricResult:
-        """Keep some pairs."""
-        return replace(self, wins={pair: win for pair, win in self.wins.items() if pair in pairs})
-
-    def of_kind(self, kind: Relation) -> MetricResult:
-        """Keep the pairs of two names."""
-        return self.among({pair for pair in self.wins if pair.kind == kind})
-
-    @cached_property
-    def decided(self) -> dict[Pair, bool]:
-        return {pair: win for pair, win in self.wins.items() if win is not None}
-
-    @property
-    def undefined(self) -> int:
-        return len(self.wins) - len(self.decided)
-
-    @cached_property
-    def rate(self) -> Estimate:
-        """The mean over items of the share of an item's pairs that are won."""
-        return share_by_item((pair.item, win) for pair, win in self.decided.items())
-
-    def matched_rate(self, pairs: Collection[Pair]) -> Estimate:
-        """Compute the rate among some pairs, without numbers if it is over too few items."""
-        rate = self.among(pairs).rate
-        return Estimate(None, None, None, rate.n, rate.total) if rate.n < FEWEST_PAIRS else rate
+    wins: Wins
+    rate: Estimate
+    equal_rate: Estimate
+    """Among pairs of about the same length."""
 
 
-def decide_pairs(metric: MetricInfo, numbers: Numbers, pairs: Collection[Pair]) -> MetricResult:
-    """Decide pairs by a metric's values."""
-    wins: dict[Pair, bool | None] = {}
-    for pair in pairs:
-        value, rival = numbers.get((pair.item, pair.better)), numbers.get((pair.item, pair.worse))
-        wins[pair] = None if value is None or rival is None else metric.wins(value, rival)
-    return MetricResult(metric, wins)
-
-
-ADJUSTED_P = "p (Holm)"
-
-
-def paired_tests(reference: MetricResult, rivals: Sequence[MetricResult], kind: Relation) -> list[Row]:
+def paired_tests(reference: Result, rivals: Sequence[Result], kind: Relation) -> list[Row]:
     """Test a metric against each rival by McNemar's test, on the pairs that both have values for.
 
     Each test is one row, with p adjusted for all of them.
@@ -247,9 +230,9 @@ def paired_tests(reference: MetricResult, rivals: Sequence[MetricResult], kind: 
     p_values = []
     for rival in rivals:
         differences = [
-            win - rival.decided[pair]
-            for pair, win in reference.decided.items()
-            if pair.kind == kind and pair in rival.decided
+            win - rival.wins[pair]
+            for pair, win in reference.wins.items()
+            if pair.kind == kind and pair in rival.wins
         ]
         only_reference, only_rival = differences.count(1), differences.count(-1)
         p_values.append(mcnemar(only_reference, only_rival))
@@ -265,43 +248,14 @@ def paired_tests(reference: MetricResult, rivals: Sequence[MetricResult], kind: 
         }
         rows.append(row)
     adjusted = zip(rows, p_values, holm(p_values), strict=True)
-    return [{**row, "p": p, ADJUSTED_P: adjusted_p} for row, p, adjusted_p in adjusted]
+    return [{**row, "p": p, "p (Holm)": adjusted_p} for row, p, adjusted_p in adjusted]
 
 
-EMPTY, QUESTION, NONSENSE = f"{CONTROL}empty", f"{CONTROL}question repeated", f"{CONTROL}nonsense"
+# The controls by name: what is measured beside the summaries of each item
+QUESTION, EMPTY, NONSENSE = f"{CONTROL}question repeated", f"{CONTROL}empty", f"{CONTROL}nonsense"
 PASTED = f"{CONTROL}all answers pasted"
-_RATE = ".1%"
-_TIES = "ties are losses; pairs with an undefined value are counted and left out of n"
-_INTERVALS = "intervals: 95 % BCa bootstrap over items; exact (Clopper-Pearson) where all items agree"
-_EQUAL = (
-    f"at equal length: the longer of the two has at most {ALIKE} times the words of the other; a dash for "
-    f"fewer than {FEWEST_PAIRS}"
-)
-_COLUMNS = (
-    "win rate: mean over items of the share of their pairs in a known order that are won",
-    "beats …: share of items whose best summary beats a text that says nothing; pasted wins: share of items "
-    "where all reference answers, pasted, beat it",
-    "prefers longer: mean over items of Somers' D of value and words, above 0 where longer summaries are "
-    "judged better; no bias by itself, since better summaries may be longer",
-)
+CONTROLS = (QUESTION, EMPTY, NONSENSE, PASTED)
 _LONGER = "prefers longer"
-_RANKING = TableLayout(
-    "Metrics by win rate", _RATE, (*_COLUMNS, _TIES, _EQUAL, _INTERVALS), {_LONGER: "+z.2f"}
-)
-_PAIRS = TableLayout("How often the better summary wins", _RATE, (_TIES, _EQUAL, _INTERVALS))
-_TEST_NOTES = (
-    "difference in win rate on the pairs that both have values for; p: exact McNemar test, a dash where both "
-    "win the same pairs",
-    "p (Holm): adjusted for all tests of the metric on pairs of the same kind",
-    _INTERVALS,
-)
-# Groups whose metrics are tested against all others
-_REFERENCES = {"selfreflect": "SelfReflect", "information": "Usable information"}
-_AGAINST_CHANCE: dict[int | None, str] = {
-    1: "prefer the better summary more often than a coin would",
-    -1: "prefer the worse summary, or neither, more often than not",
-    0: "cannot be told from a coin",
-}
 
 
 class RankedSets:
@@ -323,7 +277,7 @@ class RankedSets:
         # items without a known order would cost measurements that no table shows
         usable: Sequence[Item] = [item for item in items if item.id in best]
         names = summary_names(usable)
-        self.controls = [_unused(name, names) for name in (QUESTION, EMPTY, NONSENSE, PASTED) if controls]
+        self.controls = [_unused(name, names) for name in CONTROLS if controls]
         self.items: list[Item] = []
         self.control_pairs: list[Pair] = []
         for item in usable:
@@ -337,31 +291,36 @@ class RankedSets:
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
         ratios = length_ratios(self.items, self.order.pairs)
         alike = {pair for pair, ratio in ratios.items() if 1 / ALIKE <= ratio <= ALIKE}
-        finding = Finding(self.name)
         results = []
         columns = {}
         for metric, numbers in each_metric(values, metrics):
-            results.append(decide_pairs(metric, numbers, self.order.pairs))
+            wins = decide_pairs(metric, numbers, self.order.pairs)
+            results.append(Result(metric, wins, win_rate(wins), win_rate_among(wins, alike)))
             columns[metric.name] = self._columns(metric, numbers)
         # those without any value stand last
         results.sort(key=lambda result: math.inf if result.rate.mean is None else -result.rate.mean)
+        finding = Finding(self.name, alike=ALIKE, fewest_pairs=FEWEST_PAIRS)
         for result in results:
-            finding.add(_RANKING, {**_ranking_row(result, alike), **columns[result.metric.name]})
+            finding.add("ranking", {**self._ranking_row(result), **columns[result.metric.name]})
         for result in results:
-            finding.add(_PAIRS, *_pair_rows(result, alike))
-        for reference in _REFERENCES:
-            self._add_tests(finding, reference, results)
-        rates = [(result.metric.name, result.rate) for result in results]
-        self._say_data(finding)
-        _say_against_chance(finding, "All pairs", rates)
+            finding.add("pairs", *self._pair_rows(result, alike))
+        for group in ("selfreflect", "information"):
+            self._add_tests(finding, group, results)
+        counts = {
+            "Pairs of summaries in a known order": len(self.order.pairs),
+            "items": len({pair.item for pair in self.order.pairs}),
+            "pairs left out because both texts are the same": len(self.order.identical),
+            "items left out because no order is known": len(self.order.without),
+        }
+        finding.tally(counts)
+        _say_against_chance(finding, "all", {result.metric.name: result.rate for result in results})
         longer, shorter = (sum(sign * (ratio - 1) > 0 for ratio in ratios.values()) for sign in (1, -1))
-        finding.says.append(
-            f"The better summary is the longer one in {longer} of {counted(len(ratios), 'pair')}, "
-            f"the shorter one in {shorter}."
-        )
-        equal = [(result.metric.name, result.matched_rate(alike)) for result in results]
-        _say_against_chance(finding, "Pairs of about equal length", equal)
-        finding.says.append(self._power())
+        finding.say("lengths", longer=longer, shorter=shorter, pairs=counted(len(ratios), "pair"))
+        # a metric that wins among all pairs only may prefer length
+        _say_against_chance(finding, "equal", {result.metric.name: result.equal_rate for result in results})
+        [(_, most_pairs)] = Counter(pair.kind for pair in self.order.pairs).most_common(1)
+        rate = detectable_rate(most_pairs)
+        finding.say("too_few" if rate is None else "power", count=most_pairs, rate=rate)
         return finding
 
     def _columns(self, metric: MetricInfo, numbers: Numbers) -> Row:
@@ -373,57 +332,57 @@ class RankedSets:
             if control.startswith(PASTED):  # a tie is a loss, as everywhere
                 heading = "pasted wins"
                 pairs = [Pair(pair.item, pair.worse, pair.better) for pair in pairs]
-            wins = list(decide_pairs(metric, numbers, pairs).decided.values())
+            wins = decide_pairs(metric, numbers, pairs).values()
             row[heading] = fmean(wins) if wins else None
-        preferences: list[float] = []
+        preferences = []
         for item in self.items:
-            names = [
-                name for name in item.summaries if name not in self.controls and (item.id, name) in numbers
-            ]
+            names = [name for name in item.summaries if name not in self.controls]
+            names = [name for name in names if (item.id, name) in numbers]
             words = [float(len(item.summaries[name].split())) for name in names]
-            preference = somers(words, [-metric.badness(numbers[item.id, name]) for name in names])
-            if preference is not None:
-                preferences.append(preference)
-        row[_LONGER] = fmean(preferences) if preferences else None
+            preferences.append(somers(words, [-metric.badness(numbers[item.id, name]) for name in names]))
+        row[_LONGER] = fmean(defined(preferences)) if defined(preferences) else None
         return row
 
-    def _add_tests(self, finding: Finding, reference: str, results: Sequence[MetricResult]) -> None:
+    def _ranking_row(self, result: Result) -> Row:
+        return {
+            "metric": result.metric.name,
+            "group": result.metric.group,
+            **interval("win rate", result.rate),
+            "items": result.rate.n,
+            "pairs": len(result.wins),
+            "undefined": len(self.order.pairs) - len(result.wins),
+            **interval("at equal length", result.equal_rate, "equal low", "equal high"),
+            "equal items": result.equal_rate.n,
+        }
+
+    def _pair_rows(self, result: Result, alike: Collection[Pair]) -> Iterator[Row]:
+        """Make a row of a metric for each kind of pair."""
+        for kind, count in Counter(pair.kind for pair in self.order.pairs).items():
+            wins = {pair: win for pair, win in result.wins.items() if pair.kind == kind}
+            rate, equal = win_rate(wins), win_rate_among(wins, alike)
+            yield {
+                "metric": result.metric.name,
+                "better": kind[0],
+                "worse": kind[1],
+                "wins": sum(wins.values()),
+                "n": rate.n,
+                **interval("win rate", rate),
+                "undefined": count - len(wins),
+                "at equal length": equal.mean,
+                "n equal": equal.n,
+            }
+
+    def _add_tests(self, finding: Finding, group: Group, results: Sequence[Result]) -> None:
         """Test the metrics of one group against all others."""
-        title = f"{_REFERENCES[reference]} against the other metrics on the same pairs"
-        layout = TableLayout(title, "+z.1%", _TEST_NOTES, {"p": ".2g", ADJUSTED_P: ".2g"})
         for result in results:
             rivals = [rival for rival in results if rival is not result]
-            if result.metric.group == reference and rivals:
-                for kind in self.order.kinds:
-                    finding.add(layout, *paired_tests(result, rivals, kind))
-
-    def _say_data(self, finding: Finding) -> None:
-        counts = {
-            "Pairs of summaries in a known order": len(self.order.pairs),
-            "items": len({pair.item for pair in self.order.pairs}),
-            "pairs left out because both texts are the same": len(self.order.identical),
-            "items left out because no order is known": len(self.order.without),
-        }
-        finding.tally(counts)
-
-    def _power(self) -> str:
-        """Say what the kind with the most pairs can show."""
-        [(_, count)] = Counter(pair.kind for pair in self.order.pairs).most_common(1)
-        rate = detectable_rate(count)
-        if rate is None:
-            return (
-                f"Pairs of a kind: {count}. That is too few: even if all were won, a coin could have done it."
-            )
-        return (
-            f"Pairs of a kind: at most {count}. A win rate has to be {percent(rate)} to be told from a "
-            "coin with "
-            "a power of 80 %. A difference that a test does not show is no proof of equality."
-        )
+            if result.metric.group == group and rivals:
+                for kind in dict.fromkeys(pair.kind for pair in self.order.pairs):
+                    finding.add(group, *paired_tests(result, rivals, kind))
 
 
 def _control_texts(item: Item) -> tuple[str | None, ...]:
-    """Make the repeated question, the empty text, nonsense, and all reference answers pasted; None for a
-    text that an item has not."""
+    """Make the texts of ``CONTROLS``; None for a text that an item has not."""
     texts = control_texts(item.question, item.conditioning)
     nonsense = next((text for control, text in texts if control.name == "nonsense"), None)
     pasted = max((pair for pair in texts if pair[0].answers), key=lambda pair: pair[0].answers, default=None)
@@ -447,42 +406,8 @@ def _best_summaries(pairs: Sequence[Pair]) -> dict[str, str]:
     return best
 
 
-def _ranking_row(result: MetricResult, alike: Collection[Pair]) -> Row:
-    equal = result.matched_rate(alike)
-    return {
-        "metric": result.metric.name,
-        "group": result.metric.group,
-        **interval("win rate", result.rate),
-        "items": result.rate.n,
-        "pairs": len(result.decided),
-        "undefined": result.undefined,
-        **interval("at equal length", equal, "equal low", "equal high"),
-        "equal items": equal.n,
-    }
-
-
-def _pair_rows(result: MetricResult, alike: Collection[Pair]) -> Iterator[Row]:
-    """Make a row of a metric for each kind of pair."""
-    for kind in dict.fromkeys(pair.kind for pair in result.wins):
-        of_kind = result.of_kind(kind)
-        equal = of_kind.matched_rate(alike)
-        yield {
-            "metric": result.metric.name,
-            "better": kind[0],
-            "worse": kind[1],
-            "wins": sum(of_kind.decided.values()),
-            "n": of_kind.rate.n,
-            **interval("win rate", of_kind.rate),
-            "undefined": of_kind.undefined,
-            "at equal length": equal.mean,
-            "n equal": equal.n,
-        }
-
-
-def _say_against_chance(finding: Finding, pairs: str, rates: Sequence[tuple[str, Estimate]]) -> None:
-    """Tell win rates from a coin: a metric that wins among all pairs only may prefer length."""
-    sides: dict[str, int | None] = {}
-    for name, rate in rates:
-        if rate.mean is not None:
-            sides[name] = side_of_chance(rate)
-    finding.give_verdicts(sides, {side: f"{pairs}: {text}" for side, text in _AGAINST_CHANCE.items()})
+def _say_against_chance(finding: Finding, pairs: str, rates: Mapping[str, Estimate]) -> None:
+    """Tell win rates from a coin."""
+    defined_rates = {name: rate for name, rate in rates.items() if rate.mean is not None}
+    sides = {name: f"{pairs}_{SIDES[side_of_chance(rate)]}" for name, rate in defined_rates.items()}
+    finding.say_sides(sides, [f"{pairs}_{side}" for side in ("above", "below", "unclear")])

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from statistics import fmean
 from typing import Any
 
@@ -66,12 +65,7 @@ def share_by_item(outcomes: Iterable[tuple[str, bool]]) -> Estimate:
     by_item: dict[str, list[bool]] = {}
     for item, success in outcomes:
         by_item.setdefault(item, []).append(success)
-    return _mean_share(tuple(sorted(map(fmean, by_item.values()))))
-
-
-@lru_cache(maxsize=4096)  # tables ask for the same few shares again and again
-def _mean_share(shares: tuple[float, ...]) -> Estimate:
-    return bounded_mean(shares, 0, 1)
+    return bounded_mean(list(map(fmean, by_item.values())), 0, 1)
 
 
 def side_of_chance(rate: Estimate) -> int:

@@ -1,19 +1,29 @@
-"""Studies of metrics: items whose summaries are measured, and a finding of tables and sentences."""
+"""Studies of metrics: items whose summaries are measured, and findings, which a folder keeps."""
 
 from __future__ import annotations
 
+import json
+import os
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
+from selfreflect.atomic import write_files
 from selfreflect.errors import ConfigError, excerpt
+from selfreflect.prompts import bundled_texts
+from selfreflect.records import dump_line
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
-from selfreflect.table import Cell, Column, Table, spaced_percent
-from selfreflect.text import listed
+from selfreflect.store.journal import open_regular, refuse_links, store_errors
+from selfreflect.table import Cell, Column, Table, spaced_percent, to_csv, to_markdown
+from selfreflect.text import listed, markdown_text
 from selfreflect.validate.base import MetricInfo, Value
+
+_FINDING = "finding.json"
+_NAME_LENGTH = 48
 
 
 class Study(Protocol):
@@ -72,69 +82,81 @@ Row = Mapping[str, Cell]
 """Cells by heading."""
 
 
-@dataclass(frozen=True, eq=False)
-class TableLayout:
-    """Table without its rows."""
+class Finding:
+    """Tables of a study, and in ``says`` plain paragraphs on what they do and do not show.
 
-    title: str
-    form: str
-    """Display format of numbers. Columns of whole numbers are shown as such."""
-    notes: Sequence[str] = ()
-    forms: Mapping[str, str] = field(default_factory=dict)
-    """Headings with a format of their own."""
+    Titles, formats, notes and sentences are those of ``data/validate.toml``, by study. Names and texts in a
+    finding may come from files and models; rendering makes them safe.
 
-    def table(self, rows: Sequence[Row]) -> Table:
-        """Fill the table with rows that have the same headings."""
+    Args:
+        tables: keys of those that are shown even without rows. Further ones follow in the order of their
+            first rows.
+        values: what notes speak of.
+    """
+
+    def __init__(self, study: str, *tables: str, **values: Any) -> None:
+        self.study = study
+        self.says: list[str] = []
+        self.notes: dict[str, list[str]] = defaultdict(list)
+        """Further notes, by table."""
+        self._rows: dict[str, list[Row]] = {key: [] for key in tables}
+        self._values = values
+
+    @property
+    def _texts(self) -> Mapping[str, Any]:
+        texts: Mapping[str, Any] = bundled_texts("validate.toml")
+        return {**texts["all"], **texts[self.study]}
+
+    @property
+    def tables(self) -> list[Table]:
+        return [self._table(key, rows) for key, rows in self._rows.items()]
+
+    def _table(self, key: str, rows: Sequence[Row]) -> Table:
+        layout = self._texts[key]
         columns: list[Column] = []
         for heading in rows[0] if rows else ():
             cells = [row[heading] for row in rows if row[heading] is not None]
-            form = self.form
+            form = layout["form"]
             if any(isinstance(cell, str) for cell in cells):
                 form = ""
             elif cells and all(isinstance(cell, int) for cell in cells):
                 form = "d"
-            columns.append(Column(heading, self.forms.get(heading, form)))
-        return Table(
-            self.title, tuple(columns), tuple(tuple(row.values()) for row in rows), tuple(self.notes)
-        )
+            columns.append(Column(heading, layout.get("forms", {}).get(heading, form)))
+        notes = [note.format(**self._values) for note in layout.get("notes", ())]
+        cells_of_rows = tuple(tuple(row.values()) for row in rows)
+        return Table(layout["title"], tuple(columns), cells_of_rows, (*notes, *self.notes[key]))
 
+    def add(self, table: str, *rows: Row) -> None:
+        """Add rows, with the same headings, to a table."""
+        self._rows.setdefault(table, []).extend(rows)
 
-class Finding:
-    """Tables of a study, and in ``says`` plain paragraphs on what they do and do not show.
+    def sentence(self, key: str, **values: Any) -> str:
+        """Write a sentence of the study, with values in place of their names."""
+        text: str = self._texts["says"][key]
+        return text.format(**values)
 
-    Names and texts in it may come from files and models. Rendering makes them safe.
-
-    Args:
-        layouts: tables that are shown even without rows. Further ones follow in the order of their first
-            rows.
-    """
-
-    def __init__(self, study: str, *layouts: TableLayout) -> None:
-        self.study = study
-        self.says: list[str] = []
-        self._rows: dict[TableLayout, list[Row]] = {layout: [] for layout in layouts}
-
-    @property
-    def tables(self) -> list[Table]:
-        return [layout.table(rows) for layout, rows in self._rows.items()]
-
-    def add(self, layout: TableLayout, *rows: Row) -> None:
-        """Add rows to a table."""
-        self._rows.setdefault(layout, []).extend(rows)
+    def say(self, key: str, **values: Any) -> None:
+        """Add a sentence of the study."""
+        self.says.append(self.sentence(key, **values))
 
     def tally(self, counts: Mapping[str, int]) -> None:
         """Say ``Pairs: 9; items: 3.``; without counts of zero."""
         self.says.append("; ".join(f"{name}: {count}" for name, count in counts.items() if count) + ".")
 
-    def list_names(self, start: str, names: Sequence[str]) -> None:
-        """Say ``start a, b and c.``; nothing without names."""
-        if names:
-            self.says.append(f"{start} {listed(names)}.")
+    def say_sides(self, sides: Mapping[str, str], keys: Sequence[str]) -> None:
+        """Say each sentence of ``keys`` with the names whose side it is about, if any."""
+        for key in keys:
+            if names := [name for name, side in sides.items() if side == key]:
+                self.says.append(f"{self.sentence(key)}: {listed(names)}.")
 
-    def give_verdicts(self, sides: Mapping[str, int | None], verdicts: Mapping[int | None, str]) -> None:
-        """Say each verdict of the names whose side it is about."""
-        for verdict_side, verdict in verdicts.items():
-            self.list_names(f"{verdict}:", [name for name, side in sides.items() if side == verdict_side])
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """Make one JSON object of every row of every table, then of every sentence."""
+        for table in self.tables:
+            for row in _plain_rows(table):
+                cells = dict(zip(table.headings, row, strict=True))
+                yield {"study": self.study, "table": table.title, "row": cells}
+        for sentence in self.says:
+            yield {"study": self.study, "says": sentence}
 
 
 def interval(
@@ -144,6 +166,10 @@ def interval(
     return {heading: estimate.mean, low: estimate.low, high: estimate.high}
 
 
+SIDES = {1: "above", 0: "unclear", -1: "below"}
+"""Names of sentences by the side of chance that they are about."""
+
+
 def with_interval(estimate: Estimate, form: str) -> str:
     """Put an estimate in words, with its interval if it has one."""
     if estimate.mean is None:
@@ -151,3 +177,67 @@ def with_interval(estimate: Estimate, form: str) -> str:
     if estimate.low is None or estimate.high is None:
         return spaced_percent(format(estimate.mean, form))
     return spaced_percent(f"{estimate.mean:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]")
+
+
+def write(finding: Finding, made_with: Mapping[str, Any], directory: Path) -> Path:
+    """Write the finding as JSON and Markdown and its tables as CSV to a folder of its study, which is
+    returned. Tables of an earlier run of the study are deleted.
+
+    Args:
+        made_with: what a reader needs to make it again, as plain values.
+
+    Raises:
+        StoreError: the system refuses.
+    """
+    folder = refuse_links(directory, directory / finding.study)
+    tables = []
+    for table in finding.tables:
+        content = {"columns": table.headings, "rows": _plain_rows(table), "notes": list(table.notes)}
+        tables.append({"title": table.title, **content})
+    record = {"study": finding.study, "says": finding.says, "tables": tables, "made_with": made_with}
+    texts = {_FINDING: dump_line(record) + "\n", "finding.md": _page(finding, made_with)}
+    texts |= zip(_file_names(record), map(to_csv, finding.tables), strict=True)
+    with store_errors(folder):
+        folder.mkdir(exist_ok=True)
+        # only files that an earlier finding names: a user may keep others here
+        stale = {*_earlier_names(folder)} - texts.keys()
+        write_files(folder, {name: text.encode("utf-8", "backslashreplace") for name, text in texts.items()})
+        for name in stale:
+            (folder / name).unlink(missing_ok=True)
+    return folder
+
+
+def _earlier_names(folder: Path) -> list[str]:
+    """Name the tables of the finding that a folder holds; none if it is damaged."""
+    try:
+        with os.fdopen(open_regular(folder / _FINDING, os.O_RDONLY), "rb") as file:
+            return _file_names(json.loads(file.read()))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return []
+
+
+def _file_names(record: Mapping[str, Any]) -> list[str]:
+    """Make a different file name for the title of each table, which may hold any text."""
+    names: list[str] = []
+    for table in record["tables"]:
+        name = re.sub(r"[^a-z0-9]+", "-", table["title"].lower())[:_NAME_LENGTH].strip("-") or "untitled"
+        while f"{name}.csv" in names:
+            name += "-2"
+        names.append(f"{name}.csv")
+    return names
+
+
+def _plain_rows(table: Table) -> list[list[Cell]]:
+    """Make rows that JSON can hold: without subclasses of float, such as Approximate."""
+    rows = []
+    for row in table.rows:
+        rows.append([float(cell) if isinstance(cell, float) else cell for cell in row])
+    return rows
+
+
+def _page(finding: Finding, made_with: Mapping[str, Any]) -> str:
+    """Write the finding as Markdown, sentences first. Every text is escaped."""
+    facts = [f"- {markdown_text(name)}: {markdown_text(str(value))}" for name, value in made_with.items()]
+    sentences = [f"{markdown_text(sentence)}\n" for sentence in finding.says]
+    title = f"# Study: {markdown_text(finding.study)}\n"
+    return "\n".join([title, *sentences, *map(to_markdown, finding.tables), "### Made with\n", *facts, ""])

@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from statistics import fmean
-from typing import TypeVar
 
 from selfreflect.errors import MissingExtraError, excerpt
+from selfreflect.metric.measure import MeasureItem, measures_of
 from selfreflect.metric.prompts import CannotScoreError
 from selfreflect.models.base import Generator, Message, Refusal, Reply, Request, Sampling, as_done
 from selfreflect.models.embed import SentenceEmbedder
@@ -22,9 +22,7 @@ from selfreflect.records import dump_line
 from selfreflect.sources.items import Item
 from selfreflect.stats import Floats
 from selfreflect.text import fill, normalise_question, numbered, quoted
-from selfreflect.validate.base import Family, MetricInfo, Results, Undefined, model_name
-
-T = TypeVar("T")
+from selfreflect.validate.base import Family, MetricInfo, Result, Results, Undefined, model_name
 
 
 class TextMetrics(Family):
@@ -53,86 +51,51 @@ RATING_TOKENS = 64
 _RATING = re.compile(r"(?:(?:rating|score) ?:? ?)?(10|[0-9])(?: ?/ ?10| out of 10)? ?\.?", re.IGNORECASE)
 
 
-def parse_rating(reply: str) -> float | Undefined:
+def parse_rating(reply: str) -> Result:
     """Read a whole number from 0 to 10 and next to nothing else: ``7``, ``7/10``, ``Rating: 7 out of 10.``,
     ``**7**``.
 
     A number within a sentence is refused: it may be a count of answers, or an answer.
     """
     match = _RATING.fullmatch(re.sub(r"[\s*]+", " ", reply).strip())
-    return float(match[1]) if match else unparsed(reply, "a number from 0 to 10")
+    if match:
+        return float(match[1])
+    message = f"the model was asked for a number from 0 to 10 and replied {excerpt(reply, 200)}"
+    return Undefined(reason="unparsed", message=message)
 
 
 class Rated(TextMetrics):
-    """A generator's marks, one request for each summary."""
+    """A generator's marks from 0 to 10, one greedy request for each summary.
+
+    The prompt is ``data/validate_prompts.toml``, which no run configures: its digest is part of the model's
+    name, since another prompt makes another metric.
+    """
 
     def __init__(self, generator: Generator, metrics: Sequence[MetricInfo]) -> None:
         super().__init__(metrics)
         self._generator = generator
-        self._template = prompts()["llm_judge"]["rate"]
-        self.by = name_with_prompts(generator, prompts()["llm_judge"])
+        prompts = bundled_texts("validate_prompts.toml")["llm_judge"]
+        self._template = prompts["rate"]
+        digest = hashlib.sha256(dump_line(prompts).encode()).hexdigest()[:8]
+        name = model_name(generator.name, generator.revision, getattr(generator, "facts", {}))
+        self.by = f"{name}, prompts {digest}"
 
     def compare(self, question: str, answers: Sequence[str], summaries: Sequence[str]) -> Iterator[Results]:
-        """Ask for marks 0, 1, …, 10."""
-        description = described(question, answers)
-        questions = [filled(self._template, description, summary=quoted(summary)) for summary in summaries]
-        for mark in ask(self._generator, questions, RATING_TOKENS, parse_rating):
-            yield {"llm_judge": mark}
+        # texts from files or models are quoted as JSON on a line of their own, so that they cannot pass for
+        # part of the prompt
+        texts = {"question": quoted(normalise_question(question)), "answers": numbered(answers)}
+        sampling = Sampling(temperature=0.0, max_new_tokens=RATING_TOKENS)
+        requests = []
+        for summary in summaries:
+            content = fill(self._template, {**texts, "summary": quoted(summary)}).strip()
+            requests.append(Request(messages=(Message(role="user", content=content),), sampling=sampling))
+        replies = dict(as_done(self._generator, requests))
+        for index in range(len(summaries)):
+            yield {"llm_judge": _mark(replies[index])}
 
 
-def prompts() -> Mapping[str, Mapping[str, str]]:
-    """Read ``data/validate_prompts.toml``, by metric. No run configures them."""
-    return bundled_texts("validate_prompts.toml")
-
-
-def described(question: str, answers: Sequence[str]) -> dict[str, str]:
-    """Write what every prompt may say of an item.
-
-    Texts from files or models are quoted as JSON on a line of their own, so that they cannot pass for part of
-    the prompt.
-    """
-    return {"question": quoted(normalise_question(question)), "answers": numbered(answers)}
-
-
-def filled(template: str, description: Mapping[str, str], **texts: str) -> str:
-    """Put a description and further quoted texts in place of their names."""
-    return fill(template, {**description, **texts}).strip()
-
-
-def name_with_prompts(generator: Generator, texts: Mapping[str, str]) -> str:
-    """Name the model with a digest of its prompts: other prompts make another metric."""
-    name = model_name(generator.name, generator.revision, getattr(generator, "facts", {}))
-    return f"{name}, prompts {hashlib.sha256(dump_line(texts).encode()).hexdigest()[:8]}"
-
-
-def ask(
-    generator: Generator, questions: Sequence[str], max_new_tokens: int, parse: Callable[[str], T | Undefined]
-) -> list[T | Undefined]:
-    """Ask each question greedily, and parse the replies, in order. Equal questions are asked once.
-
-    Raises:
-        BackendError: the generator has given up, so that further questions are pointless.
-    """
-    sampling = Sampling(temperature=0.0, max_new_tokens=max_new_tokens)
-    distinct = list(dict.fromkeys(questions))
-    requests = [
-        Request(messages=(Message(role="user", content=text),), sampling=sampling) for text in distinct
-    ]
-    results: dict[str, T | Undefined] = {}
-    for index, reply in as_done(generator, requests) if requests else ():
-        text = _text(reply)
-        results[distinct[index]] = text if isinstance(text, Undefined) else parse(text)
-    return [results[question] for question in questions]
-
-
-def unparsed(reply: str, request: str) -> Undefined:
-    """Record that a reply has another form than was asked for."""
-    message = f"the model was asked for {request} and replied {excerpt(reply, 200)}"
-    return Undefined(reason="unparsed", message=message)
-
-
-def _text(reply: Reply | Refusal) -> str | Undefined:
-    """Take the text of a whole reply, or say why there is none."""
+def _mark(reply: Reply | Refusal) -> Result:
+    """Read the mark of a whole reply, or say why there is none."""
     if isinstance(reply, Refusal):
         return Undefined(reason=reply.kind, message=reply.message)
     finish = reply.completions[0].finish
@@ -141,7 +104,7 @@ def _text(reply: Reply | Refusal) -> str | Undefined:
     if finish == "length":
         message = f"the token limit was reached after {excerpt(reply.text, 200)}"
         return Undefined(reason="cut_off", message=message)
-    return reply.text
+    return parse_rating(reply.text)
 
 
 _END = re.compile(r"(?<=[.!?…])(?<!\b\d\.)\s+|(?<=[。！？])|\n+")
@@ -240,6 +203,21 @@ class Overlap(TextMetrics):
             else:
                 message = "the summary has no letter and no digit"
                 yield {"rouge_l": Undefined(reason="blank", message=message)}
+
+
+class Measured(Family):
+    """Measures of the table that need no judge, as ``run`` and ``score`` compute them."""
+
+    def measure(self, item: Item) -> dict[str, Results]:
+        """Compute each measure."""
+        results: dict[str, dict[str, Result]] = {text: {} for text in item.summaries.values()}
+        for measure in measures_of([info.name for info in self.metrics]):
+            for summary in item.summary_records:
+                measured = measure.score(MeasureItem(item.question_record, item.answer_set, summary))
+                reason = Undefined(reason="blank", message=measure.reason(measured.undefined))
+                value = measured.value
+                results[summary.text][measure.name] = reason if value is None else value
+        return {**results}
 
 
 class Length(Family):

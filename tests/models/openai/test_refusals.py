@@ -4,7 +4,9 @@ ends where it would, and half a text is no answer."""
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from command import run, written
 from fault_server import FaultServer, answers, chat, choice, in_turn, status
 from msgspec.structs import replace
 from served import ask, command, forget, generator, only, questions
+from server_habits import UNCLEAR, said
 
 from selfreflect.errors import BackendError
 from selfreflect.logprobs import AnswerTokens
@@ -34,17 +37,7 @@ LAYOUTS: dict[str, Refuse] = {
     "validation": lambda names: status(
         422, {"detail": [{"type": "extra_forbidden", "loc": ["body", name], "msg": "no"} for name in names]}
     ),
-    "wrapped in a list": lambda names: status(
-        400,
-        [{"error": {"message": "\n".join(f'Unknown name "{name}"' for name in names)}}],  # type: ignore[arg-type]
-    ),
     "one at a time": lambda names: status(400, f"Unrecognized request argument supplied: {names[0]}"),
-    "a parameter": lambda names: status(400, {"error": {"message": "not allowed", "param": names[0]}}),
-    "camel case": lambda names: status(
-        400,
-        "Argument not supported: "
-        + names[0].title().replace("_", "").replace(names[0][0].upper(), names[0][0], 1),
-    ),
     "nothing but a text": lambda names: status(400, {"detail": f"unsupported: {', '.join(names)}"}),
 }
 
@@ -72,20 +65,10 @@ def test_a_server_that_checks_its_input_answers_a_run(layout: str, tmp_path: Pat
     assert refused == list(range(len(refused))), "what was found out before the run holds for all of it"
     assert done.stderr.count("seed") == 2, "said once, with what is lost"
     known = stored.manifest.models["answers"]["refused"]
-    assert known == dict.fromkeys(
-        ["chat_template_kwargs", "min_p", "repetition_penalty", "seed", "top_k"], "left out"
-    )
-
-
-def test_a_limit_of_another_name_is_sent_under_that() -> None:
-    def script(call: fault.Call) -> fault.Action:
-        refused = status(400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.")
-        return refused if "max_tokens" in call.body else answers()
-
-    with FaultServer(script) as server:
-        model = generator(server.url)
-        assert all(isinstance(result, Reply) for _ in range(2) for result in model.generate([ask()]))
-    assert [call.body.get("max_completion_tokens") for call in server.calls] == [None, 9, 9]
+    left_out = ["chat_template_kwargs", "min_p", "repetition_penalty", "seed", "top_k"]
+    assert known == dict.fromkeys(left_out, "left out")
+    report = run("report", out).stdout
+    assert all(name in report for name in left_out), "the report repeats it"
 
 
 def test_a_system_message_that_is_refused_goes_in_front_of_the_users(tmp_path: Path) -> None:
@@ -159,13 +142,61 @@ def test_a_question_that_names_a_field_costs_itself_alone() -> None:
     assert server.calls[-1].body["temperature"] == 0.7
 
 
-def test_a_server_that_does_not_say_what_it_refuses_is_asked_without_spare_fields() -> None:
+@pytest.mark.parametrize("culprits", [{"min_p"}, {"seed"}, {"n"}, {"top_k", "chat_template_kwargs", "n"}])
+@pytest.mark.parametrize("name", UNCLEAR)
+def test_a_refusal_that_names_no_field_costs_one_call_of_many(name: str, culprits: set[str]) -> None:
     def script(call: fault.Call) -> fault.Action:
-        return status(400, "Bad request") if "min_p" in call.body else answers()
+        return said(*UNCLEAR[name]) if culprits & call.body.keys() else chat(choice(f"text {call.number}"))
+
+    notes: list[str] = []
+    with FaultServer(script) as server:
+        model = generator(server.url, max_connections=8, progress=notes.append)
+        results = model.generate([ask(f"Number {number}?", n=2) for number in range(8)])
+        refused = [call for call in server.calls if culprits & call.body.keys()]
+    assert all(isinstance(result, Reply) and len(result.completions) == 2 for result in results)
+    assert len(refused) == 1
+    assert model.facts["refused"].keys() >= culprits | {"seed", "named"}
+    assert all(call.body["temperature"] == 1 for call in server.calls)
+    assert len(notes) == 1, notes
+
+
+def test_what_a_server_took_before_is_not_left_out_for_one_question() -> None:
+    def script(call: fault.Call) -> fault.Action:
+        return status(400, "no") if "bad" in str(call.body["messages"]) else answers()
 
     with FaultServer(script) as server:
-        assert isinstance(only(server.url, ask(n=3)), Reply)
-        assert server.calls[-1].body["seed"] == 5
+        model = generator(server.url, max_connections=1)
+        results = model.generate([ask(text, n=2) for text in ("good", "bad", "fine")])
+    assert [type(result) for result in results] == [Reply, Refusal, Reply]
+    assert len(server.calls) == 3
+    assert "refused" not in model.facts
+
+
+@pytest.mark.parametrize("named", [["seed", "n"], ["max_tokens", "top_p", "n"]])
+def test_one_refusal_that_names_several_things_teaches_all_of_them(named: list[str]) -> None:
+    def script(call: fault.Call) -> fault.Action:
+        unknown = [name for name in named if name in call.body]
+        errors = [{"loc": ["body", name], "msg": "extra inputs are not permitted"} for name in unknown]
+        return status(422, {"detail": errors}) if errors else chat(choice(f"text {call.number}"))
+
+    with FaultServer(script) as server:
+        model = generator(server.url)
+        [result] = model.generate([ask(n=3)])
+    assert isinstance(result, Reply)
+    assert len(server.calls) == 1 + 3
+    assert model.facts["refused"].keys() == {*named}
+
+
+def test_calls_at_once_wait_for_a_refusal_that_takes_seconds() -> None:
+    def script(call: fault.Call) -> fault.Action:
+        if "seed" not in call.body:
+            return chat(choice("Oz"))
+        return lambda handler, call: (time.sleep(3), status(400, "seed unsupported")(handler, call))[1]
+
+    with FaultServer(script) as server:
+        results = generator(server.url, max_connections=8).generate([ask(str(n)) for n in range(8)])
+    assert all(isinstance(result, Reply) for result in results)
+    assert sum("seed" in call.body for call in server.calls) == 1
 
 
 def broken(text: str, finish: str | None, **fields: Any) -> dict[str, Any]:
@@ -209,8 +240,10 @@ def test_texts_that_were_drawn_again_are_counted_in_the_manifest(tmp_path: Path)
 
 
 def test_a_stream_that_nobody_asked_for_is_named() -> None:
-    for kind in ("text/event-stream", "application/json", "text/event-stream; charset=utf-8"):
-        with FaultServer(lambda call, kind=kind: fault.raw(b"data: {}\n\n", kind)) as server:
+    kinds = ("text/event-stream", "application/json", "text/event-stream; charset=utf-8")
+    for kind, begin in product(kinds, (b"", b"event: message\n")):
+        events = fault.raw(begin + b"data: {}\n\n", kind)
+        with FaultServer(lambda call, events=events: events) as server:
             with pytest.raises(BackendError) as ended:
                 only(server.url)
             assert [call.body["stream"] for call in server.calls] == [False]
@@ -226,9 +259,10 @@ def test_a_flagged_question_is_filtered_and_a_plain_403_still_ends_the_run() -> 
         generator(server.url, max_connections=1).generate([ask(str(n)) for n in range(5)])
 
 
-def test_log_probabilities_that_make_a_server_fail_are_given_up() -> None:
+@pytest.mark.parametrize("code", [500, 502])
+def test_log_probabilities_that_make_a_server_fail_are_given_up(code: int) -> None:
     def script(call: fault.Call) -> fault.Action:
-        return status(500, "Internal Server Error") if "logprobs" in call.body else answers()
+        return status(code, "Internal Server Error") if "logprobs" in call.body else answers()
 
     with FaultServer(script) as server:
         model = generator(server.url, max_connections=1)
@@ -257,30 +291,25 @@ def test_one_answer_whose_log_probabilities_cannot_be_sent_costs_no_other_answer
     assert kinds == [AnswerTokens(("Oz",), (-1.0,)), "not_returned", AnswerTokens(("Oz",), (-1.0,))]
 
 
+_CITY = {"tokens": ["Emerald", " City"]}
+
+
 @pytest.mark.parametrize(
-    ("values", "expected"),
-    [([-0.5, -0.25], AnswerTokens(("Emerald", " City"), (-0.5, -0.25))), ([0.4, -0.25], "out_of_range")],
+    ("value", "expected"),
+    [
+        ({**_CITY, "token_logprobs": [-0.5, -0.25]}, (-0.5, -0.25)),
+        ({**_CITY, "token_logprobs": [-0.5, -0.25], "top_logprobs": None}, (-0.5, -0.25)),
+        ({**_CITY, "token_logprobs": [0.4, -0.25]}, "out_of_range"),
+        ([{"token": "Emerald", "logprob": -1}, {"token": " City", "logprob": -2}], (-1.0, -2.0)),
+    ],
 )
-def test_log_probabilities_in_the_layout_of_completions_are_read(
-    values: list[float], expected: object
-) -> None:
-    given = {**choice("Emerald City"), "logprobs": {"tokens": ["Emerald", " City"], "token_logprobs": values}}
-    with FaultServer(lambda call: chat(given)) as server:
+def test_log_probabilities_in_other_layouts_are_read(value: object, expected: object) -> None:
+    with FaultServer(lambda call: chat({**choice("Emerald City"), "logprobs": value})) as server:
         result = only(server.url, ask(logprobs=True))
     assert isinstance(result, Reply)
-    assert result.completions[0].logprobs == expected
-
-
-def test_thinking_that_ignores_the_template_is_switched_off_by_effort() -> None:
-    thought = choice("", "length", reasoning="Let me see. ")
-
-    def script(call: fault.Call) -> fault.Action:
-        return answers() if call.body.get("reasoning_effort") == "none" else chat(*[thought] * call.n)
-
-    with FaultServer(script) as server:
-        results = generator(server.url, max_connections=1).generate([ask(str(n), n=2) for n in range(3)])
-    assert [result.ends for result in results if isinstance(result, Reply)] == [{"stop": 2}] * 3
-    assert all("reasoning_effort" in call.body for call in server.calls[3:])
+    found = result.completions[0].logprobs
+    whole = AnswerTokens(("Emerald", " City"), expected) if isinstance(expected, tuple) else expected
+    assert found == whole
 
 
 def test_an_answer_is_what_stands_in_its_tags() -> None:

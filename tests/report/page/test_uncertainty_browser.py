@@ -97,6 +97,54 @@ def test_a_reader_sorts_chooses_and_saves(chromium: Any, page_file: Path, width:
         assert (watched.problems, watched.foreign) == ([], [])
 
 
+def test_unsure_words_are_marked_without_colour_or_mouse(chromium: Any, tmp_path: Path) -> None:
+    hostile = PAYLOADS[0]
+    sure, torn = [-0.01, -6.0, -7.0, -8.0], [-1.4, -1.4, -1.45, -1.5]
+    rows = [
+        {
+            "question": f"{hostile} {number}",
+            "answers": [f"It is {hostile} here"],
+            "tokens": [["It", " is", f" {hostile[:3]}", hostile[3:], " here"]],
+            "logprobs": [[-0.01, -0.01, -0.01, -1.4, -3.0]],
+            "top_logprobs": [[sure, sure, sure, torn, sure]],
+            "correct": number > 5,
+        }
+        for number in range(12)
+    ]
+    path = tmp_path / "page.html"
+    outcome = run("uncertainty", written(tmp_path / "a.json", rows), "--output", path)
+    assert outcome.code == 0, outcome.stderr
+    with b.watched(chromium, path.as_uri(), width=390, dark=True) as watched:
+        page = watched.page
+        page.goto(path.as_uri())
+        page.wait_for_selector("html[data-ready=yes]")
+        card = page.locator(".shaded-answers .card").first
+        shown = card.locator("p.shaded:visible")
+        marked = shown.locator("span")
+        assert shown.inner_text() == f"It is {hostile} here"
+        assert marked.all_inner_texts() == [f" {hostile}"]
+        lines = {
+            page.locator(f".about .unsure-{level}").evaluate(
+                "one => getComputedStyle(one).textDecorationStyle"
+            )
+            for level in (1, 2, 3)
+        }
+        assert lines == {"dotted", "dashed", "solid"}
+        page.locator("select.shade").focus()
+        page.keyboard.press("ArrowDown")
+        assert marked.all_inner_texts() == [f" {hostile}", " here"], (
+            "by probability the last word is unsure, too"
+        )
+        card.locator("summary").focus()
+        page.keyboard.press("Enter")
+        numbers = card.locator("tbody tr").nth(2).locator("td").all_inner_texts()
+        assert numbers[:3] == [hostile, "0.244", "1.385"]
+        assert page.locator("main img, main script").count() == 0
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert watched.serious() == []
+        assert (watched.problems, watched.foreign) == ([], [])
+
+
 def test_without_a_script_every_figure_is_shown(chromium: Any, page_file: Path) -> None:
     context = chromium.new_context(java_script_enabled=False)
     page = context.new_page()

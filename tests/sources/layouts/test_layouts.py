@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import tiny
-from command import Outcome, process, run, written
-from installed import PLUGIN, install_plugin
+from command import run, written
+from installed import PLUGIN, installed, plugin_folder
 
 from selfreflect.sources.items import read_item_file
 
@@ -68,30 +68,20 @@ def test_logs_have_theirs_also_where_their_format_differs(tmp_path: Path) -> Non
 POLL = [{"ask": "Capital of Oz?", "votes": {"Emerald": 2, "Ruby": 2}, "topic": "towns", "summary": "Ruby."}]
 
 
-@pytest.fixture(scope="module")
-def plugin(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return install_plugin(tmp_path_factory.mktemp("plugin"))
-
-
-def with_path(environment: dict[str, str], *arguments: object) -> Outcome:
-    return process(*arguments, changes=environment)
-
-
-def test_a_package_adds_a_layout_to_every_command_that_reads_answers(
-    plugin: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_package_adds_a_layout_to_every_command_that_reads_answers(tmp_path: Path) -> None:
     path = written(tmp_path / "poll.json", POLL)
     assert run("convert", path).code == 2, "nobody knows it without the package"
-    [found] = with_path(plugin, "convert", path, "--json").json
-    assert (found["layout"], found["answers"]) == ("polls", 4)
     judge = tiny.save(tmp_path / "judge", "llama")
-    [scored] = with_path(plugin, "score", "--items", path, "--judge", judge, "--json").json
-    assert (scored["question"], scored["summary_text"]) == ("Capital of Oz?", "Ruby.")
-    assert scored["metadata"]["topic"] == "towns"
-    [judged] = with_path(plugin, "uncertainty", path, "--estimators", "modal_share", "--json").json
-    assert judged["values"] == {"modal_share": 0.5}
-    ours = written(tmp_path / "ours.json", [RECORD])
-    assert with_path(plugin, "convert", ours, "--json").json[0]["layout"] == "items"
+    with installed(plugin_folder()):
+        [found] = run("convert", path, "--json").json
+        assert (found["layout"], found["answers"]) == ("polls", 4)
+        [scored] = run("score", "--items", path, "--judge", judge, "--json").json
+        assert (scored["question"], scored["summary_text"]) == ("Capital of Oz?", "Ruby.")
+        assert scored["metadata"]["topic"] == "towns"
+        [judged] = run("uncertainty", path, "--estimators", "modal_share", "--json").json
+        assert judged["values"] == {"modal_share": 0.5}
+        ours = written(tmp_path / "ours.json", [RECORD])
+        assert run("convert", ours, "--json").json[0]["layout"] == "items"
 
 
 def test_the_guide_shows_the_code_of_that_package() -> None:
@@ -124,7 +114,8 @@ def test_a_layout_that_fails_is_named(fault: str, tmp_path: Path) -> None:
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-polls\nVersion: 1\n")
     (metadata / "entry_points.txt").write_text("[selfreflect.layouts]\npolls = broken_polls:Polls\n")
     (tmp_path / "broken_polls.py").write_text(BROKEN[fault])
-    outcome = with_path({"PYTHONPATH": str(tmp_path)}, "convert", written(tmp_path / "f.json", [RECORD]))
+    with installed(tmp_path):
+        outcome = run("convert", written(tmp_path / "f.json", [RECORD]))
     assert (outcome.code, outcome.stdout) == (2, "")
     assert "polls" in outcome.said
     assert "Traceback" not in outcome.said

@@ -119,14 +119,6 @@ def test_different_texts_of_a_question_are_measured_together() -> None:
     assert (answers.masked_out, answers.conditioning) == (("e",), ("c", "d"))
 
 
-def test_the_penalty_stops_at_500_words() -> None:
-    reward = CountingReward(length_penalty=0.5)
-    long = [" ".join(["w"] * count) for count in (499, 500, 501, 2000)]
-    columns = {**COLUMNS, "question": ["A?", "B?", "C?", "D?"]}
-    assert reward(None, long, **columns) == [-249.5, -250.0, -250.0, -250.0]
-    assert reward.worst == -100 - 250
-
-
 def test_questions_are_told_by_their_id_context_and_model() -> None:
     reward = CountingReward()
     more = {"context": ["K"] * 4, "model": ["m"] * 4, "revision": ["r"] * 4}

@@ -82,14 +82,6 @@ def both(judge: Judge | str, **options: Any) -> list[JudgeReward]:
     return [SelfReflectReward(judge, **options), InformationReward(judge, reader="blind", **options)]
 
 
-def test_order_repetition_and_company_change_nothing(judge: Judge) -> None:
-    batch = [*BATCH, BATCH[1], BATCH[0]]
-    for reward in both(judge, length_penalty=0.1):
-        rewards = called(reward, batch)
-        assert called(reward, batch[::-1]) == close(rewards[::-1])
-        assert [called(reward, [row])[0] for row in batch] == close(rewards)
-
-
 def test_no_failure_wins_a_group(judge: Judge) -> None:
     longest = "plant " * 600
     batch = [(PLANT, text) for text in (*TEXTS, longest, "", " \n", "<think>and on", "word " * 5000)]
@@ -121,11 +113,6 @@ def test_pickled_rewards_load_their_judge_by_name(judge: Judge) -> None:
         data = pickle.dumps(reward)
         assert len(data) < 2000  # no weights
         assert called(pickle.loads(data), BATCH) == close(called(reward, BATCH))
-
-
-def test_the_judge_of_a_server_is_pickled_by_name_alone() -> None:
-    reward = SelfReflectReward("vllm+http:smollm2", base_url="http://127.0.0.1:9/v1")
-    assert pickle.loads(pickle.dumps(reward)).spec == reward.spec
 
 
 @pytest.mark.parametrize("options", [{"scale": 0}, {"length_penalty": -1}, {"failed": -99}, {"judge": 7}])

@@ -106,12 +106,6 @@ def test_the_brier_reward_is_proper_and_the_linear_one_is_not(chance: float) -> 
     assert grid[int(np.argmax(expected("linear")))] in (0.0, 1.0)
 
 
-def test_rewarding_the_answer_too_would_pay_for_a_wrong_one_with_confidence_0() -> None:
-    """Why only the confidence is trained; ``rlcr`` is the reward for those who train both."""
-    assert confidence_reward(False, 0.0, "brier") == confidence_reward(True, 1.0, "brier")
-    assert confidence_reward(False, 0.0, "rlcr") < confidence_reward(True, 1.0, "rlcr")
-
-
 @pytest.mark.parametrize(
     ("reward", "right", "wrong"),
     [
@@ -200,16 +194,6 @@ def test_settings_that_make_no_sense_are_refused(make: Any, setting: str) -> Non
     with pytest.raises(ConfigError, match=setting):
         make()
     assert LogReward(failed=-100).failed == -100
-
-
-def test_the_least_of_each_reward_is_that_of_a_certain_mistake() -> None:
-    certain = "Answer: Rome\nConfidence: 100%"
-    for reward in (BrierReward(), RLCRReward(), LogReward(scale=2.0)):
-        [least] = called(reward, [certain])
-        assert least == pytest.approx(reward.worst)
-        assert called(reward, [""]) == [reward.worst]
-    [least] = called(ConsistencyReward(), ["Answer: Berlin\nConfidence: 100%"])
-    assert least == ConsistencyReward().worst == 0
 
 
 def test_consistency_counts_what_says_the_same() -> None:

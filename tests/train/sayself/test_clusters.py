@@ -7,13 +7,11 @@ from dataclasses import replace
 import pytest
 from scripted import Scripted
 
-from selfreflect.models.base import Completion, Reply
 from selfreflect.train.sayself.clusters import (
     Cluster,
     ClusteredQuestion,
     cluster_answers,
     find_problem,
-    repair,
     tenths,
     write_rationales,
 )
@@ -118,11 +116,6 @@ def test_what_a_reflection_may_not_say(text: str, problem: str) -> None:
     assert find_problem(text) == problem
 
 
-def test_leaking_sentences_are_left_out_if_something_remains() -> None:
-    assert repair(f"{GOOD} I said so in 30% of the cases.") == GOOD
-    assert repair("I said so in 30% of the cases.") == ""
-
-
 def test_each_question_gets_a_reflection_or_a_reason() -> None:
     script = {
         "Question a?": GOOD,
@@ -149,16 +142,3 @@ def test_a_question_without_a_usable_text_is_dropped_and_counted() -> None:
     [rationale] = write_rationales([question("a", 3, 2)], asked)
     assert (rationale.text, rationale.origin) == ("", "dropped")
     assert len(model.requests) == 2
-
-
-def test_a_text_that_was_cut_off_ends_with_its_last_whole_sentence() -> None:
-    def said(text: str) -> tuple[str, str]:
-        reply = Reply(completions=(Completion(text=text, finish="length", tokens=96),))
-        asked, _ = asker({"Question a?": reply, "this sentence": "60%"})
-        [rationale] = write_rationales([question("a", 3, 2)], asked)
-        return rationale.text, rationale.origin
-
-    assert said(f"{GOOD} I also do not know the") == (GOOD, "model")
-    whole = "Was it the bridge that I remember?"
-    assert said(f"{whole} I cannot") == (whole, "model")
-    assert said("I am not sure whether the bridge was built") == ("", "dropped")

@@ -17,7 +17,6 @@ from selfreflect.train.sayself.evaluation import (
     ask_statements,
     ask_whether_sure,
     difference_table,
-    evaluation_table,
     grade_answers,
     label_statements,
     published_figures,
@@ -25,7 +24,7 @@ from selfreflect.train.sayself.evaluation import (
 )
 from selfreflect.train.sayself.examples import make_examples
 from selfreflect.train.sayself.statement import sayself
-from selfreflect.train.sayself.training import question_rows, reinforcement_rows
+from selfreflect.train.sayself.training import reinforcement_rows
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.question import NoValue
@@ -75,7 +74,7 @@ def test_all_steps_ask_as_the_model_was_trained() -> None:
     request = next(sayself(task))
     for messages in (*(one.messages for one in model.requests), request.messages):
         assert [{"role": turn.role, "content": turn.content} for turn in messages] == row["prompt"]
-    assert begun["prompt"][:-1] == question_rows([question])[0]["prompt"] == row["prompt"]
+    assert begun["prompt"][:-1] == row["prompt"]
 
 
 def test_a_statement_without_a_confidence_is_a_failure_and_nothing_is_asked_again() -> None:
@@ -84,18 +83,6 @@ def test_a_statement_without_a_confidence_is_a_failure_and_nothing_is_asked_agai
     [statement] = ask_statements(questions(1), Asker("scripted", lambda: model))
     assert isinstance(statement.confidence, NoValue)
     assert [request.messages[-1].content for request in model.requests] == ["Question: River 0?"]
-
-
-def test_a_confidence_that_was_cut_off_after_its_first_digit_does_not_count() -> None:
-    """The published code stops there: it makes 1 of 10."""
-    script = {}
-    for key, stated in (("River 0", "1"), ("River 1", "10. I")):
-        completion = Completion(text=f"Answer: Seine. Confidence: {stated}", finish="length", tokens=160)
-        script[key] = Reply(completions=(completion,))
-    one, ten = ask_statements(questions(2), asker(script))
-    assert isinstance(one.confidence, NoValue)
-    assert (one.confidence.reason, one.answer) == ("cut_off", "Seine")
-    assert ten.confidence == 1.0
 
 
 def test_the_second_stage_compares_the_answer_alone() -> None:
@@ -163,18 +150,6 @@ def test_methods_are_compared_with_the_best_baseline_on_the_same_questions() -> 
     assert difference_table([], baselines) is None
 
 
-def test_the_table_shows_a_row_for_each_method_with_its_failures() -> None:
-    labels = (True, False, True, False, True, True)
-    statements = tuple(StatedBelief(answer="x", confidence=0.1 * number) for number in range(6))
-    broken = StatedBelief(answer="x", confidence=NoValue("no_number", "none"))
-    table = evaluation_table(
-        [Evaluation("a", statements, labels), Evaluation("b", (*statements[:5], broken), labels)], "T"
-    )
-    assert [row[:3] for row in table.rows] == [("a", 6, 0), ("b", 5, 1)]
-    nothing = evaluation_table([Evaluation("c", (broken,) * 6, labels)], "T")
-    assert nothing.rows[0][1:5] == (0, 6, pytest.approx(4 / 6), None)
-
-
 def test_a_blank_answer_is_wrong_where_something_is_right() -> None:
     [known] = questions(1)
     unknown = replace(known, gold=())
@@ -229,7 +204,6 @@ def test_what_has_no_reply_no_label_or_no_right_answer_is_left_out_of_the_second
     assert reinforcement_rows([known], asker(lambda request: refusal), Correctness("exact")) == []
     rows = reinforcement_rows([unknown, known], asker(reply), Correctness("exact"))
     assert [row["question_id"] for row in rows] == ["0"]
-    assert [row["question_id"] for row in question_rows([unknown, known])] == ["0"]
 
 
 def question(number: int, gold: tuple[str, ...] = ("Seine",)) -> ClusteredQuestion:
@@ -258,10 +232,3 @@ def test_accuracy_is_graded_ece_is_a_distance_and_7_is_right() -> None:
     assert figures.accuracy == pytest.approx(0.6)
     assert figures.ece == pytest.approx((0.1 + 0.1 + 0.1) / 3)
     assert (figures.n, figures.auroc) == (4, 1.0)
-
-
-@pytest.mark.parametrize(("text", "score"), [("So: Score: 3. Score: 8", 0.8), ("7", 0.7), ("Score: 1", 0.1)])
-def test_the_last_score_counts(text: str, score: float) -> None:
-    model = Scripted(text)
-    grades = grade_answers([question(0)], [StatedBelief("x", 0.5)], Asker("m", lambda: model))
-    assert grades == [pytest.approx(score)]

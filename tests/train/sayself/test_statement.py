@@ -8,20 +8,17 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import UNSET
 from scripted import Scripted
 
-from selfreflect.errors import ConfigError
 from selfreflect.records import Failure, Question, StatedParts, Summary
 from selfreflect.store.journal import Journal
 from selfreflect.strategies.driver import summarize
 from selfreflect.train.sayself.statement import (
-    begin_statement,
     parse_confidence,
     parse_statement,
     write_statement,
 )
-from selfreflect.train.sayself.training import StatedConfidenceReward, StatementReward
+from selfreflect.train.sayself.training import StatedConfidenceReward
 from selfreflect.uncertainty.question import NoValue
 
 PLAIN = st.text("abcdefghijklmnopqrstuvwxyz äß,'", min_size=1).map(lambda text: " ".join(text.split()))
@@ -81,34 +78,10 @@ def test_confidences_that_cannot_be_read_are_refused_and_never_clamped(text: str
     assert value.reason == reason
 
 
-def test_without_markers_everything_is_the_answer() -> None:
-    statement = parse_statement("It is Paris.")
-    assert statement.answer == "It is Paris"
-    assert isinstance(statement.confidence, NoValue)
-    assert not statement.is_complete
-
-
 @given(st.text())
 def test_any_text_is_read_or_refused(text: str) -> None:
     statement = parse_statement(text)
     assert isinstance(statement.confidence, NoValue) or 0 <= statement.confidence <= 1
-
-
-def test_each_marker_is_looked_for_after_the_one_before() -> None:
-    text = "Confidence: 3, I thought. Self-reflection: x. Answer: Rome. Self-reflection: y. Confidence: 7"
-    statement = parse_statement(text)
-    assert (statement.answer, statement.reflection, statement.confidence) == ("Rome", "y.", 0.7)
-    assert statement.reasoning == "Confidence: 3, I thought. Self-reflection: x."
-    assert begin_statement(text) == text.removesuffix(" 7")
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [("7 7.0", 0.7), (" 10, sure\n9", 1.0), ("v2: 8", 0.8), ("about 3rd", None), ("1,000", None)],
-)
-def test_equal_numbers_are_one_and_parts_of_words_are_none(text: str, value: float | None) -> None:
-    read = parse_confidence(text)
-    assert (None if isinstance(read, NoValue) else read) == value
 
 
 TEXT = "Answer: Seine. Self-reflection: I am not sure of the spelling. Confidence: 8"
@@ -132,13 +105,6 @@ def test_the_parts_are_in_the_record_and_come_back_from_disk(tmp_path: Path) -> 
     assert list(again.records.values()) == [summary]
 
 
-def test_other_strategies_have_no_parts() -> None:
-    summary = outcome(TEXT, "greedy")
-    assert isinstance(summary, Summary)
-    assert summary.parts is UNSET
-    assert "parts" not in summary.to_dict()
-
-
 @pytest.mark.parametrize("text", ["It is the Seine.", "Answer: Seine. Confidence: 85", "Confidence: 8"])
 def test_a_statement_that_cannot_be_read_is_a_failure(text: str) -> None:
     failure = outcome(text)
@@ -157,21 +123,6 @@ def test_completions_are_the_end_of_a_statement() -> None:
     )
     assert values == pytest.approx([1 - 2 * 0.04, -1, 1 - 2 * 0.09, -1])
     assert counted["confidence_brier/failed"] == 0.5
-
-
-def test_a_whole_statement_is_rewarded_for_its_own_answer() -> None:
-    reward = StatementReward("rlcr", "exact")
-    texts = [
-        "Answer: Seine. Confidence: 10",
-        "Answer: Loire. Self-reflection: It may be the Seine. Confidence: 10",  # named, and not answered
-        "Answer: Loire. Confidence: 0",
-        "Answer: Seine.",
-        "Confidence: 10",
-    ]
-    assert reward(None, texts, gold=[["Seine"]] * 5) == [1.0, -1.0, 0.0, -1.0, -1.0]
-    assert reward(None, texts[:1], gold=[[]]) == [None]
-    with pytest.raises(ConfigError, match="not by 'judge'"):
-        StatementReward("rlcr", "judge")
 
 
 @pytest.mark.parametrize("kind", ["brier", "linear", "rlcr"])

@@ -246,13 +246,17 @@ def choose_engine(model: Any, decoder: Any, head: Head) -> Engine:
         JudgeError: the model predicts the same whatever it reads, so every summary would look perfect.
     """
     device = output_device(model)
-    probe = _Probe(model)
+    # the layers of our own class are all alike: one of them shows what a pass through all would
+    probed = model.shallow() if hasattr(model, "shallow") else model
+    probe = _Probe(probed)
     config = decoder.config.get_text_config()
     tree = None
-    for engine in _tree_engines(decoder, head, device):
+    for engine in _tree_engines(decoder if probed is model else probed.get_decoder(), head, device):
         if probe.passes(engine):
             tree = None if _hides_window(config, engine) else engine
             break
+    if tree is not None and probed is not model:
+        tree = TreeEngine(FusedDecoder(decoder), head, device, fused=tree.fused)
     limit = _rotary_limit(config)
     if tree is not None and limit is None:
         return tree
@@ -280,8 +284,8 @@ def _tree_engines(decoder: Any, head: Head, device: torch.device) -> list[TreeEn
         decoders.insert(0, FusedDecoder(decoder))
     engines = []
     for fused in (True, False):
-        for one in decoders:
-            engines.append(TreeEngine(one, head, device, fused=fused))
+        for kind in decoders:
+            engines.append(TreeEngine(kind, head, device, fused=fused))
     return engines
 
 

@@ -203,20 +203,22 @@ def _fused(
     keys = local[0][blocks.keys].transpose(1, 2)
     values = local[1][blocks.keys].transpose(1, 2)
     out, lse = kernel(stacked.transpose(0, 1), keys, values, scale, blocks.bias)
-    for context, own in blocks.contexts.items():
+    for context, blocks_of_context in blocks.contexts.items():
         if context not in prefixes:
             continue
         key, value = prefixes[context]
-        q = stacked[:, own].flatten(1, 2)  # (KV, all rows of the context, D)
+        q = stacked[:, blocks_of_context].flatten(1, 2)  # (KV, all rows of the context, D)
         prefix_out, prefix_lse = kernel(q[None], key[None], value[None], scale, None)
         # back to blocks first, as out and lse are
         prefix_out = prefix_out[0].unflatten(1, (-1, rows * group)).transpose(0, 1)
         prefix_lse = prefix_lse[0].unflatten(1, (-1, rows * group)).transpose(0, 1)
-        weight = torch.sigmoid(prefix_lse - lse[own]).unsqueeze(-1)
+        weight = torch.sigmoid(prefix_lse - lse[blocks_of_context]).unsqueeze(-1)
         if out.dtype == torch.float32:
-            out[own].lerp_(prefix_out, weight)
+            out[blocks_of_context].lerp_(prefix_out, weight)
         else:
-            out[own] = torch.lerp(out[own].float(), prefix_out.float(), weight).to(out.dtype)
+            out[blocks_of_context] = torch.lerp(
+                out[blocks_of_context].float(), prefix_out.float(), weight
+            ).to(out.dtype)
     unstacked = out.unflatten(2, (rows, group)).permute(0, 2, 1, 3, 4)
     result: torch.Tensor = unstacked.flatten(2, 3)
     return result

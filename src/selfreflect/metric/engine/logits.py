@@ -246,9 +246,11 @@ class SummaryStates:
             tasks = np.flatnonzero(needs_block)
             for first in range(0, len(tasks), size):
                 block = tasks[first : first + size]
-                own, other = on_device(pairs[block].T, device)
+                context_rows, reference_rows = on_device(pairs[block].T, device)
                 # computed in the call, so that these logits are freed before the next ones come
-                distances = _compare(self.head(states[own]), reference, other - start, temperature, formulas)
+                distances = _compare(
+                    self.head(states[context_rows]), reference, reference_rows - start, temperature, formulas
+                )
                 blocks.append((block, distances))
         result = np.zeros((len(pairs), len(formulas)))
         for block, distances in blocks:  # read only now, so that the GPU is never waited for in between
@@ -264,13 +266,13 @@ class SummaryStates:
         for states, pairs in self.contexts:
             tokens, probabilities = [], []
             for rows in torch.split(torch.from_numpy(pairs).to(states.device), ROWS_OF_LOGITS):
-                own = self.head(states[rows[:, 0]])
-                other = self.head(self.reference[rows[:, 1].to(self.reference.device)])
-                top = min(count, own.shape[1])
-                likeliest = [logits.topk(top, dim=1).indices for logits in (own, other)]
+                context_rows = self.head(states[rows[:, 0]])
+                reference_rows = self.head(self.reference[rows[:, 1].to(self.reference.device)])
+                top = min(count, context_rows.shape[1])
+                likeliest = [logits.topk(top, dim=1).indices for logits in (context_rows, reference_rows)]
                 likely = torch.cat(likeliest, dim=1)
                 columns = []
-                for logits in (own, other):
+                for logits in (context_rows, reference_rows):
                     for t in (1.0, temperature):
                         columns.append(torch.softmax(logits / t, dim=1).gather(1, likely))
                 larger = torch.maximum(columns[0], columns[2])
@@ -293,9 +295,9 @@ def _compare(
     size = ROWS_IN_CACHE if logits.device.type == "cpu" else len(logits)
     parts = []
     for start in range(0, len(logits), size):
-        own = logits[start : start + size]
-        other = reference[rows[start : start + size]]
-        distances = [formula(own, other, temperature) for formula in formulas]
+        context_rows = logits[start : start + size]
+        reference_rows = reference[rows[start : start + size]]
+        distances = [formula(context_rows, reference_rows, temperature) for formula in formulas]
         parts.append(torch.stack(distances, dim=1))
     return torch.cat(parts).double()
 
@@ -310,8 +312,8 @@ def _total_variation_on(device: torch.device) -> Formula:
         # Two tensors, and sizes like real ones: the compiler makes other code for equal arguments and for
         # small vocabularies.
         probe = torch.full((64, 2**16), 0.0, device=device)
-        other = torch.full((64, 2**16), 1.0, device=device)
-        fused(probe, other, 5.0)
+        second = torch.full((64, 2**16), 1.0, device=device)
+        fused(probe, second, 5.0)
     except Exception:
         # A missing or broken compiler raises nearly anything; the plain formula gives the same numbers.
         return total_variation

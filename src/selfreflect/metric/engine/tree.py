@@ -286,5 +286,5 @@ def _keys(segment: Segment, carried: Ints, nodes: Ints) -> Ints:
     A segment that goes on with nodes 5, 6, 7 of a tree whose node 5 has the ancestors 0, 1, 4 finds those
     three carried, at keys 0, 1, 2. If it is the first of its batch, its own nodes follow as keys 3, 4, 5.
     """
-    own = len(carried) + segment.row_of(nodes)
-    return np.where(nodes < segment.start, np.searchsorted(carried, nodes), own)
+    segment_keys = len(carried) + segment.row_of(nodes)
+    return np.where(nodes < segment.start, np.searchsorted(carried, nodes), segment_keys)

@@ -69,18 +69,23 @@ class TokenGenerator(StreamingGenerator):
             else:
                 draws[index] = self._draws(requests[index], tuple(prompt))
         yield from refusals.items()
-        replies = {index: _Completions(requests[index], len(prompts[index])) for index in draws}
-        for index, reply in replies.items():
-            if reply.is_whole:
-                yield index, reply.result()
+        samples = {index: list(requests[index].samples) for index in draws}
+        failures: dict[int, str] = {}
+        for index in draws:
+            if len(samples[index]) == requests[index].n:
+                yield index, _reply(samples[index], len(prompts[index]))
         for index, draw in self._decode(draws):
             sample = self._sample(draw, requests[index], texts[index])
-            reply = replies[index]
-            reply.add(sample, draw.failure)
-            if reply.is_whole:
-                yield index, reply.result()
-            elif not draw.failure:
-                yield index, sample
+            samples[index].append(sample)
+            if draw.failure:
+                failures.setdefault(index, draw.failure)
+            if len(samples[index]) < requests[index].n:
+                if not draw.failure:
+                    yield index, sample
+            elif index in failures:
+                yield index, Refusal(kind="backend", message=failures[index])
+            else:
+                yield index, _reply(samples[index], len(prompts[index]))
 
     @abstractmethod
     def _decode(self, draws: Mapping[int, Sequence[Draw]]) -> Iterator[tuple[int, Draw]]:
@@ -150,6 +155,11 @@ class TokenGenerator(StreamingGenerator):
         return likely_tokens(tokens)
 
 
+def _reply(samples: Sequence[Sample], prompt_tokens: int) -> Reply:
+    in_order = sorted(samples, key=lambda sample: sample.index)
+    return Reply(completions=tuple(sample.completion for sample in in_order), prompt_tokens=prompt_tokens)
+
+
 def _completion(tokenizer: Any, tokens: Sequence[int], *, in_trace: bool, stopped: bool) -> Completion:
     """Make a completion of what the model generated, without reasoning trace and special tokens.
 
@@ -189,30 +199,6 @@ def token_texts(tokenizer: Any, tokens: Sequence[int]) -> list[str | None]:
             texts.append(text[len(before) :])
             start, stop = stop, end
     return texts
-
-
-class _Completions:
-    """Those of one request that have ended."""
-
-    def __init__(self, request: Request, prompt_tokens: int) -> None:
-        self._n = request.n
-        self._prompt_tokens = prompt_tokens
-        self._completions = {sample.index: sample.completion for sample in request.samples}
-        self._failure = ""
-
-    def add(self, sample: Sample, failure: str) -> None:
-        self._completions[sample.index] = sample.completion
-        self._failure = self._failure or failure
-
-    @property
-    def is_whole(self) -> bool:
-        return len(self._completions) == self._n
-
-    def result(self) -> Reply | Refusal:
-        if self._failure:
-            return Refusal(kind="backend", message=self._failure)
-        completions = tuple(self._completions[index] for index in range(self._n))
-        return Reply(completions=completions, prompt_tokens=self._prompt_tokens)
 
 
 class HFGenerator(TokenGenerator):

@@ -5,18 +5,20 @@ Imports torch on use.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import re
 import shlex
+import stat
 import sys
 import time
-from collections.abc import Callable, Iterator, Set
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from selfreflect.errors import excerpt
+from selfreflect.errors import BackendError, excerpt
 
 FLAGS = ("-std=c11", "-O3", "-march=native", "-ffp-contract=fast", "-fPIC", "-fopenmp")
 """With plain c11 GCC would not fuse a multiplication and an addition into one instruction."""
@@ -122,7 +124,8 @@ def count_gpus() -> int:
 def load_compiled(source: Path, load: Callable[[Path], Library]) -> Library | str:
     """Compile a C file and load it from the path that ``load`` gets, or say why there is no library.
 
-    It takes less than a second and needs GCC on Linux; ``SELFREFLECT_NATIVE=0`` switches it off.
+    It takes less than a second and needs GCC on Linux. A later process takes the library of the cache;
+    ``SELFREFLECT_NATIVE=0`` switches it off.
     """
     import subprocess
     import tempfile
@@ -132,16 +135,23 @@ def load_compiled(source: Path, load: Callable[[Path], Library]) -> Library | st
     if sys.platform != "linux":
         return f"it is not built on {sys.platform}"
     try:
+        compiler = _compiler()
+        stored = _stored_library(source, compiler)
+        if stored is not None and (library := _load_stored(stored, load)) is not None:
+            return library
         # a loaded library no longer needs its file
         with tempfile.TemporaryDirectory(prefix="selfreflect-", ignore_cleanup_errors=True) as scratch:
-            path = _compile(source, Path(scratch))
+            path = _compile(source, compiler, Path(scratch))
             try:
-                return load(path)
+                library = load(path)
             except (OSError, AttributeError) as error:
                 return (
                     "the compiled library cannot be loaded; set TMPDIR to a directory that may hold "
                     f"programs, or let CC name a GCC that works here ({error})"
                 )
+            if stored is not None:
+                _store_library(stored, path.read_bytes())
+            return library
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         reason = excerpt(str(error.stderr or error).strip(), 300)
         return f"the C compiler failed; let CC name a GCC that works here ({reason})"
@@ -149,11 +159,16 @@ def load_compiled(source: Path, load: Callable[[Path], Library]) -> Library | st
         return f"the library cannot be compiled; install gcc, or let CC name one ({error})"
 
 
-def _compile(source: Path, folder: Path) -> Path:
+def _compiler() -> list[str]:
+    """Split ``CC``, or find GCC. Raises ValueError for a quotation mark without its partner."""
     import shutil
+
+    return shlex.split(os.environ.get("CC", "")) or [shutil.which("gcc") or "cc"]
+
+
+def _compile(source: Path, compiler: Sequence[str], folder: Path) -> Path:
     import subprocess
 
-    compiler = shlex.split(os.environ.get("CC", "")) or [shutil.which("gcc") or "cc"]
     objects = folder / "library.o"
     target = folder / "library.so"
     steps: tuple[list[str | Path], list[str | Path]] = (
@@ -164,6 +179,64 @@ def _compile(source: Path, folder: Path) -> Path:
     for command in steps:
         subprocess.run(command, check=True, capture_output=True, text=True, errors="replace", timeout=TIMEOUT)
     return target
+
+
+def _stored_library(source: Path, compiler: Sequence[str]) -> Path | None:
+    """Name the file of the cache for what a compiler makes of a C file here; None without a cache.
+
+    Raises:
+        OSError: there is no such compiler.
+    """
+    import shutil
+
+    from selfreflect.models.smollm2 import cache_directory
+
+    program = shutil.which(compiler[0])
+    if program is None:
+        raise FileNotFoundError(f"no program {excerpt(compiler[0])}")
+    status = Path(program).stat()
+    # machines with other processors may share a home directory
+    processor = Path("/proc/cpuinfo").read_text("utf-8", "replace").partition("\n\n")[0]
+    features = sorted(re.findall(r"(?im)^(?:model name|flags|features|cpu part)\s*:.*$", processor))
+    build = [*compiler, *FLAGS, program, str(status.st_size), str(status.st_mtime_ns), *features]
+    texts = source.read_bytes() + Path(__file__).with_name("vectors.h").read_bytes()
+    digest = hashlib.sha256(texts + "\0".join(build).encode())
+    with suppress(BackendError):  # there is no home directory
+        return cache_directory() / f"{source.stem}-{digest.hexdigest()[:16]}.bin"
+    return None
+
+
+_DIGEST_SIZE = hashlib.sha256().digest_size
+
+
+def _load_stored(stored: Path, load: Callable[[Path], Library]) -> Library | None:
+    """Load a library of the cache; None if it is not there, damaged, or others could have written it."""
+    try:
+        with os.fdopen(os.open(stored, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+            status = os.fstat(file.fileno())
+            # it is code, which runs as this user
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+                return None
+            digest, data = file.read(_DIGEST_SIZE), file.read()
+        if hashlib.sha256(data).digest() != digest:
+            return None
+        # a library whose file is cut off ends its process, and memory is nobody else's; the linker knows
+        # libraries by their paths, so no other one may get the number of this file
+        memory = os.memfd_create(stored.stem)
+        with os.fdopen(memory, "wb", closefd=False) as copy:
+            copy.write(data)
+        return load(Path(f"/proc/self/fd/{memory}"))
+    except (OSError, AttributeError):  # such as a library for another system's C library
+        return None
+
+
+def _store_library(stored: Path, data: bytes) -> None:
+    """Keep a library for later processes, where the cache can be written to."""
+    from selfreflect.atomic import write_bytes
+
+    with suppress(OSError):
+        stored.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(stored, hashlib.sha256(data).digest() + data, private=True)
 
 
 SECONDS_TO_ANSWER = 10

@@ -139,6 +139,15 @@ class LlamaForCausalLM(nn.Module):
     def get_decoder(self) -> LlamaModel:
         return self.model
 
+    def shallow(self) -> LlamaForCausalLM:
+        """Return a model of the first layer alone, with the same weights."""
+        config = ModelConfig(**{**vars(self.config), "num_hidden_layers": 1})
+        with torch.device("meta"):
+            model = LlamaForCausalLM(config)
+        model.load_state_dict(self.state_dict(), strict=False, assign=True)
+        model.lm_head.weight = model.model.embed_tokens.weight
+        return model.eval()
+
     def get_input_embeddings(self) -> nn.Embedding:
         return self.model.embed_tokens
 

@@ -17,14 +17,14 @@ from selfreflect.models.backend import bare_name
 from selfreflect.models.base import ModelSpec, Refusal, Reply, Request, Sample, StreamingGenerator
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.openai.protocol import APIError, ParsedResponse, parse_response, status_error
-from selfreflect.models.openai.refusals import NEUTRAL, Wording, runs
+from selfreflect.models.openai.refusals import EXTENSIONS, Wording, runs
 from selfreflect.text import counted
 
 LONGEST_ID = 48
 """Characters of a question's id in a ``custom_id``, which servers limit."""
 
 # a batch cannot be said again without what a server refuses, and hosted APIs refuse these
-_WORDING = Wording(left_out=frozenset({*NEUTRAL, "chat_template_kwargs", "stream"}))
+_WORDING = Wording(left_out=EXTENSIONS | {"stream"})
 
 # What a reader says of its file, in this order.
 _COUNTED = ("lines", "unreadable", "doubled", "failed", "unfinished", "of other requests")

@@ -12,7 +12,7 @@ import math
 import random
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import UTC
@@ -294,7 +294,7 @@ async def _check(response: Any) -> None:
         )
     if response.status_code >= 300:
         data = await _read(response.aiter_bytes())
-        raise status_error(response.status_code, data, retry_after(response.headers.get("retry-after")))
+        raise status_error(response.status_code, data, asked_wait(response.headers))
 
 
 async def _read(chunks: AsyncIterator[bytes]) -> bytes:
@@ -348,6 +348,12 @@ def transport_error(exception: BaseException) -> APIError:
         remedy = "Start the server, or correct {base_url}."
         return APIError(message, code="unreachable", remedy=remedy, retryable=True)
     return APIError(message, retryable=True)
+
+
+def asked_wait(headers: Mapping[str, str]) -> float | None:
+    """Read the seconds that the headers of an error ask to wait; Azure also gives milliseconds."""
+    milliseconds = retry_after(headers.get("retry-after-ms"))
+    return retry_after(headers.get("retry-after")) if milliseconds is None else milliseconds / 1000
 
 
 def retry_after(value: str | None) -> float | None:

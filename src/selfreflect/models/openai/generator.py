@@ -22,14 +22,14 @@ from selfreflect.models.openai.refusals import THINKING_OFF, Learned, Wording, r
 if TYPE_CHECKING:
     import httpx2
 
-THINKING_SECONDS = 120
-"""For each call that tries to switch thinking off in another way."""
+OFFER_SECONDS = 120
+"""For each call that asks in another way for something that may not be had."""
 CRASHES_WITH_LOGPROBS = 2
 """Errors of a server after which an answer is asked for without log-probabilities."""
 CRASHES = (500, 502)
 """Statuses that such errors have."""
-AHEAD_SECONDS = 2
-"""For which others wait for the first call of their kind: servers refuse at once."""
+AHEAD_SECONDS = 15
+"""For which others wait for the first call of their kind, which may be refused."""
 EQUAL_CALLS = 3
 """Calls with several texts, all equal, after each of which a further call tells whether the server copies."""
 DECIDING_TEXTS = 8
@@ -213,7 +213,7 @@ class OpenAIGenerator(StreamingGenerator):
         may_differ = request.sampling.temperature >= SAMPLES and request.sampling.top_p >= SAMPLES
         if len(texts) < 2 or len({*texts}) > 1 or not texts[0] or response.broken or not may_differ:
             return None
-        if self.learned.equal_calls >= EQUAL_CALLS or self.learned.wording.one_at_a_time:
+        if self.learned.equal_calls >= EQUAL_CALLS or self.learned.wording.most_texts == 1:
             return None
         self.learned.equal_calls += 1
         [sample] = (await self._call(connection, request, first + 1, 1)).samples
@@ -223,8 +223,8 @@ class OpenAIGenerator(StreamingGenerator):
         many = (await self._call(connection, request, first + 2, DECIDING_TEXTS)).samples
         if len(many) < 2 or len({each.completion.text for each in many}) > 1:
             return None
-        if not self.learned.wording.one_at_a_time:
-            self.learned.wording = replace(self.learned.wording, one_at_a_time=True)
+        if self.learned.wording.most_texts != 1:
+            self.learned.wording = replace(self.learned.wording, most_texts=1)
             self.client.note(
                 f"{self.client.server.url} repeats one text where a call asks for several; each text is a "
                 "call of its own from now on"
@@ -266,15 +266,14 @@ class OpenAIGenerator(StreamingGenerator):
         """
         common = wording = self.learned.wording
         body: dict[str, Any] = {}
-        guesses: Iterator[Wording] | None = None
         crashes = 0
 
         async def send(http: httpx2.AsyncClient) -> ParsedResponse:
-            nonlocal common, wording, body, guesses, crashes
+            nonlocal common, wording, body, crashes
             while True:
                 if self.learned.wording != common:  # another call has found out what the server takes
                     common = wording = self.learned.wording
-                size = 1 if wording.one_at_a_time else count
+                size = min(count, wording.most_texts or count)
                 body = wording.body(self._model, request, first, size, self._extra)
                 try:
                     return await self._send(http, body, request, first, size)
@@ -289,11 +288,10 @@ class OpenAIGenerator(StreamingGenerator):
                         raise
                     if self.learned.wording != common:
                         continue
-                    candidate = wording.without(error, body, request, self.learned.accepted, self._extra)
+                    accepted = self.learned.accepted
+                    candidate = wording.without(error, body, request, accepted, self._extra, common)
                     if candidate is None and not error.retryable:
-                        if guesses is None:
-                            guesses = wording.guesses(body, self._extra, is_known=bool(self.learned.accepted))
-                        candidate = next(guesses, None)
+                        candidate = wording.plainer(body, accepted, self._extra)
                     if candidate is None:
                         raise
                     wording = candidate
@@ -308,7 +306,7 @@ class OpenAIGenerator(StreamingGenerator):
             if note := self.learned.note(wording):
                 self.client.note(f"{self.client.server.url} {note}")
             self.learned.wording = wording
-        self.learned.take(body, self._extra)
+        self.learned.take(body)
         self._gave_logprobs = self._gave_logprobs or "logprobs" in body
         self._note_missing_logprobs(response)
         return response
@@ -317,7 +315,21 @@ class OpenAIGenerator(StreamingGenerator):
         self, http: httpx2.AsyncClient, body: dict[str, Any], request: Request, first: int, count: int
     ) -> ParsedResponse:
         data = await self.client.send(http, "POST", "/chat/completions", body)
-        return parse_response(data, request, first, count)
+        return parse_response(data, request, first, count, takes_calls="tools" in body)
+
+    async def _offer(
+        self, connection: Connection, wording: Wording, request: Request, first: int, count: int
+    ) -> ParsedResponse | None:
+        """Ask once in another way; None where that gets fewer whole texts. Raises TimeoutError."""
+        body = wording.body(self._model, request, first, count, self._extra)
+        try:
+            async with asyncio.timeout(OFFER_SECONDS):
+                response = await self._send(connection.http, body, request, first, count)
+        except APIError:
+            return None
+        except http_errors() as error:
+            raise TimeoutError from error
+        return None if len(response.samples) < count else response
 
     async def _without_thinking(
         self, connection: Connection, response: ParsedResponse, wording: Wording, request: Request, first: int
@@ -331,19 +343,12 @@ class OpenAIGenerator(StreamingGenerator):
             if self.learned.tried_thinking_off and current is None:
                 return response, wording
             self.learned.tried_thinking_off = True
-            for way in ways:
-                candidate = replace(wording, thinking_off=way)
-                body = candidate.body(self._model, request, first, response.size, self._extra)
-                try:
-                    async with asyncio.timeout(THINKING_SECONDS):
-                        again = await self._send(connection.http, body, request, first, response.size)
-                except APIError:  # it was an offer
-                    continue
-                except TimeoutError:
-                    break
-                except http_errors():
-                    break
-                if again.size >= response.size and again.unclosed < response.unclosed:
+            with suppress(TimeoutError):
+                for way in ways:
+                    candidate = replace(wording, thinking_off=way)
+                    again = await self._offer(connection, candidate, request, first, response.size)
+                    if again is None or again.unclosed >= response.unclosed:
+                        continue
                     if current is None:
                         self.client.note(f"{self.client.server.url} {self.learned.note(candidate)}")
                         self.learned.wording = candidate
@@ -362,18 +367,12 @@ class OpenAIGenerator(StreamingGenerator):
                 return response, wording
             self.learned.tried_likely = True
             candidate = replace(wording, asks_for_likely=True)
-            body = candidate.body(self._model, request, first, response.size, self._extra)
-            try:
-                again = await self._send(connection.http, body, request, first, response.size)
-            except APIError:  # it was an offer
-                return response, wording
-            except http_errors():
-                return response, wording
-            gives = any(not isinstance(sample.completion.logprobs, str) for sample in again.samples)
-            if again.size < response.size or again.broken or not gives:
-                return response, wording
-            self.learned.wording = replace(self.learned.wording, asks_for_likely=True)
-            return again, candidate
+            with suppress(TimeoutError):
+                again = await self._offer(connection, candidate, request, first, response.size)
+                if again and any(not isinstance(each.completion.logprobs, str) for each in again.samples):
+                    self.learned.wording = replace(self.learned.wording, asks_for_likely=True)
+                    return again, candidate
+            return response, wording
 
     def _note_missing_logprobs(self, response: ParsedResponse) -> None:
         """Say once for each reason why answers come without the log-probabilities that were asked for."""

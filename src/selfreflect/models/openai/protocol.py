@@ -5,10 +5,10 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -21,7 +21,7 @@ from selfreflect.logprobs import (
     first_token,
     likely_tokens,
 )
-from selfreflect.models.base import Completion, Reply, Request, Sample
+from selfreflect.models.base import CallingCompletion, Completion, Reply, Request, Sample, ToolCall
 from selfreflect.models.reasoning import UnclosedReasoningError, split_answer
 from selfreflect.records import FailureKind, Finish
 
@@ -37,6 +37,8 @@ _ENDINGS: dict[Finish, str] = {
 """What servers call the ends of texts: letters alone, in lower case. With any other word, or none, a text is
 half of one."""
 _FINISH = {word: finish for finish, words in _ENDINGS.items() for word in words.split()}
+_CALLING = frozenset(("toolcalls", "toolcall", "tooluse", "functioncall"))
+"""What they call the end of a text that calls a tool."""
 _NO_LETTER = re.compile(r"[\W\d_]+")
 
 _SHIFT = 1e-3
@@ -45,40 +47,32 @@ _SHIFT = 1e-3
 MOST_TOKENS = 10**9
 """Of one call. A larger count is the server's mistake, and a record could not hold it."""
 
-_TOO_LONG = re.compile(
-    r"context[ _](?:length|window|size|limit)|maximum context|too many (?:input )?tokens|prompt is too long"
-    r"|`inputs` (?:tokens \+ `max_new_tokens` )?must (?:be <=|have less than)",  # text-generation-inference
-    re.IGNORECASE,
-)
-_TEMPLATE = re.compile(r"\broles?\b|\bjinja|chat template", re.IGNORECASE)
-"""What chat templates raise, which some servers answer with 500."""
-_FILTERED = re.compile(
-    r"content[_ -]?(?:filter|policy|management policy)|responsible ?ai|\bmoderation|usage polic"
-    r"|\bflagged (?:by|as|for|due)\b|data_?inspection|content exists risk|inappropriate|considered high risk"
-    r"|blocked by .{0,40}(?:safety|guardrail)|(?:safety|guardrail).{0,40} blocked|\bprohibited_content\b",
-    re.IGNORECASE,
-)
+_PATH_KEYS = "loc param parameter field path pointer property instancePath additionalProperty".split()
+"""Where the structure of an error names a field of the request."""
+_TEXT_KEYS = "msg status_msg message detail error_description description reason title error".split()
+"""Where an error holds words, the most telling first."""
+_CODE_KEYS = ("code", "status", "status_code", "error_code", "type")
+"""Where an error holds words or numbers for itself, the most telling first."""
+_NESTED_KEYS = (
+    "error errors detail details fieldViolations metadata raw params source base_resp external_model_message"
+).split()
+"""Where an error holds others, such as those of the provider behind a gateway."""
 _CODES = {
+    **dict.fromkeys(
+        "content_filter invalid_request invalid_argument unsupported_parameter unsupported_value bad_request"
+        "".split(),
+        400,
+    ),
     "authentication_error": 401,
     "permission_error": 403,
-    "content_filter": 400,
-    "invalid_request": 400,
-    "invalid_argument": 400,
-    "unsupported_parameter": 400,
-    "unsupported_value": 400,
-    "bad_request": 400,
     "rate_limit": 429,
     "too_many_requests": 429,
 }
 """Beginnings of the words for errors that come with HTTP 200, and the status that each means."""
-_PATH_KEYS = ("loc", "param", "parameter", "field", "path", "property", "instancePath", "additionalProperty")
-"""Where the structure of an error names a field of the request."""
-_TEXT_KEYS = ("msg", "message", "detail", "error_description", "description", "reason", "title", "error")
-"""Where an error holds words, the most telling first."""
 _STEP = re.compile(r"[.\[\]/'\"$]+")
 _DEEPEST_ERROR = 6
-_NESTED_KEYS = ("error", "errors", "detail", "details", "fieldViolations", "metadata", "raw", "params")
-"""Where an error holds others, such as those of the provider behind a gateway."""
+_TAG = re.compile(rb"(?is)<(script|style|svg)\b.*?</\1>|<[^>]*>")
+_DELAY = re.compile(r"(\d+(?:\.\d+)?)s")
 
 
 @dataclass(eq=False)
@@ -120,45 +114,99 @@ def status_error(status: int, data: bytes, wait: float | None = None, *, said: s
 
 
 def _error_of(status: int, value: Any, wait: float | None = None, said: str = "") -> APIError:
-    error = _meaning(status, said or error_message(value))
-    if error.code == "credit":  # no wait helps, so nobody must take it for a limit of the rate
-        return error
-    if _is_moderation(value) and not (error.fatal or error.retryable):
-        error = replace(error, kind="content_filter", rejected=False)
-    return replace(error, status=status, wait=wait, fields=frozenset(_paths(value)))
+    server_text = said or error_message(value)
+    words = " ".join([server_text, *_codes(value)])
+    row = next(row for row in _MEANINGS if status in row.statuses and row.fits(words))
+    if _is_moderation(value) and not (row.error.fatal or row.error.retryable):
+        row = _FILTERED
+    message = row.error.message
+    return replace(
+        row.error,
+        message=f"{message} (HTTP {status})" if message else f"HTTP {status}",
+        server_text=server_text,
+        # no wait helps an account without credit, so nobody must take it for a limit of the rate
+        status=0 if row.error.code == "credit" else status,
+        wait=_asked_wait(value) if wait is None else wait,
+        fields=frozenset(_paths(value)),
+    )
 
 
-_NO_CREDIT = ("credit", "the account has no credit left", "")
-_FATAL = {
-    401: ("key", "the server does not accept the key", ""),
-    402: _NO_CREDIT,
-    404: (
-        "not_found",
-        "the server knows no such model or path",
-        "Check {base_url}, which usually ends in /v1, and the names that its /models lists.",
+class _Meaning(NamedTuple):
+    """An error that a status with these words means."""
+
+    statuses: Container[int]
+    words: str
+    error: APIError
+
+    def fits(self, text: str) -> bool:
+        return re.search(self.words, text, re.IGNORECASE) is not None
+
+
+_REFUSED = (400, 422)
+_NO_CREDIT = APIError("the account has no credit left", code="credit", fatal=True)
+_BAD_KEY = APIError("the server does not accept the key", code="key", fatal=True)
+_NOT_FOUND = APIError(
+    "the server knows no such model or path",
+    code="not_found",
+    remedy="Check {base_url}, which usually ends in /v1, and the names that its /models lists.",
+    fatal=True,
+)
+_FILTERED = _Meaning(
+    (*_REFUSED, 403, 451),
+    r"content[_ -]?(?:filter|policy|management policy)|responsible ?ai|\bmoderation|usage polic"
+    r"|\bflagged (?:by|as|for|due)\b|data_?inspection|content exists risk|inappropriate|considered high risk"
+    r"|blocked by .{0,40}(?:safety|guardrail)|(?:safety|guardrail).{0,40} blocked|\bprohibited_content\b"
+    r"|sensitive ?(?:content|information)|_sensitive\b|敏感",
+    APIError("", kind="content_filter"),
+)
+_MEANINGS = (
+    _Meaning(
+        (400, 402, 403, 429),
+        r"insufficient[_ ](?:quota|balance|credits?|funds)|credit balance|exceeded_current_quota"
+        r"|(?:no|any|out of|enough) credits|billing_(?:hard_limit|not_active)|arrear|余额不足",
+        _NO_CREDIT,
     ),
-}
-"""By HTTP status: code, message and remedy of what every other call would meet, too."""
+    _Meaning((402,), "", _NO_CREDIT),
+    _Meaning((401,), "", _BAD_KEY),
+    _Meaning(
+        (400, 403),
+        r"(?:invalid|incorrect|wrong|unknown)[_ ]api[_ -]?key|api[_ -]?key[_ ](?:is )?(?:not valid|invalid)",
+        _BAD_KEY,
+    ),
+    _Meaning((404, 405, 410), "", _NOT_FOUND),
+    _Meaning(
+        _REFUSED,
+        r"model[_ ]not[_ ](?:found|exist)|\binvalid[_ ]model\b|not a valid model|unknown model"
+        r"|\bmodel\b.{0,80} does not exist",
+        _NOT_FOUND,
+    ),
+    _Meaning((413,), "", APIError("", kind="too_long")),
+    _Meaning((501,), "", APIError("", rejected=True)),
+    # what chat templates raise, which some servers answer with 500
+    _Meaning((500,), r"\broles?\b|\bjinja|chat template", APIError("", rejected=True)),
+    _Meaning((408, 409, 425, 429, *range(500, 600)), "", APIError("", retryable=True)),
+    _Meaning(
+        range(400, 500),
+        r"context[ _](?:length|window|size|limit)|maximum context|too many (?:input )?tokens"
+        r"|prompt is too long"
+        # text-generation-inference
+        r"|`inputs` (?:tokens \+ `max_new_tokens` )?must (?:be <=|have less than)",
+        APIError("", kind="too_long"),
+    ),
+    _FILTERED,
+    _Meaning(_REFUSED, "", APIError("", rejected=True)),
+    # as OpenAI does for some models
+    _Meaning((403,), "logprobs", APIError("", code="forbidden", rejected=True)),
+    _Meaning((403,), "", APIError("", code="forbidden")),
+    _Meaning(range(1000), "", APIError("")),
+)
+"""What errors mean: the first row that fits."""
 
 
-def _meaning(status: int, server_text: str) -> APIError:
-    http = f"HTTP {status}"
-    is_spent = status == 429 and "insufficient_quota" in server_text
-    if fatal := _NO_CREDIT if is_spent else _FATAL.get(status):
-        code, message, remedy = fatal
-        return APIError(f"{message} ({http})", code=code, remedy=remedy, server_text=server_text, fatal=True)
-    if status == 501 or (status == 500 and _TEMPLATE.search(server_text)):
-        return APIError(http, server_text=server_text, rejected=True)
-    if status in (408, 409, 425, 429) or status >= 500:
-        return APIError(http, server_text=server_text, retryable=True)
-    if _TOO_LONG.search(server_text):
-        return APIError(http, server_text=server_text, kind="too_long")
-    if _FILTERED.search(server_text):
-        return APIError(http, server_text=server_text, kind="content_filter")
-    refuses_field = status == 403 and "logprobs" in server_text  # as OpenAI does for some models
-    rejected = refuses_field or status in (400, 422)
-    code = "forbidden" if status == 403 else "server"
-    return APIError(http, code=code, server_text=server_text, rejected=rejected)
+def _asked_wait(value: Any) -> float | None:
+    """Read the seconds that the structure of an error asks to wait, as Google writes them."""
+    delays = (_DELAY.fullmatch(str(part.get("retryDelay"))) for part in _parts(value))
+    return next((float(delay[1]) for delay in delays if delay), None)
 
 
 class _Message(msgspec.Struct):
@@ -167,6 +215,7 @@ class _Message(msgspec.Struct):
     reasoning_content: Any = None
     reasoning: Any = None
     thinking: Any = None
+    tool_calls: Any = None
     error: Any = None
 
     @property
@@ -261,9 +310,17 @@ class ParsedResponse:
         return Reply(completions=tuple(completions), prompt_tokens=self.prompt_tokens)
 
 
-def parse_response(data: bytes, request: Request, first: int, count: int) -> ParsedResponse:
+def parse_response(
+    data: bytes, request: Request, first: int, count: int, *, takes_calls: bool = False
+) -> ParsedResponse:
     """Read 1 to ``count`` completions of a request, from its ``first`` on, from the body of a response.
-    Raises APIError if it holds none that has ended."""
+
+    Args:
+        takes_calls: whether a call of a tool is an answer; else it is a text that did not end.
+
+    Raises:
+        APIError: it holds no completion that has ended.
+    """
     try:
         body = _decoded(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -275,17 +332,20 @@ def parse_response(data: bytes, request: Request, first: int, count: int) -> Par
     # Some servers give more than were asked for.
     choices = (body.choices or [])[:count]
     if not choices:
+        if any(_messages(_error_value(data))):  # in a layout without ``error``
+            raise _embedded_error(_error_value(data))
         raise APIError("the response holds no completions", kind="empty", retryable=True)
     usage = body.usage if isinstance(body.usage, dict) else {}
     # A server counts the tokens of a call, not of each completion: they are shared out evenly.
     share, rest = divmod(_count(usage.get("completion_tokens")), len(choices))
     samples, broken = [], []
     for index, choice in enumerate(choices):
-        finish = _ending(choice)
+        calls = _calls(choice) if takes_calls else ()
+        finish = _ending(choice, calls=bool(calls))
         if finish is None:
             broken.append(first + index)
             continue
-        completion, closes_trace = _parse(choice, finish, share + (index < rest))
+        completion, closes_trace = _parse(choice, finish, share + (index < rest), calls)
         if request.logprobs:
             completion = msgspec.structs.replace(
                 completion,
@@ -300,14 +360,14 @@ def parse_response(data: bytes, request: Request, first: int, count: int) -> Par
     return ParsedResponse(samples, _count(usage.get("prompt_tokens")), broken)
 
 
-def _ending(choice: _Choice) -> Finish | None:
+def _ending(choice: _Choice, *, calls: bool) -> Finish | None:
     """Read how a choice ended; None if it did not."""
     if choice.fault:
         return None
     if choice.message is not None and choice.message.refusal:
         return "refused"
     word = _NO_LETTER.sub("", choice.ending.lower()).removeprefix("finishreason")
-    finish = _FINISH.get(word)
+    finish = "stop" if calls and word in _CALLING else _FINISH.get(word)
     return None if choice.message is None and finish in ("stop", "length") else finish
 
 
@@ -324,6 +384,7 @@ def _unfinished(choice: _Choice) -> APIError:
 
 
 def _decoded(data: bytes) -> _Body:
+    data = data.removeprefix(codecs.BOM_UTF8)
     try:
         return msgspec.json.decode(data, type=_Body)
     except msgspec.DecodeError:
@@ -359,7 +420,9 @@ def _error_value(data: bytes) -> Any:
     try:
         value = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return data[:2000].decode("utf-8", "replace")
+        if data.lstrip().startswith(b"<"):  # a page of something in between
+            data = _TAG.sub(b" ", data)
+        return " ".join(data[:2000].decode("utf-8", "replace").split())
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     error = value.get("error") if isinstance(value, dict) else None
@@ -371,19 +434,25 @@ def _embedded_error(error: Any) -> APIError:
 
     Its code may be an HTTP status, or a word for one.
     """
-    words = (
-        [error.get(name) for name in ("code", "status", "status_code", "type")]
-        if isinstance(error, dict)
-        else []
-    )
-    status = 500
-    for word in reversed(words):
-        said = str(word).lower()
-        if said.isdecimal() and len(said) == 3 and 400 <= int(said) < 600:
-            status = int(said)
+    status = 0
+    for word in reversed([word.lower() for word in _codes(error)]):
+        if word.isdecimal() and len(word) == 3 and 400 <= int(word) < 600:
+            status = int(word)
         else:
-            status = next((code for name, code in _CODES.items() if said.startswith(name)), status)
-    return _error_of(status, error)
+            status = next((code for name, code in _CODES.items() if word.startswith(name)), status)
+    if status:
+        return _error_of(status, error)
+    # without a code the words may say what it is; else the server failed
+    told = _error_of(400, error)
+    return _error_of(500, error) if told.rejected else told
+
+
+def _codes(error: Any) -> Iterator[str]:
+    """Yield the codes of an error and of those within it, the nearest first."""
+    for part in _parts(error):
+        for name in _CODE_KEYS:
+            if isinstance(part.get(name), str | int):
+                yield str(part[name])
 
 
 def error_message(error: Any) -> str:
@@ -397,6 +466,9 @@ def _messages(error: Any) -> Iterator[str]:
     """Yield what an error and those within it say, with the paths of fields and codes that are words."""
     for part in _parts(error):
         text = next(filter(None, (_words(part.get(name)) for name in _TEXT_KEYS)), "")
+        for name, entry in part.items():  # some list what is wrong by the names of fields
+            if name not in (*_TEXT_KEYS, *_PATH_KEYS) and isinstance(entry, list) and _words(entry):
+                text = "; ".join(filter(None, [text, f"{name}: {_words(entry)}"]))
         path = ".".join(map(str, part["loc"])).removeprefix("body.") if "loc" in part else ""
         code = part.get("type" if path else "code")
         if text or path:
@@ -433,9 +505,39 @@ def _paths(error: Any) -> Iterator[str]:
                 yield from (str(step) for step in steps if isinstance(step, str | int) and step != "")
 
 
-def _parse(choice: _Choice, finish: Finish, tokens: int) -> tuple[Completion, bool]:
+class _Function(msgspec.Struct):
+    name: str
+    arguments: str | dict[str, Any] | None = None
+
+
+class _Call(msgspec.Struct):
+    function: _Function
+    id: str | None = None
+
+
+def _calls(choice: _Choice) -> tuple[ToolCall, ...]:
+    """Read the tools that a choice calls; those in no known layout are left out."""
+    written = choice.message.tool_calls if choice.message is not None else None
+    calls = []
+    for entry in written if isinstance(written, list) else ():
+        with suppress(msgspec.ValidationError):
+            call = msgspec.convert(entry, _Call)
+            arguments = call.function.arguments
+            # some servers give the object itself, or nothing where a tool takes no argument
+            if not isinstance(arguments, str):
+                arguments = json.dumps(arguments or {}, ensure_ascii=False)
+            calls.append(ToolCall(id=call.id or "", name=call.function.name, arguments=arguments))
+    return tuple(calls)
+
+
+def _parse(
+    choice: _Choice, finish: Finish, tokens: int, calls: tuple[ToolCall, ...]
+) -> tuple[Completion, bool]:
     """Read a completion, and whether it ends a reasoning trace that the prompt began."""
     message = choice.message or _Message()
+    if calls:
+        text = json.dumps([[call.name, call.arguments] for call in calls], ensure_ascii=False)
+        return CallingCompletion(text=text, finish=finish, tokens=tokens, calls=calls), False
     text, closes_trace = "", False
     if message.refusal:
         text = message.refusal.strip()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -36,11 +36,9 @@ class Field:
 FIELDS: dict[str, Field] = {
     "stream": Field(),
     "seed": Field(lost="without seed its texts cannot be repeated"),
-    "chat_template_kwargs": Field(),
-    "reasoning_effort": Field(),
-    "thinking": Field(),
-    "enable_thinking": Field(),
-    "reasoning": Field(),
+    **dict.fromkeys(
+        ("chat_template_kwargs", "reasoning_effort", "thinking", "enable_thinking", "reasoning"), Field()
+    ),
     "logprobs": Field(),
     "top_logprobs": Field(),
     "top_k": Field(lambda value: value <= 0, choose="leave top_k out"),
@@ -62,6 +60,9 @@ FIELDS: dict[str, Field] = {
 # word. So neutral values are sent, and the first refusal drops them for the whole run.
 NEUTRAL: dict[str, Any] = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 
+EXTENSIONS = frozenset({*NEUTRAL, "chat_template_kwargs"})
+"""Fields that OpenAI's own API does not have."""
+
 THINKING_OFF: tuple[Mapping[str, Any], ...] = (
     {"reasoning_effort": "none"},
     {"thinking": {"type": "disabled"}},
@@ -71,19 +72,29 @@ THINKING_OFF: tuple[Mapping[str, Any], ...] = (
 """Ways to switch reasoning off, tried in this order where the argument of the chat template does not."""
 
 _SYSTEM = re.compile(
-    r"\bsystem(?!\w| (?:is |was )?(?:error|busy|overload|fault|failure))|\broles?\b|\bdeveloper\b",
+    r"\bsystem(?!\w| (?:is |was )?(?:error|busy|overload|fault|failure))|\broles?\b|\bdeveloper\b"
+    r"|\bjinja|chat template",
     re.IGNORECASE,
 )
 """How servers name the turn of the system, where their template has none."""
 
+_ACCEPTED = re.compile(
+    r"(?:did you mean|expected one of|must be one of|one of:|\bknown (?:properties|fields|param\w+)"
+    r"|\b(?:supported|allowed|valid|accepted|permitted|available) (?:param\w+|fields?|arguments?|properties"
+    r"|keys|options|names)(?: are|:| include)|\bsupports? only|\bonly supports?)[^;\n]*",
+    re.IGNORECASE,
+)
+"""What servers say that they take, in words that name other fields than the refused one."""
+
 _UNKNOWN_FIELD = re.compile(
     r"max_completion_tokens|unsupported|unknown|unrecogni[sz]ed|unexpected|extra|no such"
-    r"|not (?:supported|permitted)",
+    r"|not (?:be )?(?:supported|support|permitted|allowed|recogni[sz]ed|implemented)",
     re.IGNORECASE,
 )
 _FAULT = re.compile(rf"validation|invalid|input should|{_UNKNOWN_FIELD.pattern}", re.IGNORECASE)
 _ONE_CHOICE = re.compile(
     r"[`'\"]n[`'\"]|\bn ?(?:>|=|<|must|should|is |greater)|\bparameter:? n\b|candidate_?count|best_of"
+    r"|num_generations|numberof(?:choices|results)"
     r"|(?:multiple|several|only (?:one|1|a single)) (?:completion|choice|candidate|response|generation)",
     re.IGNORECASE,
 )
@@ -105,14 +116,16 @@ class Wording:
     """How many likely tokens it gives at most."""
     asks_for_likely: bool = False
     """Whether log-probabilities come only where a likely token is asked for as well."""
-    one_at_a_time: bool = False
-    """Whether each completion needs a call."""
+    most_texts: int | None = None
+    """How many completions it gives per call; None without a limit."""
     all_tokens: int = -1
     """What top_k is where every token may come; some servers want 0."""
     folds_system: bool = False
     """Whether the system's text goes in front of the user's."""
     thinking_off: int | None = None
     """Which of ``THINKING_OFF`` is sent as well."""
+    is_guess: bool = False
+    """Whether a refusal named no field, so that more may be left out than the server refuses."""
 
     @property
     def changes(self) -> dict[str, Any]:
@@ -122,14 +135,17 @@ class Wording:
             changes["max_tokens"] = f"sent as {self.limit}"
         if self.most_likely != Wording.most_likely:
             changes["top_logprobs"] = f"at most {self.most_likely}"
-        if self.one_at_a_time:
-            changes["n"] = "one completion per call"
+        if self.most_texts is not None:
+            one = self.most_texts == 1
+            changes["n"] = "one completion per call" if one else f"at most {self.most_texts} per call"
         if self.all_tokens == 0:
             changes["top_k"] = changes.get("top_k", "0 for every token")
         if self.folds_system:
             changes["system role"] = "its text in front of the user's"
         if self.thinking_off is not None:
             changes |= THINKING_OFF[self.thinking_off]
+        if self.is_guess:
+            changes["named"] = "nothing, so all that changes no distribution is left out"
         return changes
 
     def body(
@@ -184,25 +200,28 @@ class Wording:
         error: APIError,
         body: dict[str, Any],
         request: Request,
-        accepted: Collection[tuple[str, Any]],
+        accepted: Collection[tuple[str, str]],
         extra: Mapping[str, Any] = NO_FIELDS,
+        first: Wording | None = None,
     ) -> Wording | None:
         """Find another way to say the same to a server that refused ``body``, if the refusal points to one.
 
         Args:
             accepted: fields with values that the server is known to take.
             extra: the user's fields of ``body``, which are never left out.
+            first: how the call was said before the refusals that it has met so far.
 
         Raises:
             APIError: what it refuses would change the distribution, or is a field of the user, so that
                 nothing can be generated.
         """
-        text = _without_quotes(error.server_text, request)
+        text = _ACCEPTED.sub(" ", _without_quotes(error.server_text, request))
         field_names = [
             name
             for name in FIELDS
             if name in body.keys() - extra.keys() and _names(name, text, error.fields, extra)
         ]
+        is_unknown = _UNKNOWN_FIELD.search(text) is not None
         # Of likely tokens a server may give fewer, and say how many; the two fields go together otherwise.
         if {"logprobs", "top_logprobs"} & {*field_names}:
             if request.ranks and {*field_names} <= {"logprobs", "top_logprobs"}:
@@ -211,21 +230,29 @@ class Wording:
                 if allowed:
                     return replace(self, most_likely=max(allowed))
             field_names = list(dict.fromkeys([*field_names, "logprobs", "top_logprobs"]))
-        if "top_k" in field_names and body["top_k"] == -1 and not _UNKNOWN_FIELD.search(text):
+        if "top_k" in field_names and body["top_k"] == -1 and not is_unknown:
             return replace(self, all_tokens=0)
+        # A server that names another unknown field each time would do so for all extensions.
+        is_second = first is not None and EXTENSIONS & (self.left_out - first.left_out)
+        if is_second and is_unknown and EXTENSIONS & {*field_names}:
+            field_names += sorted(EXTENSIONS & body.keys() - extra.keys() - {*field_names})
+        changes: dict[str, Any] = {}
         neutral = [name for name in field_names if name not in body or FIELDS[name].is_neutral(body[name])]
         # Fields that change nothing go first: the server may take the others without them.
-        if first := [name for name in neutral if not FIELDS[name].is_last_resort]:
-            return replace(self, left_out=self.left_out.union(first))
-        for old, new in RENAMED.items():
-            if old in body and _names(old, text, error.fields) and _UNKNOWN_FIELD.search(text):
-                return replace(self, limit=new)
+        if spare := [name for name in neutral if not FIELDS[name].is_last_resort]:
+            changes["left_out"] = self.left_out.union(spare)
+        names_limit = self.limit in body and _names(self.limit, text, error.fields)
+        if names_limit and is_unknown and self.limit in RENAMED:
+            changes["limit"] = RENAMED[self.limit]
         if "n" in body and ("n" in error.fields or _ONE_CHOICE.search(text)):
-            return replace(self, one_at_a_time=True)
+            numbers = [int(number) for number in _NUMBER.findall(text) if 0 < int(number) < body["n"]]
+            changes["most_texts"] = max(numbers, default=1)
         # Templates without a system role raise in words of their own, so any mention of roles will do.
-        has_system = any(message["role"] == "system" for message in body["messages"])
-        if has_system and (_SYSTEM.search(text) or "role" in error.fields):
-            return replace(self, folds_system=True)
+        names_system = "role" in error.fields or (not changes and _SYSTEM.search(text))
+        if names_system and _has_system(body):
+            changes["folds_system"] = True
+        if changes:
+            return replace(self, **changes)
         theirs = [name for name in extra if _names(name, text, error.fields, extra)]
         if theirs and not any((name, repr(extra[name])) in accepted for name in theirs):
             fields = ", ".join(theirs)
@@ -238,40 +265,52 @@ class Wording:
             )
         if refused := [name for name in field_names if name not in neutral]:
             # A value that it took before is no reason to refuse: then the fault lies in this request.
-            if not any((name, body[name]) in accepted for name in refused):
+            if not any((name, repr(body[name])) in accepted for name in refused):
                 raise not_neutral(field_names, body, error)
             return None  # about this request
-        return replace(self, left_out=self.left_out.union(neutral)) if neutral else None
+        if neutral:
+            return replace(self, left_out=self.left_out.union(neutral))
+        if names_limit and (self.limit, repr(body[self.limit])) not in accepted:
+            raise APIError(
+                f"the server does not take {self.limit} {body[self.limit]}",
+                code="field",
+                remedy="Lower {answers.max_new_tokens}, and {summaries.max_new_tokens} for summaries.",
+                server_text=error.server_text,
+                fatal=True,
+            )
+        return None
 
     def refuses(self, error: APIError, body: Mapping[str, Any], request: Request) -> bool:
         """Tell whether an error of the server itself, which may pass, finds fault with fields of the call."""
         text = _without_quotes(error.server_text, request)
         named = any(_names(name, text, error.fields) for name in FIELDS.keys() & body.keys())
-        return error.status == 500 and named and _FAULT.search(text) is not None
+        names_count = "n" in body and _ONE_CHOICE.search(text) is not None
+        return error.status == 500 and (named or names_count) and _FAULT.search(text) is not None
 
-    def guesses(
-        self, body: dict[str, Any], extra: Mapping[str, Any] = NO_FIELDS, *, is_known: bool
-    ) -> Iterator[Wording]:
-        """Yield ways to say the same to a server that does not tell what it refuses.
+    def plainer(
+        self,
+        body: dict[str, Any],
+        accepted: Collection[tuple[str, str]],
+        extra: Mapping[str, Any] = NO_FIELDS,
+    ) -> Wording | None:
+        """Say the same without anything that a server may have refused which names nothing.
 
-        Args:
-            is_known: whether the server takes other calls that are said like this one.
+        At first all goes at once that changes no distribution, because each further guess would cost a call;
+        then also log-probabilities, a temperature of 1, and the turn of the system. None if the server has
+        taken all of that before, so that it must refuse what the request says.
         """
-        several = "n" in body
-        if several:  # servers that give one completion at a time say so in many ways
-            yield replace(self, one_at_a_time=True)
-        if is_known:
-            return
-        wordings = [self]
-        for names in ({"chat_template_kwargs", *NEUTRAL}, {"seed", "stream", "logprobs", "top_logprobs"}):
-            spare = names & body.keys() - extra.keys()
-            if plain := {name for name in spare if FIELDS[name].is_neutral(body[name])}:
-                wordings.append(replace(wordings[-1], left_out=wordings[-1].left_out | plain))
-                yield wordings[-1]
-        if several:
-            yield replace(wordings[-1], one_at_a_time=True)
-        if any(message["role"] == "system" for message in body["messages"]):
-            yield from (replace(wording, folds_system=True, one_at_a_time=several) for wording in wordings)
+        taken = {name for name, _ in accepted} | extra.keys()
+        spare = {name for name in FIELDS.keys() & body.keys() - taken if FIELDS[name].is_neutral(body[name])}
+        wanted = {name for name in spare if FIELDS[name].is_last_resort or "logprobs" in name}
+        if spare - wanted or ("n" in body and "n" not in taken):
+            most_texts = self.most_texts if "n" in taken else 1
+            left_out = self.left_out | (spare - wanted)
+            return replace(self, left_out=left_out, most_texts=most_texts, is_guess=True)
+        folds_system = _has_system(body) and "system" not in taken
+        if wanted or folds_system:
+            left_out = self.left_out | wanted
+            return replace(self, left_out=left_out, folds_system=folds_system, is_guess=True)
+        return None
 
 
 @dataclass
@@ -280,8 +319,8 @@ class Learned:
 
     wording: Wording = Wording()
     """That of the last call which succeeded after a refusal."""
-    accepted: set[tuple[str, Any]] = field(default_factory=set)
-    """Fields with values that the server took."""
+    accepted: set[tuple[str, str]] = field(default_factory=set)
+    """Fields with values that the server took, and ``system`` for such a turn."""
     asked: set[tuple[bool, ...]] = field(default_factory=set)
     """Kinds of calls of which one has ended: a refusal costs that one, not as many as run at once."""
     tried_thinking_off: bool = False
@@ -297,6 +336,8 @@ class Learned:
         """Say what this wording gives up that the last one did not, or nothing."""
         given_up = wording.left_out - self.wording.left_out - {"logprobs", "top_logprobs", "stream"}
         parts = []
+        if wording.is_guess and not self.wording.is_guess:
+            parts.append("refuses a call and names no field; it gets one without all that it may not know")
         if given_up:
             parts.append(f"does not take {', '.join(sorted(given_up))}; its own defaults hold there")
             parts += [FIELDS[name].lost for name in sorted(given_up) if FIELDS[name].lost]
@@ -307,11 +348,12 @@ class Learned:
             parts.append(f"thinks unless {fields} forbids it, which is sent from now on")
         return "; ".join(parts)
 
-    def take(self, body: dict[str, Any], extra: Mapping[str, Any] = NO_FIELDS) -> None:
+    def take(self, body: dict[str, Any]) -> None:
         """Remember what a call held that succeeded."""
-        self.accepted |= {(name, repr(value)) for name, value in extra.items()}
-        sampled = {name for name, row in FIELDS.items() if row.choose}
-        self.accepted |= {(name, body[name]) for name in sampled & body.keys()}
+        # a seed is another one in each call
+        self.accepted |= {(name, "" if name == "seed" else repr(value)) for name, value in body.items()}
+        if _has_system(body):
+            self.accepted.add(("system", ""))
 
 
 def not_neutral(names: Collection[str], body: dict[str, Any], error: APIError | None = None) -> APIError:
@@ -338,6 +380,10 @@ def _names(name: str, text: str, fields: Collection[str], extra: Mapping[str, An
     # gateways write them in their own notation: topP, top-p, "Top p"
     spelt = "[_ -]?".join(map(re.escape, name.split("_")))
     return re.search(rf"(?<![A-Za-z0-9_]){spelt}(?![A-Za-z0-9_])", text, re.IGNORECASE) is not None
+
+
+def _has_system(body: Mapping[str, Any]) -> bool:
+    return any(message["role"] == "system" for message in body["messages"])
 
 
 def _without_quotes(text: str, request: Request) -> str:

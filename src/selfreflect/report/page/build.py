@@ -35,7 +35,7 @@ from selfreflect.report.length import length_audit, length_table, pasted_table, 
 from selfreflect.report.measures import any_measures, run_measures, undefined_of
 from selfreflect.report.overview import failure_table, overview, reading
 from selfreflect.report.page.frame import UncertaintyPart, packed, render_page
-from selfreflect.report.page.view import Grouping, run_data
+from selfreflect.report.page.view import ClaimsOf, Grouping, run_data
 from selfreflect.report.questions import changes, main_measure_of, worse_table
 from selfreflect.report.results import sorted_strategies
 from selfreflect.report.run_records import PARTS, RunRecords
@@ -53,6 +53,7 @@ _SCRIPTS = (
     "dom.js",
     "bits.js",
     "agreement.js",
+    "claims.js",
     "question.js",
     "csv.js",
     "rows.js",
@@ -315,6 +316,7 @@ def report_page(
     groups: str = "same",
     left_out: Collection[str] = (),
     uncertainty: Sequence[UncertaintyPart] = (),
+    claims_of: ClaimsOf | None = None,
 ) -> str:
     """Render the whole page as text that any UTF-8 file can hold.
 
@@ -325,6 +327,7 @@ def report_page(
         groups: what ``grouping`` goes by: a key of ``GROUPED``, or words for readers.
         left_out: :data:`~selfreflect.report.run_records.PARTS` to leave out.
         uncertainty: sections on the uncertainty of the runs whose right answers are known.
+        claims_of: reads the claims of a question, which its panel then shows.
 
     Raises:
         DataError: the first run has no such strategy.
@@ -344,7 +347,7 @@ def report_page(
     columns: dict[str, None] = {}
     for run in chain.from_iterable(runs):
         columns |= dict.fromkeys(column.heading for column in question_columns(run))
-    run_indices, blocks = _questions(runs, grouping, left_out)
+    run_indices, blocks = _questions(runs, grouping, left_out, claims_of)
     index = {
         "runs": run_indices,
         "judges": list(judges.values()),
@@ -376,14 +379,17 @@ def report_page(
 
 
 def _questions(
-    runs: Sequence[Sequence[RunRecords]], grouping: Grouping, left_out: Collection[str]
+    runs: Sequence[Sequence[RunRecords]],
+    grouping: Grouping,
+    left_out: Collection[str],
+    claims_of: ClaimsOf | None,
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Make the index of each run, and the packed questions by the id of their block."""
     indices = []
     blocks: dict[str, str] = {}
     for number, by_judge in enumerate(runs):
         scorings = [sorted_strategies(scoring).without(left_out) for scoring in by_judge]
-        index, chunks = run_data(scorings, grouping)
+        index, chunks = run_data(scorings, grouping, claims_of)
         indices.append(index)
         for scoring, texts in enumerate(chunks):
             name = f"scoring-{number}-{scoring}" if scoring else f"chunk-{number}"

@@ -104,6 +104,21 @@ class EstimatorPanel:
     figures: list[UncertaintyFigure]
 
 
+@dataclass(frozen=True)
+class ShadedAnswer:
+    """An answer whose words are shaded by how unsure the model was of them."""
+
+    question: str
+    words: list[tuple[str, tuple[int, ...]]]
+    """Each word with a level from 0 to 3 for each of the ways to shade."""
+    table: Table
+    """What the levels are made of."""
+
+
+SHADES = ("entropy of the likely tokens", "probability of the word", "least entropy that is possible")
+"""Ways to shade words."""
+
+
 @dataclass
 class UncertaintyPart:
     """Estimators of one set of questions against one kind of correctness."""
@@ -119,6 +134,8 @@ class UncertaintyPart:
     baselines: frozenset[int]
     """The rows of the table that are baselines."""
     panels: list[EstimatorPanel]
+    shaded: list[ShadedAnswer] = field(default_factory=list)
+    shades: tuple[str, ...] = SHADES
     notes: list[str] = field(default_factory=list)
     csv: dict[str, str] = field(default_factory=dict)
     """By name."""

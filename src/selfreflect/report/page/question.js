@@ -1,7 +1,7 @@
 /**
  * Show one question: its answers in groups, its summaries with what they recover, and the test answers with words coloured by the bits
  * of them under a summary, or by their distance.
- * Needs `dom.js`, `bits.js` and `agreement.js`. Every text is treated as hostile and only becomes a text node.
+ * Needs `dom.js`, `bits.js`, `agreement.js` and `claims.js`. Every text is treated as hostile and only becomes a text node.
  *
  * Use: `import { questionPanel } from "./question.js"`, with `style.css` on the page. All exported functions return new elements and keep
  * no other state, so a page that shows progress can call `answerGroups(view)` and `summaryCards(view)` for every event, and
@@ -18,6 +18,7 @@
  * @property {string[]} answers     All sampled answers of both halves, in sampling order.
  * @property {number} masked        How many of the first `answers` are test answers; the others are reference answers.
  * @property {number[][]} groups    Groups of equal answers, as indices into `answers`; a typical one first, the largest group first.
+ * @property {?Object} claims      Of long answers, see `claims.js`; null for short ones.
  * @property {number[][]} words     The masked words of each test answer, as indices into its words (Python's `split()`).
  * @property {SummaryView[]} summaries
  * @property {ControlView[]} controls
@@ -81,6 +82,7 @@
  */
 
 import { agreementBox } from "./agreement.js";
+import { claimsPanel } from "./claims.js";
 import { WORD_LIMIT, bitsBeside, bitsLegend, bitsText, controlTable, markButton, meanBits, shareRange, shareScale, shareText, wordFactors } from "./bits.js";
 import { cut, element, label, prose, styled, visible, wordsOf } from "./dom.js";
 
@@ -145,7 +147,9 @@ export function questionPanel(view, options = {}) {
     words.replaceChildren(...summaries.map((summary) => maskedAnswers(view, summary, options, state.shows)));
   };
   const panel = element("div", { class: "question-panel" }, contextBox(view));
-  panel.append(element("div", { class: "two-parts" }, element("section", {}, summaryCards(view)), groups), controlTable(view, scoreText));
+  const claims = view.claims ? element("section", {}, element("h3", {}, "Claims, and how many answers make them"), claimsPanel(view.claims)) : null;
+  const parts = [element("div", { class: "two-parts" }, element("section", {}, summaryCards(view)), groups), controlTable(view, scoreText), claims];
+  panel.append(...parts.filter((part) => part !== null));
   panel.regroup = (groups, by) => {
     view.groups = groups;
     state.grouped = by;

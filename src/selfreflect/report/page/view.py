@@ -5,7 +5,7 @@ The head of ``question.js`` explains the fields of a question; a run is a small 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -25,6 +25,9 @@ Grouping = Callable[[Sequence[str], str], list[list[int]]]
 """Groups answers to a question that say the same, as indices: a typical one of each first, the largest group
 first."""
 
+ClaimsOf = Callable[[str, Sequence[str], Mapping[str, str]], Any]
+"""Converts the claims of a question, its answers and its summaries for ``claims.js``; None to show none."""
+
 CHUNK = 32
 """Questions per chunk: enough to compress well, few enough to unpack between a click and its answer."""
 # Characters of a question that the list shows and searches.
@@ -39,7 +42,9 @@ _LEVELS = 10
 _Place = tuple[int, int]
 
 
-def run_data(scorings: Sequence[RunRecords], grouping: Grouping) -> tuple[dict[str, Any], list[list[str]]]:
+def run_data(
+    scorings: Sequence[RunRecords], grouping: Grouping, claims_of: ClaimsOf | None = None
+) -> tuple[dict[str, Any], list[list[str]]]:
     """Make the index of a run, and for each judge the packed chunks of its questions, in one order.
 
     The index holds ``label``, and for each question ``[text, kind, spread, id]``. For each judge,
@@ -59,7 +64,14 @@ def run_data(scorings: Sequence[RunRecords], grouping: Grouping) -> tuple[dict[s
         for id_, question in main.questions.items():
             outcomes, controls = scoring.outcomes(id_), scoring.controls.get(id_)
             if scoring is main:
-                view = question_view(question, main.answers.get(id_), outcomes, grouping, controls=controls)
+                view = question_view(
+                    question,
+                    main.answers.get(id_),
+                    outcomes,
+                    grouping,
+                    controls=controls,
+                    claims_of=claims_of,
+                )
                 kinds = spread(view["groups"])
                 rows.append((question.text[:_LIST_LENGTH], question.kind, kinds and round(kinds, 2), id_))
             else:
@@ -117,6 +129,7 @@ def question_view(
     *,
     controls: Controls | None = None,
     guesses: bool = True,
+    claims_of: ClaimsOf | None = None,
 ) -> Any:
     """Convert a question with its answers and the outcome of every strategy.
 
@@ -124,6 +137,7 @@ def question_view(
     view only says whether there are any; :func:`guesses_view` converts them answer by answer.
     """
     texts = answers.answers if answers else ()
+    summaries = {outcome.strategy: outcome.summary.text for outcome in outcomes if outcome.summary}
     return {
         "id": question.id,
         "text": question.text,
@@ -132,6 +146,7 @@ def question_view(
         "answers": texts,
         "masked": len(answers.masked_out) if answers else 0,
         "groups": grouping(texts, question.text) if grouping else group_indices(texts),
+        "claims": claims_of(question.text, texts, summaries) if claims_of else None,
         **_scoring_view(answers, outcomes, controls, guesses),
     }
 

@@ -30,14 +30,15 @@ LAYOUTS = {
     "responses": "selfreflect.sources.layouts.responses:Responses",
     "lm-polygraph": "selfreflect.sources.layouts.shapes:Polygraph",
     "truthtorchlm": "selfreflect.sources.layouts.shapes:TruthTorch",
+    "uqlm": "selfreflect.sources.layouts.shapes:Unasked",
     "squad": "selfreflect.sources.layouts.shapes:Squad",
-    "named": "selfreflect.sources.layouts.named:Named",
-    "uqlm": "selfreflect.sources.layouts.shapes:Uqlm",
-    "judged": "selfreflect.sources.layouts.shapes:Judged",
-    "published": "selfreflect.sources.layouts.published:Published",
     "columns": "selfreflect.sources.layouts.shapes:ColumnLists",
     "pandas": "selfreflect.sources.layouts.shapes:Pandas",
     "records": "selfreflect.sources.layouts.shapes:Records",
+    "wrapped": "selfreflect.sources.layouts.shapes:Wrapped",
+    "judged": "selfreflect.sources.layouts.named:Judged",
+    "named": "selfreflect.sources.layouts.named:Named",
+    "published": "selfreflect.sources.layouts.published:Published",
     "items": "selfreflect.sources.layouts.shapes:Items",
 }
 """The first that matches counts, those of other packages before all; the last matches every row."""
@@ -53,6 +54,10 @@ class Layout(Protocol):
     """What a user should know once the items are read, one sentence each."""
     ignores: Sequence[str] = ()
     """Parts of its files that nothing is made of."""
+    wraps: bool = False
+    """Whether its records are in a layout of their own."""
+    elsewhere: str = ""
+    """What to do about questions that the file lacks, as a remedy."""
     streams: bool = False
     """Whether it makes items of rows one by one, so that a large file need not be in memory."""
     assigned: Collection[str] = ()
@@ -140,7 +145,7 @@ def rows_in(
     if logs and content.suffix == ".eval":
         from selfreflect.sources.archive import archive_row
 
-        raw_rows = [archive_row(content)]
+        raw_rows = [archive_row(content, progress)]
         stream: Iterator[Row] = iter(())
     else:
         stream = each_row(content, progress)
@@ -156,12 +161,13 @@ def rows_in(
         all_rows, layout = raw_rows, _layout_of(raw_rows, logs)
     else:
         all_rows = raw_rows
-    with _failures_of(layout):
-        layout.assigned = assigned
-        rows = list(layout.items(cast("Sequence[Row]", all_rows)))
-        notes, words = [*getattr(layout, "notes", ())], layout.explain()
-    if not rows or not all(isinstance(row, Row) for row in rows):
-        raise ConfigError(f"the layout {excerpt(layout.name)} makes no rows of {content.name}")
+    layouts = [layout]
+    rows = _rows_of(layout, all_rows, assigned, content.name)
+    while getattr(layouts[-1], "wraps", False) and (inner := _layout_of(rows, logs)).name != "items":
+        rows = _rows_of(inner, rows, assigned, content.name)
+        layouts.append(inner)
+    notes = [note for layout in layouts for note in getattr(layout, "notes", ())]
+    words = ", ".join(filter(None, (layout.explain() for layout in reversed(layouts))))
     for row in rows:
         for path in assigned:
             if path not in row.fields and (value := row.get(path)) is not None:
@@ -170,7 +176,16 @@ def rows_in(
     if names := dict.fromkeys(name for name, value in cells if not isfinite(value)):
         notes.append(f"NaN or Infinity is no value and is left out of {listed(names)}")
     format = content.suffix.removeprefix(".").upper()
-    return RowFile(content.name, format, layout, rows, notes, words or format)
+    return RowFile(content.name, format, layouts[-1], rows, notes, words or format)
+
+
+def _rows_of(layout: Layout, rows: Iterable[Row], assigned: Collection[str], name: str) -> list[Row]:
+    with _failures_of(layout):
+        layout.assigned = assigned
+        made = list(layout.items(cast("Sequence[Row]", rows)))
+    if not made or not all(isinstance(row, Row) for row in made):
+        raise ConfigError(f"the layout {excerpt(layout.name)} makes no rows of {name}")
+    return made
 
 
 def _layout_of(rows: Sequence[Row], logs: bool) -> Layout:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,19 +11,15 @@ from selfreflect.errors import DataError
 from selfreflect.sources.columns import GRADES, metadata
 from selfreflect.sources.files import Row
 from selfreflect.sources.layouts import Layout, right_answers
+from selfreflect.sources.layouts.responses import asked
 from selfreflect.sources.verdicts import is_grader
 from selfreflect.text import counted
 
 _ATTACHMENT = "attachment://"
 
 
-class _LoggedMessage(msgspec.Struct):
-    role: str
-    content: str | list[dict[str, Any]] = ""
-
-
 class _LoggedChoice(msgspec.Struct):
-    message: _LoggedMessage
+    message: dict[str, Any]
     stop_reason: str | None = ""
 
 
@@ -39,12 +35,14 @@ class _Sample(msgspec.Struct):
     """What is read of a sample of inspect_ai."""
 
     id: str | int
-    input: str | list[_LoggedMessage]
+    input: str | list[dict[str, Any]]
     output: _Output = msgspec.field(default_factory=_Output)
     target: str | list[str] = ""
     metadata: dict[str, Any] | None = None
     attachments: dict[str, str] | None = None
     scores: dict[str, _Grade] | None = None
+    score: _Grade | None = None
+    """Of the only scorer, in logs of early versions."""
     error: Any = None
 
 
@@ -109,18 +107,15 @@ def _samples(samples: Any) -> Iterable[tuple[str, Any]]:
 
 
 def _fields(sample: _Sample) -> dict[str, Any]:
-    """Make the row of a sample.
-
-    Its question is the last message of the user; earlier messages are context.
-    """
-    messages = sample.input
-    if isinstance(messages, str):
-        messages = [_LoggedMessage("user", messages)]
-    *context, question = messages or [_LoggedMessage("user")]
+    """Make the row of a sample, whose last turn of the user is its question."""
+    turns = sample.input
+    if isinstance(turns, str):
+        turns = [{"role": "user", "content": turns}]
     values = {**(sample.metadata or {}), "target": sample.target, "sample_id": sample.id}
     return {
-        "question": _text(question, sample),
-        "context": "\n\n".join(f"{message.role}: {_text(message, sample)}" for message in context),
+        "question": "",
+        "context": "",
+        **asked(turns, lambda turn: _text(turn, sample)),
         "answers": [],
         GRADES: {},
         **right_answers(sample.target),
@@ -130,7 +125,8 @@ def _fields(sample: _Sample) -> dict[str, Any]:
 
 def _verdicts(sample: _Sample) -> Iterator[tuple[str, Any]]:
     """Yield what each scorer says; a scorer with several values counts as several."""
-    for scorer, grade in (sample.scores or {}).items():
+    scores = sample.scores or ({"scorer": sample.score} if sample.score else {})
+    for scorer, grade in scores.items():
         if isinstance(grade.value, dict):
             yield from ((f"{scorer}.{key}", value) for key, value in grade.value.items())
         else:
@@ -145,9 +141,9 @@ def _keep_graders(grades: Sequence[dict[str, list[Any]]]) -> None:
                 by_name.pop(name, None)
 
 
-def _text(message: _LoggedMessage, sample: _Sample) -> str:
+def _text(message: Mapping[str, Any], sample: _Sample) -> str:
     """Return the text of a message without its reasoning."""
-    parts = message.content
+    parts = message.get("content") or ""
     if isinstance(parts, str):
         parts = [{"type": "text", "text": parts}]
     texts = []

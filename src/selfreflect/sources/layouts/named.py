@@ -1,14 +1,16 @@
-"""Rows of other programs that differ from ours by the names of their columns."""
+"""Rows of other programs that differ from ours by the names of their columns, or by their verdicts."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from selfreflect.sources.columns import CORRECT, GOLD, plain_name
+from selfreflect.sources.columns import CONFIDENCE, CORRECT, GOLD, plain_name
 from selfreflect.sources.files import Row, is_text_list
 from selfreflect.sources.item_rows import list_in
 from selfreflect.sources.layouts import Layout
+from selfreflect.sources.verdicts import verdict
 
 
 class Names(NamedTuple):
@@ -61,6 +63,12 @@ NAMES = {
         },
         {"1": "1", "0": "0", "-1": "not_attempted"},
     ),
+    "uqlm": Names("result of uqlm", frozenset({"prompt", "response", "sampled_responses"}), {}),
+    "alpaca": Names(
+        "instructions with inputs",
+        frozenset({"instruction", "input", "output"}),
+        {"instruction": "question", "input": "context"},
+    ),
     "simpleqa": Names(
         "graded answers to SimpleQA",
         frozenset({"problem", "answer", "response", "grade"}),
@@ -83,7 +91,7 @@ class Named(Layout):
     known: Names
 
     def matches(self, rows: Sequence[Row]) -> bool:
-        columns = [{*map(plain_name, row.fields)} for row in rows]
+        columns = [{*map(_plain, row.fields)} for row in rows]
         for name, known in NAMES.items():
             if all(names >= known.needs for names in columns):
                 self.name, self.known = name, known
@@ -94,7 +102,7 @@ class Named(Layout):
         for row in rows:
             fields: dict[str, Any] = {}
             for column, value in row.fields.items():
-                usual = self.known.usual.get(plain_name(column), column)
+                usual = self.known.usual.get(_plain(column), column)
                 if usual == "context":
                     value = _joined(value)
                 if usual == CORRECT:
@@ -107,6 +115,11 @@ class Named(Layout):
 
     def explain(self) -> str:
         return self.known.words
+
+
+def _plain(name: str) -> str:
+    """Fold a name, also in ``camelCase``, as deepeval writes it on disk."""
+    return plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name))
 
 
 def _joined(value: Any) -> Any:
@@ -122,3 +135,40 @@ def _accepted(fields: Mapping[str, Any]) -> list[str]:
         if plain_name(column) in ("best_answer", "correct_answers"):
             texts += value if is_text_list(value) else str(value or "").split(";")
     return [text.strip() for text in dict.fromkeys(texts) if text.strip()]
+
+
+class Judged(Layout):
+    """Answers with a verdict and a confidence from 0 to 100, as for Humanity's Last Exam."""
+
+    name = "judged"
+    elsewhere = (
+        "The questions are in the data set. Give each record the field 'question', or measure what needs "
+        "none: selfreflect uncertainty FILE."
+    )
+
+    def matches(self, rows: Sequence[Row]) -> bool:
+        return any(isinstance(row.fields.get(_JUDGED), dict) for row in rows) and all(
+            isinstance(row.fields.get(_JUDGED, {}), dict | None) for row in rows
+        )
+
+    def items(self, rows: Iterable[Row]) -> Iterable[Row]:
+        for row in rows:
+            record = dict(row.fields)
+            judged = record.pop(_JUDGED, None) or {}
+            record[CONFIDENCE] = _of_hundred(judged.get("confidence"))
+            record[CORRECT] = verdict(judged.get("correct"))
+            yield row._replace(fields=record)
+
+    def explain(self) -> str:
+        return "answers judged as for Humanity's Last Exam"
+
+
+_JUDGED = "judge_response"
+
+
+def _of_hundred(value: Any) -> Any:
+    """Make a share of a number from 0 to 100, also in per cent; else return the value, for its reader."""
+    try:
+        return float(str(value).strip().rstrip("%")) / 100
+    except ValueError:
+        return value

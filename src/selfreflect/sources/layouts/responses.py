@@ -1,44 +1,58 @@
-"""Responses of chat servers: output of a batch, or rows with ``choices``."""
+"""Conversations: responses of chat servers, output of a batch, and rows whose question is a list of turns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from selfreflect.sources.columns import QUESTION_COLUMNS
 from selfreflect.sources.files import Row
 from selfreflect.sources.item_rows import text_of
 from selfreflect.sources.layouts import Layout
 from selfreflect.text import counted
 
 _CUT_OFF = ("length", "max_tokens")
+# Where a line of a batch holds its request, if a user joined it to the output.
+_REQUESTS = ("body", "request", "params")
+_OF_BATCH = ("id", "custom_id", "method", "url", "error", "result", "response", *_REQUESTS)
 
 
 class Responses(Layout):
-    """The choices of each response are the answers to its question."""
+    """The choices of each response are the answers to its question, the last turn of the user."""
 
     name = "responses"
+    elsewhere = (
+        "The questions of a batch are in its input. Give each line the field 'question', or the "
+        "'messages' of the input's line with the same custom_id; selfreflect answers {read_batch} FILE reads "
+        "the output of a batch that it wrote."
+    )
 
     def matches(self, rows: Sequence[Row]) -> bool:
-        return all(_is_batch_line(row.fields) or _is_response(row.fields) for row in rows)
+        return all(
+            "custom_id" in row.fields or _body(row.fields) is not None or _turns(row.fields)[0]
+            for row in rows
+        )
 
     def items(self, rows: Iterable[Row]) -> Iterable[Row]:
         failures = cut_off = 0
         for row in rows:
-            fields = {
-                name: value for name, value in row.fields.items() if name not in ("choices", "response")
-            }
-            body: Any = row.fields
-            if _is_batch_line(row.fields):
-                response = row.fields["response"]
-                body = response.get("body") if isinstance(response, dict) else None
-                fields = {"id": row.fields["custom_id"], **_question(row.fields)}
-            choices = body.get("choices") if isinstance(body, dict) else None
-            choices = [choice for choice in choices or () if isinstance(choice, dict)]
-            failures += not choices
-            cut_off += sum(choice.get("finish_reason") in _CUT_OFF for choice in choices)
-            yield row._replace(
-                fields={**fields, "answers": [text_of(choice) for choice in choices], **_tokens(choices)}
-            )
+            fields, name = dict(row.fields), _turns(row.fields)[0]
+            if name:
+                fields |= asked(_turns(fields)[1])
+                fields.pop(name, None)
+            body = _body(row.fields)
+            if "custom_id" in fields:
+                fields = {"id": fields["custom_id"]} | {
+                    column: value for column, value in fields.items() if column not in _OF_BATCH
+                }
+            if "custom_id" in row.fields or body is not None:
+                choices = _choices(body)
+                failures += not choices
+                cut_off += sum(_is_cut_off(choice) for choice in choices)
+                for column in ("choices", "response", "message"):
+                    fields.pop(column, None)
+                fields |= {"answers": list(map(text_of, choices)), **_tokens(choices)}
+            yield row._replace(fields=fields)
         notes = {
             f"{counted(failures, 'response')} without an answer, such as failed requests": failures,
             f"{counted(cut_off, 'answer')} cut off at the token limit": cut_off,
@@ -49,24 +63,54 @@ class Responses(Layout):
         return "responses of a chat server"
 
 
-def _is_batch_line(fields: Mapping[str, Any]) -> bool:
-    return fields.keys() >= {"custom_id", "response"}
+def asked(turns: Sequence[Any], text: Callable[[Any], Any] = text_of) -> dict[str, Any]:
+    """Make the fields of a question of turns, of which the last one of the user asks."""
+    if not turns:
+        return {}
+    places = [number for number, turn in enumerate(turns) if turn.get("role") == "user"]
+    last = places[-1] if places else len(turns) - 1
+    context = "\n\n".join(f"{turn.get('role')}: {text(turn) or ''}" for turn in turns[:last])
+    return {"question": text(turns[last]), **({"context": context} if context else {})}
 
 
-def _is_response(fields: Mapping[str, Any]) -> bool:
-    """Tell whether choices are a server's; those of a multiple-choice question are texts."""
-    choices = fields.get("choices")
-    return (
-        isinstance(choices, list)
-        and bool(choices)
-        and all(isinstance(choice, dict) and choice.keys() & {"message", "text"} for choice in choices)
+def _body(fields: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Find the response of a server; choices of a multiple-choice question are texts, and no response."""
+    response = fields.get("response", fields.get("result"))
+    for body in (fields, response, response.get("body") if isinstance(response, dict) else None):
+        if isinstance(body, dict) and _choices(body):
+            return body
+    return None
+
+
+def _choices(body: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """List the choices of a response; some servers send one message."""
+    body = body or {}
+    choices = body.get("choices", [body] if _holds(body.get("message"), "content") else None)
+    is_answer = isinstance(choices, list) and all(
+        _holds(choice, "message") or (_holds(choice, "text") and "label" not in choice) for choice in choices
     )
+    return choices if is_answer else []
 
 
-def _question(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Find the question that a user joined to the output from the batch's input."""
-    names = [name for name in fields if name not in ("id", "custom_id", "response", "error")]
-    return {name: fields[name] for name in names}
+def _holds(value: Any, *names: str) -> bool:
+    return isinstance(value, dict) and value.keys() >= {*names}
+
+
+def _is_cut_off(choice: Mapping[str, Any]) -> bool:
+    message = choice.get("message") or {}
+    return choice.get("finish_reason", message.get("stop_reason")) in _CUT_OFF
+
+
+def _turns(fields: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    """Find the field with the turns of a question, unless there is a question as text."""
+    if any(isinstance(fields.get(name), str) for name in QUESTION_COLUMNS):
+        return "", []
+    for name in ("messages", *QUESTION_COLUMNS, *_REQUESTS):
+        value = fields.get(name)
+        turns = value.get("messages") if isinstance(value, dict) else value
+        if isinstance(turns, list) and turns and all(_holds(turn, "role", "content") for turn in turns):
+            return name, turns
+    return "", []
 
 
 def _tokens(choices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Layouts of JSON objects with many records, of other programs and of this one."""
+"""Layouts of JSON objects that hold many records, which are in a layout of their own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ from selfreflect.sources.columns import QUESTION_COLUMNS, plain_name
 from selfreflect.sources.files import Row
 from selfreflect.sources.layouts import Layout
 
+Places = Iterator[tuple[str, dict[str, Any]]]
+"""Records with their place in the object."""
+
+_PLURAL_QUESTIONS = {"questions": "question", "prompts": "prompt", "queries": "query", "inputs": "input"}
+
 
 class Items(Layout):
     """Rows of questions with answers, each in its column."""
@@ -20,14 +25,11 @@ class Items(Layout):
         return True
 
 
-Places = Iterator[tuple[str, dict[str, Any]]]
-"""Records with their place in the object."""
-
-_PLURAL_QUESTIONS = {"questions": "question", "prompts": "prompt", "queries": "query", "inputs": "input"}
-
-
 class Shape(Layout):
     """Objects with several records each."""
+
+    wraps = True
+    words = ""
 
     def matches(self, rows: Sequence[Row]) -> bool:
         return all(self.holds(row.fields) for row in rows)
@@ -36,6 +38,9 @@ class Shape(Layout):
         for row in rows:
             for label, fields in self.records(row.fields):
                 yield row._replace(where=f"{row.where}, {label}", fields=fields)
+
+    def explain(self) -> str:
+        return self.words
 
     def holds(self, fields: Mapping[str, Any]) -> bool:
         """Tell whether an object is in this shape."""
@@ -50,6 +55,7 @@ class ColumnLists(Shape):
     """Each field is a list with an entry for each record."""
 
     name = "columns"
+    words = "columns as lists"
 
     def holds(self, fields: Mapping[str, Any]) -> bool:
         lists = [column for column in fields.values() if isinstance(column, list)]
@@ -69,14 +75,12 @@ class ColumnLists(Shape):
         for number, cells in enumerate(zip(*fields.values(), strict=True), 1):
             yield f"row {number}", dict(zip(names.values(), cells, strict=True))
 
-    def explain(self) -> str:
-        return "columns as lists"
-
 
 class Pandas(Shape):
     """A data frame as pandas writes it, by columns, split, or as a table; by index it is :class:`Records`."""
 
     name = "pandas"
+    words = "columns of pandas"
 
     def holds(self, fields: Mapping[str, Any]) -> bool:
         rows = fields.get("data")
@@ -103,35 +107,59 @@ class Pandas(Shape):
             for index in next(iter(fields.values())):
                 yield f"row {index}", {name: column[index] for name, column in fields.items()}
 
-    def explain(self) -> str:
-        return "columns of pandas"
-
-
-def _is_list_of(values: Any, kind: type) -> bool:
-    return isinstance(values, list) and bool(values) and all(isinstance(value, kind) for value in values)
-
 
 class Records(Shape):
     """Each field is a record, whose name is its id."""
 
     name = "records"
-    needs: Sequence[str] = ()
-    """Fields of which a record has one, if it has no question."""
+    words = "records by id"
 
     def holds(self, fields: Mapping[str, Any]) -> bool:
         records = list(fields.values())
-        if not all(isinstance(record, dict) for record in records) or any(map(is_question, fields)):
-            return False
-        return bool(records) and all(
-            any(is_question(name) or name in self.needs for name in record) for record in records
-        )
+        return _are_records(records) and not any(map(is_question, fields))
 
     def records(self, fields: Mapping[str, Any]) -> Places:
         for id_, record in fields.items():
             yield f"record {id_!r}", {"id": id_, **record}
 
-    def explain(self) -> str:
-        return "records by id"
+
+class Wrapped(Shape):
+    """The records are in one field, beside values of the whole file."""
+
+    name = "wrapped"
+    words = "records in a field"
+
+    def holds(self, fields: Mapping[str, Any]) -> bool:
+        return len(self._fields(fields)) == 1 and not any(map(_is_of_record, fields))
+
+    def records(self, fields: Mapping[str, Any]) -> Places:
+        [name] = self._fields(fields)
+        if isinstance(fields[name], dict):
+            yield f"field {name!r}", fields[name]
+            return
+        for number, record in enumerate(fields[name], 1):
+            yield f"{name} {number}", _inner(record)
+
+    def _fields(self, fields: Mapping[str, Any]) -> list[str]:
+        return [name for name, value in fields.items() if self._is_whole(value)]
+
+    def _is_whole(self, value: Any) -> bool:
+        if isinstance(value, dict):
+            return any(shape.holds(value) for shape in (ColumnLists(), Pandas(), self))
+        return isinstance(value, list) and _are_records(list(map(_inner, value)))
+
+
+def _inner(record: Any) -> Any:
+    """Return what a record of a data set's server holds, ``{"row_idx": 0, "row": …}``, or itself."""
+    return record.get("row", record) if isinstance(record, dict) else record
+
+
+def _are_records(values: Sequence[Any]) -> bool:
+    return _is_list_of(values, dict) and all(any(map(_is_of_record, value)) for value in values)
+
+
+def _is_of_record(name: str) -> bool:
+    return is_question(name) or name in _OF_RECORD
 
 
 def is_question(name: str) -> bool:
@@ -140,63 +168,43 @@ def is_question(name: str) -> bool:
     return _PLURAL_QUESTIONS.get(plain, plain) in QUESTION_COLUMNS
 
 
-class Uqlm(ColumnLists):
-    """Responses sampled beside the one that is judged."""
+_OF_RECORD = ("judge_response", "user_input", "question_text", "custom_id", "messages")
+"""Fields of records that have no question, or call it differently."""
+
+
+def _is_list_of(values: Any, kind: type) -> bool:
+    return isinstance(values, list) and bool(values) and all(isinstance(value, kind) for value in values)
+
+
+class Unasked(ColumnLists):
+    """The dictionary of a result of uqlm, which leaves the prompts out."""
 
     name = "uqlm"
-
-    def matches(self, rows: Sequence[Row]) -> bool:
-        return all(map(_is_of_frame, rows)) or super().matches(rows)
-
-    def items(self, rows: Sequence[Row]) -> Iterable[Row]:
-        return rows if _is_of_frame(rows[0]) else super().items(rows)
-
-    def holds(self, fields: Mapping[str, Any]) -> bool:
-        return isinstance(fields.get("data"), dict) and super().holds(fields["data"])
-
-    def records(self, fields: Mapping[str, Any]) -> Places:
-        return super().records(fields["data"])
-
-    def explain(self) -> str:
-        return "result of uqlm"
-
-
-def _is_of_frame(row: Row) -> bool:
-    return row.fields.keys() >= {"prompt", "response", "sampled_responses"}
-
-
-class Judged(Records):
-    """Records with a confidence from 0 to 100, and a verdict as label, if any."""
-
-    name = "judged"
-    needs = ("judge_response",)
+    words = "result of uqlm"
+    elsewhere = (
+        "uqlm leaves the prompts out of this dictionary: write result.to_df().to_json(FILE, "
+        "orient='records') instead, or measure what needs none: selfreflect uncertainty FILE."
+    )
 
     def holds(self, fields: Mapping[str, Any]) -> bool:
-        verdicts = [record.get("judge_response") for record in fields.values() if isinstance(record, dict)]
-        return any(isinstance(verdict, dict) for verdict in verdicts) and super().holds(fields)
+        data = fields.get("data")
+        return (
+            isinstance(data, dict)
+            and "metadata" in fields
+            and not any(map(is_question, data))
+            and _are_lists(data, *{"responses", "sampled_responses"} & {*data}, "responses")
+        )
 
     def records(self, fields: Mapping[str, Any]) -> Places:
-        for label, record in super().records(fields):
-            verdict = record.pop("judge_response", None)
-            verdict = verdict if isinstance(verdict, dict) else {}
-            correct = {"yes": True, "no": False}.get(str(verdict.get("correct")).strip().lower())
-            confidence = verdict.get("confidence")
-            if isinstance(confidence, int | float) and not isinstance(confidence, bool):
-                record["confidence"] = confidence / 100
-            if correct is not None:
-                record["correct"] = correct
-            if isinstance(record.get("response"), str):
-                record.setdefault("answers", [record["response"]])
-            yield label, record
-
-    def explain(self) -> str:
-        return "answers judged as for Humanity's Last Exam"
+        for number, (label, record) in enumerate(super().records(fields["data"]), 1):
+            yield label, {"id": number, **record}
 
 
-class Polygraph(ColumnLists):
+class Polygraph(Shape):
     """The texts and estimations of a manager of lm-polygraph, as JSON."""
 
     name = "lm-polygraph"
+    words = "manager of lm-polygraph"
 
     def holds(self, fields: Mapping[str, Any]) -> bool:
         stats = fields.get("stats", fields)
@@ -204,49 +212,35 @@ class Polygraph(ColumnLists):
 
     def records(self, fields: Mapping[str, Any]) -> Places:
         stats = fields.get("stats", fields)
-        names = {"input_texts": "question", "greedy_texts": "response"}
-        names |= {"sample_texts": "samples", "target_texts": "gold"}
-        columns = {usual: stats[name] for name, usual in names.items() if name in stats}
-        columns |= dict(_flat(fields.get("estimations") or {}))
-        yield from _in_rows(columns)
-
-    def explain(self) -> str:
-        return "manager of lm-polygraph"
+        yield from _in_rows("input_texts", {**stats, **_flat(fields.get("estimations") or {})})
 
 
-class TruthTorch(ColumnLists):
+class TruthTorch(Shape):
     """The result of TruthTorchLM's evaluation, with the values of its methods."""
 
     name = "truthtorchlm"
+    words = "result of TruthTorchLM"
 
     def holds(self, fields: Mapping[str, Any]) -> bool:
         return _are_lists(fields, "question_text", "generation")
 
     def records(self, fields: Mapping[str, Any]) -> Places:
-        names = {"question_text": "question", "generation": "response", "ground_truths": "gold"}
-        columns = {usual: fields[name] for name, usual in names.items() if name in fields}
-        labels = fields.get("generation_correctness")
-        if isinstance(labels, list):  # -1 for an answer that was not attempted
-            columns["correct"] = [None if value == -1 else value for value in labels]
+        columns = dict(fields)
         for name, method in fields.items():
             if isinstance(method, dict) and isinstance(method.get("truth_values"), list):
                 columns[str(method.get("name", name)).split(" ")[0]] = method["truth_values"]
-        yield from _in_rows(columns)
-
-    def explain(self) -> str:
-        return "result of TruthTorchLM"
+        yield from _in_rows("question_text", columns)
 
 
 class Squad(Shape):
     """Paragraphs with questions and spans as right answers."""
 
     name = "squad"
+    words = "questions of SQuAD"
 
     def holds(self, fields: Mapping[str, Any]) -> bool:
         articles = fields.get("data")
-        if not isinstance(articles, list) or not _is_list_of(articles, dict):
-            return False
-        return all("paragraphs" in article for article in articles)
+        return _is_list_of(articles, dict) and all("paragraphs" in article for article in articles or ())
 
     def records(self, fields: Mapping[str, Any]) -> Places:
         for article in fields["data"]:
@@ -258,9 +252,6 @@ class Squad(Shape):
                     record |= {"context": paragraph.get("context"), "gold": texts}
                     title = {"title": article["title"]} if "title" in article else {}
                     yield f"question {entry.get('id')!r}", record | title
-
-    def explain(self) -> str:
-        return "questions of SQuAD"
 
 
 def _objects(values: Any, name: str) -> list[dict[str, Any]]:
@@ -276,18 +267,17 @@ def _are_lists(fields: Mapping[str, Any], *names: str) -> bool:
     return len(lengths) == 1 and 0 not in lengths
 
 
-def _flat(estimations: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield estimations by name; some writers nest them by level, such as ``sequence``."""
+def _flat(estimations: Mapping[str, Any]) -> dict[str, Any]:
+    """Name estimations; some writers nest them by level, such as ``sequence``."""
+    flat: dict[str, Any] = {}
     for name, values in estimations.items():
-        if isinstance(values, dict):
-            yield from values.items()
-        else:
-            yield name, values
+        flat |= values if isinstance(values, dict) else {name: values}
+    return flat
 
 
-def _in_rows(columns: Mapping[str, Any]) -> Places:
-    """Make a record of each entry of the columns that have one for each question."""
-    count = len(columns["question"])
+def _in_rows(question: str, columns: Mapping[str, Any]) -> Places:
+    """Make a record of each entry of the columns that have as many as the questions."""
+    count = len(columns[question])
     whole = {
         name: values for name, values in columns.items() if isinstance(values, list) and len(values) == count
     }

@@ -8,19 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec.structs import replace
-
 from selfreflect.models.base import Message
-from selfreflect.text import counted
-from selfreflect.train.rewards.base import BatchColumns, Reward
-from selfreflect.train.rewards.stated import GoldReward, ScoringRule, StatedBelief, StatedReward
-from selfreflect.train.sayself import evaluation
+from selfreflect.train.rewards.base import BatchColumns
+from selfreflect.train.rewards.stated import ScoringRule, StatedBelief, StatedReward
 from selfreflect.train.sayself.clusters import ClusteredQuestion
 from selfreflect.train.sayself.comparison import OpenModel, adapter_asker
 from selfreflect.train.sayself.evaluation import ask_texts, label_statements
 from selfreflect.train.sayself.examples import Variant, Workspace
 from selfreflect.train.sayself.statement import begin_statement, parse_confidence, parse_statement
-from selfreflect.train.trainers import RECORD, Preset, Training, read_record
+from selfreflect.train.trainers import RECORD, Preset, Training
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.question import NoValue
@@ -61,28 +57,6 @@ class StatedConfidenceReward(StatedReward):
         return [float(bool(correct)) for correct in columns.values("correct")]
 
 
-class StatementReward(GoldReward):
-    """Reward of a whole statement, whose own answer is compared with the column ``gold``.
-
-    Every token is trained. With ``brier`` a wrong answer with confidence 0 is then worth as much as a right
-    one with 1; ``rlcr`` also pays for being right.
-
-    Args:
-        correctness: see :class:`~selfreflect.train.rewards.stated.GoldReward`.
-    """
-
-    def __init__(self, scoring: ScoringRule = "rlcr", correctness: str = "squad_f1") -> None:
-        self.scoring = scoring
-        self.__name__ = f"statement_{scoring}"
-        super().__init__(correctness)
-
-    def parse(self, text: str) -> StatedBelief:
-        statement = parse_statement(text)
-        if statement.answer or isinstance(statement.confidence, NoValue):
-            return statement
-        return StatedBelief("", NoValue("no_answer", "a confidence is stated and no answer"))
-
-
 def reinforcement_rows(
     questions: Sequence[ClusteredQuestion], asker: Asker, correctness: Correctness
 ) -> list[dict[str, Any]]:
@@ -114,19 +88,6 @@ def reinforcement_rows(
     return rows
 
 
-def question_rows(questions: Sequence[ClusteredQuestion]) -> list[dict[str, Any]]:
-    """Make rows to train whole statements on: ``question_id``, ``prompt`` (the question alone) and ``gold``.
-
-    Questions without a right answer are left out.
-    """
-    rows = []
-    for question in questions:
-        if question.gold:
-            turn = {"role": "user", "content": question.asked}
-            rows.append({"question_id": question.id, "prompt": [turn], "gold": list(question.gold)})
-    return rows
-
-
 # Variants that state a confidence
 REINFORCED = ("full", "no_rationale", "group")
 
@@ -142,13 +103,6 @@ class TrainingPlan:
     correctness: str
     judge: str | None = None
     """The model that the rule ``judge`` asks."""
-    whole: bool = False
-    """Whether the second stage trains all tokens, not those of the confidence alone."""
-
-    @property
-    def stage(self) -> str:
-        """Suffix of the second stage's folder."""
-        return f"{self.reward}-all" if self.whole else self.reward
 
     def reinforces(self, variant: Variant) -> bool:
         """Return whether a variant has the second stage."""
@@ -164,7 +118,7 @@ def fine_tune(plan: TrainingPlan, variant: Variant, seed: int) -> str:
     """
     workspace = Workspace(plan.out)
     rows = within_limits(workspace.examples(variant), plan.preset)
-    return _trained(Training(plan.preset, rows, workspace.adapter(variant, seed).folder, seed))
+    return Training(plan.preset, rows, workspace.adapter(variant, seed).folder, seed).run()
 
 
 def reinforce(
@@ -175,36 +129,18 @@ def reinforce(
 ) -> str:
     """Do the second stage unless it is done, as :func:`fine_tune`."""
     workspace = Workspace(plan.out)
-    folder = workspace.adapter(variant, seed, plan.stage).folder
+    folder = workspace.adapter(variant, seed, plan.reward).folder
     start = workspace.adapter(variant, seed)
     questions = shorter_questions(workspace.parts()["rl"], plan.preset)
-    preset = plan.preset
     assert plan.reward != "none"  # the caller has asked plan.reinforces
-    reward: Reward = StatedConfidenceReward(plan.reward)
-    if plan.whole:
-        reward = StatementReward(plan.reward, plan.correctness)
-        preset = replace(preset, grpo={**preset.grpo, "max_completion_length": evaluation.MAX_TOKENS})
-        rows = question_rows(questions)
-    else:
-        with open_models() as open_model:
-            judge = open_model(plan.judge) if plan.correctness == "judge" else None
-            label = Correctness(plan.correctness, judge)
-            rows = reinforcement_rows(questions, adapter_asker(open_model, start), label)
-    if len(rows) < preset.step_questions and not (folder / RECORD).exists():
+    reward = StatedConfidenceReward(plan.reward)
+    with open_models() as open_model:
+        judge = open_model(plan.judge) if plan.correctness == "judge" else None
+        label = Correctness(plan.correctness, judge)
+        rows = reinforcement_rows(questions, adapter_asker(open_model, start), label)
+    if len(rows) < plan.preset.step_questions and not (folder / RECORD).exists():
         return (
             f"{start.folder} states a confidence on {len(rows)} of the {len(questions)} questions for "
             "reinforcement, so that stage is left out. Train on more examples, or for more epochs."
         )
-    return _trained(Training(preset, rows, folder, seed, start=start.folder, reward=reward))
-
-
-def _trained(training: Training) -> str:
-    """Train unless that is done, and say how far it moved the weights."""
-    if training.is_done():
-        return f"{training.folder}: done"
-    training.run()
-    training.is_done()  # raises if nothing was learned
-    record = read_record(training.folder)
-    assert record is not None  # training has just written it
-    change = record["metrics"]["change"]
-    return f"{training.folder}: {counted(record['rows'], 'row')}; the weights moved by {change:.3g}."
+    return Training(plan.preset, rows, folder, seed, start=start.folder, reward=reward).run()

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 from selfreflect.models.base import Message
 from selfreflect.store.replies import ModelReplies
-from selfreflect.text import fill, normalise_question, numbered, quoted
+from selfreflect.text import counted, fill, normalise_question, numbered, quoted
 from selfreflect.uncertainty.asking.asker import Asker, Inquiry, reply_text
 from selfreflect.uncertainty.asking.verdicts import parse_numbered, prompts
 from selfreflect.uncertainty.claims.sentences import sentences
 from selfreflect.uncertainty.claims.support import Stance
+from selfreflect.uncertainty.claims.words import WordReader
 from selfreflect.uncertainty.question import NoValue
 
 SPLIT, COMPARE = "claims", "claim_verdicts"
@@ -23,7 +24,7 @@ _LINE = re.compile(r"^\s*\(?(\d{1,3})[.:)]+\s*\W*(yes|contradicts|silent)\W*$", 
 _STANCES: dict[str, Stance] = {"yes": "says", "contradicts": "contradicts", "silent": "silent"}
 
 
-class ModelReader:
+class ModelReader(WordReader):
     """Asks a model for the claims of each text, and what each text does with all claims.
 
     That is one request to split a text and one for every ``CLAIMS_AT_ONCE`` claims to compare it. A text
@@ -33,8 +34,13 @@ class ModelReader:
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
         self.name = f"model {asker.model}"
-        self.unread = 0
-        """Texts whose claims could not be read in the reply."""
+        self._unread = 0
+
+    @property
+    def caveats(self) -> list[str]:
+        if not self._unread:
+            return []
+        return [f"The claims of {counted(self._unread, 'text')} could not be read: each sentence is one."]
 
     def split(self, question: str, texts: Sequence[str]) -> list[list[str]]:
         """List the claims of each text.
@@ -46,9 +52,12 @@ class ModelReader:
         claims = []
         for text, reply in zip(texts, self._asker.ask(inquiries), strict=True):
             lines = _numbered_lines(reply)
-            self.unread += lines is None
+            self._unread += lines is None
             claims.append([sentence.text for sentence in sentences(text)] if lines is None else list(lines))
         return claims
+
+    def split_summaries(self, question: str, texts: Sequence[str]) -> list[list[str]]:
+        return self.split(question, texts)
 
     def stances(
         self, question: str, claims: Sequence[str], texts: Sequence[str]

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from itertools import accumulate
+from statistics import fmean
 from typing import Any, NamedTuple
 
+from selfreflect.stats import defined
+from selfreflect.table import Cell, Column, Table
 from selfreflect.text import counted
+from selfreflect.uncertainty.assess import Assessment
 from selfreflect.uncertainty.classes import ClassRule, Labels, members_of
 from selfreflect.uncertainty.fields.align import MOST_MATCHED, align
 from selfreflect.uncertainty.fields.values import (
@@ -28,6 +35,7 @@ from selfreflect.uncertainty.fields.values import (
     schema_keys,
     setting,
     signature,
+    without_fence,
 )
 from selfreflect.uncertainty.question import AnsweredQuestion
 
@@ -45,6 +53,8 @@ class AnswerField:
     """A JSON Pointer (RFC 6901). Objects of lists are named as :func:`~.align.align` names them."""
     path: str
     """The pointer with ``*`` for objects of lists, which is the same for all questions."""
+    is_located: bool
+    """Whether the pointer says where the value stands in the text of an answer."""
     kind: str
     """``number``, ``text``, ``date``, ``set``, …, ``free_text``, or ``mixed``."""
     values: tuple[FieldValue, ...]
@@ -56,6 +66,8 @@ class AnswerField:
     """Members of a set, each with the number of answers that hold it."""
     lengths: tuple[tuple[int, int], ...] = ()
     """Lengths of a list, each with the number of answers."""
+    classes: str = ""
+    """The class rule that the schema names; empty if it names none."""
 
 
 class FieldClass(NamedTuple):
@@ -94,6 +106,8 @@ class Structured:
     """Fields beyond ``MOST_FIELDS``, those of the fewest answers."""
     unmatched: int = 0
     """Lists of objects that are too long to be matched, of which only the length is a field."""
+    spans: tuple[Mapping[str, Span], ...] = ()
+    """Where the values of each answer stand, if its tokens are known."""
 
     def only(self, paths: Sequence[str]) -> Structured:
         """Keep the fields with one of the pointers or paths."""
@@ -121,18 +135,46 @@ class Structured:
             answer=field.response.text if field.response else None,
             aliases=(),
             greedy=None,
-            logprobs=None,
-            tokens=None,
             self_certainty=None,
-            top_logprobs=None,
-            token_entropies=None,
-            missing_logprobs="a field is a part of an answer",
+            **self._tokens(field),
+            classes=field.classes,
             group=self.question.id,
             confidence=None,
             length=None,
             correct=None,
             values={},
         )
+
+    def _tokens(self, field: AnswerField) -> dict[str, Any]:
+        """Choose the tokens of a field: those of its value, and the one that ends it.
+
+        Without the end, "21" of "2100000" would look sure.
+        """
+        question, nothing = self.question, dict.fromkeys(_TOKEN_COLUMNS)
+        if not self.spans or question.tokens is None:
+            return {**nothing, "missing_logprobs": question.missing_logprobs}
+        spans = [positions.get(field.pointer) for positions in self.spans]
+        if not field.is_located or None in spans:
+            return {**nothing, "missing_logprobs": "an answer lacks the field, or has it in a matched list"}
+        chosen = [
+            _overlapping(texts, *span) for texts, span in zip(question.tokens, spans, strict=True) if span
+        ]
+        columns: dict[str, Any] = {**nothing, "missing_logprobs": ""}
+        for name in _TOKEN_COLUMNS:
+            column = getattr(question, name)
+            if column is not None:
+                pairs = zip(column, chosen, strict=True)
+                columns[name] = tuple(tuple(row[index] for index in indices) for row, indices in pairs)
+        return columns
+
+    def _token_summary(self, field: AnswerField, classes: Sequence[FieldClass]) -> dict[str, Any]:
+        """Say how likely the tokens of the most common value were, where they are known."""
+        rows = self._tokens(field)["logprobs"]
+        texts = [value.text for value in field.values]
+        if rows is None or not classes or not all(rows):
+            return {}
+        logprobs = rows[texts.index(classes[0].value)]
+        return {"tokens": {"joint": math.exp(sum(logprobs)), "min": math.exp(min(logprobs))}}
 
     def object_share(self, rule: ClassRule) -> ObjectShare | None:
         """Count whole objects; None without a valid answer."""
@@ -175,6 +217,7 @@ class Structured:
                 "classes": [entry._asdict() for entry in classes],
                 "missing": sum(value == ABSENT for value in field.values),
                 "invalid": sum(fault is not None for fault in self.faults),
+                **self._token_summary(field, classes),
                 **({"items": dict(field.items)} if field.items else {}),
                 **(
                     {"lengths": {str(length): count for length, count in field.lengths}}
@@ -190,6 +233,9 @@ class Structured:
             "samples": len(self.faults),
             "invalid": dict(faults),
         }
+
+
+_TOKEN_COLUMNS = ("logprobs", "tokens", "top_logprobs", "token_entropies")
 
 
 def entropy(shares: Sequence[float]) -> float:
@@ -219,6 +265,7 @@ def structure(question: AnsweredQuestion, schema: Schema | None = None) -> Struc
     response = [] if question.answer is None else [read(question.answer)]
     judged = [MISSING if isinstance(value, Unreadable) else value for value in response]
     walker = _Walker(schema, len(valid), len(gold))
+    is_spelled = question.tokens is not None and question.logprobs is not None
     node = {} if schema is None else schema.resolved(schema.document)
     fields = list(walker.walk(_Place(), [*valid, *gold, *judged], node)) if valid or gold else []
     if response and isinstance(response[0], Unreadable):
@@ -236,6 +283,11 @@ def structure(question: AnsweredQuestion, schema: Schema | None = None) -> Struc
         unread_gold=len(question.gold) - len(gold),
         left_out=len(fields) - len(kept),
         unmatched=walker.unmatched,
+        spans=tuple(
+            {} if fault else value_spans(text) for text, fault in zip(question.answers, faults, strict=True)
+        )
+        if is_spelled
+        else (),
     )
 
 
@@ -267,13 +319,62 @@ def pointer_of(name: object) -> str:
     return "/" + str(name).replace("~", "~0").replace("/", "~1")
 
 
+Span = tuple[int, int]
+"""The first character of a value, and the one after the character that ends it."""
+_JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
+
+
+def value_spans(text: str) -> dict[str, Span]:
+    """Find where the values of a valid JSON answer stand, by JSON Pointer.
+
+    The quote, bracket or mark that ends a value is a part of it, and the one that begins it is not.
+    """
+    plain = without_fence(text)
+    start = text.find(plain)
+    marks = [(match[0], start + match.start(), start + match.end()) for match in _JSON_TOKEN.finditer(plain)]
+    spans: dict[str, Span] = {}
+
+    def read(index: int, pointer: str) -> int:
+        """Note the value that begins at a mark; return the mark after it."""
+        mark, first, end = marks[index]
+        opens = mark in ("{", "[")
+        # a number ends where the next character shows that no digit follows
+        spans[pointer] = (first + 1, end) if mark[0] == '"' else (first, min(end + 1, len(text)))
+        index += 1
+        if not opens:
+            return index
+        number = 0
+        while marks[index][0] not in ("}", "]"):
+            name: object = number
+            if mark == "{":
+                name = json.loads(marks[index][0])
+                index += 2  # the key and its colon
+            index = read(index, pointer + pointer_of(name))
+            index += marks[index][0] == ","
+            number += 1
+        spans[pointer] = (first + 1, marks[index][2])
+        return index + 1
+
+    read(0, "")
+    return spans
+
+
+def _overlapping(texts: Sequence[str], start: int, end: int) -> list[int]:
+    """List the tokens that have a character between two places of their joint text."""
+    ends = list(accumulate(map(len, texts)))
+    pairs = enumerate(zip(texts, ends, strict=True))
+    return [index for index, (text, after) in pairs if after - len(text) < end and after > start]
+
+
 class _Place(NamedTuple):
     pointer: str = ""
     path: str = ""
+    is_located: bool = True
 
-    def child(self, name: object, *, of_list: bool) -> _Place:
+    def child(self, name: object, *, of_list: bool, is_located: bool = True) -> _Place:
         token = pointer_of(name)
-        return _Place(f"{self.pointer}{token}", f"{self.path}{'/*' if of_list else token}")
+        path = f"{self.path}{'/*' if of_list else token}"
+        return _Place(f"{self.pointer}{token}", path, self.is_located and is_located)
 
 
 class _Walker:
@@ -314,7 +415,9 @@ class _Walker:
         yield self._list_field(place, column)
         part = self._schema.items(node) if self._schema else {}
         for name in dict.fromkeys(key for child in children if child for key in child):
-            yield from self._child(place.child(name, of_list=True), name, children, part)
+            is_located = bool(setting(node, "ordered"))  # else objects are named, not numbered
+            child = place.child(name, of_list=True, is_located=is_located)
+            yield from self._child(child, name, children, part)
 
     def _child(
         self, place: _Place, name: object, children: Sequence[Mapping[Any, Any] | None], node: Node
@@ -330,6 +433,7 @@ class _Walker:
             place,
             _kind(column[: self._samples], node),
             [scalar(value, node) for value in column],
+            classes=str(setting(node, "classes") or ""),
             items=tuple(members.most_common()),
             lengths=tuple(Counter(map(len, lists)).most_common()),
         )
@@ -374,3 +478,73 @@ def _kind(values: Sequence[Any], node: Node) -> str:
         return "date"
     words = sorted(len(text.split()) for text in texts)
     return "free_text" if words[len(words) // 2] > _FREE_WORDS else "text"
+
+
+_FREE = "free_text"
+
+
+def field_lines(structured: Sequence[Structured], rule: ClassRule) -> Iterator[dict[str, Any]]:
+    """Write a JSON line for each question: its fields, and the object as a whole."""
+    for item in structured:
+        yield {"id": item.question.id, "classes": rule.name, **item.summary(rule)}
+
+
+def field_table(structured: Sequence[Structured], assessment: Assessment) -> Table:
+    """Show each field over all questions, the least certain first.
+
+    Shares and entropies (in nats) are means over questions, of valid answers; accuracies are of the answers
+    that ``assessment`` judges, by its first kind of correctness.
+    """
+    rule = assessment.method.rule
+    labels = next(iter(assessment.judged.labels.values()), [None] * len(assessment.questions))
+    label_of = {question.id: label for question, label in zip(assessment.questions, labels, strict=True)}
+    places: dict[str, list[tuple[Structured, AnswerField]]] = defaultdict(list)
+    for item in structured:
+        for field in item.fields:
+            places[field.path].append((item, field))
+    rows: list[tuple[Cell, ...]] = []
+    for path, fields in places.items():
+        classes = [[entry.share for entry in item.classes(field, rule)] for item, field in fields]
+        shares = [max(column) for column in classes if column]
+        correct = defined(label_of.get(f"{item.question.id}#{field.pointer}") for item, field in fields)
+        kinds = sorted({field.kind for _, field in fields})
+        rows.append(
+            (
+                path or "/",
+                kinds[0] if len(kinds) == 1 else "mixed",
+                len(fields),
+                fmean(shares) if shares else None,
+                fmean(map(entropy, classes)) if shares else None,
+                fmean(correct) if correct else None,
+            )
+        )
+    rows.sort(key=lambda row: (row[3] is None, row[3]))
+    columns = (
+        Column("field"),
+        Column("kind"),
+        Column("n", "d"),
+        Column("share", ".3f"),
+        Column("entropy", ".3f"),
+        Column("right", ".3f"),
+    )
+    return Table("Fields", columns, tuple(rows), tuple(_notes(structured, rule, rows)))
+
+
+def _notes(structured: Sequence[Structured], rule: ClassRule, rows: Sequence[tuple[Cell, ...]]) -> list[str]:
+    wholes = [whole for item in structured if (whole := item.object_share(rule)) is not None]
+    notes = [
+        "The share of the most common value says how sure the model is of a field. That of the most common "
+        f"object as a whole is {fmean(whole.share for whole in wholes):.3f} in the mean."
+    ]
+    chimeras = sum(not whole.sampled for whole in wholes)
+    if chimeras:
+        notes.append(
+            f"To {chimeras} of {len(wholes)} questions no answer gives the most common value in every field: "
+            "an object made of these values was never sampled."
+        )
+    if any(row[1] == _FREE for row in rows):
+        notes.append(
+            "Free text: answers that say the same in other words may count as different, so that a low share "
+            "says little."
+        )
+    return notes

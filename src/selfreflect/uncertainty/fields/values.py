@@ -12,10 +12,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from selfreflect.errors import DataError, MissingExtraError, excerpt
+from selfreflect.errors import ConfigError, DataError, MissingExtraError, excerpt
 from selfreflect.grouping import normal_form
 from selfreflect.quantities import quantities, readable
 from selfreflect.text import counted
+from selfreflect.uncertainty.classes import WITHOUT_MODEL, ClassRule
 
 Node = Mapping[str, Any]
 """A part of a JSON schema; empty where nothing is known."""
@@ -180,7 +181,9 @@ def scalar(value: Any, node: Node) -> FieldValue:
     if value is None or isinstance(value, bool):
         return FieldValue(json.dumps(value), f"literal {json.dumps(value)}")
     if isinstance(value, Decimal):
-        return FieldValue(number_text(value), f"number {number_text(value)}")
+        # a rule of the schema compares what is else equal or not
+        key = None if setting(node, "classes") else f"number {number_text(value)}"
+        return FieldValue(number_text(value), key)
     if isinstance(value, list):
         members = {signature(item): item for item in value}
         return FieldValue(_dumped([members[key] for key in sorted(members)]), f"set {sorted(members)}")
@@ -190,6 +193,8 @@ def scalar(value: Any, node: Node) -> FieldValue:
 def _text(text: str, node: Node) -> FieldValue:
     if "enum" in node or "const" in node or not text.strip():
         return FieldValue(text if text.strip() else json.dumps(text), f"text {text}")
+    if setting(node, "classes"):
+        return FieldValue(text, None)
     moment = _moment(text, str(node.get("format", "")))
     if moment:
         return FieldValue(text, f"date {moment}")
@@ -280,6 +285,7 @@ class Schema:
             kind.check_schema(document)
         except exceptions.SchemaError as error:
             raise DataError(f"no JSON schema: {excerpt(error.message)}", code="schema") from None
+        _check_rules(document)
         checked = document if trusted else _without_patterns(document)
         self._validator = kind(checked, registry=Registry())
 
@@ -364,6 +370,26 @@ class Schema:
         """Look up what the schema says of a list's items."""
         part = node.get("items")
         return self.resolved(part) if isinstance(part, Mapping) else {}
+
+
+def _check_rules(part: Any) -> None:
+    """Refuse a class rule that there is not, or that needs a model, with DataError."""
+    if isinstance(part, list):
+        for item in part:
+            _check_rules(item)
+    if not isinstance(part, Mapping):
+        return
+    for value in part.values():
+        _check_rules(value)
+    rule = setting(part, "classes")
+    if rule is None:
+        return
+    try:
+        if not isinstance(rule, str) or rule.partition(":")[0] not in WITHOUT_MODEL:
+            raise ConfigError(f"a field has one of the class rules {', '.join(WITHOUT_MODEL)}")
+        ClassRule(rule)
+    except ConfigError as error:
+        raise DataError(f"the schema names the class rule {excerpt(rule)}: {error}", code="schema") from None
 
 
 def _without_patterns(part: Any, *, names: bool = False) -> Any:

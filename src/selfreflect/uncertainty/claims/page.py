@@ -1,0 +1,97 @@
+"""What a page shows of claims: texts in parts, each with the claims that it makes and who supports them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any, NamedTuple
+
+from selfreflect.report.page.frame import packed, render_page
+from selfreflect.uncertainty.claims.sentences import Sentence, sentences
+from selfreflect.uncertainty.claims.support import ClaimDistribution, Stance, claim_distribution
+from selfreflect.uncertainty.claims.words import WordReader, overlaps
+
+LONG = 20
+"""Words of the median answer from which on a question of a report shows claims."""
+
+
+class PlacedText(NamedTuple):
+    """A text with the claims that each of its sentences makes or contradicts."""
+
+    text: str
+    sentences: tuple[Sentence, ...]
+    says: tuple[tuple[int, ...], ...]
+    """Of each sentence, the indices of the claims that it makes."""
+    contradicts: tuple[tuple[int, ...], ...]
+
+
+def placed(distribution: ClaimDistribution, text: str, stances: Sequence[Stance | None]) -> PlacedText:
+    """Find the sentence of a text that makes, or contradicts, each claim: it shares most words with it.
+
+    Args:
+        stances: what the text does with each claim of the distribution.
+    """
+    parts = tuple(sentences(text))
+    claims = [claim.text for claim in distribution.claims]
+    close = overlaps(distribution.question, claims, [part.text for part in parts])
+    found: dict[Stance, list[list[int]]] = {"says": [], "contradicts": []}
+    for rows in found.values():
+        rows.extend([] for _ in parts)
+    for index, stance in enumerate(stances):
+        if stance in found and len(parts):
+            found[stance][int(close[:, index].argmax())].append(index)
+    says, contradicts = (tuple(map(tuple, found[stance])) for stance in ("says", "contradicts"))
+    return PlacedText(text, parts, says, contradicts)
+
+
+def claims_view(distribution: ClaimDistribution) -> dict[str, Any]:
+    """Convert claims to the JSON that ``claims.js`` draws, whose head explains the fields."""
+    texts = []
+    for index, answer in enumerate(distribution.answers):
+        stances = [claim.stances[index] for claim in distribution.claims]
+        texts.append(_text_view(f"answer {index + 1}", placed(distribution, answer, stances)))
+    summaries = []
+    for name, coverage in distribution.coverages.items():
+        said: list[Stance | None] = ["says" if is_said else None for is_said in coverage.says]
+        view = _text_view(name, placed(distribution, distribution.summaries[name], said))
+        facts = {"covered": coverage.covered, "precision": coverage.precision, "added": coverage.added}
+        summaries.append({**view, **facts})
+    claims = []
+    for claim in distribution.claims:
+        support = claim.support
+        fields = {**support._asdict(), "share": support.share, "interval": support.interval}
+        claims.append({"text": claim.text, **fields, "stances": claim.stances})
+    return {"claims": claims, "answers": texts, "summaries": summaries, "reader": distribution.reader}
+
+
+def _text_view(name: str, text: PlacedText) -> dict[str, Any]:
+    """List the parts of a text in order: of each the text, and the claims that it makes and contradicts."""
+    parts: list[tuple[str, Sequence[int], Sequence[int]]] = []
+    position = 0
+    for sentence, says, contradicts in zip(text.sentences, text.says, text.contradicts, strict=True):
+        parts.append((text.text[position : sentence.start], (), ()))
+        parts.append((sentence.text, says, contradicts))
+        position = sentence.end
+    parts.append((text.text[position:], (), ()))
+    return {"name": name, "parts": [part for part in parts if part[0]]}
+
+
+def claims_of(question: str, answers: Sequence[str], summaries: Mapping[str, str]) -> dict[str, Any] | None:
+    """Read the claims of a question by words, for a report; None unless most answers are long."""
+    if not answers or median(len(answer.split()) for answer in answers) < LONG:
+        return None
+    reader = WordReader()
+    return claims_view(
+        claim_distribution(reader, id="", question=question, answers=answers, summaries=summaries)
+    )
+
+
+def claims_page(title: str, distributions: Sequence[ClaimDistribution]) -> str:
+    """Render a page of its own: one HTML file that needs no network and no other file."""
+    views = [{"question": item.question, **claims_view(item)} for item in distributions]
+    return render_page(
+        "claims.html",
+        ("dom.js", "csv.js", "frame.js", "claims.js", "claims_page.js"),
+        title=title,
+        blocks={"index": packed({"questions": views})},
+    )

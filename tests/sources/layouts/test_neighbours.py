@@ -1,0 +1,181 @@
+"""Files that people have: what differs between programs, locales and versions, and means the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import run, written
+
+from selfreflect.sources.items import read_item_file
+from selfreflect.sources.questions import load_questions
+from selfreflect.uncertainty.reading import read_answered_questions
+
+OZ = {"question": "Oz?", "answers": ["a", "b"]}
+TURNS = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Oz?"}]
+FRAME = {"prompt": "Oz?", "response": "a", "sampled_responses": ["a", "b"], "exact_match": 0.5}
+
+
+def choices(*texts: str) -> dict[str, Any]:
+    return {"choices": [{"message": {"role": "assistant", "content": text}} for text in texts]}
+
+
+def cell(text: str) -> str:
+    return 'question,answers\nOz?,"' + text.replace('"', '""') + '"\n'
+
+
+FILES: dict[str, Any] = {
+    # records around records
+    "in a field": {"version": 1, "results": [OZ]},
+    "of a server of data sets": {"features": [], "rows": [{"row_idx": 0, "row": OZ}]},
+    "in fields": {"run": {"data": [OZ]}},
+    "columns in a field": {"data": {"question": ["Oz?"], "answers": [["a", "b"]]}, "metadata": {}},
+    "uqlm by pandas": {name: {"0": value} for name, value in FRAME.items()},
+    "uqlm in capitals": {name.replace("_", " ").title(): value for name, value in FRAME.items()},
+    "deepeval on disk": {"testCases": [{"input": "Oz?", "actualOutput": text} for text in "ab"]},
+    # answers in objects
+    "generated_text in lists": {"question": "Oz?", "answers": [[{"generated_text": "a"}], [{"output": "b"}]]},
+    "content in parts": {"question": "Oz?", "answers": ["a", {"content": [{"type": "text", "text": "b"}]}]},
+    "a response": {"prompt": "Oz?", "response": choices("a", "b")},
+    # questions in turns
+    "messages": {"messages": TURNS, "answers": ["a", "b"]},
+    "prompt of turns": {"prompt": TURNS, "completions": ["a", "b"]},
+    "batch with its input": {
+        "custom_id": "q",
+        "body": {"messages": TURNS},
+        "response": {"body": choices("a", "b")},
+    },
+    # lists in cells
+    "repr": cell("['a','b']"),
+    "repr with missing ones": cell("['a', None, nan, 'b']"),
+    "tuple": cell("('a', 'b')"),
+    "array": cell("['a'\n 'b']"),
+    "array with its name": cell("array(['a', 'b'], dtype=object)"),
+    # tables
+    "sep quoted": '"sep=;"\nquestion;answer_1;answer_2\nOz?;a;b\n',
+    "sep in capitals": "SEP=;\r\nquestion;answer_1;answer_2\r\nOz?;a;b\r\n",
+    "bars": "question|answer_1|answer_2\nOz?|a|b\n",
+    "comma in the header": 'question;answer_1;answer_2;"note, if any"\nOz?;a;b;none, or so\n',
+    "comma in a name": "question;answer_1;answer_2;note, if any\nOz?;a;b;none\n",
+    "two spellings of a question": "question,answer\nOz?,a\nOz? ,b\n",
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_they_hold_the_same_question(name: str, tmp_path: Path) -> None:
+    content = FILES[name]
+    path = written(tmp_path / f"f.{'csv' if isinstance(content, str) else 'json'}", content)
+    [question] = read_answered_questions(path).questions
+    assert (question.text, sorted(question.answers)) == ("Oz?", ["a", "b"])
+    [item] = read_item_file(path).items
+    assert (item.question, sorted(item.answer_set.answers)) == ("Oz?", ["a", "b"])
+    assert item.context == ("system: Be brief." if TURNS[0]["content"] in str(content) else "")
+
+
+@pytest.mark.parametrize("suffix", ["json", "jsonl", "ndjson", "jsonlines"])
+@pytest.mark.parametrize("lines", [True, False])
+def test_one_object_per_line_and_a_list_are_told_apart_by_what_they_are(
+    suffix: str, lines: bool, tmp_path: Path
+) -> None:
+    rows = [OZ, {**OZ, "question": "Nod?"}]
+    text = "".join(json.dumps(row) + "\n" for row in rows) if lines else json.dumps(rows, indent=1)
+    items = read_item_file(written(tmp_path / f"f.{suffix}", text)).items
+    assert [item.question for item in items] == ["Oz?", "Nod?"]
+
+
+CONFIDENT = 'question,response,{0},{1}\nOz?,E,"{2}",{3}\nNod?,C,"{4}",{5}\n'
+
+
+@pytest.mark.parametrize(
+    ("columns", "confidences", "labels"),
+    [
+        (("confidence", "correct"), ("0,85", "0,4"), ("ja", "nein")),
+        (("Confidence", "Is Correct"), ("85,0 %", "40 per cent"), ("WAHR", "FALSCH")),
+        (("confidence (%)", "correctness"), ("85", "40"), ("1.0", "0.0")),
+        (("stated_confidence", "grade"), (".85", "4e-1"), ("Yes.", "No.")),
+        (("confidence", "verdict"), ("85％", "0.40 "), ("✓", "✗")),
+    ],
+)
+def test_confidences_and_labels_as_people_write_them(
+    columns: tuple[str, str], confidences: tuple[str, str], labels: tuple[str, str], tmp_path: Path
+) -> None:
+    rows = [part for pair in zip(confidences, labels, strict=True) for part in pair]
+    path = written(tmp_path / "f.csv", CONFIDENT.format(*columns, *rows))
+    found = [(question.confidence, question.correct) for question in read_answered_questions(path).questions]
+    assert found == [(0.85, True), (0.4, False)]
+
+
+@pytest.mark.parametrize("text", ["85", "high", "1,200", "120%", "nan"])
+def test_a_confidence_that_may_mean_something_else_is_refused(text: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "f.csv", CONFIDENT.format("confidence", "correct", text, "yes", "1", "no"))
+    outcome = run("uncertainty", path)
+    assert (outcome.code, "line 2" in outcome.said) == (2, True)
+
+
+def test_a_missing_confidence_costs_its_question_only(tmp_path: Path) -> None:
+    path = written(tmp_path / "f.csv", CONFIDENT.format("confidence", "correct", "0.85", "yes", "", "no"))
+    file = read_answered_questions(path)
+    assert [question.confidence for question in file.questions] == [0.85, None]
+    assert any(note.startswith("1 question") for note in file.notes)
+
+
+def test_grades_of_letters_or_numbers_and_scores_are_no_labels(tmp_path: Path) -> None:
+    for grades in ("AB", "31"):
+        path = written(
+            tmp_path / "f.csv", CONFIDENT.format("confidence", "grade", 1, grades[0], 0, grades[1])
+        )
+        assert [question.correct for question in read_answered_questions(path).questions] == [None, None]
+
+
+@pytest.mark.parametrize("name", ["target", "expected", "possible_answers", "Golden Answers", "reference"])
+def test_right_answers_under_another_name(name: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "f.json", [{**OZ, name: ["b", "c"]}])
+    assert read_answered_questions(path).questions[0].gold == ("b", "c")
+
+
+def test_names_of_columns_fold(tmp_path: Path) -> None:
+    path = written(tmp_path / "f.csv", 'Frage,Model Drafts\nOz?,"[""a"", ""b""]"\n')
+    columns = ("--column", "question=frage", "--column", "answer=model_drafts")
+    assert run("convert", path, "--json", *columns).json[0]["answers"] == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "remedy"),
+    [
+        ({"question": {"text": "Oz?"}, "answers": ["a", "b"]}, "--column question=question.text"),
+        ({"question": "Oz?", "answers": {"text": ["a", "b"], "start": 1}}, "--column answer=answers.text"),
+        ({"custom_id": "q", "response": {"body": choices("a", "b")}}, "--read-batch"),
+        ({"h1": {"response": "a", "judge_response": {"correct": "no", "confidence": 1}}}, "uncertainty FILE"),
+    ],
+)
+def test_a_near_miss_is_told_the_one_change(content: Any, remedy: str, tmp_path: Path) -> None:
+    outcome = run("convert", written(tmp_path / "f.json", content))
+    assert (outcome.code, remedy in outcome.said) == (2, True)
+
+
+def test_grades_are_named_where_no_person_gave_a_label(tmp_path: Path) -> None:
+    path = written(tmp_path / "f.json", [{**OZ, "grades": {"g": [1, 0]}}])
+    assert "--correctness graded" in run("uncertainty", path, "--correctness", "human").said
+
+
+def test_folders_of_arrow_streams(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    rows = [{"question": f"Q{n}?", "answers": ["a", "b"], "gold": ["a"]} for n in range(5)]
+    data = datasets.Dataset.from_list(rows)
+    data.save_to_disk(tmp_path / "one", num_shards=2)
+    datasets.DatasetDict(train=data, test=data.select([1])).save_to_disk(tmp_path / "two")
+    file = read_answered_questions(tmp_path / "one")
+    assert [(q.text, q.answers, q.gold) for q in file.questions] == [
+        (row["question"], ("a", "b"), ("a",)) for row in rows
+    ]
+    outcome = run("convert", tmp_path / "two")
+    assert (outcome.code, "'train', 'test'" in outcome.said) == (2, True)
+    assert len(read_item_file(tmp_path / "two" / "test").items) == 1
+    [question] = load_questions(str(tmp_path / "two"), split="test").questions
+    assert question.text == "Q1?"
+    (tmp_path / "one" / "data-00001-of-00002.arrow").unlink()
+    assert run("uncertainty", tmp_path / "one").code == 2
+    (tmp_path / "one" / "state.json").write_text('{"_data_files": [{"filename": "../../secret"}]}')
+    assert run("uncertainty", tmp_path / "one").code == 2

@@ -133,7 +133,7 @@ def options(services: Shared) -> dict[str, Any]:
         question="?",
         model=models[0],
         judge=judge,
-        measures=traits_of(judge).measures.split(","),  # type: ignore[arg-type]
+        measures=traits_of(judge).measures.split(","),
         brief=True,
     )
     return {

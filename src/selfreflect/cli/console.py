@@ -25,7 +25,7 @@ from selfreflect.records import Question, dump_line
 from selfreflect.run.models import WorkDone
 from selfreflect.sources.files import source_name
 from selfreflect.table import Table, to_rich
-from selfreflect.text import counted, listed, one_line, printable, printable_json
+from selfreflect.text import counted, listed, one_line, percent, printable, printable_json
 
 if TYPE_CHECKING:
     from selfreflect.report.run_records import RunRecords
@@ -373,7 +373,7 @@ class ReadingProgress:
             return
         self._said = now
         left = duration((now - self._start) * (1 - share) / share)
-        say(one_line(f"reading {self._name}: {share:.0%}, about {left} left"))
+        say(one_line(f"reading {self._name}: {percent(share)}, about {left} left"))
 
 
 class _Details(ProgressColumn):

@@ -37,6 +37,7 @@ from selfreflect.server.structured import STRATEGY, read_objects
 from selfreflect.strategies import STRATEGIES, StrategyFunction, load_strategy
 from selfreflect.strategies.task import FRESH, GREEDY
 from selfreflect.text import counted
+from selfreflect.uncertainty.claims.placed import told_claims
 from selfreflect.uncertainty.question import AnsweredQuestion
 
 if TYPE_CHECKING:
@@ -173,6 +174,11 @@ class Reflector:
         answers, results = await self._measure(plan, session, question, reply, summaries)
         cuts = [cut_at(summary.text, chat.stop) for summary in summaries]
         wordings = await self._word(session, question, confidence, classes, [text for text, _ in cuts])
+        claims = None
+        if chat.options.claims:
+            # a thread, since long answers take a second
+            told = partial(told_claims, chat.question, texts, wordings[0].text)
+            claims = tuple(await asyncio.to_thread(told))
         score, recovered, reasons = _values(results)
         notes = (
             *field_notes(chat, model),
@@ -204,6 +210,7 @@ class Reflector:
             no_guarantee=confidence.no_guarantee,
             cost=spending,
             notes=tuple(dict.fromkeys(filter(None, notes))),
+            claims=claims,
         )
         choices = []
         for summary, wording, (text, stopped_at) in zip(summaries, wordings, cuts, strict=True):

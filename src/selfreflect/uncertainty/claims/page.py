@@ -7,8 +7,8 @@ from statistics import median
 from typing import Any
 
 from selfreflect.report.page.frame import packed, render_page
-from selfreflect.uncertainty.claims.placed import PlacedText, placed
-from selfreflect.uncertainty.claims.support import ClaimDistribution, claim_distribution
+from selfreflect.uncertainty.claims.placed import placed
+from selfreflect.uncertainty.claims.support import ClaimDistribution, Stance, claim_distribution
 from selfreflect.uncertainty.claims.words import WordReader
 
 LONG = 20
@@ -20,10 +20,10 @@ def claims_view(distribution: ClaimDistribution) -> dict[str, Any]:
     texts = []
     for index, answer in enumerate(distribution.answers):
         stances = [claim.stances[index] for claim in distribution.claims]
-        texts.append(_text_view(f"answer {index + 1}", placed(distribution, answer, stances)))
+        texts.append(_text_view(distribution, f"answer {index + 1}", answer, stances))
     summaries = []
     for name, coverage in distribution.coverages.items():
-        view = _text_view(name, placed(distribution, distribution.summaries[name], coverage.stances))
+        view = _text_view(distribution, name, distribution.summaries[name], coverage.stances)
         facts = {"covered": coverage.covered, "precision": coverage.precision, "added": coverage.added}
         summaries.append({**view, **facts})
     claims = []
@@ -34,15 +34,17 @@ def claims_view(distribution: ClaimDistribution) -> dict[str, Any]:
     return {"claims": claims, "answers": texts, "summaries": summaries, "reader": distribution.reader}
 
 
-def _text_view(name: str, text: PlacedText) -> dict[str, Any]:
+def _text_view(
+    distribution: ClaimDistribution, name: str, text: str, stances: Sequence[Stance | None]
+) -> dict[str, Any]:
     """List the parts of a text in order: of each the text, and the claims that it makes and contradicts."""
     parts: list[tuple[str, Sequence[int], Sequence[int]]] = []
     position = 0
-    for sentence, says, contradicts in zip(text.sentences, text.says, text.contradicts, strict=True):
-        parts.append((text.text[position : sentence.start], (), ()))
+    for sentence, says, contradicts in placed(distribution, text, stances):
+        parts.append((text[position : sentence.start], (), ()))
         parts.append((sentence.text, says, contradicts))
         position = sentence.end
-    parts.append((text.text[position:], (), ()))
+    parts.append((text[position:], (), ()))
     return {"name": name, "parts": [part for part in parts if part[0]]}
 
 

@@ -12,38 +12,30 @@ from selfreflect.uncertainty.claims.support import Claim, ClaimDistribution, Sta
 from selfreflect.uncertainty.claims.words import WordReader, clauses, overlaps
 
 
-class PlacedText(NamedTuple):
-    """A text with the claims that each of its sentences makes or contradicts."""
+class PlacedSentence(NamedTuple):
+    """A sentence of a text, and the indices of the claims that it makes and contradicts."""
 
-    text: str
-    sentences: tuple[Sentence, ...]
-    says: tuple[tuple[int, ...], ...]
-    """Of each sentence, the indices of the claims that it makes."""
-    contradicts: tuple[tuple[int, ...], ...]
-
-    @property
-    def parts(self) -> list[tuple[Sentence, tuple[int, ...]]]:
-        """The sentences, each with the claims that it makes."""
-        return list(zip(self.sentences, self.says, strict=True))
+    sentence: Sentence
+    says: list[int]
+    contradicts: list[int]
 
 
-def placed(distribution: ClaimDistribution, text: str, stances: Sequence[Stance | None]) -> PlacedText:
+def placed(
+    distribution: ClaimDistribution, text: str, stances: Sequence[Stance | None]
+) -> list[PlacedSentence]:
     """Find the sentence of a text that makes, or contradicts, each claim: it shares most words with it.
 
     Args:
         stances: what the text does with each claim of the distribution.
     """
-    parts = tuple(sentences(text))
+    places = [PlacedSentence(part, [], []) for part in sentences(text)]
     claims = [claim.text for claim in distribution.claims]
-    close = overlaps(distribution.question, claims, [part.text for part in parts])
-    found: dict[Stance, list[list[int]]] = {"says": [], "contradicts": []}
-    for rows in found.values():
-        rows.extend([] for _ in parts)
+    close = overlaps(distribution.question, claims, [place.sentence.text for place in places])
     for index, stance in enumerate(stances):
-        if stance in found and len(parts):
-            found[stance][int(close[:, index].argmax())].append(index)
-    says, contradicts = (tuple(map(tuple, found[stance])) for stance in ("says", "contradicts"))
-    return PlacedText(text, parts, says, contradicts)
+        if places and stance in ("says", "contradicts"):
+            closest = places[int(close[:, index].argmax())]
+            (closest.says if stance == "says" else closest.contradicts).append(index)
+    return places
 
 
 class ToldClaim(Struct, frozen=True, kw_only=True):
@@ -68,16 +60,16 @@ def told_claims(question: str, answers: Sequence[str], text: str) -> list[ToldCl
     """List the claims of answers, read by words, and those that only a text makes which stands for them."""
     reader = WordReader()
     found = claim_distribution(reader, id="", question=question, answers=answers, summaries={"": text})
-    place = placed(found, text, found.coverages[""].stances)
+    places = placed(found, text, found.coverages[""].stances)
     claims = []
     for index, claim in enumerate(found.claims):
-        sentence = next((part for part, says in place.parts if index in says), None)
+        sentence = next((place.sentence for place in places if index in place.says), None)
         claims.append(_told(claim, sentence))
-    for sentence in place.sentences:
-        for part in clauses(sentence.text):
+    for place in places:
+        for part in clauses(place.sentence.text):
             if part in found.coverages[""].added:
                 stances = [row[0] for row in reader.stances(question, [part], answers)]
-                claims.append(_told(Claim(part, tuple(stances)), sentence))
+                claims.append(_told(Claim(part, tuple(stances)), place.sentence))
     return claims
 
 

@@ -275,8 +275,8 @@ def test_work_elsewhere_never_sees_the_run_directory(module: str) -> None:
     assert {target for target in ours(f"run.{module}") if under(target, *higher)} == set()
 
 
-EXAMPLES = {("settings.describe", "openai:gpt-4o-mini")}
-"""Names of models that people read, in the template of the settings."""
+EXAMPLES = {("settings.describe", "openai:gpt-4o-mini"), ("server.reply", "function")}
+"""Names of models that people read, in the template of the settings; and a word of OpenAI's API."""
 
 
 def messages_read_in(tree: ast.AST) -> Iterator[str]:

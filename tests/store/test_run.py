@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from moments import files_in, moments, place
 from msgspec.structs import replace
@@ -826,7 +826,6 @@ RECORDS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(records=RECORDS)
 def test_any_record_survives_the_disk(records: list[Record]) -> None:
     with tempfile.TemporaryDirectory() as directory:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
@@ -11,11 +12,12 @@ import numpy as np
 
 from selfreflect.stats import Floats, defined
 from selfreflect.table import Cell, Column, Table, interval_text
-from selfreflect.text import counted
+from selfreflect.text import counted, one_line
 from selfreflect.uncertainty.assess import Assessment, Prediction, SizedCalibration, present, right_counts
 from selfreflect.uncertainty.calibrator_file import CalibratorFile
 from selfreflect.uncertainty.correctness import GRADED
 from selfreflect.uncertainty.estimators import ESTIMATORS, Estimator
+from selfreflect.uncertainty.features import Samples
 from selfreflect.uncertainty.guarantee import (
     Guarantee,
     NoSetRule,
@@ -57,6 +59,38 @@ def value_table(assessment: Assessment) -> Table:
         Column("variant"),
     )
     return Table("Estimators", columns, tuple(rows), tuple(assessment_notes(assessment)))
+
+
+def modal_shares(assessment: Assessment) -> tuple[list[Samples], list[float]]:
+    """Return the questions with answers, and the share of the largest class of each."""
+    answered = [samples for samples in assessment.samples if samples.question.answers]
+    return answered, [max(Counter(samples.labels).values()) / len(samples.labels) for samples in answered]
+
+
+LEAST_AGREEING = 10
+"""Questions in :func:`agreement_table`."""
+
+
+def agreement_table(assessment: Assessment) -> Table | None:
+    """List the questions whose answers agree least, with their commonest answers; None without answers."""
+    answered, shares = modal_shares(assessment)
+    if not answered:
+        return None
+    order = sorted(range(len(answered)), key=shares.__getitem__)[:LEAST_AGREEING]
+    rows: list[tuple[Cell, ...]] = []
+    for index in order:
+        samples = answered[index]
+        question = samples.question
+        text, answer = one_line(question.text or question.id, 60), one_line(samples.modal_answer or "", 40)
+        rows.append((text, answer, shares[index], len(set(samples.labels)), len(question.answers)))
+    columns = (
+        Column("question"),
+        Column("commonest answer"),
+        Column("share %", ".0f", factor=100),
+        Column("kinds", "d"),
+        Column("answers", "d"),
+    )
+    return Table("Least agreement first", columns, tuple(rows))
 
 
 def range_text(info: Estimator) -> str:

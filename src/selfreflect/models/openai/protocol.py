@@ -176,7 +176,8 @@ _MEANINGS = (
     _Meaning((404, 405, 410), "", _NOT_FOUND),
     _Meaning(
         _REFUSED,
-        r"model[_ ]not[_ ](?:found|exist)|\binvalid[_ ]model\b|not a valid model|unknown model"
+        r"model[_ ]not[_ ](?:found|exist)|not a valid model"
+        r"|\b(?:invalid|unknown)[_ ]model\b(?![_ ](?:param|field|option|setting|kwarg))"
         r"|\bmodel\b.{0,80} does not exist",
         _NOT_FOUND,
     ),
@@ -188,7 +189,8 @@ _MEANINGS = (
     _Meaning(
         range(400, 500),
         r"context[ _](?:length|window|size|limit)|maximum context|too many (?:input )?tokens"
-        r"|prompt is too long"
+        r"|prompt is too long|(?:prompt|input (?:tokens|length)).{0,80}max_(?:\w+_)?tokens"
+        r"|max_(?:\w+_)?tokens.{0,80}(?:prompt|input (?:tokens|length))"
         # text-generation-inference
         r"|`inputs` (?:tokens \+ `max_new_tokens` )?must (?:be <=|have less than)",
         APIError("", kind="too_long"),

@@ -184,9 +184,9 @@ class Reflector:
             cuts = [(summary.text, None) for summary in summaries]
             wordings = [FinalText(text, None) for text, _ in cuts]
         claims = None
-        if chat.options.claims:
+        if chat.options.claims and reading.chosen is None:
             # a thread, since long answers take a second
-            told = partial(told_claims, chat.question, texts, wordings[0].text)
+            told = partial(told_claims, chat.question, reply.texts, wordings[0].text)
             claims = tuple(await asyncio.to_thread(told))
         values, reasons = _values(results)
         notes = (

@@ -337,7 +337,7 @@ NAME_MEASURES = {
     "candidates": "what makes a summary better",
     **dict.fromkeys(("base", "catalogue", "judged", "ranked"), "metrics of the paper's studies"),
     **dict.fromkeys(
-        ("findings", "measures", "reflection", "run_records", "words", "page.view"), "older keys and texts"
+        ("reflection", "run_records", "page.view"), "older records, and keys of pages and of Python"
     ),
 }
 """Modules outside of ``metric``, below their package, that may know a measure by name or record, and why."""

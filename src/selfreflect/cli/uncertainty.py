@@ -29,12 +29,11 @@ from selfreflect.cli.console import check_output, emit, print_table, say, stdout
 from selfreflect.cli.options import Overrides, argument, option, takes
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.flags import Flag
-from selfreflect.report.wording import percent
 from selfreflect.sources.columns import plain_name
 from selfreflect.sources.files import source_name
 from selfreflect.stats import defined
 from selfreflect.table import Table
-from selfreflect.text import counted, name_list, one_line
+from selfreflect.text import counted, name_list, one_line, percent
 from selfreflect.uncertainty.question import AnsweredQuestion
 
 if TYPE_CHECKING:

@@ -88,7 +88,7 @@ def test_without_leave_no_text_is_kept_but_shares_are(tmp_path: Path) -> None:
             assert not any(secret in file.read_text() for secret in SECRETS), file
     stored = Run.load(tmp_path / "run")
     assert stored.answers[id_].answers == ("answer 1", "answer 1", "answer 2", "answer 1")
-    assert "0.750" in run("uncertainty", tmp_path / "run").stdout
+    assert "0.75" in run("uncertainty", tmp_path / "run", "--json").stdout
 
 
 def test_a_directory_keeps_either_texts_or_none(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_a_directory_with_texts_is_a_run(tmp_path: Path) -> None:
         "sample_and_summarize#2",
     ]
     assert stored.summaries[id_, "sample_and_summarize"].text == "Most likely Ankara."
-    assert "modal_share" in run("uncertainty", tmp_path / "run").stdout
+    assert "modal_share" in run("uncertainty", tmp_path / "run", "--json").stdout
     shown = run("report", tmp_path / "run")
     assert "The endpoint answered 2 questions; no judge measured its summaries." in " ".join(
         shown.stdout.split()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from selfreflect.atomic import sync, sync_directory, write_bytes, write_files
+from selfreflect.atomic import write_bytes, write_files
 
 
 @pytest.mark.parametrize("durable", [True, False])
@@ -70,15 +70,6 @@ def test_a_reader_never_sees_half_a_file_when_the_writer_is_killed(tmp_path: Pat
         writer.kill()
     data = path.read_bytes()
     assert data == data[:1] * 100_000
-
-
-def test_names_and_contents_can_be_synced(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"x")
-    sync(tmp_path / "file")
-    sync(tmp_path)
-    sync_directory(tmp_path / "missing")  # best effort
-    with pytest.raises(FileNotFoundError):
-        sync(tmp_path / "missing")
 
 
 def test_of_two_writers_of_a_folder_one_has_the_last_word(tmp_path: Path) -> None:

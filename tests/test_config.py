@@ -190,12 +190,6 @@ def test_execution_options_out_of_range_are_refused(options: dict[str, Any], key
         ExecutionOptions(ray_address="auto")
 
 
-def test_only_estimated_scores_have_a_seed(tmp_path: Path) -> None:
-    path = written(tmp_path / "c.toml", '[scores]\nbudget = "20000"\n')
-    assert load_config(path, {"scores": {"seed": 5}}).scores.seed == 5
-    assert load_config(None, {"scores": {"seed": 5}}).scores.seed == 0
-
-
 def test_strategies_come_from_a_file_and_ranges_of_draws_are_written_out(tmp_path: Path) -> None:
     path = written(tmp_path / "c.toml", '[summaries]\nstrategies = ["basic#1-2", "mine:ask"]\n')
     assert load_config(path, {}).summaries.strategies == ("basic#1", "basic#2", "mine:ask")

@@ -41,11 +41,6 @@ def test_reasoning_special_tokens_and_the_end_of_the_turn_are_left_out() -> None
     )
 
 
-def test_tokens_that_are_part_of_a_character_belong_to_it() -> None:
-    chosen = answer_tokens("é!", ["", "é", "!", ""], [-1.0, -2, -3, -9], [1.0, 2, 3, 9])
-    assert chosen == AnswerTokens(("", "é", "!"), (-1.0, -2.0, -3.0), 2.0)
-
-
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf, 0.1, -1e10, None])
 def test_what_is_no_log_probability_is_refused(wrong: float | None) -> None:
     assert answer_tokens("ab", ["a", "b"], [-1.0, wrong]) == "out_of_range"

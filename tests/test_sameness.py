@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfreflect import sameness
-from selfreflect.sameness import contains_answer, name_apart, same_answer, same_groups
+from selfreflect.sameness import contains_answer, same_answer, same_groups
 
 QUESTIONS = json.loads((Path(__file__).parent / "data" / "same_answers.json").read_text())["questions"]
 CAPITAL = "What is the capital of Turkey?"
@@ -133,12 +133,6 @@ def test_what_is_neither_is_left_open(question: str, one: str, other: str) -> No
 )
 def test_a_right_answer_stands_whole_and_alone(answer: str, gold: str, is_right: bool) -> None:
     assert contains_answer(CAPITAL, answer, gold) is is_right
-
-
-def test_names_that_differ_are_known() -> None:
-    assert name_apart("Who wrote it?", "It was Peter Watts.", "It was Robin Cook.")
-    assert not name_apart("Who wrote it?", "It was Peter Watts.", "It was Watts.")
-    assert not name_apart("What broke the Vase?", "the wind", "a gust of wind")
 
 
 def test_precision_comes_before_recall_on_labelled_logs_in_two_languages() -> None:

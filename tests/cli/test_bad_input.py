@@ -277,19 +277,6 @@ def test_strange_text_gets_a_score(text: str, model: Path, tmp_path: Path) -> No
     assert 0 <= line["score"] <= 1
 
 
-def test_files_that_are_nested_too_deeply_or_hold_half_a_character(tmp_path: Path) -> None:
-    deep = written(tmp_path / "deep.toml", "a = " + "[" * 5000 + "]" * 5000)
-    for option in ("--config", "--prompts"):
-        outcome = run("run", option, deep, "--questions", "bundled", "--out", tmp_path / "out")
-        assert (outcome.code, "is nested too deeply" in outcome.said) == (2, True)
-    flat = written(tmp_path / "flat.toml", "answers = 5")
-    outcome = run("run", "--config", flat, "--questions", "bundled", "--out", tmp_path / "out")
-    assert (outcome.code, "flat.toml" in outcome.said, "bug" in outcome.said) == (2, True, False)
-    half = written(tmp_path / "half.json", '[{"\\ud800": 1}]')
-    outcome = run("import", "--questions", half, "--out", tmp_path / "out")
-    assert (outcome.code, "record 1" in outcome.said) == (2, True)
-
-
 @pytest.mark.parametrize("command", ["uncertainty", "calibrate", "validate", "report", "convert", "export"])
 def test_a_name_that_is_too_long(command: str, tmp_path: Path) -> None:
     output = ("--output", tmp_path / "out") if command == "export" else ()
@@ -303,12 +290,3 @@ def test_what_was_typed_is_not_obeyed_by_the_terminal(arguments: tuple[str, ...]
     for outcome in (run("run", *arguments), run(*arguments), run("sayself", *arguments)):
         assert outcome.code == 2
         assert set(outcome.stderr) & set("\x1b\u202e") == set()
-
-
-@pytest.mark.parametrize("value", ["9" * 5000, str(2**63)])
-def test_an_integer_that_is_too_large_names_the_file(tmp_path: Path, value: str) -> None:
-    file = written(tmp_path / "c.toml", f"[answers]\nseed = {value}\n")
-    (tmp_path / "q.txt").write_text("Why?\n")
-    outcome = run("run", "--questions", tmp_path / "q.txt", "--config", file, "--out", tmp_path / "r")
-    assert (outcome.code, str(file) in outcome.stderr) == (2, True)
-    assert not (tmp_path / "r").exists()

@@ -328,18 +328,6 @@ def test_words_explain_the_score(items: Path, model: Path) -> None:
         assert {word["text"] for word in line["words"]} <= set(" ".join(ANSWERS).split())
 
 
-def test_information_alone_explains_its_words_too(items: Path, model: Path) -> None:
-    lines = run(
-        "score", "--items", items, "--judge", model, "--json", "--words", "--measures", "information"
-    ).json
-    for line in lines:
-        assert set(line) - {"cause"} == TOLD | OF_ITEM | {"controls", "words"}
-        answers = {word["answer"] for word in line["words"]}
-        total = sum(word["bits"] for word in line["words"])
-        assert total / len(answers) == pytest.approx(line["bits"], abs=1e-3)
-        assert [control["score"] for control in line["controls"]] == [None] * len(line["controls"])
-
-
 def test_items_from_standard_input_score_as_from_a_file(items: Path, model: Path) -> None:
     piped = run("score", "--items", "-", "--judge", model, "--json", stdin=items.read_bytes())
     assert piped.json == run("score", "--items", items, "--judge", model, "--json").json
@@ -586,9 +574,7 @@ def test_only_what_keeps_its_work_says_so_when_it_is_interrupted(
 
 
 EXITS = {
-    "module": "raise SystemExit(0)\n",
     "strategy": "def own(task):\n    raise SystemExit(0)\n    yield\n",
-    "later": "def own(task):\n    yield task.request(task.messages(), 'draft')\n    raise SystemExit(0)\n",
     "model": "def own(messages):\n    raise SystemExit(0)\n",
 }
 
@@ -601,7 +587,7 @@ def test_an_exit_in_code_of_a_user_is_no_success(
     module = f"leaving_{kind}"
     (tmp_path / f"{module}.py").write_text(EXITS[kind])
     (tmp_path / "answering.py").write_text("def own(messages):\n    return 'Ankara'\n")
-    model = module if kind in ("model", "module") else "answering"
+    model = module if kind == "model" else "answering"
     strategies = "basic" if model == module else f"{module}:own"
     outcome = run(
         *["ask", "Capital of Turkey?", "--model", f"{model}:own", "--strategies", strategies],

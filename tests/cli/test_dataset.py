@@ -88,17 +88,6 @@ def test_the_card_says_how_the_rows_were_made(directory: Path, tmp_path: Path) -
     assert "longer than 4 words" in outcome.said
 
 
-def test_an_existing_data_set_is_kept_unless_told_otherwise(directory: Path, tmp_path: Path) -> None:
-    command = ("dataset", "sft", directory, "--output", tmp_path / "set")
-    assert run(*command).code == 0
-    before = (tmp_path / "set" / "splits.json").read_bytes()
-    again = run(*command, "--select", "longest")
-    assert (again.code, "already there" in again.said) == (2, True)
-    assert (tmp_path / "set" / "splits.json").read_bytes() == before
-    assert run(*command, "--select", "longest", "--overwrite").code == 0
-    assert b"longest" in (tmp_path / "set" / "splits.json").read_bytes()
-
-
 @pytest.mark.parametrize("command", [["dataset", "sft"], ["export"], ["export", "--format", "items"]])
 def test_files_never_go_into_a_run_directory(directory: Path, command: list[str]) -> None:
     before = sorted(directory.rglob("*"))
@@ -164,8 +153,3 @@ def test_a_run_whose_summaries_were_cut_off_says_what_to_change(tmp_path: Path) 
     outcome = run("dataset", "sft", path, "--output", tmp_path / "best")
     assert outcome.code == 0
     assert advice in outcome.said
-
-
-def test_a_kind_that_does_not_exist_is_answered_with_those_that_do(tmp_path: Path) -> None:
-    said = run("dataset", "sfx", tmp_path, "--output", tmp_path / "x").said
-    assert "Invalid value for 'KIND': 'sfx' is not one of 'sft', 'dpo', 'grpo'" in said

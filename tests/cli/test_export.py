@@ -66,25 +66,6 @@ def test_a_data_set_loads_with_datasets(directory: Path, tmp_path: Path) -> None
     assert (again.code, "already there" in again.said) == (2, True)
 
 
-def test_a_data_set_loads_from_disk(directory: Path, tmp_path: Path) -> None:
-    from datasets import load_from_disk
-
-    out = tmp_path / "set"
-    outcome = run("export", directory, "--format", "datasets", "--output", out)
-    assert outcome.code == 0, outcome.stderr
-    assert "Saving" not in outcome.stderr
-    parts = load_from_disk(str(out))
-    assert parts["summaries"]["score"][:] == [0.5, None]
-    assert parts["summaries"]["judge"][:] == ["j", None]
-    assert parts["answers"]["masked_out"][:] == [["a", "b"]] * 2
-    for name, part in parts.items():
-        assert part.data.table.equals(pq.read_table(out / "data" / f"{name}.parquet")), name
-    # a folder of which a part is gone is not filled up unasked
-    (out / "data" / "summaries.parquet").unlink()
-    again = run("export", directory, "--format", "datasets", "--output", out)
-    assert (again.code, "dataset_dict.json" in again.said) == (2, True)
-
-
 def test_exported_answers_and_items_are_items_again(directory: Path, tmp_path: Path) -> None:
     for format in ("datasets", "items"):
         assert run("export", directory, "--format", format, "--output", tmp_path / format).code == 0

@@ -254,24 +254,6 @@ def test_bad_options_are_named(tmp_path: Path, arguments: list[str], part: str) 
     refused(run("uncertainty", written(tmp_path / "a.json", QUESTIONS), *arguments), part)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "part"),
-    [
-        (["--measures", "auroc,f1"], "no measure 'f1'"),
-        (["--sizes", "many"], "'many' is no number"),
-        (["--output", "nowhere/a.csv"], "nowhere/a.csv: there is no directory nowhere"),
-    ],
-)
-def test_what_would_be_refused_in_the_end_is_refused_at_once(
-    tmp_path: Path, arguments: list[str], part: str
-) -> None:
-    path = written(tmp_path / "a.json", QUESTIONS)
-    assert "No log-probabilities are stored" in run("uncertainty", path).said
-    outcome = run("uncertainty", path, *arguments)
-    refused(outcome, part)
-    assert "No log-probabilities are stored" not in outcome.said
-
-
 def test_text_of_a_file_cannot_control_the_terminal(tmp_path: Path) -> None:
     rows = [{**question, "id": f"\x1b[31m{number}"} for number, question in enumerate(QUESTIONS)]
     outcome = run("uncertainty", written(tmp_path / "a.json", rows))

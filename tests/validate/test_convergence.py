@@ -134,16 +134,6 @@ def test_what_the_data_cannot_separate_is_said_so():
     assert rows(table(found, "Same ranking"))[0]["stable from"] is None
 
 
-def test_every_metric_is_ranked_and_only_selfreflect_gives_advice():
-    study = Convergence([made(number) for number in range(10)])
-    values = noisy(study.items, LEVELS, sd=0.001)
-    values += [value(one.item, one.summary, 1 - one.value, metric="rouge_l") for one in values]
-    low, high = rows(table(study.finding(values, [LOWER, HIGHER]), "Same ranking"))
-    assert (low["metric"], high["metric"]) == ("selfreflect", "rouge_l")
-    assert {**low, "metric": ""} == {**high, "metric": ""}  # one is better low, the other high
-    assert len(study.finding(values, [HIGHER]).tables) == 1
-
-
 def test_questions_without_all_values_are_left_out_and_counted():
     study = Convergence([*(made(number) for number in range(6)), made(9, names=("good", "bad"))])
     values = [one for one in noisy(study.items, LEVELS) if (one.item, one.summary) != ("q3", "mid")]

@@ -142,17 +142,6 @@ def test_the_seed_and_the_item_decide_and_nothing_else():
     assert all(made(Interventions([CAPITAL, *others], seed))[BASE] == made(first)[BASE] for seed in range(5))
 
 
-def test_answers_that_nobody_could_tell_apart_in_words_are_never_added_as_new():
-    """ "Yes" is in "Yes, it is": another item's "yes" is nothing new, though it is spelt otherwise."""
-    study = Interventions([item(["Yes, it is", "Yes, it is"], "long"), item(["Yes", "Yes"], "short")])
-    assert [made(study, place)["template: add a possibility"] for place in (0, 1)] == [
-        "I would say “Yes, it is” (80%) or “Nobody has ever found out” (20%).",
-        "I would say “Yes” (80%) or “Nobody has ever found out” (20%).",
-    ]
-    alone = Interventions([item(["nobody has ever found out", "x"])])
-    assert alone.skipped["add a possibility", "every possibility at hand was given"] == 1
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -24,9 +24,7 @@ from selfreflect.metric.prompts import (
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import Undefined, Value
 from selfreflect.validate.catalogue import FAMILIES
-from selfreflect.validate.judged import GROUP, InformationMetrics, Masked, judge_name
-from selfreflect.validate.measure import measure as measure_items
-from selfreflect.validate.measure import open_values
+from selfreflect.validate.judged import GROUP, InformationMetrics, Masked
 
 MASKED, INFORMATION = FAMILIES["judged:Masked"], FAMILIES["judged:InformationMetrics"]
 NAMES = [info.name for info in MASKED]
@@ -216,15 +214,6 @@ def test_values_are_the_bits_of_the_measure_for_each_reader(informed, tiny_judge
         for name, text in PLANTS.summaries.items():
             assert values[metric, name] == truth[text].bits
     assert values["information", "short"] != values["information_blind", "short"]
-
-
-def test_values_stored_with_another_zero_are_measured_anew(informed, tiny_judge, monkeypatch, tmp_path):
-    with_verdict(monkeypatch, undefined=None)
-    values = measure_items([PLANTS], [informed])
-    with open_values(tmp_path) as store:
-        before = judge_name(tiny_judge("llama"))
-        store.append_all([msgspec.structs.replace(value, value=99.0, by=before) for value in values])
-        assert measure_items([PLANTS], [informed], store) == values
 
 
 @pytest.mark.parametrize("reason", ["known", "unclear"])

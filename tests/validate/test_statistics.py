@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 
 from selfreflect.stats import Estimate
 from selfreflect.validate.statistics import (
@@ -25,7 +24,6 @@ from selfreflect.validate.statistics import (
 )
 
 CORRELATIONS = (pearson, spearman, kendall)
-small = st.integers(-3, 3).map(float)
 
 
 def win_rate(wins: int, n: int) -> Estimate:

@@ -144,20 +144,6 @@ def test_other_prompts_make_another_metric(monkeypatch):
     assert Rated(Scripted("5"), RATED).by != before
 
 
-def test_a_model_that_has_stopped_working_is_not_asked_on():
-    class Broken(Scripted):
-        def generate(self, requests):
-            raise BackendError("the server is gone")
-
-    class Short(Scripted):
-        def generate(self, requests):
-            return []
-
-    for model, message in ((Broken("5"), "the server is gone"), (Short("5"), "gave 0 replies")):
-        with pytest.raises(BackendError, match=message):
-            Rated(model, RATED).score(item(a="Radishes.", b="Beans."))
-
-
 @pytest.mark.parametrize("steering", [STEERING, *PAYLOADS[:-1]])
 def test_texts_from_outside_stay_in_quotes_on_their_line(steering):
     model, plain = Scripted("5"), Scripted("5")

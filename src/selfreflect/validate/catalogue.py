@@ -114,7 +114,7 @@ def _check_names(names: Sequence[str], needs_met: Collection[str]) -> None:
     for name in names:
         if name in REMOVED_METRICS:
             raise ConfigError(
-                f"the metric {name} is no longer measured", code="removed", remedy=REMOVED_METRICS[name]
+                f"{name} is no longer among the metrics", code="removed", remedy=REMOVED_METRICS[name]
             )
         if name not in by_name:
             raise unknown_name("metric", name, by_name)

@@ -41,15 +41,6 @@ def test_the_largest_cluster_comes_first_and_the_right_one_is_known() -> None:
     assert question.share(gold) == 0.5
 
 
-def test_reasoning_is_cut_off_before_answers_are_compared() -> None:
-    answers = ("It is on the Seine. Answer: Paris.", "I recall a tower. Answer: Paris.")
-    [question] = cluster_answers(
-        [AnsweredQuestion(id="q", answers=answers)], ClassRule("exact"), Correctness("exact")
-    )
-    [cluster] = question.clusters
-    assert (cluster.answer, cluster.reasoning, cluster.size) == ("Paris", "It is on the Seine.", 2)
-
-
 def test_a_cluster_is_led_by_the_first_answer_and_leaders_do_not_chain() -> None:
     """jaccard: "a b" matches "b c" matches "c d", and "a b" does not match "c d"."""
     answers = ("a b", "b c", "c d")

@@ -3,11 +3,11 @@
     selfreflect answers --questions FILE --num-answers 5 --top-logprobs 20 --max-new-tokens 32 --out RUN
     python benchmarks/one_call.py RUN
 
-For each estimator: AUROC with its 95 % interval, and the share of questions that could be answered in hindsight
-with at most 20 or 50 % errors. One call judges each answer by its tokens alone, and intervals draw the answers
-to a question together; the other estimators judge the most common of all answers. Then, over random halves of
-the questions: the Brier score of weighted EPR fitted on few answers, beside a logistic curve of plain EPR and
-the accuracy of the test half.
+For each estimator: AUROC with its 95 % interval, and the share of questions that could be answered in
+hindsight with at most 20 or 50 % errors. One call judges each answer by its tokens alone, and intervals draw
+the answers to a question together; the others judge the most common of all answers. Then, over random halves
+of the questions: the Brier score of weighted EPR fitted on few answers, beside a logistic curve of plain EPR
+and the accuracy of the test half.
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
 """What the endpoint adds to its upstream under load, in each form of requests.
 
     python benchmarks/serve_load.py --seconds 60
+    python benchmarks/serve_load.py --seconds 60 --one-call
 
 Starts a scripted upstream and ``selfreflect serve`` in front of it, as processes of their own. Clients ask
-one question after the other, in turns: the endpoint, then the upstream directly with the same two calls (one
-for all answers, one for the summary). The difference is the endpoint's own time.
+one question after the other, in turns: the endpoint, then the upstream directly with the same calls (one for
+all answers and one for the summary; with ``--one-call`` one for the answer with its log-probabilities). The
+difference is the endpoint's own time. Processor time and texts are those of the questions after the first two
+turns, which open connections and import libraries.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -53,6 +56,12 @@ def upstream(latency: float) -> Any:
             {"index": index, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
             for index, text in enumerate(texts)
         ]
+        if json.loads(body).get("logprobs"):
+            tokens = [
+                {"token": token, "logprob": -0.1, "top_logprobs": [{"token": token, "logprob": -0.1}]}
+                for token in re.findall(r"\s*\S+", texts[0])
+            ]
+            choices[0]["logprobs"] = {"content": tokens}
         usage = {"prompt_tokens": 20, "completion_tokens": 5 * len(texts)}
         data = json.dumps({"object": "chat.completion", "choices": choices, "usage": usage}).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(data)).encode())]
@@ -79,21 +88,47 @@ def process(*command: str) -> Iterator[tuple[int, str]]:
             started.wait(30)
 
 
-async def ask_endpoint(client: httpx2.AsyncClient, url: str, form: str, number: int) -> None:
+def calibrator(folder: Path) -> Path:
+    """Write a calibrator of one response, as ``selfreflect calibrate --num-answers 1`` does."""
+    from selfreflect.uncertainty.calibrator_file import CalibratorFile, write_calibrator
+
+    saved = CalibratorFile(
+        estimator="normalised_prob",
+        classes="same",
+        class_order="first",
+        similarity="jaccard",
+        correctness="contains",
+        method="isotonic",
+        x=(0.0, 1.0),
+        y=(0.0, 1.0),
+        n=100,
+        samples=(1,),
+        questions=(),
+    )
+    path = folder / "calibrator.json"
+    path.write_text(write_calibrator(saved), encoding="utf-8")
+    return path
+
+
+async def ask_endpoint(client: httpx2.AsyncClient, url: str, form: str, number: int) -> int:
+    """Ask a question; give the number of texts that it took."""
     question = f"What is the capital of country number {number}?"
     turns = {"messages": [{"role": "user", "content": question}]}
     body = {"model": "selfreflect/scripted", **({"input": question} if form == "responses" else turns)}
     response = await client.post(f"{url}/v1/{form}", json=body)
     response.raise_for_status()
-    assert response.json()["selfreflect"]["num_answers"] == ANSWERS
+    belief = response.json()["selfreflect"]
+    assert belief["num_answers"] == (1 if belief["strategy"] == "one_call" else ANSWERS)
+    return int(belief["cost"]["completions"])
 
 
-async def ask_upstream(client: httpx2.AsyncClient, url: str, form: str, number: int) -> None:
+async def ask_upstream(client: httpx2.AsyncClient, url: str, number: int, calls: Sequence[int]) -> int:
     """Send the calls that the endpoint makes for one question."""
-    for n in (ANSWERS, 1):
+    for n in calls:
         turns = [{"role": "user", "content": f"What is the capital of country number {number}?"}]
         response = await client.post(f"{url}/v1/chat/completions", json={"messages": turns, "n": n})
         response.raise_for_status()
+    return sum(calls)
 
 
 def busy_seconds(process_id: int) -> float:
@@ -108,38 +143,59 @@ def memory_of(process_id: int) -> float:
     return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
 
-async def load(form: str, served: str, upstream_url: str, clients: int, seconds: float) -> int:
-    """Print what the endpoint adds in one form, and count its questions."""
+async def load(
+    form: str,
+    served: str,
+    upstream_url: str,
+    process_id: int,
+    calls: Sequence[int],
+    clients: int,
+    seconds: float,
+) -> None:
+    """Print what the endpoint adds in one form."""
     took: dict[str, list[float]] = {"endpoint": [], "upstream": []}
+    texts: list[int] = []
     errors: Counter[str] = Counter()
     began = time.monotonic()
+    busy = 0.0
+
+    async def note_busy() -> None:
+        nonlocal busy
+        await asyncio.sleep(2 * TURN_SECONDS)
+        busy = busy_seconds(process_id)
 
     async def client_loop(client: httpx2.AsyncClient, number: int) -> None:
         # clients of the world do not ask in the same millisecond
         await asyncio.sleep(random.random() * TURN_SECONDS)
         while (elapsed := time.monotonic() - began) < seconds:
             name = "endpoint" if int(elapsed / TURN_SECONDS) % 2 == 0 else "upstream"
-            ask, url = (ask_endpoint, served) if name == "endpoint" else (ask_upstream, upstream_url)
             start = time.perf_counter()
             try:
-                await ask(client, url, form, number)
+                if name == "endpoint":
+                    count = await ask_endpoint(client, served, form, number)
+                else:
+                    count = await ask_upstream(client, upstream_url, number, calls)
             except (httpx2.HTTPError, AssertionError) as error:
                 errors[type(error).__name__] += 1
-            # the first turn opens connections and imports libraries
+                continue
+            # the first turns open connections and import libraries
             if elapsed > 2 * TURN_SECONDS:
                 took[name].append(time.perf_counter() - start)
+                if name == "endpoint":
+                    texts.append(count)
 
     # one client: each would read the certificates of the system for a tenth of a second
     limits = httpx2.Limits(max_connections=2 * clients, max_keepalive_connections=2 * clients)
     async with httpx2.AsyncClient(timeout=60, trust_env=False, verify=False, limits=limits) as client:
-        await asyncio.gather(*(client_loop(client, number) for number in range(clients)))
+        await asyncio.gather(note_busy(), *(client_loop(client, number) for number in range(clients)))
+    busy = busy_seconds(process_id) - busy
     milliseconds = {name: np.percentile(values, [50, 95]) * 1000 for name, values in took.items()}
     added = milliseconds["endpoint"] - milliseconds["upstream"]
     print(
         f"{form}: {len(took['endpoint'])} questions, {clients} clients; adds {added[0]:.1f} ms (p50), "
-        f"{added[1]:.1f} ms (p95) to {milliseconds['upstream'][0]:.0f} ms; errors {dict(errors)}"
+        f"{added[1]:.1f} ms (p95) to {milliseconds['upstream'][0]:.0f} ms; {np.mean(texts):.1f} texts and "
+        f"{1000 * busy / len(texts):.1f} ms of processor time per question; errors {dict(errors)}"
     )
-    return len(took["endpoint"])
 
 
 def main() -> None:
@@ -149,6 +205,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=60.0, help="for each form")
     parser.add_argument("--latency", type=float, default=1.0, help="seconds of a call to the upstream")
+    parser.add_argument("--one-call", action="store_true", help="answer with one response each")
     parser.add_argument("--upstream-port", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.upstream_port:
@@ -161,15 +218,18 @@ def main() -> None:
     command = [__file__, "--upstream-port", str(port), "--latency", str(options.latency)]
     serve = ["-m", "selfreflect", "serve", "--base-url", f"http://127.0.0.1:{port}/v1", "--port", "0"]
     settings = ["--num-answers", str(ANSWERS), "--classes", "same", "--max-connections", "200"]
-    with process(*command) as (_, upstream_url), process(*serve, *settings) as (process_id, printed):
-        served = printed.replace("localhost", "127.0.0.1")
-        before = memory_of(process_id)
-        for form in FORMS:
-            busy = busy_seconds(process_id)
-            count = asyncio.run(load(form, served, upstream_url, options.clients, options.seconds))
-            busy = busy_seconds(process_id) - busy
-            print(f"  {1000 * busy / count:.1f} ms of processor time per question")
-        print(f"memory {before:.0f} MB before, {memory_of(process_id):.0f} MB after")
+    calls = (1,) if options.one_call else (ANSWERS, 1)
+    with tempfile.TemporaryDirectory() as folder, process(*command) as (_, upstream_url):
+        if options.one_call:
+            settings += ["--one-call", "--calibrator", str(calibrator(Path(folder)))]
+        with process(*serve, *settings) as (process_id, printed):
+            served = printed.replace("localhost", "127.0.0.1")
+            before = memory_of(process_id)
+            for form in FORMS:
+                asyncio.run(
+                    load(form, served, upstream_url, process_id, calls, options.clients, options.seconds)
+                )
+            print(f"memory {before:.0f} MB before, {memory_of(process_id):.0f} MB after")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import jsonschema
 import msgspec
 import pytest
 from command import run, written
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from selfreflect.errors import ConfigError
@@ -254,7 +254,6 @@ def test_the_schema_accepts_the_template_and_refuses_mistakes() -> None:
         assert not VALIDATOR.is_valid(wrong), wrong
 
 
-@settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_the_schema_agrees_with_the_ranges(data: st.DataObject) -> None:
     stage = data.draw(st.sampled_from([*STAGES, "execution", "serve"]))

@@ -275,8 +275,8 @@ def test_work_elsewhere_never_sees_the_run_directory(module: str) -> None:
     assert {target for target in ours(f"run.{module}") if under(target, *higher)} == set()
 
 
-EXAMPLES = {("settings.describe", "openai:gpt-4o-mini")}
-"""Names of models that people read, in the template of the settings."""
+EXAMPLES = {("settings.describe", "openai:gpt-4o-mini"), ("server.reply", "function")}
+"""Names of models that people read, in the template of the settings; and a word of OpenAI's API."""
 
 
 def messages_read_in(tree: ast.AST) -> Iterator[str]:
@@ -337,7 +337,7 @@ NAME_MEASURES = {
     "candidates": "what makes a summary better",
     **dict.fromkeys(("base", "catalogue", "judged", "ranked"), "metrics of the paper's studies"),
     **dict.fromkeys(
-        ("findings", "measures", "reflection", "run_records", "words", "page.view"), "older keys and texts"
+        ("reflection", "run_records", "page.view"), "older records, and keys of pages and of Python"
     ),
 }
 """Modules outside of ``metric``, below their package, that may know a measure by name or record, and why."""

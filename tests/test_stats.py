@@ -5,7 +5,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from selfreflect.stats import (
@@ -91,14 +91,12 @@ def test_the_interval_covers_the_truth_as_often_as_it_says(draw):
 
 
 @given(MANY, st.randoms())
-@settings(max_examples=50, deadline=None)
 def test_the_order_of_the_values_makes_no_difference(values, random):
     shuffled = random.sample(values, len(values))
     assert quick(shuffled) == quick(values)
 
 
 @given(MANY)
-@settings(max_examples=100, deadline=None)
 def test_the_interval_holds_the_mean_and_lies_among_the_values(values):
     estimate = quick(values)
     rounding = 1e-12
@@ -125,7 +123,6 @@ def test_nothing_in_common_is_undefined():
     st.dictionaries(st.sampled_from("abcdefghij"), SCORES),
     st.dictionaries(st.sampled_from("abcdefghij"), SCORES),
 )
-@settings(max_examples=50, deadline=None)
 def test_swapping_the_sides_turns_the_difference_around(a, b):
     there, back = (paired_difference(x, y, 10) for x, y in ((a, b), (b, a)))
     assert there.difference.mean == (

@@ -202,8 +202,8 @@ def test_latex_is_a_table_of_booktabs_with_intervals_in_one_column():
     lines = to_latex(Table("T", columns, rows)).splitlines()
     assert lines[3] == r"\begin{tabular}{lrr}"
     assert [line for line in lines if "rule" in line] == [r"\toprule", r"\midrule", r"\bottomrule"]
-    assert r"strategy & score & 95\% CI \\" in lines
-    assert r"a\_b \& c & 50\% & $-$0.31 to 1.03 \\" in lines
+    assert r"strategy & score & 95 \% CI \\" in lines
+    assert r"a\_b \& c & 50 \% & $-$0.31 to 1.03 \\" in lines
     assert lines[-1] == r"\end{table}"
 
 

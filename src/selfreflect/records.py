@@ -348,6 +348,11 @@ class Sampled(Record, frozen=True, kw_only=True):
     ordered: tuple[str, ...] = ()
     """Summaries that the race separated from this one, as better or worse."""
 
+    @property
+    def text(self) -> str:
+        """The sample as ``120 of 840 words``."""
+        return f"{self.words_scored} of {self.words_total} words"
+
 
 Reader = Literal["informed", "blind"]
 """Whether the judge sees the question when its usable information is measured."""

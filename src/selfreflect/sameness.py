@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib import resources
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from selfreflect.grouping import normal_form, ordered_groups
 from selfreflect.quantities import Quantity, last_quantity, quantities, readable
@@ -334,11 +334,16 @@ def same_groups(answers: Sequence[str], question: str = "") -> list[list[int]]:
 _form = lru_cache(maxsize=2**16)(normal_form)
 
 
+@lru_cache(maxsize=2**10)
+def _quantity_keys(question: str) -> frozenset[Any]:
+    return frozenset(quantity.key for quantity in quantities(_plain(question)))
+
+
 @lru_cache(maxsize=2**14)
 def _read(text: str, question: str) -> _Reading:
     plain = _plain(text)
     all_quantities = quantities(plain)
-    question_keys = {quantity.key for quantity in quantities(_plain(question))}
+    question_keys = _quantity_keys(question)
     new_quantities = tuple(
         quantity for quantity in all_quantities if quantity.key not in question_keys
     ) or tuple(all_quantities)

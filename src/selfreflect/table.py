@@ -29,8 +29,19 @@ UNDEFINED = "–"
 # Characters that a text column keeps on a narrow terminal, if its longest part has so many.
 _TEXT_WIDTH = 16
 
+# Characters of a name that stay on one line where a table is divided anyway.
+_NAME_WIDTH = 24
+
 # A word, or a part of a long name, which may continue on the next line.
 _PARTS = re.compile(r"[^\s_/:-]*[_/:-]+|[^\s_/:-]+")
+
+
+_PERCENT = re.compile(r"(?<=[0-9])%")
+
+
+def spaced_percent(text: str) -> str:
+    """Write ``95 %`` for ``95%``, as sentences do."""
+    return _PERCENT.sub(" %", text)
 
 
 @dataclass(frozen=True)
@@ -41,19 +52,28 @@ class Column:
     form: str = ""
     factor: int = 1
     """Of a number where it is shown: 100 shows shares in points."""
+    shown: str = ""
+    """The heading as people read it; ``heading`` by default, which CSV keeps."""
     short: str = ""
-    """The heading where there is little room; ``heading`` by default."""
+    """The heading where there is little room; that of other tables by default."""
     end: Literal["", "low", "high"] = ""
     """Which end of an interval it holds: a low one and the high one behind it are shown in one column."""
     is_detail: bool = False
     """Whether it is left out where there is little room."""
+    has_percent: bool = False
+    """Whether its texts are ours and hold shares, as ``95.0% (57/60)``."""
+
+    @property
+    def label(self) -> str:
+        """The heading as people read it, where there is room."""
+        return spaced_percent(self.shown or self.heading)
 
     def show(self, cell: Cell) -> str:
         if cell is None:
             return UNDEFINED
         if isinstance(cell, str):
-            return cell
-        number = format(self.factor * cell, self.form)
+            return spaced_percent(cell) if self.has_percent else cell
+        number = spaced_percent(format(self.factor * cell, self.form))
         return f"≈{number}" if isinstance(cell, Approximate) else number
 
 
@@ -73,6 +93,11 @@ class Table:
     def headings(self) -> list[str]:
         """The headings of the columns."""
         return [column.heading for column in self.columns]
+
+    @property
+    def labels(self) -> list[str]:
+        """The headings as people read them."""
+        return [column.label for column in self.columns]
 
 
 def compact(table: Table, *, explain: bool = False) -> Table:
@@ -94,7 +119,7 @@ def compact(table: Table, *, explain: bool = False) -> Table:
         at += width
         if column.is_detail and not explain:
             continue
-        columns.append(replace(column, heading=column.short or column.heading))
+        columns.append(replace(column, shown=column.short or column.shown))
         for row, cell in zip(rows, cells, strict=True):
             row.append(cell)
     notes = tuple(note for note in table.notes if explain or note not in table.details)
@@ -115,7 +140,7 @@ def _without_empty(table: Table) -> Table:
 def _ends_text(column: Column, low: Cell, high: Cell) -> str | None:
     if low is None or high is None:
         return None
-    return " to ".join(column.show(cell).removesuffix("%") for cell in (low, high))
+    return " to ".join(column.show(cell).removesuffix(" %") for cell in (low, high))
 
 
 def joined(tables: Mapping[str, Table], of: str = "run") -> Table:
@@ -145,13 +170,13 @@ def to_markdown(table: Table) -> str:
     lines = [
         f"### {markdown_text(table.title)}",
         "",
-        _markdown_row(list(map(markdown_text, table.headings))),
+        _markdown_row(list(map(markdown_text, table.labels))),
         _markdown_row(["---:" if column.form else "---" for column in table.columns]),
     ]
     for row in table.rows:
         texts = []
         for column, cell in zip(table.columns, row, strict=True):
-            texts.append(markdown_text(cell) if isinstance(cell, str) else column.show(cell))
+            texts.append(markdown_text(column.show(cell)) if isinstance(cell, str) else column.show(cell))
         lines.append(_markdown_row(texts))
     if table.notes:
         lines += ["", *(f"- {markdown_text(note)}" for note in table.notes)]
@@ -196,7 +221,7 @@ def to_latex(table: Table) -> str:
     """
     small = _without_empty(compact(table))
     sides = "".join("r" if column.form else "l" for column in small.columns)
-    rows = [small.headings]
+    rows = [small.labels]
     for row in small.rows:
         rows.append([column.show(cell) for column, cell in zip(small.columns, row, strict=True)])
     head, *body = [" & ".join(map(latex_text, row)) + r" \\" for row in rows]
@@ -222,6 +247,7 @@ def to_rich(table: Table, width: int = 80) -> list[RichTable | Text]:
     follow below the tables, one paragraph each.
     """
     from rich import box
+    from rich.cells import cell_len
     from rich.table import Table as RichTable
     from rich.text import Text
 
@@ -231,8 +257,15 @@ def to_rich(table: Table, width: int = 80) -> list[RichTable | Text]:
         [printable(column.show(row[at])) for row in table.rows] for at, column in enumerate(table.columns)
     ]
     least = [_least_width(column, cells) for column, cells in zip(columns, texts, strict=True)]
+    blocks = _blocks(columns, least, width)
+    if len(blocks) > 1:
+        # where several tables are needed anyway, names stay on one line
+        for at in range(_first_number(columns)):
+            widest = max(map(cell_len, [columns[at].label, *texts[at]]), default=1)
+            least[at] = max(least[at], min(widest, _NAME_WIDTH))
+        blocks = _blocks(columns, least, width)
     parts: list[RichTable | Text] = []
-    for number, block in enumerate(_blocks(columns, least, width)):
+    for number, block in enumerate(blocks):
         rich_table = RichTable(
             title=Text(one_line(table.title)) if number == 0 else None,
             box=box.SIMPLE_HEAD,
@@ -242,9 +275,9 @@ def to_rich(table: Table, width: int = 80) -> list[RichTable | Text]:
         widths = _widths(columns, texts, least, block, width)
         for at in block:
             # On a narrow terminal texts wrap but numbers do not: half a number would look like another one.
-            heading = columns[at].heading
+            heading = columns[at].label
             if columns[at].form:
-                rich_table.add_column(Text(heading.replace(" ", "\n")), justify="right", no_wrap=True)
+                rich_table.add_column(Text(_broken(heading)), justify="right", no_wrap=True)
             else:
                 rich_table.add_column(Text(heading), overflow="fold", width=widths[at])
         for row in range(len(table.rows)):
@@ -254,20 +287,29 @@ def to_rich(table: Table, width: int = 80) -> list[RichTable | Text]:
     return parts
 
 
+def _broken(heading: str) -> str:
+    """Put each word of a heading on a line of its own; a percent sign stays behind its number."""
+    return re.sub(r" (?!%)", "\n", heading)
+
+
 def _least_width(column: Column, cells: Sequence[str]) -> int:
     """Compute the width that a column needs: a number's whole, a text's longest part up to a limit."""
     from rich.cells import cell_len
 
     if column.form:
-        return max(map(cell_len, [*column.heading.split(), *cells]), default=1)
-    parts = chain.from_iterable(map(_PARTS.findall, [column.heading, *cells]))
+        return max(map(cell_len, [*_broken(column.label).split("\n"), *cells]), default=1)
+    parts = chain.from_iterable(map(_PARTS.findall, [column.label, *cells]))
     return min(max(map(cell_len, parts), default=1), _TEXT_WIDTH)
+
+
+def _first_number(columns: Sequence[Column]) -> int:
+    """Find the first column of numbers behind the names, of which there is at least one."""
+    return max(1, next((at for at, column in enumerate(columns) if column.form), len(columns)))
 
 
 def _blocks(columns: Sequence[Column], least: Sequence[int], width: int) -> list[list[int]]:
     """Divide columns, by number, into blocks that fit; each starts with the names."""
-    first_number = next((at for at, column in enumerate(columns) if column.form), len(columns))
-    names = list(range(max(1, first_number)))
+    names = list(range(_first_number(columns)))
     blocks = [names]
     for at in range(len(names), len(columns)):
         if len(blocks[-1]) > len(names) and sum(least[index] + 1 for index in blocks[-1]) + least[at] > width:
@@ -291,7 +333,7 @@ def _widths(
     needs = {}
     for at in block:
         if not columns[at].form:
-            lines = "\n".join([columns[at].heading, *texts[at]]).splitlines()
+            lines = "\n".join([columns[at].label, *texts[at]]).splitlines()
             needs[at] = max(map(cell_len, lines), default=0) - least[at]
     for place, at in enumerate(sorted(needs, key=lambda at: needs[at])):
         share = min(max(0, needs[at]), free // (len(needs) - place))

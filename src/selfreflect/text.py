@@ -102,6 +102,11 @@ def name_list(text: str) -> list[str]:
     return list(filter(None, map(str.strip, text.split(","))))
 
 
+def percent(share: float, digits: int = 0) -> str:
+    """Format a share as ``56 %``, with ``digits`` behind the point."""
+    return f"{100 * share:z.{digits}f} %"
+
+
 def listed(names: Sequence[str], word: str = "and") -> str:
     """Join names as in ``a, b and c``."""
     return f" {word} ".join(filter(None, (", ".join(names[:-1]), names[-1])))

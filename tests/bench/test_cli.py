@@ -72,14 +72,6 @@ def test_json_is_one_line_with_every_figure(model: Path, tmp_path: Path) -> None
     assert "1e-05 is allowed" in outcome.said
 
 
-def test_people_get_tables_and_a_file(model: Path, tmp_path: Path) -> None:
-    outcome = timed(model, [ITEM], tmp_path, "--output", tmp_path / "new" / "out")
-    assert outcome.code == 0
-    for text in ("Time per item", "(a)/(c)", "i1", "median"):
-        assert text in outcome.stdout
-    assert [path.name for path in (tmp_path / "new" / "out").iterdir()] == ["bench.json"]
-
-
 @pytest.mark.parametrize("only", ["c", "a", " c , a "])
 def test_only_some_schedules_run(model: Path, tmp_path: Path, only: str) -> None:
     outcome = timed(model, [ITEM], tmp_path, "--json", "--only", only)
@@ -207,10 +199,3 @@ def test_items_of_any_file_that_score_reads_are_timed(model: Path, tmp_path: Pat
         arguments += ["--column", role]
     [figures] = run(*arguments, "--separator", ";").json
     assert len(figures["items"]) == 1
-
-
-def test_without_items_the_bundled_ones_are_timed(model: Path) -> None:
-    sizes = ("--limit", 1, "--num-answers", 2, "--only", "c", "--json")
-    [figures] = run("bench", "--judge", model, "--device", "cpu", *sizes).json
-    assert figures["machine"]["judge"] == str(model)
-    assert figures["items"][0]["id"] == "first-vegetable"

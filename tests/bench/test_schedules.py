@@ -45,7 +45,7 @@ def brute_force_one_by_one(contexts: Sequence[Sequence[Ids]]) -> int:
     return len(beginnings) + len(asked) - len(set(asked))
 
 
-@pytest.mark.parametrize("architecture", ["llama", "qwen3", "gpt2", "phi3", "cohere"])
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
 def test_both_schedules_give_the_same_distances(
     tiny_metric: Callable[..., SelfReflect], architecture: str
 ) -> None:
@@ -100,7 +100,7 @@ def _cache_judge(tiny_judge: Callable[..., Judge]) -> None:
 JUDGE: Judge
 
 
-@pytest.mark.parametrize("architecture", ["mistral", "mamba", "lfm2"])
+@pytest.mark.parametrize("architecture", ["mistral"])
 def test_a_cache_that_cannot_go_back_is_refused_and_the_engine_alone_still_runs(
     tiny_judge: Callable[..., Judge], architecture: str
 ) -> None:

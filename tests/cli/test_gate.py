@@ -87,6 +87,14 @@ def test_one_version_can_fail(folder: Path, condition: str, code: int) -> None:
     assert len(done.json) == (0 if "worse" in condition else 3)
 
 
+def test_a_seed_decides_which_answers_are_test_answers(folder: Path) -> None:
+    values = set()
+    for seed in range(3):
+        lines = score(folder, "--seed", seed, "--json").json
+        values.add(tuple(line["contained"]["value"] for line in lines))
+    assert len(values) > 1
+
+
 def test_the_worst_questions_come_first_and_replies_are_of_a_system(folder: Path) -> None:
     done = score(folder)
     lines = done.stdout.splitlines()

@@ -17,7 +17,7 @@ from selfreflect.metric.engine.engines import engine_for
 from selfreflect.metric.information import compare, measure, nodes, words_of_tokens
 from selfreflect.metric.prompts import CannotScoreError
 from selfreflect.metric.scorer import SelfReflect
-from selfreflect.metric.texts import ClosedAnswers, pasted, shared_phrase
+from selfreflect.metric.texts import pasted, shared_phrase
 from selfreflect.models.judge import Judge
 from selfreflect.records import AnswerSet, Information, Question
 
@@ -209,25 +209,6 @@ def test_a_share_far_out_of_range_is_no_result(share: float, is_result: bool) ->
     assert (result.bits, result.bits_available) == (pytest.approx(4 * share), 4.0)
     assert result.recovered == (share if is_result else None)
     assert result.reason == (None if is_result else "out_of_range")
-
-
-@pytest.mark.parametrize(
-    ("answers", "texts"),
-    [
-        (["Yes.", "No.", "Yes."], {"yes": "Yes.", "no": "No."}),
-        (["Yes, it does.", "Yes."], {"yes": "Yes, it does.", "no": "No."}),
-        (["NO"], {"no": "NO", "yes": "YES"}),
-        (["true"], {"true": "true", "false": "false"}),
-        (["Nein!", "Nein"], {"nein": "Nein!", "ja": "Ja!"}),
-        (["B)", "C)"], {"b": "B)", "c": "C)"}),
-        (["Yes.", "Perhaps."], {}),
-        (["No idea", "No"], {}),
-        (["A heron", "A heron"], {}),
-        (["Radishes."], {}),
-    ],
-)
-def test_closed_answers_have_an_alternative_in_their_form(answers: list[str], texts: dict[str, str]) -> None:
-    assert ClosedAnswers(answers, answers).texts == texts
 
 
 # --- tokens and words

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tiny_chat import (
     CHATML,
@@ -338,7 +338,6 @@ HOSTILE_TEXT = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     contents=st.tuples(HOSTILE_TEXT, HOSTILE_TEXT, HOSTILE_TEXT, HOSTILE_TEXT),
     word=HOSTILE_TEXT,

@@ -188,7 +188,6 @@ PLAIN = sorted(
 )
 
 
-@settings(max_examples=50, deadline=None)
 @given(name=st.sampled_from(PLAIN), said=TEXT, masked=st.lists(TEXT, min_size=1, max_size=4), word=TEXT)
 def test_tasks_are_what_the_library_alone_makes_of_ordinary_text(
     name: str, said: str, masked: list[str], word: str

@@ -14,11 +14,11 @@ from plain_runs import failure, run
 
 from selfreflect.cli.show import grouped_answers
 from selfreflect.errors import DataError
+from selfreflect.metric.measure import measure_named
 from selfreflect.records import WordDistance
 from selfreflect.report.compare import Contender, compare, comparison, comparisons, contenders, same_order
 from selfreflect.report.document import comparison_line
 from selfreflect.report.findings import findings
-from selfreflect.report.measures import INFORMATION, SELFREFLECT
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.words import worst_words
 from selfreflect.stats import TIE, paired_difference, settled
@@ -29,6 +29,8 @@ CLOSE = 3e-7
 GREEDY = [0.3 + number / 100 for number in range(20)]
 BETTER = [value - 0.01 - 0.001 * (number % 3) for number, value in enumerate(GREEDY)]
 
+SELFREFLECT, INFORMATION = measure_named("selfreflect"), measure_named("information")
+
 
 def rows(table):
     """List the rows of a table by heading."""
@@ -37,7 +39,7 @@ def rows(table):
 
 def both(greedy, candidate):
     records = run({"greedy": greedy, "other": candidate}, questions=max(len(greedy), len(candidate)))
-    return compare(Contender(records, "greedy"), Contender(records, "other"))
+    return compare(Contender(records, "greedy"), Contender(records, "other"), SELFREFLECT)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,9 @@ def test_a_difference_has_a_verdict_and_a_sentence(greedy, candidate, verdict, t
 def test_the_comparison_has_a_row_for_each_contender():
     first = run({"greedy": [0.5] * 4, "cot": [0.5, 0.5, 0.6, None]}, label="one")
     second = run({"greedy": [0.4] * 4}, label="two")
-    table = comparison(Contender(first, "greedy"), [Contender(first, "cot"), Contender(second, "greedy")])
+    table = comparison(
+        Contender(first, "greedy"), [Contender(first, "cot"), Contender(second, "greedy")], SELFREFLECT
+    )
     cot, greedy = rows(table)
     assert table.title.endswith("strategy − greedy (one): below 0 is better")
     assert (cot["run"], cot["strategy"], cot["n common"], cot["coverage"]) == ("one", "cot", 3, 0.75)
@@ -107,7 +111,7 @@ def test_the_comparison_has_a_row_for_each_contender():
     assert greedy["difference"] == pytest.approx(-0.1)
     assert "greedy (two) against greedy (one): " in table.notes[1]
     assert "not adjusted for multiple" in table.notes[-1]
-    alone = comparison(Contender(first, "greedy"), [Contender(first, "cot")])
+    alone = comparison(Contender(first, "greedy"), [Contender(first, "cot")], SELFREFLECT)
     assert "not adjusted" not in alone.notes[-1]
 
 
@@ -116,7 +120,7 @@ def test_questions_with_one_id_and_two_texts_or_contexts_are_not_the_same_questi
     first, second = run({"greedy": [0.5] * 4}, label="one"), run({"greedy": [0.4] * 4}, label="two")
     changed = {**second.questions, "q0": replace_struct(second.questions["q0"], **changes)}
     second = replace(second, questions=changed)
-    table = comparison(Contender(first, "greedy"), [Contender(second, "greedy")])
+    table = comparison(Contender(first, "greedy"), [Contender(second, "greedy")], SELFREFLECT)
     assert (rows(table)[0]["n common"], rows(table)[0]["coverage"]) == (3, 1)
     assert "3 of 4 and 4 are common" in table.notes[1]
 
@@ -129,7 +133,7 @@ def test_questions_with_one_id_and_two_texts_or_contexts_are_not_the_same_questi
         (
             measured_run({"greedy": [5.0]}),
             measured_run({"greedy": [5.0]}, zero="question"),
-            "0% is the question alone",
+            "0 % is the question alone",
         ),
     ],
 )

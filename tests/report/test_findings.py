@@ -7,7 +7,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from measured import information, measured_run
+from measured import controls, information, measured_run
 from msgspec.structs import replace
 from plain_runs import failure, run
 
@@ -18,8 +18,8 @@ from selfreflect.report.findings import (
     controls_place,
     findings,
     headline,
-    information_sentence,
     place,
+    value_sentence,
 )
 from selfreflect.report.wording import answers_text, percent, say
 
@@ -117,8 +117,19 @@ def test_an_empty_summary_that_does_as_well_is_a_caution(scores, expected):
 
 def test_controls_ahead_clearly_and_not_are_named_apart():
     texts = cautions(measured_run({"greedy": [-2.0, -0.5], "basic": [-3.0, 1.0]}))
-    assert "an empty summary (0%) and nonsense (-8%) are ahead, though not clearly, of the best" in texts[0]
-    assert "the repeated question (-10%) does as well as the best strategy, basic (-10%)" in texts[1]
+    assert "an empty summary (0 %) and nonsense (-8 %) are ahead, though not clearly, of the best" in texts[0]
+    assert "the repeated question (-10 %) does as well as the best strategy, basic (-10 %)" in texts[1]
+
+
+def test_a_blind_judge_of_an_earlier_version_learned_from_the_repeated_question():
+    # before it was the zero of such judges, it was no fair control
+    for anchor, expected in (("distinct", 1), ("pasted", 0)):
+        records = measured_run({"greedy": [5.0] * 6}, anchor=anchor)
+        fields = {"reader": "blind", "anchor": anchor}
+        for id_ in records.questions:
+            records.controls[id_] = replace(controls(id_, question=9.0), **fields)
+        texts = cautions(records)
+        assert sum("the repeated question (90 %)" in text for text in texts) == expected
 
 
 def test_incomplete_strategies_come_last_and_are_named():
@@ -148,7 +159,7 @@ def percents(text):
 )
 def test_the_numbers_of_the_sentence_are_those_of_the_record(share, interval, answers, reader):
     record = information("q", "s", 1.0, recovered=share, interval=tuple(interval), reader=reader)
-    text = information_sentence(record, answers)
+    text = value_sentence(record, answers)
     shown = percents(text)
     assert shown[0] == pytest.approx(100 * share, abs=0.5001)
     if percent(interval[0]) == percent(interval[1]) and interval[1] >= 0:
@@ -163,7 +174,7 @@ def test_the_numbers_of_the_sentence_are_those_of_the_record(share, interval, an
 
 def test_bits_in_a_phrase_that_all_answers_share_are_said():
     plain, shared = (
-        information_sentence(information("q", "s", 5.6, shared_phrase=part), 10) for part in (None, 0.61)
+        value_sentence(information("q", "s", 5.6, shared_phrase=part), 10) for part in (None, 0.61)
     )
     assert shared.startswith(plain)
     assert percents(shared) == [*percents(plain), 61]
@@ -172,23 +183,23 @@ def test_bits_in_a_phrase_that_all_answers_share_are_said():
 def test_where_the_judge_knows_the_answers_no_number_is_given_but_ways_out():
     texts = []
     for reader in ("informed", "blind"):
-        texts.append(information_sentence(information("q", "s", None, reader=reader), 8))
+        texts.append(value_sentence(information("q", "s", None, reader=reader), 8))
     assert [percents(text) for text in texts] == [[], []]
     assert ["or the blind reader" in text for text in texts] == [True, False]
 
 
 def test_texts_that_say_nothing_and_recover_as_much_are_a_caution():
-    def controls(reader, **bits):
+    def of_question(reader, **bits):
         texts = tuple(Control(name=name, words=1, bits=value) for name, value in bits.items())
         fields = {"zero": "empty", "anchor": "distinct", "bits_available": 10}
         return Controls(question_id="q", controls=texts, reader=reader, **fields)
 
-    results = [information("q", "a", 5.0), information("q", "b", 2.0)]
-    assert controls_caution(controls("informed", empty=0.0, question=1.0, pasted=9.0), results) == ""
-    text = controls_caution(controls("blind", empty=-1.0, question=6.0), results)
+    results = [5.0, 2.0]  # bits of two summaries
+    assert controls_caution(of_question("informed", empty=0.0, question=1.0, pasted=9.0), results) == ""
+    text = controls_caution(of_question("blind", empty=-1.0, question=6.0), results)
     assert "as much from the repeated question as" in text
     assert "does not see the question" in text
-    text = controls_caution(controls("informed", empty=5.0, nonsense=7.0), results)
+    text = controls_caution(of_question("informed", empty=5.0, nonsense=7.0), results)
     assert "from nothing and nonsense as" in text
     assert "does not see" not in text
 
@@ -224,7 +235,7 @@ def test_a_score_has_a_place_between_its_controls(score, empty, pasted, position
         ),
         ("pending", {"count": 1}, ": 1 score is still missing"),
         ("pending", {"count": 1200}, ": 1,200 scores are still missing"),
-        ("unmeasured", {"count": 1}, "how much 1 scored summary recovers has not"),
+        ("unmeasured", {"count": 1, "noun": "share"}, "1 summary has no share"),
         ("halves_differ", {"count": 1, "questions": 1}, "On 1 of 1 question the"),
         ("equal_answers", {"count": 3, "questions": 4}, "All answers to 3 of 4 questions are"),
     ],

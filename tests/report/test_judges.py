@@ -47,7 +47,7 @@ def test_a_report_shows_each_judge_and_how_far_they_agree(two_judges: Path, tmp_
     said = " ".join(run("report", two_judges).stdout.split())
     assert "(r, judge tiny)" in said
     assert "(r, judge org/big, budget 99)" in said
-    agreement = "in the same order in 67%"
+    agreement = "in the same order in 67 %"
     assert agreement in said
     lines = run("report", two_judges, "--json").json
     assert [(line["judge"], line["strategy"]) for line in lines] == [
@@ -83,7 +83,7 @@ def test_each_judge_compares_its_own_scores(two_judges: Path) -> None:
     assert [line["difference"] for line in lines] == pytest.approx([0.125, 0.05])
     said = " ".join(run("compare", two_judges).stdout.split())
     assert "NOT DIRECTLY COMPARABLE" not in said
-    assert "in the same order in 67%" in said
+    assert "in the same order in 67 %" in said
 
 
 def test_two_runs_are_compared_by_the_judge_that_both_have(two_judges: Path, tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_the_length_audit_says_how_the_longer_of_two_fares():
         fields = {"value": values[name], "stderr": None, "token_tasks": 1, "judge": "j"}
         run.scores[id_, name] = Score(question_id=id_, summary=name, **fields)
     table = length_table(length_audit(run))
-    assert "in 3 of 3 pairs (100%)" in table.notes[0]
+    assert "in 3 of 3 pairs (100 %)" in table.notes[0]
     assert [row[:2] for row in table.rows] == [("short", None), ("long", None)]
 
 

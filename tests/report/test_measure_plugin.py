@@ -38,8 +38,8 @@ def test_it_is_in_the_table_in_json_and_in_files(folder: Path, tmp_path: Path) -
     assert (lines["basic"]["mean"], lines["basic"]["n"]) == (pytest.approx(0.225), 6)
     assert lines["basic"]["low"] < 0.225 < lines["basic"]["high"]
     assert "contained: 50 %" in run("report", folder, "--question", "q0").stdout
-    assert "| contained | contained 95% low |" in markdown.read_text()
-    assert "| basic | – | – | – | 22% |" in markdown.read_text()
+    assert "| contained | contained 95 % low |" in markdown.read_text()
+    assert "| basic | – | – | – | 22 % |" in markdown.read_text()
     heading, *rows = csv.read_text().splitlines()
     assert heading.endswith("failure,contained,contained_undefined")
     assert sorted(row.split(",")[-2] for row in rows if ",basic," in row)[-1] == "0.3"

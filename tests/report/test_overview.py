@@ -14,10 +14,10 @@ from plain_runs import failure, run, score
 from rich.text import Text
 
 from selfreflect.cli.show import show_results
+from selfreflect.metric.measure import measure_named
 from selfreflect.records import AnswerSet, Failure, FailureKind, Question, Sampled, Summary
 from selfreflect.report.compare import Contender, comparison
 from selfreflect.report.document import question_table
-from selfreflect.report.measures import INFORMATION, SELFREFLECT
 from selfreflect.report.overview import REMEDIES, failure_table, overview
 from selfreflect.report.results import best_first, best_strategy, score_text, sorted_results, strategy_results
 from selfreflect.report.run_records import RunRecords, removable_parts
@@ -27,6 +27,8 @@ HOSTILE = "=<script>|\x1b[31m\u202e\ud800\n# x"
 SAMPLED = Sampled(
     words_scored=20, words_total=80, tokens_scored=30, tokens_total=110, stderr=0.002, stopped="budget"
 )
+
+SELFREFLECT, INFORMATION = measure_named("selfreflect"), measure_named("information")
 
 
 def rows(table):
@@ -59,7 +61,7 @@ def test_tables_show_no_interval_from_a_handful_of_questions():
     [greedy] = rows(overview(run({"greedy": [0.1, 0.4, 0.2, 0.2, 0.3]}, questions=5)))
     assert (greedy["95% low"], greedy["95% high"]) == (None, None)
     [line] = to_markdown(overview(run({"greedy": [0.25]}, questions=1))).splitlines()[4:5]
-    assert line == "| greedy | 0.2500 | – | – | 1 | 100.0% (1/1) | 3 | 0 |"
+    assert line == "| greedy | 0.2500 | – | – | 1 | 100.0 % (1/1) | 3 | 0 |"
 
 
 def test_strategies_with_different_coverage_are_compared_on_what_they_share():
@@ -78,10 +80,10 @@ def test_strategies_with_different_coverage_are_compared_on_what_they_share():
         )
     assert (greedy["common mean"], basic["common mean"]) == (0.3, 0.5)
     assert {greedy["common n"], basic["common n"]} == {1}
-    assert any("25.0% (1/4)" in note for note in table.notes)
+    assert any("25.0 % (1/4)" in note for note in table.notes)
     apart = overview(run({"greedy": [0.1, None], "basic": [None, 0.5]}, questions=2))
     assert not any("common" in heading for heading in apart.headings)
-    assert any("none in common" in note for note in apart.notes)
+    assert any("was scored for all" in note for note in apart.notes)
 
 
 def test_a_strategy_that_failed_everywhere_does_not_hide_the_others():
@@ -180,8 +182,8 @@ def test_failures_are_counted_by_stage_strategy_and_kind():
 def test_every_kind_of_failure_has_a_remedy_for_its_stage():
     cut = [failure("q0", "summaries", "cut_off", "greedy"), failure("q1", "answers", "cut_off")]
     of_answers, of_summaries = failure_table(run({"greedy": []}, failures=cut)).notes
-    assert "--max-new-tokens" in of_answers
-    assert "--summary-tokens" in of_summaries
+    assert "answers.max_new_tokens" in of_answers
+    assert "summaries.max_new_tokens" in of_summaries
     assert REMEDIES.keys() == set(get_args(FailureKind))
 
 
@@ -220,7 +222,7 @@ def test_hostile_text_anywhere_in_a_run_leaves_every_rendering_harmless():
         overview(records),
         failure_table(records),
         question_table(records),
-        comparison(side, [side]),
+        comparison(side, [side], SELFREFLECT),
     ):
         markdown, written = to_markdown(table), to_csv(table)
         (markdown + written).encode("utf-8")
@@ -248,8 +250,8 @@ def test_estimates_are_marked_in_tables_and_not_in_files():
     basic, greedy = to_markdown(table).splitlines()[4:6]
     assert greedy.split(" | ")[1] == "≈0.1000"
     assert "≈" not in basic + to_csv(table)
-    assert "1 of 3 scores are estimates from 20 of their 80 masked words (25%)" in notes(table, "≈")[0]
-    difference = comparison(Contender(records, "basic"), [Contender(records, "greedy")])
+    assert "1 of 3 scores are estimates from 20 of their 80 masked words (25 %)" in notes(table, "≈")[0]
+    difference = comparison(Contender(records, "basic"), [Contender(records, "greedy")], SELFREFLECT)
     assert "| ≈-0.2000 |" in to_markdown(difference)
     assert rows(question_table(records))[0]["estimated_from"] == "20 of 80 words"
     exact = run({"greedy": [0.25], "basic": [0.5]}, questions=1)
@@ -267,8 +269,7 @@ def test_a_strategy_recovers_a_ratio_of_sums_over_the_questions_with_a_share():
     [result] = strategy_results(replace(records, information={**records.information, ("q1", "greedy"): few}))
     recovered = result.estimate(INFORMATION)
     assert recovered.mean == pytest.approx((2 + 40) / (AVAILABLE + 90))
-    assert (recovered.n, recovered.total, dict(result.undefined)) == (2, 3, {"known": 1})
-    assert (result.bits, result.bits_available) == (21.0, 50.0)
+    assert (recovered.n, recovered.total, result.undefined["information"]) == (2, 3, {"known": 1})
     assert (result.pending, result.estimate(SELFREFLECT).n) == (0, 0)
 
 
@@ -288,7 +289,7 @@ def test_the_overview_shows_information_before_the_score_and_controls_below():
     pasted = [name.removeprefix("control: ") for name in named if "pasted" in name]
     assert pasted == ["1 answer pasted", "2 answers pasted", "5 answers pasted", "all answers pasted"]
     assert named["control: all answers pasted"]["recovered"] == 1
-    assert "| greedy | 55% |" in to_markdown(table)
+    assert "| greedy | 55 % |" in to_markdown(table)
     assert any("judge-1, float32, informed reader" in note for note in table.notes)
 
 
@@ -296,10 +297,10 @@ def test_shares_that_rest_on_fewer_questions_than_scores_have_their_own_n():
     scores = {"greedy": [0.08, 0.07, 0.06], "basic": [0.07, 0.07, 0.07]}
     bits = {"greedy": [5.0, 6.0, None], "basic": [3.0, 4.0, 5.0]}
     named = by_name(overview(measured_run(bits, scores=scores)))
-    counts = [(row["recovered n"], row["n"]) for row in map(named.__getitem__, scores)]
+    counts = [(row["n"], row["mean score n"]) for row in map(named.__getitem__, scores)]
     assert counts == [(2, 3), (3, 3)]
     whole = overview(measured_run({"greedy": [5.0, 6.0]}, scores={"greedy": [0.1, 0.2]}))
-    assert "recovered n" not in whole.headings
+    assert "mean score n" not in whole.headings
 
 
 def test_information_alone_has_no_columns_of_scores_and_lacks_nothing():
@@ -309,45 +310,10 @@ def test_information_alone_has_no_columns_of_scores_and_lacks_nothing():
     assert notes(table, "the run is not finished") == []
 
 
-@pytest.mark.parametrize(("reader", "advised"), [("informed", True), ("blind", False)])
-def test_questions_without_a_share_are_counted_with_the_reason_and_a_way_out(reader, advised):
+def test_questions_without_a_share_are_counted_with_the_reason():
     bits = {"greedy": [5.0, None, None], "basic": [4.0, None, None]}
-    [text] = notes(overview(measured_run(bits, reader=reader)), "no share")
-    assert text.startswith("no share on 2 of 3 questions: the judge already knows the answers; use another")
-    assert ("the blind reader" in text) is advised
-
-
-def test_a_control_that_beats_a_strategy_is_named():
-    records = measured_run({"greedy": [5.0] * 6, "basic": [1.0] * 6})
-    loud = {id_: controls(id_, question=4.0) for id_ in records.questions}
-    [text] = notes(overview(replace(records, controls=loud)), "CONTROL AHEAD")
-    assert text.endswith("question repeated recovers more than basic (40% against 10%)")
-    assert notes(overview(records), "CONTROL AHEAD") == []
-    # a blind judge learned much from the question before it was its zero
-    fields = {"reader": "blind", "anchor": "pasted"}
-    blind = {id_: msgspec.structs.replace(record, **fields) for id_, record in loud.items()}
-    old = measured_run({"greedy": [5.0] * 6, "basic": [1.0] * 6}, anchor="pasted")
-    assert notes(overview(replace(old, controls=blind)), "CONTROL AHEAD") == []
-
-
-@pytest.mark.parametrize(("count", "start"), [(1, "control ahead, but not clearly"), (6, "CONTROL AHEAD")])
-def test_an_empty_summary_with_the_better_score_is_named_and_whether_that_is_clear(count, start):
-    bits, scores = {"greedy": [5.0], "basic": [5.0]}, {"greedy": [0.08], "basic": [0.09]}
-    records = measured_run(
-        {name: column * count for name, column in bits.items()},
-        scores={name: column * count for name, column in scores.items()},
-    )
-    [text] = notes(overview(records), start)
-    assert text.endswith(": empty is lower (better) than basic (0.0860 against 0.0900)")
-
-
-def test_a_control_ahead_of_the_best_strategy_is_left_to_the_headline():
-    records = measured_run({"greedy": [-2.0] * 6, "basic": [-3.0] * 6}, scores={"greedy": [0.09] * 6})
-    assert notes(overview(records), "CONTROL") + notes(overview(records), "control") == []
-    equal = measured_run({"greedy": [-0.51]})  # looks like the empty summary's -0.5 of 10 bits
-    assert notes(overview(equal), "CONTROL AHEAD") == []
-    few = overview(measured_run({"rare": [-0.1] + [None] * 7, "greedy": [-5.0] * 8}))
-    assert "CONTROL AHEAD: empty recovers more than greedy (0% against -50%)" in few.notes
+    [text] = notes(overview(measured_run(bits)), "no recovered information on 2 of 3 questions")
+    assert text.endswith(INFORMATION.reasons["known"])
 
 
 def test_controls_count_only_where_a_share_is_defined():
@@ -360,7 +326,7 @@ def test_readers_are_not_mixed_in_silence():
     records = measured_run({"greedy": [5.0, 6.0], "basic": [5.0, 6.0]})
     blind = {("q1", name): information("q1", name, 6.0, reader="blind") for name in records.strategies}
     by_question = replace(records, information={**records.information, **blind})
-    [text] = notes(overview(by_question), "compare strategies, not questions")
+    [text] = notes(overview(by_question), "compare the summaries of one question")
     assert "blind reader: 1 question; judge-1, float32, informed reader: 1 question" in text
     del blind["q1", "basic"]
     mixed = replace(records, information={**records.information, **blind})
@@ -373,6 +339,7 @@ def test_json_lines_hold_both_measures_and_keep_their_keys(capsys):
     line = msgspec.json.decode(capsys.readouterr().out)
     assert list(line)[:5] == ["run", "strategy", "score", "low", "high"]
     assert (line["undefined"], line["recovered"], line["reader"]) == ({"known": 1}, 0.55, "informed")
+    assert (line["bits"], line["bits_available"], line["recovered_n"]) == (5.5, 10.0, 2)
     show_results(replace(records, information={}, controls={}), json=True)
     assert "recovered" not in capsys.readouterr().out
 
@@ -395,9 +362,9 @@ def test_runs_with_different_columns_are_joined_by_their_headings():
 
 def test_a_table_says_how_many_scored_summaries_lack_information():
     records = measured_run({"greedy": [5.0, 6.0]}, scores={"greedy": [0.08, 0.07]})
-    assert notes(overview(records), "how much") == []
+    assert notes(overview(records), "1 summary has no") == []
     part = {key: record for key, record in records.information.items() if key[0] == "q0"}
-    [text] = notes(overview(replace(records, information=part)), "how much 1 scored summary")
+    [text] = notes(overview(replace(records, information=part)), "1 summary has no")
     assert "`selfreflect score`" in text
 
 
@@ -407,9 +374,9 @@ def test_a_large_page_without_scores_can_leave_out_words():
 
 def test_the_outcomes_of_a_question_are_sorted_the_best_first():
     records = measured_run({"known": [None], "low": [2.0], "high": [6.0]}, scores={"known": [0.1]})
-    assert [outcome.strategy for outcome in best_first(records.outcomes("q0"))] == ["high", "low", "known"]
+    assert [outcome.strategy for outcome in best_first(records, "q0")] == ["high", "low", "known"]
     plain = run({"worse": [0.3], "missing": [None], "better": [0.1], "equal": [0.1]}, questions=1)
-    names = [outcome.strategy for outcome in best_first(plain.outcomes("q0"))]
+    names = [outcome.strategy for outcome in best_first(plain, "q0")]
     assert names == ["better", "equal", "worse", "missing"]
 
 
@@ -420,4 +387,4 @@ def test_texts_that_tie_keep_their_order_and_share_the_lead(by, order):
     results = sorted_results(records)
     assert [result.strategy for result in results] == order
     assert best_strategy(results, INFORMATION) == order[0]
-    assert [outcome.strategy for outcome in best_first(records.outcomes("q0"))] == order
+    assert [outcome.strategy for outcome in best_first(records, "q0")] == order

@@ -13,9 +13,9 @@ from measured import WORDS, information, measured_run
 from synthetic import informed_run
 
 from selfreflect.cli.show import print_question
+from selfreflect.metric.measure import measure_named
 from selfreflect.records import NothingToTell, Question, UnclearCause, WordBits
-from selfreflect.report.findings import information_sentence, show_case_note
-from selfreflect.report.measures import INFORMATION, reason_word, tentative
+from selfreflect.report.findings import show_case_note, value_sentence
 from selfreflect.report.overview import overview
 from selfreflect.report.page.view import question_view
 from selfreflect.report.questions import summary_table
@@ -24,6 +24,8 @@ from selfreflect.report.words import FULL, PLAIN_BELOW, mark, marks
 from selfreflect.stats import student_quantile
 
 bits = st.floats(-60, 60)
+
+INFORMATION = measure_named("information")
 
 
 @pytest.mark.parametrize(
@@ -98,40 +100,38 @@ def doubtful(told: float = 17.5, available: float = 18.1, undefined: str = "uncl
 
 def test_every_reason_has_words():
     for reason in (*get_args(NothingToTell), *get_args(UnclearCause)):
-        assert reason in INFORMATION.measure.reasons
-        assert "no share:" not in information_sentence(doubtful(undefined=reason), 3)
-    assert reason_word("another_reason") == "another reason"  # of a later version
+        assert reason in INFORMATION.reasons
+        assert "no share:" not in value_sentence(doubtful(undefined=reason), 3)
 
 
 def test_a_share_that_does_not_count_has_its_interval_and_its_reason():
-    found = tentative(doubtful())
-    assert found.share == pytest.approx(17.5 / 18.1)
-    low, high = found.interval
+    found = INFORMATION.doubtful(doubtful())
     share = 17.5 / 18.1
+    assert found.value == pytest.approx(share)
     residuals = [17.0 - share * 18.0, 18.0 - share * 18.2, 17.5 - share * 18.1]
     mean = sum(residuals) / 3
     stderr = (sum((one - mean) ** 2 for one in residuals) / 2 / 3) ** 0.5
-    assert (high - low) / 2 == pytest.approx(student_quantile(0.975, 2) * stderr / 18.1)
-    assert found.undefined == "unclear"
+    half = student_quantile(0.975, 2) * stderr / 18.1
+    assert found.text == f"(97 %, {100 * (share - half):.0f} to {100 * (share + half):.0f} %) unclear"
     stored = msgspec.structs.replace(doubtful(), interval=(-0.5, 1.5))
-    assert tentative(stored).interval == (-0.5, 1.5)
+    assert INFORMATION.doubtful(stored).text == "(97 %, -50 to 150 %) unclear"
 
 
 @pytest.mark.parametrize(
     "nothing", [doubtful(available=-1.0), doubtful(available=0.0), information("q0", "greedy", 5.0)]
 )
 def test_without_available_bits_or_with_a_share_nothing_is_doubtful(nothing):
-    assert tentative(nothing) is None
+    assert INFORMATION.doubtful(nothing) is None
 
 
 def test_a_wild_share_is_never_printed():
-    assert "%" not in tentative(doubtful(told=27.37, available=1.0)).text
+    assert "%" not in INFORMATION.doubtful(doubtful(told=27.37, available=1.0)).text
 
 
 def test_tables_and_pages_show_the_value_in_brackets(capsys):
     run = measured_run({"greedy": [5.6], "basic": [5.0]})
     run = replace(run, information={**run.information, ("q0", "greedy"): doubtful()})
-    text = tentative(doubtful()).text
+    text = INFORMATION.doubtful(doubtful()).text
     assert text.startswith("(97 %")
     assert text.endswith("unclear")
     assert [row[-2:] for row in summary_table(run).rows] == [("(97 %) unclear", 0.5)]

@@ -19,12 +19,11 @@ from selfreflect.answers import draw_answers
 from selfreflect.errors import ConfigError
 from selfreflect.metric.measure import Measures, TextLimits
 from selfreflect.metric.scorer import SelfReflect, tree_nodes
-from selfreflect.models.base import Completion, Message, Reply, Request, Sampling
+from selfreflect.models.base import Completion, Reply, Request, Sampling
 from selfreflect.models.judge import Judge
 from selfreflect.models.local.generator import HFGenerator
 from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSet, Question, Summary
-from selfreflect.run import cost
 from selfreflect.run.cost import NOTHING, UNKNOWN, Amount
 from selfreflect.run.dry_run import DryRun, judge_tokens, most_judge_tokens
 from selfreflect.run.models import Quiet
@@ -33,7 +32,6 @@ from selfreflect.settings import ExecutionOptions, ScoresConfig, load_config
 from selfreflect.store.run import Run
 from selfreflect.strategies import STRATEGIES
 from selfreflect.strategies.driver import summarize
-from selfreflect.strategies.task import GREEDY
 
 PROMPTS = load_prompts()
 QUESTION = Question(id="q", text="What first?")
@@ -213,9 +211,6 @@ def task(answers: AnswerSet, *texts: str) -> StageTask:
     return StageTask(question=QUESTION, answers=answers, summaries=summaries, controls=True)
 
 
-ONLY_SCORES = ScoresConfig(measures="selfreflect", controls=False)
-
-
 def work_of(judge: Judge, answers: AnswerSet, texts: Sequence[str]) -> int:
     """The nodes that the engine computes for both measures and the controls."""
     measures = Measures(SelfReflect(judge))
@@ -240,11 +235,6 @@ def test_judge_tokens_are_those_that_the_engine_computes(
     nodes = work_of(judge, ANSWERS, texts)
     assert judge_tokens(judge, task(ANSWERS, *texts), ScoresConfig()) == Amount(nodes, nodes)
     assert nodes > 100
-
-
-def test_a_question_without_a_score_costs_the_judge_nothing(tiny_judge: Callable[..., Judge]) -> None:
-    blank = AnswerSet(question_id="q", masked_out=(" ",), conditioning=("Radishes.",))
-    assert tree_nodes(tiny_judge("llama"), QUESTION, blank, ["Radishes."]) == []
 
 
 @pytest.mark.parametrize("words", [["radishes or lettuce", "the"], list("bcdfg")])
@@ -474,18 +464,6 @@ def test_earlier_calls_of_a_directory_tell_lengths_of_a_server_and_no_time(
     assert found["seconds"] == {"expected": None, "most": None}
 
 
-def test_a_reply_that_must_have_a_form_is_counted_as_if_it_had_it(
-    model: Path, questions: Path, tmp_path: Path
-) -> None:
-    lists = small(model, tmp_path / "r", questions, strategies="verbalized_sampling")
-    plain = small(model, tmp_path / "r", questions, strategies="greedy")
-    outcome = run(*lists, "--dry-run", "--json")
-    assert "could not be followed" not in outcome.said
-    of_list, of_text = stages(outcome), stages(run(*plain, "--dry-run", "--json"))
-    assert of_list["summaries"]["calls"] == of_text["summaries"]["calls"]
-    assert of_list["scores"]["judge_tokens"] == of_text["scores"]["judge_tokens"]
-
-
 def test_what_a_strategy_of_a_user_asks_is_not_known_and_its_code_is_not_run(
     model: Path, questions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -503,18 +481,6 @@ def test_what_a_strategy_of_a_user_asks_is_not_known_and_its_code_is_not_run(
     assert found["answers"]["completions"]["most"] == 8
     assert any("own_strategies:own" in note for note in line["notes"])
     assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"own_strategies.py"}
-
-
-def test_a_judge_behind_a_server_is_not_asked(server: socket.socket, tmp_path: Path) -> None:
-    item = {"question": "What first?", "answers": ["Radishes.", "Lettuce."], "summaries": {"a": "Radishes."}}
-    items = written(tmp_path / "items.json", [item])
-    url = f"http://127.0.0.1:{server.getsockname()[1]}/v1"
-    found = stages(
-        run("score", "--items", items, "--judge", "vllm+http:m", "--judge-url", url, "--dry-run", "--json")
-    )["scores"]
-    assert (found["to_do"], found["judge_tokens"]) == (1, {"expected": None, "most": None})
-    with pytest.raises(TimeoutError):
-        server.accept()
 
 
 @pytest.mark.parametrize(
@@ -545,32 +511,3 @@ def test_prices_are_read_and_are_no_settings_of_a_directory(
     assert run(*command, "--config", config).code == 0
     assert "prices" not in Run.load(tmp_path / "r").manifest.config
     assert run(*command).code == 0
-
-
-def test_a_place_that_a_run_would_refuse_is_refused(model: Path, questions: Path, tmp_path: Path) -> None:
-    written(tmp_path / "file", "text")
-    (tmp_path / "other").mkdir()
-    written(tmp_path / "other" / "mine.txt", "text")
-    for name, part in (("file", "Not a directory"), ("other", "is not empty and not a run directory")):
-        outcome = run(*small(model, tmp_path / name, questions), "--dry-run")
-        assert outcome.code == 2
-        assert part in outcome.said
-
-
-def test_many_prompts_are_expected_to_be_like_the_first(
-    tiny_judge: Callable[..., Judge], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def counted(exact: int) -> Amount:
-        monkeypatch.setattr(cost, "EXACT", exact)
-        count = cost.RequestCount(tiny_judge("llama").chat)
-        for number in range(40):
-            text = f"What is number {number} of forty?"
-            count.add(Request(messages=(Message(role="user", content=text),), sampling=GREEDY))
-        return count.prompt_tokens
-
-    whole, sampled = counted(100), counted(10)
-    assert whole.mean == whole.bound
-    assert sampled.mean == pytest.approx(whole.mean, rel=0.05)
-    assert sampled.bound is not None
-    assert whole.bound is not None
-    assert sampled.bound >= whole.bound

@@ -21,7 +21,7 @@ from selfreflect.errors import BackendError, StoreError
 from selfreflect.logprobs import AnswerTokens
 from selfreflect.models.local import pretrained
 from selfreflect.prompts import load_prompts
-from selfreflect.records import STAGES, AnswerSet, Question
+from selfreflect.records import STAGES, Question
 from selfreflect.run.experiment import Experiment, open_experiment
 from selfreflect.run.models import ConfiguredModels, Progress, Quiet
 from selfreflect.run.records import run_records
@@ -195,13 +195,6 @@ def test_one_measure_after_the_other_keeps_the_controls_of_both(
     assert "to do" not in run("score", "--out", out, "--measures", "selfreflect,information").stderr
 
 
-@pytest.mark.parametrize("measures", ["", "bits", "selfreflect,bits"])
-def test_an_unknown_measure_is_refused(tmp_path: Path, measures: str) -> None:
-    refused = run("run", "--out", tmp_path / "r", "--measures", measures)
-    assert refused.code == 2
-    assert all(name in refused.said for name in ("selfreflect", "information"))
-
-
 def test_other_settings_are_refused_and_shown(model: Path, questions: Path, tmp_path: Path) -> None:
     command = small(model, tmp_path / "r", questions)
     assert run(*command).code == 0
@@ -236,13 +229,6 @@ def test_log_probabilities_are_not_added_to_answers_that_lack_them(
     assert again.code == 0, again.said  # the directory remembers it
 
 
-def test_a_function_has_no_log_probabilities(tmp_path: Path) -> None:
-    model = ("--model", "some.module:function", "--questions", "bundled")
-    refused = run("answers", *model, "--logprobs", "--out", tmp_path / "r")
-    assert refused.code == 2
-    assert "returns texts without log-probabilities" in refused.said
-
-
 def test_limits_are_settings_and_their_estimates_are_completed_with_the_same_words(
     model: Path, questions: Path, tmp_path: Path
 ) -> None:
@@ -265,21 +251,6 @@ def test_limits_are_settings_and_their_estimates_are_completed_with_the_same_wor
         places = [(word.answer, word.word) for word in greedy.words]
         assert places == [(word.answer, word.word) for word in basic.words]
         assert [(word.answer, word.word) for word in added.words] == places
-
-
-def test_a_directory_from_before_a_setting_existed_goes_on_with_its_default(
-    model: Path, questions: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "r"
-    command = (*small(model, out, questions, strategies="greedy"), "--seed", 7)
-    assert run(*command).code == 0
-    manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
-    for key in ("budget", "seed"):
-        del manifest["config"]["scores"][key]
-    written(out / "manifest.json", manifest)
-    assert run(*command).code == 0
-    assert run("score", "--out", out).code == 0
-    assert Run.load(out).scorings == [""]
 
 
 def test_failures_that_would_only_repeat_are_recorded_and_left_alone(model: Path, tmp_path: Path) -> None:
@@ -399,17 +370,6 @@ def test_workers_must_have_one_model_wherever_it_runs(tmp_path: Path) -> None:
                 answers_by(Workers([*same, other]), run, Quiet())
 
 
-def test_workers_whose_model_changed_under_its_name_are_refused(tmp_path: Path) -> None:
-    answers = AnswerSet(question_id="q", masked_out=("a",), conditioning=("b",))
-    with Run.open(tmp_path / "r", {}) as run:
-        run.append(Question(id="q", text="What first?"))
-        run.update_manifest(models={"answers": {"name": "m", "revision": "old"}})
-        workers = Workers([Outcome([answers], facts={"name": "m", "revision": "new"})])
-        with pytest.raises(StoreError, match="began with revision 'old'"):
-            answers_by(workers, run, Quiet())
-        assert run.answers == {}
-
-
 class ScriptedModels:
     """A provider of a generator that needs no model, and of a judge; remembers who asked."""
 
@@ -450,21 +410,6 @@ def test_an_experiment_uses_the_models_it_is_given_under_one_lock(
     stored = Run.load(tmp_path / "r")
     assert {summary.text for summary in stored.summaries.values()} == {"Radishes, or lettuce."}
     assert len(stored.scores) == 8
-
-
-def test_settings_are_not_bound_before_a_model_gives_something(questions: Path, tmp_path: Path) -> None:
-    class Unreachable(ScriptedModels):
-        def generator(self, stage: str) -> Any:
-            scripted: Any = Scripted([])  # whose replies are used up
-            scripted.facts = {"name": "scripted", "revision": ""}
-            return scripted
-
-    config = load_config(None, {"questions": {"source": str(questions)}})
-    with open_experiment(tmp_path / "r", config, STAGES, models=Unreachable(None)) as experiment:
-        experiment.questions()
-        with pytest.raises(BackendError, match=r"the script is used up.* 0 of 4 answers saved, 4 to go"):
-            experiment.fill("answers")
-    assert list(Run.load(tmp_path / "r").manifest.config) == ["questions"]
 
 
 def test_the_generator_is_let_go_before_a_judge_is_put_on_the_same_gpus(

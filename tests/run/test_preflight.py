@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import tiny
 from command import run, written
-from fault_server import Action, Call, FaultServer, answers, chat, choice, status, unused_port
+from fault_server import Action, Call, FaultServer, chat, choice, status, unused_port
 from served import forget
 
 from selfreflect.models.openai.endpoint import is_own
@@ -223,25 +223,6 @@ def test_at_a_terminal_somebody_is_asked_about_it(
     assert (not all(map(is_probe, server.calls))) is starts
 
 
-def test_one_pair_of_equal_replies_is_no_proof(judge: Path, server: FaultServer, tmp_path: Path) -> None:
-    server.script = lambda call: fixed(call) if call.body["messages"][-1]["content"] == PROBE else answers()
-    done = run(*command(tmp_path, server, judge))
-    assert done.code == 0, done.stderr
-    assert SAYS not in done.stderr
-    assert check_of(tmp_path)["replies"] == "differ"
-    # whether it can be greedy, and two requests, the first of which gave equal texts and is asked again
-    assert sum(map(is_probe, server.calls)) == 1 + 2 + 1
-
-
-def test_a_sure_model_that_samples_is_not_blamed(judge: Path, server: FaultServer, tmp_path: Path) -> None:
-    """The same short answer to every sample is right for many questions."""
-    server.script = lambda call: answers() if is_probe(call) else fixed(call)
-    done = run(*command(tmp_path, server, judge))
-    assert SAYS not in done.stderr
-    assert check_of(tmp_path)["identical_questions"] == 3
-    assert SAYS not in " ".join(run("report", tmp_path / "r").stdout.split())
-
-
 def test_equal_answers_are_reported_where_the_words_showed_nothing(
     judge: Path, server: FaultServer, tmp_path: Path
 ) -> None:
@@ -298,29 +279,6 @@ def test_a_long_run_shows_its_costs_and_asks_at_a_terminal(
     assert asked.code == (0 if starts else 130), asked.stderr
     assert (len(server.calls) > 2) is starts
     assert bool(Run.load(tmp_path / "r").answers) is starts
-
-
-@pytest.mark.parametrize("more", [[], ["--yes"]])
-def test_without_a_terminal_or_with_yes_nobody_is_asked(
-    more: list[str], judge: Path, server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("selfreflect.cli.stages.can_ask", lambda: bool(more))
-    done = run(*long_run(tmp_path, server, judge, "--json", *more))
-    assert done.code == 0, done.stderr
-    assert "What is left to do" in done.stderr
-    assert all("score" in line for line in done.json)
-
-
-def test_a_long_question_shows_its_costs_and_asks(
-    judge: Path, server: FaultServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("selfreflect.cli.stages.can_ask", lambda: True)
-    sizes = ["--num-answers", 150, "--max-new-tokens", 5, "--device", "cpu"]
-    place = ["--model", "openai:m", "--base-url", server.url, "--judge", judge]
-    asked = run("ask", "Which pot?", *sizes, *place, stdin="n\n")
-    assert "What is left to do" in asked.stderr
-    assert asked.code == 130, asked.stderr
-    assert all(map(is_probe, server.calls))
 
 
 def test_a_run_that_costs_money_says_so(judge: Path, server: FaultServer, tmp_path: Path) -> None:

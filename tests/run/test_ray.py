@@ -3,7 +3,6 @@ actors."""
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
@@ -370,30 +369,6 @@ def test_a_machine_that_is_lost_costs_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lost", ["head", "driver"])
-def test_where_ray_ends_its_driver_what_was_done_is_kept_and_told(
-    calm: Path, tmp_path: Path, lost: str
-) -> None:
-    """The head of a cluster may be lost, upon which Ray ends the driver at once; so may the system, for lack
-    of memory."""
-    command = [*COMMAND, *slow(calm, tmp_path, 1.5)]
-    made = tmp_path / "r" / "summaries.jsonl"
-    before = lines(made)
-    settings = environment(HOME=str(tmp_path), RAY_gcs_rpc_server_reconnect_timeout_s="3")
-    with subprocess.Popen(command, cwd=tmp_path, env=settings, stderr=subprocess.PIPE, text=True) as child:
-        wait_for(lambda: lines(made) > before, child)
-        family = psutil.Process(child.pid).children(recursive=True)
-        name = {"head": "gcs_server", "driver": "spawn_main"}[lost]
-        [one] = [process for process in family if name in " ".join([process.name(), *process.cmdline()])]
-        one.kill()
-        _, stderr = child.communicate(timeout=200)
-    assert child.returncode == 2, stderr
-    assert "error: The process that drives Ray ended with status " in stderr
-    assert f"{lines(made) - before} of 6 summaries saved" in stderr
-    assert "Traceback" not in stderr
-
-
-@pytest.mark.slow
 def test_a_killed_command_leaves_no_cluster_behind(calm: Path, tmp_path: Path) -> None:
     made = tmp_path / "r" / "summaries.jsonl"
     command = [*COMMAND, *slow(calm, tmp_path, 1.5)]
@@ -445,45 +420,6 @@ def test_a_question_that_ends_every_actor_ends_the_stage_with_what_was_done(
     assert [one for _, one in asked(tmp_path)].count(question) == TRIES
     assert found.summaries
     assert f"{len(found.summaries)} of 6 summaries saved" in failed.said
-
-
-@pytest.mark.slow
-def test_a_model_that_ends_every_actor_is_not_loaded_for_ever(
-    work: Path, model: Path, cluster: RayExecutor, tmp_path: Path
-) -> None:
-    shutil.copytree(model, tmp_path / "huge")
-    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
-    written(tmp_path / "huge" / "config.json", {**config, "auto_map": {"AutoConfig": "own.OwnConfig"}})
-    ended = tmp_path / "ended"
-    code = f"import os\nimport signal\n\nwith open({str(ended)!r}, 'a') as file:\n    file.write('once\\n')\n"
-    written(tmp_path / "huge" / "own.py", code + "os.kill(os.getpid(), signal.SIGKILL)\n")
-    written(tmp_path / "one.toml", "[ray.answers]\nactors = 1\ncpus = 0.5\n")
-    command = [
-        "answers",
-        "--questions",
-        work / "q.txt",
-        "--num-answers",
-        1,
-        "--out",
-        tmp_path / "r",
-        "--model",
-        tmp_path / "huge",
-    ]
-    command += [
-        "--trust-remote-code",
-        "--executor",
-        "ray",
-        "--ray-address",
-        cluster.address,
-        "--config",
-        tmp_path / "one.toml",
-    ]
-    failed = elsewhere(*command)
-    assert failed.code == 2, failed.stderr
-    assert "error: Actors ended repeatedly while loading " in failed.said
-    assert "Use fewer actors, more memory or a smaller dtype." in failed.said
-    assert "worker process has died" in failed.said
-    assert lines(ended) == TRIES + 1
 
 
 def test_an_actors_error_is_one_line_here(work: Path, cluster: RayExecutor, tmp_path: Path) -> None:

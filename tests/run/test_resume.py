@@ -12,10 +12,9 @@ import pytest
 import tiny
 from command import Outcome, run, small, written
 
-from selfreflect.cli.console import can_ask
 from selfreflect.errors import StoreError
 from selfreflect.records import AnswerSet, Question
-from selfreflect.run.resume import _check_revision, compare_questions, settings_of
+from selfreflect.run.resume import _check_revision
 from selfreflect.settings import load_config
 from selfreflect.sources.questions import QuestionSet
 from selfreflect.store.run import Run
@@ -177,39 +176,6 @@ def test_new_questions_are_added_when_that_is_asked_for(tmp_path: Path) -> None:
     assert "1 new, 0 gone, 0 edited" in stored(file, out).said
 
 
-def test_a_larger_sample_can_be_added_to_a_smaller_one(tmp_path: Path) -> None:
-    file, out = written(tmp_path / "q.txt", lines(*TEXTS)), tmp_path / "r"
-    assert stored(file, out, "--limit", 1).code == 0
-    first = texts(out)
-    assert "questions.limit: 1 -> 2" in stored(file, out, "--limit", 2).said
-    assert stored(file, out, "--limit", 2, "--add-questions").code == 0
-    assert len(texts(out)) == 2
-    assert texts(out)[:1] == first
-    assert stored(file, out, "--limit", 2).code == 0
-
-
-def test_a_directory_without_a_hash_is_compared_by_its_questions(tmp_path: Path) -> None:
-    file, out = written(tmp_path / "q.txt", lines(*TEXTS)), tmp_path / "r"
-    assert stored(file, out).code == 0
-    with Run.open(out, {}) as old:
-        source = dict(old.manifest.sources["questions"])
-        del source["sha256"]
-        old.update_manifest(sources={"questions": source})
-    assert stored(file, out).code == 0
-    written(file, lines(*TEXTS, "Why not?"))
-    assert "1 new" in stored(file, out).said
-
-
-def test_a_question_twice_in_a_file_is_no_change_and_a_third_time_is(tmp_path: Path) -> None:
-    twice = [Question(id="a", text="Who?"), Question(id="a-2", text="Who?")]
-    with Run.open(tmp_path / "r", {}) as old:
-        old.append_all(twice)
-        same = compare_questions(old, twice)
-        more = compare_questions(old, [*twice, Question(id="a-3", text="Who?")])
-    assert (same.new, same.absent, same.edited) == ([], [], [])
-    assert [question.id for question in more.new] == ["a-3"]
-
-
 # --- going on
 
 
@@ -280,17 +246,6 @@ def test_strategies_are_remembered_before_the_first_answer(halt: str, model: Pat
         == 0
     )
     assert {name for _, name in Run.load(out).summaries} == {"basic"}
-
-
-def test_an_older_directory_goes_on_with_the_strategies_in_its_records(
-    finished: Path, tmp_path: Path
-) -> None:
-    out = shutil.copytree(finished, tmp_path / "r")
-    manifest = json.loads((out / "manifest.json").read_text())
-    del manifest["plan"]
-    written(out / "manifest.json", manifest)
-    done = run("run", "--out", out)
-    assert (done.code, "to do" in done.stderr) == (0, False)
 
 
 def test_a_strategy_that_is_gone_does_not_stop_a_run_that_has_its_summaries(
@@ -364,17 +319,6 @@ def test_fresh_asks_at_a_terminal(
     assert bool(list(out.glob("backup-*"))) is not kept
 
 
-def test_a_closed_standard_input_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", None)
-    assert not can_ask()
-
-
-def test_fresh_asks_nothing_where_nothing_could_be_lost(tmp_path: Path) -> None:
-    file = written(tmp_path / "q.txt", lines(*TEXTS))
-    assert stored(file, tmp_path / "r", "--fresh").code == 0
-    assert list((tmp_path / "r").glob("backup-*")) == []
-
-
 # --- samples of strategies
 
 
@@ -423,19 +367,6 @@ def test_a_run_that_stopped_before_its_first_result_goes_on_as_it_was_asked(
     assert stopped.manifest.config == calm.manifest.config
     assert stopped.answers == calm.answers
     assert stopped.summaries == calm.summaries
-
-
-def test_an_older_directory_goes_on_sampling_as_it_did(finished: Path, tmp_path: Path) -> None:
-    out = shutil.copytree(finished, tmp_path / "r")
-    manifest = json.loads((out / "manifest.json").read_text())
-    manifest["config"]["answers"]["temperature"] = 0.5
-    for key in ("sample_temperature", "sample_top_p"):
-        del manifest["config"]["summaries"][key]
-    written(out / "manifest.json", manifest)
-    base = settings_of(out, {})
-    assert load_config(None, {}, base).summaries.sample_temperature == 1.0
-    assert load_config(None, {}, {"answers": base["answers"]}).summaries.sample_temperature == 0.5
-    assert run("summarize", "--out", out).code == 0
 
 
 # --- a directory that anybody may have made

@@ -150,6 +150,18 @@ def test_a_judge_measures_by_answers_that_no_strategy_saw(tmp_path: Path) -> Non
     assert stored.answers[belief["id"]].masked_out[0] == "held-out answer 1"
 
 
+@pytest.mark.usefixtures("plugin")
+def test_a_request_may_want_a_measure_of_another_package() -> None:
+    with endpoint_server() as client:
+        belief = client.chat(selfreflect={"measures": ["contained"]}).json()["selfreflect"]
+        unknown = client.chat(selfreflect={"measures": ["contain"]}).json()["error"]
+        judged = client.chat(selfreflect={"measures": ["information"]})
+    assert belief["measured"] == {"contained": 0.75}
+    assert (belief["recovered"], belief["cost"]["completions"]) == (None, 9)
+    assert "contained" in unknown["message"]
+    assert judged.status_code == 400
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_a_full_disk_cannot_keep_is_given_with_a_note_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: bool

@@ -40,7 +40,7 @@ def saved(path: Path, **changes: object) -> Path:
 
 
 def test_the_largest_class_comes_first_in_its_commonest_spelling() -> None:
-    classes = BeliefReader(ClassRule()).classes("Who?", ANSWERS)
+    classes = BeliefReader(ClassRule()).read("none", "Who?", ANSWERS).classes
     assert [(one.text, one.share) for one in classes.shares] == [("Ann.", 0.6), ("Bob", 0.2), ("Cem", 0.2)]
     assert classes.labels == (1, 0, 0, 2, 0)
     assert classes.entropy == pytest.approx(-0.6 * math.log(0.6) - 0.4 * math.log(0.2))
@@ -49,9 +49,9 @@ def test_the_largest_class_comes_first_in_its_commonest_spelling() -> None:
 def test_a_confidence_comes_with_its_kind_or_not_at_all() -> None:
     reader = BeliefReader(ClassRule())
     assert reader.kinds == ("modal_share", "split_half", "none")
-    assert reader.confidence("modal_share", "Who?", ANSWERS) == Confidence(0.6, "modal_share", 5)
-    assert reader.confidence("none", "Who?", ANSWERS) == Confidence(None, None, 5)
-    alone = reader.confidence("split_half", "Who?", ("Ann",))
+    assert reader.read("modal_share", "Who?", ANSWERS).confidence == Confidence(0.6, "modal_share", 5)
+    assert reader.read("none", "Who?", ANSWERS).confidence == Confidence(None, None, 5)
+    alone = reader.read("split_half", "Who?", ("Ann",)).confidence
     assert (alone.value, alone.kind) == (None, None)
     assert "1 of at least 2 samples" in alone.notes[0]
 
@@ -59,13 +59,13 @@ def test_a_confidence_comes_with_its_kind_or_not_at_all() -> None:
 def test_a_calibrator_speaks_for_its_own_estimator_and_new_questions(tmp_path: Path) -> None:
     calibrator = load_calibrator(saved(tmp_path / "cal.json"))
     reader = BeliefReader(ClassRule(), calibrator)
-    assert reader.confidence("modal_share", "Who?", ANSWERS) == Confidence(
+    assert reader.read("modal_share", "Who?", ANSWERS).confidence == Confidence(
         0.3, "modal_share", 5, calibrator.id
     )
-    assert reader.confidence("split_half", "Who?", ANSWERS).calibrator_id is None
-    seen = reader.confidence("modal_share", "Seen before?", ANSWERS)
+    assert reader.read("split_half", "Who?", ANSWERS).confidence.calibrator_id is None
+    seen = reader.read("modal_share", "Seen before?", ANSWERS).confidence
     assert (seen.value, seen.calibrator_id) == (0.6, None)
-    fewer = reader.confidence("modal_share", "Who?", ANSWERS[:2])
+    fewer = reader.read("modal_share", "Who?", ANSWERS[:2]).confidence
     assert fewer.calibrator_id == calibrator.id
     assert "fitted on questions with 5 answers, not 2" in fewer.notes[0]
 
@@ -74,8 +74,8 @@ def test_a_calibrator_may_read_an_uncertainty(tmp_path: Path) -> None:
     path = saved(tmp_path / "cal.json", estimator="entropy", x=(-2.0, 0.0), y=(0.1, 0.9))
     reader = BeliefReader(ClassRule(), load_calibrator(path))
     assert "entropy" in reader.kinds
-    assert reader.confidence("entropy", "Who?", ("Ann",) * 5).value == pytest.approx(0.9)
-    seen = reader.confidence("entropy", "Seen before?", ("Ann",) * 5)
+    assert reader.read("entropy", "Who?", ("Ann",) * 5).confidence.value == pytest.approx(0.9)
+    seen = reader.read("entropy", "Seen before?", ("Ann",) * 5).confidence
     assert (seen.value, seen.kind) == (None, None)  # an entropy is no confidence
 
 

@@ -140,7 +140,7 @@ def test_answers_without_their_end_are_noted() -> None:
         return Reply(completions=(cut, whole, whole, cut)) if request.n > 1 else "Ankara."
 
     with endpoint_server(script) as client:
-        note, spelling = client.chat().json()["selfreflect"]["notes"]
+        note, spelling, _ = client.chat().json()["selfreflect"]["notes"]
     assert "2 classes by spelling are 1" in spelling
     assert note.startswith("2 of 4 answers reached the limit of tokens")
 
@@ -151,7 +151,7 @@ def test_a_stream_has_the_same_text_and_belief(client: EndpointClient) -> None:
     assert text == "Most likely Ankara, perhaps Istanbul. [END] More."
     assert events[0]["choices"][0]["delta"]["role"] == "assistant"
     assert [one["choices"][0]["finish_reason"] for one in events if one["choices"]][-1] == "stop"
-    assert events[-1]["usage"]["total_tokens"] == 11
+    assert events[-1]["usage"]["completion_tokens"] == 11
     assert events[-1]["selfreflect"]["classes"][0] == {"text": "Ankara", "share": 0.75}
     assert len({(one["id"], one["created"], one["model"]) for one in events}) == 1
 

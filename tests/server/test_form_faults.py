@@ -97,6 +97,35 @@ def test_an_error_in_a_stream_has_the_event_of_its_form(path: str, monkeypatch: 
     assert event["error"]["message"]
 
 
+def breaks_off(handler: Any, call: Any) -> None:
+    """Begin a stream in the form that is asked for, and end it in the middle."""
+    handler.start(200, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"})
+    for number in range(3):
+        event = {"type": "response.output_text.delta", "sequence_number": number, "delta": "Le"}
+        event |= {"choices": [{"delta": {"content": "Leaves "}}]}
+        data = b"data: " + json.dumps(event).encode() + b"\n\n"
+        handler.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        handler.wfile.flush()
+        time.sleep(0.05)
+    handler.drop()
+
+
+@pytest.mark.parametrize("model", ["m", "selfreflect/m"], ids=["passes through", "is written here"])
+def test_the_error_of_a_response_that_breaks_off_counts_on(model: str) -> None:
+    body = {"model": model, "input": "Write a poem about autumn.", "stream": True}
+    with (
+        FaultServer(lambda call: breaks_off) as upstream,
+        endpoint_server(upstream=upstream.url, names=["m"]) as client,
+    ):
+        text = client.http.post("/v1/responses", json=body).text
+    numbers = [
+        json.loads(line[6:])["sequence_number"] for line in text.splitlines() if line.startswith("data: ")
+    ]
+    assert len(numbers) > 3
+    assert numbers == list(range(len(numbers)))
+    assert "event: error" in text
+
+
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("action", [events, no_event])
 def test_a_stream_that_passes_through_ends_when_its_client_leaves(path: str, action: Any) -> None:

@@ -88,7 +88,7 @@ def test_a_history_with_everything_that_the_sdk_adds_is_taken_back(served: Endpo
     assert second.model_extra
 
 
-def test_calls_of_tools_pass_through_both_ways() -> None:
+def test_the_result_of_a_tool_passes_through_with_the_turn_that_called_it() -> None:
     wanted = {"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
     script = chat(choice(None, "tool_calls", tool_calls=[wanted]), id="c", created=1, model="m")
     with (

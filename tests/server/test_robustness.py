@@ -59,16 +59,22 @@ def test_with_a_fifth_of_calls_failing_each_question_is_answered_or_a_typed_erro
     assert outcomes.keys() == {"answered", "upstream_error"}, outcomes
 
 
-@pytest.mark.parametrize("tokens", [2**63, 10**400])
-def test_counts_that_no_call_can_have_cost_no_answer(tokens: int) -> None:
+@pytest.mark.parametrize("tokens", [2**63, 10**400, None, 0])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+def test_tokens_that_are_not_counted_are_null_and_cost_no_answer(path: str, tokens: int | None) -> None:
     usage = {"prompt_tokens": tokens, "completion_tokens": tokens}
     with (
         FaultServer(lambda call: chat(*[choice("Ankara")] * call.n, usage=usage)) as upstream,
         endpoint_server(upstream=upstream.url, names=["m"]) as served,
     ):
-        response = served.chat("What is the capital of Turkey?")
-    assert outcome(response) == "answered"
-    assert response.json()["usage"]["total_tokens"] == 0
+        turns = [{"role": "user", "content": "What is the capital of Turkey?"}]
+        body = {"model": "selfreflect/m", "messages": turns, "input": turns}
+        response = served.http.post(path, json=body)
+    assert response.status_code == 200
+    assert response.json()["usage"] is None
+    belief = response.json()["selfreflect"]
+    assert (belief["cost"]["prompt_tokens"], belief["cost"]["completion_tokens"]) == (None, None)
+    assert any("counts no tokens" in note for note in belief["notes"])
 
 
 def test_texts_of_the_upstream_reach_no_header() -> None:

@@ -122,7 +122,6 @@ def test_a_share_is_decided_too() -> None:
 
 
 @given(st.lists(st.integers(0, 3), min_size=12, max_size=12), st.sampled_from([None, 0.3, 0.5]))
-@settings(max_examples=60)
 def test_what_is_settled_stays_whatever_comes(draws: list[int], share: float | None) -> None:
     rule = StoppingRule(most=12, error=1e-9, share=share)
     reason, n = stop_of(rule, draws)

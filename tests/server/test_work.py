@@ -12,7 +12,7 @@ from scripted import Scripted
 from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling
 from selfreflect.run.models import WorkDone
 from selfreflect.server.jobs import Job, StopRequested
-from selfreflect.server.work import BATCH, FIRST_BATCH, JobProgress, Streaming
+from selfreflect.server.work import JobProgress, ShownAnswers
 
 if TYPE_CHECKING:
     from selfreflect.metric.scorer import SelfReflect
@@ -57,14 +57,13 @@ def test_one_question_that_is_scored_shows_how_much_of_it_is_read(monkeypatch: p
     assert list(dict.fromkeys(done)) == [0.1, 0.5, 0.9], "once a second, in parts of the two summaries"
 
 
-def test_small_batches_give_the_texts_in_order_and_stop_at_a_refusal() -> None:
-    shown: list[Reply] = []
-    count = FIRST_BATCH + BATCH + 1
-    request = Request(messages=(Message(role="user", content="?"),), sampling=Sampling(), n=count, seed=10)
-    inner = Inner(lambda request: [f"{request.seed + i}" for i in range(request.n)])
-    [reply] = Streaming(inner, shown.append, lambda: None).generate([request])
+def test_answers_are_shown_once_each_and_a_refusal_shows_none() -> None:
+    request = Request(messages=(Message(role="user", content="?"),), sampling=Sampling(), n=3, seed=10)
+    texts = [str(number) for number in range(3)]
+    job = Job(None, "ask", "?")
+    [reply] = ShownAnswers(Inner(lambda request: texts), JobProgress(job)).generate([request])
     assert isinstance(reply, Reply)
-    assert [one.text for one in reply.completions] == [str(10 + i) for i in range(count)]
-    assert [len(one.completions) for one in shown] == [FIRST_BATCH, BATCH, 1]
+    assert list(reply.texts) == job.answers == texts
     refusal = Refusal(kind="too_long", message="no")
-    assert Streaming(Inner(lambda _: refusal), shown.append, lambda: None).generate([request]) == [refusal]
+    assert ShownAnswers(Inner(lambda _: refusal), JobProgress(job)).generate([request]) == [refusal]
+    assert job.answers == texts

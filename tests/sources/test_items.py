@@ -189,6 +189,17 @@ def test_the_one_reply_beside_the_answers_is_what_is_scored(name: str, tmp_path:
     assert read_item_file(table).items[0].summaries == {}
 
 
+@pytest.mark.parametrize(("column", "advice"), [("bot", "bot"), ("my bot", "'my bot'"), ("{out}", "NAME")])
+def test_the_only_column_of_texts_is_proposed_for_the_summaries(
+    column: str, advice: str, tmp_path: Path
+) -> None:
+    table = tmp_path / "bot.csv"
+    table.write_text(f"question,answer_1,answer_2,{column}\nWhen?,May,June,In May.\n", encoding="utf-8")
+    with pytest.raises(DataError) as caught:
+        read_item_file(table, need_summaries=True)
+    assert f"{{column}} summary={advice}, " in caught.value.remedy
+
+
 def test_two_replies_beside_the_answers_are_not_chosen_among(tmp_path: Path) -> None:
     table = tmp_path / "bot.csv"
     table.write_text(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from selfreflect.atomic import write_files
@@ -212,7 +212,6 @@ ROWS = st.dictionaries(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(rows=ROWS, context=TEXTS)
 def test_any_texts_and_names_come_back(rows: dict[str, Any], context: str) -> None:
     ids = {text: question_id(text, context) for text in rows}

@@ -100,7 +100,6 @@ def test_answers_in_the_file_are_answers_read_or_counted(layout: Any, questions:
     assert said(file, "left out: (?:null|blank)") + rows_without == len(missing)
 
 
-@settings(max_examples=60, deadline=None)
 @given(questions=FILE)
 def test_grades_in_the_file_are_labels_or_counted(questions: Any) -> None:
     try:

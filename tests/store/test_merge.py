@@ -34,7 +34,6 @@ FILES = ("questions.jsonl", "answers.jsonl", "summaries.jsonl", "scores.jsonl", 
 SOURCE = {"source": "q.txt", "total": 6, "limit": None, "sha256": "c0ffee", "revision": ""}
 JUDGE = {"name": "judge", "revision": "r1", "dtype": "float32", "device": "cpu"}
 SERVED = {"model": "openai:m", "base_url": "http://node-1:8000/v1"}
-LONE = "\ud800"
 
 
 def records(number: int, text: str = "yes", answers: int = 1) -> list[Record]:
@@ -174,11 +173,6 @@ def test_directories_may_have_been_measured_in_turn(tmp_path: Path) -> None:
     assert join(paths, tmp_path / "all").records[Score] == 2
 
 
-def test_another_device_is_no_other_model(tmp_path: Path) -> None:
-    paths = [directory(tmp_path / "a", [1]), directory(tmp_path / "b", [2], device="cuda")]
-    assert join(paths, tmp_path / "all").records[Score] == 2
-
-
 def test_a_question_of_several_directories_is_taken_whole_from_the_first_and_reported(tmp_path: Path) -> None:
     lost = Failure(question_id="q-2", stage="answers", kind="backend", message="down")
     first = directory(tmp_path / "a", [1], records(2)[0], lost)
@@ -291,22 +285,6 @@ def test_what_only_some_directories_have_is_kept_and_called_incomplete(tmp_path:
     assert list(by_judge(tmp_path / "both")) == ["big", "judge"]
 
 
-def test_failures_stand_as_they_did(tmp_path: Path) -> None:
-    lost = Failure(question_id="q-9", stage="summaries", kind="backend", message="down", name="greedy")
-    mended = replace(lost, question_id="q-1")
-    path = directory(tmp_path / "a", [1], lost, mended)
-    with Run.open(path, {}) as made:
-        made.append(replace(lost, message="down again"))
-    join([path], tmp_path / "all")
-    assert Run.load(tmp_path / "all").failures == [replace(lost, message="down again")]
-
-
-def test_what_is_missing_is_said(tmp_path: Path) -> None:
-    paths = [directory(tmp_path / "a", [1, 5], part="1/4"), directory(tmp_path / "b", [3], part="3/4")]
-    said = run("import", *paths, "--out", tmp_path / "all").said
-    assert "3 of 6 questions are missing: no directory holds shard 2/4, 4/4." in said
-
-
 def test_a_torn_last_line_is_passed_over_and_a_damaged_one_stops_everything(tmp_path: Path) -> None:
     good, bad = directory(tmp_path / "a", [1]), directory(tmp_path / "b", [2, 3])
     whole = (bad / "scores.jsonl").read_bytes()
@@ -330,23 +308,6 @@ def test_an_existing_directory_is_not_touched(tmp_path: Path) -> None:
     assert {name: (path / name).read_bytes() for name in before} == before
     (tmp_path / "empty").mkdir()
     assert run("import", path, "--out", tmp_path / "empty").code == 0
-
-
-def test_two_joins_do_not_write_the_same_directory(tmp_path: Path) -> None:
-    path = directory(tmp_path / "a", [1])
-    with Run.open(tmp_path / "all.joining", {}):
-        outcome = run("import", path, "--out", tmp_path / "all")
-    assert outcome.code == 2
-    assert "Another process" in outcome.said
-
-
-def test_imported_directories_without_settings_join_too(tmp_path: Path) -> None:
-    for name, number in (("a", 1), ("b", 2)):
-        with Run.open(tmp_path / name, {}) as made:
-            made.append_all(records(number, LONE))
-    joined = join([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
-    assert (joined.records[Question], joined.total_questions, joined.absent) == (2, None, ())
-    assert Run.load(tmp_path / "all").questions["q-2"].text == f"{LONE}?"
 
 
 @pytest.mark.parametrize(

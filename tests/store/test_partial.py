@@ -73,14 +73,6 @@ def test_a_torn_line_costs_itself_and_a_damaged_one_is_named(begun: Path) -> Non
         Run.load(begun).samples("a")
 
 
-def test_log_probabilities_of_another_answer_are_named(begun: Path) -> None:
-    [file] = [path for path in (begun / "partial").iterdir() if b'"a"' in path.read_bytes()]
-    tokens = b'"logprobs": [["no"], [-0.5], null]'
-    file.write_bytes(file.read_bytes().replace(b'"logprobs": null', tokens))
-    with pytest.raises(StoreError, match=r"partial/.*jsonl, line 1: .*do not spell their answer"):
-        Run.load(begun).samples("a")
-
-
 def test_starting_over_moves_them_aside_with_their_run(begun: Path) -> None:
     assert count_records(begun) == {"questions": 2}
     assert count_records(begun.rename(begun.with_name("partial"))) == {"questions": 2}

@@ -76,14 +76,6 @@ def test_cot_names_the_marker_and_keeps_what_follows_it():
     assert f'"{PROMPTS.cot["marker"]}"' in request.messages[-1].content
 
 
-def test_cot_goes_by_the_marker_of_the_prompts_in_effect(tmp_path):
-    path = tmp_path / "mine.toml"
-    path.write_text('[cot]\nmarker = "Verdict"\n')
-    outcome, [request] = one("cot", "Final answer: no.\n**Verdict**\nCanberra.", prompts=load_prompts(path))
-    assert outcome.text == "Canberra."
-    assert '"Verdict"' in request.messages[-1].content
-
-
 @pytest.mark.parametrize("length", range(1, 1 + len("Final answer:")))
 def test_cot_that_is_cut_off_within_the_marker_is_a_failure(length):
     half = "Final answer:"[:length]
@@ -139,13 +131,6 @@ def test_twostep_continues_its_own_conversation():
     assert (outcome.text, outcome.tokens, outcome.calls) == ("Canberra.", 6, 2)
 
 
-@pytest.mark.parametrize(("finish", "kind"), [("stop", "blank_summary"), ("length", "cut_off")])
-def test_twostep_without_a_list_stops_there(finish, kind):
-    outcome, requests = one("twostep_cot", [reply("", finish=finish)])
-    assert outcome.kind == kind
-    assert len(requests) == 1
-
-
 def test_sample_and_summarize_draws_its_own_samples_first():
     samples = ["Canberra", "Sydney", "Canberra"]
     outcome, requests = one(
@@ -161,19 +146,6 @@ def test_sample_and_summarize_draws_its_own_samples_first():
     assert "Question: Capital of Australia?" in prompt
     assert requests[1].messages[0] == SYSTEM
     assert (outcome.text, outcome.tokens, outcome.calls) == ("Canberra, 2 in 3.", 11, 4)
-
-
-def test_concatenated_answers_lists_samples_as_they_are():
-    outcome, requests = one("concatenated_answers", [["it's A", "B\nx_3 = 'C'"]], num_samples=2)
-    assert outcome.text == "x_1 = 'it's A'\nx_2 = 'B\nx_3 = 'C''"
-    assert len(requests) == 1
-
-
-@pytest.mark.parametrize("strategy", ["sample_and_summarize", "concatenated_answers"])
-def test_samples_that_are_all_blank_give_no_summary(strategy):
-    outcome, requests = one(strategy, "", num_samples=3)
-    assert outcome.kind == "blank_summary"
-    assert len(requests) == 1
 
 
 # Seeds, sharing and lock step
@@ -251,18 +223,6 @@ def test_reasoning_that_never_ends_fails():
     assert "1 of 3" in outcome.message
 
 
-@pytest.mark.parametrize(
-    ("text", "finish", "kind"),
-    [("", "stop", "blank_summary"), (" \n", "stop", "blank_summary"), ("", "length", "cut_off")],
-)
-def test_a_blank_summary_fails(text, finish, kind):
-    assert one("basic", [reply(text, finish=finish)])[0].kind == kind
-
-
-def test_a_summary_cut_off_in_the_middle_is_kept():
-    assert one("basic", [reply("Canberra, or", finish="length")])[0].text == "Canberra, or"
-
-
 def test_a_generator_that_breaks_its_contract_is_found_out():
     outcome, _ = one("greedy", [reply("one", "too many")])
     assert (outcome.kind, outcome.message) == ("backend", "the generator gave 2 completions instead of 1")
@@ -288,12 +248,6 @@ def test_hostile_answers_stay_literal_and_in_their_place():
     assert prompt.count("Capital of Australia") == 1
     assert [message.role for message in requests[1].messages] == ["system", "user"]
     assert outcome.text == HOSTILE
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_hostile_question_stays_literal(strategy):
-    _, requests = one(strategy, "text", Question(id="h", text=HOSTILE), num_samples=1)
-    assert f"Question: {HOSTILE}?" in requests[-1].messages[1].content
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -408,29 +362,6 @@ def test_a_strategy_is_closed_however_the_run_ends():
     assert (refused.kind, closed[6:]) == ("backend", ["a"])
 
 
-def test_a_strategy_that_resists_being_closed_disturbs_nobody():
-    def stubborn(task):
-        try:
-            yield task.request(task.messages(), "x")
-        except GeneratorExit:
-            yield task.request(task.messages(), "y")
-
-    outcomes = summarize(
-        QUESTIONS[:2], [("stubborn", stubborn)], Scripted([Refusal(kind="backend", message="down"), "text"])
-    )
-    assert [(outcome.kind, outcome.message) for outcome in islice(outcomes, 1)] == [("backend", "down")]
-    assert [outcome.message for outcome in outcomes] == ["returned NoneType instead of a text"]
-
-
-def test_an_interrupt_inside_a_strategy_passes_through():
-    def interrupted(task):
-        yield task.request(task.messages(), "x")
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        list(summarize(QUESTIONS, [("interrupted", interrupted)], Scripted("text")))
-
-
 # Loading
 
 
@@ -439,11 +370,6 @@ def test_an_unknown_name_is_answered_with_the_known_ones():
         ConfigError, match=r"unknown strategy 'bassic'\. Known: greedy, basic, .* Did you mean 'basic'\?"
     ):
         summarize(QUESTIONS, ["bassic"], Scripted(""))
-
-
-def test_a_strategy_cannot_be_given_twice():
-    with pytest.raises(ConfigError, match="'greedy' is given twice"):
-        summarize(QUESTIONS, ["greedy", ("greedy", counting)], Scripted(""))
 
 
 @pytest.fixture

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 from http_server import running
 from scripted import Script, Scripted
 
+from selfreflect.models.openai import generator as generator_module
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.prompts import load_prompts
 from selfreflect.server.belief import BeliefReader, LoadedCalibrator
@@ -94,7 +96,9 @@ def endpoint_server(
         Archive(out, texts=keep_texts) if out else None,
     )
     server = EndpointServer(services, Access(LOCAL, token=token), graceful=graceful, proxies=proxies)
-    with running(server) as url:
+    with pytest.MonkeyPatch.context() as patch, running(server) as url:
+        # how long all calls wait for the first one, which many of these servers never answer
+        patch.setattr(generator_module, "AHEAD_SECONDS", 0.2)
         client = EndpointClient(url, server, token)
         with client.http:
             yield client

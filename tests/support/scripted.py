@@ -37,7 +37,7 @@ class Scripted:
     def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
         """Reply to each request, in order. Raises BackendError if the list is used up, or no key occurs."""
         self.batches.append(tuple(requests))
-        return [_reply(self._line(request), request.n) for request in requests]
+        return [_reply(self._line(request), request) for request in requests]
 
 
 def _reader(script: Script) -> Callable[[Request], Line]:
@@ -61,11 +61,11 @@ def _reader(script: Script) -> Callable[[Request], Line]:
     return read
 
 
-def _reply(line: Line, n: int) -> Reply | Refusal:
+def _reply(line: Line, request: Request) -> Reply | Refusal:
     if isinstance(line, Reply | Refusal):
         return line
     texts = [line] if isinstance(line, str) else line
-    texts = [texts[index % len(texts)].strip() for index in range(n)]
-    return Reply(
-        completions=tuple(Completion(text=text, finish="stop", tokens=len(text.split())) for text in texts)
-    )
+    texts = [texts[index % len(texts)].strip() for index in range(request.n)]
+    completions = (Completion(text=text, finish="stop", tokens=len(text.split())) for text in texts)
+    words = sum(len(message.content.split()) for message in request.messages)
+    return Reply(completions=tuple(completions), prompt_tokens=words)

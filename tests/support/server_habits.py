@@ -243,6 +243,7 @@ SERVERS: dict[str, Habit] = {
         'ignorable (3 known properties: \\"temperature\\", \\"top_p\\", \\"seed\\"])", "path": "/v1"}',
         *(400, 2),
     ),
+    "AI21": Habit("seed", '{"detail": "Invalid model parameters: FIELD"}', 422, left="top_k min_p"),
     "ASP.NET": Habit(
         _UNKNOWN,
         '{"title": "Invalid", "status": 400, "errors": {EACH"FIELD": ["It is unknown."]HCAE}}',

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from learnable_run import information
 from msgspec.structs import replace
 
 from selfreflect.errors import ConfigError
-from selfreflect.records import Question, Record, Score, Summary, WordBits
+from selfreflect.records import Question, Record, Summary, WordBits
 from selfreflect.report.run_records import RunRecords, records_in_memory
 from selfreflect.train import folder as splits
 from selfreflect.train.candidates import Candidate, best, candidates, margin
@@ -31,11 +30,6 @@ def run_of(*records: Record) -> RunRecords:
 
 def summary(name: str, text: str, **fields: Any) -> Summary:
     return Summary(question_id="q", name=name, text=text, **fields)
-
-
-def score(name: str, value: float, means: Sequence[float | None]) -> Score:
-    facts = {"stderr": None, "token_tasks": 1, "judge": "tiny", "answer_means": tuple(means)}
-    return Score(question_id="q", summary=name, value=value, **facts)
 
 
 def candidate(name: str, *by_answer: float | None, words: int = 3, value: float = 0.5) -> Candidate:

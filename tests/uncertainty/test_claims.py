@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from command import run, written
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scripted import Scripted
 from tiny_classifier import make_classifier
@@ -76,7 +76,6 @@ def test_texts_are_split_at_sentences(text: str, parts: list[str] | int) -> None
     assert len(split) == parts if isinstance(parts, int) else split == parts
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.text("aB1.!? \n-#*`:\"'。é", max_size=60))
 def test_sentences_stand_where_they_say(text: str) -> None:
     end = 0
@@ -86,7 +85,6 @@ def test_sentences_stand_where_they_say(text: str) -> None:
         end = sentence.end
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.sets(st.sampled_from(range(len(FACTS))), min_size=1), min_size=1, max_size=8), st.randoms()
 )

@@ -52,7 +52,7 @@ def test_a_graded_log_ends_with_what_its_accuracy_and_confidence_are(tmp_path: P
     assert (found["sure_by"], found["sure"], found["risk"]) == ("stated", 0.75, 0.1)
     assert (found["best"], found["auroc"], found["answered"]) == ("modal_share", 1.0, 0.5)
     assert conclusion(path, "--risk", "0.5")["answered"] == 1.0
-    assert "43%" in run("uncertainty", path).stdout
+    assert "43 %" in run("uncertainty", path).stdout
     assert run("uncertainty", path, "--risk", "1.5").code == 2
 
 

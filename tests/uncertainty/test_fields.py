@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from command import run, written
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from selfreflect.errors import DataError
@@ -140,7 +140,6 @@ def spelled(value: Any, draw: random.Random) -> str:
     return json.dumps(value, ensure_ascii=draw.random() < 0.5)
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     st.dictionaries(st.text("abc/~", min_size=1, max_size=3), json_values, min_size=1, max_size=4),
     st.randoms(),
@@ -158,7 +157,6 @@ def test_key_order_space_escapes_and_notations_change_nothing(
         assert len(set(ClassRule("exact")(field).tolist())) == 1
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.dictionaries(st.text("ab~/*", max_size=3), json_values, max_size=4), st.randoms())
 def test_the_characters_of_a_value_are_found(value: dict[str, Any], draw: random.Random) -> None:
     text = draw.choice(["", "\n ", "```json\n"]) + json.dumps(value, indent=draw.choice([None, 2]))
@@ -288,7 +286,6 @@ def test_fields_of_one_object_are_drawn_together(tmp_path: Path) -> None:
         assert (together["low"], together["high"]) == pytest.approx((alone["low"], alone["high"]), abs=0.04)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.booleans(), min_size=1, max_size=12))
 def test_a_field_is_missing_as_often_as_it_is_deleted(deleted: list[bool]) -> None:
     answers = [{"a": 1, **({} if is_deleted else {"b": "x"})} for is_deleted in deleted]

@@ -93,5 +93,5 @@ def test_tables_are_written_with_all_they_hold(assessment: Assessment) -> None:
     assert answered[-1] == 8
     written = markdown(assessment, {"exact": rows})
     assert "AUROC 1.000" not in written
-    assert "37.5% of the judged answers to 8 questions are correct" in written
+    assert "37.5 % of the judged answers to 8 questions are correct" in written
     assert "| stated |" in written

@@ -82,7 +82,7 @@ def test_the_first_sentence_says_what_was_found() -> None:
     assert "stated tells correct from wrong answers: AUROC 1.000" in sentence
     assert sentence.endswith("which is clearly less.")
     assert "its calibration error (ECE) is 0.100 as it is and " in sentence
-    assert good.about()[0] == "50.0% of the judged answers to 40 questions are correct (human)."
+    assert good.about()[0] == "50.0 % of the judged answers to 40 questions are correct (human)."
     assert "always saying the accuracy has 0.250" in " ".join(good.about())
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from studies import HIGHER, LOWER, measured, rows
 
@@ -194,7 +194,6 @@ def parsed(text: str, names: Sequence[str]) -> list[int]:
 
 
 @given(ANSWERS, ANSWERS, st.integers(0, 3))
-@settings(max_examples=50, deadline=None)
 def test_every_edit_does_what_its_label_says(answers: list[str], other: list[str], seed: int):
     one, two = item(answers), item(other, "other")
     statement = stated(one)

@@ -26,7 +26,6 @@ from selfreflect.validate.statistics import (
 
 CORRELATIONS = (pearson, spearman, kendall)
 small = st.integers(-3, 3).map(float)
-points = st.lists(st.tuples(small, small), min_size=3, max_size=8)
 
 
 def win_rate(wins: int, n: int) -> Estimate:

@@ -30,7 +30,7 @@ from selfreflect.cli.console import check_file, emit, print_table, say, write_fi
 from selfreflect.cli.options import Overrides, argument, takes
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.flags import Flag
-from selfreflect.text import counted, name_list
+from selfreflect.text import counted, name_list, percent
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, sample_sizes
 
 if TYPE_CHECKING:
@@ -355,7 +355,7 @@ class _Fitting:
             return rule
         if self.options.save is not None:
             raise DataError(
-                f"no set of the sampled answers holds a right one for {coverage:.0%} of questions, so "
+                f"no set of the sampled answers holds a right one for {percent(coverage)} of questions, so "
                 "nothing is saved",
                 code="no_set",
                 remedy="Draw more answers to each question, or give a lower {set}.",

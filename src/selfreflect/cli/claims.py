@@ -16,7 +16,7 @@ from selfreflect.sources.files import is_row_file, source_name
 from selfreflect.sources.items import Item, items_from_records
 from selfreflect.store.run import Run
 from selfreflect.table import Cell, Column, Table, interval_text
-from selfreflect.text import counted, one_line
+from selfreflect.text import counted, one_line, percent
 
 if TYPE_CHECKING:
     from selfreflect.uncertainty.claims.support import ClaimDistribution, Reader
@@ -147,8 +147,8 @@ def _print(distributions: Sequence[ClaimDistribution], explain: bool) -> None:
     weak = [value for item in distributions if (value := item.weak) is not None]
     say(
         f"{counted(len(distributions), 'question')}, {counted(claims, 'claim')}. In the mean "
-        f"{fmean(supports):.0%} of the answers say a claim; {fmean(weak):.0%} of the claims are said by less "
-        "than half."
+        f"{percent(fmean(supports))} of the answers say a claim; {percent(fmean(weak))} of the claims "
+        "are said by less than half."
     )
     for item in distributions:
         print_table(_claim_table(item, explain))

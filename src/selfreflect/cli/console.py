@@ -25,7 +25,7 @@ from selfreflect.records import Question, dump_line
 from selfreflect.run.models import WorkDone
 from selfreflect.sources.files import source_name
 from selfreflect.table import Table, to_rich
-from selfreflect.text import counted, listed, one_line, printable, printable_json
+from selfreflect.text import counted, listed, one_line, percent, printable, printable_json
 
 if TYPE_CHECKING:
     from selfreflect.report.run_records import RunRecords
@@ -333,6 +333,7 @@ class StageProgress:
             return None
         if self.work.requested <= 0 and 0 < self.work.planned <= self.work.tokens:
             return None  # all is read, and predictions are compared
+        # loading a model is no work whose speed tells how long the rest takes
         since = self._start if self._first_work is None else self._first_work
         left = (monotonic() - since) * (1 - fraction) / fraction
         return left if self.work.requested <= 0 else max(left, monotonic() - self._last_end)
@@ -373,7 +374,7 @@ class ReadingProgress:
             return
         self._said = now
         left = duration((now - self._start) * (1 - share) / share)
-        say(one_line(f"reading {self._name}: {share:.0%}, about {left} left"))
+        say(one_line(f"reading {self._name}: {percent(share)}, about {left} left"))
 
 
 class _Details(ProgressColumn):
@@ -391,17 +392,13 @@ class _Details(ProgressColumn):
         return Text(" · ".join([stage.counts, *stage.details(), duration(stage.elapsed), *note]))
 
 
-def _nothing() -> None:
-    """Move no bar."""
-
-
 class ProgressReporter:
     """Progress reporter of an experiment: bars with the time left, or lines if stderr is no terminal."""
 
     def __init__(self) -> None:
         self._name = ""
         self._stage = StageProgress(0)
-        self._move_bar: Callable[[], None] = _nothing
+        self._move_bar: Callable[[], None] = lambda: None
 
     def note(self, line: str) -> None:
         self._stage.note = line
@@ -443,7 +440,7 @@ class ProgressReporter:
             try:
                 yield
             finally:
-                self._move_bar = _nothing
+                self._move_bar = lambda: None
 
     @contextmanager
     def _lines(self) -> Iterator[None]:
@@ -456,6 +453,7 @@ class ProgressReporter:
                 say(f"{name}: {state}; {stage.note}" if stage.note else f"{name}: {state}")
 
         say(f"{name}: {stage.total} to do")
+        # a stage may compute for minutes without a word, and logs of a cluster show only lines
         thread = Thread(target=repeat, daemon=True)
         thread.start()
         try:

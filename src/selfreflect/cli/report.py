@@ -51,7 +51,6 @@ BY = option(
 )
 REPORTS = (".html", ".md", ".csv", ".tex")
 """Endings of the files that --output writes."""
-ADD_PAGE = "Add {output} FILE.html."
 LARGE_PAGE = 3_000_000
 """Bytes above which a page opens slowly on small machines."""
 MOST_EMBEDDED = 4_000
@@ -117,11 +116,11 @@ def report_command(
     check_output(output, kinds=REPORTS)
     if figures is not None:
         _check_figures(figures)
-    has_page = any(path.suffix == ".html" for path in output)
-    if not has_page:
-        _refuse_page_options(groups, leave_out)
+    if (groups == "meaning" or leave_out) and not any(path.suffix == ".html" for path in output):
+        what = "groups by meaning are" if groups == "meaning" else "parts can be left out"
+        raise ConfigError(f"{what} only on a page", code="no_page", remedy="Add {output} FILE.html.")
     whole = _load_records(runs)
-    by_run = _chosen(runs, whole, judge)
+    by_run = [scorings_by(of_run, judge, path) for path, of_run in zip(runs, whole, strict=True)]
     records = list(chain.from_iterable(by_run))
     _check_column(records, by)
     if question is not None and not json:
@@ -157,14 +156,6 @@ def write_tables(path: Path, by_run: Sequence[Sequence[RunRecords]], by: str | N
         write_file(path, csv(list(chain.from_iterable(by_run))))
     else:
         write_file(path, markdown(by_run, by) if path.suffix == ".md" else latex(by_run, by))
-
-
-def _refuse_page_options(groups: str | None, leave_out: Sequence[str]) -> None:
-    """Raise ConfigError for options of a page where none is written."""
-    if groups == "meaning":
-        raise ConfigError("groups by meaning are only on a page", code="no_page", remedy=ADD_PAGE)
-    if leave_out:
-        raise ConfigError("only a page can be made smaller", code="no_page", remedy=ADD_PAGE)
 
 
 def _show(records: Sequence[RunRecords], by: str | None, json: bool, explain: bool) -> None:
@@ -257,13 +248,6 @@ def _of_one_scale(paths: Sequence[Path], by_run: Sequence[Sequence[RunRecords]])
             )
         comparable.append([scoring.with_scale(latest) for scoring in of_run])
     return comparable
-
-
-def _chosen(
-    paths: Sequence[Path], by_run: Sequence[Sequence[RunRecords]], judge: str | None
-) -> list[list[RunRecords]]:
-    """Choose the scorings by ``judge``, or all."""
-    return [scorings_by(of_run, judge, path) for path, of_run in zip(paths, by_run, strict=True)]
 
 
 def write_page(
@@ -370,7 +354,8 @@ def compare_command(
     from selfreflect.report.thresholds import parse_conditions
 
     conditions = parse_conditions(fail_if, compares=True)
-    by_run = _chosen(runs, _load_records(runs), judge)
+    whole = _load_records(runs)
+    by_run = [scorings_by(of_run, judge, path) for path, of_run in zip(runs, whole, strict=True)]
     if not by_run[0][0].strategies:
         raise DataError(
             f"{runs[0]} holds no summaries yet",

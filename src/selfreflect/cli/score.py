@@ -191,9 +191,11 @@ def _read_versions(
         DataError: they have no question or no system in common.
     """
     config = overrides.config()
+    # exact scores have no seed in their settings, but the halves of a list of answers have
+    seed = overrides.given("scores").get("seed", config.scores.seed)
     versions: dict[str, Sequence[Item]] = {}
     for label, source in sources.items():
-        versions[label] = reading.read(source, need_summaries=True, seed=config.scores.seed).items
+        versions[label] = reading.read(source, need_summaries=True, seed=seed).items
     if not set.intersection(*({item.id for item in version} for version in versions.values())):
         # every condition on differences would hold
         raise DataError("the two versions have no question in common", code="disjoint")

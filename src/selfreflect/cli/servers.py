@@ -235,7 +235,7 @@ def serve_command(
 
     Each question to the model selfreflect/NAME is answered several times; what comes back is the model's
     summary of its answers, with their shares and a confidence in the field `selfreflect`. NAME is the model
-    itself. Tools, images and output formats reach the server of --base-url unchanged.
+    itself. Images and whatever else cannot be reflected reach the server of --base-url unchanged.
 
     On this machine clients need no API key unless $SELFREFLECT_SERVE_TOKEN sets one. The key of --base-url is
     read from $SELFREFLECT_API_KEY, for OpenAI also from $OPENAI_API_KEY.

@@ -12,16 +12,17 @@ import typer
 from rich.text import Text
 
 from selfreflect.cli.console import context_line, emit, print_table, say, stderr, stdout
+from selfreflect.cli.options import Overrides
+from selfreflect.metric.measure import measure_of
 from selfreflect.records import Controls, WordBits
 from selfreflect.report.findings import (
     controls_caution,
     controls_place,
     controls_sentence,
     headline,
-    information_sentence,
     show_case_note,
+    value_sentence,
 )
-from selfreflect.report.measures import measurement_text, tentative
 from selfreflect.report.overview import failure_table, overview
 from selfreflect.report.results import best_first, score_text
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
@@ -143,7 +144,7 @@ def _print_paste_curve(records: RunRecords) -> None:
 def show_failures(records: RunRecords) -> None:
     """Print what failed, and what to do about it."""
     if records.failures:
-        print_table(failure_table(records))
+        print_table(failure_table(records, Overrides({}).name_of))
 
 
 class GroupedAnswers(NamedTuple):
@@ -201,17 +202,19 @@ def print_question(
         return
     if note := show_case_note(records, named_models_only=True):
         stdout.print(Text(f"{note[:1].upper()}{note[1:]}."))
-    outcomes = best_first(records.outcomes(question_id))
+    outcomes = best_first(records, question_id)
     sampled = records.answers.get(question_id)
     conditioning = len(sampled.conditioning) if sampled else None
     texts = {outcome.strategy: outcome.summary.text if outcome.summary else "" for outcome in outcomes}
     results = [outcome.information for outcome in outcomes if outcome.information is not None]
     if all(information.recovered is None for information in results):
-        reasons = dict.fromkeys(information_sentence(information, conditioning) for information in results)
+        reasons = dict.fromkeys(value_sentence(information, conditioning) for information in results)
         for reason in reasons:  # mostly one for all summaries
             stdout.print(Text(one_line(reason)))
-        doubtful = [(result.summary, tentative(result)) for result in results]
-        shares = [f"{one_line(name)} {estimate.text}" for name, estimate in doubtful if estimate is not None]
+        doubtful = {
+            result.summary: measure.doubtful(result) for result in results if (measure := measure_of(result))
+        }
+        shares = [f"{one_line(name)} {value.text}" for name, value in doubtful.items() if value is not None]
         if shares:
             _print_dim(f"It would be: {'; '.join(shares)}")
         results = []
@@ -221,13 +224,15 @@ def print_question(
         _print_dim(f"Summaries{explained}:")
     else:
         _print_legend()
-    positions = telling_answers([(result, texts[result.summary]) for result in results], 2)
+    positions = telling_answers([(result.answers, texts[result.summary]) for result in results], 2)
     controls = records.controls.get(question_id)
     for outcome in outcomes:
         _print_summary(outcome, controls, conditioning, positions)
     if controls is not None and results:
         _print_dim(controls_sentence(controls))
-        if caution := controls_caution(controls, results):
+        if caution := controls_caution(
+            controls, [result.bits for result in results if result.bits is not None]
+        ):
             stdout.print(Text(caution))
 
 
@@ -244,13 +249,13 @@ def _print_summary(
         result = f"score {score_text(score)}" + (f": {position}" if position else "")
     elif outcome.failure is not None:
         result = one_line(f"no score: {outcome.failure.message}")
-    headline = result if information is None else information_sentence(information, conditioning)
+    headline = result if information is None else value_sentence(information, conditioning)
     line = Text(f"{one_line(outcome.strategy)}  ", style="bold cyan")
     stdout.print(line.append(one_line(headline), style="not bold default"))
     if outcome.summary is not None:
         stdout.print(Text(f"    {_cut(outcome.summary.text, 3 * _WIDTH)}"))
     for measurement in outcome.measurements:
-        _print_dim(f"    {one_line(measurement_text(measurement))}")
+        _print_dim(f"    {one_line(value_sentence(measurement))}")
     if information is not None:
         for index in positions if information.recovered is not None else ():
             if index < len(information.answers):

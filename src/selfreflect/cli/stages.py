@@ -247,7 +247,10 @@ def run_stages(
             costs.fill(stage, strategies)
         show_costs(costs, json)
         return
-    records = fill_run(out, config, stages, options, intent)
+    with begin(out, config, stages, options, intent) as (experiment, strategies):
+        for stage in model_stages(stages):
+            experiment.fill(stage, strategies)
+        records = run_records(experiment.run)
     # the requests are in a file now; nothing was answered
     if options.write_batch is not None:
         command = "summarize" if stages[-1] == "summaries" else stages[-1]

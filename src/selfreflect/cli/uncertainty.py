@@ -6,6 +6,7 @@ import dataclasses
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Struct
@@ -31,7 +32,7 @@ from selfreflect.flags import Flag
 from selfreflect.sources.columns import plain_name
 from selfreflect.sources.files import source_name
 from selfreflect.table import Table
-from selfreflect.text import counted, name_list, one_line
+from selfreflect.text import counted, name_list, one_line, percent
 from selfreflect.uncertainty.question import AnsweredQuestion
 
 if TYPE_CHECKING:
@@ -143,7 +144,9 @@ def uncertainty_command(
         return
     if structured:
         print_table(field_table(structured, assessment))
-    _print(assessment, results, explain, measure_names if options.measures else ())
+    # who names estimators wants their values, also where nothing tells which of them is right
+    in_full = explain or (options.estimators is not None and not results)
+    _print(assessment, results, in_full, measure_names if options.measures else ())
     for name in results:
         if conclusion := conclude(assessment, name, options.risk):
             stdout.print(Text(conclusion.sentence), soft_wrap=True)
@@ -186,6 +189,18 @@ def _print(
         for note in tables.assessment_notes(assessment)[:_MOST_NOTES]:
             stdout.print(Text(one_line(note)))
         say("What the columns mean: add --explain. It adds all estimators and measures, too.")
+        return
+    agreement = None if results or explain else tables.agreement_table(assessment)
+    if agreement is not None:
+        _, shares = tables.modal_shares(assessment)
+        stdout.print(
+            f"On average {percent(fmean(shares))} of the answers to a question are its commonest one "
+            f"({counted(len(shares), 'question')}, same answers by the rule {assessment.method.rule.name})."
+        )
+        print_table(agreement)
+        for note in tables.assessment_notes(assessment)[1:_MOST_NOTES]:
+            stdout.print(Text(one_line(note)))
+        say("The values of all estimators: add --explain, or --json for those of each question.")
         return
     all_tables = [tables.value_table(assessment)]
     if results:

@@ -5,13 +5,16 @@ What computes them is imported on use, so that reports can read old files withou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean, stdev
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
-from selfreflect.metric.measure import Measure, Scored, TextLimits, Tools, Work
+from selfreflect.metric.measure import Doubtful, Measure, Scored, TextLimits, Tools, Work
 from selfreflect.records import (
     RETRIED,
     TODAYS_SCALE,
@@ -19,11 +22,22 @@ from selfreflect.records import (
     Information,
     Measurement,
     ReaderChoice,
+    Sampled,
     Score,
+    latest_scale,
 )
+from selfreflect.stats import CONFIDENCE, student_quantile
+from selfreflect.table import Approximate
+from selfreflect.text import percent
 
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
+
+# Reasons why bits do not speak of the answers, so that no share is shown.
+_FOREIGN = ("worse", "format")
+
+# Shares that are shown, in brackets at least.
+_SOUND = (-1.0, 2.0)
 
 # Masked words per token of an answer: stopwords are not masked.
 _MASKED = 0.6
@@ -41,6 +55,10 @@ class PublishedScore(Measure):
     title = "SelfReflect score: 0 is perfect, lower is better"
     heading = "mean score"
     short = "SelfReflect score"
+    key = "score"
+    figure = "means"
+    rank = 1
+    is_plain = True
     about = (
         "How faithfully does each summary describe what the model would answer? The score compares a judge’s "
         "predictions after reading the summary with its predictions after reading sampled answers."
@@ -68,6 +86,13 @@ class PublishedScore(Measure):
             judge=record.judge,
         )
 
+    def settings_text(self, record: Score) -> str:
+        compat = f", compat {record.compat}" if record.compat else ""
+        return f"{_judge_text(record)}, temperature {record.temperature:g}{compat}"
+
+    def sampled(self, record: Score) -> Sampled | None:
+        return record.estimate
+
     def is_current(self, record: Score, settings: Mapping[str, Any]) -> bool:
         return True
 
@@ -82,8 +107,21 @@ class PublishedScore(Measure):
             fields["estimate"] = to_builtins(record.estimate)
         return fields
 
+    def result_fields(self, numbers: Mapping[str, Any], records: Sequence[Score]) -> dict[str, Any]:
+        fields = {"score" if key == "mean" else key: value for key, value in numbers.items()}
+        estimated = sum(record.estimate is not None for record in records)
+        return {**fields, "estimated": estimated} if estimated else fields
+
     def cells(self, record: Score) -> tuple[Any, ...]:
         return (record.value, record.stderr, record.token_tasks, record.judge)
+
+    table_columns = MappingProxyType(
+        {"score": ".4f", "stderr": ".4f", "token_tasks": "d", "estimated_from": ""}
+    )
+
+    def table_cells(self, record: Score) -> tuple[Any, ...]:
+        value = record.value if record.estimate is None else Approximate(record.value)
+        return (value, record.stderr, record.token_tasks, record.estimate and record.estimate.text)
 
     def judge_tokens(self, judge: Judge, work: Work, reader: ReaderChoice) -> int:
         from selfreflect.metric.scorer import nodes_of_work
@@ -108,6 +146,10 @@ class UsableInformation(Measure):
     title = "Information in the sampled answers that summaries recover"
     heading = "recovered"
     short = "recovered information"
+    key = "recovered"
+    figure = "tells"
+    rank = 0
+    sentence = "share"
     about = (
         "How much of the information in the sampled answers does each summary recover? A judge predicts test "
         "answers after reading it."
@@ -119,7 +161,10 @@ class UsableInformation(Measure):
     ratio = ("bits", "bits_available")
     reasons = MappingProxyType(
         {
-            "known": "the judge already knows the answers",
+            "known": (
+                "the judge already knows the answers; use another judge, or a context that only the model "
+                "reads"
+            ),
             "worse": (
                 "with the reference answers the judge predicts the test answers worse; see whether both "
                 "halves answer alike, and use another judge if this one gave the answers itself"
@@ -131,7 +176,7 @@ class UsableInformation(Measure):
             "few_answers": "too few answers to say; draw more",
             "different_answers": "too different answers to say; draw shorter ones",
             "out_of_range": (
-                "the share is below -100% or above 200%, which is no result; its bits are in the records"
+                "the share is below -100 % or above 200 %, which is no result; its bits are in the records"
             ),
             "unclear": "too few answers, or too different ones, to say; draw more answers, or shorter ones",
             "unmeasured": "it could not be measured",
@@ -165,6 +210,42 @@ class UsableInformation(Measure):
             judge=record.judge,
         )
 
+    def settings_text(self, record: Information) -> str:
+        scale = {
+            "question": ", 0 % is the question alone",
+            "pasted": ", 100 % is all answers with repetitions",
+        }
+        return f"{_judge_text(record)}, {record.reader} reader{scale.get(record.scale, '')}"
+
+    def sentence_values(self, records: Sequence[Information]) -> dict[str, Any]:
+        zeros = {record.zero for record in records}
+        return {
+            "blind": {record.reader for record in records} == {"blind"},
+            "zero": "the repeated question" if zeros == {"repeated"} else "an empty one",
+            "shared": records[0].shared_phrase if len(records) == 1 else None,
+        }
+
+    def doubtful(self, record: Information) -> Doubtful | None:
+        """Compute the share of a record without one; None without available bits to share.
+
+        The interval is that of a ratio of means over answers, by linearisation with Student's t.
+        """
+        bits, available = record.bits, record.bits_available
+        if record.reason in (None, *_FOREIGN) or bits is None or available is None or available <= 0:
+            return None
+        share = bits / available
+        word = (record.reason or "").replace("_", " ")
+        if not _SOUND[0] <= share <= _SOUND[1]:
+            return Doubtful(share, word, f"({bits:.1f} of {available:.1f} bits) {word}")
+        interval = record.interval or _share_interval(record, share)
+        between = "" if interval is None else f", {100 * interval[0]:z.0f} to {percent(interval[1])}"
+        return Doubtful(share, f"({percent(share)}) {word}", f"({percent(share)}{between}) {word}")
+
+    def counts_control(self, controls: Controls, name: str) -> bool:
+        # in earlier versions a judge that does not see the question learned much from repeating it
+        is_fair = controls.reader == "informed" or controls.scale == TODAYS_SCALE
+        return super().counts_control(controls, name) and (name != "question" or is_fair)
+
     def is_current(self, record: Information | Controls, settings: Mapping[str, Any]) -> bool:
         """Refuse bits that were measured on the scale of an earlier version, or by another reader than the
         one asked for, or not at all."""
@@ -185,6 +266,38 @@ class UsableInformation(Measure):
         rare = {name: getattr(record, name) for name in ("cause", "shared_phrase", "why")}
         return fields | {name: value for name, value in rare.items() if value not in (None, "")}
 
+    def result_fields(self, numbers: Mapping[str, Any], records: Sequence[Information]) -> dict[str, Any]:
+        shares = [record for record in records if record.recovered is not None]
+        fields: dict[str, Any] = {}
+        for name in ("bits", "bits_available"):
+            fields[name] = fmean(getattr(record, name) or 0.0 for record in shares) if shares else None
+        fields |= {
+            "recovered" if key == "mean" else f"recovered_{key}": value for key, value in numbers.items()
+        }
+        return fields | {
+            "reader": ", ".join(sorted({record.reader for record in records})) or None,
+            "zero": ", ".join(sorted({record.zero for record in records})) or "empty",
+            "scale": latest_scale(record.scale for record in records),
+            "undefined": dict(Counter(record.undefined for record in records if record.undefined)),
+            "undefined_reasons": dict(Counter(record.reason for record in records if record.reason)),
+        }
+
+    table_columns = MappingProxyType(
+        {
+            **{"bits": ".1f", "bits_available": ".1f"},
+            **dict.fromkeys(("recovered", "recovered_low", "recovered_high"), "z.0%"),
+            **dict.fromkeys(("reader", "zero", "anchor", "undefined"), ""),
+        }
+    )
+
+    def table_cells(self, record: Information) -> tuple[Any, ...]:
+        low, high = record.interval or (None, None)
+        undefined: str | None = record.undefined
+        if detail := record.cause or record.why:
+            undefined = f"{undefined}: {detail}"
+        bits = (record.bits, record.bits_available, record.recovered, low, high)
+        return (*bits, record.reader, record.zero, record.anchor, undefined)
+
     def cells(self, record: Information) -> tuple[Any, ...]:
         *names, why = self.columns
         return (*(getattr(record, name) for name in names), getattr(record, why) or None)
@@ -201,6 +314,23 @@ class UsableInformation(Measure):
 
     def typical_tokens(self, answers: Iterable[float], contexts: int) -> float:
         return contexts * sum(answers)
+
+
+def _judge_text(record: Score | Information) -> str:
+    revision = f" at {record.judge_revision}" if record.judge_revision else ""
+    return f"{record.judge}{revision}, {record.judge_dtype or 'dtype unknown'}"
+
+
+def _share_interval(record: Information, share: float) -> tuple[float, float] | None:
+    """Estimate the interval of a share over answers; None with fewer than two."""
+    residuals = []
+    for words in filter(None, record.answers):
+        residuals.append(math.fsum(word.told - share * word.available for word in words))
+    if len(residuals) < 2 or not record.bits_available:
+        return None
+    stderr = stdev(residuals) / math.sqrt(len(residuals))
+    half = student_quantile((1 + CONFIDENCE) / 2, len(residuals) - 1) * stderr / record.bits_available
+    return share - half, share + half
 
 
 def word_fields(records: Iterable[Any]) -> dict[str, Any]:

@@ -287,6 +287,7 @@ def within_budget(
     order = order[:max_answers]
 
     @cache
+    # building trees is the cost of an attempt, and bisection tries few
     def cost(count: int) -> int:
         return nodes(judge, question, _keep(answers, order[:count]), summaries, reader) if count else 0
 
@@ -423,6 +424,7 @@ class AnswerPrompts:
         answers = np.split(logs, ends[:-1])
         for values, is_content in zip(answers, cycle(self._is_content), strict=False):
             values[~is_content] = 0
+        # the trees hold all answers after one text, then all after the next
         count = len(self.answers)
         return [answers[start : start + count] for start in range(0, len(answers), count)]
 

@@ -6,21 +6,23 @@ one by an entry point of the group ``selfreflect.measures``, which names its sub
 it under its name.
 
 A report asks a measure for all that it shows: :attr:`~Measure.title` over a table, :attr:`~Measure.heading`
-over the column of means and :attr:`~Measure.short` in a sentence; :attr:`~Measure.form` for a value and
+over the column of means and :attr:`~Measure.short` in a sentence; :meth:`~Measure.text` for a value and
 :meth:`~Measure.difference_text` for a difference; :attr:`~Measure.higher_is_better` for which one is better;
 :meth:`~Measure.measurement` for the value of a stored record, with ``undefined`` where it has none and
 :meth:`~Measure.reason` in words; :attr:`~Measure.ratio` for how values of several questions become a mean.
+No other module needs to know which measures there are.
 """
 
 from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -34,10 +36,11 @@ from selfreflect.records import (
     Measurement,
     Question,
     ReaderChoice,
+    Sampled,
     Summary,
     SummaryResult,
 )
-from selfreflect.text import one_line
+from selfreflect.text import one_line, percent
 
 if TYPE_CHECKING:
     from selfreflect.metric.inputs import Limits
@@ -138,6 +141,16 @@ class Scored:
     """Tokens of a budget that were spent."""
 
 
+class Doubtful(NamedTuple):
+    """A value that does not count as a result, for readers who want to see why."""
+
+    value: float
+    brief: str
+    """The value in brackets and the reason in a few words, as ``(97 %) few answers``."""
+    text: str
+    """The same with its interval, as ``(97 %, -70 to 238 %) few answers``."""
+
+
 class Measure:
     """A measure of summaries. Only ``name`` and :meth:`score` are needed.
 
@@ -162,6 +175,16 @@ class Measure:
     """Stands over a column of means; the name by default."""
     short = ""
     """Names the measure within a sentence; the name by default."""
+    key = ""
+    """Of its numbers in JSON lines, trackers and conditions; the name by default."""
+    figure = ""
+    """Begins the names of the files of its figures; the name by default."""
+    rank = 2
+    """Its place in reports, the lowest first; equal ones are sorted by name."""
+    is_plain = False
+    """Whether numbers without the name of a measure are its own, in JSON lines and conditions."""
+    sentence = "mean"
+    """The template of the sentence on its best mean."""
     about = ""
     """Says what it answers, and how."""
     reading = ""
@@ -185,15 +208,64 @@ class Measure:
         """The display format of a value."""
         return "z.0%" if self.unit == "%" else ".4f"
 
-    def difference_text(self, difference: float) -> str:
-        """Format the difference of two values or means, as ``+39.5 points`` or ``-0.0123``."""
-        if self.unit == "%":
-            return f"{100 * difference:+z.1f} points"
-        return f"{difference:+z.4f} {self.unit}".rstrip()
+    @property
+    def is_share(self) -> bool:
+        """Whether values are shares, whose differences are shown in points."""
+        return self.unit == "%"
+
+    @property
+    def is_bundled(self) -> bool:
+        """Whether its records, keys and columns are of its own, and its values shares of 1."""
+        return self.record is not Measurement
+
+    @property
+    def best(self) -> str:
+        """Say which value is best."""
+        return "best (highest)" if self.higher_is_better else "best (lowest)"
+
+    @property
+    def better(self) -> str:
+        """Say on which side of 0 a difference is better."""
+        return "above 0 is better" if self.higher_is_better else "below 0 is better"
+
+    def text(self, value: float) -> str:
+        """Write a value in a sentence or on a page."""
+        return percent(value) if self.is_share else format(value, self.form)
+
+    def difference_text(self, mean: float, low: float | None = None, high: float | None = None) -> str:
+        """Write a difference, and its interval if it has one, as ``+39.5 points [+10.0, +65.8]``."""
+        factor, form, unit = (100, "+z.1f", "points") if self.is_share else (1, f"+z{self.form}", self.unit)
+        text = f"{mean * factor:{form}} {unit}".rstrip()
+        if low is None or high is None:
+            return text
+        return f"{text} [{low * factor:{form}}, {high * factor:{form}}]"
+
+    def direction(self, is_higher: bool) -> str:
+        """Say what a clear difference says of the first of two strategies."""
+        if self.ratio and self.is_share:
+            return "recovers more than" if is_higher else "recovers less than"
+        verdict = "better" if is_higher == self.higher_is_better else "worse"
+        return f"is {'higher' if is_higher else 'lower'} ({verdict}) than"
 
     def reason(self, undefined: str) -> str:
         """Say in words why a measurement is undefined."""
         return self.reasons.get(undefined, undefined)
+
+    def doubtful(self, record: Any) -> Doubtful | None:
+        """Compute the value of a record that has none which counts; None if there is nothing to show."""
+        return None
+
+    def sentence_values(self, records: Sequence[Any]) -> dict[str, Any]:
+        """Give what the template :attr:`sentence` takes besides the value: of one summary or of many."""
+        return {}
+
+    def settings_text(self, record: Any) -> str:
+        """Describe judge and settings of a record; records with different ones are not comparable."""
+        return self.measurement(record).judge or "no judge"
+
+    def sampled(self, record: Any) -> Sampled | None:
+        """Get the sample of words that a record rests on; None if it rests on all."""
+        return None
 
     def score(self, item: MeasureItem) -> Measurement:
         """Measure one summary. What it raises makes the measurement undefined."""
@@ -235,6 +307,10 @@ class Measure:
         """
         return self.measurement(record).undefined != FAILED
 
+    def counts_control(self, controls: Any, name: str) -> bool:
+        """Tell whether a control of a question should do worse than a summary."""
+        return name != "pasted"
+
     def has_controls(self, controls: Any, settings: Mapping[str, Any]) -> bool:
         """Tell whether the stored controls of a question hold this measure, if it is one of theirs."""
         return True
@@ -255,6 +331,17 @@ class Measure:
             }
         return {self.name: fields}
 
+    def result_fields(self, numbers: Mapping[str, Any], records: Sequence[Any]) -> dict[str, Any]:
+        """Write the keys of a JSON line of a strategy.
+
+        Args:
+            numbers: ``mean``, ``low``, ``high``, ``n`` and ``no_interval``.
+            records: of the strategy.
+        """
+        undefined = Counter(self.measurement(record).undefined for record in records)
+        undefined.pop("", None)
+        return {self.key: {**numbers, "undefined": dict(undefined)}}
+
     @property
     def columns(self) -> Sequence[str]:
         """Name the columns of a data frame of results."""
@@ -267,6 +354,16 @@ class Measure:
         """Write the cells of :attr:`columns`."""
         measurement = self.measurement(record)
         return (measurement.value, measurement.undefined or None)
+
+    @property
+    def table_columns(self) -> Mapping[str, str]:
+        """Name the columns of the table of questions, each with its display format if it holds numbers."""
+        numbers = {self.columns[0], *self.numbers}
+        return {name: self.form if name in numbers else "" for name in self.columns}
+
+    def table_cells(self, record: Any) -> tuple[Any, ...]:
+        """Write the cells of :attr:`table_columns`."""
+        return self.cells(record)
 
     def judge_tokens(self, judge: Judge, work: Work, reader: ReaderChoice) -> int:
         """Count the judge tokens that some work takes."""
@@ -322,19 +419,22 @@ def measure_of(record: Any) -> Measure | None:
 
 @cache
 def _load(name: str) -> Measure:
+    measure: Measure
     if name in MEASURES:
-        ours: Measure = resolve_name(MEASURES[name])()
-        return ours
-    with failures_of(f"the measure {excerpt(name)} of another package"):
-        measure = _entry_points()[name]()()
-        if not isinstance(measure, Measure):
-            raise TypeError(f"{excerpt(measure)} is no Measure")
-        # headings and figures take these texts as they are
-        for field_name in ("unit", "title", "heading", "short", "about", "reading"):
-            text = getattr(measure, field_name)
-            if (line := one_line(text)) != text:
-                setattr(measure, field_name, line)
+        measure = resolve_name(MEASURES[name])()
+    else:
+        with failures_of(f"the measure {excerpt(name)} of another package"):
+            measure = _entry_points()[name]()()
+            if not isinstance(measure, Measure):
+                raise TypeError(f"{excerpt(measure)} is no Measure")
+            # headings and figures take these texts as they are
+            for field_name in ("unit", "title", "heading", "short", "about", "reading"):
+                text = getattr(measure, field_name)
+                if (line := one_line(text)) != text:
+                    setattr(measure, field_name, line)
     measure.name = name
+    for field_name in ("title", "heading", "short", "key", "figure"):
+        setattr(measure, field_name, getattr(measure, field_name) or name)
     return measure
 
 

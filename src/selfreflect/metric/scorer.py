@@ -264,6 +264,7 @@ class SelfReflect:
         # a summary is about as long as the reference answers at most
         ids = sum(len(prompt.ids) for prompt in prompts.reference)
         group = max(1, MAX_IDS // ids)
+        # equal texts are read once
         texts = list(dict.fromkeys(summary.text for summary in summaries))
         outcomes: Outcomes = {}
         for start in range(0, len(texts), group):
@@ -321,6 +322,7 @@ class SelfReflect:
             )
             return outcomes | dict.fromkeys(contexts, refusal.failure(prompts.question))
         for index, summary in enumerate(candidates):
+            # estimates, unless the budget sufficed for every word
             words = scoring.words(index)
             if not finite(words):
                 outcomes[summary.text] = self._not_finite(prompts)

@@ -58,6 +58,22 @@ class Completion(Record, frozen=True, kw_only=True):
     them, or the text is empty."""
 
 
+class ToolCall(Record, frozen=True, kw_only=True):
+    """A tool that a model wants to be called."""
+
+    id: str
+    """The server's, which it expects beside the result; empty without one."""
+    name: str
+    arguments: str
+    """As the model wrote them: JSON if it made no mistake."""
+
+
+class CallingCompletion(Completion, frozen=True, kw_only=True):
+    """A completion that calls tools in place of, or after, a text; ``text`` shows the calls as JSON."""
+
+    calls: tuple[ToolCall, ...]
+
+
 class Sample(Record, frozen=True, kw_only=True):
     """One completion of a request that wants several, before the others are there."""
 

@@ -8,8 +8,18 @@ from functools import cached_property
 from itertools import chain, combinations
 
 from selfreflect.errors import DataError, excerpt, nearest
+from selfreflect.metric.measure import Measure
 from selfreflect.records import Score
-from selfreflect.report.measures import SELFREFLECT, MeasureView, any_measures, run_measures
+from selfreflect.report.measures import (
+    any_measures,
+    difference_column,
+    difference_of,
+    is_estimated,
+    plain_measure,
+    run_measures,
+    settings_of,
+    values_of,
+)
 from selfreflect.report.results import approximate, by_value, estimate_note
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.wording import say
@@ -22,7 +32,7 @@ from selfreflect.stats import (
     is_tie,
     ratio_interval,
 )
-from selfreflect.table import Cell, Column, Table
+from selfreflect.table import Cell, Column, Table, spaced_percent
 from selfreflect.text import one_line
 
 Numbers = Mapping[str, Mapping[str, float]]
@@ -67,7 +77,7 @@ class Comparison:
     baseline: Contender
     candidate: Contender
     paired: PairedEstimate
-    measure: MeasureView
+    measure: Measure
 
     @property
     def verdict(self) -> str:
@@ -107,7 +117,7 @@ class Comparison:
             case=case,
             strategy=self.candidate.name_beside(self.baseline),
             baseline=self.baseline.name_beside(self.candidate),
-            noun=self.measure.noun,
+            noun=self.measure.short,
             number=number,
             direction=self.measure.direction(mean > 0),
             questions=estimate.n,
@@ -172,61 +182,60 @@ def version_pairs(old: RunRecords, new: RunRecords) -> list[tuple[Contender, Con
     return [(Contender(old, name), Contender(new, name)) for name in names]
 
 
-def compare(baseline: Contender, candidate: Contender, measure: MeasureView = SELFREFLECT) -> Comparison:
+def compare(baseline: Contender, candidate: Contender, measure: Measure) -> Comparison:
     """Compute the paired difference ``candidate - baseline`` on common questions (same id, text and
     context)."""
     common = baseline.common_questions(candidate)
-    a = measure.of_strategy(baseline.run, baseline.strategy)
-    b = measure.of_strategy(candidate.run, candidate.strategy)
-    return Comparison(baseline, candidate, measure.pair(a, b, common), measure)
+    a = values_of(measure, baseline.run, baseline.strategy)
+    b = values_of(measure, candidate.run, candidate.strategy)
+    return Comparison(baseline, candidate, difference_of(measure, a, b, common), measure)
 
 
-def common_measures(baseline: Contender, candidates: Sequence[Contender]) -> list[MeasureView]:
+def common_measures(baseline: Contender, candidates: Sequence[Contender]) -> list[Measure]:
     """List the measures that all runs have, at least the SelfReflect score."""
     common = run_measures(baseline.run)
     for candidate in candidates:
         common = [measure for measure in common if measure in run_measures(candidate.run)]
-    return common or [SELFREFLECT]
+    return common or [plain_measure()]
 
 
-def comparisons(baseline: Contender, candidates: Sequence[Contender]) -> list[tuple[Table, MeasureView]]:
+def comparisons(baseline: Contender, candidates: Sequence[Contender]) -> list[tuple[Table, Measure]]:
     """Tabulate the differences in every measure that all runs have."""
     measures = common_measures(baseline, candidates)
     return [(comparison(baseline, candidates, measure), measure) for measure in measures]
 
 
-def comparison(
-    baseline: Contender, candidates: Sequence[Contender], measure: MeasureView = SELFREFLECT
-) -> Table:
+def comparison(baseline: Contender, candidates: Sequence[Contender], measure: Measure) -> Table:
     """Tabulate the differences of ``candidates`` from ``baseline``; the notes put them in words and warn."""
     rows = []
     notes = []
-    baseline_scores = list(baseline.scores.values()) if measure is SELFREFLECT else []
-    scores = [*baseline_scores]
+    sides = [baseline, *candidates]
     for candidate in candidates:
         result = compare(baseline, candidate, measure)
         paired = result.paired
         difference = paired.difference
-        candidate_scores = list(candidate.scores.values()) if measure is SELFREFLECT else []
-        scores += candidate_scores
-        is_estimated = any(score.estimate for score in [*baseline_scores, *candidate_scores])
-        mean = approximate(difference.mean, is_estimated)
+        estimated = any(is_estimated(measure, side.run, side.strategy) for side in (baseline, candidate))
+        mean = approximate(difference.mean, estimated)
         cells = (mean, difference.low, difference.high, difference.n, difference.coverage)
         counts = (paired.wins, paired.ties, paired.losses, paired.p_value)
         name = candidate.run.display_name(candidate.strategy)
         rows.append((candidate.label, name, *cells, *counts))
         notes += [result.sentence, *_warnings(baseline, candidate, measure)]
-    details = [*estimate_note(scores), say("test", several=len(candidates) > 1)]
+    details = [
+        *estimate_note(measure, [(side.run, side.strategy) for side in sides]),
+        say("test", several=len(candidates) > 1),
+    ]
     name = baseline.run.display_name(baseline.strategy)
     if baseline.label not in ("", name):
         name += f" ({baseline.label})"
-    title = f"Difference in {measure.quantity}, {baseline.run.noun} − {name}: {measure.better}"
+    quantity = f"{measure.short}, in points" if measure.is_share else measure.short
+    title = f"Difference in {quantity}, {baseline.run.noun} − {name}: {measure.better}"
     columns = (
         Column("run", is_detail=all(row[0] == row[1] for row in rows)),
-        Column("strategy", short=candidates[0].run.noun if candidates else ""),
-        measure.difference_column("difference"),
-        measure.difference_column("95% low", "low"),
-        measure.difference_column("95% high", "high"),
+        Column("strategy", shown=baseline.run.noun),
+        difference_column(measure, "difference"),
+        difference_column(measure, "95% low", "low"),
+        difference_column(measure, "95% high", "high"),
         Column("n common", "d", short="n"),
         Column("coverage", ".1%", is_detail=True),
         Column("wins", "d"),
@@ -237,10 +246,10 @@ def comparison(
     return Table(title, columns, tuple(rows), (*notes, *details), frozenset(details))
 
 
-def _warnings(baseline: Contender, candidate: Contender, measure: MeasureView) -> list[str]:
+def _warnings(baseline: Contender, candidate: Contender, measure: Measure) -> list[str]:
     warnings = []
-    settings = measure.settings(candidate.run, candidate.strategy)
-    base_settings = measure.settings(baseline.run, baseline.strategy)
+    settings = settings_of(measure, candidate.run, candidate.strategy)
+    base_settings = settings_of(measure, baseline.run, baseline.strategy)
     different = [id_ for id_ in settings.keys() & base_settings.keys() if settings[id_] != base_settings[id_]]
     # only questions that both measured count: their records alone enter the difference
     if different:
@@ -315,7 +324,7 @@ def judge_tables(runs: Sequence[RunRecords]) -> list[Table]:
     for measure in any_measures(runs):
         by_judge = {}
         for run in runs:
-            numbers = {name: measure.of_strategy(run, name).values for name in run.strategies}
+            numbers = {name: values_of(measure, run, name).values for name in run.strategies}
             if any(numbers.values()):
                 by_judge[run.judge] = run, numbers
         if len(by_judge) > 1:
@@ -323,16 +332,16 @@ def judge_tables(runs: Sequence[RunRecords]) -> list[Table]:
     return tables
 
 
-def _judge_table(by_judge: Mapping[str, tuple[RunRecords, Numbers]], measure: MeasureView) -> Table:
+def _judge_table(by_judge: Mapping[str, tuple[RunRecords, Numbers]], measure: Measure) -> Table:
     runs = [run for run, _ in by_judge.values()]
     rows: list[tuple[Cell, ...]] = []
     for name in dict.fromkeys(chain.from_iterable(run.strategies for run in runs)):
-        means = [measure.of_strategy(run, name).estimate(len(run.questions)).mean for run in runs]
+        means = [values_of(measure, run, name).estimate(len(run.questions)).mean for run in runs]
         rows.append((name, *means))
     notes = []
     for (judge, (_, numbers)), (rival, (_, rival_numbers)) in combinations(by_judge.items(), 2):
         notes.append(_agreement_sentence(judge, rival, same_order(numbers, rival_numbers)))
-    columns = (Column("strategy"), *(Column(judge, measure.form) for judge in by_judge))
+    columns = (Column("strategy", shown=runs[0].noun), *(Column(judge, measure.form) for judge in by_judge))
     title = f"{measure.title}; by judge ({plain_label(runs[0])})"
     return Table(title, columns, tuple(rows), tuple(notes))
 
@@ -360,7 +369,7 @@ def _agreement_sentence(judge: str, rival: str, share: Estimate) -> str:
         first=judge,
         second=rival,
         share=share.mean,
-        interval="" if share.low == share.high else f" [{share.low:.0%}, {share.high:.0%}]",
+        interval="" if share.low == share.high else spaced_percent(f" [{share.low:.0%}, {share.high:.0%}]"),
         questions=share.n,
         fewest=FEWEST_CORRELATED,
     )

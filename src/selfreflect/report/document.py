@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
@@ -20,45 +19,20 @@ from selfreflect.report.compare import (
 )
 from selfreflect.report.findings import headline
 from selfreflect.report.length import pasted_table, run_pasted
-from selfreflect.report.measures import INFORMATION, SELFREFLECT, MeasureView, run_measures
+from selfreflect.report.measures import bundled_measures, plain_measure, records_of, run_measures
 from selfreflect.report.overview import failure_table, overview
 from selfreflect.report.results import (
     StrategyResult,
-    approximate,
     breakdown,
     by_value,
     differing_halves,
-    estimated_from,
     no_interval,
     strategy_results,
 )
-from selfreflect.report.run_records import RunRecords, SummaryOutcome
+from selfreflect.report.run_records import RunRecords
 from selfreflect.stats import CONFIDENCE, Estimate
 from selfreflect.table import Cell, Column, Table, joined, to_csv, to_latex, to_markdown
 from selfreflect.text import markdown_text
-
-QUESTION_COLUMNS = (
-    Column("question_id"),
-    Column("question"),
-    Column("kind"),
-    Column("strategy"),
-    Column("score", SELFREFLECT.form),
-    Column("stderr", SELFREFLECT.form),
-    Column("token_tasks", "d"),
-    Column("estimated_from"),
-    Column("bits", ".1f"),
-    Column("bits_available", ".1f"),
-    Column("recovered", INFORMATION.form),
-    Column("recovered_low", INFORMATION.form),
-    Column("recovered_high", INFORMATION.form),
-    Column("reader"),
-    Column("zero"),
-    Column("anchor"),
-    Column("undefined"),
-    Column("summary"),
-    Column("summary_words", "d"),
-    Column("failure"),
-)
 
 
 def judge_tables_of(by_run: Sequence[Sequence[RunRecords]]) -> list[Table]:
@@ -112,56 +86,33 @@ def result_lines(records: RunRecords) -> Iterator[dict[str, Any]]:
     """Give the results of each strategy of a run."""
     differing = len(differing_halves(records))
     for result in strategy_results(records):
-        score = result.estimate(SELFREFLECT)
-        line: dict[str, Any] = {
+        yield {
             "run": records.label,
             "strategy": result.strategy,
-            "score": score.mean,
-            **_ends(score),
+            **measure_fields(records, result),
             "confidence": CONFIDENCE,
-            "n": score.n,
-            "questions": score.total,
-            "coverage": score.coverage,
-            "no_interval": no_interval(score),
+            "questions": len(records.questions),
+            "coverage": result.estimate(plain_measure()).coverage,
             "median_words": result.median_words,
             "failures": result.failures,
             "judge": records.judge,
             "halves_differ": differing,
         }
-        if records.information:
-            line |= _information_fields(records, result)
-        if result.estimated:
-            line["estimated"] = result.estimated
-        for measure in run_measures(records):
-            if not measure.is_bundled:
-                measurements = measure.records(records, result.strategy).values()
-                counts = Counter(record.undefined for record in measurements if record.undefined)
-                line[measure.key] = {**_estimate_fields(result.estimate(measure)), "undefined": dict(counts)}
-        yield line
 
 
-def _estimate_fields(estimate: Estimate) -> dict[str, Any]:
-    return {"mean": estimate.mean, **_ends(estimate), "n": estimate.n}
+def measure_fields(run: RunRecords, result: StrategyResult) -> dict[str, Any]:
+    """Write the keys of a strategy in every measure that the run has, and in the plain one."""
+    fields: dict[str, Any] = {}
+    for measure in dict.fromkeys([plain_measure(), *run_measures(run)]):
+        estimate = result.estimate(measure)
+        numbers: dict[str, Any] = {"mean": estimate.mean, **_ends(estimate), "n": estimate.n}
+        numbers["no_interval"] = no_interval(estimate)
+        fields |= measure.result_fields(numbers, list(records_of(measure, run, result.strategy).values()))
+    return fields
 
 
-def _information_fields(records: RunRecords, result: StrategyResult) -> dict[str, Any]:
-    recovered = result.estimate(INFORMATION)
-    return {
-        "bits": result.bits,
-        "bits_available": result.bits_available,
-        "recovered": recovered.mean,
-        **_ends(recovered, "recovered_"),
-        "recovered_no_interval": no_interval(recovered),
-        "reader": ", ".join(result.readers) or None,
-        "zero": records.zero,
-        "scale": records.scale,
-        "undefined": dict(result.undefined),
-        "undefined_reasons": dict(result.reasons),
-    }
-
-
-def _ends(estimate: Estimate, prefix: str = "") -> dict[str, float | None]:
-    return {f"{prefix}low": estimate.low, f"{prefix}high": estimate.high}
+def _ends(estimate: Estimate) -> dict[str, float | None]:
+    return {"low": estimate.low, "high": estimate.high}
 
 
 def breakdown_lines(run: RunRecords, name: str) -> list[dict[str, Any]]:
@@ -169,36 +120,26 @@ def breakdown_lines(run: RunRecords, name: str) -> list[dict[str, Any]]:
     lines = []
     for value, part in by_value(run, name).items():
         for result in strategy_results(part):
-            line: dict[str, Any] = {"run": run.label, "by": name, "value": value, "strategy": result.strategy}
-            score = result.estimate(SELFREFLECT)
-            line |= {"score": score.mean, **_ends(score), "n": score.n, "no_interval": no_interval(score)}
-            if run.information:
-                recovered = result.estimate(INFORMATION)
-                line |= {"recovered": recovered.mean, **_ends(recovered, "recovered_")}
-                line |= {"recovered_n": recovered.n, "recovered_no_interval": no_interval(recovered)}
-            for measure in run_measures(part):
-                if not measure.is_bundled:
-                    line[measure.key] = _estimate_fields(result.estimate(measure))
-            lines.append({**line, "questions": len(part.questions)})
+            line = {"run": run.label, "by": name, "value": value, "strategy": result.strategy}
+            lines.append({**line, **measure_fields(part, result), "questions": len(part.questions)})
     return lines
 
 
 def comparison_line(base: Contender, candidate: Contender) -> dict[str, Any]:
-    """Write a comparison as a line of JSON."""
-    line = {
+    """Write a comparison as a line of JSON, in the plain measure and in every one that both have."""
+    line: dict[str, Any] = {
         "baseline": {"run": base.label, "strategy": base.strategy},
         "run": candidate.label,
         "strategy": candidate.strategy,
         "judge": candidate.run.judge,
-        **_difference(base, candidate, SELFREFLECT),
     }
-    for measure in common_measures(base, [candidate]):
-        if measure is not SELFREFLECT:
-            line[measure.key] = _difference(base, candidate, measure)
+    for measure in dict.fromkeys([plain_measure(), *common_measures(base, [candidate])]):
+        fields = _difference(base, candidate, measure)
+        line |= fields if measure.is_plain else {measure.key: fields}
     return line
 
 
-def _difference(base: Contender, candidate: Contender, measure: MeasureView) -> dict[str, Any]:
+def _difference(base: Contender, candidate: Contender, measure: Measure) -> dict[str, Any]:
     result = compare(base, candidate, measure)
     paired = result.paired
     return {
@@ -227,18 +168,23 @@ def comparison_lines_by(
 
 
 def question_columns(run: RunRecords) -> list[Column]:
-    """List the columns of the table of questions, with those of measures of other packages at last."""
-    columns = [*QUESTION_COLUMNS]
+    """List the columns of the table of questions; those of measures of other packages come last."""
+    names = {"question_id": "", "question": "", "kind": "", "strategy": ""}
+    for measure in _plain_first():
+        names |= measure.table_columns
+    names |= {"summary": "", "summary_words": "d", "failure": ""}
     for measure in _packaged(run):
-        for name in measure.columns:
-            is_number = name == measure.columns[0] or name in measure.numbers
-            columns.append(Column(name, measure.form if is_number else ""))
-    return columns
+        names |= measure.table_columns
+    return [Column(name, form) for name, form in names.items()]
+
+
+def _plain_first() -> list[Measure]:
+    return sorted(bundled_measures(), key=lambda measure: not measure.is_plain)
 
 
 def _packaged(run: RunRecords) -> list[Measure]:
     """List the measures of a run that are of other packages."""
-    return [view.measure for view in run_measures(run) if not view.is_bundled]
+    return [measure for measure in run_measures(run) if not measure.is_bundled]
 
 
 def question_table(run: RunRecords) -> Table:
@@ -246,40 +192,23 @@ def question_table(run: RunRecords) -> Table:
 
     The questions' metadata follow in columns of their own.
     """
-    packaged = _packaged(run)
     columns = question_columns(run)
     reserved = [*(column.heading for column in columns), "run"]  # joined tables have that, too
     headings = metadata_headings(run.questions.values(), reserved)
     rows: list[tuple[Cell, ...]] = []
     for question in run.questions.values():
-        cells = (question.id, question.text, question.kind)
         metadata = list(map(question.metadata.get, headings))
         for outcome in run.outcomes(question.id):
-            measure_cells: list[Cell] = []
-            for measure in packaged:
+            cells: dict[str, Cell] = {"question_id": question.id, "question": question.text}
+            cells |= {"kind": question.kind, "strategy": outcome.strategy}
+            for measure in (*_plain_first(), *_packaged(run)):
                 record = run.results(measure).get((question.id, outcome.strategy))
-                measure_cells += [None] * len(measure.columns) if record is None else measure.cells(record)
-            rows.append((*cells, *_outcome_cells(outcome), *measure_cells, *metadata))
+                if record is not None:
+                    cells |= zip(measure.table_columns, measure.table_cells(record), strict=True)
+            if outcome.summary is not None:
+                text = outcome.summary.text
+                cells |= {"summary": text, "summary_words": len(text.split())}
+            if outcome.failure is not None:
+                cells["failure"] = f"{outcome.failure.kind}: {outcome.failure.message}"
+            rows.append((*(cells.get(column.heading) for column in columns), *metadata))
     return Table("Questions", (*columns, *map(Column, headings.values())), tuple(rows))
-
-
-def _outcome_cells(outcome: SummaryOutcome) -> tuple[Cell, ...]:
-    strategy, summary, score, failure, information, _ = outcome
-    score_cells: tuple[Cell, ...] = (None, None, None, None)
-    if score:
-        value = approximate(score.value, score.estimate is not None)
-        score_cells = (value, score.stderr, score.token_tasks, estimated_from(score))
-    information_cells: tuple[Cell, ...] = (None,) * 9
-    if information:
-        low, high = information.interval or (None, None)
-        bits = (information.bits, information.bits_available, information.recovered, low, high)
-        undefined: str | None = information.undefined
-        if detail := information.cause or information.why:
-            undefined = f"{undefined}: {detail}"
-        of_scale = (information.reader, information.zero, information.anchor)
-        information_cells = (*bits, *of_scale, undefined)
-    summary_cells: tuple[Cell, ...] = (None, None)
-    if summary:
-        summary_cells = (summary.text, len(summary.text.split()))
-    reason = f"{failure.kind}: {failure.message}" if failure else None
-    return (strategy, *score_cells, *information_cells, *summary_cells, reason)

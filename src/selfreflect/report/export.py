@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from importlib import resources
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -23,7 +24,7 @@ from typing import Any
 from selfreflect.errors import DataError, MissingExtraError
 from selfreflect.logprobs import stored_values
 from selfreflect.records import Question, Scalar, metadata_headings
-from selfreflect.report.document import question_columns, question_table
+from selfreflect.report.document import measure_fields, question_columns, question_table
 from selfreflect.report.measures import run_measures
 from selfreflect.report.results import strategy_results
 from selfreflect.report.run_records import RunRecords
@@ -250,9 +251,10 @@ def flat_results(run: RunRecords) -> dict[str, float]:
         name = _key(result.strategy, numbers)
         for measure in run_measures(run):
             numbers |= _with_ends(f"{name}/{measure.key}", result.estimate(measure))
+        fields = measure_fields(run, result)
+        parts = chain.from_iterable(measure.ratio or () for measure in run_measures(run))
+        numbers |= {f"{name}/{part}": fields.get(part) for part in parts}
         numbers |= {
-            f"{name}/bits": result.bits,
-            f"{name}/bits_available": result.bits_available,
             f"{name}/median_words": result.median_words,
             f"{name}/failures": result.failures,
         }

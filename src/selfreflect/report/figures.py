@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from selfreflect.metric.measure import Measure
 from selfreflect.plots import (
     DOT,
     LINE,
@@ -29,7 +30,7 @@ from selfreflect.report.length import (
     point_table,
     run_pasted,
 )
-from selfreflect.report.measures import MeasureView, any_measures
+from selfreflect.report.measures import any_measures
 from selfreflect.report.overview import CONTROL, INCOMPLETE, overview
 from selfreflect.report.run_records import RunRecords
 from selfreflect.stats import FEWEST_CORRELATED
@@ -55,7 +56,7 @@ def paper_figures(runs: Sequence[RunRecords], baseline: str | None = None) -> di
     sides = contenders(runs, baseline)
     if len(sides) > 1:
         for table, measure in comparisons(sides[0], sides[1:]):
-            name = measure.differences
+            name = difference_name(measure)
             files[f"{name}.svg"] = differences_figure(name, table, measure)
             files[f"{name}.csv"] = to_csv(table)
     for number, run in enumerate(runs, start=1):
@@ -70,17 +71,20 @@ def paper_figures(runs: Sequence[RunRecords], baseline: str | None = None) -> di
     return files
 
 
-def means_figure(
-    name: str, overviews: Mapping[str, Table], measure: MeasureView, style: Style = "paper"
-) -> str:
+def difference_name(measure: Measure) -> str:
+    """Name the file with the differences in a measure."""
+    return "differences" if measure.is_plain else f"differences-{measure.figure}"
+
+
+def means_figure(name: str, overviews: Mapping[str, Table], measure: Measure, style: Style = "paper") -> str:
     """Draw the mean and interval of every strategy and control, from the overview of each run by its
     label."""
     intervals = []
     controls = set()
     for label, table in overviews.items():
-        if measure.mean not in table.headings:
+        if measure.heading not in table.headings:
             continue
-        first = table.headings.index(measure.mean)
+        first = table.headings.index(measure.heading)
         for row in table.rows:
             # a strategy without a mean keeps its line, so that its absence is seen
             is_control = str(row[0]).startswith(CONTROL)
@@ -95,11 +99,11 @@ def means_figure(
                 strategy += " (incomplete)"
             intervals.append(_interval(strategy, row[first : first + 3]))
     if measure.is_share:
-        return intervals_figure(name, intervals, measure.title, style, mark=0, percent="%")
+        return intervals_figure(name, intervals, measure.title, style, mark=0, percent=" %")
     return intervals_figure(name, intervals, measure.title, style)
 
 
-def differences_figure(name: str, table: Table, measure: MeasureView, style: Style = "paper") -> str:
+def differences_figure(name: str, table: Table, measure: Measure, style: Style = "paper") -> str:
     """Draw paired differences from one baseline, from a table of
     :func:`selfreflect.report.compare.comparison`."""
     several_runs = len({row[0] for row in table.rows}) > 1
@@ -108,7 +112,9 @@ def differences_figure(name: str, table: Table, measure: MeasureView, style: Sty
         label = short_name(str(row[1]), str(row[0]) if several_runs else "")
         intervals.append(_interval(label, row[2:5]))
     percent = "" if measure.is_share else None  # in points
-    return intervals_figure(name, intervals, measure.difference_axis, style, mark=0, percent=percent)
+    quantity = "points" if measure.is_share else measure.short.rpartition(" ")[2]
+    axis = f"{quantity}: difference from the baseline ({measure.better})"
+    return intervals_figure(name, intervals, axis, style, mark=0, percent=percent)
 
 
 def _interval(name: str, cells: Sequence[Cell]) -> Interval:
@@ -126,7 +132,7 @@ def pasted_figure(
         label = "pasted answers, by their number"
         axes.plot(pasted.words, pasted.bits, "-", color=QUIET, linewidth=1, label=label)
         for answers, words, height in zip(pasted.answers, pasted.words, pasted.bits, strict=True):
-            axes.text(words, height, f"{answers:g}", color=QUIET, ha="center", va="bottom")
+            axes.text(words, height, f"{round(answers, 1):g}", color=QUIET, ha="center", va="bottom")
         for index, point in enumerate(points):
             bits = point.bits
             if bits.mean is None:

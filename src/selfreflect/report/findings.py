@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from selfreflect.records import Controls, Information, SamplingCheck
+from selfreflect.metric.measure import Measure, measure_of
+from selfreflect.records import Controls, SamplingCheck
 from selfreflect.report.compare import Contender, compare
-from selfreflect.report.measures import INFORMATION, MeasureView, run_measures
+from selfreflect.report.measures import records_of, run_measures
 from selfreflect.report.results import (
     ControlLead,
     StrategyResult,
@@ -35,7 +37,6 @@ _UNDEFINED = 1 / 3
 _REPEATED = 3
 
 _CONTROLS = {"empty": "an empty summary", "question": "the repeated question"}
-_ZEROS = {"repeated": "the repeated question"}
 
 HEDGES = (
     "judge smollm2 reads no hedges and no percentages: with them a summary gets about the same numbers as "
@@ -71,7 +72,7 @@ def findings(run: RunRecords) -> list[str]:
     measure = main_measure(run, results)
     ranking = [result for result in results if result.estimate(measure).mean is not None]
     if not ranking:
-        values = {"questions": len(run.questions), "information": bool(run.information)}
+        values = {"questions": len(run.questions), "measured": bool(run.measures)}
         return [say("nothing", asked=not run.awaits_scores, **values)]
     complete = [result for result in ranking if not result.missing] or ranking
     best = complete[0]
@@ -90,14 +91,14 @@ def findings(run: RunRecords) -> list[str]:
     return sentences
 
 
-def _mean(result: StrategyResult, measure: MeasureView) -> float:
+def _mean(result: StrategyResult, measure: Measure) -> float:
     mean = result.estimate(measure).mean
     assert mean is not None  # findings has left the others out
     return mean
 
 
 def _result_sentence(
-    run: RunRecords, measure: MeasureView, leaders: Sequence[StrategyResult], strategies: int, lead: str
+    run: RunRecords, measure: Measure, leaders: Sequence[StrategyResult], strategies: int, lead: str
 ) -> str:
     """Say what the best strategy reaches, or several that are exactly equal."""
     estimate = leaders[0].estimate(measure)
@@ -109,29 +110,17 @@ def _result_sentence(
         complete = "" if strategies == len(run.strategies) else "complete "
         noun = counted(strategies, f"{complete}{run.noun}")
         subject = f"Of {noun}, {subject}"
-    if measure is INFORMATION:
-        return say(
-            "share",
-            subject=subject,
-            count=len(leaders),
-            lead=lead,
-            share=_mean(leaders[0], measure),
-            interval=interval,
-            answers=answers_text(reference_count(run)),
-            blind=set(leaders[0].readers) == {"blind"},
-            zero=_ZEROS.get(run.zero, "an empty one"),
-            questions=estimate.n,
-        )
     return say(
-        "mean",
+        measure.sentence,
         subject=subject,
+        count=len(leaders),
         lead=lead,
-        noun=measure.noun,
-        best=measure.best,
-        better="higher is better" if measure.higher_is_better else "lower is better",
-        value=format(_mean(leaders[0], measure), measure.form),
-        interval=interval and f"{interval[0]:{measure.form}} to {interval[1]:{measure.form}}",
+        value=_mean(leaders[0], measure),
+        interval=interval,
         questions=estimate.n,
+        measure=measure,
+        answers=answers_text(reference_count(run)),
+        **measure.sentence_values(list(records_of(measure, run, leaders[0].strategy).values())),
     )
 
 
@@ -149,7 +138,8 @@ def cautions(run: RunRecords) -> list[str]:
             incomplete.setdefault((count, result.due), []).append(run.display_name(result.strategy))
     for (count, total), names in incomplete.items():
         sentences.append(say("incomplete", names=names, count=count, total=total))
-    undefined = max((sum(result.undefined.values()) for result in results), default=0)
+    main = main_measure(run, results).name
+    undefined = max((sum(result.undefined[main].values()) for result in results), default=0)
     if undefined > _UNDEFINED * len(run.questions):
         sentences.append(say("undefined", count=undefined, questions=len(run.questions)))
     return sentences
@@ -167,13 +157,13 @@ def _control_cautions(run: RunRecords, results: Sequence[StrategyResult]) -> lis
         for control in control_values(run):
             lead = control_lead(run, control, best, measure)
             if lead is not None:
-                text = f"{_CONTROLS.get(lead.control, lead.control)} ({lead.mean:{measure.form}})"
-                strategy = f"{run.display_name(best)} ({lead.strategy_mean:{measure.form}})"
+                text = f"{_CONTROLS.get(lead.control, lead.control)} ({measure.text(lead.mean)})"
+                strategy = f"{run.display_name(best)} ({measure.text(lead.strategy_mean)})"
                 by_verdict.setdefault((_lead_verdict(lead), strategy), []).append(text)
         for (verdict, strategy), texts in by_verdict.items():
             values = {
                 "controls": texts,
-                "noun": measure.noun,
+                "noun": measure.short,
                 "strategy": strategy,
                 "only": only,
                 "kind": run.noun,
@@ -229,34 +219,35 @@ def sampling_warning(check: SamplingCheck) -> str:
     )
 
 
-def information_sentence(information: Information, answers: int | None) -> str:
-    """Say how much a summary recovers, or why nobody can say.
+def value_sentence(record: Any, answers: int | None = None) -> str:
+    """Say what a measure finds of one summary, or why nobody can say; empty if its package is not installed.
 
     Args:
         answers: number of reference answers; None if it is not known.
     """
-    if information.recovered is not None:
-        return say(
-            "share",
-            subject="This summary",
-            count=1,
-            lead="only",
-            share=information.recovered,
-            interval=information.interval,
-            answers=answers_text(answers),
-            blind=information.reader == "blind",
-            zero=_ZEROS.get(information.zero, "an empty one"),
-            questions=None,
-            shared=information.shared_phrase,
-        )
+    measure = measure_of(record)
+    if measure is None:
+        return ""
+    measurement = measure.measurement(record)
+    if measure.sentence == "mean":
+        value = measurement.value
+        text = measure.reason(measurement.undefined) if value is None else measure.text(value)
+        return f"{measure.short}: {text}"
+    values = {"answers": answers_text(answers), **measure.sentence_values([record])}
+    if measurement.value is None:
+        parts = {name: value or 0 for name, value in measurement.parts.items()}
+        why = measurement.why.rstrip(".")
+        return say("no_share_of", reason=measurement.undefined, why=why, parts=parts, **values)
     return say(
-        "no_share_of",
-        reason=information.reason or "unmeasured",
-        answers=answers_text(answers),
-        blind=information.reader == "blind",
-        why=information.why.rstrip("."),
-        bits=information.bits or 0,
-        available=information.bits_available or 0,
+        measure.sentence,
+        subject="This summary",
+        count=1,
+        lead="only",
+        value=measurement.value,
+        interval=measurement.interval,
+        questions=None,
+        measure=measure,
+        **values,
     )
 
 
@@ -270,9 +261,12 @@ def controls_sentence(controls: Controls) -> str:
     return say("controls", shares=shares) if shares else ""
 
 
-def controls_caution(controls: Controls, results: Sequence[Information]) -> str:
-    """Name texts that say nothing and recover as much as a question's best summary; empty without any."""
-    bits = [information.bits for information in results if information.bits is not None]
+def controls_caution(controls: Controls, bits: Sequence[float]) -> str:
+    """Name texts that say nothing and recover as much as a question's best summary; empty without any.
+
+    Args:
+        bits: that each summary tells.
+    """
     texts = {"empty": "nothing", "question": "the repeated question", "nonsense": "nonsense"}
     names = []
     for control in controls.controls:

@@ -20,7 +20,6 @@ from selfreflect.text import one_line
 
 _CORRELATION = "+z.2f"
 COLUMNS = (
-    Column("strategy"),
     Column("rank correlation", _CORRELATION),
     Column("95% low", _CORRELATION),
     Column("95% high", _CORRELATION),
@@ -35,10 +34,10 @@ POINT_COLUMNS = (
 )
 PASTE_COLUMNS = (
     Column("text"),
-    Column("mean words", ".0f"),
+    Column("mean words", ".0f", short="words"),
     Column("bits", ".1f"),
-    Column("95% low", ".1f"),
-    Column("95% high", ".1f"),
+    Column("95% low", ".1f", end="low"),
+    Column("95% high", ".1f", end="high"),
     Column("n", "d"),
 )
 
@@ -64,8 +63,8 @@ def length_correlation(points: Points) -> Estimate:
     return rank_correlation([words for words, _ in points.values()], [score for _, score in points.values()])
 
 
-def length_table(audits: Mapping[str, Points]) -> Table:
-    """Tabulate the rank correlation of score and length for each strategy."""
+def length_table(audits: Mapping[str, Points], noun: str = "strategy") -> Table:
+    """Tabulate the rank correlation of score and length for each strategy, or whatever ``noun`` says."""
     rows = []
     for strategy, points in audits.items():
         rho = length_correlation(points)
@@ -77,7 +76,8 @@ def length_table(audits: Mapping[str, Points]) -> Table:
         notes.append(say("longer", better=better, pairs=pairs))
     has_few = any(0 < len(points) < FEWEST_CORRELATED for points in audits.values())
     notes.append(say("correlation", fewest=FEWEST_CORRELATED if has_few else None))
-    return Table("Score against length of the summary", COLUMNS, tuple(rows), tuple(notes))
+    columns = (Column("strategy", shown=noun), *COLUMNS)
+    return Table("Score against length of the summary", columns, tuple(rows), tuple(notes))
 
 
 def _longer_is_better(audits: Mapping[str, Points]) -> tuple[int, int]:
@@ -237,7 +237,7 @@ def pasted_table(pasted: PastedAnswers, points: Sequence[StrategyPoint]) -> Tabl
             notes.append(point.pasted.sentence(subject, point.words, bits.mean, bits.low))
     for answers, words, height in zip(pasted.answers, pasted.words, pasted.bits, strict=True):
         if answers:
-            name = f"control: {answers:g} answer{'' if answers == 1 else 's'} pasted"
+            name = f"control: {round(answers, 1):g} answer{'' if answers == 1 else 's'} pasted"
             rows.append((name, words, height, None, None, None))
     if pasted.note:
         notes.append(pasted.note)

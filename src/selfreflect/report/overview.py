@@ -3,49 +3,48 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from statistics import median
 
-from selfreflect.metric.measure import measure_names
-from selfreflect.records import STAGES, TODAYS_SCALE, FailureKind, NothingToTell, UnclearCause
+from selfreflect.errors import worded
+from selfreflect.metric.measure import Measure, measure_names
+from selfreflect.records import STAGES, FailureKind
 from selfreflect.report.findings import HEDGES, show_case_note
 from selfreflect.report.measures import (
-    INFORMATION,
-    SELFREFLECT,
-    MeasureView,
     Values,
+    mean_columns,
     run_measures,
+    settings_of,
 )
 from selfreflect.report.results import (
     ControlValues,
     StrategyResult,
     approximate,
-    best_strategy,
-    control_lead,
     control_values,
     coverage_text,
     estimate_note,
+    main_measure,
     method_note,
-    reference_count,
     sorted_results,
 )
 from selfreflect.report.run_records import RunRecords
-from selfreflect.report.wording import answers_text, say
+from selfreflect.report.wording import say
 from selfreflect.stats import Estimate
-from selfreflect.table import Cell, Column, Table
+from selfreflect.table import Cell, Column, Table, spaced_percent
 from selfreflect.text import one_line
 from selfreflect.traits import traits_of
 
 CONTROL = "control: "
 """In front of the name of a control, where tables list it below strategies."""
 
+COMMON = "common "
+"""In front of the heading of a mean over common questions."""
+
 INCOMPLETE = ", incomplete"
 """Behind the coverage of a strategy that lacks results."""
 
 FAILURE_COLUMNS = (
-    Column("stage"),
-    Column("strategy"),
     Column("kind"),
     Column("count", "d"),
     Column("question"),
@@ -53,12 +52,16 @@ FAILURE_COLUMNS = (
 )
 
 REMEDIES: Mapping[FailureKind, str] = {
-    "no_answers": "most answers are blank or refused; take another model or prompt (--prompts)",
-    "blank_summary": "the model wrote nothing; take another strategy or prompt (--prompts)",
-    "too_long": "use a model or judge with a larger context window, or shorter answers (--max-new-tokens)",
-    "unclosed_reasoning": "in a new run (another --out), raise {tokens} or leave out --thinking",
-    "cut_off": "in a new run (another --out), raise {tokens}",
-    "over_budget": "raise --budget",
+    "no_answers": "most answers are blank or refused; take another model or prompt ({prompts})",
+    "blank_summary": "the model wrote nothing; take another strategy or prompt ({prompts})",
+    "too_long": (
+        "use a model or judge with a larger context window, or shorter answers ({answers.max_new_tokens})"
+    ),
+    "unclosed_reasoning": (
+        "in a new run (another {out}), raise {STAGE.max_new_tokens} or leave out {STAGE.thinking}"
+    ),
+    "cut_off": "in a new run (another {out}), raise {STAGE.max_new_tokens}",
+    "over_budget": "raise {scores.budget}",
     "refused": "rephrase the question, or take another model",
     "content_filter": "rephrase the question, or take another server",
     "empty": "run the same command again; it tries only what failed",
@@ -66,7 +69,7 @@ REMEDIES: Mapping[FailureKind, str] = {
     "malformed": "the model did not keep to the form it was asked for; take another model or strategy",
     "strategy": "mend the strategy and run the same command again, which tries only what failed",
 }
-"""What a user can do about a failure."""
+"""What a user can do about a failure; names in braces are settings, ``STAGE`` is that of the failure."""
 
 
 def overview(run: RunRecords, *, with_controls: bool = True) -> Table:
@@ -79,24 +82,26 @@ def overview(run: RunRecords, *, with_controls: bool = True) -> Table:
     results = sorted_results(run)
     controls = control_values(run)
     measures = run_measures(run)
-    main = main_column(measures)
-    rows = [_strategy_row(run, result, measures) for result in results]
+    main = main_measure(run, results)
+    rows = [_strategy_row(run, result, measures, main) for result in results]
     if with_controls:
         rows += [row for control in controls if (row := _control_row(control, measures))["n"]]
     # strategies that miss different questions have means over different questions
-    uneven = [measure for measure in measures if any(row.get(measure.common) is not None for row in rows)]
-    columns = [Column("strategy", short=run.noun)]
+    uneven = []
     for measure in measures:
-        columns += measure.columns
+        commons = [result.common[measure.name] for result in results if measure.name in result.common]
+        if any(common.mean is not None for common in commons):
+            uneven.append(measure)
+    columns = [Column("strategy", shown=run.noun)]
+    for measure in measures:
+        columns += mean_columns(measure)
         if any(result.estimate(measure).n != result.estimate(main).n for result in results):
             columns.append(Column(_own_n(measure), "d", short="n"))
-    columns += [Column("n", "d"), Column("coverage", is_detail=True)]
+    columns += [Column("n", "d"), Column("coverage", is_detail=True, has_percent=True)]
     columns += [Column("median words", "g", short="words"), Column("failures", "d", short="failed")]
-    columns += [Column(measure.common, measure.form) for measure in uneven]
+    columns += chain.from_iterable(mean_columns(measure, COMMON) for measure in uneven)
     if uneven:
         columns.append(Column("common n", "d"))
-        for row in rows:
-            row["common n"] = row.get(f"{uneven[-1].common} n")
     title = "; ".join(measure.title for measure in measures) if with_controls else "Results"
     if run.label:
         title += f" ({run.label})"
@@ -104,45 +109,38 @@ def overview(run: RunRecords, *, with_controls: bool = True) -> Table:
     notes = _overview_notes(run, results, measures, uneven, explained)
     if not uneven and any(result.common for result in results):
         notes.append(say("none_common"))
-    of_controls = _control_notes(run, results, controls)
-    notes += of_controls
-    details = [*chain.from_iterable(explained.values()), *of_controls]
+    details = [*chain.from_iterable(explained.values())]
     headings = [column.heading for column in columns]
     cells = [tuple(map(row.get, headings)) for row in rows]
     return Table(title, tuple(columns), tuple(cells), tuple(notes), frozenset(details))
 
 
-def main_column(measures: Sequence[MeasureView]) -> MeasureView:
-    """Choose the measure whose questions the columns of n and coverage count."""
-    return SELFREFLECT if SELFREFLECT in measures else measures[0]
-
-
-def _own_n(measure: MeasureView) -> str:
+def _own_n(measure: Measure) -> str:
     """Name the column of the questions that a measure rests on, if that is not the last measure's."""
-    return f"{measure.mean} n"
+    return f"{measure.heading} n"
 
 
 def _strategy_row(
-    run: RunRecords, result: StrategyResult, measures: Sequence[MeasureView]
+    run: RunRecords, result: StrategyResult, measures: Sequence[Measure], main: Measure
 ) -> dict[str, Cell]:
     """List the cells of a strategy by heading, those of columns that no table shows included."""
     row: dict[str, Cell] = {"strategy": run.display_name(result.strategy)}
     for measure in measures:
-        is_estimated = measure is SELFREFLECT and result.estimated > 0
+        is_estimated = measure.name in result.estimated
         row |= _estimate_cells(measure, result.estimate(measure), is_estimated)
         common = result.common.get(measure.name)
         if common is not None:
-            row[measure.common] = approximate(common.mean, is_estimated)
-            row[f"{measure.common} n"] = common.n
-    main = result.estimate(main_column(measures))
-    coverage = coverage_text(main)
-    if coverage and result.missing and main.n:
+            row[mean_columns(measure, COMMON)[0].heading] = approximate(common.mean, is_estimated)
+            row["common n"] = common.n
+    estimate = result.estimate(main)
+    coverage = coverage_text(estimate)
+    if coverage and result.missing and estimate.n:
         coverage += INCOMPLETE
-    row |= {"n": main.n, "coverage": coverage}
+    row |= {"n": estimate.n, "coverage": coverage}
     return row | {"median words": result.median_words, "failures": result.failures}
 
 
-def _control_row(control: ControlValues, measures: Sequence[MeasureView]) -> dict[str, Cell]:
+def _control_row(control: ControlValues, measures: Sequence[Measure]) -> dict[str, Cell]:
     """List the cells of a control by heading; ``n`` is 0 if nothing of it was measured."""
     row: dict[str, Cell] = {"strategy": CONTROL + control.name}
     counts = []
@@ -154,20 +152,20 @@ def _control_row(control: ControlValues, measures: Sequence[MeasureView]) -> dic
     return row | {"n": max(counts), "median words": float(median(control.words))}
 
 
-def _estimate_cells(measure: MeasureView, estimate: Estimate, is_estimated: bool = False) -> dict[str, Cell]:
-    mean = approximate(estimate.mean, is_estimated)
-    ends: dict[str, Cell] = {measure.low: estimate.low, measure.high: estimate.high}
-    return {measure.mean: mean, _own_n(measure): estimate.n, **ends}
+def _estimate_cells(measure: Measure, estimate: Estimate, is_estimated: bool = False) -> dict[str, Cell]:
+    headings = [column.heading for column in mean_columns(measure)]
+    cells = (approximate(estimate.mean, is_estimated), estimate.low, estimate.high)
+    return {**dict(zip(headings, cells, strict=True)), _own_n(measure): estimate.n}
 
 
 def _explanations(
-    run: RunRecords, results: Sequence[StrategyResult], measures: Sequence[MeasureView]
+    run: RunRecords, results: Sequence[StrategyResult], measures: Sequence[Measure]
 ) -> dict[str, list[str]]:
     """List what the numbers mean and rest on: the scale, the judges, the method of intervals, and hedges."""
     texts: dict[str, list[str]] = {"scale": [], "judges": [], "method": []}
-    if INFORMATION in measures:
-        texts["scale"].append(_scale_note(run, results))
     for measure in measures:
+        if "{zero}" in measure.reading:
+            texts["scale"].append(f"{measure.short}: {reading(measure, run)}")
         texts["judges"] += _settings_note(run, measure)
     texts["method"].append(
         method_note(result.estimate(measure) for result in results for measure in measures)
@@ -180,22 +178,20 @@ def _explanations(
 def _overview_notes(
     run: RunRecords,
     results: Sequence[StrategyResult],
-    measures: Sequence[MeasureView],
-    uneven: Sequence[MeasureView],
+    measures: Sequence[Measure],
+    uneven: Sequence[Measure],
     explained: Mapping[str, Sequence[str]],
 ) -> list[str]:
     """List everything that stands below the table: what must be known, and what is explained."""
     notes = [*filter(None, [show_case_note(run)]), *explained["scale"]]
-    if INFORMATION in measures:
-        notes += _no_share_notes(run, results)
     for measure in measures:
-        notes += _settings_warning(run, measure)
+        notes += [*_undefined_notes(run, measure, results), *_settings_warning(run, measure)]
     notes += [*explained["judges"], *explained["method"]]
-    scores = chain.from_iterable(run.strategy_scores(name).values() for name in run.strategies)
-    notes += estimate_note(list(scores))
+    for measure in measures:
+        notes += estimate_note(measure, [(run, name) for name in run.strategies])
     if uneven:
         commons = [result.common[uneven[-1].name] for result in results]
-        coverage = coverage_text(max(commons, key=lambda estimate: estimate.n))
+        coverage = spaced_percent(coverage_text(max(commons, key=lambda estimate: estimate.n)) or "")
         notes.append(say("uneven", coverage=coverage))
     unknown = sorted({name for name, _, _ in run.measurements} - {*measure_names()})
     if unknown:
@@ -206,117 +202,78 @@ def _overview_notes(
     return notes
 
 
-def _settings_by_question(run: RunRecords, measure: MeasureView) -> dict[str, set[str]]:
+def _settings_by_question(run: RunRecords, measure: Measure) -> dict[str, set[str]]:
     by_question: dict[str, set[str]] = defaultdict(set)
     for name in run.strategies:
-        for id_, text in measure.settings(run, name).items():
+        for id_, text in settings_of(measure, run, name).items():
             by_question[id_].add(text)
     return by_question
 
 
-def _settings_note(run: RunRecords, measure: MeasureView) -> list[str]:
+def _settings_note(run: RunRecords, measure: Measure) -> list[str]:
     """Name the judge and its settings, also where readers differ between questions."""
     by_question = _settings_by_question(run, measure)
     settings = sorted(set().union(*by_question.values()))
     if len(settings) < 2:
-        return [say("judge", noun=measure.noun, settings=text) for text in settings]
-    if not _differs_by_reader(measure, by_question):
+        return [say("judge", noun=measure.short, settings=text) for text in settings]
+    if not _differs_by_question(by_question):
         return []
     counts = Counter(text for (text,) in by_question.values())
     return [say("several_readers", counts=sorted(counts.items()))]
 
 
-def _settings_warning(run: RunRecords, measure: MeasureView) -> list[str]:
+def _settings_warning(run: RunRecords, measure: Measure) -> list[str]:
     """Warn of summaries that were measured with different judges or settings."""
     by_question = _settings_by_question(run, measure)
     settings = sorted(set().union(*by_question.values()))
-    if len(settings) < 2 or _differs_by_reader(measure, by_question):
+    if len(settings) < 2 or _differs_by_question(by_question):
         return []
-    return [say("several_judges", noun=measure.noun, settings=settings)]
+    return [say("several_judges", noun=measure.short, settings=settings)]
 
 
-def _differs_by_reader(measure: MeasureView, by_question: Mapping[str, set[str]]) -> bool:
-    """Tell whether the reader differs between questions, but all summaries of one have the same."""
-    return measure is INFORMATION and all(len(texts) == 1 for texts in by_question.values())
+def _differs_by_question(by_question: Mapping[str, set[str]]) -> bool:
+    """Tell whether judge or reader differ between questions, but all summaries of one have the same."""
+    return all(len(texts) == 1 for texts in by_question.values())
 
 
-def zero_text(run: RunRecords) -> str:
-    """Say what 0 % is."""
-    if run.scale == "question":
-        return "the question alone, as in earlier versions (`selfreflect score` measures anew)"
-    names = {"empty": "an empty summary", "repeated": "the repeated question where the judge does not see it"}
-    return " or ".join(names[zero] for zero in run.zero.split(", "))
+def reading(measure: Measure, run: RunRecords) -> str:
+    """Say how to read the values that a measure has in a run."""
+    zeros = {
+        "question": "the question alone, as in earlier versions (`selfreflect score` measures anew)",
+        "empty": "an empty summary",
+        "repeated": "the repeated question where the judge does not see it",
+    }
+    names = [run.scale] if run.scale == "question" else run.zero.split(", ")
+    text = measure.reading.replace("{zero}", " or ".join(map(zeros.__getitem__, names)))
+    if run.scale == "pasted" and text != measure.reading:
+        text += " Repetitions count, as in earlier versions (`selfreflect score` measures anew)."
+    return text
 
 
-def _is_blind(results: Sequence[StrategyResult]) -> bool:
-    return set(chain.from_iterable(result.readers for result in results)) == {"blind"}
-
-
-def _scale_note(run: RunRecords, results: Sequence[StrategyResult]) -> str:
-    """Explain the share and its reader."""
-    return say(
-        "recovered",
-        zero=zero_text(run),
-        answers=answers_text(reference_count(run)),
-        distinct=run.scale == TODAYS_SCALE,
-        above=any((result.estimate(INFORMATION).mean or 0) > 1 for result in results),
-        blind=_is_blind(results) and run.scale != TODAYS_SCALE,
-    )
-
-
-def _no_share_notes(run: RunRecords, results: Sequence[StrategyResult]) -> list[str]:
-    """Explain the questions without a share."""
-    notes = []
+def _undefined_notes(run: RunRecords, measure: Measure, results: Sequence[StrategyResult]) -> list[str]:
+    """Explain the questions without a value."""
     # the maximum over strategies, not the sum: mostly they lack the same questions
-    reasons: Counter[NothingToTell | UnclearCause] = Counter()
+    reasons: Counter[str] = Counter()
     for result in results:
-        reasons |= Counter(result.reasons)  # mostly the same questions for every strategy
-    for reason, count in reasons.items():
-        text = INFORMATION.measure.reason(reason)
-        values = {"count": count, "questions": len(run.questions), "reason": reason, "text": text}
-        notes.append(say("no_share", **values, blind=_is_blind(results)))
-    unmeasured = len(run.scores.keys() - run.information.keys())
-    if unmeasured:
-        notes.append(say("unmeasured", count=unmeasured))
-    return notes
-
-
-def _control_notes(
-    run: RunRecords, results: Sequence[StrategyResult], controls: Sequence[ControlValues]
-) -> list[str]:
-    """Name every control that says nothing and does better than a strategy on the same questions, and whether
-    that is clear.
-
-    The headline names those that are ahead of the best strategy: it is not named again, nor is anything of a
-    control that is clearly ahead of it.
-    """
+        reasons |= Counter(result.undefined[measure.name])
     notes = []
-    for control in controls:
-        for measure in run_measures(run):
-            best = best_strategy(results, measure)
-            if best is None:
-                continue
-            best_lead = control_lead(run, control, best, measure)
-            if best_lead is not None and best_lead.is_clear:
-                continue
-            behind: dict[bool, list[tuple[str, str, str]]] = {True: [], False: []}
-            for name in run.strategies:
-                lead = control_lead(run, control, name, measure)
-                if lead is None or name == best:
-                    continue
-                means = [format(mean, measure.form) for mean in (lead.mean, lead.strategy_mean)]
-                if means[0] != means[1]:
-                    behind[lead.is_clear].append((name, means[0], means[1]))
-            direction = measure.direction(measure.higher_is_better)
-            for is_clear, strategies in behind.items():
-                if strategies:
-                    values = {"control": control.name, "direction": direction, "strategies": strategies}
-                    notes.append(say("control_note", clear=is_clear, **values))
+    for reason, count in reasons.items():
+        values = {"noun": measure.short, "count": count, "questions": len(run.questions)}
+        notes.append(say("undefined_on", text=measure.reason(reason), **values))
+    keys = [run.results(other).keys() for other in run.measures if other is not measure]
+    missing = set().union(*keys) - run.results(measure).keys()
+    # scores have failures instead
+    if missing and not measure.fails:
+        notes.append(say("unmeasured", noun=measure.short, count=len(missing)))
     return notes
 
 
-def failure_table(run: RunRecords) -> Table:
-    """Count failures by stage, strategy and kind, each with its first message as an example."""
+def failure_table(run: RunRecords, name_of: Callable[[str], str] = str) -> Table:
+    """Count failures by stage, strategy and kind, each with its first message as an example.
+
+    Args:
+        name_of: words a setting in the notes, which say what to do; by default its key.
+    """
     ranks = {name: rank for rank, name in enumerate(run.strategies)}
     groups = defaultdict(list)
     for failure in run.failures:
@@ -329,9 +286,9 @@ def failure_table(run: RunRecords) -> Table:
         record = run.questions.get(first.question_id)
         question = first.question_id if record is None else one_line(record.text, 160)
         rows.append((first.stage, first.name or None, first.kind, len(failures), question, example))
-    reasons = {(kind, stage == "answers"): REMEDIES[kind] for stage, _, kind, *_ in rows}
-    notes = []
-    for (kind, drawing), remedy in reasons.items():
-        tokens = "--max-new-tokens" if drawing else "--summary-tokens"
-        notes.append(f"{kind}: {remedy.format(tokens=tokens)}")
-    return Table("Failures", FAILURE_COLUMNS, tuple(rows), tuple(notes))
+    columns = (Column("stage"), Column("strategy", shown=run.noun), *FAILURE_COLUMNS)
+    notes: dict[str, None] = {}
+    for stage, _, kind, *_ in rows:
+        remedy = REMEDIES[kind].replace("STAGE", "answers" if stage == "answers" else "summaries")
+        notes[f"{kind}: {worded(remedy, name_of)}"] = None
+    return Table("Failures", columns, tuple(rows), tuple(notes))

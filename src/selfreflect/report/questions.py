@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from selfreflect.metric.measure import Measure
 from selfreflect.report.compare import Contender
-from selfreflect.report.measures import INFORMATION, MeasureView, reason_word, run_measures, tentative
+from selfreflect.report.measures import difference_column, run_measures, values_of
 from selfreflect.report.results import main_measure, strategy_results
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.stats import is_tie
@@ -19,10 +20,10 @@ _SEVERAL = 4
 """Systems whose columns fit into a terminal beside the question."""
 
 
-def worst_first(run: RunRecords, measure: MeasureView) -> list[str]:
+def worst_first(run: RunRecords, measure: Measure) -> list[str]:
     """Sort question ids by their mean over strategies, the worst first; those without a value come last."""
     sign = 1 if measure.higher_is_better else -1
-    values = [measure.of_strategy(run, name) for name in run.strategies]
+    values = [values_of(measure, run, name) for name in run.strategies]
     keys = {}
     for id_ in run.questions:
         numbers = [number for value in values if (number := value.of_question(id_)) is not None]
@@ -30,21 +31,17 @@ def worst_first(run: RunRecords, measure: MeasureView) -> list[str]:
     return sorted(keys, key=keys.__getitem__)
 
 
-def main_measure_of(run: RunRecords) -> MeasureView:
+def main_measure_of(run: RunRecords) -> Measure:
     """Choose the measure in which people read a run."""
     return main_measure(run, strategy_results(run))
 
 
-def undefined_text(measure: MeasureView, outcome: SummaryOutcome) -> str:
+def undefined_text(run: RunRecords, measure: Measure, outcome: SummaryOutcome, question_id: str) -> str:
     """Say in some words why a summary has no value; a doubtful one stands in brackets."""
-    if measure is INFORMATION and outcome.information is not None:
-        doubtful = tentative(outcome.information)
-        if doubtful is not None:
-            return doubtful.brief
-        return reason_word(outcome.information.reason or outcome.information.undefined or "")
-    for measurement in outcome.measurements:
-        if measurement.measure == measure.name and measurement.undefined:
-            return measurement.undefined
+    record = run.results(measure).get((question_id, outcome.strategy))
+    if record is not None:
+        doubtful = measure.doubtful(record)
+        return doubtful.brief if doubtful else measure.measurement(record).undefined.replace("_", " ")
     if outcome.failure is not None:
         return outcome.failure.kind.replace("_", " ")
     return "no reply" if outcome.summary is None else "not measured"
@@ -64,7 +61,7 @@ def summary_table(run: RunRecords) -> Table:
     else:
         columns.append(Column("reply" if run.is_imported else "summary"))
         ours = [main, *(measure for measure in measures if measure is not main)]
-        columns += [Column(measure.mean.removeprefix("mean "), measure.form) for measure in ours]
+        columns += [Column(measure.heading.removeprefix("mean "), measure.form) for measure in ours]
     rows: list[tuple[Cell, ...]] = []
     for id_ in worst_first(run, main):
         outcomes = {outcome.strategy: outcome for outcome in run.outcomes(id_)}
@@ -83,22 +80,22 @@ def summary_table(run: RunRecords) -> Table:
         notes.append(f"and {counted(len(rows) - SHOWN_ROWS, 'more question')}; --json or --output shows all")
     if len(names) > _SEVERAL and one is None:
         notes.append(f"and {len(names) - _SEVERAL} more columns on the page")
-    title = "Questions, worst first" + (f": {main.noun}" if one is None else "")
+    title = "Questions, worst first" + (f": {main.short}" if one is None else "")
     return Table(title, tuple(columns), tuple(rows[:SHOWN_ROWS]), tuple(notes))
 
 
-def _value(run: RunRecords, measure: MeasureView, id_: str, outcome: SummaryOutcome) -> Cell:
-    value = measure.of_strategy(run, outcome.strategy).of_question(id_)
-    return undefined_text(measure, outcome) if value is None else value
+def _value(run: RunRecords, measure: Measure, id_: str, outcome: SummaryOutcome) -> Cell:
+    value = values_of(measure, run, outcome.strategy).of_question(id_)
+    return undefined_text(run, measure, outcome, id_) if value is None else value
 
 
-def changes(baseline: Contender, candidate: Contender, measure: MeasureView) -> list[tuple[str, float]]:
+def changes(baseline: Contender, candidate: Contender, measure: Measure) -> list[tuple[str, float]]:
     """List common questions with the change of their value, in the direction of better, the worst first.
 
     Ties are 0.
     """
-    before = measure.of_strategy(baseline.run, baseline.strategy)
-    after = measure.of_strategy(candidate.run, candidate.strategy)
+    before = values_of(measure, baseline.run, baseline.strategy)
+    after = values_of(measure, candidate.run, candidate.strategy)
     sign = 1 if measure.higher_is_better else -1
     found = []
     for id_ in baseline.common_questions(candidate):
@@ -108,12 +105,12 @@ def changes(baseline: Contender, candidate: Contender, measure: MeasureView) -> 
     return sorted(found, key=lambda pair: pair[1])
 
 
-def worse_table(baseline: Contender, candidate: Contender, measure: MeasureView) -> Table:
+def worse_table(baseline: Contender, candidate: Contender, measure: Measure) -> Table:
     """Tabulate the questions that got worse, the worst first, with both values and the reply of today."""
     found = changes(baseline, candidate, measure)
     common = len(baseline.common_questions(candidate))
-    before = measure.of_strategy(baseline.run, baseline.strategy)
-    after = measure.of_strategy(candidate.run, candidate.strategy)
+    before = values_of(measure, baseline.run, baseline.strategy)
+    after = values_of(measure, candidate.run, candidate.strategy)
     worse = [id_ for id_, change in found if change < 0]
     rows: list[tuple[Cell, ...]] = []
     for id_ in worse[:SHOWN_ROWS]:
@@ -136,6 +133,6 @@ def worse_table(baseline: Contender, candidate: Contender, measure: MeasureView)
         Column(f"reply of {one_line(new_name, 20)}" if candidate.run.is_imported else "summary"),
         Column(one_line(old_name, 20), measure.form),
         Column(one_line(new_name, 20), measure.form),
-        measure.difference_column("change"),
+        difference_column(measure, "change"),
     )
-    return Table(f"Got worse: {measure.noun}", columns, tuple(rows), tuple(notes))
+    return Table(f"Got worse: {measure.short}", columns, tuple(rows), tuple(notes))

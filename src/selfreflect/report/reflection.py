@@ -21,8 +21,7 @@ from selfreflect.records import (
     metadata_headings,
 )
 from selfreflect.report.document import question_columns, question_table
-from selfreflect.report.findings import information_sentence
-from selfreflect.report.measures import measurement_text
+from selfreflect.report.findings import value_sentence
 from selfreflect.report.page.frame import templates
 from selfreflect.report.results import best_first
 from selfreflect.report.run_records import RunRecords
@@ -161,13 +160,13 @@ class Reflection:
     def _results(self) -> Iterator[tuple[str, str, str]]:
         """Name, text and result in words of every summary, the best first."""
         conditioning = len(self.answer_set.conditioning) if self.answer_set else None
-        for outcome in best_first(self.records.outcomes(self._question.id)):
+        for outcome in best_first(self.records, self._question.id):
             sentences = []
             if outcome.information is not None:
-                sentences.append(information_sentence(outcome.information, conditioning))
+                sentences.append(value_sentence(outcome.information, conditioning))
             if outcome.score is not None:
                 sentences.append(f"Score {outcome.score.value:.4f}.")
-            sentences += [f"{measurement_text(record)}." for record in outcome.measurements]
+            sentences += [f"{value_sentence(record)}." for record in outcome.measurements]
             if outcome.failure is not None:
                 sentences.append(f"Failed: {outcome.failure.message}.")
             text = outcome.summary.text if outcome.summary else ""
@@ -252,7 +251,7 @@ def _marked_words(information: Information | None, summary: str) -> list[tuple[s
     """Mark the words of the test answer that a summary covers, misses or gets wrong the most."""
     if information is None or information.recovered is None:
         return []
-    indices = telling_answers([(information, summary)], 1)
+    indices = telling_answers([(information.answers, summary)], 1)
     if not indices:
         return []
     words = information.answers[indices[0]]

@@ -6,19 +6,22 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from statistics import fmean, median
+from statistics import median
 
 from selfreflect.errors import DataError, excerpt, nearest
-from selfreflect.records import (
-    TODAYS_SCALE,
-    Control,
-    NothingToTell,
-    Question,
-    Score,
-    UnclearCause,
-    dump_line,
+from selfreflect.metric.measure import Measure
+from selfreflect.records import Control, Question, Score, dump_line
+from selfreflect.report.measures import (
+    Values,
+    bundled_measures,
+    difference_of,
+    is_estimated,
+    mean_columns,
+    records_of,
+    run_measures,
+    undefined_of,
+    values_of,
 )
-from selfreflect.report.measures import INFORMATION, SELFREFLECT, MeasureView, Values, run_measures
 from selfreflect.report.run_records import RunRecords, SummaryOutcome, answer_halves_p_value
 from selfreflect.report.wording import say
 from selfreflect.stats import FEWEST_TESTED, Estimate, clear_sign, discoveries, is_tie, settled
@@ -80,19 +83,19 @@ def control_values(run: RunRecords) -> list[ControlValues]:
         for control in controls.controls:
             name = control_text(control, controls.most_answers)
             by_name.setdefault(name, {})[controls.question_id] = control
-    views = [view for view in run_measures(run) if view.measure.control]
+    views = [view for view in run_measures(run) if view.control]
     scales: dict[str, dict[str, float]] = {view.name: {} for view in views}
     for view in views:
         for strategy in run.strategies:
-            scales[view.name].update(view.of_strategy(run, strategy).scale or {})
+            scales[view.name].update(values_of(view, run, strategy).scale or {})
     rows = []
     for name, texts in by_name.items():
         by_measure = {}
         for view in views:
-            scale = scales[view.name] if view.measure.ratio else None
+            scale = scales[view.name] if view.ratio else None
             values = {}
             for id_, text in texts.items():
-                value = getattr(text, view.measure.control)
+                value = getattr(text, view.control)
                 # a share counts where a summary has one, too
                 if value is not None and (scale is None or id_ in scale):
                     values[id_] = value
@@ -114,27 +117,23 @@ class ControlLead:
 
 
 def control_lead(
-    run: RunRecords, control: ControlValues, strategy: str, measure: MeasureView
+    run: RunRecords, control: ControlValues, strategy: str, measure: Measure
 ) -> ControlLead | None:
-    """Compare a control that says nothing with a strategy; None if the strategy does better.
-
-    None for pasted answers, which should do better, and for the repeated question in records of earlier
-    versions where the judge does not see the question: it learns much from it.
-    """
-    if control.kind == "pasted" or measure.name not in control.by_measure:
+    """Compare a control that says nothing with a strategy; None if the strategy does better, and for pasted
+    answers, which should do better."""
+    if measure.name not in control.by_measure:
         return None
     values = control.by_measure[measure.name]
-    strategy_values = measure.of_strategy(run, strategy)
-    ids = values.values.keys() & strategy_values.values.keys()
-    if measure is INFORMATION and control.kind == "question":
-        ids = {id_ for id_ in ids if run.controls[id_].reader == "informed" or run.scale == TODAYS_SCALE}
+    strategy_values = values_of(measure, run, strategy)
+    common = values.values.keys() & strategy_values.values.keys()
+    ids = {id_ for id_ in common if measure.counts_control(run.controls[id_], control.kind)}
     mean, strategy_mean = values.mean(ids), strategy_values.mean(ids)
     if mean is None or strategy_mean is None:
         return None
     sign = 1 if measure.higher_is_better else -1
     if sign * mean < sign * strategy_mean and not is_tie(mean, strategy_mean):
         return None
-    paired = measure.pair(strategy_values, values, ids)
+    paired = difference_of(measure, strategy_values, values, ids)
     is_clear = clear_sign(paired.difference, paired.p_value) != 0
     return ControlLead(control.kind, mean, strategy_mean, is_clear)
 
@@ -148,14 +147,8 @@ class StrategyResult:
     """By the name of the measure, over the questions with a value for this strategy."""
     common: Mapping[str, Estimate]
     """Over the questions with a value for all strategies; only of measures where these are others."""
-    bits: float | None
-    """Mean over the questions where a share is defined, per answer."""
-    bits_available: float | None
-    readers: tuple[str, ...]
-    undefined: Mapping[NothingToTell, int]
-    """Questions without a share, by the reason."""
-    reasons: Mapping[NothingToTell | UnclearCause, int]
-    """The same, with the cause where the share is unclear."""
+    undefined: Mapping[str, Mapping[str, int]]
+    """By the name of the measure, questions without a value by the word for the reason."""
     median_words: float | None
     failures: int
     """Questions with a recorded failure instead of a score."""
@@ -163,30 +156,27 @@ class StrategyResult:
     """Questions with neither, because the run is not finished."""
     due: int
     """Questions that should have a result."""
-    estimated: int
-    """How many of the scores are estimates from some of the masked words."""
+    estimated: frozenset[str]
+    """The names of the measures in which a value is an estimate from some of the masked words."""
 
     @property
     def missing(self) -> int:
         """Questions without a result."""
         return self.failures + self.pending
 
-    def estimate(self, measure: MeasureView) -> Estimate:
+    def estimate(self, measure: Measure) -> Estimate:
         return self.estimates[measure.name]
 
 
 def strategy_results(run: RunRecords) -> list[StrategyResult]:
     """Compute one result per strategy, in run order."""
     failure_keys = run.failures_by_score.keys()
-    views = dict.fromkeys([*run_measures(run), INFORMATION, SELFREFLECT])  # keys of JSON lines need ours
-    estimates = {view.name: _estimates(run, view) for view in views}
-    common = {view.name: _estimates(run, view, common=True) for view in views}
+    measures = dict.fromkeys([*run_measures(run), *bundled_measures()])  # keys of JSON lines need ours
+    estimates = {measure.name: _estimates(run, measure) for measure in measures}
+    common = {measure.name: _estimates(run, measure, common=True) for measure in measures}
     results = []
     for name in run.strategies:
-        information = run.strategy_information(name).values()
-        scores = run.strategy_scores(name)
-        ids_with_result = set(chain.from_iterable(view.records(run, name) for view in views))
-        bits = INFORMATION.of_strategy(run, name)
+        ids_with_result = set(chain.from_iterable(records_of(measure, run, name) for measure in measures))
         summaries = run.strategy_summaries(name)
         lengths = [len(summary.text.split()) for summary in summaries.values()]
         failures = {id_ for id_, strategy in failure_keys if strategy == name}
@@ -199,24 +189,22 @@ def strategy_results(run: RunRecords) -> list[StrategyResult]:
             strategy=name,
             estimates={measure: by_strategy[name] for measure, by_strategy in estimates.items()},
             common={measure: by_strategy[name] for measure, by_strategy in common.items() if by_strategy},
-            bits=fmean(bits.values.values()) if bits.values else None,
-            bits_available=fmean(bits.scale.values()) if bits.scale else None,
-            readers=tuple(sorted({record.reader for record in information})),
-            undefined=Counter(record.undefined for record in information if record.undefined is not None),
-            reasons=Counter(record.reason for record in information if record.reason is not None),
+            undefined={
+                measure.name: Counter(undefined_of(measure, run, name).values()) for measure in measures
+            },
             median_words=float(median(lengths)) if lengths else None,
             failures=len(failures),
             due=len(due),
             pending=len(due - ids_with_result - failures),
-            estimated=sum(score.estimate is not None for score in scores.values()),
+            estimated=frozenset(measure.name for measure in measures if is_estimated(measure, run, name)),
         )
         results.append(result)
     return results
 
 
-def _estimates(run: RunRecords, measure: MeasureView, *, common: bool = False) -> dict[str, Estimate]:
+def _estimates(run: RunRecords, measure: Measure, *, common: bool = False) -> dict[str, Estimate]:
     """Estimate each strategy on its own questions, or on those of all if these are not the same."""
-    by_strategy = {name: measure.of_strategy(run, name) for name in run.strategies}
+    by_strategy = {name: values_of(measure, run, name) for name in run.strategies}
     if common:
         question_sets = [set(values.values) for values in by_strategy.values() if values.values]
         shared = set.intersection(*question_sets) if question_sets else set()
@@ -244,7 +232,7 @@ def sorted_results(run: RunRecords) -> list[StrategyResult]:
     return sorted(results, key=rank)
 
 
-def main_measure(run: RunRecords, results: Sequence[StrategyResult]) -> MeasureView:
+def main_measure(run: RunRecords, results: Sequence[StrategyResult]) -> Measure:
     """Choose the first measure in which a strategy has a result."""
     measures = run_measures(run)
     for measure in measures:
@@ -253,13 +241,13 @@ def main_measure(run: RunRecords, results: Sequence[StrategyResult]) -> MeasureV
     return measures[0]
 
 
-def best_strategy(results: Sequence[StrategyResult], measure: MeasureView) -> str | None:
+def best_strategy(results: Sequence[StrategyResult], measure: Measure) -> str | None:
     """Name the strategy with the best mean, complete or not; None if none has a mean."""
     means = _settled_means(results, measure)
     return max(means, key=means.__getitem__, default=None)
 
 
-def _settled_means(results: Sequence[StrategyResult], measure: MeasureView) -> dict[str, float]:
+def _settled_means(results: Sequence[StrategyResult], measure: Measure) -> dict[str, float]:
     """Map strategies to their means, negated where lower is better; ties are equal."""
     means = {}
     for result in results:
@@ -274,23 +262,25 @@ def sorted_strategies(run: RunRecords) -> RunRecords:
     return replace(run, strategies=[result.strategy for result in sorted_results(run)])
 
 
-def best_first(outcomes: Iterable[SummaryOutcome]) -> list[SummaryOutcome]:
-    """Sort the outcomes of one question by recovered information, those without by their score.
+def best_first(run: RunRecords, question_id: str) -> list[SummaryOutcome]:
+    """Sort the outcomes of a question by the first measure that they have a value in.
 
-    The best come first, those without either at last.
+    The best come first, those without a value at last. Values of different measures cannot be compared, so
+    those with a value of the first measure form the first group.
     """
-
-    # shares and scores cannot be compared, so summaries with a share form the first group
-    ranks = []
-    outcomes = list(outcomes)
-    for outcome in outcomes:
-        if outcome.information is not None and outcome.information.recovered is not None:
-            ranks.append((0, -outcome.information.recovered))
-        else:
-            ranks.append((2, 0.0) if outcome.score is None else (1, outcome.score.value))
-    values = settled([value for _, value in ranks])
-    order = sorted(range(len(outcomes)), key=lambda index: (ranks[index][0], values[index]))
-    return [outcomes[index] for index in order]
+    ranks = {}
+    measures = run_measures(run)
+    for strategy in run.strategies:
+        ranks[strategy] = (len(measures), 0.0)
+        for place, measure in enumerate(measures):
+            record = run.results(measure).get((question_id, strategy))
+            value = None if record is None else measure.measurement(record).value
+            if value is not None:
+                ranks[strategy] = (place, -value if measure.higher_is_better else value)
+                break
+    values = dict(zip(ranks, settled([value for _, value in ranks.values()]), strict=True))
+    outcomes = run.outcomes(question_id)
+    return sorted(outcomes, key=lambda outcome: (ranks[outcome.strategy][0], values[outcome.strategy]))
 
 
 def coverage_text(estimate: Estimate) -> str | None:
@@ -320,21 +310,15 @@ def approximate(value: float | None, estimated: bool) -> float | None:
     return Approximate(value) if estimated and value is not None else value
 
 
-def estimate_note(scores: Sequence[Score]) -> list[str]:
-    """Explain ``≈`` if some scores are estimates."""
-    estimates = [score.estimate for score in scores if score.estimate]
-    if not estimates:
+def estimate_note(measure: Measure, sides: Iterable[tuple[RunRecords, str]]) -> list[str]:
+    """Explain ``≈`` if some values of these strategies of runs are estimates."""
+    records = list(chain.from_iterable(records_of(measure, *side).values() for side in sides))
+    samples = [sample for record in records if (sample := measure.sampled(record))]
+    if not samples:
         return []
-    words = sum(estimate.words_scored for estimate in estimates)
-    total = sum(estimate.words_total for estimate in estimates)
-    return [say("estimates", count=len(estimates), scores=len(scores), words=words, total=total)]
-
-
-def estimated_from(score: Score) -> str | None:
-    """Format the sample of an estimate as ``120 of 840 words``; None for an exact score."""
-    if score.estimate is None:
-        return None
-    return f"{score.estimate.words_scored} of {score.estimate.words_total} words"
+    words = sum(sample.words_scored for sample in samples)
+    total = sum(sample.words_total for sample in samples)
+    return [say("estimates", count=len(samples), scores=len(records), words=words, total=total)]
 
 
 def score_text(score: Score) -> str:
@@ -342,8 +326,7 @@ def score_text(score: Score) -> str:
     text = f"{score.value:.4f}"
     if score.stderr is not None:
         text += f" ± {score.stderr:.4f}"
-    source = estimated_from(score)
-    return f"≈{text} (estimated from {source})" if source else text
+    return f"≈{text} (estimated from {score.estimate.text})" if score.estimate else text
 
 
 def by_value(run: RunRecords, name: str) -> dict[str, RunRecords]:
@@ -389,9 +372,9 @@ def _value(question: Question, name: str) -> str:
 def breakdown(run: RunRecords, name: str) -> Table:
     """Tabulate what each strategy's mean is for each value of a column, with its interval and n."""
     measures = run_measures(run)
-    headings = [Column(one_line(name, 40)), Column("strategy")]
+    headings = [Column(one_line(name, 40)), Column("strategy", shown=run.noun)]
     for measure in measures:
-        headings += measure.columns
+        headings += mean_columns(measure)
     headings += [Column("n", "d"), Column("questions", "d")]
     rows: list[tuple[Cell, ...]] = []
     estimates: list[Estimate] = []

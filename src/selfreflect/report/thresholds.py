@@ -15,9 +15,9 @@ from itertools import cycle, islice
 from typing import Any, NamedTuple
 
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
-from selfreflect.metric.measure import measure_names
+from selfreflect.metric.measure import Measure, measure_named, measure_names
 from selfreflect.report.compare import Comparison, Contender, common_measures, compare
-from selfreflect.report.measures import MeasureView, run_measures, view_of
+from selfreflect.report.measures import run_measures, undefined_of, values_of
 from selfreflect.report.results import StrategyResult, strategy_results
 from selfreflect.report.run_records import RunRecords
 from selfreflect.stats import FEWEST_TESTED
@@ -81,13 +81,13 @@ class Name:
     text: str
     part: str
     """A word of :data:`COMPARED` or :data:`OF_QUESTIONS`, ``mean``, or ``any`` for each question's value."""
-    view: MeasureView | None = None
+    measure: Measure | None = None
     """The measure; None for a count over all, and for the one that comparisons are about unasked."""
 
     @property
     def is_share(self) -> bool:
         """Whether its values are shares of 1: those of other packages are what their unit says."""
-        is_share = self.view is None or self.view.is_share or self.view.is_bundled
+        is_share = self.measure is None or self.measure.is_share or self.measure.is_bundled
         return self.part == "p_value" or (self.part in (*_SHARES, _MEAN, _ANY) and is_share)
 
     @property
@@ -99,7 +99,7 @@ class Name:
             return ("%", "question", "questions")
         if self.part in NUMBERS and self.part not in _SHARES:
             return ("question", "questions")
-        unit = "%" if self.view is None else self.view.measure.unit
+        unit = "%" if self.measure is None else self.measure.unit
         return ("%",) if self.is_share or not unit else (unit,)
 
     def read(self, pairs: Pairs, *, as_share: bool) -> list[Reading]:
@@ -126,16 +126,18 @@ class Name:
         return [Reading("", count, f"{self.text} is {count}", gaps)]
 
     def _compare(self, base: Contender, candidate: Contender) -> Comparison:
-        views = common_measures(base, [candidate])
-        if self.view is not None and self.view not in views:
+        measures = common_measures(base, [candidate])
+        if self.measure is not None and self.measure not in measures:
             raise DataError(
-                f"{self.view.key!r} was not measured in all of these runs, so {self.text} says nothing",
+                f"{self.measure.key!r} was not measured in all of these runs, so {self.text} says nothing",
                 code="not_measured",
             )
         # a name alone is about the measure whose keys need no prefix, if any question has it
-        results = [compare(base, candidate, view) for view in ([self.view] if self.view else views)]
+        results = [
+            compare(base, candidate, measure) for measure in ([self.measure] if self.measure else measures)
+        ]
         measured = [result for result in results if result.paired.difference.n]
-        plain = [result for result in results if not result.measure.prefix]
+        plain = [result for result in results if result.measure.is_plain]
         has_plain = any(result.paired.difference.n for result in plain)
         return measured[0] if len(measured) == 1 and not has_plain else (plain or results)[0]
 
@@ -154,37 +156,39 @@ class Name:
         subject = subject_of(side)
         result = _result(side)
         if self.part not in OF_QUESTIONS:
-            view = self.measured(side)
-            mean = result.estimate(view).mean
-            text = "" if mean is None else f"it is {view.text(mean)}"
-            return Reading(subject, mean, text, _gaps(side, view, result))
+            measure = self.measured(side)
+            mean = result.estimate(measure).mean
+            text = "" if mean is None else f"it is {measure.text(mean)}"
+            return Reading(subject, mean, text, _gaps(side, measure, result))
         if self.part == "undefined":
-            views = run_measures(side.run) if self.view is None else [self.measured(side)]
-            count = len(set().union(*(view.undefined(side.run, side.strategy) for view in views)))
+            measures = run_measures(side.run) if self.measure is None else [self.measured(side)]
+            count = len(
+                set().union(*(undefined_of(measure, side.run, side.strategy) for measure in measures))
+            )
         else:
             count = result.failures if self.part == "failures" else result.missing
         value = count / max(1, result.due) if as_share else float(count)
         return Reading(subject, value, f"it is {count} of {result.due}")
 
-    def measured(self, side: Contender) -> MeasureView:
+    def measured(self, side: Contender) -> Measure:
         """Return the measure. Raises DataError if this version was not measured by it."""
-        assert self.view is not None
-        if self.view not in run_measures(side.run):
+        assert self.measure is not None
+        if self.measure not in run_measures(side.run):
             raise DataError(
-                f"{self.view.name!r} was not measured for {subject_of(side)}, so {self.text} says nothing",
+                f"{self.measure.name!r} was not measured for {subject_of(side)}, so {self.text} says nothing",
                 code="not_measured",
                 remedy="{scores.measures} chooses what is measured.",
             )
-        return self.view
+        return self.measure
 
 
 def _result(side: Contender) -> StrategyResult:
     return next(result for result in strategy_results(side.run) if result.strategy == side.strategy)
 
 
-def _gaps(side: Contender, view: MeasureView, result: StrategyResult) -> dict[str, str]:
+def _gaps(side: Contender, measure: Measure, result: StrategyResult) -> dict[str, str]:
     """Say how many questions of a version have no value."""
-    counts = {"undefined": len(view.undefined(side.run, side.strategy)), "missing": result.missing}
+    counts = {"undefined": len(undefined_of(measure, side.run, side.strategy)), "missing": result.missing}
     of_all = f"of {counted(result.due, 'question')} of {subject_of(side)}"
     return {
         name: f"{count} {of_all} {'has' if count == 1 else 'have'} no value ({name})"
@@ -262,16 +266,16 @@ class Condition:
         gaps: dict[str, str] = {}
         held = len(decision.holds)
         for _, side in pairs:
-            view = self.left.measured(side)
-            values = view.of_strategy(side.run, side.strategy)
+            measure = self.left.measured(side)
+            values = values_of(measure, side.run, side.strategy)
             shares = {id_: values.of_question(id_) or 0.0 for id_ in values.values}
             found = [id_ for id_, value in shares.items() if self.is_met_by(value, limit)]
-            gaps |= _gaps(side, view, _result(side))
+            gaps |= _gaps(side, measure, _result(side))
             if not found:
                 continue
             found.sort(key=lambda id_: -abs(shares[id_] - limit))
             texts = [
-                f"{view.text(shares[id_])} for {excerpt(one_line(side.run.questions[id_].text, 60))}"
+                f"{measure.text(shares[id_])} for {excerpt(one_line(side.run.questions[id_].text, 60))}"
                 for id_ in found[:_QUOTED]
             ]
             rest = f" and {len(found) - _QUOTED} more" if len(found) > _QUOTED else ""
@@ -341,12 +345,13 @@ def parse_conditions(texts: Sequence[str], *, compares: bool) -> list[Condition]
 
 def _names() -> dict[str, Name]:
     """Map every name to what it stands for; a measure goes by its key in JSON lines and by its name."""
-    views = [view_of(name) for name in measure_names()]
+    measures = [measure_named(name) for name in measure_names()]
     names = {part: Name(part, part) for part in (*OF_QUESTIONS, *COMPARED)}
-    for key, view in {**{view.key: view for view in views}, **{view.name: view for view in views}}.items():
-        names |= {key: Name(key, _MEAN, view), f"any {key}": Name(f"any {key}", _ANY, view)}
+    by_key = {measure.key: measure for measure in measures}
+    for key, measure in {**by_key, **{measure.name: measure for measure in measures}}.items():
+        names |= {key: Name(key, _MEAN, measure), f"any {key}": Name(f"any {key}", _ANY, measure)}
         for part in ("undefined", *COMPARED):
-            names[f"{key}.{part}"] = Name(f"{key}.{part}", part, view)
+            names[f"{key}.{part}"] = Name(f"{key}.{part}", part, measure)
     return names
 
 
@@ -384,7 +389,7 @@ def parse_condition(text: str) -> Condition:
 def _named(text: str, name: str, names: Mapping[str, Name]) -> Name:
     if name in names:
         return names[name]
-    keys = list(dict.fromkeys(known.view.key for known in names.values() if known.view is not None))
+    keys = list(dict.fromkeys(known.measure.key for known in names.values() if known.measure is not None))
     listed_keys = ", ".join(keys)
     raise _refused(
         text,

@@ -8,7 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from selfreflect.text import counted, listed
+from selfreflect.text import counted, listed, percent
 
 _NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".split()
 
@@ -47,16 +47,6 @@ def _sentences() -> Any:
     }
     source = files("selfreflect.report") / "templates" / "sentences.jinja"
     return environment.from_string(source.read_text(encoding="utf-8")).module
-
-
-def percent(share: float) -> str:
-    """Format a share as ``56 %``."""
-    return f"{100 * share:z.0f} %"
-
-
-def percent_range(low: float, high: float) -> str:
-    """Format an interval as ``41 to 71 %``."""
-    return f"{100 * low:z.0f} to {percent(high)}"
 
 
 def answers_text(count: int | None, kind: str = "sampled") -> str:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from selfreflect.grouping import most_common, normal_form
-from selfreflect.records import Information, WordBits, WordDistance
+from selfreflect.records import WordBits, WordDistance
 
 MarkKind = Literal["plain", "covered", "missed", "misleading"]
 
@@ -82,19 +82,19 @@ def mark(word: WordBits, is_said: bool = False) -> Mark:
     return Mark("covered", gained) if is_said or gained >= lacking else Mark("missed", lacking)
 
 
-def telling_answers(results: Sequence[tuple[Information, str]], limit: int) -> list[int]:
+def telling_answers(results: Sequence[tuple[Sequence[Sequence[WordBits]], str]], limit: int) -> list[int]:
     """Choose the test answers with the most bits covered, missed or lost by all summaries, each text once.
 
     Args:
-        results: how much each summary recovers, and its text.
+        results: the words of each test answer under a summary, and its text.
 
     Returns:
         Indices into the test answers.
     """
     at_stake: defaultdict[int, float] = defaultdict(float)
     texts = {}
-    for information, summary in results:
-        for index, words in enumerate(information.answers):
+    for answers, summary in results:
+        for index, words in enumerate(answers):
             if not words:
                 continue
             looks = marks(words, summary)

@@ -155,7 +155,11 @@ AMOUNTS = {
     "judge_tokens": ("judge tokens", 0),
     "money": ("money", 6),
 }
-"""Heading and digits of each amount of a stage's cost."""
+"""Heading and digits of each amount of a stage's cost.
+
+Calls are conversations to send, at most one per completion, for servers that give one at a time; judge tokens
+are nodes of prefix trees.
+"""
 
 MANY_COMPLETIONS = 200
 """From how many on somebody is asked before a run starts."""

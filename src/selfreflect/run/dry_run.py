@@ -19,7 +19,7 @@ from selfreflect.models.backend import backend_of
 from selfreflect.models.base import Request
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.records import ModelStage, Question, Stage
-from selfreflect.run.cost import EXACT, NOTHING, UNKNOWN, Amount, RequestCount
+from selfreflect.run.cost import AMOUNTS, EXACT, NOTHING, UNKNOWN, Amount, RequestCount
 from selfreflect.run.models import ConfiguredModels, Progress, needs_judge
 from selfreflect.run.resume import (
     check_model,
@@ -44,10 +44,6 @@ if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
     from selfreflect.models.local.generator import HFGenerator
 
-AMOUNTS = ("calls", "completions", "prompt_tokens", "completion_tokens", "judge_tokens")
-"""Calls are conversations to send, at most one per completion, for servers that give one at a time; judge
-tokens are nodes of prefix trees."""
-
 
 @dataclass(frozen=True)
 class StageCost:
@@ -59,7 +55,7 @@ class StageCost:
     to_do: int
     """Answer sets, summaries or scores."""
     amounts: dict[str, Amount]
-    """All of ``AMOUNTS``, and ``money`` in the currency of the prices, if there is one for the model."""
+    """All of ``AMOUNTS``; ``money``, in the currency of the prices, only if the model has one."""
 
 
 def dry_run_directory(
@@ -209,7 +205,8 @@ class DryRun:
                 first, second = self._requests(task.question, name, functions[name])
                 if second is not None:
                     count.add(second, reply_tokens=first.n * first.sampling.max_new_tokens)
-                if first.seed not in seeds:  # strategies that draw samples share them
+                # strategies that draw samples share them
+                if first.seed not in seeds:
                     count.add(first)
                 seeds.add(first.seed)
             to_do += task.size
@@ -303,7 +300,7 @@ class DryRun:
         # without a summary there is nothing to score, and missing_scores() would refuse that
         tasks = missing_scores(self.run, settings) if self.run.summaries or not self._to_come.total else []
         to_do = total_size(tasks) + self._to_come.total
-        amounts = dict.fromkeys(AMOUNTS, NOTHING)
+        amounts = {name: NOTHING for name in AMOUNTS if name != "money"}
         if to_do:
             amounts["judge_tokens"] = self._judge_tokens(tasks)
         self.costs.append(StageCost("scores", settings.judge, to_do, amounts))

@@ -333,6 +333,7 @@ class Experiment:
                 if isinstance(strategy, str):
                     load_strategy(strategy)
             return list(missing_summaries(self.run, strategy_names(strategies)))
+        # equal texts get equal results, without a second measurement
         self.run.append_all(copied_results(self.run, self._config.scores))
         return missing_scores(self.run, self._config.scores)
 

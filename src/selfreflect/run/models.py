@@ -32,9 +32,6 @@ from selfreflect.settings import Config, ExecutionOptions
 if TYPE_CHECKING:
     from selfreflect.metric.measure import Measures
     from selfreflect.models.judge import Judge
-    from selfreflect.records import AnswerSet
-    from selfreflect.settings import Config
-
 
 # Contexts that the judge reads besides the summaries: the answers themselves, and the controls.
 _CONTEXTS = 3
@@ -223,6 +220,7 @@ class RequestProgress:
         self._progress.add(WorkDone(requested=sum(to_come), planned=tokens_allowed))
 
         def count(index: int, event: Sample | Reply | Refusal) -> None:
+            # of a refused request nothing comes any more, and nothing of it may stay in the estimate
             if isinstance(event, Refusal):
                 unneeded = to_come[index] * limits[index]
                 self._progress.add(WorkDone(requested=-to_come[index], planned=-unneeded))
@@ -233,6 +231,7 @@ class RequestProgress:
                 ended, new_tokens = to_come[index], event.tokens - tokens[index]
             to_come[index] -= ended
             tokens[index] += new_tokens
+            # most texts end before their limit, by which they were planned
             unneeded = max(0, ended * limits[index] - new_tokens)
             self._progress.add(WorkDone(planned=-unneeded))
             if not self._counts_steps:
@@ -275,7 +274,8 @@ def watched_judge(
     """
     progress.add(WorkDone(units=max(1, summaries)))
     metric = measures.metric
-    if metric is None or metric.judge.last_states is not None:  # its model runs elsewhere
+    # what a server reads cannot be counted while it reads
+    if metric is None or metric.judge.last_states is not None:
         yield
         return
     reading = JudgeReading(progress)
@@ -439,6 +439,7 @@ def _ask(
 ) -> SamplingCheck:
     replies: Any = "unknown"
     sampling = request.sampling
+    # a sure model may give one text twice by chance, and three times hardly
     for probe in (PROBE, *OTHER_PROBES):
         message = Message(role="user", content=probe)
         reply = _reply(generator, replace(request, messages=(*request.messages[:-1], message)))

@@ -236,6 +236,7 @@ def work(ray: Any, spec: StageSpec, tasks: Sequence[StageTask]) -> Iterator[Outc
             actor = actor_class.remote()
             under_way[actor.load.remote(spec, str(Path.cwd()))] = (actor, None)
         to_start = 0
+        # one at a time: whoever is ready gets its next batch before the others are looked at
         [ready], _ = ray.wait(list(under_way), num_returns=1)
         actor, number = under_way[ready]
         try:
@@ -262,6 +263,7 @@ def work(ray: Any, spec: StageSpec, tasks: Sequence[StageTask]) -> Iterator[Outc
                 waiting.appendleft(number)
             to_start = 1
             continue
+        # an actor that is lost later repeats only what it has not handed over yet
         if outcome is not None:
             assert number is not None  # loading has no outcome
             batches[number] = without_results(batches[number], outcome.results)

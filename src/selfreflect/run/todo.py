@@ -19,6 +19,7 @@ from selfreflect.store.run import Run
 def run_strategies(run: Run) -> list[str]:
     """List the strategies that the run was made with; summaries by hand have none."""
     names = dict.fromkeys(run.manifest.plan.get("strategies", ()))
+    # older directories have no plan, and their records say what was asked for
     names |= dict.fromkeys(summary.name for summary in run.summaries.values() if summary.model)
     names |= dict.fromkeys(
         failure.name for failure in run.failures if failure.stage == "summaries" and failure.name

@@ -26,7 +26,7 @@ from selfreflect import __version__
 from selfreflect.errors import ConfigError, DataError, SelfReflectError
 from selfreflect.records import Question, dump_line
 from selfreflect.report.document import question_table
-from selfreflect.report.measures import INFORMATION, SELFREFLECT, judges
+from selfreflect.report.measures import plain_measure
 from selfreflect.report.page.view import guesses_view, question_view
 from selfreflect.report.results import StrategyResult, strategy_results
 from selfreflect.report.run_records import RunRecords
@@ -133,7 +133,7 @@ def options(services: Shared) -> dict[str, Any]:
         question="?",
         model=models[0],
         judge=judge,
-        measures=traits_of(judge).measures.split(","),  # type: ignore[arg-type]
+        measures=traits_of(judge).measures.split(","),
         brief=True,
     )
     return {
@@ -266,7 +266,7 @@ def run(
     return {
         "id": id,
         "name": records.label,
-        "judge": list(map(without_paths, judges(scores))),
+        "judge": sorted({without_paths(plain_measure().settings_text(score)) for score in scores}),
         "scorings": [{"id": name, "judge": label} for name, label in labels.items()],
         "scoring": judge,
         "models": list(map(without_paths, records.models)),
@@ -379,7 +379,7 @@ def _find_question(services: Services, id_: str, index: int, judge: str = "") ->
 
 
 def _strategy_entry(result: StrategyResult) -> dict[str, Any]:
-    score, recovered = result.estimate(SELFREFLECT), result.estimate(INFORMATION)
+    score, recovered = result.estimates["selfreflect"], result.estimates["information"]
     share = {"share": recovered.mean, "low": recovered.low, "high": recovered.high, "n": recovered.n}
     return {
         "name": result.strategy,

@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from selfreflect.errors import ConfigError
 from selfreflect.grouping import ordered_groups
@@ -70,6 +70,35 @@ class Classes(NamedTuple):
     entropy: float
     rule: str = ""
     """What made the classes."""
+
+
+def classes_of(
+    answers: Sequence[str], labels: Labels, rule: str, named: Callable[[str], str] = str
+) -> Classes:
+    """List the classes of answers, the largest first, each by its most frequent spelling.
+
+    Args:
+        rule: what made the labels.
+        named: writes an answer as clients see it.
+    """
+    shares, ranks = [], [0] * len(answers)
+    for rank, group in enumerate(ordered_groups(answers, members_of(labels))):
+        shares.append(AnswerShare(text=named(answers[group[0]]), share=len(group) / len(answers)))
+        for index in group:
+            ranks[index] = rank
+    return Classes(tuple(shares), tuple(ranks), round(entropy(labels), 12), rule)
+
+
+class Reading(NamedTuple):
+    """What the answers to a question say together."""
+
+    classes: Classes
+    confidence: Confidence
+    notes: tuple[str, ...] = ()
+    chosen: int | None = None
+    """Which answer comes back as it is; None where a summary does."""
+    fields: dict[str, Any] | None = None
+    """As ``selfreflect uncertainty --fields`` gives them, by JSON Pointer, and the ``object`` as a whole."""
 
 
 def load_calibrator(path: Path, *, one_call: bool = False) -> LoadedCalibrator:
@@ -215,79 +244,76 @@ class BeliefReader:
         self.rule.forget(VERDICTS)
         return labels
 
-    def classes(self, question: str, answers: tuple[str, ...]) -> Classes:
-        """Sort the answers; the largest class first."""
-        labels = self.labels(question, answers)
-        groups = ordered_groups(answers, members_of(labels))
-        shares, ranks = [], [0] * len(answers)
-        for rank, group in enumerate(groups):
-            shares.append(AnswerShare(text=answers[group[0]], share=len(group) / len(answers)))
-            for index in group:
-                ranks[index] = rank
-        return Classes(tuple(shares), tuple(ranks), round(entropy(labels), 12), self.rule.name)
-
-    def wording(self, question: str, classes: Classes, answers: tuple[str, ...]) -> str:
-        """Say how many classes differ in wording alone; empty if none do."""
-        fewer = len(set(same_classes(question, answers)))
-        if self.rule.name != "exact" or fewer == len(classes.shares):
-            return ""
-        return f"the {len(classes.shares)} classes by spelling are {fewer} by the class rule same"
-
-    def confidence(
+    def read(
         self,
         kind: str,
         question: str,
         answers: tuple[str, ...],
         model: str = "",
         tokens: Sequence[AnswerTokens | NoLogprobs] = (),
-    ) -> Confidence:
-        """Estimate the confidence, calibrated if there is a calibrator for the estimator.
+    ) -> Reading:
+        """Sort the answers, and estimate the confidence, calibrated if there is a calibrator for it.
 
         Args:
+            kind: the estimator, or ``none``.
             model: that drew the answers, as a run directory names it; a guarantee is about one model.
             tokens: of the answers, for estimators that read them.
         """
-        has_guarantee = self.calibrator is not None and bool(self.calibrator.saved.guarantee)
-        other: NoGuarantee | None = "other_confidence" if has_guarantee else None
-        if kind == NO_CONFIDENCE:
-            return Confidence(None, None, len(answers), no_guarantee=other)
-        answered = AnsweredQuestion(id="", text=question, answers=answers, **token_fields(tokens))
+        asked = AnsweredQuestion(id="", text=question, answers=answers, **token_fields(tokens))
+        weights = (self.calibrator.saved.weights or ()) if self.calibrator is not None else ()
+        samples = Samples(asked, self.rule, self._similarity, weights=weights)
+        classes = classes_of(answers, samples.labels, self.rule.name)
+        confidence = self._confidence(kind, samples, model)
+        self.rule.forget(VERDICTS)
+        notes = (*confidence.notes, self._wording(question, classes, answers), *self.rule.caveats)
+        return Reading(classes, confidence, notes=notes)
+
+    def _wording(self, question: str, classes: Classes, answers: tuple[str, ...]) -> str:
+        """Say how many classes differ in wording alone; empty if none do."""
+        if self.rule.name != "exact":
+            return ""
+        fewer = len(set(same_classes(question, answers)))
+        if fewer == len(classes.shares):
+            return ""
+        return f"the {len(classes.shares)} classes by spelling are {fewer} by the class rule same"
+
+    def _confidence(self, kind: str, samples: Samples, model: str) -> Confidence:
+        answered = samples.question
+        number = len(answered.answers)
         fitted = self.calibrator.saved if self.calibrator is not None else None
-        weights = (fitted.weights or ()) if fitted is not None else ()
-        samples = Samples(answered, self.rule, self._similarity, weights=weights)
+        other: NoGuarantee | None = "other_confidence" if fitted is not None and fitted.guarantee else None
+        if kind == NO_CONFIDENCE:
+            return Confidence(None, None, number, no_guarantee=other)
         value = estimate(ESTIMATORS[kind], samples)
         ranks = fitted.ranks if fitted is not None and fitted.estimator == kind else None
         if ranks and not isinstance(value, NoValue) and list_lengths([answered]) != [ranks]:
             value = NoValue("too_few_ranks", f"the calibrator is for {ranks} likely tokens at each token")
         if isinstance(value, NoValue):
-            missing: NoGuarantee | None = "no_value" if has_guarantee else None
             notes: tuple[str, ...] = (f"no confidence: {value.message}",)
-            return Confidence(None, None, len(answers), notes=notes, no_guarantee=missing)
-        if self.calibrator is None or self.calibrator.saved.estimator != kind:
-            return Confidence(value, kind, len(answers), no_guarantee=other)
-        saved = self.calibrator.saved
+            return Confidence(None, None, number, notes=notes, no_guarantee=other and "no_value")
+        if self.calibrator is None or fitted is None or fitted.estimator != kind:
+            return Confidence(value, kind, number, no_guarantee=other)
         score = ESTIMATORS[kind].score(value)
-        is_known = not set(saved.questions).isdisjoint(digests([answered]))
-        reason = self._lack(score, len(answers), model, is_known)
+        is_known = not set(fitted.questions).isdisjoint(digests([answered]))
+        reason = self._lack(score, number, model, is_known)
         # a calibrator is too sure on questions that it was fitted on
         if is_known:
             note = "not calibrated: the calibrator was fitted on this very question"
             value_as_is = value if ESTIMATORS[kind].is_probability else None
             kind_as_is = None if value_as_is is None else kind
-            return Confidence(value_as_is, kind_as_is, len(answers), notes=(note,), no_guarantee=reason)
+            return Confidence(value_as_is, kind_as_is, number, notes=(note,), no_guarantee=reason)
         notes = ()
-        if len(answers) not in saved.samples:
-            sizes = ", ".join(map(str, saved.samples))
-            notes = (f"the calibrator was fitted on questions with {sizes} answers, not {len(answers)}",)
+        if number not in fitted.samples:
+            sizes = ", ".join(map(str, fitted.samples))
+            notes = (f"the calibrator was fitted on questions with {sizes} answers, not {number}",)
         if reason == "drift":
             notes = (*notes, "the guarantee no longer applies: the scores are distributed in another way")
         guaranteed = None
-        if saved.guarantee and reason is None:
-            found = saved.guarantee
+        if (found := fitted.guarantee) and reason is None:
             answer = samples.modal_answer or ""
             guaranteed = Guaranteed(risk=found.risk, confidence=found.confidence, n=found.n, answer=answer)
-        calibrated = float(saved.calibrator([score])[0])
-        return Confidence(calibrated, kind, len(answers), self.calibrator.id, notes, guaranteed, reason)
+        calibrated = float(fitted.calibrator([score])[0])
+        return Confidence(calibrated, kind, number, self.calibrator.id, notes, guaranteed, reason)
 
     def _lack(self, score: float, answers: int, model: str, is_known: bool) -> NoGuarantee | None:
         """Say why a score is not covered by the guarantee; None if it is, or there is none."""

@@ -1,11 +1,13 @@
-"""Read requests into one form: which are plain questions, whose distribution can be drawn, and which must
-reach the upstream unchanged.
+"""Read requests into one form: which are questions, whose distribution can be drawn, and which must reach the
+upstream unchanged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -14,16 +16,153 @@ from msgspec import Meta, Raw
 
 from selfreflect.models.base import Message, Role
 from selfreflect.server.errors import ChatError
-from selfreflect.server.fields import (
-    CHAT,
-    EMPTY,
-    RESPONSE_FORMAT,
-    TURN,
-    Fields,
-    FieldUse,
-    SortedFields,
-    shown,
-)
+from selfreflect.server.reply import ToolKind
+
+Fields = dict[str, Raw]
+"""A JSON object whose values are not decoded."""
+
+UNSAID = frozenset((b"null", b"[]", b"{}", b'""'))
+"""Values that say nothing in a field that is handed on."""
+EMPTY = UNSAID | {b"false", b"0", b"0.0"}
+"""Values that say nothing in any other field that is not read."""
+
+NAME = re.compile(r"[a-z_]{1,40}")
+"""Names of fields that may stand in notes, headers and errors."""
+
+RESPONSE_FORMAT = "response_format"
+"""Asks for answers that are JSON."""
+TOOLS = "tools"
+"""Offers tools, which answers may call."""
+OF_TOOLS = (TOOLS, "tool_choice", "parallel_tool_calls")
+"""Fields that mean nothing without tools."""
+
+Use = Literal["read", "hand_on", "ignore", "relay"]
+
+
+@dataclass(frozen=True)
+class FieldUse:
+    """What the endpoint does with a field of a question.
+
+    Attributes:
+        use: ``read``; ``hand_on`` to the model's server with every call; ``ignore``; or ``relay`` the whole
+            request, because no distribution of plain texts can honour the field.
+        absent: values that mean the same as no field, as JSON.
+    """
+
+    use: Use
+    absent: frozenset[bytes] = frozenset()
+
+
+def _rows(use: Use, names: str, *absent: bytes) -> dict[str, FieldUse]:
+    return dict.fromkeys(names.split(), FieldUse(use, frozenset(absent)))
+
+
+_COMMON = {
+    **_rows("read", "model stream stream_options temperature top_p selfreflect store"),
+    # what a server needs to know to think, to bill or to find its cache
+    **_rows("hand_on", "chat_template_kwargs enable_thinking thinking_budget reasoning_effort verbosity"),
+    **_rows("hand_on", "service_tier safety_identifier prompt_cache_key prompt_cache_retention user"),
+    # notes of a client, and hints that change no text of a question
+    **_rows("ignore", "metadata prediction frequency_penalty presence_penalty"),
+    **_rows("ignore", "repetition_penalty repeat_penalty cache_prompt keep_alive max_tool_calls"),
+    # answers are calls then, see structured.py
+    **_rows("hand_on", "tools tool_choice parallel_tool_calls"),
+    **_rows("relay", "functions function_call", b'"none"', b'"auto"'),
+}
+
+CHAT = {
+    **_COMMON,
+    **_rows("read", "messages n stop"),
+    # -1 is the way of local servers to say "no limit" and "no seed"
+    **_rows("read", "max_tokens max_completion_tokens seed top_k", b"-1"),
+    **_rows("read", "min_p"),
+    # answers are objects then, see structured.py
+    **_rows("hand_on", RESPONSE_FORMAT, b'{"type":"text"}', b'{"type": "text"}'),
+    **_rows("relay", "modalities", b'["text"]'),
+    **_rows("relay", "audio logprobs top_logprobs logit_bias web_search_options prompt_logprobs echo"),
+    **_rows("relay", "best_of stop_token_ids structured_outputs grammar json_schema guided_json"),
+    **_rows("relay", "guided_regex guided_choice guided_grammar ebnf regex continue_final_message"),
+}
+"""Fields of ``/v1/chat/completions``."""
+
+RESPONSES = {
+    **_COMMON,
+    **_rows("read", "input instructions max_output_tokens previous_response_id reasoning text seed stop"),
+    **_rows("ignore", "include truncation context_management moderation"),
+    **_rows("relay", "background conversation prompt top_logprobs"),
+}
+"""Fields of ``/v1/responses``."""
+
+MESSAGES = {
+    **_COMMON,
+    **_rows("read", "messages system max_tokens stop_sequences top_k seed output_config"),
+    **_rows("ignore", "thinking cache_control context_management inference_geo speed betas"),
+    **_rows("relay", "output_format container mcp_servers"),
+    **_rows("relay", "tools tool_choice", b'{"type":"auto"}'),
+}
+"""Fields of ``/v1/messages``."""
+
+TURN = {
+    **_rows("read", "role content selfreflect"),
+    **_rows("relay", "tool_calls tool_call_id function_call audio images prefix partial"),
+}
+"""Fields of a turn of a conversation; any other is ignored."""
+
+
+@dataclass
+class SortedFields:
+    """The fields of one request, sorted by their use."""
+
+    read: Fields = field(default_factory=dict)
+    """By their names in chat completions."""
+    handed_on: dict[str, Any] = field(default_factory=dict)
+    ignored: list[str] = field(default_factory=list)
+    reason: str = ""
+    """The first field that no distribution can honour."""
+
+    def sort(
+        self, fields: Fields, rows: Mapping[str, FieldUse], *, hands_on: bool, ignores: Collection[str] = ()
+    ) -> None:
+        """Sort the fields of an object by the table, but for those that are ignored in any case.
+
+        Args:
+            hands_on: whether unknown fields are handed on: newer clients send more than any table knows.
+        """
+        for name, value in fields.items():
+            unknown = FieldUse("hand_on" if hands_on and NAME.fullmatch(name) else "ignore", EMPTY)
+            row = rows.get(name, unknown)
+            data = bytes(value)
+            empty = {"read": frozenset[bytes](), "hand_on": UNSAID}.get(row.use, EMPTY)
+            if data in row.absent or data in empty:
+                continue
+            if name in ignores:
+                self.ignore(name)
+            elif row.use == "read":
+                self.read[name] = value
+            elif row.use == "relay":
+                self.relay(shown(name))
+            elif row.use == "ignore":
+                self.ignore(shown(name))
+            else:
+                self.handed_on[name] = msgspec.json.decode(data)
+
+    def relay(self, reason: str) -> None:
+        """Note why the request cannot be reflected, unless another reason came first."""
+        self.reason = self.reason or reason
+
+    def ignore(self, name: str) -> None:
+        if name not in self.ignored:
+            self.ignored.append(name)
+
+    def put(self, name: str, value: Any) -> None:
+        """Set a field of chat completions."""
+        self.read[name] = Raw(msgspec.json.encode(value))
+
+
+def shown(name: str, within: str = "") -> str:
+    """Name a field in notes and headers; a name of other characters is called ``field``."""
+    return within + (name if NAME.fullmatch(name) else "field")
+
 
 PREFIX = "selfreflect/"
 """Stands before the name of a model whose distribution is drawn."""
@@ -34,7 +173,7 @@ ID_PREFIX = "sr-"
 MAX_ANSWERS = 200
 MAX_CHOICES = 8
 MAX_TURNS = 2000
-"""No question has so many. SortedFields a body of nothing but turns would hold up everybody for seconds."""
+"""No question has so many. A body of nothing but turns would hold up everybody for seconds."""
 
 Reflect = Literal["always", "auto", "never"]
 """Whether a request to ``selfreflect/NAME`` is reflected: always, if it is a question, or never."""
@@ -59,7 +198,7 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     num_answers: Annotated[int, Meta(ge=2, le=MAX_ANSWERS)] | None = None
     confidence: Annotated[str, Meta(max_length=100)] | None = None
     """An estimator, or ``none``."""
-    measures: tuple[Literal["selfreflect", "information"], ...] | None = None
+    measures: tuple[Annotated[str, Meta(max_length=100)], ...] | None = None
     reflect: Reflect | None = None
 
 
@@ -98,6 +237,19 @@ class ChatBody(msgspec.Struct):
     max_tokens: Tokens | None = None
     max_completion_tokens: Tokens | None = None
     selfreflect: ChatOptions | None = None
+
+
+class Tool(msgspec.Struct):
+    """A tool that the client runs."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=200)]
+    parameters: Any = None
+    """A JSON schema of its arguments."""
+
+
+class _OfferedTool(msgspec.Struct):
+    type: ToolKind
+    function: Tool
 
 
 class _TextPart(msgspec.Struct):
@@ -151,6 +303,23 @@ class ChatRequest:
         """Give the format of answers that are JSON; None for plain texts."""
         value = self.handed_on.get(RESPONSE_FORMAT)
         return value if isinstance(value, dict) else None
+
+    @property
+    def tools(self) -> list[Tool]:
+        """List the tools that answers may call."""
+        if self.handed_on.get("tool_choice") == "none":
+            return []
+        return [tool.function for tool in msgspec.convert(self.handed_on.get(TOOLS, []), list[_OfferedTool])]
+
+    @property
+    def must_call(self) -> bool:
+        """Whether each answer has to call a tool."""
+        return bool(self.tools) and self.handed_on.get("tool_choice", "auto") != "auto"
+
+    @property
+    def structure(self) -> str:
+        """Name the field that makes answers other than texts; empty for plain texts."""
+        return TOOLS if self.tools else RESPONSE_FORMAT if self.response_format is not None else ""
 
     @property
     def question(self) -> str:
@@ -225,9 +394,10 @@ def read_request(
         "stores": envelope.store is not False,
     }
     reading = SortedFields()
-    ignores = ("tools",) if ignore_tools else ()
+    ignores = (TOOLS,) if ignore_tools else ()
     reading.sort(fields, dialect.rows, hands_on=dialect.hands_on, ignores=ignores)
     dialect.translate(reading)
+    _check_tools(reading)
     turns = decode(bytes(reading.read.get("messages", _NULL)), Turns, "messages")
     history, previous = _history(reading, remembered)
     messages = [*history, *_messages(turns, reading)]
@@ -239,7 +409,7 @@ def read_request(
     if not reading.reason and ordered[-1].role != "user":
         reading.relay("messages.last")
     body = typed({} if reading.reason else reading.read, ChatBody, dialect.names)
-    if body.n and body.n > 1 and RESPONSE_FORMAT in reading.handed_on:
+    if body.n and body.n > 1 and {RESPONSE_FORMAT, TOOLS} & reading.handed_on.keys():
         reading.relay("n")  # only one object is the most common
     if reading.reason:
         cleaned = dialect.for_upstream(fields, model, history)
@@ -269,6 +439,20 @@ def read_chat(data: bytes, ignore_tools: bool = False) -> ChatRequest:
     return read_request(data, CHAT_DIALECT, ignore_tools=ignore_tools)
 
 
+def _check_tools(reading: SortedFields) -> None:
+    """Relay tools that the model's server runs itself; without tools, what is said of them means nothing."""
+    tools = reading.handed_on.get(TOOLS)
+    if tools is None:
+        choice, *_ = [reading.handed_on.pop(name, None) for name in OF_TOOLS[1:]]
+        if choice not in (None, "auto", "none"):
+            reading.relay("tool_choice")
+        return
+    try:
+        msgspec.convert(tools, list[_OfferedTool])
+    except msgspec.ValidationError:
+        reading.relay(TOOLS)
+
+
 def _history(reading: SortedFields, remembered: Conversations) -> tuple[tuple[Message, ...], str]:
     """Find the turns before a request that names the response it goes on from."""
     data = bytes(reading.read.get("previous_response_id", _NULL))
@@ -289,12 +473,18 @@ def _history(reading: SortedFields, remembered: Conversations) -> tuple[tuple[Me
 def typed(fields: Fields, kind: type[T], names: Mapping[str, str] = MappingProxyType({})) -> T:
     """Read the fields that a struct has, one by one, so that an error can name the field."""
     values = {}
-    for info in msgspec.structs.fields(kind):  # type: ignore[arg-type]
+    for info in _fields_of(kind):  # type: ignore[arg-type]
         if info.name in fields:
             values[info.name] = decode(bytes(fields[info.name]), info.type, names.get(info.name, info.name))
         elif info.required:
             raise ChatError(400, f"the field {info.name} is missing", param=info.name)
     return kind(**values)
+
+
+@cache
+def _fields_of(kind: Any) -> tuple[msgspec.structs.FieldInfo, ...]:
+    # reading the annotations of a class takes longer than decoding a request
+    return msgspec.structs.fields(kind)
 
 
 def decode(data: bytes, kind: Any, param: str | None = None) -> Any:

@@ -13,13 +13,14 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from fastapi import APIRouter, FastAPI, Path, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from selfreflect import __version__
@@ -27,16 +28,15 @@ from selfreflect.errors import SelfReflectError, excerpt
 from selfreflect.models.base import Refusal
 from selfreflect.server.chat import ID_PREFIX, PREFIX, ChatRequest, Reflect, read_request
 from selfreflect.server.errors import RETRY_SECONDS, ChatError, ErrorType, as_chat_error, failed
-from selfreflect.server.fields import RESPONSE_FORMAT
-from selfreflect.server.forms import Form, NewStream, form_of
+from selfreflect.server.forms import Form, NewStream, for_count, form_of
 from selfreflect.server.guard import Access, Guard, Policy
 from selfreflect.server.http import HttpServer, LiveResponse, begin, log_to_stderr, send_part
 from selfreflect.server.kinds import kind_of
-from selfreflect.server.messages import for_count
 from selfreflect.server.record import Archive, History, ServerMetrics, detail
-from selfreflect.server.reflector import Exchange, Reflector, cut_at, field_notes
-from selfreflect.server.reply import KEEP_ALIVE, Belief, ChatChoice, ChatResponse, Spending
+from selfreflect.server.reflector import Exchange, Reflector, choice_of, cut_at, field_notes, response_to
+from selfreflect.server.reply import KEEP_ALIVE, Belief, ChatResponse, Spending
 from selfreflect.server.session import Session, WithFields
+from selfreflect.server.structured import calls_of
 from selfreflect.server.upstream import LiveText, ModelTable, RemoteModel, relay
 
 
@@ -96,7 +96,6 @@ KEEP_ALIVE_SECONDS = 5.0
 _NOT_KEPT = "this answer could not be written to the server's run directory (--out)"
 
 log = logging.getLogger("selfreflect.serve")
-routes = APIRouter()
 
 
 @dataclass(frozen=True)
@@ -116,9 +115,6 @@ class ServeServices:
             await asyncio.to_thread(self.archive.close)
 
 
-@routes.post("/v1/chat/completions")
-@routes.post("/v1/responses")
-@routes.post("/v1/messages")
 async def completions(request: Request) -> Response:
     """Answer a conversation. With the model ``selfreflect/NAME``: from the distribution of the answers."""
     services: ServeServices = request.app.state.services
@@ -138,8 +134,8 @@ async def completions(request: Request) -> Response:
     if not chat.reflects:
         chat = read(chat.data, in_full=True)
     wanted = chat.passthrough
-    if chat.response_format is not None and not isinstance(model, RemoteModel):
-        wanted = RESPONSE_FORMAT
+    if not isinstance(model, RemoteModel):
+        wanted = wanted or chat.structure
     if wanted:
         message = (
             f"{wanted}: the model {chat.model!r} runs in the server's own process and takes plain "
@@ -158,7 +154,8 @@ async def completions(request: Request) -> Response:
         if not is_worth_it:
             headers["x-selfreflect-passthrough"] = reason
     call = _Call(services, form, chat, model.with_fields(chat.handed_on), belief, client)
-    if chat.stream and form.stream is not None and isinstance(model, RemoteModel) and not is_worth_it:
+    is_live = chat.stream and not is_worth_it and not chat.tools
+    if is_live and form.stream is not None and isinstance(model, RemoteModel):
         return LiveResponse(partial(_stream_live, call, model, form.stream, headers))
     if chat.stream:
         return LiveResponse(partial(_stream, call, headers))
@@ -167,7 +164,6 @@ async def completions(request: Request) -> Response:
     return Response(body, media_type="application/json", headers={**headers, **answer.headers})
 
 
-@routes.post("/v1/messages/count_tokens")
 async def count_tokens(request: Request) -> Response:
     """Let the model's server count the tokens of a message."""
     services: ServeServices = request.app.state.services
@@ -189,9 +185,11 @@ def decide(chat: ChatRequest, default: Reflect) -> tuple[str, bool]:
     reflect = chat.options.reflect or default
     if reflect != "auto":
         return reflect, reflect == "always"
-    if chat.response_format is not None:
+    if chat.must_call or (chat.structure and not chat.tools):
         return "structured", True
     kind = kind_of(chat.question)
+    if chat.tools and kind in ("question", "statement"):  # such as "Book a table for two"
+        return "structured", True
     return kind, kind == "question"
 
 
@@ -235,13 +233,13 @@ async def _answer(call: _Call, first_word: asyncio.Event) -> ChatResponse:
                 services.metrics.count(exchange)
                 if services.archive is not None:
                     exchange = await _keep(services, services.archive, exchange)
-                belief = exchange.belief
-                answer = ChatResponse(id_, exchange.created, exchange.choices, exchange.spending, belief)
-                content = detail(exchange)
+                answer, content = exchange.response, detail(exchange)
     # after the slot is free: nobody waits for this
     if chat.stores:
-        services.history.add(id_, content, chat.messages, answer.choices[0].text)
-    return replace(answer, previous=chat.previous, stores=chat.stores)
+        said = answer.choices[0]
+        # a turn that calls tools is more than its text: nothing can go on from it here
+        services.history.add(id_, content, () if said.calls else chat.messages, said.text)
+    return answer
 
 
 async def _keep(services: ServeServices, archive: Archive, exchange: Exchange) -> Exchange:
@@ -252,8 +250,9 @@ async def _keep(services: ServeServices, archive: Archive, exchange: Exchange) -
     except (SelfReflectError, OSError) as error:
         services.metrics.not_kept.inc()
         log.warning("%s is not kept: %s", exchange.belief.id, error)
-        belief = exchange.belief
-        return replace(exchange, belief=msgspec.structs.replace(belief, notes=(*belief.notes, _NOT_KEPT)))
+        notes = (*exchange.belief.notes, _NOT_KEPT)
+        belief = msgspec.structs.replace(exchange.belief, notes=notes)
+        return replace(exchange, response=replace(exchange.response, belief=belief))
     return exchange
 
 
@@ -268,12 +267,12 @@ async def _plain(call: _Call, first_word: asyncio.Event) -> ChatResponse:
     for completion_ in reply.completions:
         text, stopped_at = cut_at(completion_.text, chat.stop)
         is_cut = completion_.finish in ("length", "unclosed_reasoning") and stopped_at is None
-        choices.append(ChatChoice(text=text, finish="length" if is_cut else "stop", stopped_at=stopped_at))
+        choices.append(choice_of(text, calls_of(completion_), is_cut, stopped_at))
     belief = None
     if chat.reflects:
         notes = tuple(field_notes(chat, call.model))
         belief = msgspec.structs.replace(call.belief, cost=session.spending, notes=notes)
-    return ChatResponse(call.belief.id, int(time.time()), tuple(choices), session.spending, belief)
+    return response_to(chat, call.belief.id, choices, session.spending, belief)
 
 
 async def _stream_live(
@@ -304,8 +303,7 @@ async def _stream_live(
 async def _live_events(call: _Call, new_stream: NewStream, live: LiveText) -> AsyncGenerator[bytes, None]:
     """Write the events of a text that still comes."""
     chat, id_ = call.chat, call.belief.id
-    spending = Session(call.model).spending
-    response = ChatResponse(id_, int(time.time()), (), spending, None, chat.previous, chat.stores)
+    response = response_to(chat, id_, (), Session(call.model).spending)
     stream = new_stream(response, chat.requested_model)
     yield stream.begin()
     try:
@@ -313,7 +311,7 @@ async def _live_events(call: _Call, new_stream: NewStream, live: LiveText) -> As
             async for text in texts:
                 yield stream.piece(text)
     except ChatError as error:
-        yield call.form.error_event(error)
+        yield stream.failure(error)
         return
     cost = Spending(
         completions=1,
@@ -325,7 +323,7 @@ async def _live_events(call: _Call, new_stream: NewStream, live: LiveText) -> As
     belief = msgspec.structs.replace(call.belief, cost=cost, notes=notes)
     if chat.stores:
         call.services.history.add(id_, belief, chat.messages, live.text)
-    choices = (ChatChoice(text=live.text, finish=live.finish),)
+    choices = (choice_of(live.text, (), live.finish == "length"),)
     yield stream.end(replace(response, choices=choices, spending=cost, belief=belief))
 
 
@@ -350,7 +348,7 @@ async def _stream(
             events = call.form.events(work.result(), chat.requested_model, chat.include_usage)
             await send_part(send, b"".join(events))
         except SelfReflectError as error:
-            await send_part(send, call.form.error_event(as_chat_error(error)))
+            await send_part(send, call.form.error_event(as_chat_error(error), 0))
         await send_part(send, b"", more=False)
     finally:
         opening.cancel()
@@ -361,7 +359,6 @@ async def _stream(
             work.exception()  # or the log says that nobody looked
 
 
-@routes.get("/v1/models")
 async def models(request: Request) -> Response:
     """List the models: each by its name, and as ``selfreflect/NAME`` for its distribution."""
     services: ServeServices = request.app.state.services
@@ -372,24 +369,21 @@ async def models(request: Request) -> Response:
     return _json({"object": "list", "data": entries})
 
 
-@routes.get("/v1/selfreflect/{id}")
-async def distribution(request: Request, id: Annotated[str, Path(max_length=100)]) -> Response:
+async def distribution(request: Request) -> Response:
     """Show everything that came of an earlier question, as long as the server remembers it."""
     services: ServeServices = request.app.state.services
-    body = services.history.find(id)
+    body = services.history.find(request.path_params["id"])
     if body is None:
         message = "no answer has this id, or it is too old to be remembered"
         raise ChatError(404, message, type="not_found_error", param="id", code="unknown_id")
     return Response(body, media_type="application/json")
 
 
-@routes.get("/health")
-async def health() -> Response:
+async def health(request: Request) -> Response:
     """Say that the server runs."""
     return _json({"status": "ok", "version": __version__})
 
 
-@routes.get("/metrics")
 async def metrics(request: Request) -> Response:
     """Count requests, answers and tokens, for Prometheus."""
     services: ServeServices = request.app.state.services
@@ -437,13 +431,24 @@ SERVE_POLICY = Policy(
 
 def application(services: ServeServices, access: Access) -> Guard:
     """Build the whole application behind its guard."""
-    app = FastAPI(openapi_url=None)
+    posted = ["POST"]
+    routes = [
+        Route("/v1/chat/completions", completions, methods=posted),
+        Route("/v1/responses", completions, methods=posted),
+        Route("/v1/messages", completions, methods=posted),
+        Route("/v1/messages/count_tokens", count_tokens, methods=posted),
+        Route("/v1/models", models),
+        Route("/v1/selfreflect/{id}", distribution),
+        Route("/health", health),
+        Route("/metrics", metrics),
+    ]
+    handlers: dict[Any, Any] = {
+        HTTPException: _http_error,
+        SelfReflectError: _failure,
+        Exception: _failure,
+    }
+    app = Starlette(routes=routes, exception_handlers=handlers)
     app.state.services = services
-    app.include_router(routes)
-    app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(RequestValidationError, _http_error)
-    app.add_exception_handler(SelfReflectError, _failure)
-    app.add_exception_handler(Exception, _failure)
     return Guard(app, access, SERVE_POLICY)
 
 

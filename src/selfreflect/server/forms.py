@@ -1,4 +1,7 @@
-"""The table of forms in which requests come: one path each, one way to read it, and one to answer."""
+"""The forms in which requests come: chat completions, OpenAI's responses, and Anthropic's messages.
+
+Each is one path, one way to read a request as a chat completion, and one to write what comes of it.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,30 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from selfreflect.server import messages, reply, responses
-from selfreflect.server.chat import CHAT_DIALECT, Dialect
+import msgspec
+from msgspec import Raw
+
+from selfreflect.models.base import Message, ToolCall
+from selfreflect.server import reply
+from selfreflect.server.chat import (
+    CHAT_DIALECT,
+    MESSAGES,
+    PREFIX,
+    RESPONSES,
+    TOOLS,
+    ChatRequest,
+    Dialect,
+    Envelope,
+    Fields,
+    SortedFields,
+    Turns,
+    decode,
+    shown,
+    typed,
+    without_ours,
+)
 from selfreflect.server.errors import ChatError
-from selfreflect.server.reply import ChatResponse, pieces
+from selfreflect.server.reply import FUNCTION, ChatChoice, ChatResponse, pieces, to_json
 
 
 class EventStream(Protocol):
@@ -21,18 +44,395 @@ class EventStream(Protocol):
 
     def end(self, response: ChatResponse) -> bytes: ...
 
+    def failure(self, error: ChatError) -> bytes: ...
+
 
 NewStream = Callable[[ChatResponse, str], EventStream]
 """Begins a stream with a response whose text is not known yet, and the requested name of the model."""
+
+
+def _value(fields: Fields, name: str) -> bytes:
+    return bytes(fields.get(name, Raw(b"null")))
+
+
+def _event(kind: str, **fields: Any) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), to_json({"type": kind, **fields}))
+
+
+# --- OpenAI's responses
+
+# Types of parts that are plain text.
+_TEXTS = ("input_text", "output_text", "text")
+
+
+class _Reasoning(msgspec.Struct):
+    effort: str | None = None
+
+
+class _Format(msgspec.Struct):
+    type: str = "text"
+
+
+class _Text(msgspec.Struct):
+    format: _Format | None = None
+    verbosity: str | None = None
+
+
+def _read_responses(reading: SortedFields) -> None:
+    """Turn what was read into fields of chat completions."""
+    fields = reading.read
+    turns = []
+    if instructions := decode(_value(fields, "instructions"), str | None, "instructions"):
+        turns.append({"role": "system", "content": instructions})
+    items = decode(_value(fields, "input"), str | Turns | None, "input")
+    if isinstance(items, str):
+        turns.append({"role": "user", "content": items})
+    else:
+        turns += [turn for item in items or [] if (turn := _turn(item, reading))]
+    reading.put("messages", turns)
+    if "max_output_tokens" in fields:
+        reading.read["max_tokens"] = fields["max_output_tokens"]
+    reasoning = decode(_value(fields, "reasoning"), _Reasoning | None, "reasoning")
+    if reasoning and reasoning.effort:
+        reading.handed_on["reasoning_effort"] = reasoning.effort
+    text = decode(_value(fields, "text"), _Text | None, "text") or _Text()
+    if text.format and text.format.type != "text":
+        reading.relay("text.format")
+    if text.verbosity:
+        reading.handed_on["verbosity"] = text.verbosity
+    for name in (TOOLS, "tool_choice"):
+        if name in reading.handed_on:
+            reading.handed_on[name] = _as_chat_tool(reading.handed_on[name])
+
+
+def _as_chat_tool(value: Any) -> Any:
+    """Write tools, or the choice of one, as chat completions do: all but the type in an object."""
+    if isinstance(value, list):
+        return list(map(_as_chat_tool, value))
+    if not isinstance(value, dict) or value.get("type") != FUNCTION:
+        return value
+    return {"type": FUNCTION, FUNCTION: {name: part for name, part in value.items() if name != "type"}}
+
+
+def _turn(item: Fields, reading: SortedFields) -> dict[str, Any] | None:
+    """Read an item of the input as a turn; None for one that says nothing."""
+    kind = decode(_value(item, "type"), str | None, "input") or "message"
+    if kind == "reasoning":
+        reading.ignore("input.reasoning")
+        return None
+    if kind != "message":
+        reading.relay(shown(kind, "input."))
+        return None
+    content = decode(_value(item, "content"), str | list[dict[str, Any]] | None, "input")
+    parts = content if isinstance(content, list) else []
+    texts = [part.get("text", "") if part.get("type") in _TEXTS else None for part in parts]
+    if not all(isinstance(text, str) for text in texts):
+        reading.relay("input.content")
+    turn = {name: value for name, value in item.items() if name not in ("type", "id", "status", "phase")}
+    if isinstance(content, list):
+        turn["content"] = Raw(msgspec.json.encode("".join(text for text in texts if isinstance(text, str))))
+    return turn
+
+
+def _responses_for_upstream(fields: Fields, model: str, history: tuple[Message, ...]) -> bytes:
+    """Make the body for the upstream, which does not know the turns that were remembered here."""
+    cleaned = without_ours(fields, model)
+    if history:
+        items = decode(_value(fields, "input"), str | list[Raw], "input")
+        rest = [{"role": "user", "content": items}] if isinstance(items, str) else items
+        turns = [{"role": turn.role, "content": turn.content} for turn in history]
+        cleaned["input"] = Raw(msgspec.json.encode([*turns, *rest]))
+        del cleaned["previous_response_id"]
+    return msgspec.json.encode(cleaned)
+
+
+def _response(response: ChatResponse, model: str, status: str = "completed") -> dict[str, Any]:
+    """Make the object ``response``: empty while it is in progress."""
+    is_whole = status == "completed"
+    choice = response.choices[0] if is_whole else ChatChoice(text="")
+    is_cut = choice.finish == "length"
+    fields: dict[str, Any] = {
+        "id": response.id,
+        "object": "response",
+        "created_at": response.created,
+        "status": "incomplete" if is_cut else status,
+        "error": None,
+        "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
+        "instructions": None,
+        "max_output_tokens": None,
+        "metadata": {},
+        "model": model,
+        "output": [],
+        "parallel_tool_calls": True,
+        "previous_response_id": response.previous or None,
+        "reasoning": {"effort": None, "summary": None},
+        "store": response.stores,
+        "temperature": None,
+        "text": {"format": {"type": "text"}},
+        "tool_choice": "auto",
+        "tools": [],
+        "top_p": None,
+        "truncation": "disabled",
+        "usage": _usage(response) if is_whole else None,
+    }
+    if choice.calls:
+        fields["output"] = [_call_item(call, call.arguments, "completed") for call in choice.calls]
+    elif is_whole:
+        fields["output"] = [_text_item(response, choice.text, fields["status"])]
+    if is_whole and response.belief is not None:
+        fields["selfreflect"] = response.belief
+    return fields
+
+
+def _text_item(response: ChatResponse, text: str | None, status: str) -> dict[str, Any]:
+    """Make the one item of the output; without a text it has no content yet."""
+    return {
+        "id": f"msg_{response.id}",
+        "type": "message",
+        "status": status,
+        "role": "assistant",
+        "content": [] if text is None else [_part(text)],
+    }
+
+
+def _call_item(call: ToolCall, arguments: str, status: str) -> dict[str, Any]:
+    """Make the item of a tool that is called."""
+    names = {"id": f"fc_{call.id}", "type": "function_call", "call_id": call.id, "name": call.name}
+    return {**names, "arguments": arguments, "status": status}
+
+
+def _part(text: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _usage(response: ChatResponse) -> dict[str, Any] | None:
+    if (usage := response.spending.usage) is None:
+        return None
+    return {
+        "input_tokens": usage["prompt_tokens"],
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens": usage["completion_tokens"],
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": usage["total_tokens"],
+    }
+
+
+class ResponseStream:
+    """The events of one stream. The last one has the whole response with its distribution.
+
+    Args:
+        response: before its text is known, unless it calls tools.
+    """
+
+    def __init__(self, response: ChatResponse, model: str) -> None:
+        self._response = response
+        self._model = model
+        self._number = 0
+        self._output = {"output_index": 0}
+        self._content = {**self._output, "item_id": f"msg_{response.id}", "content_index": 0}
+
+    def _event(self, kind: str, **fields: Any) -> bytes:
+        event = _event(kind, sequence_number=self._number, **fields)
+        self._number += 1
+        return event
+
+    def begin(self) -> bytes:
+        response = _response(self._response, self._model, "in_progress")
+        events = [self._event(f"response.{name}", response=response) for name in ("created", "in_progress")]
+        if not any(choice.calls for choice in self._response.choices):
+            item = _text_item(self._response, None, "in_progress")
+            events.append(self._event("response.output_item.added", item=item, **self._output))
+            events.append(self._event("response.content_part.added", part=_part(""), **self._content))
+        return b"".join(events)
+
+    def piece(self, text: str) -> bytes:
+        return self._event("response.output_text.delta", delta=text, logprobs=[], **self._content)
+
+    def end(self, response: ChatResponse) -> bytes:
+        choice = response.choices[0]
+        whole = _response(response, self._model)
+        events = list(map(self._call, range(len(choice.calls)), choice.calls))
+        if not choice.calls:
+            text = choice.text
+            events = [
+                self._event("response.output_text.done", text=text, logprobs=[], **self._content),
+                self._event("response.content_part.done", part=_part(text), **self._content),
+                self._event("response.output_item.done", item=whole["output"][0], **self._output),
+            ]
+        # a text at its limit of tokens ends as incomplete
+        return b"".join([*events, self._event(f"response.{whole['status']}", response=whole)])
+
+    def _call(self, place: int, call: ToolCall) -> bytes:
+        """Write the events of one call."""
+        place_of = {"output_index": place, "item_id": f"fc_{call.id}"}
+        arguments = "response.function_call_arguments"
+        added, done = _call_item(call, "", "in_progress"), _call_item(call, call.arguments, "completed")
+        return b"".join(
+            (
+                self._event("response.output_item.added", output_index=place, item=added),
+                self._event(f"{arguments}.delta", delta=call.arguments, **place_of),
+                self._event(f"{arguments}.done", arguments=call.arguments, name=call.name, **place_of),
+                self._event("response.output_item.done", output_index=place, item=done),
+            )
+        )
+
+    def failure(self, error: ChatError) -> bytes:
+        return _responses_error_event(error, self._number)
+
+
+def _responses_error_event(error: ChatError, number: int = 0) -> bytes:
+    fields = error.body["error"]
+    data = {**fields, "type": "error", "sequence_number": number, "error": fields}
+    return b"event: error\ndata: " + to_json(data) + b"\n\n"
+
+
+# --- Anthropic's messages
+
+# Types of blocks in which a model of the history reasoned.
+_TRACES = ("thinking", "redacted_thinking")
+
+
+class _OutputConfig(msgspec.Struct):
+    effort: str | None = None
+    format: dict[str, Any] | None = None
+
+
+def _read_messages(reading: SortedFields) -> None:
+    """Turn what was read into fields of chat completions."""
+    fields = reading.read
+    turns: list[dict[str, Any]] = []
+    system = decode(_value(fields, "system"), str | list[dict[str, Any]] | None, "system")
+    if system:
+        turns.append({"role": "system", "content": _content(system, reading, "system")})
+    for turn in decode(_value(fields, "messages"), Turns | None, "messages") or []:
+        content = decode(_value(turn, "content"), str | list[dict[str, Any]], "messages")
+        turns.append({**turn, "content": _content(content, reading, "messages.content")})
+    reading.put("messages", turns)
+    if "stop_sequences" in fields:
+        reading.read["stop"] = fields["stop_sequences"]
+    config = decode(_value(fields, "output_config"), _OutputConfig | None, "output_config") or _OutputConfig()
+    if config.format:
+        reading.relay("output_config")
+    if config.effort:
+        reading.handed_on["reasoning_effort"] = config.effort
+
+
+def _content(content: str | list[dict[str, Any]], reading: SortedFields, name: str) -> str:
+    """Join the texts of a turn, without the reasoning of the history."""
+    if isinstance(content, str):
+        return content
+    texts = []
+    for block in content:
+        text = block.get("text", "")
+        if block.get("type") == "text" and isinstance(text, str):
+            texts.append(text)
+        elif block.get("type") in _TRACES:
+            reading.ignore(f"{name}.thinking")
+        else:
+            reading.relay(name)
+    return "\n\n".join(texts)
+
+
+def for_count(data: bytes) -> ChatRequest:
+    """Read a request to count tokens, with its body for the upstream. Raises ChatError, status 400."""
+    fields = decode(data, Fields)
+    name = typed(fields, Envelope).model
+    model = name.removeprefix(PREFIX)
+    cleaned = msgspec.json.encode(without_ours(fields, model))
+    return ChatRequest(data=cleaned, model=model, reflects=name != model, passthrough="count_tokens")
+
+
+def _message_head(response: ChatResponse, model: str) -> dict[str, Any]:
+    """Make the object ``message`` without its content."""
+    return {
+        "id": response.id,
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": _message_usage(response),
+    }
+
+
+def _message_usage(response: ChatResponse) -> dict[str, int | None]:
+    spending = response.spending
+    return {"input_tokens": spending.prompt_tokens, "output_tokens": spending.completion_tokens}
+
+
+def _message(response: ChatResponse, model: str) -> bytes:
+    """Write the whole response."""
+    choice = response.choices[0]
+    content = [{"type": "text", "text": choice.text}]
+    fields = {**_message_head(response, model), "content": content, **_ending(choice)}
+    return to_json(fields if response.belief is None else {**fields, "selfreflect": response.belief})
+
+
+def _ending(choice: ChatChoice) -> dict[str, Any]:
+    """Say why the text ends: at a stop sequence, at the limit of tokens, or by itself."""
+    if choice.stopped_at is not None:
+        return {"stop_reason": "stop_sequence", "stop_sequence": choice.stopped_at}
+    reason = "max_tokens" if choice.finish == "length" else "end_turn"
+    return {"stop_reason": reason, "stop_sequence": None}
+
+
+class MessageStream:
+    """The events of one stream. ``message_delta``, which has the usage, has the distribution too."""
+
+    def __init__(self, response: ChatResponse, model: str) -> None:
+        usage = {**_message_usage(response), "output_tokens": 0}
+        self._head = {**_message_head(response, model), "usage": usage}
+
+    def begin(self) -> bytes:
+        block = {"type": "text", "text": ""}
+        start = _event("message_start", message=self._head)
+        return start + _event("content_block_start", index=0, content_block=block)
+
+    def piece(self, text: str) -> bytes:
+        return _event("content_block_delta", index=0, delta={"type": "text_delta", "text": text})
+
+    def end(self, response: ChatResponse) -> bytes:
+        extra = {} if response.belief is None else {"selfreflect": response.belief}
+        usage = _message_usage(response)
+        delta = _event("message_delta", delta=_ending(response.choices[0]), usage=usage, **extra)
+        return _event("content_block_stop", index=0) + delta + _event("message_stop")
+
+    def failure(self, error: ChatError) -> bytes:
+        return _messages_error_event(error)
+
+
+_TYPES = {
+    413: "request_too_large",
+    429: "rate_limit_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    504: "timeout_error",
+}
+
+
+def _messages_error(error: ChatError) -> dict[str, Any]:
+    """Make the JSON that Anthropic's clients expect."""
+    kind = "api_error" if error.status >= 500 else "invalid_request_error"
+    fields = {"type": _TYPES.get(error.status, kind), "message": str(error), "code": error.code or None}
+    return {"type": "error", "error": fields, "request_id": None}
+
+
+def _messages_error_event(error: ChatError, number: int = 0) -> bytes:
+    return b"event: error\ndata: " + to_json(_messages_error(error)) + b"\n\n"
+
+
+# --- the table
 
 
 def _whole(kind: NewStream) -> Callable[..., Iterator[bytes]]:
     """Make the function that writes a whole stream in some form."""
 
     def events(response: ChatResponse, model: str, include_usage: bool) -> Iterator[bytes]:
-        stream = kind(response, model)
+        stream, choice = kind(response, model), response.choices[0]
         yield stream.begin()
-        yield from map(stream.piece, pieces(response.choices[0].text))
+        yield from map(stream.piece, () if choice.calls else pieces(choice.text))
         yield stream.end(response)
 
     return events
@@ -48,7 +448,7 @@ class Form:
         events: writes a whole stream, with its usage if the client wants it.
         stream: writes a stream piece by piece; None where the upstream's own events are the client's.
         error: makes the JSON of an error.
-        error_event: writes an error into a stream.
+        error_event: writes an error into a stream, with the number of the event.
         headers: of a client's request that the upstream gets, too.
         id_header: the name under which clients look for the id of a response.
     """
@@ -59,7 +459,7 @@ class Form:
     events: Callable[[ChatResponse, str, bool], Iterator[bytes]]
     stream: NewStream | None
     error: Callable[[ChatError], dict[str, Any]]
-    error_event: Callable[[ChatError], bytes]
+    error_event: Callable[[ChatError, int], bytes]
     headers: tuple[str, ...] = ()
     id_header: str = "x-request-id"
 
@@ -78,21 +478,31 @@ FORMS: Mapping[str, Form] = {
         ),
         Form(
             path="/responses",
-            dialect=responses.DIALECT,
-            body=responses.body,
-            events=_whole(responses.ResponseStream),
-            stream=responses.ResponseStream,
+            dialect=Dialect(
+                RESPONSES,
+                _read_responses,
+                _responses_for_upstream,
+                names={"messages": "input", "max_tokens": "max_output_tokens"},
+            ),
+            body=lambda response, model: to_json(_response(response, model)),
+            events=_whole(ResponseStream),
+            stream=ResponseStream,
             error=lambda error: error.body,
-            error_event=responses.error_event,
+            error_event=_responses_error_event,
         ),
         Form(
             path="/messages",
-            dialect=messages.DIALECT,
-            body=messages.body,
-            events=_whole(messages.MessageStream),
-            stream=messages.MessageStream,
-            error=messages.error,
-            error_event=messages.error_event,
+            dialect=Dialect(
+                MESSAGES,
+                _read_messages,
+                lambda fields, model, history: msgspec.json.encode(without_ours(fields, model)),
+                names={"stop": "stop_sequences"},
+            ),
+            body=_message,
+            events=_whole(MessageStream),
+            stream=MessageStream,
+            error=_messages_error,
+            error_event=_messages_error_event,
             headers=("anthropic-version", "anthropic-beta"),
             id_header="request-id",
         ),

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from selfreflect.errors import SelfReflectError
 from selfreflect.grouping import group_indices
@@ -34,10 +34,18 @@ class StopRequested(BaseException):
     """The job was cancelled."""
 
 
+class Stop(Protocol):
+    """An event of threads or of processes."""
+
+    def set(self) -> None: ...
+
+    def is_set(self) -> bool: ...
+
+
 class Job:
     """A request in the queue, what has come of it so far, and its outcome."""
 
-    def __init__(self, request: Any, kind: Kind, question: str) -> None:
+    def __init__(self, request: Any, kind: Kind, question: str, stop: Stop | None = None) -> None:
         self.id = secrets.token_hex(8)
         self.request = request
         self.kind = kind
@@ -52,15 +60,19 @@ class Job:
         self.answers: list[str] = []
         self.view: dict[str, Any] = {}
         """Fields that a page shows beside the answers. Replaced as a whole, so that threads may share it."""
-        self.is_stopped = False
+        self._stop = stop or threading.Event()
+
+    @property
+    def is_stopped(self) -> bool:
         """Whether it was cancelled."""
+        return self._stop.is_set()
 
     @property
     def is_over(self) -> bool:
         return self.status not in ("waiting", "running")
 
     def stop(self) -> None:
-        self.is_stopped = True
+        self._stop.set()
 
     def check(self) -> None:
         """Raise StopRequested if the job was cancelled."""

@@ -84,10 +84,10 @@ def detail(exchange: Exchange) -> dict[str, object]:
     return {
         **msgspec.structs.asdict(exchange.belief),
         "object": "selfreflect",
-        "created": exchange.created,
+        "created": exchange.response.created,
         "question": exchange.question.text,
         "context": exchange.question.context,
-        "content": [choice.text for choice in exchange.choices],
+        "content": [choice.text for choice in exchange.response.choices],
         "answers": texts,
         "held_out": answers.masked_out if exchange.results else (),
         "summaries": [{"name": summary.name, "text": summary.text} for summary in exchange.summaries],
@@ -188,7 +188,12 @@ class ServerMetrics:
             "selfreflect_response_seconds", "From request to response.", buckets=_SECONDS, registry=registry
         )
         self._answers = Counter("selfreflect_answers_total", "Answers drawn.", registry=registry)
-        self._tokens = Counter("selfreflect_tokens_total", "Tokens spent.", ["kind"], registry=registry)
+        self._tokens = Counter(
+            "selfreflect_tokens_total",
+            "Tokens spent, as far as they are counted.",
+            ["kind"],
+            registry=registry,
+        )
         self._confidence = Histogram(
             "selfreflect_confidence", "Confidence of answers.", buckets=_SHARES, registry=registry
         )
@@ -283,7 +288,7 @@ class ServerMetrics:
 
     def count(self, exchange: Exchange) -> None:
         """Count what one question took."""
-        belief, spending = exchange.belief, exchange.spending
+        belief, spending = exchange.belief, exchange.response.spending
         self._completions.observe(spending.completions)
         self._question_seconds.observe(spending.seconds)
         self._questions += 1
@@ -293,8 +298,8 @@ class ServerMetrics:
             self._took += spending.seconds
             self._took_first += exchange.first_seconds
         self._answers.inc(belief.num_answers)
-        self._tokens.labels("prompt").inc(spending.prompt_tokens)
-        self._tokens.labels("completion").inc(spending.completion_tokens)
+        self._tokens.labels("prompt").inc(spending.prompt_tokens or 0)
+        self._tokens.labels("completion").inc(spending.completion_tokens or 0)
         if belief.confidence is not None:
             self._confidence.observe(belief.confidence)
         if self._guarantees is not None:

@@ -5,25 +5,25 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import secrets
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
 from selfreflect.answers import answer_set
 from selfreflect.errors import excerpt, nearest
-from selfreflect.models.base import Reply, Request, Sampling
+from selfreflect.metric.measure import Measures, measure_named, measure_names, measure_of
+from selfreflect.models.base import Reply, Request, Sampling, ToolCall
 from selfreflect.models.openai.client import together
 from selfreflect.prompts import Prompts
-from selfreflect.records import AnswerSet, Failure, Information, Question, Score, Summary, question_id
-from selfreflect.server.belief import BeliefReader, Classes
+from selfreflect.records import AnswerSet, Failure, Question, Summary, question_id
+from selfreflect.server.belief import BeliefReader, Classes, Reading
 from selfreflect.server.chat import ChatRequest, Reflect
 from selfreflect.server.clarify import AGREEMENTS, FinalText, UnsurePolicy, clarify
 from selfreflect.server.errors import ChatError
-from selfreflect.server.reply import Belief, ChatChoice, Confidence, Ending, Spending
+from selfreflect.server.reply import Belief, ChatChoice, ChatResponse, Confidence, Ending, Spending
 from selfreflect.server.session import (
     ConversationTask,
     Session,
@@ -33,16 +33,18 @@ from selfreflect.server.session import (
     held_out,
 )
 from selfreflect.server.stopping import StoppingRule
-from selfreflect.server.structured import STRATEGY, read_objects
+from selfreflect.server.structured import calls_of, read_calls, read_objects
 from selfreflect.strategies import STRATEGIES, StrategyFunction, load_strategy
 from selfreflect.strategies.task import FRESH, GREEDY
 from selfreflect.text import counted
+from selfreflect.uncertainty.fields.values import without_fence
 from selfreflect.uncertainty.question import AnsweredQuestion
 
 if TYPE_CHECKING:
-    from selfreflect.metric.measure import Measured, Measures
+    from selfreflect.metric.measure import Measured
 
 
+_NOT_COUNTED = "the model's server counts no tokens, so they are null"
 _NO_TOOLS = "the tools that came with the question were ignored (--ignore-tools)"
 
 
@@ -79,9 +81,7 @@ class ServeSettings:
 class Exchange:
     """A question and all that came of it."""
 
-    belief: Belief
-    spending: Spending
-    choices: tuple[ChatChoice, ...]
+    response: ChatResponse
     question: Question
     answers: AnswerSet
     classes: Classes
@@ -89,11 +89,17 @@ class Exchange:
     results: tuple[Measured, ...] = ()
     first_seconds: float | None = None
     """Until the first answer, which is what a plain one takes."""
-    created: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def belief(self) -> Belief:
+        assert self.response.belief is not None  # a question has one
+        return self.response.belief
 
 
 ONE_CALL = "one_call"
 """Strategy of answers that are one response, as it is."""
+MODAL_OBJECT, MODAL_CALL = "modal_object", "modal_call"
+"""Strategies of JSON, and of calls of tools: the most common answer."""
 RANKS = 20
 """Likely tokens that are asked for at each token of it, unless the calibrator was fitted on another number:
 the most that servers give."""
@@ -121,6 +127,15 @@ class _Plan:
         return replace(request, n=1, logprobs=True, top_logprobs=self.ranks)
 
 
+class _Drawn(NamedTuple):
+    """The answers to one request, what they say together, and the texts that come back of them."""
+
+    plan: _Plan
+    reply: Reply
+    drafts: Sequence[Summary]
+    reading: Reading
+
+
 class Reflector:
     """Answers questions with the summary of their distribution.
 
@@ -134,7 +149,7 @@ class Reflector:
     ) -> None:
         self.settings = settings
         self._reader = reader
-        self._judge = judge or {}
+        self._judge = dict(judge or {})
         self._judge_is_free = asyncio.Lock()
         self._strategies: dict[str, StrategyFunction] = dict(STRATEGIES)
         for name in settings.strategies:
@@ -152,38 +167,30 @@ class Reflector:
         Raises:
             ChatError: an option of the request is unknown, or the model or a strategy failed.
         """
-        plan = self._plan(chat)
         session = Session(model, on_open, self.settings.prices.get(model.generator.name))
         reader = self._reader.asking(session)
-        if chat.response_format is not None:
-            return await self._answer_object(chat, model, plan, session, reader, id_, reason)
-        single = await self._one_call(chat, plan, session, reader)
-        if single is not None:
-            plan, reply, drafts, confidence = single
-            texts = reply.texts
-            classes = reader.classes(chat.question, texts)
-        else:
-            reply, drafts = await self._draw(plan, session, reader)
-            texts = reply.texts
-            classes, confidence = await self._read(plan, reader, chat.question, texts, model.generator.name)
+        plan, reply, drafts, reading = await self._drawn(chat, self._plan(chat), session, reader)
+        classes, confidence = reading.classes, reading.confidence
         if confidence.guarantee is not None and self._cuts(chat, reply):
             confidence = confidence._replace(guarantee=None, no_guarantee="cut_off")
         question = Question(id=id_, text=chat.question, context=chat.context)
         summaries = _named(drafts, id_)
         answers, results = await self._measure(plan, session, question, reply, summaries)
-        cuts = [cut_at(summary.text, chat.stop) for summary in summaries]
-        wordings = await self._word(session, question, confidence, classes, [text for text, _ in cuts])
-        score, recovered, reasons = _values(results)
+        if reading.chosen is None:
+            cuts = [cut_at(summary.text, chat.stop) for summary in summaries]
+            wordings = await self._word(session, question, confidence, classes, [text for text, _ in cuts])
+        else:  # nobody else's words fit into JSON
+            cuts = [(summary.text, None) for summary in summaries]
+            wordings = [FinalText(text, None) for text, _ in cuts]
+        values, reasons = _values(results)
         notes = (
             *field_notes(chat, model),
             _cut_off(reply),
-            *confidence.notes,
-            reader.wording(chat.question, classes, texts),
-            *reader.rule.caveats,
+            *reading.notes,
             *reasons,
             wordings[0].note,
+            "" if session.counts_tokens else _NOT_COUNTED,
         )
-        spending = session.spending
         belief = Belief(
             id=id_,
             model=model.name,
@@ -193,30 +200,32 @@ class Reflector:
             confidence_kind=confidence.kind,
             calibrated=confidence.calibrator_id is not None,
             calibrator_id=confidence.calibrator_id,
-            num_answers=len(texts),
+            num_answers=len(reply.texts),
             classes=classes.shares,
             classes_by=classes.rule,
             entropy=classes.entropy,
-            recovered=recovered,
-            score=score,
+            recovered=values.get("information"),
+            score=values.get("selfreflect"),
+            measured=values,
             action=wordings[0].action,
             guarantee=confidence.guarantee if wordings[0].action is None else None,
             no_guarantee=confidence.no_guarantee,
-            cost=spending,
+            cost=session.spending,
             notes=tuple(dict.fromkeys(filter(None, notes))),
+            fields=reading.fields,
         )
+        calls = () if reading.chosen is None else calls_of(reply.completions[reading.chosen])
         choices = []
         for summary, wording, (text, stopped_at) in zip(summaries, wordings, cuts, strict=True):
             is_ours = wording.text != text
-            text = f"{wording.text}\n\n{footer(belief)}" if self.settings.footer else wording.text
+            text = wording.text
+            if self.settings.footer and reading.chosen is None:
+                text = f"{text}\n\n{footer(belief)}"
             # words of our own are whole, whatever the summary was
-            is_cut = summary.truncated and wording.action in (None, "hedge")
-            finish: Ending = "length" if is_cut and stopped_at is None else "stop"
-            choices.append(ChatChoice(text=text, finish=finish, stopped_at=None if is_ours else stopped_at))
+            is_cut = summary.truncated and wording.action in (None, "hedge") and stopped_at is None
+            choices.append(choice_of(text, calls, is_cut, None if is_ours else stopped_at))
         return Exchange(
-            belief=belief,
-            spending=spending,
-            choices=tuple(choices),
+            response=response_to(chat, id_, choices, session.spending, belief),
             question=question,
             answers=answers,
             classes=classes,
@@ -231,73 +240,40 @@ class Reflector:
         is_lower = chat.max_tokens is not None and chat.max_tokens < limit
         return is_lower and any(completion.finish == "length" for completion in reply.completions)
 
-    async def _answer_object(
-        self,
-        chat: ChatRequest,
-        model: WithFields,
-        plan: _Plan,
-        session: Session,
-        reader: BeliefReader,
-        id_: str,
-        reason: str,
-    ) -> Exchange:
-        """Answer a request for JSON with the most common object. What ``unsure`` says would be no JSON."""
-        request = plan.request
-        limit = chat.max_tokens or max(request.sampling.max_new_tokens, self.settings.summary.max_new_tokens)
-        request = replace(request, sampling=replace(request.sampling, max_new_tokens=limit))
-        reply = await session.draw(request)
-        read = partial(read_objects, chat.question, reply.texts, chat.response_format or {}, reader.rule)
-        objects = await reader.run(len(reply.texts), read)
-        generator = model.generator
-        question = Question(id=id_, text=chat.question, context=chat.context)
-        summary = Summary(
-            question_id=id_,
-            name=STRATEGY,
-            text=objects.text,
-            model=generator.name,
-            revision=generator.revision,
-            tokens=reply.tokens,
+    async def _drawn(self, chat: ChatRequest, plan: _Plan, session: Session, reader: BeliefReader) -> _Drawn:
+        """Draw the answers in the way that the request wants, and read them."""
+        if chat.structure:
+            return await self._structured(chat, plan, session, reader)
+        if (single := await self._one_call(chat, plan, session, reader)) is not None:
+            return single
+        reply, drafts = await self._draw(plan, session, reader)
+        name = session.model.generator.name
+        read = partial(reader.read, plan.confidence, chat.question, reply.texts, name)
+        return _Drawn(plan, reply, drafts, await reader.run(len(reply.texts), read))
+
+    async def _structured(
+        self, chat: ChatRequest, plan: _Plan, session: Session, reader: BeliefReader
+    ) -> _Drawn:
+        """Answer with the most common of the sampled answers, as it is: JSON, or calls of tools."""
+        reply = await session.draw(plan.request)
+        read = (
+            partial(read_calls, chat.question, reply.completions, chat.tools, reader.rule)
+            if chat.tools
+            else partial(read_objects, chat.question, reply.texts, chat.response_format or {}, reader.rule)
         )
-        is_cut = reply.completions[objects.chosen].finish == "length"
+        reading = await reader.run(len(reply.texts), read)
+        notes = (*reading.confidence.notes, *reading.notes)
+        if plan.measures:
+            notes = (f"not measured, since the answer is no text: {', '.join(plan.measures)}", *notes)
         has_guarantee = self._reader.calibrator is not None and self._reader.calibrator.saved.guarantee
-        notes = (
-            *field_notes(chat, model),
-            _cut_off(reply),
-            f"not measured, since the answer is JSON: {', '.join(plan.measures)}" if plan.measures else "",
-            *objects.notes,
-            *objects.confidence.notes,
-            *reader.rule.caveats,
-        )
-        belief = Belief(
-            id=id_,
-            model=model.name,
-            reason=reason,
-            strategy=STRATEGY,
-            confidence=objects.confidence.value,
-            confidence_kind=objects.confidence.kind,
-            num_answers=len(reply.texts),
-            classes=objects.classes.shares,
-            classes_by=objects.classes.rule,
-            entropy=objects.classes.entropy,
-            no_guarantee="other_confidence" if has_guarantee else None,
-            cost=session.spending,
-            notes=tuple(dict.fromkeys(filter(None, notes))),
-            fields=objects.fields,
-        )
-        answers, results = await self._measure(
-            dataclasses.replace(plan, measures=()), session, question, reply, (summary,)
-        )
-        return Exchange(
-            belief=belief,
-            spending=session.spending,
-            choices=(ChatChoice(text=objects.text, finish="length" if is_cut else "stop"),),
-            question=question,
-            answers=answers,
-            classes=objects.classes,
-            summaries=(summary,),
-            results=results,
-            first_seconds=session.first_seconds,
-        )
+        if has_guarantee:
+            reading = reading._replace(
+                confidence=reading.confidence._replace(no_guarantee="other_confidence")
+            )
+        strategy = MODAL_CALL if chat.tools else MODAL_OBJECT
+        plan = dataclasses.replace(plan, strategy=strategy, measures=())
+        draft = _as_drawn(plan, session, reply, reading.chosen or 0)
+        return _Drawn(plan, reply, [draft], reading._replace(notes=notes))
 
     def plain_request(self, chat: ChatRequest) -> Request:
         """Make the request to a model that answers by itself."""
@@ -316,13 +292,23 @@ class Reflector:
         _check_known("confidence", confidence, self._reader.kinds)
         measures = settings.measures if options.measures is None else options.measures
         for name in measures:
-            if name not in self._judge:
-                message = f"{name} cannot be measured, because the server has no judge (--judge)"
-                raise ChatError(400, message, param="selfreflect")
+            self._check_measure(name)
         number = options.num_answers or settings.num_answers
         rule = self._stopping(number, confidence)
         tasks = tuple(self._task(chat, strategy, number, index) for index in range(chat.n))
         return _Plan(strategy, confidence, tuple(measures), rule, tasks)
+
+    def _check_measure(self, name: str) -> None:
+        """Open a measure that needs no judge. Raises ChatError for one that is unknown or needs another."""
+        if name in self._judge:
+            return
+        _check_known("measure", name, measure_names())
+        if "judge" in measure_named(name).needs:
+            message = (
+                f"{name} cannot be measured, because the server has no judge for it (--judge, --measures)"
+            )
+            raise ChatError(400, message, param="selfreflect")
+        self._judge[name] = Measures(None, wanted_names=[name], controls=False)
 
     def _stopping(self, number: int, confidence: str) -> StoppingRule | None:
         """Choose the rule that stops drawing answers. If ``unsure`` looks at the share of the likeliest one,
@@ -374,7 +360,7 @@ class Reflector:
 
     async def _one_call(
         self, chat: ChatRequest, plan: _Plan, session: Session, reader: BeliefReader
-    ) -> tuple[_Plan, Reply, list[Summary], Confidence] | None:
+    ) -> _Drawn | None:
         """Answer with one response; None if more of them could change what is said, or are asked for."""
         asked = (chat.options.strategy, chat.options.num_answers, chat.options.confidence)
         is_plain = asked == (None, None, None) and chat.n == 1 and not plan.measures
@@ -384,23 +370,11 @@ class Reflector:
         kind = saved.estimator
         plan = dataclasses.replace(plan, strategy=ONE_CALL, confidence=kind, ranks=saved.ranks or RANKS)
         reply = await session.draw(plan.request)
-        completion = reply.completions[0]
-        generator = session.model.generator
-        tokens = (completion.logprobs or "not_returned",)
-        confidence = reader.confidence(kind, chat.question, reply.texts, generator.name, tokens)
-        if self._could_change(confidence):
+        tokens = (reply.completions[0].logprobs or "not_returned",)
+        reading = reader.read(kind, chat.question, reply.texts, session.model.generator.name, tokens)
+        if self._could_change(reading.confidence):
             return None
-        draft = Summary(
-            question_id=plan.tasks[0].question.id,
-            name=ONE_CALL,
-            text=completion.text,
-            model=generator.name,
-            revision=generator.revision,
-            tokens=reply.tokens,
-            calls=1,
-            truncated=completion.finish == "length",
-        )
-        return plan, reply, [draft], confidence
+        return _Drawn(plan, reply, [_as_drawn(plan, session, reply, 0)], reading)
 
     def _could_change(self, confidence: Confidence) -> bool:
         """Tell whether further answers could change the action. A guarantee speaks of one response alone."""
@@ -426,18 +400,6 @@ class Reflector:
             )
 
         return more
-
-    async def _read(
-        self, plan: _Plan, reader: BeliefReader, question: str, texts: tuple[str, ...], model: str
-    ) -> tuple[Classes, Confidence]:
-        """Read the classes of the answers, and the confidence."""
-        return await reader.run(
-            len(texts),
-            lambda: (
-                reader.classes(question, texts),
-                reader.confidence(plan.confidence, question, texts, model),
-            ),
-        )
 
     async def _measure(
         self,
@@ -555,17 +517,60 @@ def _named(drafts: Sequence[Summary], id_: str) -> tuple[Summary, ...]:
     return tuple(summaries)
 
 
-def _values(results: Iterable[Measured]) -> tuple[float | None, float | None, tuple[str, ...]]:
-    """Score and recovered share of the first summary, and why one is missing."""
-    score = recovered = None
+def _as_drawn(plan: _Plan, session: Session, reply: Reply, chosen: int) -> Summary:
+    """Make a summary of one answer, as the model wrote it."""
+    completion, generator = reply.completions[chosen], session.model.generator
+    return Summary(
+        question_id=plan.tasks[0].question.id,
+        name=plan.strategy,
+        text=without_fence(completion.text) if plan.strategy == MODAL_OBJECT else completion.text,
+        model=generator.name,
+        revision=generator.revision,
+        tokens=reply.tokens,
+        calls=1,
+        truncated=completion.finish == "length",
+    )
+
+
+def choice_of(
+    text: str, calls: Sequence[ToolCall], is_cut: bool, stopped_at: str | None = None
+) -> ChatChoice:
+    """Make what comes back of a text, or of the tools that it calls."""
+    finish: Ending = "length" if is_cut else "tool_calls" if calls else "stop"
+    # a client sends the id back with the result
+    named = [call if call.id else replace(call, id=f"call_{secrets.token_hex(12)}") for call in calls]
+    return ChatChoice(text="" if calls else text, finish=finish, stopped_at=stopped_at, calls=tuple(named))
+
+
+def response_to(
+    chat: ChatRequest,
+    id_: str,
+    choices: Sequence[ChatChoice],
+    spending: Spending,
+    belief: Belief | None = None,
+) -> ChatResponse:
+    """Make the response to a request."""
+    return ChatResponse(
+        id=id_,
+        choices=tuple(choices),
+        spending=spending,
+        belief=belief,
+        previous=chat.previous,
+        stores=chat.stores,
+    )
+
+
+def _values(results: Iterable[Measured]) -> tuple[dict[str, float | None], list[str]]:
+    """List the values of the first summary by measure, and why some are missing."""
+    values: dict[str, float | None] = {}
     notes = []
     for record in reversed(list(results)):
-        if isinstance(record, Score):
-            score = record.value
-        elif isinstance(record, Information):
-            recovered = record.recovered
-            if recovered is None:
-                notes.append(f"recovered is undefined ({record.undefined}): {record.why}")
-        elif isinstance(record, Failure):
+        if isinstance(record, Failure):
             notes.append(f"no score ({record.kind}): {record.message}")
-    return score, recovered, tuple(dict.fromkeys(notes))
+        elif measure := measure_of(record):
+            measurement = measure.measurement(record)
+            values[measure.name] = measurement.value
+            if measurement.undefined:
+                why = measurement.why or measure.reason(measurement.undefined)
+                notes.append(f"{measure.name} is undefined ({measurement.undefined}): {why}")
+    return values, notes

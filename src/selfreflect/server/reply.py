@@ -1,17 +1,17 @@
-"""Write chat completions, whole or as a stream of server-sent events, with the distribution beside the
-text.
-"""
+"""What comes back: the distribution beside the text, and chat completions, whole or as a stream."""
 
 from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
+from selfreflect.models.base import ToolCall
 from selfreflect.records import Count, Number, Share
 from selfreflect.server.errors import ChatError
 
@@ -77,12 +77,23 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
 
     completions: Count
     """Texts that the model wrote."""
-    prompt_tokens: Count
-    """0 where the model does not count them, like ``completion_tokens``."""
-    completion_tokens: Count
+    prompt_tokens: Count | None
+    """None where the model does not count them, like ``completion_tokens``."""
+    completion_tokens: Count | None
     seconds: float
     money: float | None = None
-    """In the currency of the model's price; None without a price, or if no prompt tokens are counted."""
+    """In the currency of the model's price; None without a price, or if the tokens are not counted."""
+
+    @property
+    def usage(self) -> dict[str, int] | None:
+        """Sum up the tokens as flat integers, which clients add up; None if they are not counted."""
+        if self.prompt_tokens is None or self.completion_tokens is None:
+            return None
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "total_tokens": self.prompt_tokens + self.completion_tokens,
+        }
 
 
 class Belief(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +111,7 @@ class Belief(msgspec.Struct, frozen=True, kw_only=True):
         entropy: of the shares, in nats; None without a distribution.
         recovered: the share of what test answers tell that the summary tells; None if not measured.
         score: SelfReflect score; None if not measured.
+        measured: the value of each measure that was wanted, by its name.
         action: what became of a summary whose confidence was too low.
         guarantee: what holds of this answer and others like it, if a guarantee covers it.
         no_guarantee: why it does not; None where the server has none.
@@ -121,6 +133,7 @@ class Belief(msgspec.Struct, frozen=True, kw_only=True):
     entropy: float | None = None
     recovered: Number | None = None
     score: Share | None = None
+    measured: dict[str, Number | None] = {}
     action: Literal["abstain", "hedge", "ask"] | None = None
     guarantee: Guaranteed | None = None
     no_guarantee: NoGuarantee | None = None
@@ -128,10 +141,11 @@ class Belief(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     """Why a value is missing, in sentences."""
     fields: dict[str, Any] | None = None
-    """Of an answer that is JSON: the distribution of each field by JSON Pointer, and of the whole object."""
+    """Of an answer that is JSON or calls a tool: the distribution of each field by JSON Pointer, and of the
+    whole object."""
 
 
-Ending = Literal["stop", "length"]
+Ending = Literal["stop", "length", "tool_calls"]
 
 
 class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,6 +155,8 @@ class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
     finish: Ending = "stop"
     stopped_at: str | None = None
     """The string of ``stop`` at which the text was cut."""
+    calls: tuple[ToolCall, ...] = ()
+    """Tools that are called in place of a text."""
 
 
 def to_json(value: Any) -> bytes:
@@ -152,30 +168,32 @@ def to_json(value: Any) -> bytes:
         return json.dumps(msgspec.to_builtins(value), allow_nan=False).encode()
 
 
-def usage(spending: Spending) -> dict[str, int]:
-    """Sum up the tokens as flat integers, which clients add up."""
-    return {
-        "prompt_tokens": spending.prompt_tokens,
-        "completion_tokens": spending.completion_tokens,
-        "total_tokens": spending.prompt_tokens + spending.completion_tokens,
-    }
-
-
 def pieces(text: str) -> Iterator[str]:
     """Cut a text into some words each, for clients that draw as they read."""
     for match in _PIECE.finditer(text):
         yield match[0]
 
 
-@dataclass(frozen=True)
+ToolKind = Literal["function"]
+"""The kind of tools that a client runs itself, in the words of the API."""
+[FUNCTION] = get_args(ToolKind)
+
+
+def _wire_call(call: ToolCall, **fields: Any) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {**fields, "id": call.id, "type": FUNCTION, FUNCTION: function}
+
+
+@dataclass(frozen=True, kw_only=True)
 class ChatResponse:
     """A completion before it is written."""
 
     id: str
-    created: int
-    choices: tuple[ChatChoice, ...]
+    created: int = field(default_factory=lambda: int(time.time()))
+    choices: tuple[ChatChoice, ...] = ()
+    """None before the text is known."""
     spending: Spending
-    belief: Belief | None
+    belief: Belief | None = None
     previous: str = ""
     """The id of the response that the conversation goes on from."""
     stores: bool = True
@@ -189,17 +207,17 @@ class ChatResponse:
 
     def body(self, model: str) -> bytes:
         """Write the whole response."""
-        choices = [
-            {
-                "index": index,
-                "message": {"role": "assistant", "content": choice.text, "refusal": None},
-                "logprobs": None,
-                "finish_reason": choice.finish,
-            }
-            for index, choice in enumerate(self.choices)
-        ]
+        choices = []
+        for index, choice in enumerate(self.choices):
+            content = None if choice.calls else choice.text
+            message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
+            if choice.calls:
+                message["tool_calls"] = list(map(_wire_call, choice.calls))
+            choices.append(
+                {"index": index, "message": message, "logprobs": None, "finish_reason": choice.finish}
+            )
         body = {"id": self.id, "object": "chat.completion", "created": self.created, "model": model}
-        body |= {"choices": choices, "usage": usage(self.spending)}
+        body |= {"choices": choices, "usage": self.spending.usage}
         body |= {"system_fingerprint": None if self.belief is None else self.id}
         return to_json(body if self.belief is None else {**body, "selfreflect": self.belief})
 
@@ -216,23 +234,25 @@ class ChatResponse:
         def event(choices: list[dict[str, Any]], **fields: Any) -> bytes:
             return b"data: " + to_json({**head, "choices": choices, **fields}) + b"\n\n"
 
-        def part(index: int, delta: dict[str, str], finish: str | None = None) -> list[dict[str, Any]]:
+        def part(index: int, delta: dict[str, Any], finish: str | None = None) -> list[dict[str, Any]]:
             return [{"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}]
 
         final = len(self.choices) - 1
         for index, choice in enumerate(self.choices):
-            yield event(part(index, {"role": "assistant", "content": ""}))
+            yield event(part(index, {"role": "assistant", "content": None if choice.calls else ""}))
+            for place, call in enumerate(choice.calls):
+                yield event(part(index, {"tool_calls": [_wire_call(call, index=place)]}))
             # the text is whole already; pieces only look like a stream to clients that draw as they read
-            for piece in pieces(choice.text):
+            for piece in () if choice.calls else pieces(choice.text):
                 yield event(part(index, {"content": piece}))
             # after the usage no client expects another chunk
             is_last = index == final and not include_usage
             yield event(part(index, {}, choice.finish), **(closing if is_last else {}))
         if include_usage:
-            yield event([], usage=usage(self.spending), **closing)
+            yield event([], usage=self.spending.usage, **closing)
         yield DONE
 
 
-def error_event(error: ChatError) -> bytes:
+def error_event(error: ChatError, number: int = 0) -> bytes:
     """Write an error after the stream has begun."""
     return b"data: " + to_json(error.body) + b"\n\n" + DONE

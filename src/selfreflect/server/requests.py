@@ -61,10 +61,9 @@ class JudgeBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     judge: ModelName = "smollm2"
-    measures: (
-        Annotated[list[Literal["selfreflect", "information"]], Field(min_length=1), AfterValidator(_unique)]
-        | None
-    ) = Field(default=None, description="By default what suits the judge.")
+    measures: Annotated[list[Name], Field(min_length=1), AfterValidator(_unique)] | None = Field(
+        default=None, description="Any measures that are known here; by default what suits the judge."
+    )
     reader: Literal["auto", "informed", "blind"] = Field(
         default="auto", description="Whether the judge sees the question when information is measured."
     )

@@ -171,41 +171,47 @@ class ServedModel(Protocol):
 _REFUSED = (400, 404, 415, 422, 501)
 
 
+AskModel = Callable[[Request, Report], Awaitable[Reply | Refusal]]
+
+
 class WithFields:
     """A model for one request whose client wants further fields in every call.
 
     Args:
-        reply: asks with the fields; None where the model takes none.
+        fields: those that the model can do without.
+        ask: asks with the fields; None where the model takes none.
+        ask_without: asks without them, if not the model itself.
     """
 
     def __init__(
         self,
         model: ServedModel,
         fields: Iterable[str],
-        reply: Callable[[Request, Report], Awaitable[Reply | Refusal]] | None = None,
+        ask: AskModel | None = None,
+        ask_without: AskModel | None = None,
     ) -> None:
         self.name = model.name
         self.generator = model.generator
-        self._model = model
         self._fields = tuple(fields)
-        self._reply_with_fields = reply
+        self._ask = ask
+        self._ask_without = ask_without or model.reply
 
     @property
     def refused(self) -> tuple[str, ...]:
         """List the fields that the model does not get."""
-        return () if self._reply_with_fields else self._fields
+        return () if self._ask else self._fields
 
     async def reply(self, request: Request, report: Report) -> Reply | Refusal:
         """Wait for the reply; without the fields, from now on, if the server refuses them."""
-        if not self._fields or self._reply_with_fields is None:
-            return await self._model.reply(request, report)
-        reply = await self._reply_with_fields(request, report)
-        if not isinstance(reply, Refusal) or reply.status not in _REFUSED:
+        if self._ask is None:
+            return await self._ask_without(request, report)
+        reply = await self._ask(request, report)
+        if not self._fields or not isinstance(reply, Refusal) or reply.status not in _REFUSED:
             return reply
         # the fault may lie in anything else of the request: then the fields are not to blame
-        plain = await self._model.reply(request, report)
+        plain = await self._ask_without(request, report)
         if isinstance(plain, Reply):
-            self._reply_with_fields = None
+            self._ask = None
         return plain
 
 
@@ -247,6 +253,8 @@ class Session:
         self._began = time.perf_counter()
         self._refusal: Refusal | None = None
         self._completions = self._prompt_tokens = self._completion_tokens = 0
+        self._uncounted: set[str] = set()
+        """Kinds of tokens that a call did not count, so that their sum would be too low."""
         self.first_seconds: float | None = None
         """Until the model said anything, which is what a plain answer takes."""
 
@@ -254,16 +262,20 @@ class Session:
     def spending(self) -> Spending:
         """Sum up what was spent so far."""
         money = None
-        # without a count of prompt tokens a sum would be too low
-        if self._price is not None and self._prompt_tokens:
+        if self._price is not None and self.counts_tokens:
             money = round(self._price(self._prompt_tokens, self._completion_tokens), 9)
         return Spending(
             completions=self._completions,
-            prompt_tokens=self._prompt_tokens,
-            completion_tokens=self._completion_tokens,
+            prompt_tokens=None if "prompt" in self._uncounted else self._prompt_tokens,
+            completion_tokens=None if "completion" in self._uncounted else self._completion_tokens,
             seconds=round(time.perf_counter() - self._began, 6),
             money=money,
         )
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether the model has counted the tokens of every call."""
+        return not self._uncounted
 
     async def ask(self, request: Request) -> Reply | Refusal:
         """Send a request to the model."""
@@ -273,11 +285,18 @@ class Session:
         else:
             self._open()
             known_indices = {sample.index for sample in request.samples}
+            drawn = [
+                completion for index, completion in enumerate(reply.completions) if index not in known_indices
+            ]
+            tokens = sum(completion.tokens for completion in drawn)
+            self._completions += len(drawn)
             self._prompt_tokens += reply.prompt_tokens
-            for index, completion in enumerate(reply.completions):
-                if index not in known_indices:
-                    self._completions += 1
-                    self._completion_tokens += completion.tokens
+            self._completion_tokens += tokens
+            # no prompt and no text is without a token
+            if drawn and not reply.prompt_tokens:
+                self._uncounted.add("prompt")
+            if not tokens and any(completion.text for completion in drawn):
+                self._uncounted.add("completion")
         return reply
 
     def _open(self) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, aclosing
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-from fastapi.responses import Response
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from selfreflect.errors import BackendError, excerpt, nearest
@@ -28,13 +29,12 @@ from selfreflect.models.openai.client import (
 from selfreflect.models.openai.endpoint import Endpoint
 from selfreflect.models.openai.generator import OpenAIGenerator
 from selfreflect.models.openai.protocol import APIError
-from selfreflect.server.chat import PREFIX, ChatRequest
+from selfreflect.server.chat import OF_TOOLS, PREFIX, RESPONSE_FORMAT, ChatRequest, Fields
 from selfreflect.server.errors import ChatError, upstream_busy
-from selfreflect.server.fields import Fields
 from selfreflect.server.forms import Form
 from selfreflect.server.http import LiveResponse, begin, send_part
 from selfreflect.server.reply import Belief, Ending
-from selfreflect.server.session import LocalModel, Report, WithFields
+from selfreflect.server.session import AskModel, LocalModel, Report, WithFields
 
 if TYPE_CHECKING:
     import httpx2
@@ -78,7 +78,16 @@ class RemoteModel:
 
     def with_fields(self, fields: Mapping[str, Any]) -> WithFields:
         """Give the model for one request whose client wants these fields in every call."""
-        return WithFields(self, fields, partial(self.reply, generator=self.generator.with_extra(fields)))
+        if not fields:
+            return WithFields(self, ())
+        needed = {name: fields[name] for name in (RESPONSE_FORMAT, *OF_TOOLS) if name in fields}
+
+        def ask_with(extra: Mapping[str, Any]) -> AskModel:
+            return partial(self.reply, generator=self.generator.with_extra(extra))
+
+        # what decides which answers count is never left out
+        optional = fields.keys() - needed.keys()
+        return WithFields(self, optional, ask_with(fields), ask_with(needed) if needed else None)
 
     async def send(self, path: str, data: bytes, headers: Mapping[str, str]) -> RelayedResponse:
         """Send the body of a request as it is. Raises ChatError if there is no response."""
@@ -318,13 +327,16 @@ def relay(
                     headers["x-selfreflect-id"] = belief.id
                 if response.is_stream:
                     await begin(send, headers)
+                    numbered = b""
                     async with aclosing(response.parts()) as parts:
                         try:
                             async for part in parts if belief is None else _events_with(parts, belief):
+                                numbered = part if _NUMBER.search(part) else numbered
                                 await send_part(send, part)
                                 await asyncio.sleep(0)  # a fast upstream leaves others, and news, no turn
                         except ChatError as error:
-                            await send_part(send, form.error_event(error))
+                            number = 1 + max(map(int, _NUMBER.findall(numbered)), default=-1)
+                            await send_part(send, form.error_event(error, number))
                     await send_part(send, b"", more=False)
                     return
                 body = await response.aread()
@@ -335,8 +347,15 @@ def relay(
     return LiveResponse(write)
 
 
+_NUMBER = re.compile(rb'"sequence_number": *(\d{1,9})\b')
+
+
 class _Delta(msgspec.Struct):
     content: str | None = None
+
+
+Tokens = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
+"""A count of the upstream; any other is none."""
 
 
 class _Piece(msgspec.Struct):
@@ -345,8 +364,8 @@ class _Piece(msgspec.Struct):
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    prompt_tokens: Tokens | None = None
+    completion_tokens: Tokens | None = None
 
 
 class _Chunk(msgspec.Struct):
@@ -361,8 +380,8 @@ class LiveText:
     response: RelayedResponse
     text: str = ""
     finish: Ending = "stop"
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
 
     async def pieces(self) -> AsyncGenerator[str, None]:
         """Yield the pieces of the text without a reasoning trace. Raises ChatError if it breaks off."""

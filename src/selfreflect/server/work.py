@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import queue
 import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import chain, pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from msgspec import to_builtins
 from msgspec.structs import replace
 
 from selfreflect.errors import BackendError, SelfReflectError
-from selfreflect.models.base import Refusal, Reply, Request, StageGenerator
+from selfreflect.models.base import (
+    Completion,
+    Refusal,
+    Reply,
+    Request,
+    Sample,
+    StageGenerator,
+    StreamingGenerator,
+    as_drawn,
+)
 from selfreflect.models.judge import Judge
 from selfreflect.records import STAGES, ModelStage, Stage
 from selfreflect.report.findings import sampling_warning
@@ -30,7 +37,7 @@ from selfreflect.run.experiment import Experiment, open_experiment
 from selfreflect.run.models import ConfiguredModels, ModelProvider, WorkDone, check_models
 from selfreflect.run.resume import settings_of
 from selfreflect.server.errors import CUT_OFF, failure_problem, problem_text, without_paths
-from selfreflect.server.jobs import Job, Kind, StopRequested
+from selfreflect.server.jobs import Job, Kind, Stop, StopRequested
 from selfreflect.server.library import Library
 from selfreflect.server.requests import (
     AskBody,
@@ -54,10 +61,6 @@ _MOST_GUESSED = 400_000
 
 # Seconds.
 _BETWEEN_ADVANCES = 1.0
-
-FIRST_BATCH = 2
-BATCH = 8
-"""Answers drawn together; fewer at first, to show some soon."""
 
 
 class JobRunner:
@@ -243,9 +246,10 @@ class JobProgress:
             handle = embeddings.register_forward_pre_hook(lambda *_: self.job.check())
             self.hooks.callback(handle.remove)
 
-    def show_answers(self, reply: Reply) -> None:
+    def show_answers(self, texts: Sequence[str]) -> None:
         """Show answers that were just drawn."""
-        self.job.show_answers(reply.texts)
+        self.job.check()
+        self.job.show_answers(texts)
         self.job.show(done=len(self.job.answers))
 
     def show_records(self) -> None:
@@ -284,9 +288,7 @@ class JobModels:
     def generator(self, stage: Literal["answers", "summaries"]) -> StageGenerator:
         generator = self._models.generator(stage)
         self._progress.hook(generator)
-        if stage == "answers":
-            return Streaming(generator, self._progress.show_answers, self._progress.job.check)
-        return generator
+        return ShownAnswers(generator, self._progress) if stage == "answers" else generator
 
     def judge(self) -> Judge:
         judge = self._models.judge()
@@ -294,37 +296,28 @@ class JobModels:
         return judge
 
 
-class Streaming:
-    """A generator that draws the completions of a request in small batches and shows each batch.
+class ShownAnswers(StreamingGenerator):
+    """A generator whose completions of one request are shown as they are drawn."""
 
-    Sample i of a request has the seed of the request plus i, so the texts are the same as in one batch.
-    """
-
-    def __init__(
-        self, generator: StageGenerator, show: Callable[[Reply], None], check: Callable[[], None]
-    ) -> None:
+    def __init__(self, generator: StageGenerator, progress: JobProgress) -> None:
         self.name = generator.name
         self.revision = generator.revision
         self.facts = generator.facts
         self._generator = generator
-        self._show = show
-        self._check = check
+        self._progress = progress
 
-    def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
-        return list(map(self._reply, requests))
-
-    def _reply(self, request: Request) -> Reply | Refusal:
-        replies: list[Reply] = []
-        for first, end in pairwise([0, *range(FIRST_BATCH, request.n, BATCH), request.n]):
-            self._check()
-            [reply] = self._generator.generate([replace(request, n=end - first, seed=request.seed + first)])
-            # the answers that came before would be too few for the question
-            if isinstance(reply, Refusal):
-                return reply
-            replies.append(reply)
-            self._show(reply)
-        completions = tuple(chain.from_iterable(reply.completions for reply in replies))
-        return Reply(completions=completions, prompt_tokens=replies[0].prompt_tokens)
+    def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
+        shown: set[int] = set()
+        for index, event in as_drawn(self._generator, requests):
+            drawn: list[tuple[int, Completion]] = []
+            if isinstance(event, Sample):
+                drawn = [(event.index, event.completion)]
+            elif isinstance(event, Reply):
+                drawn = list(enumerate(event.completions))
+            texts = [completion.text for place, completion in drawn if place not in shown]
+            self._progress.show_answers(texts)
+            shown.update(place for place, _ in drawn)
+            yield index, event
 
 
 PATIENCE = 5.0
@@ -333,39 +326,15 @@ PATIENCE = 5.0
 _POLL = 0.1
 
 
-@dataclass(frozen=True)
-class _Order:
-    """What the process needs to know to do a job."""
-
-    id: str
-    request: Any
-    kind: Kind
-    question: str
-    checked: Mapping[Any, Any]
-    """What the app found out about servers, which are not asked again."""
-
-
-@dataclass(frozen=True)
-class _News:
-    """What a page is to show of a job from now on."""
+class _News(NamedTuple):
+    """What a page is to show of a job from now on, and at last how it ended."""
 
     fields: dict[str, Any]
     answers: Sequence[str]
     run: str | None
-
-
-@dataclass(frozen=True)
-class _End:
-    """How a job ended in its process."""
-
+    is_over: bool = False
     error: SelfReflectError | StopRequested | None = None
     traceback: str = ""
-
-    def raise_error(self) -> None:
-        if self.traceback:
-            raise RuntimeError(self.traceback)
-        if self.error is not None:
-            raise self.error
 
 
 class JobProcess:
@@ -379,6 +348,9 @@ class JobProcess:
     ) -> None:
         self._setup = (root, choices, options)
         self._checks = checks
+        # a forked process could not use CUDA
+        self._context = multiprocessing.get_context("spawn")
+        self._stop = self._context.Event()
         self._process: Any = None
         self._connection: Connection | None = None
 
@@ -394,7 +366,10 @@ class JobProcess:
         except BaseException:
             self.close()
             raise
-        end.raise_error()
+        if end.traceback:
+            raise RuntimeError(end.traceback)
+        if end.error is not None:
+            raise end.error
 
     def close(self) -> None:
         """Kill the process, if there is one."""
@@ -406,24 +381,26 @@ class JobProcess:
             self._connection.close()
             self._connection = None
 
-    def _follow(self, job: Job) -> _End:
+    def _follow(self, job: Job) -> _News:
         connection = self._connection or self._start()
         last_moment: float | None = None
         try:
-            connection.send(_Order(job.id, job.request, job.kind, job.question, self._checks.checked))
+            self._stop.clear()
+            # what the app found out about servers, they are not asked again
+            connection.send((job.request, job.kind, job.question, self._checks.checked))
             while last_moment is None or time.monotonic() < last_moment:
                 if job.is_stopped and last_moment is None:
-                    connection.send(job.id)
+                    self._stop.set()
                     last_moment = time.monotonic() + PATIENCE
                 # not blocking, because a stop may come from another thread
                 if not connection.poll(_POLL):
                     continue
-                message = connection.recv()
-                if isinstance(message, _End):
-                    return message
-                job.run = message.run
-                job.show(**message.fields)
-                job.show_answers(message.answers)
+                news: _News = connection.recv()
+                if news.is_over:
+                    return news
+                job.run = news.run
+                job.show(**news.fields)
+                job.show_answers(news.answers)
         except (EOFError, OSError):
             # its exit status says whether the system killed it
             self._process.join(PATIENCE)
@@ -434,78 +411,60 @@ class JobProcess:
         raise StopRequested
 
     def _start(self) -> Connection:
-        context = multiprocessing.get_context("spawn")  # a forked process could not use CUDA
-        # both ways: orders and stops go out, news comes back
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, *self._setup))  # vLLM has children
+        # a killed process may have held the lock of the event before
+        self._stop = self._context.Event()
+        self._connection, theirs = self._context.Pipe()
+        arguments = (theirs, self._stop, *self._setup)
+        self._process = self._context.Process(target=_serve, args=arguments)  # vLLM has children
         self._process.start()
         theirs.close()
         return self._connection
 
 
-def _serve(connection: Connection, root: Path, choices: ModelChoices, options: ExecutionOptions) -> None:
+def _serve(
+    connection: Connection, stop: Stop, root: Path, choices: ModelChoices, options: ExecutionOptions
+) -> None:
     """Do one job after the other, until the app ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the app handles interrupts and ends this process
+    threading.Thread(target=_end_with_the_app, daemon=True).start()
     checks = Preflight(choices, options)
     work = JobRunner(Library(root), choices, options, checks)
-    inbox = _Inbox(connection)
     while True:
-        order, job = inbox.next()
-        checks.checked = dict(order.checked)
-        end = _End()
+        request, kind, question, checked = connection.recv()
+        checks.checked = dict(checked)
+        end = _News({}, (), None, is_over=True)
         try:
-            work(job)
+            work(_ForwardedJob(request, kind, question, stop, connection))
         except (StopRequested, SelfReflectError) as error:
-            end = _End(error)
+            end = end._replace(error=error)
         # a model may raise anything, even a panic of its tokenizer; it must cost only this job
         except BaseException:
-            end = _End(traceback=traceback.format_exc())
-        inbox.send(end)
+            end = end._replace(traceback=traceback.format_exc())
+        connection.send(end)
 
 
-class _Inbox:
-    """Takes orders, and stops the job that an id names, also while it runs. Threads may share it."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._sending = threading.Lock()
-        self._orders: queue.Queue[tuple[_Order, Job]] = queue.Queue()
-        threading.Thread(target=self._receive, daemon=True).start()
-
-    def next(self) -> tuple[_Order, Job]:
-        return self._orders.get()
-
-    def send(self, message: _News | _End) -> None:
-        with self._sending:
-            self._connection.send(message)
-
-    def _receive(self) -> None:
-        # a stop may arrive after its job has ended: then the id is unknown
-        jobs: dict[str, Job] = {}
-        try:
-            while True:
-                message = self._connection.recv()
-                if isinstance(message, _Order):
-                    job = _ForwardedJob(message, self)
-                    jobs = {message.id: job}
-                    self._orders.put((message, job))
-                elif message in jobs:
-                    jobs[message].stop()
-        except (EOFError, OSError):  # the app has ended
-            os._exit(1)
+def _end_with_the_app() -> None:
+    """End this process with the app, also in the middle of a job."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 class _ForwardedJob(Job):
     """A job that shows in the app what comes of it here."""
 
-    def __init__(self, order: _Order, inbox: _Inbox) -> None:
-        super().__init__(order.request, order.kind, order.question)
-        self._inbox = inbox
+    def __init__(self, request: Any, kind: Kind, question: str, stop: Stop, connection: Connection) -> None:
+        super().__init__(request, kind, question, stop)
+        self._connection = connection
+        self._sending = threading.Lock()  # a client of servers tells its news from a thread of its own
 
     def show(self, **fields: Any) -> None:
         super().show(**fields)
-        self._inbox.send(_News(fields, (), self.run))
+        with self._sending:
+            self._connection.send(_News(fields, (), self.run))
 
     def show_answers(self, texts: Sequence[str]) -> None:
         super().show_answers(texts)
-        self._inbox.send(_News({}, texts, self.run))
+        with self._sending:
+            self._connection.send(_News({}, texts, self.run))

@@ -74,8 +74,10 @@ def load_config(
         options = {key: value for key, value in overrides.get(section, {}).items() if value is not None}
         merged[section] = {**(base or {}).get(section, {}), **file.get(section, {}), **options}
     answers, summaries, scores = (merged[section] for section in ("answers", "summaries", "scores"))
-    if "model" not in summaries:  # a model summarises its own answers
+    # a model summarises its own answers
+    if "model" not in summaries:
         summaries |= {key: answers[key] for key in _MODEL if key in answers and key not in summaries}
+    # reasoning takes thousands of tokens, which the usual limit would cut off
     if summaries.get("thinking") is True:
         summaries.setdefault("max_new_tokens", PUBLISHED_SUMMARY_TOKENS)
     for key, answers_key in SAMPLED_ALIKE.items():
@@ -238,6 +240,7 @@ def _check_generator(section: str, settings: AnswersConfig | SummariesConfig) ->
         backend.server(settings.base_url)
         check_extra_body(settings.extra_body or {})
         return
+    # a setting that changes nothing would pass for one that does
     for key in ("base_url", "extra_body"):
         if getattr(settings, key) is not None:
             name = on_server(excerpt(settings.model)[1:-1])

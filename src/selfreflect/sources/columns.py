@@ -30,8 +30,9 @@ GOLD_NAMES = frozenset(
 CONFIDENCE = "confidence"
 CONFIDENCE_NAMES = ("stated_confidence", "verbalized_confidence", "confidence_(%)", "confidence_percent")
 """What a confidence is called elsewhere; with a sign or word for per cent it is from 0 to 100."""
-CORRECT_NAMES = ("is_correct", "correctness", "exact_match", "verdict", "grade", "judgment", "judgement")
-"""What labels are called elsewhere, where every value is a known verdict."""
+CORRECT_NAMES = ("is_correct", "correctness", "verdict", "grade", "judgment", "judgement")
+"""What labels are called elsewhere, where every value is a known verdict. ``exact_match`` is none: uqlm calls
+a share of equal samples so."""
 KIND_COLUMNS = ("kind", "category", "subject")
 CONTEXT_COLUMN = "context"
 ID_COLUMNS = ("question_id", "qid", "id")

@@ -250,7 +250,10 @@ MAX_UNZIPPED = 4_000_000_000
 
 _SAME = {".ndjson": ".jsonl", ".jsonlines": ".jsonl", ".tab": ".tsv", ".feather": ".arrow"}
 """Suffixes of the same format."""
-_PICKLE = "it may run code when it is read; write its texts as JSON instead"
+_PICKLE = (
+    "it may run code when it is read; write its texts as JSON instead, a data frame by "
+    "frame.to_json(FILE, orient='records')"
+)
 ADVICE = {
     ".xls": "save it as .xlsx or .csv",
     ".ods": "save it as .xlsx or .csv",

@@ -346,7 +346,7 @@ def _texts(row: Row, name: str, reading: Reading) -> tuple[str | None, ...]:
                 f"the cell {excerpt(name)} must hold a list of texts as JSON, as in "
                 '["Radishes.", "Lettuce."]',
                 remedy="If each row holds one answer, call the column 'answer'; if something separates "
-                "several, name it with {split}, as in {split} ';'.",
+                "several, name it with {separator}, as in {separator} ';'.",
             )
     elif isinstance(values, str):
         values = list_in(values) or values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib import resources
@@ -346,12 +347,17 @@ def _with_summaries(items: Sequence[Item], name: str, notes: list[str]) -> list[
     """Keep the items with a summary; a note counts the others."""
     scorable = [item for item in items if item.summaries]
     if not scorable:
+        texts = {name for item in items for name, value in item.metadata.items() if isinstance(value, str)}
+        # the only other column of texts is likely the one
+        column = shlex.quote(texts.pop()) if len(texts) == 1 else "NAME"
+        if not column.isprintable() or "{" in column:
+            column = "NAME"
         raise DataError(
             f"{name} holds answers and no summaries, so there is nothing to score",
             code="no_summaries",
-            remedy="Add a column 'summary', or name the one that holds them with {column} summary=NAME, or "
-            "let a model write them: selfreflect import --items FILE --out DIR, then selfreflect summarize "
-            "--out DIR.",
+            remedy="Add a column 'summary', or name the one that holds them with {column} "
+            f"summary={column}, or let a model write them: selfreflect import --items FILE --out DIR, "
+            "then selfreflect summarize --out DIR.",
         )
     if len(scorable) < len(items):
         notes.append(f"{counted(len(items) - len(scorable), 'question')} without a summary left out")

@@ -134,6 +134,7 @@ class Journal(Generic[R]):
             if self._durable:
                 sync_directory(self.path.parent)
         extra = self.path.lstat().st_size - self._length
+        # whatever follows the last whole record is the work of a kill, and the next line would continue it
         if extra > 0:
             self._file.truncate(self._length)
         if self._ends_open:
@@ -157,6 +158,7 @@ class Journal(Generic[R]):
             if existing is not None and not self._replaces(existing):
                 raise StoreError(f"{self.path}: {_name(key)} is stored already. Nothing was written.")
             added[key] = record
+            # read back before it is written: what is on disk must open again
             try:
                 from_plain(self._kind, to_builtins(record))
                 lines.append(dump_line(record) + "\n")
@@ -183,12 +185,14 @@ class Journal(Generic[R]):
         self.repair()
         assert self._file is not None
         try:
+            # the system may write less than it was given
             rest = memoryview(data)
             while rest:
                 rest = rest[self._file.write(rest) :]
             if self._durable:
                 os.fsync(self._file.fileno())
         except BaseException:
+            # an interrupt in the middle of a line must not spoil the next one
             with suppress(OSError):
                 self.repair()
             raise
@@ -287,6 +291,7 @@ def open_regular(path: Path, flags: int) -> int:
     # without O_NONBLOCK a pipe would wait for somebody at its other end
     flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
+        # links are refused by the system itself, so that nobody can put one there after a check
         descriptor = os.open(path, flags, 0o666)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.EISDIR):

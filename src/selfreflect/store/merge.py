@@ -90,6 +90,7 @@ def merge_runs(
         if "scores" in sections:
             scored_paths = [path for path, manifest in manifests[name].items() if "scores" in manifest.config]
             result.scorings.append(JoinedScoring(sections["scores"], scored_paths))
+    # made beside its place and renamed at the end, so that a killed join leaves nothing that looks whole
     with Run.open(unfinished, settings[""], fresh=True, backup=False) as run:
         for name, of_scoring in manifests.items():
             run.select_scoring(name)
@@ -150,6 +151,7 @@ def _write_records(run: Run, folders: Mapping[Path, Mapping[str, str]], result: 
             records = []
             for record in source.records():
                 question = record.id if isinstance(record, Question) else record.question_id
+                # answers of one directory and summaries of another would not belong together
                 owner = owners.setdefault(question, path)
                 if owner is path:
                     records.append(record)
@@ -281,6 +283,7 @@ def _absent_shards(manifests: Collection[Manifest]) -> tuple[Shard, ...]:
         text = manifest.config.get("questions", {}).get("part")
         if text:
             shards.add(parse_shard(text))
+    # shards of different cuts overlap, and nobody can say what lacks
     sizes = {shard.of for shard in shards}
     if len(sizes) != 1:
         return ()

@@ -66,8 +66,6 @@ from selfreflect.store.layout import (
 if TYPE_CHECKING:
     import pandas as pd
 
-    from selfreflect.metric.measure import Measure
-
 
 class Run:
     """A run directory, opened for writing with :meth:`open` or for reading with :meth:`load`.
@@ -125,6 +123,7 @@ class Run:
                 run.repairs.append(f"{folder} keeps the earlier records")
             if is_new or merged != run.manifest.config:
                 run._write_manifest(replace(run.manifest, config=merged))
+            # only now may anything be written: whatever failed before has released the lock
             run._resources = stack.pop_all()
         return run
 
@@ -262,6 +261,7 @@ class Run:
             "summaries": self.summaries,
             "scores": self.scores,
         }
+        # a failure stands until its record is made, whichever run makes it
         standing: list[Failure] = []
         failures = self._files[""][Failure].records
         if self.scoring:
@@ -304,7 +304,7 @@ class Run:
             groups.setdefault(self._journal_of(record), []).append(record)
             if _settles(record):
                 question_ids.append(record.question_id)
-        # all are encoded before the first is written
+        # all are encoded before the first is written: a bad record of one file leaves no others behind
         encoded = {journal: journal.encode(group) for journal, group in groups.items()}
         for journal, (added, data) in encoded.items():
             with store_errors(journal.path):
@@ -347,6 +347,7 @@ class Run:
         self._check_writable()
         scoring = self.scoring if any("scores" in entries for entries in sections.values()) else ""
         manifest = self._manifests[scoring]
+        # a scoring exists once its settings do; a folder without them would be taken for the main one's
         if scoring and not manifest.config and "config" not in sections:
             return
         merged = {}
@@ -398,6 +399,7 @@ class Run:
 
     def _write_manifest(self, manifest: Manifest, scoring: str = "") -> None:
         """Replace the manifest atomically: a reader sees the old one or the new one."""
+        # indented, because people read and mend it
         text = json.dumps(json.loads(dump_line(manifest)), indent=2) + "\n"
         file = self._folder(scoring) / MANIFEST
         with store_errors(file):

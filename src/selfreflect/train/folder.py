@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any, Literal, TypeAlias
+
+from jinja2 import Environment, StrictUndefined, Template
 
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.grouping import normal_form
@@ -67,46 +69,6 @@ def split_questions(
     return parts
 
 
-_CARD = """\
----
-configs:
-- config_name: default
-  data_files:
-{files}
----
-
-# {title}
-
-{about}
-
-{counts}
-
-{facts}
-
-{dropped}
-
-`splits.json` lists the questions of each split. Which one a question is in follows from its text alone
-(SHA-256 of its normal form), so data sets of other runs agree, and questions of the same text are together.
-
-```python
-from datasets import load_dataset
-
-train = load_dataset("path/of/this/folder", split="train")
-```
-
-Without a copy in the cache: `datasets.load_from_disk("path/of/this/folder")["train"]`. Files NAME.jsonl hold
-the same rows.
-"""
-
-_ABOUT: Mapping[Kind, str] = {
-    "sft": "A prompt and a summary (`completion`) to learn, as TRL's `SFTTrainer` takes them.",
-    "dpo": "A prompt with a better (`chosen`) and a worse (`rejected`) summary, as TRL's `DPOTrainer` takes "
-    "them. `margin` is by how much the chosen one is better, with its standard error over test answers.",
-    "grpo": "A prompt with the sampled answers that a reward needs, as TRL's `GRPOTrainer` takes them: "
-    "`answers` are the reference answers, `masked_answers` the test answers.",
-}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Origin:
     """Origin of the rows of a data set."""
@@ -140,31 +102,37 @@ def training_files(
     """
     require_datasets()
     parts = split_questions(questions, percentages)
-    split_by_id: dict[str, Split] = {}
-    for name, ids in parts.items():
-        split_by_id |= dict.fromkeys(ids, name)
+    split_by_id = {id_: name for name, ids in parts.items() for id_ in ids}
     by_split: dict[Split, list[Row]] = {name: [] for name in SPLITS}
     for row in result.rows:
         by_split[split_by_id[row["question_id"]]].append(_encodable(row))
     # a table has its types from its first row, so a split without rows has none
-    names = [name for name in SPLITS if by_split[name]]
-    tables = {name: _table(by_split[name]) for name in names}
+    tables = {name: _table(rows) for name, rows in by_split.items() if rows}
     facts = _facts(kind, options, origin)
-    question_ids = {row["question_id"] for row in result.rows}
-    questions_by_split = Counter(split_by_id[id_] for id_ in question_ids)
     record = {"kind": kind, "percentages": list(percentages), **facts, "splits": parts}
-    card = _CARD.format(
-        files="\n".join(f"  - split: {name}\n    path: data/{name}.parquet" for name in names),
-        title=markdown_text(f"{kind} data of {origin.run}"),
-        about=_ABOUT[kind],
-        counts=_counts({name: len(rows) for name, rows in by_split.items()}, questions_by_split),
-        facts="\n".join([*_fact_lines(facts), *(f"- {note}" for note in result.notes)]),
-        dropped=_dropped(result),
+    card = _card().render(
+        kind=kind,
+        tables=tables,
+        by_split=by_split,
+        facts=facts,
+        notes=result.notes,
+        dropped=result.dropped,
+        dropped_texts=result.dropped_texts,
     )
     files = {"README.md": encodable(card).encode(), "splits.json": (dump_line(record) + "\n").encode()}
     for name, rows in by_split.items():
         files[f"{name}.jsonl"] = "".join(dump_line(row) + "\n" for row in rows).encode()
     return files | table_files(tables)
+
+
+def _card() -> Template:
+    """Read the template of a data set's card."""
+    environment = Environment(
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    environment.filters |= {"plain": markdown_text, "counted": counted}
+    text = (resources.files("selfreflect") / "data" / "training_card.md").read_text(encoding="utf-8")
+    return environment.from_string(text)
 
 
 def _facts(kind: Kind, options: RowOptions, origin: Origin) -> dict[str, Any]:
@@ -185,30 +153,6 @@ def _facts(kind: Kind, options: RowOptions, origin: Origin) -> dict[str, Any]:
     if options.max_words is not None:
         facts |= {"max_words": options.max_words}
     return {name: _encodable(value) for name, value in facts.items()}
-
-
-def _fact_lines(facts: Mapping[str, Any]) -> list[str]:
-    lines = []
-    for name, value in facts.items():
-        text = ", ".join(value) if isinstance(value, list) else str(value)
-        lines.append(f"- {name.replace('_', ' ')}: {markdown_text(text) or 'unknown'}")
-    return lines
-
-
-def _counts(rows: Mapping[Split, int], questions: Mapping[Split, int]) -> str:
-    """Tabulate rows and questions by split."""
-    lines = ["| split | rows | questions |", "| --- | --- | --- |"]
-    lines += [f"| {name} | {rows[name]} | {questions.get(name, 0)} |" for name in SPLITS]
-    return "\n".join(lines)
-
-
-def _dropped(result: TrainingRows) -> str:
-    """Say what was left out, and why."""
-    lines = []
-    for noun, reasons in (("question", result.dropped), ("text", result.dropped_texts)):
-        for reason, count in reasons.most_common():
-            lines.append(f"- {counted(count, noun)}: {markdown_text(reason)}")
-    return "Left out:\n\n" + "\n".join(lines) if lines else "Nothing was left out."
 
 
 def _table(rows: Sequence[Row]) -> Any:

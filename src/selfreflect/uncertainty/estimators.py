@@ -241,7 +241,7 @@ KNOWN_COLUMNS: dict[str, str] = {
     **dict.fromkeys(
         "semantic_negentropy semantic_sets_confidence noncontradiction entailment cosine_sim bert_score "
         "exact_match normalized_probability min_probability sequence_probability consistency_and_confidence "
-        "p_true monte_carlo_probability".split(),
+        "p_true monte_carlo_probability semantic_density ensemble_score".split(),
         "probability",
     ),
     # lm-polygraph's estimators: higher for more uncertainty

@@ -72,7 +72,7 @@ MEASURES = {
     ),
     "recall_at_fpr_05": OutcomeMeasure(
         prediction.recall_at_fpr,
-        "correct answers accepted when 5% of the wrong ones are",
+        "correct answers accepted when 5 % of the wrong ones are",
         higher_is_better=True,
         undefined=ONE_CLASS,
         ranks=True,
@@ -150,7 +150,7 @@ class MeasuredValue:
 
 
 INTERVALS = (
-    "95%: over questions, by bootstrap; of a calibration error, from bounds on its noise. There is none for "
+    "95 %: over questions, by bootstrap; of a calibration error, from bounds on its noise. There is none for "
     f"fewer than {FEWEST_RESAMPLED} questions, or of a measure of order, right or wrong answers."
 )
 

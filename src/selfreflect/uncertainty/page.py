@@ -13,7 +13,7 @@ from selfreflect.errors import DataError
 from selfreflect.report.page.frame import EstimatorPanel, ShadedAnswer, UncertaintyFigure, UncertaintyPart
 from selfreflect.stats import CONFIDENCE, Estimate, Floats, defined
 from selfreflect.table import Cell, Column, Table, joined, to_csv
-from selfreflect.text import counted
+from selfreflect.text import counted, percent
 from selfreflect.uncertainty.assess import Assessment, Prediction, ScoredAnswers
 from selfreflect.uncertainty.calibrator_file import find_guarantee
 from selfreflect.uncertainty.estimators import ESTIMATORS
@@ -99,14 +99,14 @@ class Headline:
         labels = defined(self._assessment.judged.labels[self._correctness])
         share = sum(labels) / len(labels)
         sentences = [
-            f"{share:.1%} of the judged answers to {counted(len(labels), 'question')} are correct "
+            f"{percent(share, 1)} of the judged answers to {counted(len(labels), 'question')} are correct "
             f"({self._correctness})."
         ]
         beyond = self._beyond_length
         if beyond is not None and beyond.low is not None:
             sentences.append(
                 f"The AUROC of {self._ranked[0].estimator} minus that of length alone (shorter is surer) is "
-                f"{_signed(beyond.mean)} (95% {_signed(beyond.low)} to {_signed(beyond.high)})."
+                f"{_signed(beyond.mean)} (95 % {_signed(beyond.low)} to {_signed(beyond.high)})."
             )
         if self._ranked:
             sentences.append(self._brier_sentence(self._ranked[0]))
@@ -172,7 +172,7 @@ def _value(measures: Mapping[str, MeasuredValue], name: str) -> float | None:
 def _with_interval(measurement: MeasuredValue) -> str:
     interval = ""
     if measurement.low is not None and measurement.high is not None:
-        interval = f" (95% {measurement.low:.3f} to {measurement.high:.3f})"
+        interval = f" (95 % {measurement.low:.3f} to {measurement.high:.3f})"
     return f"{measurement.value:.3f}{interval}"
 
 
@@ -313,7 +313,7 @@ def reliability_table(versions: Mapping[str, Sequence[ReliabilityBin]]) -> Table
             if entry.n:
                 ends = (entry.accuracy_low, entry.accuracy_high)
                 rows.append((version, entry.name, entry.n, entry.confidence, entry.accuracy, *ends))
-    return Table("Confidence and correctness", columns, tuple(rows), ("low, high: 95% Wilson interval.",))
+    return Table("Confidence and correctness", columns, tuple(rows), ("low, high: 95 % Wilson interval.",))
 
 
 def length_table(audit: LengthAudit) -> Table:
@@ -510,7 +510,7 @@ def _reliability(panel: str, curves: Curves) -> UncertaintyFigure:
         return UncertaintyFigure(title, "", Markup(), undefined=curves.undefined)
     name = f"{panel}-reliability"
     caption = (
-        "Share of correct answers against mean confidence, in 10 bins, with 95% intervals; on the line the "
+        "Share of correct answers against mean confidence, in 10 bins, with 95 % intervals; on the line the "
         "two are equal. Below: how many answers each bin holds."
     )
     if curves.undefined:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
@@ -11,11 +12,12 @@ import numpy as np
 
 from selfreflect.stats import Floats, defined
 from selfreflect.table import Cell, Column, Table, interval_text
-from selfreflect.text import counted
+from selfreflect.text import counted, one_line, percent
 from selfreflect.uncertainty.assess import Assessment, Prediction, present, right_counts
 from selfreflect.uncertainty.calibrator_file import CalibratorFile
 from selfreflect.uncertainty.correctness import GRADED
 from selfreflect.uncertainty.estimators import ESTIMATORS, Estimator
+from selfreflect.uncertainty.features import Samples
 from selfreflect.uncertainty.guarantee import (
     Guarantee,
     NoSetRule,
@@ -57,6 +59,38 @@ def value_table(assessment: Assessment) -> Table:
         Column("variant"),
     )
     return Table("Estimators", columns, tuple(rows), tuple(assessment_notes(assessment)))
+
+
+def modal_shares(assessment: Assessment) -> tuple[list[Samples], list[float]]:
+    """Return the questions with answers, and the share of the largest class of each."""
+    answered = [samples for samples in assessment.samples if samples.question.answers]
+    return answered, [max(Counter(samples.labels).values()) / len(samples.labels) for samples in answered]
+
+
+LEAST_AGREEING = 10
+"""Questions in :func:`agreement_table`."""
+
+
+def agreement_table(assessment: Assessment) -> Table | None:
+    """List the questions whose answers agree least, with their commonest answers; None without answers."""
+    answered, shares = modal_shares(assessment)
+    if not answered:
+        return None
+    order = sorted(range(len(answered)), key=shares.__getitem__)[:LEAST_AGREEING]
+    rows: list[tuple[Cell, ...]] = []
+    for index in order:
+        samples = answered[index]
+        question = samples.question
+        text, answer = one_line(question.text or question.id, 60), one_line(samples.modal_answer or "", 40)
+        rows.append((text, answer, shares[index], len(set(samples.labels)), len(question.answers)))
+    columns = (
+        Column("question"),
+        Column("commonest answer"),
+        Column("share %", ".0f", factor=100),
+        Column("kinds", "d"),
+        Column("answers", "d"),
+    )
+    return Table("Least agreement first", columns, tuple(rows))
 
 
 def range_text(info: Estimator) -> str:
@@ -202,16 +236,19 @@ def calibration_table(
     columns = [Column("confidence"), Column("n", "d"), Column("mean", ".3f")]
     rows: list[tuple[Cell, ...]] = []
     if not positions:
-        rows.append(
-            (f"{estimator}: {how}", len(indices), float(confidences.mean()) if len(indices) else None)
+        rows.append((how, len(indices), float(confidences.mean()) if len(indices) else None))
+        return Table(
+            f"Calibration of {estimator}",
+            tuple(columns),
+            tuple(rows),
+            ("No labels, so nothing to compare with.",),
         )
-        return Table("Calibration", tuple(columns), tuple(rows), ("No labels, so nothing to compare with.",))
     after = confidences[positions]
-    versions = {f"{estimator}: {how}": after, BASELINES["constant"]: np.full(len(positions), labels.mean())}
+    versions = {how: after, BASELINES["constant"]: np.full(len(positions), labels.mean())}
     if ESTIMATORS[estimator].is_probability:
         column = assessment.values[estimator]
         before = [value for position in positions if isinstance(value := column[indices[position]], float)]
-        versions = {f"{estimator}: before": np.array(before), **versions}
+        versions = {"before": np.array(before), **versions}
     undefined: dict[str, dict[str, None]] = {}
     for name, values in versions.items():
         measurements = measure_all(AFTER, Tally.of(values, labels))
@@ -221,7 +258,7 @@ def calibration_table(
         rows.append((name, len(positions), float(values.mean()), *measured_cells(measurements, AFTER)))
     columns += measured_columns(AFTER)
     notes = definitions(AFTER) + _undefined_sentences(undefined)
-    title = f"Calibration ({correctness}): accuracy {labels.mean():.3f}"
+    title = f"Calibration of {estimator} ({correctness}): accuracy {labels.mean():.3f}"
     return Table(title, tuple(columns), tuple(rows), tuple(notes))
 
 
@@ -256,19 +293,20 @@ def threshold_text(estimator: str, threshold: float) -> str:
 
 def guarantee_sentence(search: ThresholdSearch, estimator: str) -> str:
     """Say what may be shown at a risk, or what that would need."""
-    risk, chosen, first = f"{search.risk:.4g}", search.chosen, search.tests[0]
+    risk, chosen, first = percent(search.risk), search.chosen, search.tests[0]
     if chosen is not None:
+        threshold = threshold_text(estimator, chosen.threshold)
         return (
-            f"Show answers where {threshold_text(estimator, chosen.threshold)}: at most {risk} of them are "
-            f"wrong, with confidence {search.confidence:g} over samples of labelled questions (bound "
-            f"{chosen.bound:.4f}). That answers {chosen.coverage:.1%} of the questions."
+            f"{risk}: show answers where {threshold}. At most {risk} of them are wrong, with confidence "
+            f"{search.confidence:g} over samples of labelled questions (bound "
+            f"{percent(chosen.bound, 1)}); that answers {percent(chosen.coverage, 1)} of the questions."
         )
     more = counted(search.labels_needed, "more labelled question")
     return (
         f"{risk}: no threshold qualifies. The strictest that was tested, "
-        f"{threshold_text(estimator, first.threshold)}, has {first.wrong} wrong of {first.answered}. The "
-        f"smallest risk that it would have passed is its bound, {first.bound:.4f}; for {risk} about {more} "
-        "would be needed, if none of the further answers shown were wrong."
+        f"{threshold_text(estimator, first.threshold)}, has {first.wrong} wrong of {first.answered} "
+        f"(bound {percent(first.bound, 1)}, the smallest risk that it would have passed); about {more} would "
+        "be needed, if none of the further answers shown were wrong."
     )
 
 
@@ -296,14 +334,15 @@ def set_table(rule: SetRule | NoSetRule, assessment: Assessment, correctness: st
     if rule.n >= rule.fewest:
         note = (
             f"Cannot: the right answer was never drawn for {rule.unsampled} of {rule.n} questions, so no set "
-            f"of drawn answers holds it more often than {rule.ceiling:.1%} (surely {rule.surely:.1%}, with "
-            "confidence 0.95). More answers to each question raise this ceiling."
+            f"of drawn answers holds it more often than {percent(rule.ceiling, 1)} (surely "
+            f"{percent(rule.surely, 1)}, with confidence 0.95). More answers to each question raise this "
+            "ceiling."
         )
     return Table(_set_title(rule.coverage), columns, rows, (note,))
 
 
 def _set_title(coverage: float) -> str:
-    return f"Sets of answers that hold a right one for {coverage:.0%} of questions"
+    return f"Sets of answers that hold a right one for {percent(coverage)} of questions"
 
 
 def _sets_table(rule: SetRule, assessment: Assessment, correctness: str) -> Table:
@@ -383,8 +422,8 @@ def _guaranteed_table(
 RISK = 0.1
 """The share of wrong answers that may be given, unless a user chooses."""
 SAYS = {
-    "stated": "states a confidence of {:.0%} on average",
-    "modal_share": "repeats its most common answer in {:.0%} of its samples",
+    "stated": "states a confidence of {} on average",
+    "modal_share": "repeats its most common answer in {} of its samples",
 }
 """How sure a model says it is, by the first of these estimators that has values."""
 
@@ -413,16 +452,16 @@ class Conclusion(NamedTuple):
     @property
     def sentence(self) -> str:
         """Word it for a reader who knows none of the measures."""
-        parts = [f"the model is right in {self.accuracy:.0%} of {counted(self.answers, 'answer')}"]
+        parts = [f"the model is right in {percent(self.accuracy)} of {counted(self.answers, 'answer')}"]
         if self.sure is not None and self.sure_by is not None:
-            parts.append(f"it {SAYS[self.sure_by].format(self.sure)}")
+            parts.append(f"it {SAYS[self.sure_by].format(percent(self.sure))}")
         if self.best is None or self.auroc is None or self.answered is None:
             parts.append(f"what tells right from wrong best is open: {self.undefined}")
         elif self.auroc <= 0.5:
             parts.append("no estimator tells right from wrong better than chance")
         else:
             parts.append(f"{self.best} tells right from wrong best (AUROC {self.auroc:.2f})")
-            share, risk = f"{self.answered:.0%}", f"{self.risk:.0%}"
+            share, risk = percent(self.answered), percent(self.risk)
             # chosen on the labels that it is measured with, so other questions may turn out worse
             parts.append(
                 f"in hindsight, {share} of these questions could be answered with at most {risk} errors"

@@ -21,7 +21,7 @@ from selfreflect.metric.prompts import (
 )
 from selfreflect.models.judge import Judge
 from selfreflect.records import Information, Reader
-from selfreflect.report.findings import information_sentence
+from selfreflect.report.findings import value_sentence
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import (
     Family,
@@ -125,6 +125,6 @@ class InformationMetrics(JudgeMetrics):
     def _result(self, information: Information) -> Result:
         has_bits = information.undefined is None or information.cause == "out_of_range"
         if information.bits is None or not has_bits:
-            message = information_sentence(information, None)
+            message = value_sentence(information)
             return Undefined(reason=information.undefined or "unmeasured", message=message)
         return self.finite(information.bits)

@@ -18,7 +18,7 @@ from selfreflect.records import dump_line
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
 from selfreflect.store.journal import open_regular, refuse_links, store_errors
-from selfreflect.table import Cell, Column, Table, to_csv, to_markdown
+from selfreflect.table import Cell, Column, Table, spaced_percent, to_csv, to_markdown
 from selfreflect.text import listed, markdown_text
 from selfreflect.validate.base import MetricInfo, Value
 
@@ -175,8 +175,8 @@ def with_interval(estimate: Estimate, form: str) -> str:
     if estimate.mean is None:
         return "undefined"
     if estimate.low is None or estimate.high is None:
-        return format(estimate.mean, form)
-    return f"{estimate.mean:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]"
+        return spaced_percent(format(estimate.mean, form))
+    return spaced_percent(f"{estimate.mean:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]")
 
 
 def write(finding: Finding, made_with: Mapping[str, Any], directory: Path) -> Path:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from engine_items import PARENTS, assert_same, expected, scored, tree_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from selfreflect.metric.engine import attention as attention_module
@@ -226,7 +226,6 @@ def tiles(draw: st.DrawFn, lanes: int) -> tuple[Tiles, int, list[int]]:
 
 
 @needs_compiler
-@settings(max_examples=60)
 @given(
     st.data(),
     st.integers(1, 3),

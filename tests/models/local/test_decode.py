@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from selfreflect.models.base import Sampling, seed_for
@@ -91,7 +91,6 @@ def allowed(logits: list[float], sampling: Sampling) -> list[int]:
     return [i for i in nucleus if i == order[0] or weights[i] >= sampling.min_p * weights[order[0]]]
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     numbers=st.lists(st.integers(-40, 40), min_size=1, max_size=12, unique=True),
     scale=st.sampled_from([8, 40]),

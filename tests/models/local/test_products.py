@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tiny_chat import single_threaded
 
@@ -50,7 +50,6 @@ def weights(form: int, outer: int, inner: int) -> torch.Tensor:
     return torch.from_numpy(gguf.quants.dequantize(stored, kind[form]))
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     rows=st.sampled_from([1, 2, 5, 12, 13, 20, 50, 97, 130]),
     inner=st.sampled_from([1, 15, 64, 96, 100]),

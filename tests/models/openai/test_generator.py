@@ -132,6 +132,15 @@ def test_a_server_that_refuses_several_completions_is_asked_for_one_at_a_time() 
     assert sorted(call.n for call in server.calls) == [1, 1, 1, 1, 4]
 
 
+@pytest.mark.parametrize("said", ["n must be at most 3", "'n': 8 is more than the maximum of 3"])
+def test_a_server_that_gives_a_few_completions_per_call_is_asked_for_as_many(said: str) -> None:
+    with FaultServer(lambda call: status(400, said) if call.n > 3 else answers()) as server:
+        result = only(server.url, ask(n=8, seed=0))
+    assert isinstance(result, Reply)
+    assert result.texts == tuple(f"answer {number}" for number in range(8))
+    assert sorted(call.n for call in server.calls) == [2, 3, 3, 8]
+
+
 def test_no_more_calls_are_under_way_than_allowed() -> None:
     lock, under_way, seen = threading.Lock(), [0], [0]
 
@@ -227,6 +236,7 @@ def test_a_passing_fault_is_tried_again_and_a_lasting_one_is_told(name: str) -> 
             "too_long",
             "1168",
         ),
+        (status(400, "the prompt has 900 tokens, with max_tokens more than 1024"), "too_long", "1024"),
         (
             status(422, "`inputs` tokens + `max_new_tokens` must be <= 2048. Given: 1244 and 1000"),
             "too_long",

@@ -284,7 +284,7 @@ _FINISHES = some.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(finishes=some.lists(_FINISHES, min_size=1, max_size=4), faults=some.lists(some.booleans(), max_size=4))
 def test_no_text_that_did_not_end_becomes_an_answer(finishes: list[Any], faults: list[bool]) -> None:
     """Texts of the first call are halves; whole ones say so. Plain calls, and the output of a batch."""

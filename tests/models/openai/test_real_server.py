@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from command import run
+from msgspec.structs import replace
 from real_server import address, sampling_model, transformers_serve
 from serving import Server
 
@@ -29,7 +30,13 @@ BOTH_WAYS = Request(
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return sampling_model(tmp_path_factory.mktemp("model"))
+    """The embedded model, with a template that opens a reasoning trace where the model may think."""
+    folder = sampling_model(tmp_path_factory.mktemp("model"))
+    template = folder / "chat_template.jinja"
+    text = template.read_text("utf-8")
+    template.unlink()  # a link to the embedded model's
+    template.write_text(text + "{% if enable_thinking %}{{ '<think>\n' }}{% endif %}", "utf-8")
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +81,15 @@ def test_samples_are_distributed_as_local_ones(model: Path, server: Server, loca
     for text in sorted(set(expected), key=expected.count)[-2:]:
         # three standard errors of the difference of two counts of 64, at their widest
         assert abs(expected.count(text) - found.count(text)) <= 3 * (64 / 2) ** 0.5
+
+
+def test_its_template_learns_whether_the_model_may_think(model: Path, server: Server) -> None:
+    with server.explaining():
+        asked = remote(model, address(server))
+        replies = [asked.generate([replace(BOTH_WAYS, n=1, thinking=may)])[0] for may in (False, True)]
+    sizes = [reply.prompt_tokens for reply in replies if isinstance(reply, Reply)]
+    assert sizes[1] > sizes[0] > 0
+    assert "chat_template_kwargs" not in asked.facts.get("refused", {})
 
 
 def test_a_whole_run_goes_through_it(model: Path, server: Server, tmp_path: Path) -> None:

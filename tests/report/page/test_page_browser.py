@@ -28,7 +28,7 @@ from selfreflect.records import (
     Summary,
     WordDistance,
 )
-from selfreflect.report.document import QUESTION_COLUMNS
+from selfreflect.report.document import question_columns
 from selfreflect.report.page.build import report_page
 from selfreflect.report.run_records import RunRecords
 from selfreflect.text import printable
@@ -141,7 +141,7 @@ def test_a_reader_finds_a_question_and_what_a_summary_missed(opened):
     page.get_by_role("link", name="Which city?").click()
     groups = page.locator(".groups > li")
     groups.first.wait_for()
-    assert groups.all_inner_texts()[1].split() == ["Lyon", "2", "·", "33%", "0.400"]
+    assert groups.all_inner_texts()[1].split() == ["Lyon", "2", "·", "33", "%", "0.400"]
     assert "2 spellings" in groups.nth(0).inner_text()
     agreement = page.locator(".agreement").inner_text()
     assert "2 of 6 answers agree" in agreement
@@ -195,8 +195,8 @@ def test_a_click_shows_what_the_judge_expected(opened):
     word.click()
     rows = page.locator(".guesses tbody tr").all_inner_texts()
     assert [row.split() for row in rows] == [
-        ["Lyon", "75.0%", "0.010%", "25.0%", "0.020%"],
-        ["Nice", "<", "0.001%", "0.010%", "50.0%", "0.020%"],
+        ["Lyon", "75.0", "%", "0.010", "%", "25.0", "%", "0.020", "%"],
+        ["Nice", "<", "0.001", "%", "0.010", "%", "50.0", "%", "0.020", "%"],
     ]
     assert word.get_attribute("aria-expanded") == "true"
     word.click()
@@ -337,7 +337,7 @@ def test_downloads_hold_every_digit_and_no_formula(opened):
     run.summaries["city", "short"] = Summary(question_id="city", name="short", text='=1+1;=2, "quoted"\nline')
     page = opened(run).page
     rows = downloaded(page, page.get_by_role("button", name="CSV of all questions"))
-    assert rows[0] == [column.heading for column in QUESTION_COLUMNS]
+    assert rows[0] == [column.heading for column in question_columns(run)]
     first, second, third = (dict(zip(rows[0], row, strict=True)) for row in rows[1:4])
     assert rows[1][:6] == ["city", "Which city?", "several answers", "honest", repr(changed.value), "0.05"]
     assert (first["token_tasks"], first["estimated_from"]) == ("5", "3 of 5 words")

@@ -93,7 +93,7 @@ CONFIDENT = 'question,response,{0},{1}\nOz?,E,"{2}",{3}\nNod?,C,"{4}",{5}\n'
     [
         (("confidence", "correct"), ("0,85", "0,4"), ("ja", "nein")),
         (("Confidence", "Is Correct"), ("85,0 %", "40 per cent"), ("WAHR", "FALSCH")),
-        (("confidence (%)", "exact_match"), ("85", "40"), ("1.0", "0.0")),
+        (("confidence (%)", "correctness"), ("85", "40"), ("1.0", "0.0")),
         (("stated_confidence", "grade"), (".85", "4e-1"), ("Yes.", "No.")),
         (("confidence", "verdict"), ("85％", "0.40 "), ("✓", "✗")),
     ],
@@ -121,7 +121,7 @@ def test_a_missing_confidence_costs_its_question_only(tmp_path: Path) -> None:
     assert any(note.startswith("1 question") for note in file.notes)
 
 
-def test_grades_of_letters_or_numbers_are_no_labels(tmp_path: Path) -> None:
+def test_grades_of_letters_or_numbers_and_scores_are_no_labels(tmp_path: Path) -> None:
     for grades in ("AB", "31"):
         path = written(
             tmp_path / "f.csv", CONFIDENT.format("confidence", "grade", 1, grades[0], 0, grades[1])

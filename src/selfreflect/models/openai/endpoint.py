@@ -40,22 +40,11 @@ _CLOUD_SERVICES = frozenset(("metadata", "instance-data"))
 
 # This machine and private networks. Many more addresses are not public: for documentation, for
 # tests, of providers and of the services of clouds that give out credentials.
-_OWN_NETWORKS = tuple(
-    map(
-        ip_network,
-        (
-            "127.0.0.0/8",
-            "0.0.0.0/32",
-            "::/128",
-            "10.0.0.0/8",
-            "172.16.0.0/12",
-            "192.168.0.0/16",
-            "::1/128",
-            "fc00::/7",
-            "fe80::/10",
-        ),
-    )
-)
+_OWN_NETWORKS = [
+    ip_network(network)
+    for network in "127.0.0.0/8 0.0.0.0/32 ::/128 10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 ::1/128 fc00::/7 "
+    "fe80::/10".split()
+]
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 

@@ -213,7 +213,7 @@ class OpenAIGenerator(StreamingGenerator):
         may_differ = request.sampling.temperature >= SAMPLES and request.sampling.top_p >= SAMPLES
         if len(texts) < 2 or len({*texts}) > 1 or not texts[0] or response.broken or not may_differ:
             return None
-        if self.learned.equal_calls >= EQUAL_CALLS or self.learned.wording.one_at_a_time:
+        if self.learned.equal_calls >= EQUAL_CALLS or self.learned.wording.most_texts == 1:
             return None
         self.learned.equal_calls += 1
         [sample] = (await self._call(connection, request, first + 1, 1)).samples
@@ -223,8 +223,8 @@ class OpenAIGenerator(StreamingGenerator):
         many = (await self._call(connection, request, first + 2, DECIDING_TEXTS)).samples
         if len(many) < 2 or len({each.completion.text for each in many}) > 1:
             return None
-        if not self.learned.wording.one_at_a_time:
-            self.learned.wording = replace(self.learned.wording, one_at_a_time=True)
+        if self.learned.wording.most_texts != 1:
+            self.learned.wording = replace(self.learned.wording, most_texts=1)
             self.client.note(
                 f"{self.client.server.url} repeats one text where a call asks for several; each text is a "
                 "call of its own from now on"
@@ -273,7 +273,7 @@ class OpenAIGenerator(StreamingGenerator):
             while True:
                 if self.learned.wording != common:  # another call has found out what the server takes
                     common = wording = self.learned.wording
-                size = 1 if wording.one_at_a_time else count
+                size = min(count, wording.most_texts or count)
                 body = wording.body(self._model, request, first, size, self._extra)
                 try:
                     return await self._send(http, body, request, first, size)
@@ -315,7 +315,7 @@ class OpenAIGenerator(StreamingGenerator):
         self, http: httpx2.AsyncClient, body: dict[str, Any], request: Request, first: int, count: int
     ) -> ParsedResponse:
         data = await self.client.send(http, "POST", "/chat/completions", body)
-        return parse_response(data, request, first, count)
+        return parse_response(data, request, first, count, takes_calls="tools" in body)
 
     async def _offer(
         self, connection: Connection, wording: Wording, request: Request, first: int, count: int

@@ -21,7 +21,7 @@ from selfreflect.logprobs import (
     first_token,
     likely_tokens,
 )
-from selfreflect.models.base import Completion, Reply, Request, Sample
+from selfreflect.models.base import CallingCompletion, Completion, Reply, Request, Sample, ToolCall
 from selfreflect.models.reasoning import UnclosedReasoningError, split_answer
 from selfreflect.records import FailureKind, Finish
 
@@ -37,6 +37,8 @@ _ENDINGS: dict[Finish, str] = {
 """What servers call the ends of texts: letters alone, in lower case. With any other word, or none, a text is
 half of one."""
 _FINISH = {word: finish for finish, words in _ENDINGS.items() for word in words.split()}
+_CALLING = frozenset(("toolcalls", "toolcall", "tooluse", "functioncall"))
+"""What they call the end of a text that calls a tool."""
 _NO_LETTER = re.compile(r"[\W\d_]+")
 
 _SHIFT = 1e-3
@@ -56,14 +58,13 @@ _NESTED_KEYS = (
 ).split()
 """Where an error holds others, such as those of the provider behind a gateway."""
 _CODES = {
+    **dict.fromkeys(
+        "content_filter invalid_request invalid_argument unsupported_parameter unsupported_value bad_request"
+        "".split(),
+        400,
+    ),
     "authentication_error": 401,
     "permission_error": 403,
-    "content_filter": 400,
-    "invalid_request": 400,
-    "invalid_argument": 400,
-    "unsupported_parameter": 400,
-    "unsupported_value": 400,
-    "bad_request": 400,
     "rate_limit": 429,
     "too_many_requests": 429,
 }
@@ -175,7 +176,8 @@ _MEANINGS = (
     _Meaning((404, 405, 410), "", _NOT_FOUND),
     _Meaning(
         _REFUSED,
-        r"model[_ ]not[_ ](?:found|exist)|\binvalid[_ ]model\b|not a valid model|unknown model"
+        r"model[_ ]not[_ ](?:found|exist)|not a valid model"
+        r"|\b(?:invalid|unknown)[_ ]model\b(?![_ ](?:param|field|option|setting|kwarg))"
         r"|\bmodel\b.{0,80} does not exist",
         _NOT_FOUND,
     ),
@@ -187,7 +189,8 @@ _MEANINGS = (
     _Meaning(
         range(400, 500),
         r"context[ _](?:length|window|size|limit)|maximum context|too many (?:input )?tokens"
-        r"|prompt is too long"
+        r"|prompt is too long|(?:prompt|input (?:tokens|length)).{0,80}max_(?:\w+_)?tokens"
+        r"|max_(?:\w+_)?tokens.{0,80}(?:prompt|input (?:tokens|length))"
         # text-generation-inference
         r"|`inputs` (?:tokens \+ `max_new_tokens` )?must (?:be <=|have less than)",
         APIError("", kind="too_long"),
@@ -214,6 +217,7 @@ class _Message(msgspec.Struct):
     reasoning_content: Any = None
     reasoning: Any = None
     thinking: Any = None
+    tool_calls: Any = None
     error: Any = None
 
     @property
@@ -308,9 +312,17 @@ class ParsedResponse:
         return Reply(completions=tuple(completions), prompt_tokens=self.prompt_tokens)
 
 
-def parse_response(data: bytes, request: Request, first: int, count: int) -> ParsedResponse:
+def parse_response(
+    data: bytes, request: Request, first: int, count: int, *, takes_calls: bool = False
+) -> ParsedResponse:
     """Read 1 to ``count`` completions of a request, from its ``first`` on, from the body of a response.
-    Raises APIError if it holds none that has ended."""
+
+    Args:
+        takes_calls: whether a call of a tool is an answer; else it is a text that did not end.
+
+    Raises:
+        APIError: it holds no completion that has ended.
+    """
     try:
         body = _decoded(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -330,11 +342,12 @@ def parse_response(data: bytes, request: Request, first: int, count: int) -> Par
     share, rest = divmod(_count(usage.get("completion_tokens")), len(choices))
     samples, broken = [], []
     for index, choice in enumerate(choices):
-        finish = _ending(choice)
+        calls = _calls(choice) if takes_calls else ()
+        finish = _ending(choice, calls=bool(calls))
         if finish is None:
             broken.append(first + index)
             continue
-        completion, closes_trace = _parse(choice, finish, share + (index < rest))
+        completion, closes_trace = _parse(choice, finish, share + (index < rest), calls)
         if request.logprobs:
             completion = msgspec.structs.replace(
                 completion,
@@ -349,14 +362,14 @@ def parse_response(data: bytes, request: Request, first: int, count: int) -> Par
     return ParsedResponse(samples, _count(usage.get("prompt_tokens")), broken)
 
 
-def _ending(choice: _Choice) -> Finish | None:
+def _ending(choice: _Choice, *, calls: bool) -> Finish | None:
     """Read how a choice ended; None if it did not."""
     if choice.fault:
         return None
     if choice.message is not None and choice.message.refusal:
         return "refused"
     word = _NO_LETTER.sub("", choice.ending.lower()).removeprefix("finishreason")
-    finish = _FINISH.get(word)
+    finish = "stop" if calls and word in _CALLING else _FINISH.get(word)
     return None if choice.message is None and finish in ("stop", "length") else finish
 
 
@@ -494,9 +507,39 @@ def _paths(error: Any) -> Iterator[str]:
                 yield from (str(step) for step in steps if isinstance(step, str | int) and step != "")
 
 
-def _parse(choice: _Choice, finish: Finish, tokens: int) -> tuple[Completion, bool]:
+class _Function(msgspec.Struct):
+    name: str
+    arguments: str | dict[str, Any] | None = None
+
+
+class _Call(msgspec.Struct):
+    function: _Function
+    id: str | None = None
+
+
+def _calls(choice: _Choice) -> tuple[ToolCall, ...]:
+    """Read the tools that a choice calls; those in no known layout are left out."""
+    written = choice.message.tool_calls if choice.message is not None else None
+    calls = []
+    for entry in written if isinstance(written, list) else ():
+        with suppress(msgspec.ValidationError):
+            call = msgspec.convert(entry, _Call)
+            arguments = call.function.arguments
+            # some servers give the object itself, or nothing where a tool takes no argument
+            if not isinstance(arguments, str):
+                arguments = json.dumps(arguments or {}, ensure_ascii=False)
+            calls.append(ToolCall(id=call.id or "", name=call.function.name, arguments=arguments))
+    return tuple(calls)
+
+
+def _parse(
+    choice: _Choice, finish: Finish, tokens: int, calls: tuple[ToolCall, ...]
+) -> tuple[Completion, bool]:
     """Read a completion, and whether it ends a reasoning trace that the prompt began."""
     message = choice.message or _Message()
+    if calls:
+        text = json.dumps([[call.name, call.arguments] for call in calls], ensure_ascii=False)
+        return CallingCompletion(text=text, finish=finish, tokens=tokens, calls=calls), False
     text, closes_trace = "", False
     if message.refusal:
         text = message.refusal.strip()

@@ -36,11 +36,9 @@ class Field:
 FIELDS: dict[str, Field] = {
     "stream": Field(),
     "seed": Field(lost="without seed its texts cannot be repeated"),
-    "chat_template_kwargs": Field(),
-    "reasoning_effort": Field(),
-    "thinking": Field(),
-    "enable_thinking": Field(),
-    "reasoning": Field(),
+    **dict.fromkeys(
+        ("chat_template_kwargs", "reasoning_effort", "thinking", "enable_thinking", "reasoning"), Field()
+    ),
     "logprobs": Field(),
     "top_logprobs": Field(),
     "top_k": Field(lambda value: value <= 0, choose="leave top_k out"),
@@ -118,8 +116,8 @@ class Wording:
     """How many likely tokens it gives at most."""
     asks_for_likely: bool = False
     """Whether log-probabilities come only where a likely token is asked for as well."""
-    one_at_a_time: bool = False
-    """Whether each completion needs a call."""
+    most_texts: int | None = None
+    """How many completions it gives per call; None without a limit."""
     all_tokens: int = -1
     """What top_k is where every token may come; some servers want 0."""
     folds_system: bool = False
@@ -137,8 +135,9 @@ class Wording:
             changes["max_tokens"] = f"sent as {self.limit}"
         if self.most_likely != Wording.most_likely:
             changes["top_logprobs"] = f"at most {self.most_likely}"
-        if self.one_at_a_time:
-            changes["n"] = "one completion per call"
+        if self.most_texts is not None:
+            one = self.most_texts == 1
+            changes["n"] = "one completion per call" if one else f"at most {self.most_texts} per call"
         if self.all_tokens == 0:
             changes["top_k"] = changes.get("top_k", "0 for every token")
         if self.folds_system:
@@ -246,7 +245,8 @@ class Wording:
         if names_limit and is_unknown and self.limit in RENAMED:
             changes["limit"] = RENAMED[self.limit]
         if "n" in body and ("n" in error.fields or _ONE_CHOICE.search(text)):
-            changes["one_at_a_time"] = True
+            numbers = [int(number) for number in _NUMBER.findall(text) if 0 < int(number) < body["n"]]
+            changes["most_texts"] = max(numbers, default=1)
         # Templates without a system role raise in words of their own, so any mention of roles will do.
         names_system = "role" in error.fields or (not changes and _SYSTEM.search(text))
         if names_system and _has_system(body):
@@ -303,9 +303,9 @@ class Wording:
         spare = {name for name in FIELDS.keys() & body.keys() - taken if FIELDS[name].is_neutral(body[name])}
         wanted = {name for name in spare if FIELDS[name].is_last_resort or "logprobs" in name}
         if spare - wanted or ("n" in body and "n" not in taken):
-            one_at_a_time = self.one_at_a_time or "n" not in taken
+            most_texts = self.most_texts if "n" in taken else 1
             left_out = self.left_out | (spare - wanted)
-            return replace(self, left_out=left_out, one_at_a_time=one_at_a_time, is_guess=True)
+            return replace(self, left_out=left_out, most_texts=most_texts, is_guess=True)
         folds_system = _has_system(body) and "system" not in taken
         if wanted or folds_system:
             left_out = self.left_out | wanted

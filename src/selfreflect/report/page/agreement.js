@@ -14,7 +14,7 @@ export function agreementBox(view, by) {
   const entropy = Math.abs(shares.reduce((sum, share) => sum - share * Math.log(share), 0));
   const agree = largest === 1 ? `No two of ${total} answers agree` : `${largest} of ${total} answers agree`;
   const facts = [
-    `sampled confidence ${Math.round((100 * largest) / total)}%: the share of the largest of ${shares.length} groups (by ${by}) in ${total} answers`,
+    `sampled confidence ${Math.round((100 * largest) / total)} %: the share of the largest of ${shares.length} groups (by ${by}) in ${total} answers`,
     `as spread as ${Math.exp(entropy).toFixed(1)} equally frequent answers (entropy ${entropy.toFixed(2)})`,
   ];
   return element(

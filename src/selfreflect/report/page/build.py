@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from selfreflect.errors import DataError
+from selfreflect.metric.measure import Measure
 from selfreflect.records import STAGES, AnswerSet
 from selfreflect.report.compare import (
     Contender,
@@ -22,11 +23,17 @@ from selfreflect.report.compare import (
     version_pairs,
 )
 from selfreflect.report.document import question_columns
-from selfreflect.report.figures import differences_figure, length_figure, means_figure, pasted_figure
+from selfreflect.report.figures import (
+    difference_name,
+    differences_figure,
+    length_figure,
+    means_figure,
+    pasted_figure,
+)
 from selfreflect.report.findings import findings, headline
 from selfreflect.report.length import length_audit, length_table, pasted_table, point_table, run_pasted
-from selfreflect.report.measures import MeasureView, any_measures
-from selfreflect.report.overview import failure_table, overview, zero_text
+from selfreflect.report.measures import any_measures, run_measures, undefined_of
+from selfreflect.report.overview import failure_table, overview, reading
 from selfreflect.report.page.frame import UncertaintyPart, packed, render_page
 from selfreflect.report.page.view import ClaimsOf, Grouping, run_data
 from selfreflect.report.questions import changes, main_measure_of, worse_table
@@ -125,11 +132,11 @@ class JudgePart:
     runs: list[RunPart]
     counts: list[tuple[str, str]]
     """Names and values of the figures at the top."""
-    measures: list[MeasureView]
+    measures: list[Measure]
     means: dict[str, Markup]
     """The figure of each measure, by its name."""
-    zero: str
-    """What 0 % of the information is."""
+    readings: dict[str, str]
+    """How to read the values of each measure, by its name."""
     noun: str
     """What wrote the summaries."""
     baselines: list[Baseline]
@@ -139,7 +146,7 @@ class JudgePart:
     @property
     def scored(self) -> bool:
         """Whether the length audit has scores."""
-        return any(measure.figure == "means" for measure in self.measures)
+        return any(measure.is_plain for measure in self.measures)
 
     @property
     def has_pasted(self) -> bool:
@@ -182,7 +189,7 @@ def judge_part(runs: Sequence[RunRecords], prefix: str, baseline: str | None, ju
         counts=_run_counts(runs),
         measures=measures,
         means=means,
-        zero=zero_text(next((run for run in runs if run.information), runs[0])),
+        readings={measure.name: _reading(measure, runs) for measure in measures},
         noun=runs[0].noun,
         baselines=_baselines(sides, prefix, COMPARED // judges),
         candidates=len(sides),
@@ -195,12 +202,13 @@ def _run_part(run: RunRecords, prefix: str, number: int) -> RunPart:
     audits = length_audit(best_first)
     # matplotlib escapes text, and the SVG is serialised anew from its parsed tree, so that figures are safe
     figure = Markup(length_figure(name, audits, "page"))
-    length = Panel(name, figure, length_table(audits), point_table(audits))
+    length = Panel(name, figure, length_table(audits, run.noun), point_table(audits))
     pasted = None
     curve = run_pasted(best_first)
     if curve is not None:
         name = f"{prefix}pasted-{number}"
-        pasted = Panel(name, Markup(pasted_figure(name, *curve, "page")), pasted_table(*curve))
+        table = pasted_table(*curve)
+        pasted = Panel(name, Markup(pasted_figure(name, *curve, "page")), compact(table), table)
     failures = failure_table(best_first)
     table = overview(run)
     results = replace(compact(overview(run, with_controls=False)), title=table.title, notes=())
@@ -228,7 +236,7 @@ def worse_lists(runs: Sequence[RunRecords]) -> list[WorseList]:
                 change = measure.difference_text(float(difference or 0.0))
                 rows.append([f"#r{number}q{places[id_]}", str(question), *values, change, str(reply)])
             names = f"{base.name_beside(candidate)} → {candidate.name_beside(base)}"
-            lists.append(WorseList(f"Got worse, {names}: {measure.noun}", rows, table.notes))
+            lists.append(WorseList(f"Got worse, {names}: {measure.short}", rows, table.notes))
     return lists
 
 
@@ -244,10 +252,11 @@ def _baselines(sides: Sequence[Contender], prefix: str, budget: int) -> list[Bas
         candidates = [side for side in sides if side is not base]
         panels = {}
         for measure in common_measures(base, candidates):
-            name = f"{prefix}{measure.differences}-{number}"
+            name = f"{prefix}{difference_name(measure)}-{number}"
             table = comparison(base, candidates, measure)
             figure = Markup(differences_figure(name, table, measure, "page"))
-            panels[measure.name] = Panel(name, figure, table)
+            shown = replace(compact(table), notes=table.notes)
+            panels[measure.name] = Panel(name, figure, shown, table)
         name = base.run.display_name(base.strategy)
         label = f"{name} ({base.label})" if has_runs and name != base.label else name
         baselines.append(Baseline(f"{prefix}differences-{number}", label, panels))
@@ -283,9 +292,20 @@ def _run_counts(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:
     ]
 
 
-def measure_reading(measure: MeasureView, zero: str) -> str:
-    """Say how to read the values of a measure."""
-    return (measure.measure.reading or measure.title).replace("{zero}", zero)
+def _reading(measure: Measure, runs: Sequence[RunRecords]) -> str:
+    """Say how to read the values of a measure, from the first run that has it."""
+    return reading(measure, next(run for run in runs if measure in run_measures(run))) or measure.title
+
+
+def _reasons(scorings: Iterable[RunRecords]) -> dict[str, str]:
+    """Map the words that stand for missing values in these scorings to what they mean."""
+    reasons = {}
+    for run in scorings:
+        for measure in run_measures(run):
+            for name in run.strategies:
+                for word in undefined_of(measure, run, name).values():
+                    reasons[word.replace("_", " ")] = measure.reason(word)
+    return reasons
 
 
 def report_page(
@@ -335,7 +355,8 @@ def report_page(
         "left_out": list(left_out),
         "csv": csv,
         "grouped": GROUPED.get(groups, groups),
-        "reading": " ".join(measure_reading(measure, parts[0].zero) for measure in parts[0].measures),
+        "reasons": _reasons(chain.from_iterable(runs)),
+        "reading": " ".join(parts[0].readings.values()),
         "baseline": baseline or next(iter(runs[0][0].strategies), ""),
     }
     return render_page(

@@ -57,7 +57,7 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["counted"] = counted
+    environment.filters |= {"counted": counted, "unbroken": lambda text: text.replace(" %", "\u00a0%")}
     return environment
 
 

@@ -232,7 +232,7 @@ export function answerGroups(view, summary = null, shows = null) {
 
 function groupItem(view, members, summary, shows) {
   const total = view.answers.length;
-  const share = `${Math.round((100 * members.length) / total)}%`;
+  const share = `${Math.round((100 * members.length) / total)} %`;
   const chip = summary === null ? null : (shows === "bits" ? bitsChip : distanceChip)(view, members, summary);
   const item = element(
     "li",
@@ -291,7 +291,7 @@ export function summaryCards(view) {
 const cardsNote = (informed) =>
   informed
     ? "Share of the information in the sampled answers; then the SelfReflect score, of which 0 is perfect and lower is better. With 95% intervals."
-    : "0 is perfect, lower is better; with 95% intervals";
+    : "0 is perfect, lower is better; with 95 % intervals";
 
 const warningLine = (text) => element("p", { class: "warning" }, label(text, 500));
 
@@ -534,8 +534,8 @@ function guessTable([distance, expected], place, count, flat) {
 
 function percent(chance) {
   const value = 100 * chance;
-  if (value > 0 && value < 0.001) return "< 0.001%";
-  return `${value.toFixed(value >= 10 ? 1 : value >= 0.1 ? 2 : 3)}%`;
+  if (value > 0 && value < 0.001) return "< 0.001 %";
+  return `${value.toFixed(value >= 10 ? 1 : value >= 0.1 ? 2 : 3)} %`;
 }
 
 /**

@@ -64,7 +64,7 @@ function sortings(state) {
     );
   }
   if (strategies.length > 1) {
-    options.push({ name: "difference", text: "difference between two strategies", value: (row) => difference(state, row) });
+    options.push({ name: "difference", text: "difference between two columns", value: (row) => difference(state, row) });
   }
   return options;
 }
@@ -181,8 +181,15 @@ function controls(state, redraw) {
   return element("div", { class: "controls" }, parts);
 }
 
-const spreadNote = (index) =>
-  element("p", { class: "note" }, `Spread: how many different answers there are in effect, grouped by ${index.grouped}; 1 if all agree.`);
+/** Say what the list does not: how answers were grouped, and why values are missing. */
+function listNotes(state) {
+  const { index, rows, run } = state;
+  const texts = new Set(rows.flatMap((row) => run.strategies.map((_, place) => row.cells[state.measures[0].place][place])).filter((cell) => cell !== null && cell[0] === null).map(([, text]) => text));
+  const missing = Object.entries(index.reasons).filter(([word]) => [...texts].some((text) => text.endsWith(word)));
+  const notes = missing.map(([word, reason]) => `${word}: ${reason}`);
+  if (state.spreads) notes.unshift(`Spread: how many different answers there are in effect, grouped by ${index.grouped}; 1 if all agree.`);
+  return notes.map((note) => element("p", { class: "note" }, note));
+}
 
 function listTable(state, rows, redraw) {
   const { strategies } = state.run;
@@ -212,7 +219,7 @@ const listCaption = ({ measures: [first, ...others] }) => [first.name, ...others
 function listRow(state, row, several) {
   const number = (name, content, best = false) =>
     element("td", { class: best ? "number best" : "number", role: "cell", "data-label": cut(visible(name), 60) }, content);
-  const shown = (value, text) => (value === null ? "–" : text(value));
+  const shown = (value, text) => (value === null ? element("span", { class: "quiet" }, "–") : text(value));
   const [main, ...others] = state.measures;
   const values = state.run.strategies.map((_, place) => numberOf(row, main, place));
   const defined = values.filter((value) => value !== null);
@@ -375,7 +382,7 @@ function browse(home, index) {
       showWorse(true);
       home.replaceChildren(controls(state, redraw), list);
       redraw.list();
-      if (state.spreads) home.append(spreadNote(state.index));
+      home.append(...listNotes(state));
       if (key) [...home.querySelectorAll("[data-key]")].find((control) => control.dataset.key === key)?.focus();
     },
     with(changes) {

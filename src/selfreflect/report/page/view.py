@@ -10,17 +10,10 @@ from itertools import repeat
 from typing import Any
 
 from selfreflect.grouping import group_indices, spread
+from selfreflect.metric.measure import Measure, measure_named, measure_of
 from selfreflect.records import AnswerSet, Controls, Information, Measurement, Question, Score, WordDistance
-from selfreflect.report.findings import controls_place, information_sentence
-from selfreflect.report.measures import (
-    INFORMATION,
-    SELFREFLECT,
-    MeasureView,
-    measurement_text,
-    run_measures,
-    tentative,
-    view_of,
-)
+from selfreflect.report.findings import controls_place, value_sentence
+from selfreflect.report.measures import run_measures, values_of
 from selfreflect.report.page.frame import packed
 from selfreflect.report.questions import undefined_text
 from selfreflect.report.results import control_text
@@ -99,40 +92,33 @@ def run_data(
     return index, chunks
 
 
-def _measure_fields(measure: MeasureView) -> dict[str, Any]:
+def _measure_fields(measure: Measure) -> dict[str, Any]:
     """Say how the list of questions names, sorts and subtracts a measure."""
     digits = int(measure.form.strip("z.f") or 0) if measure.form.endswith("f") else 0
     fields = {"share": measure.is_share, "digits": digits, "higher": measure.higher_is_better}
-    return {"name": measure.noun, **fields}
+    return {"name": measure.short, **fields}
 
 
-def _cells(run: RunRecords, measures: Sequence[MeasureView]) -> dict[str, list[list[Any]]]:
+def _cells(run: RunRecords, measures: Sequence[Measure]) -> dict[str, list[list[Any]]]:
     """List for each question, measure and strategy a rounded number and its text, or None."""
     values = {}
     for measure in measures:
         for name in run.strategies:
-            values[measure.name, name] = measure.of_strategy(run, name)
+            values[measure.name, name] = values_of(measure, run, name)
     cells: dict[str, list[list[Any]]] = {}
     for id_ in run.questions:
         cells[id_] = []
         for measure in measures:
-            row = []
+            row: list[tuple[float | None, str]] = []
             for outcome in run.outcomes(id_):
                 value = values[measure.name, outcome.strategy].of_question(id_)
-                row.append(_cell(measure, value, outcome))
+                if value is None:
+                    row.append((None, undefined_text(run, measure, outcome, id_)))
+                    continue
+                mark = "≈ " if measure.sampled(run.results(measure)[id_, outcome.strategy]) else ""
+                row.append((round(value, 6), mark + measure.text(value)))
             cells[id_].append(row)
     return cells
-
-
-def _cell(measure: MeasureView, value: float | None, outcome: SummaryOutcome) -> Any:
-    if value is not None:
-        is_estimated = measure is SELFREFLECT and outcome.score is not None and outcome.score.estimate
-        return round(value, 6), ("≈ " if is_estimated else "") + measure.text(value)
-    if measure is INFORMATION and outcome.information is not None:
-        doubtful = tentative(outcome.information)
-        if doubtful is not None:
-            return None, doubtful.text
-    return None, undefined_text(measure, outcome)
 
 
 def question_view(
@@ -197,9 +183,9 @@ def _scoring_view(
 
 
 def _measurement_view(measurement: Measurement) -> dict[str, Any]:
-    measure = view_of(measurement.measure).measure
+    measure = measure_named(measurement.measure)
     cells = dict(zip(measure.columns, measure.cells(measurement), strict=True))
-    return {"text": measurement_text(measurement), "cells": cells}
+    return {"text": value_sentence(measurement), "cells": cells}
 
 
 def guesses_view(score: Score, answers: AnswerSet, answer: int) -> dict[int, list[Any]]:
@@ -288,16 +274,18 @@ def _three_digits(probability: float) -> float:
 def information_view(information: Information, answers: AnswerSet | None) -> dict[str, Any]:
     """Convert how much a summary recovers, with the sentence that says it."""
     references = len(answers.conditioning) if answers else None
-    doubtful = tentative(information)
+    measure = measure_of(information)
+    assert measure is not None
+    doubtful = measure.doubtful(information)
     return {
-        "sentence": information_sentence(information, references),
+        "sentence": value_sentence(information, references),
         "reader": information.reader,
         "recovered": information.recovered,
         "interval": information.interval,
         "bits": information.bits,
         "available": information.bits_available,
         "undefined": information.undefined,
-        "tentative": doubtful and {"text": doubtful.text, "recovered": doubtful.share},
+        "tentative": doubtful and {"text": doubtful.text, "recovered": doubtful.value},
     }
 
 

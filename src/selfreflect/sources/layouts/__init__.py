@@ -30,6 +30,7 @@ LAYOUTS = {
     "responses": "selfreflect.sources.layouts.responses:Responses",
     "lm-polygraph": "selfreflect.sources.layouts.shapes:Polygraph",
     "truthtorchlm": "selfreflect.sources.layouts.shapes:TruthTorch",
+    "uqlm": "selfreflect.sources.layouts.shapes:Unasked",
     "squad": "selfreflect.sources.layouts.shapes:Squad",
     "columns": "selfreflect.sources.layouts.shapes:ColumnLists",
     "pandas": "selfreflect.sources.layouts.shapes:Pandas",

@@ -176,6 +176,30 @@ def _is_list_of(values: Any, kind: type) -> bool:
     return isinstance(values, list) and bool(values) and all(isinstance(value, kind) for value in values)
 
 
+class Unasked(ColumnLists):
+    """The dictionary of a result of uqlm, which leaves the prompts out."""
+
+    name = "uqlm"
+    words = "result of uqlm"
+    elsewhere = (
+        "uqlm leaves the prompts out of this dictionary: write result.to_df().to_json(FILE, "
+        "orient='records') instead, or measure what needs none: selfreflect uncertainty FILE."
+    )
+
+    def holds(self, fields: Mapping[str, Any]) -> bool:
+        data = fields.get("data")
+        return (
+            isinstance(data, dict)
+            and "metadata" in fields
+            and not any(map(is_question, data))
+            and _are_lists(data, *{"responses", "sampled_responses"} & {*data}, "responses")
+        )
+
+    def records(self, fields: Mapping[str, Any]) -> Places:
+        for number, (label, record) in enumerate(super().records(fields["data"]), 1):
+            yield label, {"id": number, **record}
+
+
 class Polygraph(Shape):
     """The texts and estimations of a manager of lm-polygraph, as JSON."""
 

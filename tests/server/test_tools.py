@@ -1,0 +1,218 @@
+"""Tools: which is called is a distribution, and so is each of its arguments."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from endpoint import EndpointClient, endpoint_server
+from fault_server import FaultServer, chat, choice, status
+
+if TYPE_CHECKING:
+    import openai
+
+MODEL = "selfreflect/m"
+QUESTION: Any = [{"role": "user", "content": "What is the weather in the capital of Turkey?"}]
+WEATHER: Any = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+            "required": ["city"],
+        },
+    },
+}
+CLOCK: Any = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object"}}}
+
+
+def calling(*calls: tuple[str, str]) -> dict[str, Any]:
+    """An answer that calls tools with arguments."""
+    entries = [
+        {"id": f"call{place}", "type": "function", "function": {"name": name, "arguments": arguments}}
+        for place, (name, arguments) in enumerate(calls)
+    ]
+    return choice(None, "tool_calls", tool_calls=entries)
+
+
+ANKARA = calling(("weather", '{"city": "Ankara"}'))
+SAMPLES = [
+    calling(("clock", "{}")),
+    ANKARA,
+    calling(("weather", '{"city":"ankara", "days": 2}')),
+    ANKARA,
+    calling(("weather", '{"city": "Istanbul"}')),
+    choice("It rains."),
+    calling(("weather", '{"days": 1}')),
+    calling(("weather", '{"city": "Ank')),
+    ANKARA,
+    ANKARA,
+]
+
+
+@contextmanager
+def served(samples: list[dict[str, Any]], **settings: Any) -> Iterator[tuple[EndpointClient, FaultServer]]:
+    """An endpoint in front of a server that gives these answers in turn."""
+    answers = itertools.cycle(samples)
+    usage = {"prompt_tokens": 5, "completion_tokens": 40}
+
+    def script(call: Any) -> Any:
+        return chat(*itertools.islice(answers, call.n), usage=usage, id="c", created=1, model="m")
+
+    with (
+        FaultServer(script) as upstream,
+        endpoint_server(
+            upstream=upstream.url, names=["m"], **{"num_answers": len(samples), **settings}
+        ) as client,
+    ):
+        yield client, upstream
+
+
+def sdk(client: EndpointClient) -> openai.OpenAI:
+    import openai
+
+    return openai.OpenAI(base_url=client.url, api_key="none", max_retries=0)
+
+
+def test_the_most_common_call_comes_back_with_the_distribution_of_each_argument() -> None:
+    with served(SAMPLES) as (client, upstream):
+        response = sdk(client).chat.completions.create(model=MODEL, messages=QUESTION, tools=[WEATHER, CLOCK])
+        assert [call.body["tools"] for call in upstream.calls] == [[WEATHER, CLOCK]]
+    [said] = response.choices
+    assert (said.finish_reason, said.message.content) == ("tool_calls", None)
+    [call] = said.message.tool_calls or []
+    assert (call.id, call.type) == ("call0", "function")
+    assert (call.function.name, call.function.arguments) == ("weather", '{"city": "Ankara"}')  # type: ignore[union-attr]
+    belief = (response.model_extra or {})["selfreflect"]
+    assert (belief["strategy"], belief["num_answers"]) == ("modal_call", 10)
+    fields = belief["fields"]["fields"]
+    assert belief["fields"]["invalid"] == {"schema": 1, "not_json": 1}
+    assert {entry["value"]: entry["answers"] for entry in fields["/name"]["classes"]} == {
+        "weather": 6,
+        "clock": 1,
+        "null": 1,
+    }
+    cities = {entry["value"]: entry["answers"] for entry in fields["/arguments/city"]["classes"]}
+    assert cities == {"Ankara": 5, "Istanbul": 1, "(missing)": 2}
+    assert fields["/arguments/days"]["missing"] == 7
+    # half of the answers agree on the required argument; more on the tool
+    assert (belief["confidence"], belief["confidence_kind"]) == (0.5, "least_field_share")
+    assert belief["classes"][0] == {"text": 'weather({"city": "Ankara"})', "share": 0.4}
+
+
+@pytest.mark.parametrize("choose", ["required", {"type": "function", "function": {"name": "weather"}}])
+def test_a_forced_tool_is_parsed_by_pydantic_unchanged(choose: Any) -> None:
+    import openai
+    from pydantic import BaseModel
+
+    class Weather(BaseModel):
+        city: str
+
+    tool = openai.pydantic_function_tool(Weather, name="weather")
+    with served([calling(("weather", '{"city": "Oslo"}')), ANKARA, ANKARA]) as (client, upstream):
+        parsed = sdk(client).chat.completions.parse(
+            # an order is no question, but a forced tool asks for one
+            model=MODEL,
+            messages=[{"role": "user", "content": "Write a poem."}],
+            tools=[tool],
+            tool_choice=choose,
+        )
+        assert upstream.calls[-1].body["tool_choice"] == choose
+    [call] = parsed.choices[0].message.tool_calls or []
+    assert call.function.parsed_arguments == Weather(city="Ankara")
+    assert (parsed.model_extra or {})["selfreflect"]["confidence"] == pytest.approx(2 / 3)
+
+
+def test_a_stream_has_the_call_and_the_distribution() -> None:
+    with served(SAMPLES) as (client, _):
+        with sdk(client).chat.completions.stream(model=MODEL, messages=QUESTION, tools=[WEATHER]) as stream:
+            kinds = {event.type for event in stream}
+            [said] = stream.get_final_completion().choices
+        last = client.events(messages=QUESTION, tools=[WEATHER])[-1]
+    assert "tool_calls.function.arguments.done" in kinds
+    assert said.finish_reason == "tool_calls"
+    [call] = said.message.tool_calls or []
+    assert json.loads(call.function.arguments) == {"city": "Ankara"}
+    assert last["selfreflect"]["fields"]["fields"]["/name"]["value"] == "weather"
+
+
+def test_responses_call_tools_in_their_own_form() -> None:
+    flat: Any = {"type": "function", **WEATHER["function"], "strict": False}
+    with served(SAMPLES) as (client, upstream):
+        whole = sdk(client).responses.create(model=MODEL, input=QUESTION, tools=[flat])
+        assert upstream.calls[-1].body["tools"][0]["function"]["name"] == "weather"
+        with sdk(client).responses.stream(model=MODEL, input=QUESTION, tools=[flat]) as stream:
+            kinds = [event.type for event in stream]
+            streamed = stream.get_final_response()
+    for response in (whole, streamed):
+        [item] = response.output
+        assert item.type == "function_call"
+        assert (item.name, item.arguments, item.call_id) == ("weather", '{"city": "Ankara"}', "call0")
+        assert (response.model_extra or {})["selfreflect"]["confidence"] == 0.5
+    assert "response.function_call_arguments.done" in kinds
+    assert not any("output_text" in kind for kind in kinds)
+
+
+def test_a_model_that_calls_no_tool_answers_with_its_most_common_text() -> None:
+    texts = [choice("Rain."), choice("Sun."), choice("Rain."), ANKARA]
+    with served(texts) as (client, _):
+        body = client.chat(messages=QUESTION, tools=[WEATHER]).json()
+    assert body["choices"][0]["message"]["content"] == "Rain."
+    assert body["choices"][0]["finish_reason"] == "stop"
+    assert body["selfreflect"]["fields"]["fields"]["/name"]["value"] == "null"
+    assert body["selfreflect"]["confidence"] == 0.75
+
+
+def test_calls_that_run_at_once_are_one_answer_in_any_order() -> None:
+    first, second = ("weather", '{"city": "Rome"}'), ("weather", '{"city": "Oslo"}')
+    samples = [calling(first, second), calling(second, first), ANKARA]
+    with served(samples) as (client, _):
+        body = client.chat(messages=QUESTION, tools=[WEATHER]).json()
+    calls = body["choices"][0]["message"]["tool_calls"]
+    assert {call["function"]["arguments"] for call in calls} == {first[1], second[1]}
+    assert body["selfreflect"]["classes"][0]["share"] == pytest.approx(2 / 3)
+    assert body["selfreflect"]["fields"]["fields"]["/name"]["value"] == "weather, weather"
+
+
+HOSTILE = '{}, "name": "clock", "x": {}'
+
+
+def test_arguments_of_a_model_cannot_change_the_tool() -> None:
+    with served([calling(("weather", HOSTILE)), calling(("weather", HOSTILE))]) as (client, _):
+        belief = client.chat(messages=QUESTION, tools=[WEATHER]).json()["selfreflect"]
+    assert belief["fields"]["invalid"] == {"not_json": 2}
+    assert belief["confidence"] is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"tools": [{"type": "web_search"}]}, "tools"),
+        ({"tools": [WEATHER], "n": 2}, "n"),
+        ({"tools": [WEATHER], "messages": [{"role": "user", "content": "Hello!"}]}, "small_talk"),
+        ({"tools": [WEATHER], "messages": [{"role": "user", "content": "Write a poem."}]}, "long_text"),
+    ],
+)
+def test_what_cannot_or_need_not_be_reflected_passes_through(fields: dict[str, Any], reason: str) -> None:
+    with served([ANKARA]) as (client, upstream):
+        response = client.chat(**fields)
+        assert upstream.calls[-1].body["tools"] == fields["tools"]
+        assert len(upstream.calls) == 1
+    assert response.headers["x-selfreflect-passthrough"] == reason
+    assert response.json()["choices"][0]["message"]["tool_calls"]
+
+
+def refuses_tools(call: Any) -> Any:
+    return status(400, "this model takes no tools") if "tools" in call.body else chat(choice("Rain."))
+
+
+def test_a_server_without_tools_is_an_error_and_no_text() -> None:
+    with FaultServer(refuses_tools) as upstream, endpoint_server(upstream=upstream.url) as client:
+        response = client.chat(messages=QUESTION, tools=[WEATHER], verbosity="low")
+    assert response.status_code == 502
+    assert "takes no tools" in response.json()["error"]["message"]

@@ -113,11 +113,36 @@ def test_options_of_a_request_change_strategy_number_and_confidence(client: Endp
     assert (belief["confidence"], belief["confidence_kind"]) == (None, None)
 
 
+def test_claims_of_long_answers_are_listed_when_asked_for() -> None:
+    told = "The \U0001f5fc tower was built in 1889. It was made of wood."
+    answers = [
+        "The tower was built in 1889. It weighs 7300 tonnes.",
+        "The tower was built in 1898. Lightning strikes it often.",
+        "The tower was built in 1889. It was not made of wood.",
+        "I cannot say.",
+    ]
+
+    def reply(request: Request) -> Any:
+        return told if "thoughts about a question" in request.messages[-1].content else answers
+
+    with endpoint_server(reply) as client:
+        body = client.chat("What about the tower?", selfreflect={"claims": True}).json()
+        assert client.chat().json()["selfreflect"]["claims"] is None
+    claims = {claim["text"]: claim for claim in body["selfreflect"]["claims"]}
+    built, wood = claims["The tower was built in 1889."], claims["It was made of wood."]
+    assert (built["support"], built["contradicted"], built["told"]) == (0.5, 0.25, True)
+    assert told[built["start"] : built["end"]] == "The \U0001f5fc tower was built in 1889."
+    assert (wood["support"], wood["contradicted"], wood["told"]) == (0, 0.25, True)
+    assert told[wood["start"] : wood["end"]] == wood["text"]
+    heavy = claims["It weighs 7300 tonnes."]
+    assert (heavy["support"], heavy["start"], heavy["end"], heavy["told"]) == (0.25, None, None, False)
+
+
 @pytest.mark.parametrize(
     "options",
     [
         *({"strategy": "os:system"}, {"strategy": "gredy"}, {"confidence": "p_true"}),
-        *({"measures": ["information"]}, {"num_answers": 0}, {"x": 1}),
+        *({"measures": ["information"]}, {"num_answers": 0}, {"x": 1}, {"claims": "yes"}),
     ],
 )
 def test_options_that_cannot_be_met_are_refused(client: EndpointClient, options: dict[str, Any]) -> None:

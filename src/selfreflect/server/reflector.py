@@ -37,6 +37,7 @@ from selfreflect.server.structured import calls_of, read_calls, read_objects
 from selfreflect.strategies import STRATEGIES, StrategyFunction, load_strategy
 from selfreflect.strategies.task import FRESH, GREEDY
 from selfreflect.text import counted
+from selfreflect.uncertainty.claims.placed import told_claims
 from selfreflect.uncertainty.fields.values import without_fence
 from selfreflect.uncertainty.question import AnsweredQuestion
 
@@ -182,6 +183,11 @@ class Reflector:
         else:  # nobody else's words fit into JSON
             cuts = [(summary.text, None) for summary in summaries]
             wordings = [FinalText(text, None) for text, _ in cuts]
+        claims = None
+        if chat.options.claims and reading.chosen is None:
+            # a thread, since long answers take a second
+            told = partial(told_claims, chat.question, reply.texts, wordings[0].text)
+            claims = tuple(await asyncio.to_thread(told))
         values, reasons = _values(results)
         notes = (
             *field_notes(chat, model),
@@ -213,6 +219,7 @@ class Reflector:
             cost=session.spending,
             notes=tuple(dict.fromkeys(filter(None, notes))),
             fields=reading.fields,
+            claims=claims,
         )
         calls = () if reading.chosen is None else calls_of(reply.completions[reading.chosen])
         choices = []

@@ -14,6 +14,7 @@ import msgspec
 from selfreflect.models.base import ToolCall
 from selfreflect.records import Count, Number, Share
 from selfreflect.server.errors import ChatError
+from selfreflect.uncertainty.claims.placed import ToldClaim
 
 KEEP_ALIVE = b": the answers are being drawn\n\n"
 """An event that clients ignore."""
@@ -143,6 +144,8 @@ class Belief(msgspec.Struct, frozen=True, kw_only=True):
     fields: dict[str, Any] | None = None
     """Of an answer that is JSON or calls a tool: the distribution of each field by JSON Pointer, and of the
     whole object."""
+    claims: tuple[ToldClaim, ...] | None = None
+    """Of the answers, and of the text; None unless the request asks for them."""
 
 
 Ending = Literal["stop", "length", "tool_calls"]

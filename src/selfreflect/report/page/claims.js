@@ -69,7 +69,7 @@ function claimPart(view, [text, says, contradicts], about) {
   const kind = share >= 1 ? "all" : share >= LOW_SUPPORT ? "most" : "few";
   const node = element(
     "span",
-    { class: `claim ${kind}`, role: "button", tabindex: 0, "aria-pressed": "false", onclick: open },
+    { class: `claim mark covered ${kind}`, role: "button", tabindex: 0, "aria-pressed": "false", onclick: open },
     element("bdi", {}, visible(text)),
     element("span", { class: "count" }, ` ${weakest.says}/${weakest.says + weakest.contradicts + weakest.silent}`),
   );

@@ -4,44 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 from selfreflect.report.page.frame import packed, render_page
-from selfreflect.uncertainty.claims.sentences import Sentence, sentences
+from selfreflect.uncertainty.claims.placed import placed
 from selfreflect.uncertainty.claims.support import ClaimDistribution, Stance, claim_distribution
-from selfreflect.uncertainty.claims.words import WordReader, overlaps
+from selfreflect.uncertainty.claims.words import WordReader
 
 LONG = 20
 """Words of the median answer from which on a question of a report shows claims."""
-
-
-class PlacedText(NamedTuple):
-    """A text with the claims that each of its sentences makes or contradicts."""
-
-    text: str
-    sentences: tuple[Sentence, ...]
-    says: tuple[tuple[int, ...], ...]
-    """Of each sentence, the indices of the claims that it makes."""
-    contradicts: tuple[tuple[int, ...], ...]
-
-
-def placed(distribution: ClaimDistribution, text: str, stances: Sequence[Stance | None]) -> PlacedText:
-    """Find the sentence of a text that makes, or contradicts, each claim: it shares most words with it.
-
-    Args:
-        stances: what the text does with each claim of the distribution.
-    """
-    parts = tuple(sentences(text))
-    claims = [claim.text for claim in distribution.claims]
-    close = overlaps(distribution.question, claims, [part.text for part in parts])
-    found: dict[Stance, list[list[int]]] = {"says": [], "contradicts": []}
-    for rows in found.values():
-        rows.extend([] for _ in parts)
-    for index, stance in enumerate(stances):
-        if stance in found and len(parts):
-            found[stance][int(close[:, index].argmax())].append(index)
-    says, contradicts = (tuple(map(tuple, found[stance])) for stance in ("says", "contradicts"))
-    return PlacedText(text, parts, says, contradicts)
 
 
 def claims_view(distribution: ClaimDistribution) -> dict[str, Any]:
@@ -49,11 +20,10 @@ def claims_view(distribution: ClaimDistribution) -> dict[str, Any]:
     texts = []
     for index, answer in enumerate(distribution.answers):
         stances = [claim.stances[index] for claim in distribution.claims]
-        texts.append(_text_view(f"answer {index + 1}", placed(distribution, answer, stances)))
+        texts.append(_text_view(distribution, f"answer {index + 1}", answer, stances))
     summaries = []
     for name, coverage in distribution.coverages.items():
-        said: list[Stance | None] = ["says" if is_said else None for is_said in coverage.says]
-        view = _text_view(name, placed(distribution, distribution.summaries[name], said))
+        view = _text_view(distribution, name, distribution.summaries[name], coverage.stances)
         facts = {"covered": coverage.covered, "precision": coverage.precision, "added": coverage.added}
         summaries.append({**view, **facts})
     claims = []
@@ -64,15 +34,17 @@ def claims_view(distribution: ClaimDistribution) -> dict[str, Any]:
     return {"claims": claims, "answers": texts, "summaries": summaries, "reader": distribution.reader}
 
 
-def _text_view(name: str, text: PlacedText) -> dict[str, Any]:
+def _text_view(
+    distribution: ClaimDistribution, name: str, text: str, stances: Sequence[Stance | None]
+) -> dict[str, Any]:
     """List the parts of a text in order: of each the text, and the claims that it makes and contradicts."""
     parts: list[tuple[str, Sequence[int], Sequence[int]]] = []
     position = 0
-    for sentence, says, contradicts in zip(text.sentences, text.says, text.contradicts, strict=True):
-        parts.append((text.text[position : sentence.start], (), ()))
+    for sentence, says, contradicts in placed(distribution, text, stances):
+        parts.append((text[position : sentence.start], (), ()))
         parts.append((sentence.text, says, contradicts))
         position = sentence.end
-    parts.append((text.text[position:], (), ()))
+    parts.append((text[position:], (), ()))
     return {"name": name, "parts": [part for part in parts if part[0]]}
 
 

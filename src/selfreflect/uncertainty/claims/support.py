@@ -74,6 +74,11 @@ class Coverage:
     says: tuple[bool, ...]
     """For each claim of the answers, whether the summary says it."""
 
+    @property
+    def stances(self) -> list[Stance | None]:
+        """What the summary does with each claim of the answers, as far as it says it."""
+        return ["says" if is_said else None for is_said in self.says]
+
 
 class Reader(ABC):
     """Splits texts into claims and compares claims with texts."""

@@ -1,0 +1,85 @@
+"""Where in a text its claims stand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from selfreflect.uncertainty.claims.sentences import Sentence, sentences
+from selfreflect.uncertainty.claims.support import Claim, ClaimDistribution, Stance, claim_distribution
+from selfreflect.uncertainty.claims.words import WordReader, clauses, overlaps
+
+
+class PlacedSentence(NamedTuple):
+    """A sentence of a text, and the indices of the claims that it makes and contradicts."""
+
+    sentence: Sentence
+    says: list[int]
+    contradicts: list[int]
+
+
+def placed(
+    distribution: ClaimDistribution, text: str, stances: Sequence[Stance | None]
+) -> list[PlacedSentence]:
+    """Find the sentence of a text that makes, or contradicts, each claim: it shares most words with it.
+
+    Args:
+        stances: what the text does with each claim of the distribution.
+    """
+    places = [PlacedSentence(part, [], []) for part in sentences(text)]
+    claims = [claim.text for claim in distribution.claims]
+    close = overlaps(distribution.question, claims, [place.sentence.text for place in places])
+    for index, stance in enumerate(stances):
+        if places and stance in ("says", "contradicts"):
+            closest = places[int(close[:, index].argmax())]
+            (closest.says if stance == "says" else closest.contradicts).append(index)
+    return places
+
+
+class ToldClaim(Struct, frozen=True, kw_only=True):
+    """A claim of sampled answers, or of the text that stands for them.
+
+    Attributes:
+        start, end: characters (code points) of the sentence of the text that makes it; None without one.
+        support: share of the answers that make it; 0 for one that only the text makes.
+        contradicted: share of the answers that contradict it.
+        told: whether the text makes it.
+    """
+
+    text: str
+    start: int | None
+    end: int | None
+    support: float
+    contradicted: float
+    told: bool
+
+
+def told_claims(question: str, answers: Sequence[str], text: str) -> list[ToldClaim]:
+    """List the claims of answers, read by words, and those that only a text makes which stands for them."""
+    reader = WordReader()
+    found = claim_distribution(reader, id="", question=question, answers=answers, summaries={"": text})
+    places = placed(found, text, found.coverages[""].stances)
+    claims = []
+    for index, claim in enumerate(found.claims):
+        sentence = next((place.sentence for place in places if index in place.says), None)
+        claims.append(_told(claim, sentence))
+    for place in places:
+        for part in clauses(place.sentence.text):
+            if part in found.coverages[""].added:
+                stances = [row[0] for row in reader.stances(question, [part], answers)]
+                claims.append(_told(Claim(part, tuple(stances)), place.sentence))
+    return claims
+
+
+def _told(claim: Claim, sentence: Sentence | None) -> ToldClaim:
+    support = claim.support
+    return ToldClaim(
+        text=claim.text,
+        start=None if sentence is None else sentence.start,
+        end=None if sentence is None else sentence.end,
+        support=support.share or 0.0,
+        contradicted=support.contradicts / max(1, sum(support)),
+        told=sentence is not None,
+    )

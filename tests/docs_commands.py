@@ -19,8 +19,8 @@ import yaml
 
 PAGES = " ".join(
     (
-        "idea curious engineer ci researcher runs report data python trust judge validate uncertainty",
-        "estimators guarantee fields claims serve show sayself train gpu scale",
+        "idea curious engineer ci researcher runs report data inspect lm-eval python trust judge validate",
+        "uncertainty estimators guarantee fields claims serve show sayself train gpu scale",
     )
 )
 DOCUMENTS = ("README.md", *(f"docs/{page}.md" for page in PAGES.split()))

@@ -49,7 +49,7 @@ def test_a_directory_with_texts_is_a_run(tmp_path: Path) -> None:
         "sample_and_summarize#2",
     ]
     assert stored.summaries[id_, "sample_and_summarize"].text == "Most likely Ankara."
-    assert "modal_share" in run("uncertainty", tmp_path / "run").stdout
+    assert "modal_share" in run("uncertainty", tmp_path / "run", "--json").stdout
     shown = run("report", tmp_path / "run")
     assert "The endpoint answered 2 questions; no judge measured its summaries." in " ".join(
         shown.stdout.split()
@@ -88,7 +88,7 @@ def test_without_leave_no_text_is_kept_but_shares_are(tmp_path: Path) -> None:
             assert not any(secret in file.read_text() for secret in SECRETS), file
     stored = Run.load(tmp_path / "run")
     assert stored.answers[id_].answers == ("answer 1", "answer 1", "answer 2", "answer 1")
-    assert "0.750" in run("uncertainty", tmp_path / "run").stdout
+    assert "0.75" in run("uncertainty", tmp_path / "run", "--json").stdout
 
 
 def test_a_directory_keeps_either_texts_or_none(tmp_path: Path) -> None:

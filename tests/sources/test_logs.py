@@ -13,10 +13,9 @@ import pytest
 from command import piped
 
 from selfreflect.errors import DataError, MissingExtraError
-from selfreflect.sources import archive as archives
 from selfreflect.sources.files import Content
 from selfreflect.sources.items import ItemFile, read_item_file
-from selfreflect.sources.layouts import rows_in
+from selfreflect.sources.layouts import inspect, rows_in
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 RIVER = ("The Danube.", "The Volga.", "Probably the Volga.", "The Volga, I think.")
@@ -106,17 +105,17 @@ def test_earlier_messages_are_context_and_attachments_are_put_back() -> None:
 
 
 def test_a_zip_bomb_is_refused_before_it_unfolds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives, "MAX_MEMBER_BYTES", 10_000)
+    monkeypatch.setattr(inspect, "MAX_MEMBER_BYTES", 10_000)
     bomb = archive({"samples/a.json": "0" * 1_000_000})
     with pytest.raises(DataError, match=r"'samples/a.json' is larger than 10,000 bytes unpacked"):
         parse(bomb)
     lying = bomb.replace((1_000_000).to_bytes(4, "little"), (100).to_bytes(4, "little"))
     with pytest.raises(DataError, match=r"damaged|unpacked"):
         parse(lying)
-    monkeypatch.setattr(archives, "MAX_LOG_BYTES", 15_000)
+    monkeypatch.setattr(inspect, "MAX_LOG_BYTES", 15_000)
     with pytest.raises(DataError, match="its samples are larger than 15,000 bytes unpacked"):
         parse(archive({f"samples/{number}.json": "0" * 9000 for number in range(2)}))
-    monkeypatch.setattr(archives, "MAX_MEMBERS", 1)
+    monkeypatch.setattr(inspect, "MAX_MEMBERS", 1)
     with pytest.raises(DataError, match="holds 2 files; at most 1 are read"):
         parse(archive({"a": "", "b": ""}))
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -53,17 +51,6 @@ def test_a_list_in_a_named_column_is_a_list(cell: str, tmp_path: Path) -> None:
     [question] = read_answered_questions(path, columns=columns).questions
     assert question.answers == ("a", "b", "a")
     assert sorted(item.answer_set.answers) == ["a", "a", "b"]
-
-
-def log(target: Any) -> bytes:
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w") as archive:
-        for epoch, text in enumerate(("Emerald City", "Ruby Town"), 1):
-            message = {"role": "assistant", "content": text}
-            output = {"choices": [{"message": message, "stop_reason": "stop"}]}
-            sample = {"id": 1, "epoch": epoch, "input": "Capital of Oz?", "target": target, "output": output}
-            archive.writestr(f"samples/1_epoch_{epoch}.json", json.dumps(sample))
-    return data.getvalue()
 
 
 def row(question: str, hash_: str | None, answers: list[str], filter_: str = "none") -> str:

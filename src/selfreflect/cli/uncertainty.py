@@ -33,11 +33,10 @@ from selfreflect.sources.columns import plain_name
 from selfreflect.sources.files import source_name
 from selfreflect.table import Table
 from selfreflect.text import counted, name_list, one_line, percent
-from selfreflect.uncertainty.question import AnsweredQuestion
+from selfreflect.uncertainty.question import AnsweredQuestion, graded_by
 
 if TYPE_CHECKING:
     from selfreflect.uncertainty.assess import Assessment, Prediction
-    from selfreflect.uncertainty.question import AnsweredQuestion
 
 
 # Notes under a table, unless all are wanted.
@@ -248,6 +247,8 @@ def _available(questions: Sequence[AnsweredQuestion], similarity: str) -> list[s
             "--similarity embedding."
         )
     columns = dict.fromkeys(name for question in questions for name in question.columns)
+    for grader in graded_by(questions):
+        columns.pop(grader, None)  # a grade is no estimate of itself
     known = [f"{COLUMN}{name}" for name in columns if plain_name(name) in KNOWN_COLUMNS and ":" not in name]
     return [
         name

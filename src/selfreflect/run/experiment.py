@@ -174,6 +174,8 @@ def open_experiment(
         for line in run.repairs:
             progress.note(line)
         check_settings(run.manifest, stage_settings(config, stages, prompts), path)
+        if isinstance(models, ConfiguredModels):
+            models.known.update(run.manifest.models)
         yield Experiment(run, config, prompts, options, progress, executors, new_folders)
 
 
@@ -427,9 +429,13 @@ class _Workers:
             self._experiment.run.update_manifest(models={self._stage: self._latest})
 
 
+# Facts about where a model runs, and what its server turned out to take.
+_OBSERVED = ("device", "refused", "wording", "drawn_again")
+
+
 def _identity(facts: dict[str, Any]) -> dict[str, Any]:
     """Select what workers must agree on: not where they run, nor what their servers refuse."""
-    return {name: value for name, value in facts.items() if name not in ("device", "refused", "drawn_again")}
+    return {name: value for name, value in facts.items() if name not in _OBSERVED}
 
 
 def _packages() -> dict[str, str]:

@@ -138,12 +138,17 @@ class ConfiguredModels:
     _progress: Progress
     _server_facts: dict[ModelSpec, Any] = field(default_factory=dict)
     """Facts about the server of each model, so that a stage does not find out again."""
+    known: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Facts of models that stages of the run had before."""
 
     def generator(self, stage: Literal["answers", "summaries"]) -> StageGenerator:
         """Load the stage's generator. Raises as :func:`~selfreflect.models.backend.load_generator`."""
         spec = stage_model(self._config, self._options, stage)
         generator = load_generator(spec, self._progress.note)
-        if hasattr(generator, "learned"):
+        if hasattr(generator, "learned") and hasattr(generator, "recall"):
+            if spec not in self._server_facts:
+                for facts in self.known.values():
+                    generator.recall(facts)
             generator.learned = self._server_facts.setdefault(spec, generator.learned)
         return generator
 

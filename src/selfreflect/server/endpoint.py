@@ -248,7 +248,7 @@ async def _keep(services: ServeServices, archive: Archive, exchange: Exchange) -
         await archive.add(exchange)
     # a full disk must not cost an answer that was paid for
     except (SelfReflectError, OSError) as error:
-        services.metrics.not_kept.inc()
+        services.metrics.count_lost()
         log.warning("%s is not kept: %s", exchange.belief.id, error)
         notes = (*exchange.belief.notes, _NOT_KEPT)
         belief = msgspec.structs.replace(exchange.belief, notes=notes)

@@ -166,6 +166,26 @@ _SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _COMPLETIONS = (1, 2, 4, 6, 8, 11, 16, 21, 31, 41, 61, 101, 201, 401)
 _SHARES = tuple(tenth / 10 for tenth in range(1, 11))
 
+# By name: what is counted, and by which label.
+_COUNTERS: dict[str, tuple[str, list[str]]] = {
+    "responses": ("Requests by outcome; plain ones are no questions.", ["outcome"]),
+    "answers": ("Answers drawn.", []),
+    "tokens": ("Tokens spent, as far as they are counted.", ["kind"]),
+    "not_kept": ("Answers that the run directory could not keep.", []),
+    "guaranteed": ("Answers by whether the guarantee covers them, or why not.", ["guarantee"]),
+}
+# By name: what is measured, and the bounds of its buckets.
+_HISTOGRAMS: dict[str, tuple[str, tuple[float, ...]]] = {
+    "response_seconds": ("From request to response.", _SECONDS),
+    "confidence": ("Confidence of answers.", _SHARES),
+    "question_completions": (
+        "Texts that the model wrote for a question; a plain answer is one.",
+        _COMPLETIONS,
+    ),
+    "question_seconds": ("From a question to its response.", _SECONDS),
+    "first_answer_seconds": ("From a question to its first answers: what a plain answer takes.", _SECONDS),
+}
+
 
 class ServerMetrics:
     """Counters in a registry of their own: importing a library adds nothing to it."""
@@ -178,94 +198,40 @@ class ServerMetrics:
         at_most: int | None = None,
     ) -> None:
         self._registry = registry = CollectorRegistry()
-        self._responses = Counter(
-            "selfreflect_responses_total",
-            "Requests by outcome; plain ones are no questions.",
-            ["outcome"],
-            registry=registry,
-        )
-        self._seconds = Histogram(
-            "selfreflect_response_seconds", "From request to response.", buckets=_SECONDS, registry=registry
-        )
-        self._answers = Counter("selfreflect_answers_total", "Answers drawn.", registry=registry)
-        self._tokens = Counter(
-            "selfreflect_tokens_total",
-            "Tokens spent, as far as they are counted.",
-            ["kind"],
-            registry=registry,
-        )
-        self._confidence = Histogram(
-            "selfreflect_confidence", "Confidence of answers.", buckets=_SHARES, registry=registry
-        )
-        self.not_kept = Counter(
-            "selfreflect_not_kept_total", "Answers that the run directory could not keep.", registry=registry
-        )
-        Gauge("selfreflect_running", "Requests under way.", registry=registry).set_function(running)
-        Gauge("selfreflect_waiting", "Requests that wait.", registry=registry).set_function(waiting)
-        self._multiply(at_most)
-        self._guarantees: Counter | None = None
-        if watch is not None:
-            self._watch(watch)
-
-    def _multiply(self, at_most: int | None) -> None:
-        """Measure what questions take, as multiples of a plain answer."""
-        registry = self._registry
-        self._completions = Histogram(
-            "selfreflect_question_completions",
-            "Texts that the model wrote for a question; a plain answer is one.",
-            buckets=_COMPLETIONS,
-            registry=registry,
-        )
-        self._question_seconds = Histogram(
-            "selfreflect_question_seconds",
-            "From a question to its response.",
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self._first_seconds = Histogram(
-            "selfreflect_first_answer_seconds",
-            "From a question to its first answers: what a plain answer takes.",
-            buckets=_SECONDS,
-            registry=registry,
-        )
+        self._counters = {
+            name: Counter(f"selfreflect_{name}_total", text, labels, registry=registry)
+            for name, (text, labels) in _COUNTERS.items()
+        }
+        self._histograms = {
+            name: Histogram(f"selfreflect_{name}", text, buckets=buckets, registry=registry)
+            for name, (text, buckets) in _HISTOGRAMS.items()
+        }
         self._questions = self._written = 0
         self._took = self._took_first = 0.0
-        Gauge(
-            "selfreflect_cost_multiplier",
+        self._has_guarantee = watch is not None
+        self._gauge("running", "Requests under way.", running)
+        self._gauge("waiting", "Requests that wait.", waiting)
+        self._gauge(
+            "cost_multiplier",
             "Mean texts of the questions so far; NaN before the first.",
-            registry=registry,
-        ).set_function(lambda: self._written / self._questions if self._questions else math.nan)
-        Gauge(
-            "selfreflect_latency_multiplier",
-            "Time of the questions so far by that of their first answers; NaN before the first.",
-            registry=registry,
-        ).set_function(lambda: self._took / self._took_first if self._took_first else math.nan)
-        if at_most is not None:
-            Gauge(
-                "selfreflect_completions_at_most",
-                "Texts of a question at most, without calls that compare answers or ask back.",
-                registry=registry,
-            ).set(at_most)
-
-    def _watch(self, watch: DriftWatch) -> None:
-        """Count what a guarantee covers, and tell whether it still applies."""
-        registry = self._registry
-        self._guarantees = Counter(
-            "selfreflect_guaranteed_total",
-            "Answers by whether the guarantee covers them, or why not.",
-            ["guarantee"],
-            registry=registry,
+            lambda: self._written / self._questions if self._questions else math.nan,
         )
-        Gauge(
-            "selfreflect_guarantee_applies",
-            "1 as long as scores are distributed as those of the labelled questions.",
-            registry=registry,
-        ).set_function(lambda: float(not watch.has_drifted))
-        Gauge(
-            "selfreflect_score_distance",
-            "Kolmogorov-Smirnov distance of the latest whole window of scores from the labelled questions.",
-            registry=registry,
-        ).set_function(lambda: watch.distance or 0.0)
+        self._gauge(
+            "latency_multiplier",
+            "Time of the questions so far by that of their first answers; NaN before the first.",
+            lambda: self._took / self._took_first if self._took_first else math.nan,
+        )
+        if at_most is not None:
+            text = "Texts of a question at most, without calls that compare answers or ask back."
+            self._gauge("completions_at_most", text, lambda: at_most)
+        if watch is not None:
+            text = "1 as long as scores are distributed as those of the labelled questions."
+            self._gauge("guarantee_applies", text, lambda: float(not watch.has_drifted))
+            text = "Kolmogorov-Smirnov distance of the latest window of scores from the labelled questions."
+            self._gauge("score_distance", text, lambda: watch.distance or 0.0)
+
+    def _gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
+        Gauge(f"selfreflect_{name}", text, registry=self._registry).set_function(value)
 
     @contextmanager
     def counting(self, success: str, *, timed: bool = True) -> Iterator[None]:
@@ -282,28 +248,33 @@ class ServerMetrics:
             outcome = "refused" if error.status < 500 else "failed"
             raise
         finally:
-            self._responses.labels(outcome).inc()
+            self._counters["responses"].labels(outcome).inc()
             if timed:
-                self._seconds.observe(time.perf_counter() - began)
+                self._histograms["response_seconds"].observe(time.perf_counter() - began)
 
     def count(self, exchange: Exchange) -> None:
         """Count what one question took."""
         belief, spending = exchange.belief, exchange.response.spending
-        self._completions.observe(spending.completions)
-        self._question_seconds.observe(spending.seconds)
+        counters, histograms = self._counters, self._histograms
+        histograms["question_completions"].observe(spending.completions)
+        histograms["question_seconds"].observe(spending.seconds)
         self._questions += 1
         self._written += spending.completions
         if exchange.first_seconds is not None:
-            self._first_seconds.observe(exchange.first_seconds)
+            histograms["first_answer_seconds"].observe(exchange.first_seconds)
             self._took += spending.seconds
             self._took_first += exchange.first_seconds
-        self._answers.inc(belief.num_answers)
-        self._tokens.labels("prompt").inc(spending.prompt_tokens or 0)
-        self._tokens.labels("completion").inc(spending.completion_tokens or 0)
+        counters["answers"].inc(belief.num_answers)
+        counters["tokens"].labels("prompt").inc(spending.prompt_tokens or 0)
+        counters["tokens"].labels("completion").inc(spending.completion_tokens or 0)
         if belief.confidence is not None:
-            self._confidence.observe(belief.confidence)
-        if self._guarantees is not None:
-            self._guarantees.labels(belief.no_guarantee or "holds").inc()
+            histograms["confidence"].observe(belief.confidence)
+        if self._has_guarantee:
+            counters["guaranteed"].labels(belief.no_guarantee or "holds").inc()
+
+    def count_lost(self) -> None:
+        """Count an answer that the run directory could not keep."""
+        self._counters["not_kept"].inc()
 
     def page(self) -> bytes:
         """Write all values in the text format of Prometheus."""

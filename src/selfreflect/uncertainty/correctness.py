@@ -41,8 +41,9 @@ class Correctness:
             ``numeric`` compares the last numbers, with their units where both have one. ``substring`` looks
             for a gold answer anywhere in the answer, in lower case, even inside of words, as the published
             code of SaySelf does (arXiv 2405.20974). ``human`` reads the label in the record, ``graded`` the
-            verdicts that another program stored on answers, and ``graded:NAME`` those of one grader.
-            ``judge`` asks a model about answers that are not spelled like a gold answer.
+            verdicts that another program stored on answers, by the first grader of each question, and
+            ``graded:NAME`` those of one grader. ``judge`` asks a model about answers that are not spelled
+            like a gold answer.
         asker: the model that ``judge`` asks.
 
     Raises:
@@ -88,8 +89,7 @@ class Correctness:
         """
         if self._kind == GRADED:
             graders = graded_by(questions)
-            self._grader = self._grader or next(iter(graders), "")
-            if graders and self._grader not in graders:
+            if self._grader and graders and self._grader not in graders:
                 raise unknown_name("grader", self._grader, graders)
         if self._kind == "judge" and self._asker is not None:
             self._judge(self._asker, questions, answers)
@@ -110,7 +110,9 @@ class Correctness:
             is_other = judged is not None and normalised(judged) != normalised(answer or "")
             return None if is_other else question.correct
         if self._kind == GRADED:
-            return graded(question, self._grader, answer, answer == judged)
+            # tasks in one file have graders of their own
+            grader = self._grader or next(iter(question.grades), "")
+            return graded(question, grader, answer, answer == judged)
         if answer is None or not question.gold:
             return None
         if question.keys:

@@ -186,7 +186,7 @@ def _grade_notes(questions: Sequence[AnsweredQuestion]) -> list[str]:
             )
     if len(graders) > 1:
         notes.append(
-            f"grades by {listed(graders)}; {excerpt(graders[0])} counts, or name one with --correctness "
+            f"grades by {listed(graders)}; the first of each question counts, or name one with --correctness "
             f"{shlex.quote(f'graded:{graders[1]}')}"
         )
     return notes

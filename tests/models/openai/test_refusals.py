@@ -71,6 +71,27 @@ def test_a_server_that_checks_its_input_answers_a_run(layout: str, tmp_path: Pat
     assert all(name in report for name in left_out), "the report repeats it"
 
 
+def test_what_a_run_has_learned_holds_for_its_next_command(tmp_path: Path) -> None:
+    asked, out = questions(tmp_path / "q.txt", 2), tmp_path / "r"
+    with FaultServer(strict(STANDARD - {"seed", "n"}, LAYOUTS["validation"])) as server:
+        assert run(*command(out, server.url, asked)).code == 0
+        assert run("summarize", "--strategies", "basic#1-2", "--out", out).code == 0
+        before = len(server.calls)
+        assert run(*command(tmp_path / "other", server.url, asked)).code == 0
+    assert [call.number for call in server.calls if "seed" in call.body] == [0, before]
+    models = Run.load(out).manifest.models
+    assert models["answers"]["refused"] == models["summaries"]["refused"]
+
+
+@pytest.mark.parametrize("stored", [{"left_out": ["model"]}, {"thinking_off": 9}, {"limit": 3}, [], {"x": 1}])
+def test_a_manifest_that_nobody_wrote_teaches_nothing(stored: Any) -> None:
+    with FaultServer() as server:
+        model = generator(server.url)
+        model.recall({"name": "openai:m", "base_url": server.url, "wording": stored})
+        assert isinstance(model.generate([ask()])[0], Reply)
+    assert {"seed", "model"} <= server.calls[0].body.keys()
+
+
 def test_a_system_message_that_is_refused_goes_in_front_of_the_users(tmp_path: Path) -> None:
     def script(call: fault.Call) -> fault.Action:
         roles = [message["role"] for message in call.body["messages"]]

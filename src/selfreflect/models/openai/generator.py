@@ -89,8 +89,19 @@ class OpenAIGenerator(StreamingGenerator):
     def facts(self) -> dict[str, Any]:
         """What a manifest says of the model, and of what its server refused so far."""
         facts = {"name": self.name, "revision": self.revision, "base_url": self.client.server.url}
-        observations = {"refused": self.learned.wording.changes, "drawn_again": self.learned.drawn_again}
+        wording = self.learned.wording
+        observations = {
+            "refused": wording.changes,
+            "wording": wording.stored,
+            "drawn_again": self.learned.drawn_again,
+        }
         return facts | {name: value for name, value in observations.items() if value}
+
+    def recall(self, facts: Mapping[str, Any]) -> None:
+        """Say calls as those were said that had these :attr:`facts`, if they are of the same server."""
+        same = ("name", "base_url")
+        if [facts.get(name) for name in same] == [self.facts[name] for name in same]:
+            self.learned.wording = Wording.restored(facts.get("wording", {}))
 
     @classmethod
     def load(cls, spec: ModelSpec, progress: Callable[[str], None] | None = None) -> OpenAIGenerator:

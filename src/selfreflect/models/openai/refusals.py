@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any
+
+import msgspec
 
 from selfreflect.models.base import Request
 from selfreflect.models.openai.protocol import APIError
@@ -127,9 +130,26 @@ class Wording:
     is_guess: bool = False
     """Whether a refusal named no field, so that more may be left out than the server refuses."""
 
+    @classmethod
+    def restored(cls, stored: Any) -> Wording:
+        """Make the wording of what :attr:`stored` gave; the usual one of anything else."""
+        with suppress(msgspec.ValidationError):
+            wording = msgspec.convert(stored, cls)
+            is_known = wording.left_out <= FIELDS.keys() and wording.limit in {*RENAMED, *RENAMED.values()}
+            if is_known and wording.thinking_off in (None, *range(len(THINKING_OFF))):
+                return wording
+        return cls()
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """What differs from the usual call, as JSON."""
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        changed = {name: value for name, value in values.items() if value != getattr(Wording, name)}
+        return changed | ({"left_out": sorted(self.left_out)} if self.left_out else {})
+
     @property
     def changes(self) -> dict[str, Any]:
-        """What differs from the usual call, for a manifest."""
+        """What differs from the usual call, for people."""
         changes: dict[str, Any] = dict.fromkeys(sorted(self.left_out), "left out")
         if self.limit in RENAMED.values():
             changes["max_tokens"] = f"sent as {self.limit}"
@@ -255,9 +275,8 @@ class Wording:
             return replace(self, **changes)
         theirs = [name for name in extra if _names(name, text, error.fields, extra)]
         if theirs and not any((name, repr(extra[name])) in accepted for name in theirs):
-            fields = ", ".join(theirs)
             raise APIError(
-                f"the server does not take {fields}",
+                f"the server does not take {', '.join(theirs)}",
                 code="field",
                 remedy="Leave it out of {answers.extra_body}.",
                 server_text=error.server_text,

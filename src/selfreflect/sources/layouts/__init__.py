@@ -143,9 +143,7 @@ def rows_in(
         logs: whether it may be a log. Where questions are wanted, a model's answers are no gold.
     """
     if logs and content.suffix == ".eval":
-        from selfreflect.sources.archive import archive_row
-
-        raw_rows = [archive_row(content, progress)]
+        raw_rows = [Row(content.name, "the archive", {"samples": content, "progress": progress})]
         stream: Iterator[Row] = iter(())
     else:
         stream = each_row(content, progress)

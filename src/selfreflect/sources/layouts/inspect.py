@@ -1,15 +1,25 @@
-"""Logs of inspect_ai: ``.eval``, an archive of samples, or ``.json``."""
+"""Logs of inspect_ai: ``.json``, or ``.eval``, an archive of samples.
+
+The content of an archive is untrusted: nothing is extracted to disk, and sizes are limited.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+import io
+import json
+import lzma
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import IO, Any
 
 import msgspec
 
-from selfreflect.errors import DataError
+from selfreflect.errors import DataError, MissingExtraError, excerpt
 from selfreflect.sources.columns import GRADES, metadata
-from selfreflect.sources.files import Row
+from selfreflect.sources.files import Content, Row
 from selfreflect.sources.layouts import Layout, right_answers
 from selfreflect.sources.layouts.responses import asked
 from selfreflect.sources.verdicts import is_grader
@@ -55,13 +65,13 @@ class Inspect(Layout):
 
     def matches(self, rows: Sequence[Row]) -> bool:
         fields = rows[0].fields
-        unpacks = isinstance(fields.get("samples"), Iterator)
+        unpacks = isinstance(fields.get("samples"), Content)
         return len(rows) == 1 and (unpacks or fields.keys() >= {"version", "status", "eval"})
 
     def items(self, rows: Sequence[Row]) -> Iterable[Row]:
         name, items = rows[0].source, dict[str | int, Row]()
         failures = cut_off = 0
-        for where, value in _samples(rows[0].fields.get("samples")):
+        for where, value in _samples(**rows[0].fields):
             try:
                 sample = msgspec.convert(value, _Sample)
             except msgspec.ValidationError as error:
@@ -98,10 +108,12 @@ class Inspect(Layout):
         return "log of inspect_ai"
 
 
-def _samples(samples: Any) -> Iterable[tuple[str, Any]]:
-    """Yield the samples of a log with their places, as an archive gives them."""
-    if isinstance(samples, Iterator):
-        return samples
+def _samples(
+    samples: Any = None, progress: Callable[[float], None] | None = None, **_: Any
+) -> Iterable[tuple[str, Any]]:
+    """Yield the samples of a log with their places, from an archive one by one."""
+    if isinstance(samples, Content):
+        return _archived_samples(samples, progress)
     entries = samples if isinstance(samples, list) else []
     return ((f"sample {number}", entry) for number, entry in enumerate(entries, start=1))
 
@@ -154,3 +166,138 @@ def _text(message: Mapping[str, Any], sample: _Sample) -> str:
                 text = (sample.attachments or {}).get(text.removeprefix(_ATTACHMENT), text)
             texts.append(text)
     return "\n".join(texts)
+
+
+MAX_MEMBERS = 200_000
+"""Files in an archive."""
+MAX_MEMBER_BYTES = 200_000_000
+"""Of one sample, unpacked."""
+MAX_LOG_BYTES = 4_000_000_000
+"""Of all samples, unpacked."""
+
+# What unpacking a damaged archive may raise.
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    NotImplementedError,
+    RuntimeError,
+    OSError,
+    ValueError,
+)
+# The compression method, which Python's zipfile may not know.
+_ZSTANDARD = 93
+
+
+def _archived_samples(
+    content: Content, progress: Callable[[float], None] | None
+) -> Iterator[tuple[str, Any]]:
+    """Yield the samples in an archive with their names."""
+    stream = content.stream()
+    try:
+        archive = zipfile.ZipFile(stream)
+        members = archive.infolist()
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError) as error:
+        raise DataError(
+            f"{content.name} is not a readable log of inspect_ai: {excerpt(str(error), 200)}"
+        ) from None
+    if len(members) > MAX_MEMBERS:
+        raise DataError(f"{content.name} holds {len(members)} files; at most {MAX_MEMBERS} are read")
+    parts: dict[str, dict[str, zipfile.ZipInfo]] = {}
+    size = 0
+    for member in members:
+        name = member.filename
+        if not name.startswith("samples/") or member.is_dir():
+            continue
+        chunk = _CHUNK.fullmatch(name)
+        if chunk and not _READ.fullmatch(chunk["part"]):
+            continue  # messages and events, which hold no answers
+        size += member.file_size
+        parts.setdefault(chunk["sample"] if chunk else name, {})[chunk["part"] if chunk else ""] = member
+    if size > MAX_LOG_BYTES:
+        raise DataError(f"{content.name}: its samples are larger than {MAX_LOG_BYTES:,} bytes unpacked")
+
+    def load(member: zipfile.ZipInfo) -> Any:
+        where = excerpt(member.filename)
+        return _load(_unpacked(content.name, archive, stream, member), f"{content.name}, {where}")
+
+    for number, (name, by_part) in enumerate(parts.items()):
+        if progress:
+            progress(number / len(parts))
+        if "" in by_part:
+            yield excerpt(name), load(by_part[""])
+        elif _SHELL in by_part:
+            yield excerpt(name), _joined_sample({part: load(by_part[part]) for part in by_part})
+        else:
+            raise DataError(f"{content.name}, {excerpt(name)}: its file {_SHELL} is missing")
+
+
+# A file of a sample that is stored in several.
+_CHUNK = re.compile(
+    r"(?P<sample>samples/.+_epoch_\d+)/"
+    r"(?P<part>(?:sample|metadata|skeleton)\.json|(?:messages|events|calls|attachments)/[^/]+\.json)"
+)
+_READ = re.compile(r"(?:sample|metadata|attachments/(?P<start>\d+))\.json")
+_SHELL = "sample.json"
+
+
+def _joined_sample(parts: Mapping[str, Any]) -> Any:
+    """Make one sample of the files of a chunked one: its shell, metadata and attachments by number."""
+    sample = parts[_SHELL]
+    if not isinstance(sample, dict):
+        return sample
+    attachments: dict[str, Any] = dict(sample.get("attachments") or {})
+    for part, value in parts.items():
+        match = _READ.fullmatch(part)
+        if match and match["start"] and isinstance(value, list):
+            attachments |= {str(index): text for index, text in enumerate(value, int(match["start"]))}
+    metadata = {**(sample.get("metadata") or {}), **(parts.get("metadata.json") or {})}
+    return {**sample, "metadata": metadata, "attachments": attachments}
+
+
+# Bytes of an archived file's header before its name; the last four give the lengths of the name and of what
+# follows it.
+_HEADER = 30
+
+
+def _unpacked(name: str, archive: zipfile.ZipFile, stream: IO[bytes], member: zipfile.ZipInfo) -> bytes:
+    """Unpack a file of an archive, never more bytes than allowed."""
+    where = f"{name}, {excerpt(member.filename)}"
+    limit = min(member.file_size, MAX_MEMBER_BYTES)
+    try:
+        if member.compress_type == _ZSTANDARD:
+            data = _zstandard(stream, member, limit + 1)
+        else:
+            with archive.open(member) as packed:
+                data = packed.read(limit + 1)
+    except _DAMAGE as error:
+        raise DataError(f"{where} cannot be unpacked: {excerpt(str(error), 200)}") from None
+    except (struct.error, EOFError):
+        raise DataError(f"{where} cannot be unpacked: the file ends too early") from None
+    if len(data) > MAX_MEMBER_BYTES:
+        raise DataError(f"{where} is larger than {MAX_MEMBER_BYTES:,} bytes unpacked")
+    if len(data) != member.file_size or zlib.crc32(data) != member.CRC:
+        raise DataError(f"{where} is damaged: its size or checksum is wrong")
+    return data
+
+
+def _zstandard(stream: IO[bytes], member: zipfile.ZipInfo, limit: int) -> bytes:
+    try:
+        import pyarrow as pa
+    except ImportError:
+        raise MissingExtraError("reading a log that is compressed with Zstandard", "parquet") from None
+    stream.seek(member.header_offset)
+    name, extra = struct.unpack_from("<HH", stream.read(_HEADER), _HEADER - 4)
+    stream.seek(name + extra, io.SEEK_CUR)
+    packed = stream.read(member.compress_size)
+    with pa.CompressedInputStream(pa.BufferReader(packed), "zstd") as unpacked:
+        return bytes(unpacked.read(limit))
+
+
+def _load(data: bytes, where: str) -> Any:
+    try:
+        return json.loads(data)  # numbers may be NaN in a log
+    except RecursionError:
+        raise DataError(f"{where}: nested too deeply") from None
+    except ValueError as error:
+        raise DataError(f"{where} is not JSON: {excerpt(str(error), 200)}") from None

@@ -71,6 +71,10 @@ FLAGS: dict[tuple[str, str], str] = {
         for step in ("run", "train")
     },
     **dict.fromkeys((("dataset", "hedge"), ("dataset", "--classes")), _HEDGE),
+    (
+        "uncertainty",
+        "--sizes",
+    ): "Give --num-answers M once for each M; modal_share has its calibration there.",
     ("validate", "--writer"): "Statements come from the template; summaries of your own are edited as well.",
 }
 """By command and flag, or first argument."""

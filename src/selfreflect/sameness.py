@@ -9,9 +9,11 @@ English and German; in other languages little but equal normal forms joins.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
+from importlib import resources
 from typing import Any, NamedTuple
 
 from selfreflect.grouping import normal_form, ordered_groups
@@ -23,110 +25,30 @@ MOST_WORDS = 60
 MOST_COMPARED = 200
 """Different answers among which all pairs are compared, which takes about a second."""
 
-_YES = set("yes yeah yep ja jawohl doch true correct right richtig stimmt".split())
-_NO = set("no nope nein false incorrect wrong falsch".split())
-_NEGATIONS = _NO | set(
-    "not never none nobody nothing neither nor without cannot nicht nichts nie niemals niemand kein "
-    "keine keinen "
-    "keinem keiner keines ohne weder".split()
+_TABLES = tomllib.loads(
+    (resources.files("selfreflect") / "data" / "answer_words.toml").read_text(encoding="utf-8")
 )
-_ARTICLES = set("a an the der die das den dem des ein eine einen einem einer eines".split())
-_OR = {"or", "oder", "either", "entweder", "alternatively", "beziehungsweise", "bzw"}
-_BUT = {
-    "but",
-    "however",
-    "aber",
-    "sondern",
-    "jedoch",
-    "except",
-    "außer",
-    "ausser",
-    "unless",
-    "instead",
-    "statt",
+
+
+def _table(name: str) -> set[str]:
+    return set(_TABLES[name].split())
+
+
+_YES, _NO, _OR, _BUT, _AND = map(_table, ("yes", "no", "or", "but", "and"))
+_NEGATIONS = _NO | _table("negations")
+_ARTICLES, _DENIALS, _PRONOUNS = map(_table, ("articles", "denials", "pronouns"))
+_RELATIVE, _PLACES, _CLOSED = map(_table, ("relative", "places", "closed"))
+_LIMITS, _MAYBE = map(_table, ("limits", "maybe"))
+_FUNCTION = _YES | _table("function_words")
+_JOINTS = _RELATIVE | _table("joints")
+_OPPOSITES = {frozenset(pair.split(":")) for pair in _TABLES["opposites"].split()}
+_SIDES = [set(words.split()) for words in _TABLES["sides"]]
+_NUMBER_WORDS = {
+    word: str(number) for number, words in enumerate(_TABLES["numbers"], 2) for word in words.split()
 }
-_DENIALS = set(
-    "except außer ausser unless instead statt unlike doubt bezweifle rather formerly wrongly früher "
-    "fälschlich".split()
-)
-_AND = {"and", "und", "&"}
-_FUNCTION = _YES | set(
-    # articles, pronouns, auxiliaries, prepositions
-    "a an the this that these those it its he she they we you i me my your his her their our there "
-    "here is are "
-    "was were be been being am has have had do does did will would can could should shall may might "
-    "must of in on "
-    "at by for to from with as into about and so who whom whose which what when where why how "
-    "der die das den dem des ein eine einen einem einer eines dies diese dieser dieses es er sie wir "
-    "ihr ich mir "
-    "mein meine sein seine ihre ist sind war waren wird werden wurde wurden hat haben hatte kann "
-    "können könnte "
-    "soll muss darf von vom im in am an auf bei beim für zu zum zur aus mit als um und so da dort "
-    "hier wer was "
-    "wann wo wie welche welcher welches "
-    # how an answer is packaged
-    "answer final called named name known think believe guess say probably likely maybe perhaps "
-    "possibly certainly "
-    "definitely surely sure usually about around approximately roughly some unfortunately sorry "
-    "please just only "
-    "also then well exactly antwort lautet heißt heisst glaube denke wohl wahrscheinlich vermutlich "
-    "vielleicht "
-    "sicher leider etwa rund circa ca ungefähr bitte nur auch genau".split()
-)
+
 FUNCTION_WORDS = frozenset(_FUNCTION | _ARTICLES)
 """Words that are no content of an answer."""
-# First words of a remark, in which names need not be those of the answer.
-_RELATIVE = set(
-    "who whom whose which that as because since when where while so although though der die das dem den "
-    "weil da denn welche welcher welches wo obwohl".split()
-)
-# Words of which one makes the opposite answer of the other, in answers that are else equal.
-_OPPOSITES = {
-    frozenset(pair.split(":"))
-    for pair in (
-        "increase:decrease increases:decreases increased:decreased increasing:decreasing rise:fall "
-        "rises:falls rose:fell rising:falling grow:shrink grows:shrinks grew:shrank higher:lower high:low "
-        "more:less larger:smaller bigger:smaller big:small faster:slower fast:slow hotter:colder hot:cold "
-        "warmer:colder warmer:cooler better:worse good:bad longer:shorter long:short older:younger old:new "
-        "stronger:weaker strong:weak left:right up:down north:south east:west inside:outside open:closed "
-        "opens:closes on:off before:after first:last early:late earlier:later always:never everyone:nobody "
-        "everything:nothing all:none win:lose wins:loses won:lost accept:reject accepted:rejected "
-        "allowed:forbidden possible:impossible legal:illegal safe:dangerous positive:negative "
-        "maximum:minimum alive:dead day:night black:white male:female heavy:light full:empty "
-        "steigt:sinkt steigt:fällt steigen:sinken steigen:fallen steigend:sinkend stieg:sank "
-        "gestiegen:gesunken gestiegen:gefallen wächst:schrumpft wachsen:schrumpfen zunehmen:abnehmen "
-        "zugenommen:abgenommen zu:ab größer:kleiner groß:klein höher:niedriger höher:tiefer hoch:niedrig "
-        "hoch:tief mehr:weniger schneller:langsamer schnell:langsam wärmer:kälter warm:kalt heiß:kalt "
-        "besser:schlechter gut:schlecht länger:kürzer lang:kurz älter:jünger alt:neu alt:jung "
-        "stärker:schwächer stark:schwach links:rechts oben:unten innen:außen offen:geschlossen auf:zu an:aus "
-        "vorher:nachher erster:letzter früh:spät früher:später immer:nie alle:keine alles:nichts "
-        "erlaubt:verboten möglich:unmöglich sicher:gefährlich positiv:negativ lebendig:tot voll:leer "
-        "schwarz:weiß schwer:leicht"
-    ).split()
-}
-_PRONOUNS = set("he she it they er sie es".split())
-# Words that begin what is added to an answer, where no mark does.
-_JOINTS = _RELATIVE | set("in at by with for from on to during mit bei von aus für im am".split())
-_PLACES = set(
-    "under over behind beside near before after until unter über hinter neben nahe vor nach bis".split()
-)
-# First words of questions that are answered by yes or no.
-_CLOSED = set(
-    "is are was were am do does did can could will would should shall has have had may must isn't "
-    "aren't don't "
-    "doesn't didn't can't won't ist sind war waren hat haben hatte kann kannst können könnte könnten "
-    "soll sollte "
-    "muss müssen darf dürfen wird werden würde gibt geht bin bist habe".split()
-)
-_NUMBER_WORDS = {
-    word: str(number)
-    for number, words in enumerate(
-        "two zwei/three drei/four vier/five fünf/six sechs/seven sieben/eight acht/nine neun/ten zehn/"
-        "eleven elf/twelve zwölf".split("/"),
-        start=2,
-    )
-    for word in words.split()
-}
 
 _NUMBER_WORD = re.compile(rf"\b(?:{'|'.join(_NUMBER_WORDS)})\b", re.IGNORECASE)
 _BETWEEN = re.compile(r"\b(?:between|zwischen) (\S*\d) (?:and|und) (?=(\S*\d))\S*\d", re.IGNORECASE)
@@ -145,22 +67,10 @@ _MEASURED = re.compile(
 )
 _POSSESSIVE = re.compile(r"'s?\Z|s'\Z")
 _NEAR = 3
-# Words that turn a quantity into another.
-_LIMITS = set(
-    "before after over under above below more less fewer than least most early late earlier later up down "
-    "bc ad bce ce vor nach über unter mehr weniger mindestens höchstens anfang ende".split()
-)
-# Sets of function words of which two different ones make two answers.
-_SIDES = (
-    set("to from with without in on into zu zum zur von vom aus mit ohne auf".split()),
-    set("my your his her its our their mein meine dein deine sein seine ihr ihre unser unsere".split()),
-)
 _SIGNS = re.compile(r"!=|[<>=≤≥≠±#^~]+|(?<=\w)[-+]+(?!\w)")
 # A thousand in German, one in English.
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}\.\d{3}(?![\d.,])")
 _SOFT_NO = re.compile(r"no problem|no doubt|not only|kein problem|kein zweifel|nicht nur", re.IGNORECASE)
-# Words on each side of an "or" in a question that may be its alternatives.
-_MAYBE = set("might may maybe perhaps possibly vielleicht möglicherweise könnte".split())
 
 
 class _Word(NamedTuple):

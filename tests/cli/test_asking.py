@@ -99,7 +99,7 @@ def test_a_served_judge_sorts_answers_and_decides_what_is_correct(tmp_path: Path
     ]
     rows.append({**rows[0], "id": "x", "answers": ["Lyon"]})
     path = written(tmp_path / "a.json", rows)
-    by_judge = ["--classes", "judge", "--correctness", "judge", "--out", tmp_path / "kept", "--sizes", "2"]
+    by_judge = ["--classes", "judge", "--correctness", "judge", "--out", tmp_path / "kept"]
     with FaultServer(judge) as server:
         served = ["--model", "openai:tiny", "--base-url", server.url]
         outcome = run("uncertainty", path, "--estimators", "modal_share", *by_judge, *served, "--json")

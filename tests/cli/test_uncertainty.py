@@ -173,15 +173,11 @@ def test_gold_field_and_spellings(tmp_path: Path) -> None:
     }
 
 
-def test_fewer_answers_and_sizes(tmp_path: Path) -> None:
+def test_fewer_answers(tmp_path: Path) -> None:
     path = written(tmp_path / "a.json", QUESTIONS)
     of_questions, _ = lines(path, "--num-answers", 3)
     assert {line["samples"] for line in of_questions} == {3}
-    outcome = run("uncertainty", path, "--sizes", "2,3", "--json")
-    sized = [line for line in outcome.json if "split_half" in line]
-    assert [line["samples"] for line in sized] == [2, 3]
-    assert sized[0]["share"] >= sized[0]["split_half"]
-    assert "Samples and calibration" in run("uncertainty", path, "--sizes", "2,3").stdout
+    refused(run("uncertainty", path, "--sizes", "2,3"), "--num-answers")
 
 
 def test_a_run_directory(tmp_path: Path) -> None:
@@ -245,13 +241,28 @@ def test_a_not_a_number_in_parquet_is_refused(tmp_path: Path, field: str, says: 
     ("arguments", "part"),
     [
         (["--estimators", "modal_shar"], "Did you mean 'modal_share'"),
-        (["--sizes", "5,many"], "'many' is no number"),
-        (["--sizes", "9" * 5000], "is no number of answers"),
         (["--num-answers", "99"], "no question has 99 answers"),
     ],
 )
 def test_bad_options_are_named(tmp_path: Path, arguments: list[str], part: str) -> None:
     refused(run("uncertainty", written(tmp_path / "a.json", QUESTIONS), *arguments), part)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["--measures", "auroc,f1"], "no measure 'f1'"),
+        (["--output", "nowhere/a.csv"], "nowhere/a.csv: there is no directory nowhere"),
+    ],
+)
+def test_what_would_be_refused_in_the_end_is_refused_at_once(
+    tmp_path: Path, arguments: list[str], part: str
+) -> None:
+    path = written(tmp_path / "a.json", QUESTIONS)
+    assert "No log-probabilities are stored" in run("uncertainty", path).said
+    outcome = run("uncertainty", path, *arguments)
+    refused(outcome, part)
+    assert "No log-probabilities are stored" not in outcome.said
 
 
 def test_text_of_a_file_cannot_control_the_terminal(tmp_path: Path) -> None:

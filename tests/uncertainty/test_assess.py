@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from selfreflect.errors import DataError
 from selfreflect.uncertainty.assess import (
     Assessment,
     Method,
     Prediction,
-    calibration_by_size,
     predictions,
     subsample,
 )
@@ -135,21 +133,3 @@ def test_a_subsample_keeps_order_and_what_belongs_to_each_answer() -> None:
     assert subsample(full, 3) == some
     assert {subsample(full, 3, seed).answers for seed in range(9)} != {some.answers}
     assert subsample(full, 8) == full
-
-
-def test_calibration_is_repeated_for_each_number_of_samples() -> None:
-    questions = [
-        AnsweredQuestion(id=f"q{number}", answers=("a",) * 4 if number % 2 else ("a", "b"), gold=("a",))
-        for number in range(10)
-    ]
-    human = Method(ClassRule(), correctness=("human",))  # of which there are no labels
-    one, two, four = calibration_by_size(questions, [1, 2, 4], human, "exact")
-    assert [(size.samples, size.n) for size in (one, two, four)] == [(1, 10), (2, 10), (4, 5)]
-    assert (one.share, one.split_half, one.split_half_ece) == (1.0, None, None)
-    assert (two.share, two.split_half) == (0.75, 0.5)
-    assert (four.share, four.split_half, four.accuracy) == (1.0, 1.0, 1.0)
-    assert two.measures["brier"].value == pytest.approx(0.25 / 2)
-    assert two.split_half_ece is not None
-    assert list(four.measures) == ["ece_10_left", "smooth_ece", "brier", "auroc"]
-    with pytest.raises(DataError, match="no question has 5 answers and a label"):
-        calibration_by_size(questions, [5], EXACT, "exact")

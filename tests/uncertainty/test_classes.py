@@ -21,6 +21,7 @@ from selfreflect.uncertainty.question import AnsweredQuestion
         ("jaccard:>0.25", "jaccard:>0.25, first"),
         ("rouge:1", "rouge:1, first"),
         ("nli:model", "nli:model, first"),
+        ("numeric:1%", "numeric:1%, first"),
     ],
 )
 def test_a_rule_names_what_it_does(rule: str, name: str) -> None:
@@ -32,7 +33,7 @@ def test_a_rule_names_what_it_does(rule: str, name: str) -> None:
     ("rule", "message"),
     [
         ("exakt", "no class rule 'exakt'.* Did you mean 'exact'.* Known: same, exact, numeric"),
-        ("numeric:0.5", "the class rule 'numeric' has no threshold"),
+        ("exact:0.5", "the class rule 'exact' has no threshold"),
         ("judge", "the class rule 'judge' asks a model"),
         ("nli", "needs a model, as in nli:DIRECTORY"),
         ("jaccard:", "'jaccard:': the threshold after the colon must be a number"),

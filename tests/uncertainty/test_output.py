@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from selfreflect.uncertainty.assess import Assessment, Method, calibration_by_size, predictions
+from selfreflect.uncertainty.assess import Assessment, Method, predictions
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.output import csv_texts, json_lines, markdown
 from selfreflect.uncertainty.question import AnsweredQuestion
@@ -31,8 +31,7 @@ def assessment() -> Assessment:
 
 
 def test_a_line_of_each_question_has_values_or_reasons(assessment: Assessment) -> None:
-    sizes = calibration_by_size(QUESTIONS, [2], METHOD, "exact")
-    lines = list(json_lines(assessment, {}, {"exact": sizes}))
+    lines = list(json_lines(assessment, {}))
     json.dumps(lines, allow_nan=False)
     first, last = lines[0], lines[7]
     assert {name: first[name] for name in ("id", "answer", "samples", "classes")} == {
@@ -51,16 +50,15 @@ def test_a_line_of_each_question_has_values_or_reasons(assessment: Assessment) -
     assert (first["correct"], last["correct"]) == ({"exact": False}, {"exact": True})
     assert "hedge" not in first
     assert last["hedge"] == {"phrase": "likely", "low": 0.65, "middle": 0.7, "high": 0.75}
-    cmfg, counts, size = lines[8:]
+    cmfg, counts = lines[8:]
     assert counts["counts"] == {"right": 3, "labelled": 8, "wrong_with_gold": 0}
     assert (counts["correctness"], counts["conclusion"]["answers"]) == ("exact", 8)
     assert (set(cmfg), cmfg["n"]) == ({"cmfg", "n"}, 7)
-    assert (size["correctness"], size["classes"], size["samples"], size["n"]) == ("exact", "exact", 2, 8)
 
 
 def test_a_line_of_each_estimator_says_what_it_is(assessment: Assessment) -> None:
     rows = predictions(assessment, "exact", ("auroc",))
-    lines = list(json_lines(assessment, {"exact": rows}, {}))[10:]
+    lines = list(json_lines(assessment, {"exact": rows}))[10:]
     by_name = {line["estimator"]: line for line in lines}
     assert list(by_name) == [
         "stated",

@@ -14,7 +14,6 @@ from selfreflect.uncertainty.question import AnsweredQuestion
 from selfreflect.uncertainty.tables import (
     calibration_table,
     length_notes,
-    prediction_table,
     value_table,
 )
 
@@ -48,33 +47,6 @@ def test_values_have_their_mean_and_ends() -> None:
     assert "cMFG " in notes
     assert "on 2 questions" in notes
     assert "4 questions, 3 samples each" in value_table(assessed("entropy", questions=QUESTIONS[:4])).notes[0]
-
-
-def test_predictions_stand_under_their_measures() -> None:
-    assessment = assessed("stated", "entropy")
-    rows = predictions(assessment, "exact", ("auroc", "brier"))
-    table = prediction_table(rows, 0.5, explain=True)
-    headings = [column.heading for column in table.columns]
-    expected = ["estimator", "n", "auroc", "95%", "brier", "95%", "brier isotonic", "rho length"]
-    assert headings == [*expected, "partial rho", "effect"]
-    by_name = {str(row[0]): dict(zip(headings, row, strict=True)) for row in table.rows}
-    assert list(by_name) == [
-        "stated",
-        "entropy",
-        "constant (base rate)",
-        "isotonic (stated)",
-        "length only",
-    ]
-    assert by_name["stated"]["brier"] == pytest.approx((0.1**2 + 0.4**2) / 2)
-    assert by_name["stated"]["auroc"] == 1.0
-    assert by_name["entropy"]["brier"] is None
-    assert by_name["entropy"]["brier isotonic"] == rows[1].isotonic["brier"].value
-    assert by_name["constant (base rate)"]["brier isotonic"] is None
-    assert table.title == "Predicting correctness (exact): accuracy 0.500"
-    explained = " ".join(table.notes)
-    assert "auroc: chance that a correct answer scores higher" in explained
-    assert "the named estimator" in explained
-    assert prediction_table(rows, 0.5, explain=False).notes == ()
 
 
 def test_estimators_that_follow_the_length_are_named_together() -> None:
@@ -133,3 +105,7 @@ def test_the_overview_says_what_each_row_is_made_of() -> None:
     assert cells["stated"]["auroc 95%"] == "0.735 to 1.000"
     assert cells["stated"]["brier isotonic"] == rows[0].isotonic["brier"].value
     assert cells["constant (base rate)"]["brier isotonic"] is None
+    assert list(cells) == ["stated", "entropy", "constant (base rate)", "isotonic (stated)", "length only"]
+    assert rows[0].audit is not None
+    assert cells["stated"]["rho length"] == rows[0].audit.score_with_length
+    assert cells["constant (base rate)"]["rho length"] is None

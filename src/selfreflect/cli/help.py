@@ -20,7 +20,7 @@ OPTION_GROUPS: Mapping[str, str] = {
     MODEL: "--model --base-url --num-answers --temperature --max-new-tokens --strategies --base",
     JUDGE: "--judge --measures --controls --budget",
     ESTIMATES: "--estimator --estimators --classes --correctness --gold --confidence --calibrator "
-    "--when-unsure --below --method --sizes --risk --set --one-call",
+    "--when-unsure --below --method --risk --set --one-call",
     DETAILS: "--seed --judge-url --device --device-map --executor --ray-address --batch-size "
     "--max-connections --timeout --trust-remote-code --cache --guesses --compat --judge-dtype "
     "--judge-revision --revision --extra-body --prompts --write-batch --read-batch --top-p "

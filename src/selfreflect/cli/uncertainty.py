@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated
@@ -31,13 +31,12 @@ from selfreflect.errors import ConfigError, DataError
 from selfreflect.flags import Flag
 from selfreflect.sources.columns import plain_name
 from selfreflect.sources.files import source_name
-from selfreflect.stats import defined
 from selfreflect.table import Table
 from selfreflect.text import counted, name_list, one_line, percent
 from selfreflect.uncertainty.question import AnsweredQuestion, graded_by
 
 if TYPE_CHECKING:
-    from selfreflect.uncertainty.assess import Assessment, Method, Prediction, SizedCalibration
+    from selfreflect.uncertainty.assess import Assessment, Prediction
 
 
 # Notes under a table, unless all are wanted.
@@ -67,10 +66,6 @@ class UncertaintyOptions(Struct, frozen=True, kw_only=True):
     ] = None
     num_answers: Annotated[
         int | None, Flag("--num-answers N", "Use N of each question's answers, drawn at random.")
-    ] = None
-    sizes: Annotated[
-        str | None,
-        Flag("--sizes M,M", "Also show how well the modal share is calibrated with M of the answers."),
     ] = None
     risk: Annotated[
         float,
@@ -122,7 +117,6 @@ def uncertainty_command(
 
     check_output(output, source)
     measure_names = _measure_names(options.measures)
-    sizes = list(map(_number, name_list(options.sizes or "")))
     if not 0 <= options.risk < 1:
         raise ConfigError(
             f"a share of wrong answers is from 0 to 1, not {options.risk:g}",
@@ -140,11 +134,10 @@ def uncertainty_command(
     with open_method(source, questions, names, comparison, asking, overrides) as method:
         assessment = Assessment(questions, names, method)
         results = {name: predictions(assessment, name, measure_names) for name in labelled(assessment)}
-        by_size = _by_size(questions, sizes, method, results)
     for path in output:
         write_output(path, source, assessment, results)
     if json:
-        lines = json_lines(assessment, results, by_size, options.risk)
+        lines = json_lines(assessment, results, options.risk)
         for line in (*field_lines(structured, method.rule), *lines):
             emit(line)
         return
@@ -152,7 +145,7 @@ def uncertainty_command(
         print_table(field_table(structured, assessment))
     # who names estimators wants their values, also where nothing tells which of them is right
     in_full = explain or (options.estimators is not None and not results)
-    _print(assessment, results, by_size, in_full, measure_names if options.measures else ())
+    _print(assessment, results, in_full, measure_names if options.measures else ())
     for name in results:
         if conclusion := conclude(assessment, name, options.risk):
             stdout.print(Text(conclusion.sentence), soft_wrap=True)
@@ -174,27 +167,14 @@ def _measure_names(text: str | None) -> list[str]:
     return names
 
 
-def _by_size(
-    questions: Sequence[AnsweredQuestion], sizes: Sequence[int], method: Method, labels: Iterable[str]
-) -> dict[str, list[SizedCalibration]]:
-    """Calibrate with fewer answers, by kind of correctness."""
-    from selfreflect.uncertainty.assess import calibration_by_size
-
-    if not sizes:
-        return {}
-    # a person judged one answer, not that of every subset
-    return {name: calibration_by_size(questions, sizes, method, name) for name in labels if name != "human"}
-
-
 def _print(
     assessment: Assessment,
     results: Mapping[str, list[Prediction]],
-    by_size: Mapping[str, list[SizedCalibration]],
     explain: bool,
     measures: Sequence[str] = (),
 ) -> None:
     from selfreflect.uncertainty import tables
-    from selfreflect.uncertainty.page import Headline, best_first
+    from selfreflect.uncertainty.page import Headline, best_first, overview_table
 
     for name, rows in results.items():
         headline = Headline(assessment, name, rows)
@@ -207,8 +187,6 @@ def _print(
         print_table(tables.right_table(assessment))
         for note in tables.assessment_notes(assessment)[:_MOST_NOTES]:
             stdout.print(Text(one_line(note)))
-        for name, sizes in by_size.items():
-            print_table(_without_most_notes(tables.size_table(sizes, name)))
         say("What the columns mean: add --explain. It adds all estimators and measures, too.")
         return
     agreement = None if results or explain else tables.agreement_table(assessment)
@@ -226,11 +204,7 @@ def _print(
     all_tables = [tables.value_table(assessment)]
     if results:
         all_tables.append(tables.right_table(assessment))
-    for name, rows in results.items():
-        labels = defined(assessment.judged.labels[name])
-        all_tables.append(tables.prediction_table(rows, sum(labels) / len(labels), explain=explain))
-    for name, sizes in by_size.items():
-        all_tables.append(tables.size_table(sizes, name))
+    all_tables += [overview_table(assessment, rows) for rows in results.values()]
     for table in all_tables:
         print_table(table if explain else _without_most_notes(table))
     if not explain:
@@ -281,12 +255,6 @@ def _available(questions: Sequence[AnsweredQuestion], similarity: str) -> list[s
         for name, estimator in ESTIMATORS.items()
         if estimator.needs in present and estimator.inputs is None
     ] + known
-
-
-def _number(text: str) -> int:
-    if not (text.isdecimal() and len(text) < 10) or int(text) < 1:
-        raise ConfigError(f"{text!r} is no number of answers", remedy="Give {sizes} numbers, as in 5,10,20.")
-    return int(text)
 
 
 def write_output(

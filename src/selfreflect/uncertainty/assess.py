@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from selfreflect.errors import DataError, MissingExtraError, unknown_name
+from selfreflect.errors import MissingExtraError, unknown_name
 from selfreflect.sources.columns import plain_name
 from selfreflect.stats import Floats, defined
 from selfreflect.uncertainty.asking.asker import Asker
@@ -354,57 +354,6 @@ def _prediction(
     audit = audit_length(*columns) if len(columns[0]) > 2 else None
     total = len(assessment.questions)
     return Prediction(name, correctness, len(scores), total, measurements, isotonic, audit, baseline)
-
-
-@dataclass(frozen=True)
-class SizedCalibration:
-    """Whether the modal class's share is calibrated with M samples: semantic calibration (Nakkiran et al.
-    2025, arXiv 2511.04869)."""
-
-    samples: int
-    n: int
-    accuracy: float
-    share: float
-    """Mean share of the modal class; biased upwards for few samples."""
-    split_half: float | None
-    """Mean split-half share, which is not. None for one sample."""
-    measures: dict[str, MeasuredValue]
-    """Of the share."""
-    split_half_ece: MeasuredValue | None
-
-
-def calibration_by_size(
-    questions: Sequence[AnsweredQuestion], sizes: Sequence[int], method: Method, correctness: str
-) -> list[SizedCalibration]:
-    """Repeat the assessment with M samples of each labelled question that has enough.
-
-    Raises:
-        DataError: no question has so many samples and a label.
-    """
-    results = []
-    for size in sizes:
-        samples = [subsample(question, size) for question in questions if len(question.answers) >= size]
-        own_method = replace(method, correctness=(correctness,))
-        assessment = Assessment(samples, ["modal_share", "split_half"], own_method)
-        (name,) = assessment.judged.labels
-        _, shares, labels, *_ = assessment.labelled_scores("modal_share", name)
-        if not len(labels):
-            raise DataError(f"no question has {size} answers and a label of correctness")
-        split = assessment.labelled_scores("split_half", name).scores
-        measurements = measure_all(("ece_10_left", "smooth_ece", "brier", "auroc"), Tally.of(shares, labels))
-        result = SizedCalibration(
-            samples=size,
-            n=len(labels),
-            accuracy=float(labels.mean()),
-            share=float(shares.mean()),
-            split_half=float(split.mean()) if len(split) else None,
-            measures=measurements,
-            split_half_ece=measure_all(["ece_10_left"], Tally.of(split, labels))["ece_10_left"]
-            if len(split)
-            else None,
-        )
-        results.append(result)
-    return results
 
 
 def subsample(question: AnsweredQuestion, size: int, seed: int = 0) -> AnsweredQuestion:

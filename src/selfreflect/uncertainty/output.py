@@ -10,7 +10,7 @@ from typing import Any
 from selfreflect.report.page.frame import uncertainty_page
 from selfreflect.table import Table, joined, to_csv, to_markdown
 from selfreflect.text import markdown_text
-from selfreflect.uncertainty.assess import Assessment, Prediction, SizedCalibration, right_counts
+from selfreflect.uncertainty.assess import Assessment, Prediction, right_counts
 from selfreflect.uncertainty.estimators import ESTIMATORS
 from selfreflect.uncertainty.page import (
     all_curves,
@@ -30,10 +30,9 @@ Results = Mapping[str, Sequence[Prediction]]
 def json_lines(
     assessment: Assessment,
     results: Results,
-    by_size: Mapping[str, Sequence[SizedCalibration]],
     risk: float = RISK,
 ) -> Iterator[dict[str, Any]]:
-    """Write JSON lines of questions, then of estimators, kinds of correctness and sizes."""
+    """Write JSON lines of questions, then of estimators and kinds of correctness."""
     yield from _question_lines(assessment)
     if assessment.stated_faithfulness is not None:
         value, count = assessment.stated_faithfulness
@@ -43,9 +42,6 @@ def json_lines(
         known = None if conclusion is None else conclusion._asdict()
         yield {"correctness": name, "counts": right._asdict(), "conclusion": known}
     yield from _prediction_lines(assessment, results)
-    for name, sizes in by_size.items():
-        for size in sizes:
-            yield {"correctness": name, "classes": assessment.method.rule.name, **asdict(size)}
 
 
 def _question_lines(assessment: Assessment) -> Iterator[dict[str, Any]]:

@@ -242,6 +242,7 @@ def overview_table(assessment: Assessment, rows: Sequence[Prediction]) -> Table:
         columns += [Column(name, ".3f"), Column(f"{name} 95%")]
     for name in calibrated:
         columns += [Column(f"{name} isotonic", ".3f"), Column(f"{name} isotonic 95%")]
+    columns += [Column("rho length", "+.2f"), Column("partial rho", "+.2f"), Column("effect", "+.2f")]
     facts = ("range", "higher is more", "samples", "classes", "correctness", "variant")
     columns += list(map(Column, facts))
     samples = sample_numbers(assessment)
@@ -254,11 +255,26 @@ def overview_table(assessment: Assessment, rows: Sequence[Prediction]) -> Table:
             numbers += interval_cells(row.isotonic.get(name), " to ")
         name = row_name(row)
         kind = "baseline" if row.baseline else "estimator"
+        audit = row.audit
+        numbers += [
+            audit.score_with_length if audit else None,
+            audit.score_with_correct_at_length if audit else None,
+            audit.score_effect if audit else None,
+        ]
         cells.append((name, kind, row.n, *numbers, *_facts(assessment, row, samples)))
     notes = definitions(measures)
     notes += [INTERVALS, "A baseline is what an estimator should beat."]
     if calibrated:
         notes.append("isotonic: after isotonic calibration on the other four fifths of the questions.")
+    if any(row.audit for row in rows):
+        notes.append(
+            "rho length: rank correlation of confidence and length. partial rho: of confidence and "
+            "correctness, at equal length. effect: by how much the chance of being correct rises from the "
+            "10th to the 90th percentile of the score at equal length."
+        )
+    greedy = [row.estimator for row in rows if not row.baseline and ESTIMATORS[row.estimator].of_greedy]
+    if greedy:
+        notes.append(f"{', '.join(greedy)}: of the greedy answer, if it is stored; so is correctness there.")
     notes += undefined_notes(rows)
     notes.append("Measures of calibration are left out where a score is no probability.")
     title = f"Estimators and baselines ({rows[0].correctness})"

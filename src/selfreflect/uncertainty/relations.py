@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations, islice
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -166,30 +166,6 @@ Group = tuple[AnsweredQuestion, Sequence[str]]
 Pair = tuple[AnsweredQuestion, str, str]
 Key = tuple[str, str, str]
 """Digest of a question, and two answers to it."""
-
-
-class Relation(Protocol):
-    """Says which answers match."""
-
-    undecided: int
-    """Pairs without a verdict so far. They count as different."""
-
-    @property
-    def left_out(self) -> int:
-        """Pairs that were not compared because of a limit. They count as different."""
-
-    @property
-    def is_unfit(self) -> bool:
-        """Whether the model cannot compare answers, so that none is compared."""
-
-    def prepare(self, groups: Sequence[Group]) -> None:
-        """See all answers at once, which is faster where a model is asked."""
-
-    def __call__(self, group: Group) -> NDArray[np.bool_]:
-        """Compare n answers: a symmetric matrix, shape (n, n), true on its diagonal."""
-
-    def forget(self, limit: int) -> None:
-        """Forget all but the latest verdicts on pairs, in a program that runs for weeks."""
 
 
 class Close:
@@ -424,6 +400,10 @@ class Entailment(Verdicts):
             message = "the pair is longer than the model reads"
             return ModelReplies(**facts, failure="too_long", message=message)
         return ModelReplies(**facts, texts=(_ENTAILED if verdict else _OTHER,), finishes=("stop",))
+
+
+Relation = Close | Verdicts
+"""Says which answers match."""
 
 
 @lru_cache(maxsize=2**10)

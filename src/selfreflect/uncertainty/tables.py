@@ -13,7 +13,7 @@ import numpy as np
 from selfreflect.stats import Floats, defined
 from selfreflect.table import Cell, Column, Table, interval_text
 from selfreflect.text import counted, one_line, percent
-from selfreflect.uncertainty.assess import Assessment, Prediction, SizedCalibration, present, right_counts
+from selfreflect.uncertainty.assess import Assessment, Prediction, present, right_counts
 from selfreflect.uncertainty.calibrator_file import CalibratorFile
 from selfreflect.uncertainty.correctness import GRADED
 from selfreflect.uncertainty.estimators import ESTIMATORS, Estimator
@@ -28,7 +28,7 @@ from selfreflect.uncertainty.guarantee import (
     is_other_sample,
     right_shares,
 )
-from selfreflect.uncertainty.measures import INTERVALS, MeasuredValue, definitions, measure_all
+from selfreflect.uncertainty.measures import MeasuredValue, definitions, measure_all
 from selfreflect.uncertainty.prediction import Tally
 from selfreflect.uncertainty.question import NoValue, graded_by, sample_sizes
 
@@ -128,35 +128,6 @@ def row_name(prediction: Prediction) -> str:
     return f"{name} ({prediction.of})" if prediction.of else name
 
 
-def prediction_table(predictions: Sequence[Prediction], accuracy: float, *, explain: bool) -> Table:
-    """Show how well estimators predict correctness, with intervals, baselines and the length audit.
-
-    Args:
-        explain: whether the notes define the columns.
-    """
-    names: dict[str, None] = {}
-    for row in predictions:
-        names |= dict.fromkeys(row.measures)
-    columns = [Column("estimator"), Column("n", "d"), *measured_columns(names)]
-    columns += [Column("brier isotonic", ".3f"), Column("rho length", "+.2f"), Column("partial rho", "+.2f")]
-    columns.append(Column("effect", "+.2f"))
-    rows: list[tuple[Cell, ...]] = []
-    for row in predictions:
-        cells: list[Cell] = [row_name(row), row.n, *measured_cells(row.measures, names)]
-        cells.append(row.isotonic["brier"].value if row.isotonic else None)
-        audit = row.audit
-        cells.append(audit.score_with_length if audit else None)
-        cells.append(audit.score_with_correct_at_length if audit else None)
-        cells.append(audit.score_effect if audit else None)
-        rows.append(tuple(cells))
-    first = predictions[0]
-    notes = length_notes(predictions)
-    notes += _column_notes(predictions, list(names)) if explain else []
-    notes += undefined_notes(predictions)
-    title = f"Predicting correctness ({first.correctness}): accuracy {accuracy:.3f}"
-    return Table(title, tuple(columns), tuple(rows), tuple(notes))
-
-
 RANKED_BY = ("auroc", "brier")
 """Measures of :func:`ranking_table` where nobody names others."""
 
@@ -204,26 +175,6 @@ def _undefined_sentences(reasons: Mapping[str, Iterable[str]]) -> list[str]:
     return [f"Undefined (–), {', '.join(names)}: {reason}." for reason, names in reasons.items()]
 
 
-def _column_notes(predictions: Sequence[Prediction], measures: Sequence[str]) -> list[str]:
-    """Define the columns of :func:`prediction_table`."""
-    notes = definitions(measures)
-    notes += [
-        INTERVALS,
-        "brier isotonic: after isotonic calibration on the other four fifths.",
-        "rho length: rank correlation of confidence and length. partial rho: of confidence and correctness, "
-        "at equal length. effect: by how much the chance of being correct rises from the 10th to the 90th "
-        "percentile of the score at equal length (partial dependence of a logistic regression on both).",
-    ]
-    if any(row.of for row in predictions):
-        notes.append(
-            "isotonic: the named estimator, each confidence from a map fitted on the other four fifths."
-        )
-    greedy = [row.estimator for row in predictions if row.estimator in ESTIMATORS]
-    if greedy := [name for name in greedy if ESTIMATORS[name].of_greedy]:
-        notes.append(f"{', '.join(greedy)}: of the greedy answer, if it is stored; so is correctness there.")
-    return notes
-
-
 def length_notes(predictions: Sequence[Prediction]) -> list[str]:
     """Word one sentence on all estimators that depend on length like correctness does."""
     confounded = [row for row in predictions if row.audit and row.audit.confounded]
@@ -263,48 +214,6 @@ def interval_cells(measurement: MeasuredValue | None, between: str = "–") -> t
     if measurement is None:
         return None, None
     return measurement.value, interval_text(measurement.low, measurement.high, between=between)
-
-
-def size_table(results: Sequence[SizedCalibration], correctness: str) -> Table:
-    """Tabulate semantic calibration over the number of samples."""
-    rows = []
-    for result in results:
-        ece, brier, auroc = (result.measures[name] for name in ("ece_10_left", "brier", "auroc"))
-        constant = result.accuracy * (1 - result.accuracy)
-        split = result.split_half_ece
-        split_ece = None if split is None else split.value
-        row = (
-            result.samples,
-            result.n,
-            result.accuracy,
-            result.share,
-            result.split_half,
-            *interval_cells(ece),
-            split_ece,
-        )
-        rows.append((*row, *interval_cells(brier), constant, *interval_cells(auroc)))
-    columns = (
-        Column("samples", "d"),
-        Column("n", "d"),
-        Column("accuracy", ".3f"),
-        Column("share", ".3f"),
-        Column("split half", ".3f"),
-        Column("ece share", ".3f"),
-        Column("95%"),
-        Column("ece split half", ".3f"),
-        Column("brier share", ".3f"),
-        Column("95%"),
-        Column("brier constant", ".3f"),
-        Column("auroc share", ".3f"),
-        Column("95%"),
-    )
-    notes = (
-        "Calibrated means that the share equals the accuracy. The share of the largest class is too high for "
-        "few samples. The split-half share is not: it is rather too low, where few samples miss the largest "
-        "class.",
-        "ece: 10 bins of equal width, [low, high).",
-    )
-    return Table(f"Samples and calibration ({correctness})", columns, tuple(rows), notes)
 
 
 def calibration_table(
@@ -385,43 +294,34 @@ def threshold_text(estimator: str, threshold: float) -> str:
 def guarantee_sentence(search: ThresholdSearch, estimator: str) -> str:
     """Say what may be shown at a risk, or what that would need."""
     risk, chosen, first = percent(search.risk), search.chosen, search.tests[0]
-    if chosen is None:
-        more = counted(search.labels_needed, "more labelled question")
+    if chosen is not None:
+        threshold = threshold_text(estimator, chosen.threshold)
         return (
-            f"{risk}: no threshold qualifies. The strictest that was tested has {first.wrong} wrong of "
-            f"{first.answered} (bound {percent(first.bound, 1)}); about {more} would be needed, if no "
-            "further answer shown were wrong."
+            f"{risk}: show answers where {threshold}. At most {risk} of them are wrong, with confidence "
+            f"{search.confidence:g} over samples of labelled questions (bound "
+            f"{percent(chosen.bound, 1)}); that answers {percent(chosen.coverage, 1)} of the questions."
         )
+    more = counted(search.labels_needed, "more labelled question")
     return (
-        f"{risk}: show answers where {threshold_text(estimator, chosen.threshold)}. At most {risk} of them "
-        f"are wrong, with confidence {search.confidence:g} (bound {percent(chosen.bound, 1)}); that answers "
-        f"{percent(chosen.coverage, 1)} of the questions."
+        f"{risk}: no threshold qualifies. The strictest that was tested, "
+        f"{threshold_text(estimator, first.threshold)}, has {first.wrong} wrong of {first.answered} "
+        f"(bound {percent(first.bound, 1)}, the smallest risk that it would have passed); about {more} would "
+        "be needed, if none of the further answers shown were wrong."
     )
 
 
 def _search_notes(search: ThresholdSearch, estimator: str) -> list[str]:
     labelled = counted(search.pilot + search.tested, "labelled question")
-    sample = f"{labelled}: {search.pilot} set the thresholds, {search.tested} are tested."
-    chosen, first = search.chosen, search.tests[0]
-    if chosen is not None:
-        return [
-            f"Show an answer where {threshold_text(estimator, chosen.threshold)}: at most {search.risk:.4g} "
-            f"of those shown are wrong, with confidence {search.confidence:g} over samples of labelled "
-            f"questions (bound {chosen.bound:.4f}). That answers {percent(chosen.coverage, 1)} of the "
-            "questions.",
-            sample,
-            "It holds for questions drawn as these were, with answers of the same model, drawn in the same "
-            "way; not for each topic by itself. Errors of the labels add to it.",
-        ]
-    return [
-        f"No threshold qualifies. The strictest that was tested, "
-        f"{threshold_text(estimator, first.threshold)}, has {first.wrong} wrong of {first.answered}: "
-        f"p = {first.p_value:.3g}.",
-        f"The smallest risk that it would have passed is its bound, {first.bound:.4f}. For {search.risk:g} "
-        f"about {counted(search.labels_needed, 'more labelled question')} would be needed, if none of the "
-        "further answers shown were wrong.",
-        sample,
+    notes = [
+        guarantee_sentence(search, estimator),
+        f"{labelled}: {search.pilot} set the thresholds, {search.tested} are tested.",
     ]
+    if search.chosen is not None:
+        notes.append(
+            "It holds for questions drawn as these were, with answers of the same model, drawn in the same "
+            "way; not for each topic by itself. Errors of the labels add to it."
+        )
+    return notes
 
 
 def set_table(rule: SetRule | NoSetRule, assessment: Assessment, correctness: str) -> Table:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
 
 from selfreflect.models.base import Message
-from selfreflect.server.chat import ChatRequest, read_chat
+from selfreflect.server.chat import CHAT_DIALECT, ChatRequest, read_request
 from selfreflect.server.errors import ChatError
 
 USER = {"role": "user", "content": "Who wrote it?"}
+read_chat = partial(read_request, dialect=CHAT_DIALECT)
 
 
 def body(messages: Any = None, **fields: Any) -> bytes:

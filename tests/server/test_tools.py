@@ -189,6 +189,13 @@ def test_arguments_of_a_model_cannot_change_the_tool() -> None:
     assert belief["confidence"] is None
 
 
+@pytest.mark.parametrize("text", ["List my open tickets.", "Create an event on Friday.", "Lights off."])
+def test_an_order_that_tools_may_take_is_reflected(text: str) -> None:
+    with served([ANKARA, ANKARA]) as (client, _):
+        belief = client.chat(text, tools=[WEATHER, CLOCK]).json()["selfreflect"]
+    assert (belief["reflected"], belief["strategy"]) == (True, "modal_call")
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [

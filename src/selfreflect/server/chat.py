@@ -340,10 +340,6 @@ Conversations = Callable[[str], tuple[Message, ...] | None]
 """Find the turns of a remembered response by its id."""
 
 
-def nothing_remembered(id_: str) -> tuple[Message, ...] | None:
-    return None
-
-
 @dataclass(frozen=True)
 class Dialect:
     """How one form of requests is read.
@@ -369,7 +365,7 @@ def read_request(
     *,
     ignore_tools: bool = False,
     in_full: bool = False,
-    remembered: Conversations = nothing_remembered,
+    remembered: Conversations = lambda id_: None,
 ) -> ChatRequest:
     """Read the body of a request. One to a model itself is not read further, unless ``in_full``.
 
@@ -434,11 +430,6 @@ def read_request(
         previous=previous,
         **common,
     )
-
-
-def read_chat(data: bytes, ignore_tools: bool = False) -> ChatRequest:
-    """Read the body of a chat completion. Arguments and errors as of :func:`read_request`."""
-    return read_request(data, CHAT_DIALECT, ignore_tools=ignore_tools)
 
 
 def _check_tools(reading: SortedFields) -> None:

@@ -188,7 +188,8 @@ def decide(chat: ChatRequest, default: Reflect) -> tuple[str, bool]:
     if chat.must_call or (chat.structure and not chat.tools):
         return "structured", True
     kind = kind_of(chat.question)
-    if chat.tools and kind in ("question", "statement"):  # such as "Book a table for two"
+    # an order such as "List my tickets" is one to a tool
+    if chat.tools and kind not in ("small_talk", "long_text", "code"):
         return "structured", True
     return kind, kind == "question"
 

@@ -144,6 +144,8 @@ class HttpServer(uvicorn.Server):
                 # reached only where none can give way; requests of those that have take a moment to end
                 limit_concurrency=2 * MAX_CONNECTIONS,
                 h11_max_incomplete_event_size=MAX_HEAD,
+                # longer than clients keep idle connections: 5 s in httpx, with which a request would race
+                timeout_keep_alive=math.ceil(HEAD_SECONDS),
                 timeout_graceful_shutdown=math.ceil(graceful) + _CANCEL_SECONDS,
             )
         )

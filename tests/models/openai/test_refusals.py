@@ -181,6 +181,19 @@ def test_a_refusal_that_names_no_field_costs_one_call_of_many(name: str, culprit
     assert len(notes) == 1, notes
 
 
+def test_what_is_known_is_kept_when_a_refusal_names_nothing() -> None:
+    def script(call: fault.Call) -> fault.Action:
+        if any(turn["role"] == "system" for turn in call.body["messages"]):
+            return status(400, "System role not supported")
+        return status(400, "no") if "logprobs" in call.body else chat(choice("Oz"))
+
+    turns = (Message(role="system", content="Be brief."), Message(role="user", content="Who?"))
+    with FaultServer(script) as server:
+        result = only(server.url, replace(ask(logprobs=True), messages=turns))
+    assert isinstance(result, Reply)
+    assert len(server.calls) == 4  # the turn, all that is spare, log-probabilities
+
+
 def test_what_a_server_took_before_is_not_left_out_for_one_question() -> None:
     def script(call: fault.Call) -> fault.Action:
         return status(400, "no") if "bad" in str(call.body["messages"]) else answers()

@@ -321,14 +321,15 @@ class Wording:
         taken = {name for name, _ in accepted} | extra.keys()
         spare = {name for name in FIELDS.keys() & body.keys() - taken if FIELDS[name].is_neutral(body[name])}
         wanted = {name for name in spare if FIELDS[name].is_last_resort or "logprobs" in name}
-        if spare - wanted or ("n" in body and "n" not in taken):
-            most_texts = self.most_texts if "n" in taken else 1
+        is_several = "n" in body and "n" not in taken
+        if spare - wanted or is_several:
+            most_texts = 1 if is_several else self.most_texts
             left_out = self.left_out | (spare - wanted)
             return replace(self, left_out=left_out, most_texts=most_texts, is_guess=True)
-        folds_system = _has_system(body) and "system" not in taken
-        if wanted or folds_system:
+        may_fold = _has_system(body) and "system" not in taken
+        if wanted or may_fold:
             left_out = self.left_out | wanted
-            return replace(self, left_out=left_out, folds_system=folds_system, is_guess=True)
+            return replace(self, left_out=left_out, folds_system=self.folds_system or may_fold, is_guess=True)
         return None
 
 

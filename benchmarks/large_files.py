@@ -1,4 +1,4 @@
-"""Measure time and memory of reading a log of inspect_ai of 524 MB and a CSV file of 1,000,000 rows.
+"""Measure time and memory of reading a log of inspect_ai of 517 MB and a CSV file of 1,000,000 rows.
 
 python benchmarks/large_files.py FOLDER [--commands convert,uncertainty]
 """

@@ -246,3 +246,12 @@ def test_a_batch_without_questions_is_read_by_its_ids_with_what_it_knows(tmp_pat
     assert len([note for note in file.notes if note.startswith("1 ")]) == 3, (
         "failed, cut off, without answers"
     )
+
+
+def test_tasks_in_one_file_have_graders_of_their_own_and_grades_estimate_nothing(tmp_path: Path) -> None:
+    logs = Path(__file__).parents[2] / "recipes" / "logs"
+    text = "".join(path.read_text(encoding="utf-8") for path in sorted(logs.glob("samples_*.jsonl")))
+    lines = run("uncertainty", written(tmp_path / "both.jsonl", text), "--json").json
+    [counts] = [line["counts"] for line in lines if "counts" in line]
+    assert (counts["right"], counts["labelled"]) == (2, 10), "lm-eval reports 0 of 4 and 2 of 6"
+    assert not [name for line in lines for name in line.get("values", ()) if name.startswith("column:")]

@@ -38,7 +38,7 @@ CONTEXT_COLUMN = "context"
 ID_COLUMNS = ("question_id", "qid", "id")
 MASKED_OUT = ("masked_out_task_answers", "masked_out")
 CONDITIONING = ("conditioning_answers", "conditioning")
-IMAGE_COLUMNS = ("image", "images", "image_url", "image_path", "picture")
+IMAGE_COLUMNS = ("image", "images", "image_url", "image_path", "picture", "figure")
 """Pictures that a question speaks of, which no model of texts sees."""
 TOKEN_COLUMNS = ("logprobs", "tokens", "self_certainty", "top_logprobs", "token_entropies")
 """What may be known of the tokens of each answer."""
@@ -268,6 +268,11 @@ def fold_assigned(assigned: Mapping[str, str], names: Collection[str]) -> dict[s
         role: column if column in names else plain.get(plain_name(column), column)
         for role, column in assigned.items()
     }
+
+
+def is_image(name: str) -> bool:
+    """Tell whether a column is called like a picture, also one of several, as ``image_1``."""
+    return re.sub(r"_?\d+$", "", plain_name(name)) in IMAGE_COLUMNS
 
 
 def _answer_name(name: str) -> tuple[str, str, int]:

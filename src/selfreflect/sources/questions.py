@@ -22,6 +22,7 @@ from selfreflect.sources.columns import (
     QUESTION_COLUMNS,
     SINGLE_ANSWERS,
     gold_texts,
+    is_image,
     metadata,
     plain_name,
 )
@@ -45,6 +46,7 @@ from selfreflect.sources.hub import (
     revision_of,
     rows_with_values,
 )
+from selfreflect.sources.item_rows import list_in
 from selfreflect.sources.layouts import rows_in
 
 _SHARD = re.compile(r"([1-9][0-9]*)/([1-9][0-9]*)", re.ASCII)
@@ -254,7 +256,7 @@ def _bundled_table(name: str, columns: Columns) -> RowTable:
 
 def _file_table(source: str, question_column: str | None, context_column: str | None) -> RowTable:
     content = read_content(source, PARSERS)
-    rows = rows_in(content, logs=False).rows
+    rows = rows_in(content._replace(allows_nan=True), logs=False).rows
     names: dict[str, None] = {}
     for row in rows:
         names |= dict.fromkeys(row.fields)
@@ -278,7 +280,7 @@ def _once(rows: list[Row], columns: Columns) -> list[Row]:
     for row in rows:
         rest = repr([(name, value) for name, value in row.fields.items() if name not in answers])
         first = kept.setdefault(rest, row)
-        varying |= {name for name in answers if row.fields.get(name) != first.fields.get(name)}
+        varying |= {name for name in answers if repr(row.fields.get(name)) != repr(first.fields.get(name))}
     if not varying:
         return rows  # the same question several times
     without = varying | {columns.gold} & {*answers}
@@ -326,7 +328,7 @@ def _hub_table(
     }
     # other columns stay unread: one row of Natural Questions holds a whole web page
     narrow = dataset.select_columns([column for column in available if column in to_read])
-    images = rows_with_values(dataset, [name for name in available if plain_name(name) in IMAGE_COLUMNS])
+    images = rows_with_values(dataset, list(filter(is_image, available)))
     return RowTable(_hub_rows(name, narrow, images, rewrite), len(dataset), columns, origin)
 
 
@@ -410,7 +412,8 @@ def _questions(table: RowTable, sample: Container[int], lenient: bool) -> Iterat
 
 
 def _has_image(row: Row) -> bool:
-    return any(value for name, value in row.fields.items() if plain_name(name) in IMAGE_COLUMNS)
+    values = [value for name, value in row.fields.items() if is_image(name)]
+    return any(any(value) if isinstance(value, list) else value for value in values)
 
 
 def _text(row: Row, column: str, lenient: bool) -> str:
@@ -424,6 +427,8 @@ def _gold(row: Row, column: str, lenient: bool) -> tuple[str, ...]:
     choices = row.get(CHOICES)
     if isinstance(value, int) and not isinstance(value, bool) and is_text_list(choices):
         value = choices[value] if 0 <= value < len(choices) else None
+    if isinstance(value, str) and value.lstrip()[:1] == "[":
+        value = list_in(value) or value
     try:
         return gold_texts(value)
     except ValueError as error:

@@ -52,6 +52,11 @@ FILES: dict[str, tuple[str, Any, Known]] = {
         },
         ("Oz?", ("a", "c"), "a", ("b",)),
     ),
+    "uqlm without prompts": (
+        "uqlm",
+        {"data": {"responses": ["a"], "sampled_responses": [["a", "c"]]}, "metadata": {}},
+        ("", ("a", "c"), "a", ()),
+    ),
     "lm-polygraph frame": (
         "lm-polygraph",
         [{"input_texts": "Oz?", "greedy_texts": "a", "sample_texts": ["a", "c"], "target_texts": "b"}],
@@ -87,8 +92,11 @@ def test_labels_and_values_of_a_library_are_read(tmp_path: Path) -> None:
     for name, labels in (("TruthTorchLM", [True, None]), ("SimpleQA", [False])):
         file = read_answered_questions(written(tmp_path / "f.json", FILES[name][1]))
         assert [question.correct for question in file.questions] == labels
-    [item] = read_item_file(written(tmp_path / "p.json", FILES["lm-polygraph"][1])).items
-    assert item.metadata["MeanTokenEntropy"] == 0.5
+    manager = FILES["lm-polygraph"][1]
+    by_tuple = {**manager, "estimations": {"('sequence', 'MeanTokenEntropy')": [0.5]}}
+    for content in (manager, by_tuple):
+        [item] = read_item_file(written(tmp_path / "p.json", content)).items
+        assert item.metadata["MeanTokenEntropy"] == 0.5
     [item] = read_item_file(written(tmp_path / "d.json", FILES["deepeval"][1])).items
     assert item.context == "x\n\ny"
 

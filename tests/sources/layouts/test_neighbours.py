@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from command import run, written
 
+from selfreflect.errors import DataError
 from selfreflect.sources.items import read_item_file
 from selfreflect.sources.questions import load_questions
 from selfreflect.uncertainty.reading import read_answered_questions
@@ -33,6 +34,12 @@ FILES: dict[str, Any] = {
     "in fields": {"run": {"data": [OZ]}},
     "columns in a field": {"data": {"question": ["Oz?"], "answers": [["a", "b"]]}, "metadata": {}},
     "uqlm by pandas": {name: {"0": value} for name, value in FRAME.items()},
+    "lm-polygraph by pandas": {
+        "input_texts": {"0": "Oz?"},
+        "greedy_texts": {"0": "a"},
+        "sample_texts": {"0": ["a", "b"]},
+    },
+    "ragas in columns": {"user_input": ["Oz?", "Oz?"], "response": ["a", "b"]},
     "uqlm in capitals": {name.replace("_", " ").title(): value for name, value in FRAME.items()},
     "deepeval on disk": {"testCases": [{"input": "Oz?", "actualOutput": text} for text in "ab"]},
     # answers in objects
@@ -179,3 +186,27 @@ def test_folders_of_arrow_streams(tmp_path: Path) -> None:
     assert run("uncertainty", tmp_path / "one").code == 2
     (tmp_path / "one" / "state.json").write_text('{"_data_files": [{"filename": "../../secret"}]}')
     assert run("uncertainty", tmp_path / "one").code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "gold"),
+    [
+        ("question,answer\nOz?,\"['a', 'b']\"\n", ("a", "b")),
+        ('question,answer\nOz?,"[""a"", ""b""]"\n', ("a", "b")),
+        ('question,answer\nOz?,"[a] or b"\n', ("[a] or b",)),
+    ],
+)
+def test_right_answers_in_a_cell_are_a_list(text: str, gold: tuple[str, ...], tmp_path: Path) -> None:
+    [question] = load_questions(str(written(tmp_path / "q.csv", text))).questions
+    assert question.gold == gold
+
+
+def test_no_picture_is_none_and_one_of_several_is_one(tmp_path: Path) -> None:
+    rows = [
+        {"question": "Oz?", "images": [None], "bleu": float("nan")},
+        {"question": "?", "image_1": "x.png"},
+    ]
+    found = load_questions(str(written(tmp_path / "q.json", rows)))
+    assert ([question.text for question in found.questions], found.with_images) == (["Oz?"], 1)
+    with pytest.raises(DataError, match="record 1"):
+        load_questions(str(written(tmp_path / "g.json", [{"question": "Oz?", "answer": float("nan")}])))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from selfreflect.errors import DataError
 from selfreflect.sources.columns import QUESTION_COLUMNS, plain_name
 from selfreflect.sources.files import Row
 from selfreflect.sources.layouts import Layout
+from selfreflect.sources.layouts.named import NAMES
 
 Places = Iterator[tuple[str, dict[str, Any]]]
 """Records with their place in the object."""
@@ -163,13 +165,16 @@ def _is_of_record(name: str) -> bool:
 
 
 def is_question(name: str) -> bool:
-    """Tell whether a field is called as a question, or several, may be."""
+    """Tell whether a field is called as a question, or several, may be, here or in another program."""
     plain = plain_name(name)
-    return _PLURAL_QUESTIONS.get(plain, plain) in QUESTION_COLUMNS
+    return _PLURAL_QUESTIONS.get(plain, plain) in QUESTION_COLUMNS or plain in _THEIR_QUESTIONS
 
 
-_OF_RECORD = ("judge_response", "user_input", "question_text", "custom_id", "messages")
-"""Fields of records that have no question, or call it differently."""
+_THEIR_QUESTIONS = {
+    name for names in NAMES.values() for name in names.usual if names.usual[name] == "question"
+}
+_OF_RECORD = ("judge_response", "custom_id", "messages")
+"""Fields of records that have no question as text."""
 
 
 def _is_list_of(values: Any, kind: type) -> bool:
@@ -268,11 +273,15 @@ def _are_lists(fields: Mapping[str, Any], *names: str) -> bool:
 
 
 def _flat(estimations: Mapping[str, Any]) -> dict[str, Any]:
-    """Name estimations; some writers nest them by level, such as ``sequence``."""
+    """Name estimations without their level: ``{"sequence": {…}}``, or ``"('sequence', 'Perplexity')"``."""
     flat: dict[str, Any] = {}
     for name, values in estimations.items():
-        flat |= values if isinstance(values, dict) else {name: values}
+        flat |= values if isinstance(values, dict) else {_OF_LEVEL.sub(r"\1", name): values}
     return flat
+
+
+# A tuple that was made a key of JSON.
+_OF_LEVEL = re.compile(r"^\('\w+', '(.*)'\)$")
 
 
 def _in_rows(question: str, columns: Mapping[str, Any]) -> Places:

@@ -133,7 +133,11 @@ def report_command(
             print_table(table)
     if not (output or figures or json or question):
         _advise(runs, by_run)
-    pages = list(map(_first, by_run, whole))
+    # all scorings of a run, the chosen ones first
+    pages = []
+    for chosen, of_run in zip(by_run, whole, strict=True):
+        ids = set(map(id, chosen))
+        pages.append([*chosen, *(scoring for scoring in of_run if id(scoring) not in ids)])
     if question is not None:  # a page to send to somebody who wants to see this question
         pages = [[scoring.only(question) for scoring in of_run] for of_run in pages]
     for path in output:
@@ -179,12 +183,6 @@ def _advise(paths: Sequence[Path], by_run: Sequence[Sequence[RunRecords]]) -> No
             say_next_step(path, of_run[0])
             return
     say_report(paths)
-
-
-def _first(selection: Sequence[RunRecords], of_run: Sequence[RunRecords]) -> list[RunRecords]:
-    """List all scorings of a run, the chosen ones first."""
-    ids = set(map(id, selection))
-    return [*selection, *(scoring for scoring in of_run if id(scoring) not in ids)]
 
 
 def _check_figures(path: Path) -> None:
@@ -365,7 +363,12 @@ def compare_command(
     _check_column(by_run[0], by)
     sides = []
     for first in by_run[0]:
-        base, *candidates = contenders([first, *_same_judge(by_run[1:], first.judge)], baseline)
+        # the scoring of each run by this judge, or else its first
+        rivals = [
+            next((scoring for scoring in of_run if scoring.judge == first.judge), of_run[0])
+            for of_run in by_run[1:]
+        ]
+        base, *candidates = contenders([first, *rivals], baseline)
         if json:
             for candidate in candidates:
                 emit(comparison_line(base, candidate))
@@ -384,15 +387,6 @@ def compare_command(
             print_table(table)
         say_report(runs)
     exit_if(conditions, *sides)
-
-
-def _same_judge(by_run: Sequence[Sequence[RunRecords]], judge: str) -> list[RunRecords]:
-    """Choose each run's scoring by this judge, or else its first."""
-    records = []
-    for of_run in by_run:
-        by_judge = next((scoring for scoring in of_run if scoring.judge == judge), of_run[0])
-        records.append(by_judge)
-    return records
 
 
 def report_parts(runs: Sequence[RunRecords]) -> list[UncertaintyPart]:

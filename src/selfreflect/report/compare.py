@@ -231,7 +231,7 @@ def comparison(baseline: Contender, candidates: Sequence[Contender], measure: Me
     quantity = f"{measure.short}, in points" if measure.is_share else measure.short
     title = f"Difference in {quantity}, {baseline.run.noun} − {name}: {measure.better}"
     columns = (
-        Column("run", is_detail=all(row[0] == row[1] for row in rows)),
+        Column("run", is_detail=all(row[0] in (row[1], baseline.label) for row in rows)),
         Column("strategy", shown=baseline.run.noun),
         difference_column(measure, "difference"),
         difference_column(measure, "95% low", "low"),

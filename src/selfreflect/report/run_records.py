@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
@@ -290,51 +292,35 @@ def answer_halves_p_value(answers: AnswerSet) -> float:
     return halves_p_value((first[form], second[form]) for form in first.keys() | second.keys())
 
 
+# The field of a run, and the key of a record in it, by the kind of the record.
+_PLACES: Mapping[type[Any], tuple[str, Callable[[Any], Any]]] = {
+    Question: ("questions", attrgetter("id")),
+    AnswerSet: ("answers", attrgetter("question_id")),
+    Summary: ("summaries", attrgetter("question_id", "name")),
+    Score: ("scores", attrgetter("question_id", "summary")),
+    Information: ("information", attrgetter("question_id", "summary")),
+    Measurement: ("measurements", attrgetter("measure", "question_id", "summary")),
+    Controls: ("controls", attrgetter("question_id")),
+}
+
+
 def records_in_memory(label: str, records: Iterable[Record]) -> RunRecords:
     """Collect records that no directory holds; what they were made with is left out.
 
     Strategies are in the order in which they were made.
     """
-    questions: dict[str, Question] = {}
-    answers: dict[str, AnswerSet] = {}
-    summaries: dict[Key, Summary] = {}
-    scores: dict[Key, Score] = {}
-    information: dict[Key, Information] = {}
-    controls: dict[str, Controls] = {}
-    measurements: dict[tuple[str, str, str], Measurement] = {}
+    fields: dict[str, Any] = {name: {} for name, _ in _PLACES.values()}
     failures: list[Failure] = []
     for record in records:
-        match record:
-            case Question():
-                questions[record.id] = record
-            case AnswerSet():
-                answers[record.question_id] = record
-            case Summary():
-                summaries[record.question_id, record.name] = record
-            case Score():
-                scores[record.question_id, record.summary] = record
-            case Information():
-                information[record.question_id, record.summary] = record
-            case Measurement():
-                measurements[record.measure, record.question_id, record.summary] = record
-            case Controls():
-                controls[record.question_id] = record
-            case Failure():
-                failures.append(record)
-    names = dict.fromkeys(name for *_, name in (*summaries, *scores, *information, *measurements))
+        if isinstance(record, Failure):
+            failures.append(record)
+        elif type(record) in _PLACES:
+            name, key_of = _PLACES[type(record)]
+            fields[name][key_of(record)] = record
+    results = (fields[name] for name in ("summaries", "scores", "information", "measurements"))
+    names = dict.fromkeys(name for *_, name in chain.from_iterable(results))
     names |= dict.fromkeys(failure.name for failure in failures if failure.name)
-    return RunRecords(
-        label,
-        list(names),
-        questions,
-        answers,
-        summaries,
-        scores,
-        failures,
-        information,
-        controls,
-        measurements,
-    )
+    return RunRecords(label=label, strategies=list(names), failures=failures, **fields)
 
 
 def _some(texts: Sequence[str]) -> str:

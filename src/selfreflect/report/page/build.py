@@ -96,16 +96,6 @@ class Baseline:
 
 
 @dataclass(frozen=True)
-class WorseList:
-    """The questions that got worse from one version to another."""
-
-    title: str
-    rows: list[list[str]]
-    """Address of the question on the page, its text, both values, their change, and the new reply."""
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class RunPart:
     """One run as one judge scored it."""
 
@@ -217,8 +207,11 @@ def _run_part(run: RunRecords, prefix: str, number: int) -> RunPart:
     return RunPart(run.label, found, results, table, stage_facts(run), failures, length, pasted)
 
 
-def worse_lists(runs: Sequence[RunRecords]) -> list[WorseList]:
-    """List what got worse from the first run to each other one that has systems of the same names."""
+def worse_lists(runs: Sequence[RunRecords]) -> list[dict[str, Any]]:
+    """List what got worse from the first run to each other one that has systems of the same names.
+
+    A row holds the address of the question on the page, its text, both values, their change, and the reply.
+    """
     lists = []
     for number, run in enumerate(runs[1:], start=1):
         try:
@@ -236,7 +229,8 @@ def worse_lists(runs: Sequence[RunRecords]) -> list[WorseList]:
                 change = measure.difference_text(float(difference or 0.0))
                 rows.append([f"#r{number}q{places[id_]}", str(question), *values, change, str(reply)])
             names = f"{base.name_beside(candidate)} → {candidate.name_beside(base)}"
-            lists.append(WorseList(f"Got worse, {names}: {measure.short}", rows, table.notes))
+            title = f"Got worse, {names}: {measure.short}"
+            lists.append({"title": title, "rows": rows, "notes": table.notes})
     return lists
 
 

@@ -203,7 +203,7 @@ def test_without_values_the_reason_is_said(tmp_path: Path) -> None:
     path = written(tmp_path / "fit.json", rows(0))
     outcome = calibrate(path, "--estimator", "modal_share")
     refused(outcome, "no question has both a value of modal_share and a label", "0 of at least 1 sample")
-    assert "stated: isotonic" in " ".join(calibrate(path).stdout.split())  # the default, without answers
+    assert "isotonic" in " ".join(calibrate(path).stdout.split())  # the default, without answers
 
 
 # --- a guarantee, and sets of answers

@@ -294,7 +294,7 @@ def test_as_many_baselines_can_be_chosen_as_their_intervals_take_a_bounded_time(
         monkeypatch.setattr("selfreflect.report.page.build.COMPARED", compared)
         made = report_page([[run]], baseline="s4")
         assert re.findall(r"<option value=\"differences-\d+\">([^<]*)", made) == ["s4", *names[:4]][:count]
-        assert (f"{count} of 5 strategies can be chosen here" in made) == (count < 5)
+        assert (f"{count} of 5 can be chosen here" in made) == (count < 5)
 
 
 def test_an_unknown_baseline_is_refused(small):

@@ -35,8 +35,8 @@ def opened(path: Path, text: str, browser: Any) -> Any:
 
 def test_what_got_worse_comes_first_and_leads_to_both_replies(runs: list[RunRecords], tmp_path: Path) -> None:
     [worse] = worse_lists(runs)
-    assert [row[0] for row in worse.rows] == ["#r1q0", "#r1q4"]
-    assert [row[2:5] for row in worse.rows] == [
+    assert [row[0] for row in worse["rows"]] == ["#r1q0", "#r1q4"]
+    assert [row[2:5] for row in worse["rows"]] == [
         ["90 %", "20 %", "-70.0 points"],
         ["60 %", "50 %", "-10.0 points"],
     ]

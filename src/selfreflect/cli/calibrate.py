@@ -129,16 +129,12 @@ def calibrate_command(
     """Calibrate an estimator, and find which answers may be shown.
 
     Shows calibration before and after. Without --apply the confidences are cross-fitted: each comes from a
-    map fitted on the other four fifths of the questions. --save fits on all questions; --apply uses such a
-    file on other ones and refuses questions that it was fitted on. --json prints each question's confidence.
-
-    --estimator wepr weighs the likely tokens by rank (needs --top-logprobs and hundreds of labels). Its
-    weights are fitted here; a guarantee needs --weights of other questions.
+    map of the other four fifths. --save fits on all questions; --apply uses such a file on other questions.
 
     --risk 0.05 finds the threshold above which at most 5 % of the answers are wrong, with --confidence over
-    samples of labelled questions, or says how many more labels that takes; it never settles for less.
-    --set 0.9 finds sets of answers that hold a right one nine times of ten, or says why no set can. Both are
-    saved with the calibrator.
+    samples of labelled questions, or says how many more labels that takes. --set 0.9 finds sets of answers
+    that hold a right one nine times of ten, or says why no set can. Both are saved with the calibrator; for
+    the estimator wepr they need --weights of other questions.
     """
     if options.apply is not None:
         chosen = CalibratorOptions(apply=options.apply), ComparisonOptions(classes=comparison.classes)

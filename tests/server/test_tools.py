@@ -179,6 +179,29 @@ def test_calls_that_run_at_once_are_one_answer_in_any_order() -> None:
     assert body["selfreflect"]["fields"]["fields"]["/name"]["value"] == "weather, weather"
 
 
+def test_the_confidence_is_that_of_the_call_that_comes_back() -> None:
+    cities = [calling(("weather", json.dumps({"city": name}))) for name in ("Rome", "Oslo", "Bern")]
+    other = [calling(("clock", "{}"))] * 2 + [choice("Rain."), choice("Sun.")]
+    with served([*cities, *other]) as (client, _):
+        body = client.chat(messages=QUESTION, tools=[WEATHER, CLOCK]).json()
+    assert body["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "weather"
+    # most answers have no city, since they call no weather; one of seven has this one
+    assert body["selfreflect"]["confidence"] == pytest.approx(1 / 7)
+
+
+def test_what_a_client_cannot_run_comes_back_only_where_there_is_nothing_else() -> None:
+    strange = calling(("launch", "{}"))
+    with served([strange, strange, choice("Rain."), ANKARA]) as (client, _):
+        asked = {"messages": QUESTION, "tools": [WEATHER]}
+        forced = client.chat(**asked, tool_choice="required").json()
+    assert forced["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "weather"
+    assert forced["selfreflect"]["confidence"] == 0.25
+    assert any("not offered" in note for note in forced["selfreflect"]["notes"])
+    with served([strange, strange]) as (client, _):
+        nothing_else = client.chat(**asked).json()
+    assert nothing_else["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "launch"
+
+
 HOSTILE = '{}, "name": "clock", "x": {}'
 
 

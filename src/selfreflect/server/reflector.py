@@ -264,7 +264,14 @@ class Reflector:
         """Answer with the most common of the sampled answers, as it is: JSON, or calls of tools."""
         reply = await session.draw(plan.request)
         read = (
-            partial(read_calls, chat.question, reply.completions, chat.tools, reader.rule)
+            partial(
+                read_calls,
+                chat.question,
+                reply.completions,
+                chat.tools,
+                reader.rule,
+                must_call=chat.must_call,
+            )
             if chat.tools
             else partial(read_objects, chat.question, reply.texts, chat.response_format or {}, reader.rule)
         )

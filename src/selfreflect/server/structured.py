@@ -13,14 +13,15 @@ from selfreflect.models.base import CallingCompletion, Completion, ToolCall
 from selfreflect.server.belief import Reading, classes_of
 from selfreflect.server.chat import Tool
 from selfreflect.server.reply import Confidence
+from selfreflect.text import counted
 from selfreflect.uncertainty.classes import ClassRule, members_of, number_classes
 from selfreflect.uncertainty.fields.distribution import Structured, notes_on, pointer_of, structure
 from selfreflect.uncertainty.fields.values import Schema, Unreadable, parse, signature, without_fence
 from selfreflect.uncertainty.question import AnsweredQuestion
 
 CONFIDENCE = "least_field_share"
-"""Share of the answers that agree on the field on which they agree least: of those that the schema requires,
-if it does."""
+"""Share of the answers that agree on the field on which they agree least, or with a call in its field: of
+those that the schema requires, if it does."""
 
 
 def read_objects(
@@ -42,7 +43,12 @@ def read_objects(
 
 
 def read_calls(
-    question: str, completions: Sequence[Completion], tools: Sequence[Tool], rule: ClassRule
+    question: str,
+    completions: Sequence[Completion],
+    tools: Sequence[Tool],
+    rule: ClassRule,
+    *,
+    must_call: bool = False,
 ) -> Reading:
     """Find the tool that most answers call, its most common call, and the distribution of the arguments.
 
@@ -52,10 +58,19 @@ def read_calls(
     Args:
         tools: of the request; the parameters of the most common one say which of its calls are valid.
         rule: compares answers in text, and texts of arguments.
+        must_call: whether an answer in text is none.
     """
     calls = [_sorted_calls(completion) for completion in completions]
     names = [tuple(call.name for call in several) for several in calls]
-    modal = Counter(names).most_common(1)[0][0]
+    offered = {tool.name for tool in tools}
+    strange = [not offered.issuperset(several) for several in names]
+    # what a client cannot run comes back only where there is nothing else
+    usable = [
+        several
+        for several, is_strange in zip(names, strange, strict=True)
+        if not is_strange and (several or not must_call)
+    ]
+    modal = Counter(usable or names).most_common(1)[0][0]
     parameters = _parameters(tools, modal)
     schema, note = _schema(parameters and _whole_schema(parameters))
     documents = [
@@ -63,6 +78,9 @@ def read_calls(
         for several, several_names in zip(calls, names, strict=True)
     ]
     structured, note = _structured(question, documents, schema, note)
+    if any(strange):
+        called = f"{sum(strange)} of {counted(len(names), 'answer')} call a tool that was not offered"
+        note = "; ".join(filter(None, (note, called)))
     texts = tuple(completion.text for completion in completions)
     written = [index for index, several in enumerate(calls) if not several]
     asked = AnsweredQuestion(id="", text=question, answers=tuple(texts[index] for index in written))
@@ -91,13 +109,30 @@ def _reading(
     candidates = [group[0] for group in groups if may_choose is None or may_choose[group[0]]]
     valid = [index for index in candidates if structured.faults[index] is None]
     summary = structured.summary(rule)
+    if may_choose is None:
+        shares = {pointer: entry["share_of_all"] for pointer, entry in summary["fields"].items()}
+    else:
+        shares = _agreement(structured, valid[0], rule) if valid else {}
     return Reading(
         classes=classes_of(answers, labels, "equal objects", named),
-        confidence=_confidence(structured, summary, set(required)),
+        confidence=_confidence(structured, shares, set(required)),
         notes=tuple(filter(None, (note, *notes_on([structured]), *rule.caveats))),
         chosen=valid[0] if valid else 0 if may_choose is None else candidates[0],
         fields=summary,
     )
+
+
+def _agreement(structured: Structured, chosen: int, rule: ClassRule) -> dict[str, float]:
+    """Compute the share of all answers that agree with the chosen one, by field.
+
+    The largest class would be too large: most answers may lack an argument because they call another tool.
+    """
+    place = sum(fault is None for fault in structured.faults[:chosen])
+    shares = {}
+    for field in structured.fields:
+        labels = structured.labels(field, rule)
+        shares[field.pointer] = float((labels == labels[place]).sum()) / len(structured.faults)
+    return shares
 
 
 def _structured(
@@ -125,10 +160,10 @@ def _unchecked(error: Exception) -> str:
     return f"answers are not checked against the schema: {error}"
 
 
-def _confidence(structured: Structured, summary: Mapping[str, Any], required: set[str]) -> Confidence:
+def _confidence(structured: Structured, share_of: Mapping[str, float], required: set[str]) -> Confidence:
     shares = [
-        entry["share_of_all"]
-        for pointer, entry in summary["fields"].items()
+        share
+        for pointer, share in share_of.items()
         if not required or any(f"{pointer}/".startswith(f"{name}/") for name in required)
     ]
     answers = len(structured.faults)

@@ -233,7 +233,11 @@ def test_the_command_counts_claims_of_a_file(tmp_path: Path) -> None:
     blank = run("claims", written(tmp_path / "blank.json", [row]))
     assert "1 answer left out" in blank.stderr
     planned = run("claims", file, "--dry-run", "--model", "openai:m")
-    assert (planned.code, "claim_verdicts" in planned.stdout) == (0, True)
+    assert (planned.code, "claim_verdicts" in planned.stdout, "money" in planned.stdout) == (0, True, False)
+    prices = tmp_path / "prices.toml"
+    prices.write_text('[prices."openai:m"]\ninput_per_million = 1\noutput_per_million = 2\n')
+    planned = run("claims", file, "--dry-run", "--model", "openai:m", "--config", prices)
+    assert (planned.code, "money" in planned.stdout) == (0, True)
 
 
 LONG = {
@@ -362,6 +366,16 @@ def test_a_summary_is_read_clause_by_clause() -> None:
         "the church bridge",
     ]
     assert clauses("5 %") == ["5 %"]
+
+
+def test_more_claims_than_can_be_compared_are_refused(tmp_path: Path) -> None:
+    letters = "abcdefghijklmnopqrst"
+    pairs = [f"{first}{second}" for first in letters for second in letters]
+    facts = [f"Qu{pair}{end}o sleeps." for pair in pairs for end in "aeio"]
+    answers = [" ".join(facts[start : start + 100]) for start in range(0, len(facts), 100)]
+    file = written(tmp_path / "many.json", [{"question": "Who sleeps?", "answers": answers}])
+    refused = run("claims", file, "--json")
+    assert (refused.code, refused.stdout) == (2, "")
 
 
 def test_fifty_long_answers_take_seconds() -> None:

@@ -19,6 +19,7 @@ from selfreflect.table import Cell, Column, Table, interval_text
 from selfreflect.text import counted, one_line, percent
 
 if TYPE_CHECKING:
+    from selfreflect.settings import Config
     from selfreflect.uncertainty.claims.support import ClaimDistribution, Reader
 
 _STEP = "claims"
@@ -66,7 +67,7 @@ def claims_command(
     if blank := sum(len(item.answer_set.answers) - len(_answers(item)) for item in items):
         say(f"{counted(blank, 'answer')} left out: blank, which claims nothing.")
     if dry_run:
-        _print_cost(items, asking)
+        _print_cost(items, asking, overrides.config())
         return
     if asking.model is None:
         claim_reader = open_reader(name)
@@ -104,7 +105,7 @@ def _answers(item: Item) -> list[str]:
     return [text for text in item.answer_set.answers if text.strip()]
 
 
-def _print_cost(items: Sequence[Item], asking: AskOptions) -> None:
+def _print_cost(items: Sequence[Item], asking: AskOptions, config: Config) -> None:
     """Print what a model is asked at most if each sentence is a claim that no other answer makes."""
     from selfreflect.uncertainty.asking.asker import cost_table
     from selfreflect.uncertainty.claims.asked import inquiries_about
@@ -117,7 +118,8 @@ def _print_cost(items: Sequence[Item], asking: AskOptions) -> None:
         for item in items
         for inquiry in inquiries_about(item.question, _answers(item), list(item.summaries.values()))
     ]
-    print_table(cost_table(inquiries, asking.model, None))
+    price = config.price_of(asking.model)
+    print_table(cost_table(inquiries, asking.model, None if price is None else price.cost))
 
 
 def _read(items: Sequence[Item], reader: Reader) -> list[ClaimDistribution]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from selfreflect.answers import answer_set
-from selfreflect.errors import excerpt, nearest
+from selfreflect.errors import DataError, excerpt, nearest
 from selfreflect.metric.measure import Measures, measure_named, measure_names, measure_of
 from selfreflect.models.base import Reply, Request, Sampling, ToolCall
 from selfreflect.models.openai.client import together
@@ -37,7 +37,7 @@ from selfreflect.server.structured import calls_of, read_calls, read_objects
 from selfreflect.strategies import STRATEGIES, StrategyFunction, load_strategy
 from selfreflect.strategies.task import FRESH, GREEDY
 from selfreflect.text import counted
-from selfreflect.uncertainty.claims.placed import told_claims
+from selfreflect.uncertainty.claims.placed import ToldClaim, told_claims
 from selfreflect.uncertainty.fields.values import without_fence
 from selfreflect.uncertainty.question import AnsweredQuestion
 
@@ -152,6 +152,7 @@ class Reflector:
         self._reader = reader
         self._judge = dict(judge or {})
         self._judge_is_free = asyncio.Lock()
+        self._claims_are_free = asyncio.Lock()
         self._strategies: dict[str, StrategyFunction] = dict(STRATEGIES)
         for name in settings.strategies:
             self._strategies[name] = load_strategy(name)
@@ -183,17 +184,14 @@ class Reflector:
         else:  # nobody else's words fit into JSON
             cuts = [(summary.text, None) for summary in summaries]
             wordings = [FinalText(text, None) for text, _ in cuts]
-        claims = None
-        if chat.options.claims and reading.chosen is None:
-            # a thread, since long answers take a second
-            told = partial(told_claims, chat.question, reply.texts, wordings[0].text)
-            claims = tuple(await asyncio.to_thread(told))
+        claims, unlisted = await self._claims(chat, reply.texts, wordings[0].text, reading.chosen is None)
         values, reasons = _values(results)
         notes = (
             *field_notes(chat, model),
             _cut_off(reply),
             *reading.notes,
             *reasons,
+            unlisted,
             wordings[0].note,
             "" if session.counts_tokens else _NOT_COUNTED,
         )
@@ -438,6 +436,21 @@ class Reflector:
             measure = partial(self._judge[name].measure, question, answers, summaries, controls=False)
             results += await exclusively(self._judge_is_free, measure)
         return answers, tuple(results)
+
+    async def _claims(
+        self, chat: ChatRequest, answers: Sequence[str], text: str, is_prose: bool
+    ) -> tuple[tuple[ToldClaim, ...] | None, str]:
+        """List the claims of answers and text if the request wants them, or say why they are missing."""
+        if not chat.options.claims:
+            return None, ""
+        if not is_prose:
+            return None, "claims are read of prose alone"
+        try:
+            # long answers take seconds, in which others would wait
+            told = partial(told_claims, chat.question, answers, text)
+            return tuple(await exclusively(self._claims_are_free, told)), ""
+        except DataError as error:
+            return None, str(error)
 
     async def _word(
         self,

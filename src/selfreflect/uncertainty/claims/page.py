@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from selfreflect.errors import DataError
 from selfreflect.report.page.frame import packed, render_page
 from selfreflect.uncertainty.claims.placed import placed
 from selfreflect.uncertainty.claims.support import ClaimDistribution, Stance, claim_distribution
@@ -49,13 +50,18 @@ def _text_view(
 
 
 def claims_of(question: str, answers: Sequence[str], summaries: Mapping[str, str]) -> dict[str, Any] | None:
-    """Read the claims of a question by words, for a report; None unless most answers are long."""
+    """Read the claims of a question by words, for a report.
+
+    None unless most answers are long, or if they make too many claims.
+    """
     if not answers or median(len(answer.split()) for answer in answers) < LONG:
         return None
     reader = WordReader()
-    return claims_view(
-        claim_distribution(reader, id="", question=question, answers=answers, summaries=summaries)
-    )
+    try:
+        found = claim_distribution(reader, id="", question=question, answers=answers, summaries=summaries)
+    except DataError:
+        return None
+    return claims_view(found)
 
 
 def claims_page(title: str, distributions: Sequence[ClaimDistribution]) -> str:

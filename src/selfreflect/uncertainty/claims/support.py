@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
+from selfreflect.errors import DataError, excerpt
 from selfreflect.stats import Floats
 
 Stance = Literal["says", "contradicts", "silent"]
+MOST_CLAIMS = 1_500
+"""Different claims of the answers to a question that are compared; more would take minutes."""
 LOW_SUPPORT = 0.5
 """Below which a claim counts as weakly supported."""
 _Z = 1.959963984540054
@@ -195,11 +198,20 @@ def claim_distribution(
     A claim that is said by an answer in which it was found is never silent there.
 
     Raises:
+        DataError: there are more than ``MOST_CLAIMS`` different claims.
         BackendError: the model that is asked has stopped working.
     """
     named = dict(summaries or {})
     split = reader.split(question, answers)
-    texts = reader.distinct(question, list(dict.fromkeys(text for parts in split for text in parts)))
+    different = list(dict.fromkeys(text for parts in split for text in parts))
+    if len(different) > MOST_CLAIMS:
+        raise DataError(
+            f"the answers to {excerpt(question)} make {len(different):,} different claims, and at most "
+            f"{MOST_CLAIMS:,} are compared",
+            code="too_many_claims",
+            remedy="Take fewer answers with {num_answers}.",
+        )
+    texts = reader.distinct(question, different)
     columns = reader.stances(question, texts, [*answers, *named.values()])
     for column, parts in zip(columns, split, strict=False):
         for index, text in enumerate(texts):

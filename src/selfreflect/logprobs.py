@@ -117,13 +117,13 @@ def answer_tokens(
     if None in lists:
         return "out_of_range"
     own_entropies = [entropies[index] for index in pieces] if len(entropies) == len(texts) else []
-    known = [round(max(0.0, value), _DIGITS) for value in own_entropies if value is not None]
+    values_of_pieces = [round(max(0.0, value), _DIGITS) for value in own_entropies if value is not None]
     return AnswerTokens(
         tuple(pieces.values()),
         tuple(values),
         _mean(own_divergences),
         tuple(values_here or () for values_here in lists),
-        tuple(known) if len(known) == len(own_entropies) else (),
+        tuple(values_of_pieces) if len(values_of_pieces) == len(own_entropies) else (),
     )
 
 
@@ -134,11 +134,11 @@ def ranked(values: Sequence[float | None], ranks: int) -> tuple[float, ...] | No
     """
     present = [value for value in values if value is not None and value >= LOWEST]  # which NaN is not
     # a value a little above 0 is a rounded 0
-    known = sorted((min(0.0, value) for value in present if value != UNKNOWN_LOGPROB), reverse=True)
-    ordered = known[:ranks]
-    if any(value > _EXCESS for value in present) or math.fsum(map(math.exp, ordered)) > 1 + _EXCESS:
+    falling = sorted((min(0.0, value) for value in present if value != UNKNOWN_LOGPROB), reverse=True)
+    largest = falling[:ranks]
+    if any(value > _EXCESS for value in present) or math.fsum(map(math.exp, largest)) > 1 + _EXCESS:
         return None
-    return tuple(round(value, _DIGITS) + 0.0 for value in ordered)
+    return tuple(round(value, _DIGITS) + 0.0 for value in largest)
 
 
 def likely_tokens(tokens: Iterable[tuple[str, float]]) -> tuple[LikelyToken, ...]:

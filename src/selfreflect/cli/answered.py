@@ -193,20 +193,20 @@ def take_apart(questions: Sequence[AnsweredQuestion], options: StructureOptions)
         raise DataError("the valid answers have no fields", code="no_fields")
     for line in notes_on(structured):
         say(line)
-    kept = [item.only(options.field) for item in structured] if options.field else structured
-    if without := len(questions) - sum(bool(item.fields) for item in kept):
+    selected = [item.only(options.field) for item in structured] if options.field else structured
+    if without := len(questions) - sum(bool(item.fields) for item in selected):
         fields = "one of these fields" if options.field else "any field"
         say(f"{counted(without, 'question')} left out: no valid answer has {fields}.")
     if not options.field:
         return structured
-    if not any(item.fields for item in kept):
+    if not any(item.fields for item in selected):
         paths = list(dict.fromkeys(field.path for item in structured for field in item.fields))
         raise ConfigError(
             f"no answer has the field {excerpt(options.field[0])}",
             code="no_field",
             remedy=f"The fields are {excerpt(', '.join(paths), 400)}.",
         )
-    return [item for item in kept if item.fields]
+    return [item for item in selected if item.fields]
 
 
 def field_questions(

@@ -137,8 +137,8 @@ def calibrate_command(
     the estimator wepr they need --weights of other questions.
     """
     if options.apply is not None:
-        chosen = CalibratorOptions(apply=options.apply), ComparisonOptions(classes=comparison.classes)
-        if (options, comparison, promise) != (*chosen, PromiseOptions()):
+        defaults = CalibratorOptions(apply=options.apply), ComparisonOptions(classes=comparison.classes)
+        if (options, comparison, promise) != (*defaults, PromiseOptions()):
             raise ConfigError(
                 "a saved calibrator decides how it is made and applied",
                 code="usage",
@@ -342,9 +342,9 @@ class _Fitting:
 
         rule = find_sets(self.assessment, self.correctness, coverage)
         if self.json:
-            chosen = None if isinstance(rule, NoSetRule) else to_builtins(rule)
+            rule_json = None if isinstance(rule, NoSetRule) else to_builtins(rule)
             facts = {"coverage": coverage, "n": rule.n, "unsampled": rule.unsampled}
-            emit({"sets": chosen, **facts, "ceiling": 1 - rule.unsampled / rule.n})
+            emit({"sets": rule_json, **facts, "ceiling": 1 - rule.unsampled / rule.n})
         else:
             print_table(set_table(rule, self.assessment, self.correctness))
         if not isinstance(rule, NoSetRule):
@@ -367,14 +367,14 @@ class _Fitting:
 
         answers, made_by = self.answers, (comparison.classes or "", comparison.class_order)
         _require_labels(len(answers.labels), answers.scores.shape[1] + 1 if self.method == "weights" else 0)
-        fitted = fit_file(
+        calibrator = fit_file(
             self.assessment, self.estimator, self.correctness, self.method, *made_by, weights=self.weights
         )
         if guarantee is not None:
-            fitted = replace(fitted, guarantee=guarantee)
+            calibrator = replace(calibrator, guarantee=guarantee)
         if rule is not None:
-            fitted = replace(fitted, sets=rule)
-        write_file(path, write_calibrator(fitted))
+            calibrator = replace(calibrator, sets=rule)
+        write_file(path, write_calibrator(calibrator))
         say(f"Use it on other questions: selfreflect calibrate FILE --apply {shlex.quote(str(path))}")
 
 
@@ -450,9 +450,9 @@ def _apply(
     saved.refuse_overlap(questions)
     saved.refuse_other_samples(questions)
     if not {*sample_sizes(questions)} <= {*saved.samples}:
-        fitted, new = (", ".join(map(str, sizes)) for sizes in (saved.samples, sample_sizes(questions)))
+        before, new = (", ".join(map(str, sizes)) for sizes in (saved.samples, sample_sizes(questions)))
         say(
-            f"The calibrator was fitted on questions with {fitted} answers, and these have {new}: estimators "
+            f"The calibrator was fitted on questions with {before} answers, and these have {new}: estimators "
             "depend on the number of answers."
         )
     comparison = ComparisonOptions(
@@ -481,8 +481,8 @@ def _apply(
             scores.append(ESTIMATORS[name].score(value))
     _say_missing(assessment, name)
     confidences = saved.calibrator(scores)
-    shown = _promised(saved, assessment, indices, scores)
-    _show(assessment, name, saved.correctness, indices, confidences, saved.method, json, shown)
+    promises = _promised(saved, assessment, indices, scores)
+    _show(assessment, name, saved.correctness, indices, confidences, saved.method, json, promises)
     if not json:
         for table in promise_tables(saved, assessment, indices, scores):
             print_table(table)

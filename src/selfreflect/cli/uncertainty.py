@@ -249,12 +249,12 @@ def _available(questions: Sequence[AnsweredQuestion], similarity: str) -> list[s
     columns = dict.fromkeys(name for question in questions for name in question.columns)
     for grader in graded_by(questions):
         columns.pop(grader, None)  # a grade is no estimate of itself
-    known = [f"{COLUMN}{name}" for name in columns if plain_name(name) in KNOWN_COLUMNS and ":" not in name]
+    named = [f"{COLUMN}{name}" for name in columns if plain_name(name) in KNOWN_COLUMNS and ":" not in name]
     return [
         name
         for name, estimator in ESTIMATORS.items()
         if estimator.needs in present and estimator.inputs is None
-    ] + known
+    ] + named
 
 
 def write_output(

@@ -144,10 +144,10 @@ def fit_file(
     """
     answers = assessment.labelled_scores(estimator, correctness, inputs=method == "weights")
     curve = fit(method, answers.scores, answers.labels, answers.groups)
-    stored = msgspec.UNSET if weights is None else weights.weights
+    weights_of_map = msgspec.UNSET if weights is None else weights.weights
     if method == "weights":
         # log-odds that a regression gives need no other map than the logistic curve
-        stored, method, curve = curve.x, "platt", Calibrator("platt", (1.0, 0.0))
+        weights_of_map, method, curve = curve.x, "platt", Calibrator("platt", (1.0, 0.0))
     questions = [assessment.questions[index] for index in answers.indices]
     return CalibratorFile(
         estimator=estimator,
@@ -164,7 +164,7 @@ def fit_file(
         samples=tuple(sample_sizes(questions)),
         questions=digests(questions) + (weights.questions if weights is not None else ()),
         ranks=_ranks(estimator, questions),
-        weights=stored,
+        weights=weights_of_map,
     )
 
 
@@ -253,17 +253,17 @@ def find_guarantee(
     names = [digests([assessment.questions[index]])[0] for index in sample.indices]
     pilot = is_pilot(names)
     search = search_threshold(scores[pilot], scores[~pilot], wrong[~pilot], risk, confidence)
-    chosen = search.chosen
-    if chosen is None:
+    best = search.chosen
+    if best is None:
         return search, None, sample
     guarantee = Guarantee(
         risk=risk,
         confidence=confidence,
-        threshold=chosen.threshold,
-        answered=chosen.answered,
-        wrong=chosen.wrong,
-        bound=chosen.bound,
-        coverage=chosen.coverage,
+        threshold=best.threshold,
+        answered=best.answered,
+        wrong=best.wrong,
+        bound=best.bound,
+        coverage=best.coverage,
         grid=search.grid,
         n=len(scores),
         samples=sample.samples,
@@ -280,8 +280,8 @@ def find_sets(assessment: Assessment, correctness: str, coverage: float) -> SetR
     if not shares:
         return fit_sets([], coverage)
     sample = even_sample(assessment.questions, shares)
-    chosen = [shares[index] for index in sample.indices]
-    return fit_sets(chosen, coverage, samples=sample.samples, model=sample.model)
+    of_sample = [shares[index] for index in sample.indices]
+    return fit_sets(of_sample, coverage, samples=sample.samples, model=sample.model)
 
 
 def digests(questions: Iterable[AnsweredQuestion]) -> tuple[str, ...]:

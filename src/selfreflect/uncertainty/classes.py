@@ -209,8 +209,8 @@ def _without_keys(question: AnsweredQuestion) -> AnsweredQuestion:
     if not question.keys:
         return question
     texts = enumerate(question.answers)
-    kept = with_answers(question, [index for index, text in texts if text not in question.keys])
-    return replace(kept, keys={})
+    compared = with_answers(question, [index for index, text in texts if text not in question.keys])
+    return replace(compared, keys={})
 
 
 def _numeric_keys(answers: Sequence[str]) -> list[tuple[str, str] | None]:

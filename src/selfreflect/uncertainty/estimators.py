@@ -314,8 +314,8 @@ class Estimators(dict[str, Estimator]):
         return _column_estimator(name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        found = name in self
-        return self[name] if found else default
+        is_there = name in self  # columns are, though the dict holds none of them
+        return self[name] if is_there else default
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or str(name).startswith(COLUMN)

@@ -146,13 +146,13 @@ def coverage_figure(
     accuracy: float,
     style: Style = "page",
     *,
-    chosen: Mapping[float, tuple[float, float]] | None = None,
+    guaranteed: Mapping[float, tuple[float, float]] | None = None,
 ) -> str:
     """Draw the errors of the k most confident answers, beside random and best order, with their bound.
 
     Args:
         risks, best: for k = 1, …, n.
-        chosen: by guaranteed risk the share answered and the bound of the risk there.
+        guaranteed: by risk the share answered and the bound of the risk there.
     """
     n = len(risks)
     step = max(1, n // _CURVE_POINTS)
@@ -167,7 +167,7 @@ def coverage_figure(
         bounds = [upper_bound(round(risks[count - 1] * count), int(count), CONFIDENCE) for count in counts]
         measured = np.asarray(risks)[counts - 1]
         axes.fill_between(counts / n, measured, bounds, color=MARK, alpha=0.15, linewidth=0)
-        for share, bound in (chosen or {}).values():
+        for share, bound in (guaranteed or {}).values():
             axes.plot([share], [bound], "D", color=INK, markersize=6)
         axes.set(xlim=(0, 1), ylim=(-0.02, None), xlabel="share of questions answered", ylabel="share wrong")
         axes.grid(color=LINE, linewidth=0.6)

@@ -187,11 +187,11 @@ def search_threshold(
         )
     if not (np.isfinite(pilot).all() and np.isfinite(scores).all()):
         raise DataError("a score is not a finite number", code="score")
-    ordered = np.sort(pilot)
+    rising_pilot = np.sort(pilot)
     quantiles = (np.array(LEVELS) * (len(pilot) - 1) + _ROUNDING).astype(np.intp)
-    grid = np.array(list(dict.fromkeys(ordered[quantiles].tolist())))
+    grid = np.array(list(dict.fromkeys(rising_pilot[quantiles].tolist())))
     wanted = ROOM * fewest_answers(risk, confidence)
-    expected = (len(pilot) - np.searchsorted(ordered, grid)) / len(pilot) * len(scores)
+    expected = (len(pilot) - np.searchsorted(rising_pilot, grid)) / len(pilot) * len(scores)
     start = int(np.argmax(expected >= wanted)) if expected[-1] >= wanted else len(grid) - 1
     rising = np.argsort(scores, kind="stable")
     below = np.searchsorted(scores[rising], grid[start:])
@@ -210,9 +210,9 @@ def search_threshold(
 
 def is_pilot(names: Sequence[str]) -> NDArray[np.bool_]:
     """Choose a quarter of the questions by their digests, whatever their order in the file; shape (n,)."""
-    chosen = np.zeros(len(names), dtype=np.bool_)
-    chosen[np.argsort(np.array(names), kind="stable")[: len(names) // PILOT]] = True
-    return chosen
+    is_inside = np.zeros(len(names), dtype=np.bool_)
+    is_inside[np.argsort(np.array(names), kind="stable")[: len(names) // PILOT]] = True
+    return is_inside
 
 
 class Guarantee(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

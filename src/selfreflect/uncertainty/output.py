@@ -39,8 +39,8 @@ def json_lines(
         yield {"cmfg": value, "n": count}
     for name, right in right_counts(assessment).items():
         conclusion = conclude(assessment, name, risk)
-        known = None if conclusion is None else conclusion._asdict()
-        yield {"correctness": name, "counts": right._asdict(), "conclusion": known}
+        facts = None if conclusion is None else conclusion._asdict()
+        yield {"correctness": name, "counts": right._asdict(), "conclusion": facts}
     yield from _prediction_lines(assessment, results)
 
 

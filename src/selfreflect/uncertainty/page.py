@@ -552,13 +552,13 @@ def _coverage(
     panel: str, curves: Curves, searches: Sequence[ThresholdSearch], estimator: str
 ) -> UncertaintyFigure:
     name = f"{panel}-coverage"
-    chosen = {
-        search.risk: (found.coverage, found.bound)
-        for search in searches
-        if (found := search.chosen) is not None
+    bounds = {
+        search.risk: (test.coverage, test.bound) for search in searches if (test := search.chosen) is not None
     }
-    drawn = coverage_figure(name, curves.risks.tolist(), curves.best.tolist(), curves.accuracy, chosen=chosen)
-    figure = Markup(drawn) + (_slider(panel, searches, estimator) if searches else Markup())
+    svg = coverage_figure(
+        name, curves.risks.tolist(), curves.best.tolist(), curves.accuracy, guaranteed=bounds
+    )
+    figure = Markup(svg) + (_slider(panel, searches, estimator) if searches else Markup())
     caption = (
         "Share of wrong answers if only the most confident part of the questions is answered. Equal scores "
         "count as the average over all their orders. The band ends at the bound of Clopper and Pearson for "

@@ -146,12 +146,12 @@ def _fold_names(rows: list[Row], gold: str, assigned: Collection[str], notes: li
             if name.rstrip(")").endswith(("%", "percent")) and fields[CONFIDENCE]:
                 fields[CONFIDENCE] = f"{str(fields[CONFIDENCE]).rstrip(' %')}%"
     names = [renamed.get(name, name) for name in names]
-    known = [*names, *inner]
-    if gold in known or gold.partition(".")[0] in names:
+    available = [*names, *inner]
+    if gold in available or gold.partition(".")[0] in names:
         return gold
-    same = [name for name in known if plain_name(name) == plain_name(gold)]
+    same = [name for name in available if plain_name(name) == plain_name(gold)]
     if gold == GOLD and not same:
-        same = [name for name in known if plain_name(name) in GOLD_NAMES and name not in assigned]
+        same = [name for name in available if plain_name(name) in GOLD_NAMES and name not in assigned]
         notes += [f"{excerpt(name)} is taken for the right answers" for name in same[:1]]
     return same[0] if same else gold
 
@@ -194,10 +194,10 @@ def _grade_notes(questions: Sequence[AnsweredQuestion]) -> list[str]:
 
 def _grades(item: ItemRow, by_row: bool) -> dict[str, tuple[Graded, ...]]:
     """Read the grades of a question's answers, or of its judged answer, by grader."""
-    found = grades(item)
+    by_grader = grades(item)
     if by_row and item.one_answer:
-        found[CORRECT] = row_grades(item, CORRECT)
-    return found
+        by_grader[CORRECT] = row_grades(item, CORRECT)
+    return by_grader
 
 
 def _joined(item: ItemRow, gold: str, has_response: bool, varying: set[str]) -> Row:

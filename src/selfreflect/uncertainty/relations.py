@@ -377,8 +377,8 @@ class Entailment(Verdicts):
     def _entailed(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
         """Decide whether the first text of each pair entails the second; None if too long."""
         keys = list(map(self._digest, pairs))
-        stored = self._store.records
-        new = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in stored}
+        replies = self._store.records
+        new = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in replies}
         missing = list(new.items())
         for start in range(0, len(missing), STORED_AT_ONCE):
             chunk = missing[start : start + STORED_AT_ONCE]
@@ -389,7 +389,7 @@ class Entailment(Verdicts):
             verdicts = self._model.entails([pair for _, pair in chunk])
             records = [self._record(key, verdict) for (key, _), verdict in zip(chunk, verdicts, strict=True)]
             self._store.append_all(records)
-        return [None if stored[key].failure else stored[key].texts == (_ENTAILED,) for key in keys]
+        return [None if replies[key].failure else replies[key].texts == (_ENTAILED,) for key in keys]
 
     def _digest(self, pair: tuple[str, str]) -> str:
         return hashlib.sha256(dump_line([f"nli:{self._name}", *pair]).encode()).hexdigest()[:32]

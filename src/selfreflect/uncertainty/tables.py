@@ -293,13 +293,13 @@ def threshold_text(estimator: str, threshold: float) -> str:
 
 def guarantee_sentence(search: ThresholdSearch, estimator: str) -> str:
     """Say what may be shown at a risk, or what that would need."""
-    risk, chosen, first = percent(search.risk), search.chosen, search.tests[0]
-    if chosen is not None:
-        threshold = threshold_text(estimator, chosen.threshold)
+    risk, best, first = percent(search.risk), search.chosen, search.tests[0]
+    if best is not None:
+        threshold = threshold_text(estimator, best.threshold)
         return (
             f"{risk}: show answers where {threshold}. At most {risk} of them are wrong, with confidence "
             f"{search.confidence:g} over samples of labelled questions (bound "
-            f"{percent(chosen.bound, 1)}); that answers {percent(chosen.coverage, 1)} of the questions."
+            f"{percent(best.bound, 1)}); that answers {percent(best.coverage, 1)} of the questions."
         )
     more = counted(search.labels_needed, "more labelled question")
     return (
@@ -349,13 +349,13 @@ def _sets_table(rule: SetRule, assessment: Assessment, correctness: str) -> Tabl
     """Tabulate the sets of the questions that have as many answers as the rule is for."""
     is_known = correctness in assessment.judged.labels
     shares = right_shares(assessment, correctness) if is_known else {}
-    sizes, held = [], []
+    sizes, covers = [], []
     for index, samples in enumerate(assessment.samples):
         if len(samples.question.answers) == rule.samples:
             sizes.append(len(answer_set(rule, classes_of(samples))))
-            held += [shares[index] >= rule.share] if index in shares else []
-    means = (fmean(sizes) if sizes else None, fmean(held) if held else None)
-    row = (rule.share, len(sizes), means[0], sizes.count(0), len(held), means[1])
+            covers += [shares[index] >= rule.share] if index in shares else []
+    means = (fmean(sizes) if sizes else None, fmean(covers) if covers else None)
+    row = (rule.share, len(sizes), means[0], sizes.count(0), len(covers), means[1])
     columns = (
         Column("class share at least", ".3f"),
         Column("questions", "d"),
@@ -394,11 +394,11 @@ def _guaranteed_table(
     """Count the answers that may be shown, of the questions with as many answers as the labelled ones."""
     questions = assessment.questions
     pairs = [(index, score) for index, score in pairs if len(questions[index].answers) == guarantee.samples]
-    shown = [index for index, score in pairs if guarantee.covers(score)]
+    answered = [index for index, score in pairs if guarantee.covers(score)]
     column = assessment.answers_of(saved.estimator).labels.get(saved.correctness, [])
-    labels = defined(column[index] for index in shown) if column else []
+    labels = defined(column[index] for index in answered) if column else []
     total = len(questions)
-    row = (total, len(shown), len(shown) / total, guarantee.coverage, len(labels), labels.count(False))
+    row = (total, len(answered), len(answered) / total, guarantee.coverage, len(labels), labels.count(False))
     columns = (
         Column("questions", "d"),
         Column("answered", "d"),

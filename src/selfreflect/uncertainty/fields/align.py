@@ -70,10 +70,10 @@ def _matched(lists: Sequence[Objects | None], samples: int) -> list[dict[str, An
     # sorted, so that names do not depend on the order in a sample
     reference = sorted(_closest_to_all(present), key=signature)
     members = list(map(_members, reference))
-    matched: list[dict[str, Any] | None] = []
+    mappings: list[dict[str, Any] | None] = []
     for objects in lists:
         if objects is None:
-            matched.append(None)
+            mappings.append(None)
             continue
         mapping = {}
         objects_members = list(map(_members, objects))
@@ -83,8 +83,8 @@ def _matched(lists: Sequence[Objects | None], samples: int) -> list[dict[str, An
                 pairs[index] = len(members)
                 members.append(objects_members[index])
             mapping[str(pairs[index])] = item
-        matched.append(mapping)
-    return matched
+        mappings.append(mapping)
+    return mappings
 
 
 def _closest_to_all(lists: Sequence[Objects]) -> Objects:

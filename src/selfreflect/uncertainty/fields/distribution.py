@@ -111,8 +111,8 @@ class Structured:
 
     def only(self, paths: Sequence[str]) -> Structured:
         """Keep the fields with one of the pointers or paths."""
-        kept = tuple(field for field in self.fields if {field.pointer, field.path} & {*paths})
-        return replace(self, fields=kept)
+        fields = tuple(field for field in self.fields if {field.pointer, field.path} & {*paths})
+        return replace(self, fields=fields)
 
     def questions(self) -> list[AnsweredQuestion]:
         """Make a question of each field, with the id ``QUESTION#POINTER``.
@@ -156,14 +156,14 @@ class Structured:
         spans = [positions.get(field.pointer) for positions in self.spans]
         if not field.is_located or None in spans:
             return {**nothing, "missing_logprobs": "an answer lacks the field, or has it in a matched list"}
-        chosen = [
+        places = [
             _overlapping(texts, *span) for texts, span in zip(question.tokens, spans, strict=True) if span
         ]
         columns: dict[str, Any] = {**nothing, "missing_logprobs": ""}
         for name in _TOKEN_COLUMNS:
             column = getattr(question, name)
             if column is not None:
-                pairs = zip(column, chosen, strict=True)
+                pairs = zip(column, places, strict=True)
                 columns[name] = tuple(tuple(row[index] for index in indices) for row, indices in pairs)
         return columns
 
@@ -270,18 +270,18 @@ def structure(question: AnsweredQuestion, schema: Schema | None = None) -> Struc
     fields = list(walker.walk(_Place(), [*valid, *gold, *judged], node)) if valid or gold else []
     if response and isinstance(response[0], Unreadable):
         fields = [replace(field, response=INVALID) for field in fields]
-    kept = fields
+    limited = fields
     if len(fields) > MOST_FIELDS:
         frequent = sorted(fields, key=lambda field: sum(value == ABSENT for value in field.values))
         pointers = {field.pointer for field in frequent[:MOST_FIELDS]}
-        kept = [field for field in fields if field.pointer in pointers]
+        limited = [field for field in fields if field.pointer in pointers]
     return Structured(
         question=question,
-        fields=tuple(kept),
+        fields=tuple(limited),
         faults=faults,
         objects=tuple(map(signature, valid)),
         unread_gold=len(question.gold) - len(gold),
-        left_out=len(fields) - len(kept),
+        left_out=len(fields) - len(limited),
         unmatched=walker.unmatched,
         spans=tuple(
             {} if fault else value_spans(text) for text, fault in zip(question.answers, faults, strict=True)

@@ -398,18 +398,18 @@ def _without_patterns(part: Any, *, names: bool = False) -> Any:
         return [_without_patterns(item) for item in part]
     if not isinstance(part, Mapping):
         return part
-    kept = {}
+    result = {}
     for key, value in part.items():
         if names or key not in ("pattern", "patternProperties", "enum", "const", "default"):
-            kept[key] = _without_patterns(
+            result[key] = _without_patterns(
                 value, names=not names and key in ("properties", "$defs", "definitions")
             )
         elif key not in ("pattern", "patternProperties"):
-            kept[key] = value
+            result[key] = value
     if "patternProperties" in part and not names:
-        kept.pop("additionalProperties", None)  # it is about what no pattern names
-        kept.pop("unevaluatedProperties", None)
-    return kept
+        result.pop("additionalProperties", None)  # it is about what no pattern names
+        result.pop("unevaluatedProperties", None)
+    return result
 
 
 def _types(node: Node) -> list[str]:

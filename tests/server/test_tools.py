@@ -164,17 +164,23 @@ def test_a_model_that_calls_no_tool_answers_with_its_most_common_text() -> None:
         body = client.chat(messages=QUESTION, tools=[WEATHER]).json()
     assert body["choices"][0]["message"]["content"] == "Rain."
     assert body["choices"][0]["finish_reason"] == "stop"
-    assert body["selfreflect"]["fields"]["fields"]["/name"]["value"] == "null"
-    assert body["selfreflect"]["confidence"] == 0.75
+    belief = body["selfreflect"]
+    assert belief["fields"]["fields"]["/name"]["value"] == "null"
+    assert belief["fields"]["fields"]["/name"]["share"] == 0.75
+    # three of four call nothing, and two of four say this
+    assert (belief["confidence"], belief["classes"][0]) == (0.5, {"text": "Rain.", "share": 0.5})
+    assert belief["classes_by"] == "exact"
 
 
 def test_calls_that_run_at_once_are_one_answer_in_any_order() -> None:
-    first, second = ("weather", '{"city": "Rome"}'), ("weather", '{"city": "Oslo"}')
-    samples = [calling(first, second), calling(second, first), ANKARA]
+    first, second = ("weather", '{"city": "Rome"}'), ("weather", '{"city":"Oslo"}')
+    # white space decides nothing
+    spaced = ("weather", '{"city": "Oslo"}')
+    samples = [calling(first, second), calling(spaced, first), ANKARA]
     with served(samples) as (client, _):
         body = client.chat(messages=QUESTION, tools=[WEATHER]).json()
     calls = body["choices"][0]["message"]["tool_calls"]
-    assert {call["function"]["arguments"] for call in calls} == {first[1], second[1]}
+    assert {json.loads(call["function"]["arguments"])["city"] for call in calls} == {"Oslo", "Rome"}
     assert body["selfreflect"]["classes"][0]["share"] == pytest.approx(2 / 3)
     assert body["selfreflect"]["fields"]["fields"]["/name"]["value"] == "weather, weather"
 
@@ -196,7 +202,7 @@ def test_what_a_client_cannot_run_comes_back_only_where_there_is_nothing_else() 
         forced = client.chat(**asked, tool_choice="required").json()
     assert forced["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "weather"
     assert forced["selfreflect"]["confidence"] == 0.25
-    assert any("not offered" in note for note in forced["selfreflect"]["notes"])
+    assert any(note.startswith("2 of 4 answers") for note in forced["selfreflect"]["notes"])
     with served([strange, strange]) as (client, _):
         nothing_else = client.chat(**asked).json()
     assert nothing_else["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "launch"
@@ -246,3 +252,159 @@ def test_a_server_without_tools_is_an_error_and_no_text() -> None:
         response = client.chat(messages=QUESTION, tools=[WEATHER], verbosity="low")
     assert response.status_code == 502
     assert "takes no tools" in response.json()["error"]["message"]
+
+
+UNIT: Any = {
+    "type": "function",
+    "function": {
+        "name": "unit",
+        "parameters": {
+            "type": "object",
+            "properties": {"of": {"$ref": "#/$defs/unit"}},
+            "required": ["of"],
+            "$defs": {"unit": {"enum": ["celsius", "kelvin"]}},
+        },
+    },
+}
+
+
+def units(*names: str) -> dict[str, Any]:
+    return calling(*(("unit", json.dumps({"of": name})) for name in names))
+
+
+@pytest.mark.parametrize(
+    ("samples", "arguments", "confidence"),
+    [
+        # one spelling is allowed, and the more common one is not
+        ([units("Celsius")] * 3 + [units("celsius")] * 2 + [units("kelvin")], ["celsius"], 2 / 6),
+        # each of several calls has to be allowed
+        ([units("celsius", "?")] * 2 + [units("kelvin", "celsius")], ["kelvin", "celsius"], 1 / 3),
+    ],
+)
+def test_calls_are_checked_against_the_schema_of_their_tool(
+    samples: list[Any], arguments: list[str], confidence: float
+) -> None:
+    with served(samples) as (client, _):
+        body = client.chat(messages=QUESTION, tools=[UNIT]).json()
+    calls = body["choices"][0]["message"]["tool_calls"]
+    assert [json.loads(call["function"]["arguments"])["of"] for call in calls] == arguments
+    assert body["selfreflect"]["confidence"] == pytest.approx(confidence)
+
+
+NAMED: Any = {"type": "function", "function": {"name": "weather"}}
+
+
+def allowed(mode: str) -> dict[str, Any]:
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [NAMED]}}
+
+
+@pytest.mark.parametrize(
+    ("choose", "comes_back"),
+    [(NAMED, "weather"), (allowed("required"), "weather"), (allowed("auto"), None), ("auto", "clock")],
+)
+def test_the_choice_of_tools_decides_what_may_come_back(choose: Any, comes_back: str | None) -> None:
+    samples = [calling(("clock", "{}"))] * 3 + [choice("Rain.")] * 2 + [ANKARA]
+    with served(samples) as (client, upstream):
+        body = client.chat(messages=QUESTION, tools=[WEATHER, CLOCK], tool_choice=choose).json()
+        assert upstream.calls[-1].body["tool_choice"] == choose
+    calls = body["choices"][0]["message"].get("tool_calls") or [None]
+    assert (calls[0] and calls[0]["function"]["name"]) == comes_back
+
+
+def test_responses_allow_some_of_the_tools_in_their_own_form() -> None:
+    flat = {"type": "function", **WEATHER["function"]}
+    choose = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "weather"}]}
+    body = {"model": MODEL, "input": QUESTION, "tools": [flat], "tool_choice": choose}
+    with served([choice("Rain."), choice("Rain."), ANKARA]) as (client, upstream):
+        response = client.http.post("/v1/responses", json=body).json()
+        assert upstream.calls[-1].body["tool_choice"] == allowed("auto")
+    assert response["output"][0]["content"][0]["text"] == "Rain."
+
+
+def test_an_upstream_that_ignores_the_choice_is_told_of() -> None:
+    with served([choice("Rain."), choice("Sun."), choice("Rain.")]) as (client, _):
+        body = client.chat(messages=QUESTION, tools=[WEATHER], tool_choice="required").json()
+    assert body["choices"][0]["message"]["content"] == "Rain."
+    assert any(note.startswith("3 of 3 answers") for note in body["selfreflect"]["notes"])
+    with served([ANKARA]) as (client, _):
+        # a call that nobody wants is no text, whatever it looks like
+        refused = client.chat(messages=QUESTION, tools=[WEATHER], tool_choice="none")
+    assert refused.status_code == 502
+
+
+def test_a_call_without_arguments_is_one_with_none() -> None:
+    with served([calling(("clock", "")), calling(("clock", "{}"))]) as (client, _):
+        body = client.chat(messages=QUESTION, tools=[CLOCK]).json()
+        detail = client.http.get(f"/v1/selfreflect/{body['id']}").json()
+    [call] = body["choices"][0]["message"]["tool_calls"]
+    assert call["function"]["arguments"] == "{}"
+    assert body["selfreflect"]["confidence"] == 1
+    assert [(entry["name"], entry["arguments"]) for entry in detail["tool_calls"]] == [("clock", "{}")]
+
+
+JSON = {"type": "json_object"}
+
+
+def test_the_confidence_is_that_of_the_object_that_comes_back() -> None:
+    pairs = [(1, 1), (1, 1), (2, 3), (2, 4), (2, 5), (3, 2), (4, 2), (5, 2)]
+    with served([choice(json.dumps({"x": x, "y": y})) for x, y in pairs]) as (client, _):
+        body = client.chat(messages=QUESTION, response_format=JSON).json()
+    assert json.loads(body["choices"][0]["message"]["content"]) == {"x": 1, "y": 1}
+    # three of eight agree on another x, and two on this one
+    assert body["selfreflect"]["confidence"] == 0.25
+
+
+def test_objects_without_fields_agree_and_texts_that_are_none_give_the_most_common() -> None:
+    with served([choice("{}"), choice("{}"), choice("no")]) as (client, _):
+        belief = client.chat(messages=QUESTION, response_format=JSON).json()["selfreflect"]
+    assert belief["confidence"] == pytest.approx(2 / 3)
+    with served([choice("It is A."), choice("B."), choice("B.")]) as (client, _):
+        body = client.chat(messages=QUESTION, response_format=JSON).json()
+    assert body["choices"][0]["message"]["content"] == "B."
+    assert body["selfreflect"]["confidence"] is None
+
+
+def nested(levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(levels):
+        schema = {"type": "object", "properties": {"a": schema}}
+    return schema
+
+
+def doubled(levels: int) -> dict[str, Any]:
+    """A schema each of whose parts refers to the next one twice."""
+    parts: dict[str, Any] = {"p0": {}}
+    for level in range(levels):
+        parts[f"p{level + 1}"] = {"allOf": [{"$ref": f"#/$defs/p{level}"}] * 2}
+    return {"$defs": parts, "$ref": f"#/$defs/p{levels}"}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [nested(400), doubled(60), {"$schema": "http://json-schema.org/draft-03/schema#", "required": True}],
+    ids=["deep", "without an end", "of an old draft"],
+)
+def test_no_schema_of_a_client_costs_its_answer(schema: dict[str, Any]) -> None:
+    asked = {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}
+    with served([choice('{"a": 1}'), choice('{"a": 1}'), choice('{"a": 2}')]) as (client, _):
+        response = client.chat(messages=QUESTION, response_format=asked)
+    assert response.status_code == 200, response.text
+    assert response.json()["selfreflect"]["confidence"] == pytest.approx(2 / 3)
+
+
+def test_a_format_of_texts_is_none_however_it_is_written() -> None:
+    with served([choice("Rain."), choice("Rain.")]) as (client, _):
+        data = json.dumps(
+            {"model": MODEL, "messages": QUESTION, "response_format": {"type": "text"}}, indent=4
+        )
+        headers = {"Content-Type": "application/json"}
+        response = client.http.post("/v1/chat/completions", content=data, headers=headers)
+    assert response.json()["selfreflect"]["reason"] == "question"
+
+
+def test_arguments_with_any_number_of_keys_take_bounded_time() -> None:
+    many = [calling(("weather", json.dumps({f"{n}-{key}": 0 for key in range(9000)}))) for n in range(10)]
+    with served(many) as (client, _):
+        belief = client.chat(messages=QUESTION, tools=[NAMED]).json()["selfreflect"]
+    assert len(belief["fields"]["fields"]) <= 501
+    assert belief["confidence"] == 0.1

@@ -72,18 +72,16 @@ class Classes(NamedTuple):
     """What made the classes."""
 
 
-def classes_of(
-    answers: Sequence[str], labels: Labels, rule: str, named: Callable[[str], str] = str
-) -> Classes:
+def classes_of(answers: Sequence[str], labels: Labels, rule: str, shown: Sequence[str] = ()) -> Classes:
     """List the classes of answers, the largest first, each by its most frequent spelling.
 
     Args:
         rule: what made the labels.
-        named: writes an answer as clients see it.
+        shown: the answers as clients see them, if not as they are.
     """
     shares, ranks = [], [0] * len(answers)
     for rank, group in enumerate(ordered_groups(answers, members_of(labels))):
-        shares.append(AnswerShare(text=named(answers[group[0]]), share=len(group) / len(answers)))
+        shares.append(AnswerShare(text=(shown or answers)[group[0]], share=len(group) / len(answers)))
         for index in group:
             ranks[index] = rank
     return Classes(tuple(shares), tuple(ranks), round(entropy(labels), 12), rule)
@@ -222,10 +220,10 @@ class BeliefReader:
             del self._replies.records[key]
         return reader
 
-    async def run(self, answers: int, work: Callable[[], T]) -> T:
+    async def run(self, answers: int, work: Callable[[], T], *, is_quick: bool = True) -> T:
         """Do work that sorts so many answers without holding up other requests: in a thread, one at a time,
-        if the rule is slow or there are many answers."""
-        if self._is_quick and answers <= FEW:
+        if the rule is slow, there are many answers, or the work is not quick by itself."""
+        if is_quick and self._is_quick and answers <= FEW:
             return work()
         if self._conversation is not None:
             # threads of their own: those of the loop look up host names, which the calls here wait for

@@ -26,6 +26,9 @@ UNSAID = frozenset((b"null", b"[]", b"{}", b'""'))
 EMPTY = UNSAID | {b"false", b"0", b"0.0"}
 """Values that say nothing in any other field that is not read."""
 
+# Characters of the longest value that says nothing, with its white space.
+_LONGEST_ABSENT = 100
+
 NAME = re.compile(r"[a-z_]{1,40}")
 """Names of fields that may stand in notes, headers and errors."""
 
@@ -77,7 +80,7 @@ CHAT = {
     **_rows("read", "max_tokens max_completion_tokens seed top_k", b"-1"),
     **_rows("read", "min_p"),
     # answers are objects then, see structured.py
-    **_rows("hand_on", RESPONSE_FORMAT, b'{"type":"text"}', b'{"type": "text"}'),
+    **_rows("hand_on", RESPONSE_FORMAT, b'{"type":"text"}'),
     **_rows("relay", "modalities", b'["text"]'),
     **_rows("relay", "audio logprobs top_logprobs logit_bias web_search_options prompt_logprobs echo"),
     **_rows("relay", "best_of stop_token_ids structured_outputs grammar json_schema guided_json"),
@@ -132,6 +135,8 @@ class SortedFields:
             unknown = FieldUse("hand_on" if hands_on and NAME.fullmatch(name) else "ignore", EMPTY)
             row = rows.get(name, unknown)
             data = bytes(value)
+            if len(data) <= _LONGEST_ABSENT:  # without the white space of JSON that is printed for people
+                data = msgspec.json.format(data, indent=-1)
             empty = {"read": frozenset[bytes](), "hand_on": UNSAID}.get(row.use, EMPTY)
             if data in row.absent or data in empty:
                 continue
@@ -254,6 +259,24 @@ class _OfferedTool(msgspec.Struct):
     function: Tool
 
 
+class _AllowedTools(msgspec.Struct):
+    tools: list[_OfferedTool]
+    mode: str = "auto"
+
+
+class _ToolChoice(msgspec.Struct):
+    """Which of the tools answers may call: one, or several."""
+
+    type: Literal["function", "allowed_tools"]
+    function: Tool | None = None
+    allowed_tools: _AllowedTools | None = None
+
+    @property
+    def names(self) -> set[str]:
+        allowed = self.allowed_tools.tools if self.allowed_tools else []
+        return {tool.name for tool in (self.function, *(entry.function for entry in allowed)) if tool}
+
+
 class _TextPart(msgspec.Struct):
     type: Literal["text"]
     text: str
@@ -307,16 +330,29 @@ class ChatRequest:
         return value if isinstance(value, dict) else None
 
     @property
+    def _tool_choice(self) -> str | _ToolChoice:
+        choice = self.handed_on.get("tool_choice", "auto")
+        return choice if isinstance(choice, str) else msgspec.convert(choice, _ToolChoice)
+
+    @property
     def tools(self) -> list[Tool]:
         """List the tools that answers may call."""
-        if self.handed_on.get("tool_choice") == "none":
+        choice = self._tool_choice
+        if choice == "none":
             return []
-        return [tool.function for tool in msgspec.convert(self.handed_on.get(TOOLS, []), list[_OfferedTool])]
+        offered = msgspec.convert(self.handed_on.get(TOOLS, []), list[_OfferedTool])
+        tools = [tool.function for tool in offered]
+        names = {tool.name for tool in tools} if isinstance(choice, str) else choice.names
+        # a choice of what is not offered is for the upstream to refuse
+        return [tool for tool in tools if tool.name in names] or tools
 
     @property
     def must_call(self) -> bool:
         """Whether each answer has to call a tool."""
-        return bool(self.tools) and self.handed_on.get("tool_choice", "auto") != "auto"
+        choice = self._tool_choice
+        if isinstance(choice, _ToolChoice) and choice.allowed_tools:
+            choice = choice.allowed_tools.mode
+        return bool(self.tools) and choice != "auto"
 
     @property
     def structure(self) -> str:
@@ -440,10 +476,12 @@ def _check_tools(reading: SortedFields) -> None:
         if choice not in (None, "auto", "none"):
             reading.relay("tool_choice")
         return
-    try:
-        msgspec.convert(tools, list[_OfferedTool])
-    except msgspec.ValidationError:
-        reading.relay(TOOLS)
+    kinds: dict[str, Any] = {TOOLS: list[_OfferedTool], "tool_choice": str | _ToolChoice}
+    for name in filter(reading.handed_on.__contains__, kinds):
+        try:
+            msgspec.convert(reading.handed_on[name], kinds[name])
+        except msgspec.ValidationError:
+            reading.relay(name)
 
 
 def _history(reading: SortedFields, remembered: Conversations) -> tuple[tuple[Message, ...], str]:
@@ -455,7 +493,10 @@ def _history(reading: SortedFields, remembered: Conversations) -> tuple[tuple[Me
     history = remembered(previous)
     if history is None:
         if previous.startswith(ID_PREFIX):
-            message = "the previous response is not remembered, or was made with store: false"
+            message = (
+                "the previous response is not remembered, was made with store: false, or calls a tool: send "
+                "the turns themselves"
+            )
             raise ChatError(400, message, param="previous_response_id", code="previous_response_not_found")
         # the upstream may know a response that passed through
         reading.relay("previous_response_id")

@@ -109,9 +109,13 @@ def _as_chat_tool(value: Any) -> Any:
     """Write tools, or the choice of one, as chat completions do: all but the type in an object."""
     if isinstance(value, list):
         return list(map(_as_chat_tool, value))
-    if not isinstance(value, dict) or value.get("type") != FUNCTION:
+    kind = value.get("type") if isinstance(value, dict) else None
+    if kind not in (FUNCTION, "allowed_tools"):
         return value
-    return {"type": FUNCTION, FUNCTION: {name: part for name, part in value.items() if name != "type"}}
+    parts = {name: part for name, part in value.items() if name != "type"}
+    if kind != FUNCTION:
+        parts |= {TOOLS: _as_chat_tool(parts.get(TOOLS))}
+    return {"type": kind, kind: parts}
 
 
 def _turn(item: Fields, reading: SortedFields) -> dict[str, Any] | None:

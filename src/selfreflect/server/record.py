@@ -88,6 +88,7 @@ def detail(exchange: Exchange) -> dict[str, object]:
         "question": exchange.question.text,
         "context": exchange.question.context,
         "content": [choice.text for choice in exchange.response.choices],
+        "tool_calls": [call for choice in exchange.response.choices for call in choice.calls],
         "answers": texts,
         "held_out": answers.masked_out if exchange.results else (),
         "summaries": [{"name": summary.name, "text": summary.text} for summary in exchange.summaries],

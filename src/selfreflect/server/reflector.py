@@ -273,7 +273,8 @@ class Reflector:
             if chat.tools
             else partial(read_objects, chat.question, reply.texts, chat.response_format or {}, reader.rule)
         )
-        reading = await reader.run(len(reply.texts), read)
+        # a client's schema, and what a model writes, may take long
+        reading = await reader.run(len(reply.texts), read, is_quick=False)
         notes = (*reading.confidence.notes, *reading.notes)
         if plan.measures:
             notes = (f"not measured, since the answer is no text: {', '.join(plan.measures)}", *notes)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
-from selfreflect.errors import DataError, MissingExtraError
+from selfreflect.errors import DataError, MissingExtraError, excerpt
 from selfreflect.grouping import ordered_groups
 from selfreflect.models.base import CallingCompletion, Completion, ToolCall
 from selfreflect.server.belief import Reading, classes_of
@@ -20,8 +20,8 @@ from selfreflect.uncertainty.fields.values import Schema, Unreadable, parse, sig
 from selfreflect.uncertainty.question import AnsweredQuestion
 
 CONFIDENCE = "least_field_share"
-"""Share of the answers that agree on the field on which they agree least, or with a call in its field: of
-those that the schema requires, if it does."""
+"""Share of the answers that agree with the one that comes back in the field where the fewest do: of those
+that the schema requires, if it does."""
 
 
 def read_objects(
@@ -38,8 +38,9 @@ def read_objects(
     structured, note = _structured(question, answers, schema, note)
     objects = iter(structured.objects)
     keys = [fault.reason if fault else next(objects) for fault in structured.faults]
-    names = () if schema is None else schema.resolved(schema.document).get("required", ())
-    return _reading(structured, answers, keys, map(pointer_of, names), rule, note, named=without_fence)
+    required = [] if schema is None else _required("", schema.resolved(schema.document))
+    shown = list(map(without_fence, answers))
+    return _reading(structured, answers, keys, required, rule, note, shown)
 
 
 def read_calls(
@@ -71,67 +72,106 @@ def read_calls(
         if not is_strange and (several or not must_call)
     ]
     modal = Counter(usable or names).most_common(1)[0][0]
-    parameters = _parameters(tools, modal)
-    schema, note = _schema(parameters and _whole_schema(parameters))
+    parameters = [_parameters(tools, name) for name in modal]
+    schema, note = _schema_of_calls(parameters)
     documents = [
         _document(several, several_names == modal)
         for several, several_names in zip(calls, names, strict=True)
     ]
     structured, note = _structured(question, documents, schema, note)
-    if any(strange):
-        called = f"{sum(strange)} of {counted(len(names), 'answer')} call a tool that was not offered"
-        note = "; ".join(filter(None, (note, called)))
     texts = tuple(completion.text for completion in completions)
     written = [index for index, several in enumerate(calls) if not several]
     asked = AnsweredQuestion(id="", text=question, answers=tuple(texts[index] for index in written))
     label_of = dict(zip(written, rule(asked).tolist(), strict=True)) if written else {}
-    keys: list[Hashable] = [label_of.get(index, _identity(several)) for index, several in enumerate(calls)]
-    required = () if schema is None else parameters.get("required", ())
-    pointers = ["/name", *(f"/arguments{pointer_of(name)}" for name in required)] if required else []
-    shown = dict(zip(texts, map(_shown, completions), strict=True))
-    may_choose = [several_names == modal for several_names in names]
-    return _reading(structured, texts, keys, pointers, rule, note, shown.__getitem__, may_choose)
+    keys: list[Hashable] = [
+        # one spelling of a value may be allowed, and another not
+        label_of.get(index, (_identity(several), fault))
+        for index, (several, fault) in enumerate(zip(calls, structured.faults, strict=True))
+    ]
+    required = []
+    if schema is not None:
+        for place, part in zip(_places(len(modal)), parameters, strict=True):
+            required += _required(place, schema.resolved(part))
+    reading = _reading(
+        structured,
+        texts,
+        keys,
+        ["/name", *required] if required else [],
+        rule,
+        _notes_on_tools(len(names), sum(strange), len(written) if must_call else 0, note),
+        list(map(_shown, completions)),
+        may_choose=[several_names == modal for several_names in names],
+    )
+    if modal:
+        return reading
+    # texts are no objects: the rule compares them, and those that call nothing agree on no more than that
+    classes, confidence = reading.classes._replace(rule=rule.name), reading.confidence
+    if confidence.value is not None and reading.chosen is not None:
+        share = classes.shares[classes.labels[reading.chosen]].share
+        confidence = confidence._replace(value=min(confidence.value, share))
+    return reading._replace(classes=classes, confidence=confidence)
+
+
+def _notes_on_tools(answers: int, strange: int, without_call: int, note: str) -> str:
+    """Say how many answers call a tool that they may not call, or none where they have to."""
+    total = counted(answers, "answer")
+    wrong = f"{strange} of {total} call a tool that the request does not offer" if strange else ""
+    none = (
+        f"{without_call} of {total} call no tool, though the request demands a call" if without_call else ""
+    )
+    return "; ".join(filter(None, (note, wrong, none)))
 
 
 def _reading(
     structured: Structured,
     answers: Sequence[str],
     keys: Sequence[Hashable],
-    required: Iterable[str],
+    required: Collection[str],
     rule: ClassRule,
     note: str,
-    named: Callable[[str], str],
+    shown: Sequence[str],
     may_choose: Sequence[bool] | None = None,
 ) -> Reading:
     """Choose the most common answer: a valid one, if there is any, of those that may be chosen."""
     labels = number_classes(list(keys))
+    classes = classes_of(answers, labels, "equal objects", shown)
     groups = ordered_groups(answers, members_of(labels))
     candidates = [group[0] for group in groups if may_choose is None or may_choose[group[0]]]
-    valid = [index for index in candidates if structured.faults[index] is None]
-    summary = structured.summary(rule)
-    if may_choose is None:
-        shares = {pointer: entry["share_of_all"] for pointer, entry in summary["fields"].items()}
+    chosen = next((index for index in candidates if structured.faults[index] is None), None)
+    if chosen is None:
+        notes: tuple[str, ...] = (
+            "no confidence: what comes back is not valid JSON, or not what the schema allows",
+        )
+        confidence = Confidence(None, None, len(answers), notes=notes)
     else:
-        shares = _agreement(structured, valid[0], rule) if valid else {}
+        shares = _agreement(structured, chosen, rule, required)
+        # objects without fields agree as a whole
+        whole = classes.shares[classes.labels[chosen]].share
+        confidence = Confidence(min(shares, default=whole), CONFIDENCE, len(answers))
     return Reading(
-        classes=classes_of(answers, labels, "equal objects", named),
-        confidence=_confidence(structured, shares, set(required)),
+        classes=classes,
+        confidence=confidence,
         notes=tuple(filter(None, (note, *notes_on([structured]), *rule.caveats))),
-        chosen=valid[0] if valid else 0 if may_choose is None else candidates[0],
-        fields=summary,
+        chosen=candidates[0] if chosen is None else chosen,
+        fields=structured.summary(rule),
     )
 
 
-def _agreement(structured: Structured, chosen: int, rule: ClassRule) -> dict[str, float]:
-    """Compute the share of all answers that agree with the chosen one, by field.
+def _agreement(
+    structured: Structured, chosen: int, rule: ClassRule, required: Collection[str]
+) -> list[float]:
+    """Compute the share of all answers that agree with the chosen one, for each required field.
 
-    The largest class would be too large: most answers may lack an argument because they call another tool.
+    The largest class would be too large: what most answers say in one field may stand in other answers than
+    what most say in another, and most may lack an argument because they call another tool.
     """
     place = sum(fault is None for fault in structured.faults[:chosen])
-    shares = {}
+    shares = []
     for field in structured.fields:
+        if required and not any(f"{field.pointer}/".startswith(f"{name}/") for name in required):
+            continue
         labels = structured.labels(field, rule)
-        shares[field.pointer] = float((labels == labels[place]).sum()) / len(structured.faults)
+        shares.append(float((labels == labels[place]).sum()) / len(structured.faults))
     return shares
 
 
@@ -160,16 +200,10 @@ def _unchecked(error: Exception) -> str:
     return f"answers are not checked against the schema: {error}"
 
 
-def _confidence(structured: Structured, share_of: Mapping[str, float], required: set[str]) -> Confidence:
-    shares = [
-        share
-        for pointer, share in share_of.items()
-        if not required or any(f"{pointer}/".startswith(f"{name}/") for name in required)
-    ]
-    answers = len(structured.faults)
-    if not structured.objects or not shares:
-        return Confidence(None, None, answers, notes=("no confidence: no answer is a valid object",))
-    return Confidence(min(shares), CONFIDENCE, answers)
+def _required(pointer: str, node: Mapping[str, Any]) -> list[str]:
+    """List the fields that a schema requires of the object at a place."""
+    names = node.get("required")
+    return [f"{pointer}{pointer_of(name)}" for name in names] if isinstance(names, list) else []
 
 
 def calls_of(completion: Completion) -> tuple[ToolCall, ...]:
@@ -179,21 +213,37 @@ def calls_of(completion: Completion) -> tuple[ToolCall, ...]:
 
 def _sorted_calls(completion: Completion) -> list[ToolCall]:
     """Sort the calls of an answer: a model may write those that run at once in any order."""
-    return sorted(calls_of(completion), key=lambda call: (call.name, call.arguments))
+    return sorted(calls_of(completion), key=lambda call: _identity([call]))
 
 
-def _parameters(tools: Sequence[Tool], names: Sequence[str]) -> dict[str, Any]:
-    """Find the schema of the arguments of one call; empty without one."""
-    for tool in tools if len(names) == 1 else ():
-        if tool.name == names[0] and isinstance(tool.parameters, dict):
-            return tool.parameters
-    return {}
+def _parameters(tools: Sequence[Tool], name: str) -> dict[str, Any]:
+    """Find the schema of the arguments of a tool; empty without one."""
+    found = next((tool.parameters for tool in tools if tool.name == name), None)
+    return found if isinstance(found, dict) else {}
 
 
-def _whole_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Make the schema of a call; definitions move to its root, where references look for them."""
-    definitions = {name: parameters[name] for name in ("$defs", "definitions") if name in parameters}
-    return {**definitions, "properties": {"name": {}, "arguments": parameters}}
+def _places(calls: int) -> list[str]:
+    """List the pointers of the arguments: by their places, since several calls are no alternatives."""
+    return ["/arguments"] if calls == 1 else [f"/arguments/{place}" for place in range(calls)]
+
+
+def _schema_of_calls(parameters: Sequence[Mapping[str, Any]]) -> tuple[Schema | None, str]:
+    """Make the schema of what :func:`_document` writes, or say why calls are not checked.
+
+    Definitions move to its root, where references look for them.
+    """
+    definitions: dict[str, dict[str, Any]] = {}
+    for part in parameters:
+        for group in ("$defs", "definitions"):
+            defined = part.get(group)
+            for name, value in defined.items() if isinstance(defined, dict) else ():
+                if definitions.setdefault(group, {}).setdefault(name, value) != value:
+                    return None, _unchecked(DataError(f"its tools define {excerpt(name)} in two ways"))
+    if not any(parameters):
+        return None, ""
+    by_place = {str(place): part for place, part in enumerate(parameters)}
+    arguments = parameters[0] if len(parameters) == 1 else {"properties": by_place}
+    return _schema({**definitions, "properties": {"name": {}, "arguments": arguments}})
 
 
 def _document(calls: Sequence[ToolCall], is_modal: bool) -> str:
@@ -206,7 +256,6 @@ def _document(calls: Sequence[ToolCall], is_modal: bool) -> str:
             return call.arguments  # alone: within an object, half of one could make a whole
     if len(calls) == 1:
         return f'{{"name": {name}, "arguments": {calls[0].arguments}}}'
-    # by their places: several calls of a tool are no alternatives
     arguments = ", ".join(f'"{place}": {call.arguments}' for place, call in enumerate(calls))
     return f'{{"name": {name}, "arguments": {{{arguments}}}}}'
 

@@ -326,7 +326,8 @@ class OpenAIGenerator(StreamingGenerator):
         self, http: httpx2.AsyncClient, body: dict[str, Any], request: Request, first: int, count: int
     ) -> ParsedResponse:
         data = await self.client.send(http, "POST", "/chat/completions", body)
-        return parse_response(data, request, first, count, takes_calls="tools" in body)
+        takes_calls = "tools" in body and body.get("tool_choice") != "none"
+        return parse_response(data, request, first, count, takes_calls=takes_calls)
 
     async def _offer(
         self, connection: Connection, wording: Wording, request: Request, first: int, count: int

@@ -526,8 +526,8 @@ def _calls(choice: _Choice) -> tuple[ToolCall, ...]:
             call = msgspec.convert(entry, _Call)
             arguments = call.function.arguments
             # some servers give the object itself, or nothing where a tool takes no argument
-            if not isinstance(arguments, str):
-                arguments = json.dumps(arguments or {}, ensure_ascii=False)
+            if not isinstance(arguments, str) or not arguments.strip():
+                arguments = json.dumps(arguments if isinstance(arguments, dict) else {}, ensure_ascii=False)
             calls.append(ToolCall(id=call.id or "", name=call.function.name, arguments=arguments))
     return tuple(calls)
 

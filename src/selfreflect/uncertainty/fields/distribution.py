@@ -281,7 +281,7 @@ def structure(question: AnsweredQuestion, schema: Schema | None = None) -> Struc
         faults=faults,
         objects=tuple(map(signature, valid)),
         unread_gold=len(question.gold) - len(gold),
-        left_out=len(fields) - len(limited),
+        left_out=len(fields) - len(limited) + walker.left_out,
         unmatched=walker.unmatched,
         spans=tuple(
             {} if fault else value_spans(text) for text, fault in zip(question.answers, faults, strict=True)
@@ -385,6 +385,7 @@ class _Walker:
         self._samples = samples
         self._end_of_gold = samples + gold
         self.unmatched = 0
+        self.left_out = 0
 
     def walk(self, place: _Place, column: Sequence[Any], node: Node) -> Iterator[AnswerField]:
         """List the fields from a place on.
@@ -405,7 +406,12 @@ class _Walker:
                 yield self._field(place, column, node)  # an object in some answers only
             children = [value if isinstance(value, dict) else None for value in column]
             names = [*schema_keys(node), *(key for child in children if child for key in child)]
-            for name in dict.fromkeys(names):
+            different = dict.fromkeys(names)
+            if len(different) > MOST_FIELDS:  # a model may write as many keys as it likes
+                frequent = Counter(names).most_common(MOST_FIELDS)
+                self.left_out += len(different) - MOST_FIELDS
+                different = dict.fromkeys(sorted(dict(frequent), key=list(different).index))
+            for name in different:
                 part = self._schema.member(node, name) if self._schema else {}
                 yield from self._child(place.child(name, of_list=False), name, children, part)
             return

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import lru_cache
@@ -25,6 +26,8 @@ LONGEST = 1_000_000
 """Characters of an answer that is read as JSON."""
 DEEPEST = 64
 """Levels of nesting that are read."""
+MOST_REFERENCES = 50_000
+"""That are followed in a stranger's schema: where each leads to two others, there is no end."""
 
 _OPENING = re.compile(r"```[\w-]*[ \t]*\n")
 _FENCE = "```"
@@ -262,7 +265,8 @@ class Schema:
     and makes no answer invalid.
 
     Args:
-        trusted: whether patterns are checked. Those of strangers may take a short text years.
+        trusted: whether patterns are checked, and all references followed. Those of strangers may take a
+            short text years.
 
     Raises:
         DataError: the document is no schema.
@@ -283,10 +287,22 @@ class Schema:
         kind = validators.validator_for(document, default=validators.validator_for({}))
         try:
             kind.check_schema(document)
+            _check_rules(document)
+            checked = document if trusted else _without_patterns(document)
         except exceptions.SchemaError as error:
             raise DataError(f"no JSON schema: {excerpt(error.message)}", code="schema") from None
-        _check_rules(document)
-        checked = document if trusted else _without_patterns(document)
+        except RecursionError:
+            raise DataError("no JSON schema: it is nested too deeply", code="schema") from None
+        if not trusted:
+            followed = itertools.count()
+            kind = validators.extend(
+                kind,
+                {
+                    name: _bounded(keyword, followed)
+                    for name, keyword in kind.VALIDATORS.items()
+                    if name in ("$ref", "$dynamicRef", "$recursiveRef")
+                },
+            )
         self._validator = kind(checked, registry=Registry())
 
     @classmethod
@@ -370,6 +386,17 @@ class Schema:
         """Look up what the schema says of a list's items."""
         part = node.get("items")
         return self.resolved(part) if isinstance(part, Mapping) else {}
+
+
+def _bounded(keyword: Callable[..., Iterable[Any]], followed: Iterator[int]) -> Callable[..., Iterable[Any]]:
+    """Make a keyword of a validator that follows references end with DataError after too many."""
+
+    def check(*args: Any) -> Iterator[Any]:
+        if next(followed) >= MOST_REFERENCES:
+            raise DataError(f"more than {MOST_REFERENCES:,} of its references were followed", code="schema")
+        yield from keyword(*args) or ()
+
+    return check
 
 
 def _check_rules(part: Any) -> None:

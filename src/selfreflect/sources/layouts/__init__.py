@@ -150,8 +150,8 @@ def rows_in(
         raw_rows = list(islice(stream, ROWS_OF_HEAD))
         if not raw_rows:
             raise DataError(f"{content.name} holds no records")
-    # columns that the user names are where they are: nothing is unwrapped
-    is_named = any(raw_rows[0].get(path) is not None for path in assigned)
+    # an object into which the user names a path is not unwrapped
+    is_named = any("." in path and raw_rows[0].get(path) is not None for path in assigned)
     layout = _layout_of(raw_rows, logs, is_named)
     # a layout of another package need not be a subclass of ours
     if getattr(layout, "streams", False):

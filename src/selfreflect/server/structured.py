@@ -10,7 +10,7 @@ from typing import Any
 from selfreflect.errors import DataError, MissingExtraError
 from selfreflect.grouping import ordered_groups
 from selfreflect.models.base import CallingCompletion, Completion, ToolCall
-from selfreflect.server.belief import Reading, classes_of
+from selfreflect.server.belief import AnswerReading, classes_of
 from selfreflect.server.chat import Tool
 from selfreflect.server.reply import Confidence
 from selfreflect.text import counted
@@ -26,7 +26,7 @@ those that the schema requires, if it does."""
 
 def read_objects(
     question: str, answers: Sequence[str], response_format: Mapping[str, Any], rule: ClassRule
-) -> Reading:
+) -> AnswerReading:
     """Find the most common object, and the distribution of its fields.
 
     Args:
@@ -49,7 +49,7 @@ def read_calls(
     rule: ClassRule,
     *,
     must_call: bool = False,
-) -> Reading:
+) -> AnswerReading:
     """Find the tool that most answers call, its most common call, and the distribution of the arguments.
 
     A field ``/name`` holds the tool, null for answers in text; the arguments of answers that call another
@@ -102,7 +102,7 @@ def _reading(
     note: str,
     named: Callable[[str], str],
     may_choose: Sequence[bool] | None = None,
-) -> Reading:
+) -> AnswerReading:
     """Choose the most common answer: a valid one, if there is any, of those that may be chosen."""
     labels = number_classes(list(keys))
     groups = ordered_groups(answers, members_of(labels))
@@ -113,7 +113,7 @@ def _reading(
         shares = {pointer: entry["share_of_all"] for pointer, entry in summary["fields"].items()}
     else:
         shares = _agreement(structured, valid[0], rule) if valid else {}
-    return Reading(
+    return AnswerReading(
         classes=classes_of(answers, labels, "equal objects", named),
         confidence=_confidence(structured, shares, set(required)),
         notes=tuple(filter(None, (note, *notes_on([structured]), *rule.caveats))),

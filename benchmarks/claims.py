@@ -1,4 +1,4 @@
-"""How well readers of claims tell right claims from wrong ones, by the labels of FActScore (arXiv 2305.14251).
+"""Measure how well readers tell right claims from wrong ones, by FActScore's labels (arXiv 2305.14251).
 
 python benchmarks/claims.py FOLDER [READER ...]
 

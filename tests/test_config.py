@@ -53,6 +53,7 @@ def test_options_win_over_the_file_and_the_file_over_the_directory(tmp_path: Pat
     [
         ("[answer]\n", "unknown_key", ["'answer'", "'answers'", "questions, answers, summaries, scores"]),
         ("[answers]\nnum_answer = 3\n", "unknown_key", ["[answers]", "'num_answer'", "'num_answers'"]),
+        ('[prices.a]\n_rare = ["x"]\n', "unknown_key", ["Known: input_per_million, output_per_million"]),
         ("[execution]\nmax_conections = 3\n", "unknown_key", ["'max_connections'"]),
         ("answers = 3\n", "table", ["[answers]", "3"]),
         ("[answers]\nnum_answers = 'ten'\n", "value", ["answers.num_answers", "a whole number", "'ten'"]),

@@ -329,11 +329,10 @@ def test_only_models_know_which_backends_there_are() -> None:
 
 NAME_MEASURES = {
     "traits": "what suits single models",
-    "settings.sections": "the default of --measures",
     "store.layout": "files of run directories",
     "store.run": "files of run directories",
     "uncertainty.estimators": "estimators that are named after a measure",
-    **dict.fromkeys(("app", "chat", "reflector", "requests", "work"), "keys of the servers' JSON"),
+    **dict.fromkeys(("app", "reflector", "work"), "keys of the servers' JSON"),
     "candidates": "what makes a summary better",
     **dict.fromkeys(("base", "catalogue", "judged", "ranked"), "metrics of the paper's studies"),
     **dict.fromkeys(

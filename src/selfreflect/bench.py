@@ -102,7 +102,7 @@ FIGURES: dict[str, Callable[[list[float]], float]] = {
 
 
 @dataclass
-class Result:
+class BenchResult:
     """Filled while a benchmark runs, so that an interrupted one keeps what it has."""
 
     machine: dict[str, Any]
@@ -125,7 +125,7 @@ class Result:
         return [item for item in self.items if (item["difference"] or 0) > TOLERANCE]
 
 
-def to_json(result: Result) -> Figures:
+def to_json(result: BenchResult) -> Figures:
     """Write what ``--json`` prints: each figure over all items, then every item; None if not measured."""
     figures: Figures = {
         "machine": result.machine,
@@ -139,7 +139,7 @@ def to_json(result: Result) -> Figures:
     return {**figures, "items": result.items, "decoding": result.decoding}
 
 
-def item_table(result: Result) -> Table:
+def item_table(result: BenchResult) -> Table:
     """Seconds and memory of each item, and how many times faster the engine is; the last row has medians."""
     columns = {
         "id": Column("item"),
@@ -172,7 +172,7 @@ def item_table(result: Result) -> Table:
     return _table("Time per item", columns, [*result.items, median_row], tuple(notes))
 
 
-def decoding_table(result: Result) -> Table:
+def decoding_table(result: BenchResult) -> Table:
     """Tokens per second of samples that are drawn together, and how many times faster than transformers."""
     columns = {
         "samples": Column("samples", "d"),
@@ -192,7 +192,7 @@ def _table(
     )
 
 
-def agreement(result: Result) -> str:
+def agreement(result: BenchResult) -> str:
     """Say whether the schedules gave the same distances."""
     if result.difference is None:
         return "Only one schedule ran, so there are no distances to compare."
@@ -229,7 +229,7 @@ class Bench:
         self.dtype = weight.dtype
         self.items = [work_of(judge, item) for item in items]
         self.samples = SAMPLES if "c" in only else ()
-        self.result = Result(machine=describe_machine(judge), only=tuple(only))
+        self.result = BenchResult(machine=describe_machine(judge), only=tuple(only))
 
     def __len__(self) -> int:
         """Count how often :meth:`run` yields."""

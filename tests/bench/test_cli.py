@@ -126,14 +126,14 @@ def test_ratios_are_taken_item_by_item_before_their_median_and_float32_is_held_t
         return {"id": "i", "seconds_requests": a, "seconds_engine": c, "difference": difference, **ratio}
 
     items = [item(10, 1, 1e-7), item(12, 3, 9e-6), item(100, 10, 1.1e-5)]
-    result = bench.Result(machine={"dtype": "float32"}, only=("a", "c"), items=items[:2])
+    result = bench.BenchResult(machine={"dtype": "float32"}, only=("a", "c"), items=items[:2])
     figures = bench.to_json(result)
     assert (figures["speedup_against_requests"], figures["tokens_engine"]) == (7, 200)
     assert (figures["memory_engine_bytes"], result.disagreeing) == (None, [])
     result.items.append(items[2])
     assert result.disagreeing == [items[2]]
-    assert bench.Result(machine={"dtype": "bfloat16"}, only=("a", "c"), items=items).disagreeing == []
-    assert bench.Result(machine={"dtype": "float32"}, only=("c",), items=items).difference is None
+    assert bench.BenchResult(machine={"dtype": "bfloat16"}, only=("a", "c"), items=items).disagreeing == []
+    assert bench.BenchResult(machine={"dtype": "float32"}, only=("c",), items=items).difference is None
 
 
 def test_an_interrupted_run_shows_what_it_has(

@@ -160,6 +160,12 @@ def test_weights_are_not_judged_by_their_own_labels(tmp_path: Path, options: tup
     assert (outcome.code, outcome.stdout) == (2, "")
 
 
+def test_weights_without_likely_tokens_say_what_is_missing(tmp_path: Path) -> None:
+    plain = [{"id": str(n), "answers": ["a"], "correct": n % 2 == 0} for n in range(9)]
+    outcome = calibrate(written(tmp_path / "a.json", plain), "--estimator", "wepr")
+    refused(outcome, "9 questions get no confidence", "--top-logprobs")
+
+
 def test_weights_of_few_labels_are_not_saved(tmp_path: Path) -> None:
     path, saved = written(tmp_path / "few.json", ranked(0, 44, ranks=6)), tmp_path / "weights.json"
     assert calibrate(path, "--estimator", "wepr", "--save", saved).code == 2

@@ -214,7 +214,7 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lives]:
         yield worker
 
 
-@pytest.mark.parametrize(("kills", "torn_writes"), [(5, 1), pytest.param(50, 8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("kills", "torn_writes"), [(3, 1), pytest.param(50, 8, marks=pytest.mark.slow)])
 def test_a_run_that_is_killed_again_and_again_equals_one_that_was_not(
     lives: Lives, tmp_path: Path, kills: int, torn_writes: int
 ) -> None:

@@ -7,45 +7,30 @@ from typing import Any
 
 import msgspec
 import pytest
+import saved_calibrator
 from command import run
 from endpoint import endpoint_server
 
 from selfreflect.models.base import Request
 from selfreflect.server.belief import load_calibrator
 from selfreflect.server.clarify import UnsurePolicy
-from selfreflect.uncertainty.calibrator_file import CalibratorFile, digests, write_calibrator
-from selfreflect.uncertainty.guarantee import WINDOW, Guarantee
+from selfreflect.uncertainty.calibrator_file import digests
+from selfreflect.uncertainty.guarantee import WINDOW
 from selfreflect.uncertainty.question import AnsweredQuestion
 
-GUARANTEE = Guarantee(
-    risk=0.1,
-    confidence=0.95,
+GUARANTEE = msgspec.structs.replace(
+    saved_calibrator.GUARANTEE,
     threshold=0.75,
-    answered=60,
-    wrong=1,
-    bound=0.077,
-    coverage=0.6,
     grid=(0.75, 0.5),
-    n=130,
     samples=4,
     model="scripted",
-    pilot=(),
     scores=tuple([0.25] * 20 + [0.5] * 30 + [0.75] * 30 + [1.0] * 50),
 )
-SAVED = CalibratorFile(
-    estimator="modal_share",
-    classes="exact",
-    class_order="first",
-    similarity="jaccard",
-    correctness="exact",
-    method="isotonic",
-    x=(0.0, 1.0),
-    y=(0.1, 0.9),
-    n=130,
-    samples=(4,),
-    questions=digests([AnsweredQuestion(id="1", text="Seen before?")]),
-    guarantee=GUARANTEE,
-)
+SAVED: dict[str, Any] = {
+    "y": (0.1, 0.9),
+    "questions": digests([AnsweredQuestion(id="1", text="Seen before?")]),
+    "guarantee": GUARANTEE,
+}
 SURE, SPLIT = ["Ankara", "Ankara.", "ankara", "Ankara"], ["Ankara", "Izmir", "Bursa", "ankara"]
 
 
@@ -55,9 +40,7 @@ def cities(request: Request) -> list[str]:
 
 
 def written(tmp_path: Path, **changes: Any) -> Path:
-    path = tmp_path / "calibrator.json"
-    path.write_text(write_calibrator(msgspec.structs.replace(SAVED, **changes)))
-    return path
+    return saved_calibrator.write_saved(tmp_path, **{**SAVED, **changes})
 
 
 @pytest.mark.parametrize("action", ["abstain", "hedge"])

@@ -10,42 +10,14 @@ import msgspec
 import pytest
 from command import run, written
 from endpoint import endpoint_server
+from saved_calibrator import GUARANTEE, write_saved
 from scripted import Scripted
 
 from selfreflect.logprobs import AnswerTokens
 from selfreflect.models.base import Completion, Reply, Request
 from selfreflect.server.belief import LoadedCalibrator, load_calibrator
 from selfreflect.server.clarify import UnsurePolicy
-from selfreflect.uncertainty.calibrator_file import CalibratorFile, write_calibrator
-from selfreflect.uncertainty.guarantee import Guarantee
 
-SAVED = CalibratorFile(
-    estimator="normalised_prob",
-    classes="exact",
-    class_order="first",
-    similarity="jaccard",
-    correctness="exact",
-    method="isotonic",
-    x=(0.0, 1.0),
-    y=(0.0, 1.0),
-    n=100,
-    samples=(1,),
-    questions=(),
-)
-GUARANTEE = Guarantee(
-    risk=0.1,
-    confidence=0.95,
-    threshold=0.5,
-    answered=60,
-    wrong=1,
-    bound=0.077,
-    coverage=0.6,
-    grid=(0.5,),
-    n=130,
-    samples=1,
-    pilot=(),
-    scores=tuple(number / 130 for number in range(130)),
-)
 PROBABILITIES = {"high": 0.9, "close": 0.5, "low": 0.1}
 
 
@@ -60,9 +32,8 @@ def reply(request: Request) -> list[str] | Reply:
 
 
 def saved(tmp_path: Path, **changes: Any) -> LoadedCalibrator:
-    path = tmp_path / "calibrator.json"
-    path.write_text(write_calibrator(msgspec.structs.replace(SAVED, **changes)))
-    return load_calibrator(path, one_call=True)
+    of_one_call: dict[str, Any] = {"estimator": "normalised_prob", "samples": (1,), **changes}
+    return load_calibrator(write_saved(tmp_path, **of_one_call), one_call=True)
 
 
 def test_more_is_drawn_only_where_it_could_change_the_action(tmp_path: Path) -> None:
@@ -121,9 +92,16 @@ def test_what_a_client_cuts_carries_no_guarantee(tmp_path: Path) -> None:
     assert as_labelled["guarantee"]["risk"] == 0.1
 
 
+FITTED: dict[str, dict[str, Any]] = {
+    "epr": {"x": (-2.0, 0.0)},
+    "wepr": {"method": "platt", "x": (1.0, 0.0), "y": (), "weights": (math.log(9), *[0.0] * 10)},
+}
+
+
+@pytest.mark.parametrize("estimator", FITTED)
 @pytest.mark.parametrize(("ranks", "drawn"), [(5, 1), (3, 4)])
 def test_one_call_reads_as_many_likely_tokens_as_the_calibrator(
-    tmp_path: Path, ranks: int, drawn: int
+    tmp_path: Path, ranks: int, drawn: int, estimator: str
 ) -> None:
     """The entropy of a longer list is larger: another score than that which was calibrated."""
 
@@ -135,11 +113,13 @@ def test_one_call_reads_as_many_likely_tokens_as_the_calibrator(
         return Reply(completions=(Completion(text="Ankara", finish="stop", tokens=1, logprobs=tokens),))
 
     script = Scripted(ranked)
-    calibrator = saved(tmp_path, estimator="epr", ranks=5, x=(-2.0, 0.0))
+    calibrator = saved(tmp_path, estimator=estimator, ranks=5, **FITTED[estimator])
     with endpoint_server(generator=script, calibrator=calibrator, one_call=True) as client:
         belief = client.chat("Which?").json()["selfreflect"]
     assert script.requests[0].top_logprobs == 5
     assert belief["num_answers"] == drawn
+    if estimator == "wepr" and drawn == 1:
+        assert belief["confidence"] == pytest.approx(0.9)
 
 
 def test_one_call_needs_a_calibrator_of_one_answer(tmp_path: Path) -> None:

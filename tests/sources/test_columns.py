@@ -84,6 +84,11 @@ def test_a_path_into_objects_can_be_named(tmp_path: Path) -> None:
     [question] = read_answered_questions(path, columns=columns).questions
     assert (question.text, question.answers) == ("Oz?", ("a", "b"))
     assert read_item_file(path, columns=columns).items[0].question == "Oz?"
+    path = written(
+        tmp_path / "flat.json", {"doc": {"question": "Oz?"}, "out": {"text": "", "all": ["a", "b"]}}
+    )
+    columns = {"question": "doc.question", "answer": "out.all"}
+    assert read_item_file(path, columns=columns).items[0].question == "Oz?"
     sample = {"doc_id": 0, "doc": {"query": "no", "asked": "Oz?"}, "resps": [["a", "b"]], "filter": "none"}
     path = written(tmp_path / "s.json", [sample])
     [question] = read_answered_questions(path, columns={"question": "doc.asked"}).questions

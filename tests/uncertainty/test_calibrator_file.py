@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 import pytest
+import saved_calibrator
 
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.uncertainty.assess import Assessment, Method
 from selfreflect.uncertainty.calibrator_file import (
-    CalibratorFile,
     fit_file,
     read_calibrator,
     write_calibrator,
@@ -19,19 +19,7 @@ from selfreflect.uncertainty.calibrator_file import (
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.question import AnsweredQuestion
 
-SAVED = CalibratorFile(
-    estimator="modal_share",
-    classes="exact",
-    class_order="first",
-    similarity="jaccard",
-    correctness="exact",
-    method="isotonic",
-    x=(0.2, 0.6),
-    y=(0.1, 0.9),
-    n=2,
-    samples=(4,),
-    questions=(),
-)
+SAVED = msgspec.structs.replace(saved_calibrator.SAVED, x=(0.2, 0.6), y=(0.1, 0.9))
 QUESTIONS = [
     AnsweredQuestion(
         id=f"q{number}",

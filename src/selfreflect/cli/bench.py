@@ -24,7 +24,7 @@ from selfreflect.run.models import stage_model
 from selfreflect.sources.items import bundled_items
 
 if TYPE_CHECKING:
-    from selfreflect.bench import Result
+    from selfreflect.bench import BenchResult
 
 SCHEDULES = ("a", "c")
 
@@ -100,7 +100,7 @@ def bench_command(
         raise typer.Exit(1)
 
 
-def _show(result: Result, json: bool) -> None:
+def _show(result: BenchResult, json: bool) -> None:
     from selfreflect.bench import agreement, decoding_table, item_table, to_json
 
     if json:

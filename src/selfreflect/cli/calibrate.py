@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -267,8 +268,15 @@ class _Fitting:
         return len(set(labels)) == 2 and len(labels) >= FOLDS
 
     def say_missing(self) -> None:
-        if self.method != "weights":
-            _say_missing(self.assessment, self.estimator)
+        """Count the questions without a score, by reason."""
+        from selfreflect.uncertainty.estimators import ESTIMATORS
+
+        inputs = ESTIMATORS[self.estimator].inputs
+        if self.method != "weights" or inputs is None:
+            _say_missing(self.assessment.missing(self.estimator))
+            return
+        values = map(inputs, self.assessment.samples)
+        _say_missing(Counter(value.message for value in values if isinstance(value, NoValue)))
 
     def show_map(self) -> None:
         """Print cross-fitted confidences, and a warning where it is better to do without the map."""
@@ -479,7 +487,7 @@ def _apply(
         if not isinstance(value, NoValue):
             indices.append(index)
             scores.append(ESTIMATORS[name].score(value))
-    _say_missing(assessment, name)
+    _say_missing(assessment.missing(name))
     confidences = saved.calibrator(scores)
     promises = _promised(saved, assessment, indices, scores)
     _show(assessment, name, saved.correctness, indices, confidences, saved.method, json, promises)
@@ -534,8 +542,8 @@ def _only_label(assessment: Assessment) -> str:
     return names[0]
 
 
-def _say_missing(assessment: Assessment, estimator: str) -> None:
-    for reason, count in assessment.missing(estimator).items():
+def _say_missing(missing: Mapping[str, int]) -> None:
+    for reason, count in missing.items():
         get = "gets" if count == 1 else "get"
         say(f"{counted(count, 'question')} {get} no confidence: {reason}.")
 

@@ -75,7 +75,7 @@ def say_next_step(path: Path, records: Run | RunRecords) -> None:
         command = f"selfreflect summarize --out {directory}"
         say(f"Summarise them, with one short summary each: {command} --strategies basic --summary-tokens 256")
         say(f"With all the usual strategies, some of which reason at length: {command}")
-    elif not (records.scores or records.information):
+    elif not (records.scores or records.information or records.measurements):
         if getattr(records, "awaits_scores", True):
             say(f"Score the summaries: selfreflect score --out {directory}")
         else:

@@ -114,7 +114,7 @@ def score_command(
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredVersions:
     """The replies of a file with their measurements, and those of an earlier version if there is one."""
 
     new: RunRecords
@@ -215,7 +215,9 @@ def _show_costs(versions: Mapping[str, Sequence[Item]], overrides: Overrides, js
     show_costs(dry_run_items(items, overrides.config(), overrides.execution, ProgressReporter()), json)
 
 
-def _score(versions: Mapping[str, Sequence[Item]], overrides: Overrides, *, words: bool | None) -> Scored:
+def _score(
+    versions: Mapping[str, Sequence[Item]], overrides: Overrides, *, words: bool | None
+) -> ScoredVersions:
     """Score the items of each version as they come.
 
     Args:
@@ -238,10 +240,10 @@ def _score(versions: Mapping[str, Sequence[Item]], overrides: Overrides, *, word
                     emit({"run": label, **line} if len(versions) > 1 else line)
                 counter.advance(len(item.summaries))
             runs.append(item_run(label, config, items, results))
-    return Scored(*runs)
+    return ScoredVersions(*runs)
 
 
-def _show(scored: Scored, *, json: bool, explain: bool) -> None:
+def _show(scored: ScoredVersions, *, json: bool, explain: bool) -> None:
     """Print what was found in a sentence, then the questions, the worst first, and the results; of JSON the
     comparisons, which follow the lines of summaries."""
     if json:
@@ -262,7 +264,7 @@ def _show(scored: Scored, *, json: bool, explain: bool) -> None:
     say("The numbers of every summary: add --json, and --words for those of every word.")
 
 
-def _write(output: Sequence[Path], scored: Scored) -> None:
+def _write(output: Sequence[Path], scored: ScoredVersions) -> None:
     """Write the files of ``--output``: on a page the earlier version is the first column."""
     if output:
         from selfreflect.cli.report import write_page, write_tables

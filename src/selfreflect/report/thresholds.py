@@ -63,7 +63,7 @@ Pairs = Sequence[tuple[Contender | None, Contender]]
 """Each version with its baseline, if it has one."""
 
 
-class Reading(NamedTuple):
+class ConditionValue(NamedTuple):
     """The value that a name has for one version, or for all of them."""
 
     subject: str
@@ -102,7 +102,7 @@ class Name:
         unit = "%" if self.measure is None else self.measure.unit
         return ("%",) if self.is_share or not unit else (unit,)
 
-    def read(self, pairs: Pairs, *, as_share: bool) -> list[Reading]:
+    def read(self, pairs: Pairs, *, as_share: bool) -> list[ConditionValue]:
         """Read the value for all strategies, or for each version.
 
         Args:
@@ -118,12 +118,12 @@ class Name:
             return list(map(self._of_comparison, compared))
         untestable = [comparison for comparison in compared if not comparison.is_testable]
         if self.part == "untestable":
-            return [Reading("", len(untestable), f"{self.text} is {len(untestable)}")]
+            return [ConditionValue("", len(untestable), f"{self.text} is {len(untestable)}")]
         count = [comparison.verdict for comparison in compared].count(self.part)
         few = [each for each in untestable if each.paired.difference.n < FEWEST_TESTED]
         gap = "; ".join(comparison.sentence for comparison in few)
         gaps = {"untestable": gap} if gap and self.part != "unclear" else {}
-        return [Reading("", count, f"{self.text} is {count}", gaps)]
+        return [ConditionValue("", count, f"{self.text} is {count}", gaps)]
 
     def _compare(self, base: Contender, candidate: Contender) -> Comparison:
         measures = common_measures(base, [candidate])
@@ -141,7 +141,7 @@ class Name:
         has_plain = any(result.paired.difference.n for result in plain)
         return measured[0] if len(measured) == 1 and not has_plain else (plain or results)[0]
 
-    def _of_comparison(self, comparison: Comparison) -> Reading:
+    def _of_comparison(self, comparison: Comparison) -> ConditionValue:
         value = NUMBERS[self.part](comparison)
         # no wins on no question is no result
         if self.part != "n" and not comparison.paired.difference.n:
@@ -150,16 +150,16 @@ class Name:
         if value is not None and self.is_share:
             text += f" ({100 * value:g} %)"
         gaps = {"untestable": comparison.sentence} if value is None else {}
-        return Reading(subject_of(comparison.candidate), value, text, gaps)
+        return ConditionValue(subject_of(comparison.candidate), value, text, gaps)
 
-    def _of_version(self, side: Contender, as_share: bool) -> Reading:
+    def _of_version(self, side: Contender, as_share: bool) -> ConditionValue:
         subject = subject_of(side)
         result = _result(side)
         if self.part not in OF_QUESTIONS:
             measure = self.measured(side)
             mean = result.estimate(measure).mean
             text = "" if mean is None else f"it is {measure.text(mean)}"
-            return Reading(subject, mean, text, _gaps(side, measure, result))
+            return ConditionValue(subject, mean, text, _gaps(side, measure, result))
         if self.part == "undefined":
             measures = run_measures(side.run) if self.measure is None else [self.measured(side)]
             count = len(
@@ -168,7 +168,7 @@ class Name:
         else:
             count = result.failures if self.part == "failures" else result.missing
         value = count / max(1, result.due) if as_share else float(count)
-        return Reading(subject, value, f"it is {count} of {result.due}")
+        return ConditionValue(subject, value, f"it is {count} of {result.due}")
 
     def measured(self, side: Contender) -> Measure:
         """Return the measure. Raises DataError if this version was not measured by it."""
@@ -242,7 +242,7 @@ class Condition:
         if isinstance(self.right, Name):
             right = self.right.read(pairs, as_share=False)
         else:
-            right = [Reading("", self.right, "")]
+            right = [ConditionValue("", self.right, "")]
         # a number, or a count of all strategies, stands beside each of them
         count = max(len(left), len(right))
         gaps: list[tuple[str, str]] = []

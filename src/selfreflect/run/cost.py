@@ -231,7 +231,8 @@ def cost_table(stages: list[dict[str, Any]], total: dict[str, Any]) -> Table:
     for stage in stages:
         rows.append((stage["stage"], "to do", stage["to_do"], stage["to_do"]))
         if stage["to_do"]:
-            rows.append(("", f"with {stage['model']}", "", ""))
+            if stage["model"]:
+                rows.append(("", f"with {stage['model']}", "", ""))
             rows += _amount_rows("", stage)
     if len(stages) > 1:
         rows += _amount_rows("all", total)

@@ -303,7 +303,8 @@ class DryRun:
         amounts = {name: NOTHING for name in AMOUNTS if name != "money"}
         if to_do:
             amounts["judge_tokens"] = self._judge_tokens(tasks)
-        self.costs.append(StageCost("scores", settings.judge, to_do, amounts))
+        judge = settings.judge if needs_judge(self._config) else ""
+        self.costs.append(StageCost("scores", judge, to_do, amounts))
 
     def _judge_tokens(self, tasks: Sequence[StageTask]) -> Amount:
         if not needs_judge(self._config):

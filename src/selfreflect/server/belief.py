@@ -87,7 +87,7 @@ def classes_of(answers: Sequence[str], labels: Labels, rule: str, shown: Sequenc
     return Classes(tuple(shares), tuple(ranks), round(entropy(labels), 12), rule)
 
 
-class Reading(NamedTuple):
+class AnswerReading(NamedTuple):
     """What the answers to a question say together."""
 
     classes: Classes
@@ -249,7 +249,7 @@ class BeliefReader:
         answers: tuple[str, ...],
         model: str = "",
         tokens: Sequence[AnswerTokens | NoLogprobs] = (),
-    ) -> Reading:
+    ) -> AnswerReading:
         """Sort the answers, and estimate the confidence, calibrated if there is a calibrator for it.
 
         Args:
@@ -264,7 +264,7 @@ class BeliefReader:
         confidence = self._confidence(kind, samples, model)
         self.rule.forget(VERDICTS)
         notes = (*confidence.notes, self._wording(question, classes, answers), *self.rule.caveats)
-        return Reading(classes, confidence, notes=notes)
+        return AnswerReading(classes, confidence, notes=notes)
 
     def _wording(self, question: str, classes: Classes, answers: tuple[str, ...]) -> str:
         """Say how many classes differ in wording alone; empty if none do."""

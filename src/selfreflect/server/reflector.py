@@ -19,7 +19,7 @@ from selfreflect.models.base import Reply, Request, Sampling, ToolCall
 from selfreflect.models.openai.client import together
 from selfreflect.prompts import Prompts
 from selfreflect.records import AnswerSet, Failure, Question, Summary, question_id
-from selfreflect.server.belief import BeliefReader, Classes, Reading
+from selfreflect.server.belief import AnswerReading, BeliefReader, Classes
 from selfreflect.server.chat import ChatRequest, Reflect
 from selfreflect.server.clarify import AGREEMENTS, FinalText, UnsurePolicy, clarify
 from selfreflect.server.errors import ChatError
@@ -134,7 +134,7 @@ class _Drawn(NamedTuple):
     plan: _Plan
     reply: Reply
     drafts: Sequence[Summary]
-    reading: Reading
+    reading: AnswerReading
 
 
 class Reflector:

@@ -10,7 +10,7 @@ from typing import Any
 from selfreflect.errors import DataError, MissingExtraError, excerpt
 from selfreflect.grouping import ordered_groups
 from selfreflect.models.base import CallingCompletion, Completion, ToolCall
-from selfreflect.server.belief import Reading, classes_of
+from selfreflect.server.belief import AnswerReading, classes_of
 from selfreflect.server.chat import Tool
 from selfreflect.server.reply import Confidence
 from selfreflect.text import counted
@@ -26,7 +26,7 @@ that the schema requires, if it does."""
 
 def read_objects(
     question: str, answers: Sequence[str], response_format: Mapping[str, Any], rule: ClassRule
-) -> Reading:
+) -> AnswerReading:
     """Find the most common object, and the distribution of its fields.
 
     Args:
@@ -50,7 +50,7 @@ def read_calls(
     rule: ClassRule,
     *,
     must_call: bool = False,
-) -> Reading:
+) -> AnswerReading:
     """Find the tool that most answers call, its most common call, and the distribution of the arguments.
 
     A field ``/name`` holds the tool, null for answers in text; the arguments of answers that call another
@@ -131,7 +131,7 @@ def _reading(
     note: str,
     shown: Sequence[str],
     may_choose: Sequence[bool] | None = None,
-) -> Reading:
+) -> AnswerReading:
     """Choose the most common answer: a valid one, if there is any, of those that may be chosen."""
     labels = number_classes(list(keys))
     classes = classes_of(answers, labels, "equal objects", shown)
@@ -148,7 +148,7 @@ def _reading(
         # objects without fields agree as a whole
         whole = classes.shares[classes.labels[chosen]].share
         confidence = Confidence(min(shares, default=whole), CONFIDENCE, len(answers))
-    return Reading(
+    return AnswerReading(
         classes=classes,
         confidence=confidence,
         notes=tuple(filter(None, (note, *notes_on([structured]), *rule.caveats))),

@@ -121,11 +121,11 @@ def _checked_table(settings: type[Record], table: Any, name: str = "") -> dict[s
         raise ConfigError(
             f"[{name}] must be a table, not {excerpt(table)}.{_right_sections([name])}", code="table"
         )
-    hints = types_of(settings)
+    hints, fields = types_of(settings), fields_of(settings)
     values: dict[str, Any] = {}
     for key, value in table.items():
-        if key not in hints:
-            raise _unknown_key(key, value, name, hints)
+        if key not in fields:
+            raise _unknown_key(key, value, name, fields)
         inner = f"{name}.{key}" if name else key
         if key == "prices":  # the only table whose keys are names of models
             prices = value.items() if isinstance(value, Mapping) else {"": value}.items()
@@ -136,7 +136,7 @@ def _checked_table(settings: type[Record], table: Any, name: str = "") -> dict[s
             values[key] = _checked_table(hints[key], value, inner)
         else:
             values[key] = checked_value(settings, key, value, inner)
-    for key, field in fields_of(settings).items():
+    for key, field in fields.items():
         if field.required and key not in table:
             raise ConfigError(f"{key} is missing in [{name}]", code="missing_key", key=key)
     return values

@@ -22,6 +22,7 @@ from selfreflect.flags import (
     between,
     check_values,
 )
+from selfreflect.metric.measure import DEFAULT_MEASURES
 from selfreflect.models.backend import backend_of
 from selfreflect.models.base import DEVICES, SUMMARY_TOKENS, Compat, DType, Sampling
 from selfreflect.records import STAGES, ReaderChoice, Record
@@ -244,7 +245,7 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
             "answers a summary recovers; claims, without a judge, which claims of the answers it covers, "
             "and which of its own no answer makes.",
         ),
-    ] = "selfreflect,information"
+    ] = ",".join(DEFAULT_MEASURES)
     reader: Annotated[
         ReaderChoice,
         Flag(

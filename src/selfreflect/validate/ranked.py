@@ -211,7 +211,7 @@ def win_rate_among(wins: Wins, pairs: Collection[Pair]) -> Estimate:
     return replace(rate, mean=None, low=None, high=None) if rate.n < FEWEST_PAIRS else rate
 
 
-class Result(NamedTuple):
+class MetricRanking(NamedTuple):
     """Pairs as one metric decides them."""
 
     metric: MetricInfo
@@ -221,7 +221,7 @@ class Result(NamedTuple):
     """Among pairs of about the same length."""
 
 
-def paired_tests(reference: Result, rivals: Sequence[Result], kind: Relation) -> list[Row]:
+def paired_tests(reference: MetricRanking, rivals: Sequence[MetricRanking], kind: Relation) -> list[Row]:
     """Test a metric against each rival by McNemar's test, on the pairs that both have values for.
 
     Each test is one row, with p adjusted for all of them.
@@ -295,7 +295,7 @@ class RankedSets:
         columns = {}
         for metric, numbers in each_metric(values, metrics):
             wins = decide_pairs(metric, numbers, self.order.pairs)
-            results.append(Result(metric, wins, win_rate(wins), win_rate_among(wins, alike)))
+            results.append(MetricRanking(metric, wins, win_rate(wins), win_rate_among(wins, alike)))
             columns[metric.name] = self._columns(metric, numbers)
         # those without any value stand last
         results.sort(key=lambda result: math.inf if result.rate.mean is None else -result.rate.mean)
@@ -343,7 +343,7 @@ class RankedSets:
         row[_LONGER] = fmean(defined(preferences)) if defined(preferences) else None
         return row
 
-    def _ranking_row(self, result: Result) -> Row:
+    def _ranking_row(self, result: MetricRanking) -> Row:
         return {
             "metric": result.metric.name,
             "group": result.metric.group,
@@ -355,7 +355,7 @@ class RankedSets:
             "equal items": result.equal_rate.n,
         }
 
-    def _pair_rows(self, result: Result, alike: Collection[Pair]) -> Iterator[Row]:
+    def _pair_rows(self, result: MetricRanking, alike: Collection[Pair]) -> Iterator[Row]:
         """Make a row of a metric for each kind of pair."""
         for kind, count in Counter(pair.kind for pair in self.order.pairs).items():
             wins = {pair: win for pair, win in result.wins.items() if pair.kind == kind}
@@ -372,7 +372,7 @@ class RankedSets:
                 "n equal": equal.n,
             }
 
-    def _add_tests(self, finding: Finding, group: Group, results: Sequence[Result]) -> None:
+    def _add_tests(self, finding: Finding, group: Group, results: Sequence[MetricRanking]) -> None:
         """Test the metrics of one group against all others."""
         for result in results:
             rivals = [rival for rival in results if rival is not result]

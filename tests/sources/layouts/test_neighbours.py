@@ -49,6 +49,7 @@ FILES: dict[str, Any] = {
     # questions in turns
     "messages": {"messages": TURNS, "answers": ["a", "b"]},
     "prompt of turns": {"prompt": TURNS, "completions": ["a", "b"]},
+    "an id of a batch": {"custom_id": "q", "question": "Oz?", "answers": ["a", "b"]},
     "batch with its input": {
         "custom_id": "q",
         "body": {"messages": TURNS},

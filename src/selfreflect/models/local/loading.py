@@ -16,7 +16,7 @@ import torch
 from selfreflect.errors import BackendError, MissingExtraError, excerpt, nearest
 from selfreflect.models.backend import backend_of, bare_name, on_server, prefixes
 from selfreflect.models.base import DEVICES, LOCAL_NAMES, Device, DType, ModelSpec
-from selfreflect.models.local.machine import limit_threads, set_library_defaults
+from selfreflect.models.local.machine import hub_answers, limit_threads, set_library_defaults
 from selfreflect.models.smollm2 import REVISION, model_directory
 
 if TYPE_CHECKING:
@@ -50,8 +50,6 @@ class ModelSource:
         if Path(self.path).is_dir():
             return options
         from transformers.utils import cached_file
-
-        from selfreflect.models.local.machine import hub_answers
 
         offline = not hub_answers()
         config = cached_file(
@@ -374,7 +372,7 @@ def not_local(name: str) -> BackendError:
     )
 
 
-# What transformers says of some errors, with code, message and remedy of ours.
+# Arguments of transformers that its errors name, with code, message and remedy of ours.
 _LIBRARY_ERRORS = {
     "trust_remote_code": (
         "foreign_code",
@@ -388,15 +386,12 @@ _LIBRARY_ERRORS = {
     ),
 }
 
-# What transformers says where it reaches no hub, before it goes on about its own settings.
-_NO_HUB = "couldn't connect to"
-
 
 def _explanation(name: str, path: str, error: Exception) -> BackendError:
     """Say what an error of transformers, or of a library below it, means for a user."""
     reason = " ".join(str(error).split())
-    for words, (code, message, remedy) in _LIBRARY_ERRORS.items():
-        if words in reason:
+    for argument, (code, message, remedy) in _LIBRARY_ERRORS.items():
+        if argument in reason:
             return BackendError(
                 message.replace("{name}", excerpt(name)), code=code, remedy=remedy, model=name
             )
@@ -404,7 +399,8 @@ def _explanation(name: str, path: str, error: Exception) -> BackendError:
         return BackendError(
             f"could not load the model in {excerpt(path, 200)}: {reason[:300]}", code="not_loaded", model=name
         )
-    if _NO_HUB in reason:
+    # transformers would go on about its own settings
+    if isinstance(error, OSError) and not hub_answers():
         reason = "it is not on this disk, and its hub cannot be reached."
     suggestion = nearest(name, [EMBEDDED])
     if not suggestion and "/" not in name:

@@ -512,7 +512,7 @@ class _Function(msgspec.Struct):
     arguments: str | dict[str, Any] | None = None
 
 
-class _Call(msgspec.Struct):
+class _WireCall(msgspec.Struct):
     function: _Function
     id: str | None = None
 
@@ -523,7 +523,7 @@ def _calls(choice: _Choice) -> tuple[ToolCall, ...]:
     calls = []
     for entry in written if isinstance(written, list) else ():
         with suppress(msgspec.ValidationError):
-            call = msgspec.convert(entry, _Call)
+            call = msgspec.convert(entry, _WireCall)
             arguments = call.function.arguments
             # some servers give the object itself, or nothing where a tool takes no argument
             if not isinstance(arguments, str) or not arguments.strip():

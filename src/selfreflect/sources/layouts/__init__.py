@@ -150,13 +150,15 @@ def rows_in(
         raw_rows = list(islice(stream, ROWS_OF_HEAD))
         if not raw_rows:
             raise DataError(f"{content.name} holds no records")
-    layout = _layout_of(raw_rows, logs)
+    # an object into which the user names a path is not unwrapped
+    is_named = any("." in path and raw_rows[0].get(path) is not None for path in assigned)
+    layout = _layout_of(raw_rows, logs, is_named)
     # a layout of another package need not be a subclass of ours
     if getattr(layout, "streams", False):
         all_rows: Iterable[Row] = chain(raw_rows, stream)
     elif rest := list(stream):
         raw_rows += rest
-        all_rows, layout = raw_rows, _layout_of(raw_rows, logs)
+        all_rows, layout = raw_rows, _layout_of(raw_rows, logs, is_named)
     else:
         all_rows = raw_rows
     layouts = [layout]
@@ -186,10 +188,11 @@ def _rows_of(layout: Layout, rows: Iterable[Row], assigned: Collection[str], nam
     return made
 
 
-def _layout_of(rows: Sequence[Row], logs: bool) -> Layout:
+def _layout_of(rows: Sequence[Row], logs: bool, is_flat: bool = False) -> Layout:
     for layout in _layouts():
         with _failures_of(layout):
-            if (logs or not layout.is_log) and layout.matches(rows):
+            is_excluded = (layout.is_log and not logs) or (is_flat and getattr(layout, "wraps", False))
+            if not is_excluded and layout.matches(rows):
                 return layout
     raise AssertionError("the last layout matches all rows")
 

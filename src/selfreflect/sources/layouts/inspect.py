@@ -193,7 +193,13 @@ def _archived_samples(
     content: Content, progress: Callable[[float], None] | None
 ) -> Iterator[tuple[str, Any]]:
     """Yield the samples in an archive with their names."""
-    stream = content.stream()
+    with content.stream() as stream:
+        yield from _samples_in(content, stream, progress)
+
+
+def _samples_in(
+    content: Content, stream: IO[bytes], progress: Callable[[float], None] | None
+) -> Iterator[tuple[str, Any]]:
     try:
         archive = zipfile.ZipFile(stream)
         members = archive.infolist()

@@ -29,7 +29,7 @@ class Responses(Layout):
 
     def matches(self, rows: Sequence[Row]) -> bool:
         return all(
-            "custom_id" in row.fields or _body(row.fields) is not None or _turns(row.fields)[0]
+            _is_batch_line(row.fields) or _body(row.fields) is not None or _turns(row.fields)[0]
             for row in rows
         )
 
@@ -41,11 +41,11 @@ class Responses(Layout):
                 fields |= asked(_turns(fields)[1])
                 fields.pop(name, None)
             body = _body(row.fields)
-            if "custom_id" in fields:
+            if _is_batch_line(row.fields):
                 fields = {"id": fields["custom_id"]} | {
                     column: value for column, value in fields.items() if column not in _OF_BATCH
                 }
-            if "custom_id" in row.fields or body is not None:
+            if body is not None or _is_batch_line(row.fields, "response", "result"):
                 choices = _choices(body)
                 failures += not choices
                 cut_off += sum(_is_cut_off(choice) for choice in choices)
@@ -71,6 +71,12 @@ def asked(turns: Sequence[Any], text: Callable[[Any], Any] = text_of) -> dict[st
     last = places[-1] if places else len(turns) - 1
     context = "\n\n".join(f"{turn.get('role')}: {text(turn) or ''}" for turn in turns[:last])
     return {"question": text(turns[last]), **({"context": context} if context else {})}
+
+
+def _is_batch_line(fields: Mapping[str, Any], *names: str) -> bool:
+    """Tell whether a line of a batch has a response, or a request; null is that of a failed one."""
+    names = names or ("response", "result", "body")
+    return "custom_id" in fields and any(isinstance(fields.get(name, ""), dict | None) for name in names)
 
 
 def _body(fields: Mapping[str, Any]) -> Mapping[str, Any] | None:

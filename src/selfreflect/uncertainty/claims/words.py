@@ -61,7 +61,7 @@ class Number(NamedTuple):
         return self.value == number.value and not (self.unit and number.unit)
 
 
-class Content(NamedTuple):
+class ClaimContent(NamedTuple):
     """What is compared of a sentence."""
 
     text: str
@@ -74,13 +74,13 @@ class Content(NamedTuple):
     tokens: frozenset[str]
     """Content words and numbers as they are written."""
 
-    def has_numbers_in(self, sentence: Content) -> bool:
+    def has_numbers_in(self, sentence: ClaimContent) -> bool:
         """Tell whether a sentence has all numbers: 10 is in "10 years", and 1949 in "18 December 1949"."""
         return all(any(map(number.is_in, sentence.numbers)) for number in self.numbers)
 
 
 @lru_cache(maxsize=2**14)
-def content_of(text: str) -> Content:
+def content_of(text: str) -> ClaimContent:
     """Read what is compared of a sentence."""
     plain = unified(text).casefold()
     readable_text = readable(text)
@@ -89,7 +89,7 @@ def content_of(text: str) -> Content:
     negations = sum(map(is_negation, re.findall(r"[^\W\d_]+(?:'[^\W\d_]+)?", plain)))
     words = frozenset(_stems(_WORD.findall(rest)))
     tokens = frozenset(_stems(_TOKEN.findall(plain)))
-    return Content(text, plain, words, frozenset(map(Number.of, found)), negations % 2 == 1, tokens)
+    return ClaimContent(text, plain, words, frozenset(map(Number.of, found)), negations % 2 == 1, tokens)
 
 
 def _without(text: str, found: Sequence[Quantity]) -> str:
@@ -135,7 +135,7 @@ def overlaps(question: str, claims: Sequence[str], parts: Sequence[str]) -> Floa
     )
 
 
-def stance(claim: Content, sentence: Content, shared: float, said: float, about: float) -> Stance:
+def stance(claim: ClaimContent, sentence: ClaimContent, shared: float, said: float, about: float) -> Stance:
     """Say what a sentence does with a claim.
 
     Args:

@@ -267,7 +267,7 @@ class _AllowedTools(msgspec.Struct):
 class _ToolChoice(msgspec.Struct):
     """Which of the tools answers may call: one, or several."""
 
-    type: Literal["function", "allowed_tools"]
+    type: ToolKind | Literal["allowed_tools"]
     function: Tool | None = None
     allowed_tools: _AllowedTools | None = None
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from selfreflect.uncertainty.calibrators import cross_fit
 from selfreflect.uncertainty.prediction import (
     Tally,
     brier,
@@ -54,3 +55,9 @@ def test_smoothing_sees_through_errors_that_cancel_close_by() -> None:
     assert float(ece_exact(near)) == pytest.approx(0.5, abs=0.01)
     assert float(smooth_ece(near)) < 0.04
     assert float(smooth_ece(far)) > 0.2
+
+
+def test_weights_of_few_answers_are_fitted_without_an_error() -> None:
+    columns = np.arange(10.0).reshape(5, 2) % 3
+    calibrated = cross_fit("weights", columns, [1, 0, 1, 0, 1])
+    assert ((calibrated > 0) & (calibrated < 1)).all()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from selfreflect.store.replies import ModelReplies
 from selfreflect.store.run import Run
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.claims.asked import ModelReader, inquiries_about, read_stances
+from selfreflect.uncertainty.claims.placed import told_claims
 from selfreflect.uncertainty.claims.readers import open_reader
 from selfreflect.uncertainty.claims.sentences import sentences
 from selfreflect.uncertainty.claims.support import (
@@ -67,6 +69,7 @@ def supports(found: ClaimDistribution) -> dict[str, Support]:
         ("Run this:\n```py\nx = 1. Y = 2.\n```\nDone.", ["```py\nx = 1. Y = 2.\n```", "Done."]),
         ('He said "No." Then he left.', ['He said "No."', "Then he left."]),
         ("東京は首都です。人口は多い。", ["東京は首都です。", "人口は多い。"]),
+        ("هل أنقرة عاصمة؟ نعم هي العاصمة۔ انتهى.", ["هل أنقرة عاصمة؟", "نعم هي العاصمة۔", "انتهى."]),
         ("No end", ["No end"]),
         ("  \n ...\n", []),
     ],
@@ -213,6 +216,15 @@ def test_blocks_of_code_that_never_end_are_lines() -> None:
 )
 def test_a_model_that_repeats_itself_is_split_in_linear_time(text: str) -> None:
     assert len(sentences(text)) == 1
+
+
+def test_long_white_space_and_many_added_claims_take_seconds() -> None:
+    assert clauses("It is not a" + " " * 100_000 + "b , or c.") == ["It is not a" + " " * 100_000 + "b", "c."]
+    sheep = " ".join(f"Village {number} has {number} sheep." for number in range(800))
+    started = time.perf_counter()
+    told = told_claims("Q?", ["Rome has 3 hills.", "Rome has 7 hills."] * 10, sheep)
+    assert time.perf_counter() - started < 10
+    assert [claim.support for claim in told if claim.told] == [0] * 800
 
 
 def test_the_command_counts_claims_of_a_file(tmp_path: Path) -> None:

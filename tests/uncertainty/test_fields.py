@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -216,6 +217,38 @@ def test_without_the_tokens_of_every_answer_a_field_has_none() -> None:
         assert question.missing_logprobs
     summary = with_tokens(broken=True).summary(ClassRule("exact"))
     assert not any("tokens" in entry for entry in summary["fields"].values())
+
+
+def test_parts_of_a_character_count_for_the_value_that_begins_with_it() -> None:
+    tokens = ('{"c": "', "", "", "中", "国", '"', "}")
+    logprobs = (-1.0, -2.0, -3.0, -4.0, -5.0, -6.0, -7.0)
+    answers = ("".join(tokens),)
+    question = AnsweredQuestion(id="q", answers=answers, tokens=(tokens,), logprobs=(logprobs,))
+    [field] = structure(question).questions()
+    assert field.logprobs == ((-2, -3, -4, -5, -6),)
+
+
+def test_tokens_of_many_fields_are_found_in_seconds() -> None:
+    text = json.dumps({f"key{number}": number for number in range(500)})
+    columns = {"tokens": (tuple(text),) * 10, "logprobs": ((-0.5,) * len(text),) * 10}
+    started = time.perf_counter()
+    summary = structure(AnsweredQuestion(id="q", answers=(text,) * 10, **columns)).summary(ClassRule("exact"))
+    assert time.perf_counter() - started < 10
+    assert summary["fields"]["/key7"]["tokens"]["joint"] == pytest.approx(math.exp(-1))
+
+
+@pytest.mark.parametrize("answer", ["{}", '{"next": {"next": {}}}'])
+def test_a_default_that_refers_to_itself_has_an_end(answer: str) -> None:
+    node = {"$ref": "#/$defs/node", "default": {}}
+    schema = {"$ref": "#/$defs/node", "$defs": {"node": {"properties": {"next": node, "last": node}}}}
+    structured = taken_apart([answer, "{}"], schema)
+    assert shares(structured, "/last") == {"(object)": 2}
+
+
+@pytest.mark.parametrize("part", [{"x-selfreflect": {"classes": "exact"}}, {"enum": ["(missing)", "true"]}])
+def test_texts_that_look_like_marks_are_texts(part: dict[str, Any]) -> None:
+    structured = taken_apart([{"a": "(missing)"}, {}, {"a": "true"}], {"properties": {"a": part}})
+    assert shares(structured, "/a") == {'"(missing)"': 1, "(missing)": 1, '"true"': 1}
 
 
 def test_tokens_of_matched_objects_are_not_those_of_their_place() -> None:

@@ -19,6 +19,7 @@ from selfreflect.uncertainty.features import (
     rest_bucket_entropy,
     token_confidences,
     truncated_entropy,
+    unsure_words,
 )
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 from selfreflect.uncertainty.relations import jaccard
@@ -102,6 +103,16 @@ def test_the_interval_holds_the_entropy_and_narrows(seed: int, vocabulary: int, 
         widths.append(float((bounds.high - bounds.low).mean()))
     assert widths == sorted(widths, reverse=True)
     assert widths[-1] == pytest.approx(0, abs=1e-6)
+
+
+def test_parts_of_a_character_belong_to_its_word() -> None:
+    words = unsure_words(("你", "", "好", " a", "b"), (-1, -2, -3, -4, -5), ((-0.1, -3.0),) * 5)
+    assert [(word.text, np.log(word.probability)) for word in words] == [
+        ("你", pytest.approx(-1)),
+        ("好", pytest.approx(-5)),
+        (" ab", pytest.approx(-9)),
+    ]
+    assert unsure_words(("a",), (-0.7,), ((-0.7, -800.0),)) == []  # a rest, of which none is possible
 
 
 def test_several_answers_speak_by_those_of_the_judged_class() -> None:

@@ -231,7 +231,7 @@ def _fit_weights(columns: Floats, labels: Floats, groups: Sequence[str]) -> Cali
         total = 0.0
         for number in range(FOLDS):
             inside = fold == number
-            if len(set(labels[~inside].tolist())) < 2:
+            if not inside.any() or len(set(labels[~inside].tolist())) < 2:
                 continue
             chances = regression(variance, ~inside).predict_proba(scaled[inside])[:, 1]
             total -= float(np.log(np.where(labels[inside] == 1, chances, 1 - chances)).sum())

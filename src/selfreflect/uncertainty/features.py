@@ -372,7 +372,8 @@ class UnsureWord(NamedTuple):
 def unsure_words(
     texts: Sequence[str], logprobs: Sequence[float], top: Sequence[Sequence[float]]
 ) -> list[UnsureWord]:
-    """Join the tokens of an answer to words, with what is unsure of each; none for lists of unequal length.
+    """Join the tokens of an answer to words, with what is unsure of each; none for lists of unequal
+    length, or of which a part is impossible.
 
     A word ends at white space, and in scripts without spaces a token is a word.
     """
@@ -381,9 +382,14 @@ def unsure_words(
     shares = probabilities(top)
     low, high = entropy_interval(shares)
     columns = np.column_stack([renormalised_entropy(shares), low, high])
+    if not np.isfinite(columns).all():
+        return []
     starts, before = [], " "
     for index, text in enumerate(texts):
         if text and (text[0].isspace() or before.isspace() or re.match(f"[{UNSPACED}]", text)):
+            # tokens without text are parts of the character that the next one completes
+            while index > 0 and not texts[index - 1]:
+                index -= 1
             starts.append(index)
         before = text[-1:] or before
     starts = sorted({0, *starts})

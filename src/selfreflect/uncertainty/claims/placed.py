@@ -65,11 +65,11 @@ def told_claims(question: str, answers: Sequence[str], text: str) -> list[ToldCl
     for index, claim in enumerate(found.claims):
         sentence = next((place.sentence for place in places if index in place.says), None)
         claims.append(_told(claim, sentence))
-    for place in places:
-        for part in clauses(place.sentence.text):
-            if part in found.coverages[""].added:
-                stances = [row[0] for row in reader.stances(question, [part], answers)]
-                claims.append(_told(Claim(part, tuple(stances)), place.sentence))
+    added = {*found.coverages[""].added}
+    pairs = [(place, part) for place in places for part in clauses(place.sentence.text) if part in added]
+    rows = reader.stances(question, [part for _, part in pairs], answers)
+    for index, (place, part) in enumerate(pairs):
+        claims.append(_told(Claim(part, tuple(row[index] for row in rows)), place.sentence))
     return claims
 
 

@@ -10,7 +10,7 @@ _FENCE = re.compile(r"^[ \t]*(```|~~~)(.*)$", re.MULTILINE)
 _BULLET = re.compile(r"[ \t]*(?:[-*+•–]|\(?\d{1,3}[.)]|#{1,6})[ \t]+")
 # a mark that ends a sentence, what closes with it, and the white space in front of the next one
 _END = re.compile(
-    r"(?:(?<![.!?…])[.!?…]+[\"'”’»)\]*_]*\s+(?=[\"'“‘«(\[*_¿¡]*[^\W_a-zß-öø-ÿ])|[。！？]+[」』”]*\s*)"
+    r"(?:(?<![.!?…])[.!?…]+[\"'”’»)\]*_]*\s+(?=[\"'“‘«(\[*_¿¡]*[^\W_a-zß-öø-ÿ])|[。！？؟۔।]+[」』”»]*\s*)"
 )
 _ABBREVIATION = re.compile(
     r"(?:\b(?:[A-ZÄÖÜ]|Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|Gen|Col|Lt|Sgt|Capt|Rev|Hon|Gov|Sen|Rep|Mt|Ft|No|Nr|vs|etc|ca|cf|approx|"

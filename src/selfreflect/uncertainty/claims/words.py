@@ -28,7 +28,10 @@ _TOKEN = re.compile(r"[^\W_]+")
 _BLOCK = 500
 _ENDINGS = re.compile(r"(?:'s|ies|es|s|ed|ing|en|e|n)\Z")
 _JOINT = r"(?:or|but|oder|aber)\b"
-_CLAUSE_END = re.compile(rf"\s*[;,](?!\d)\s*(?:{_JOINT}\s*)?|:\s+|\s+{_JOINT}\s*", re.IGNORECASE)
+# white space is read from its first character on: long runs of it would take quadratic time
+_CLAUSE_END = re.compile(
+    rf"(?<!\s)\s*[;,](?!\d)\s*(?:{_JOINT}\s*)?|:\s+|(?<!\s)\s+{_JOINT}\s*", re.IGNORECASE
+)
 _SHARE = re.compile(r"\(?\b\d+(?:[.,]\d+)?\s*(?:%|percent\b|per cent\b|Prozent\b)\)?", re.IGNORECASE)
 _FREQUENCY = frozenset(
     "mostly mainly most often sometimes occasionally rarely rather otherwise else alternatively "

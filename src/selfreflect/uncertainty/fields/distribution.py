@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cached_property
 from itertools import accumulate
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -156,16 +158,20 @@ class Structured:
         spans = [positions.get(field.pointer) for positions in self.spans]
         if not field.is_located or None in spans:
             return {**nothing, "missing_logprobs": "an answer lacks the field, or has it in a matched list"}
-        places = [
-            _overlapping(texts, *span) for texts, span in zip(question.tokens, spans, strict=True) if span
-        ]
+        texts_and_ends = zip(question.tokens, self._token_ends, spans, strict=True)
+        places = [_overlapping(texts, ends, *span) for texts, ends, span in texts_and_ends if span]
         columns: dict[str, Any] = {**nothing, "missing_logprobs": ""}
         for name in _TOKEN_COLUMNS:
             column = getattr(question, name)
             if column is not None:
                 pairs = zip(column, places, strict=True)
-                columns[name] = tuple(tuple(row[index] for index in indices) for row, indices in pairs)
+                columns[name] = tuple(row[start:end] for row, (start, end) in pairs)
         return columns
+
+    @cached_property
+    def _token_ends(self) -> list[list[int]]:
+        """The character after each token of each answer."""
+        return [list(accumulate(map(len, texts))) for texts in self.question.tokens or ()]
 
     def _token_summary(self, field: AnswerField, classes: Sequence[FieldClass]) -> dict[str, Any]:
         """Say how likely the tokens of the most common value were, where they are known."""
@@ -359,11 +365,13 @@ def value_spans(text: str) -> dict[str, Span]:
     return spans
 
 
-def _overlapping(texts: Sequence[str], start: int, end: int) -> list[int]:
-    """List the tokens that have a character between two places of their joint text."""
-    ends = list(accumulate(map(len, texts)))
-    pairs = enumerate(zip(texts, ends, strict=True))
-    return [index for index, (text, after) in pairs if after - len(text) < end and after > start]
+def _overlapping(texts: Sequence[str], ends: Sequence[int], start: int, end: int) -> Span:
+    """Find the first token with a character between two places of the text, and the one after the last."""
+    first, last = bisect_right(ends, start), bisect_left(ends, end)
+    # tokens without text are parts of the character that the next one completes
+    while 0 < first < len(texts) and not texts[first - 1] and ends[first] - len(texts[first]) == start:
+        first -= 1
+    return first, min(last + 1, len(texts))
 
 
 class _Place(NamedTuple):
@@ -430,6 +438,9 @@ class _Walker:
     ) -> Iterator[AnswerField]:
         default = default_of(node)
         column = [MISSING if child is None else child.get(name, default) for child in children]
+        if isinstance(default, dict | list) and not any(child and name in child for child in children):
+            # the default of a schema that refers to itself may have no end
+            return iter((self._field(place, column, node),))
         return self.walk(place, column, node)
 
     def _field(self, place: _Place, column: Sequence[Any], node: Node) -> AnswerField:

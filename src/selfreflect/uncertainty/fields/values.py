@@ -72,7 +72,8 @@ class FieldValue(NamedTuple):
 ABSENT = FieldValue("(missing)", "missing")
 INVALID = FieldValue("(no valid JSON)", "invalid")
 OBJECT = FieldValue("(object)", "object")
-_MARK = re.compile(r"\((?:missing|no valid JSON|object|[\d,]+ items?)\)")
+_MARK = re.compile(r"\((?:missing|no valid JSON|object|[\d,]+ items?)\)|true|false|null")
+"""What texts that are no text of an answer look like."""
 
 
 def length_value(size: int) -> FieldValue:
@@ -194,16 +195,18 @@ def scalar(value: Any, node: Node) -> FieldValue:
 
 
 def _text(text: str, node: Node) -> FieldValue:
+    quoted_text = json.dumps(text, ensure_ascii=False)
+    shown = text if text.strip() and not _MARK.fullmatch(text) else quoted_text
     if "enum" in node or "const" in node or not text.strip():
-        return FieldValue(text if text.strip() else json.dumps(text), f"text {text}")
+        return FieldValue(shown, f"text {text}")
     if setting(node, "classes"):
-        return FieldValue(text, None)
+        return FieldValue(shown, None)
     moment = _moment(text, str(node.get("format", "")))
     if moment:
         return FieldValue(text, f"date {moment}")
     # a text that looks like another kind of value, or like one of our marks, keeps its quotes
-    if _MARK.fullmatch(text) or not isinstance(parse(text), Unreadable):
-        return FieldValue(json.dumps(text, ensure_ascii=False), f"text {text}")
+    if shown != text or not isinstance(parse(text), Unreadable):
+        return FieldValue(quoted_text, f"text {text}")
     return FieldValue(text, None)
 
 

@@ -408,3 +408,35 @@ def test_arguments_with_any_number_of_keys_take_bounded_time() -> None:
         belief = client.chat(messages=QUESTION, tools=[NAMED]).json()["selfreflect"]
     assert len(belief["fields"]["fields"]) <= 501
     assert belief["confidence"] == 0.1
+
+
+@pytest.mark.parametrize(
+    "asked", [{"tools": [WEATHER], "tool_choice": "required"}, {"response_format": JSON}]
+)
+def test_a_model_that_compares_answers_is_asked_in_words(asked: dict[str, Any]) -> None:
+    cities = itertools.cycle(["the old town of Rome", "the city of Rome", "Oslo in the north"])
+
+    def script(call: Any) -> Any:
+        if not {"tools", "response_format"} & call.body.keys():
+            return chat(*(choice("yes") for _ in range(call.n)))
+        arguments = [json.dumps({"city": next(cities)}) for _ in range(call.n)]
+        if "tools" in asked:
+            return chat(*(calling(("weather", text)) for text in arguments))
+        return chat(*map(choice, arguments))
+
+    with FaultServer(script) as upstream, endpoint_server(upstream=upstream.url, rule="judge") as client:
+        body = client.chat(messages=QUESTION, **asked, reasoning_effort="low").json()
+    compared = [call.body for call in upstream.calls if not asked.keys() & call.body.keys()]
+    assert compared
+    assert all(call["reasoning_effort"] == "low" for call in compared)
+    assert body["selfreflect"]["confidence"] == 1
+
+
+def test_options_of_summaries_that_change_no_object_are_named() -> None:
+    with served([ANKARA, ANKARA]) as (client, _):
+        asked: dict[str, Any] = {"messages": QUESTION, "tools": [WEATHER]}
+        other = client.chat(**asked, selfreflect={"strategy": "basic", "claims": None}).json()["selfreflect"]
+        none = client.chat(**asked, selfreflect={"confidence": "none"}).json()["selfreflect"]
+    assert (other["confidence"], other["strategy"]) == (1, "modal_call")
+    assert any("strategy" in note for note in other["notes"])
+    assert (none["confidence"], none["confidence_kind"]) == (None, None)

@@ -151,7 +151,7 @@ class ModelOfSession:
                 raise CancelledError
             replies = [
                 # the session belongs to the event loop, and this is a thread
-                asyncio.run_coroutine_threadsafe(self._session.ask(request), self._loop)
+                asyncio.run_coroutine_threadsafe(self._session.ask(request, in_words=True), self._loop)
                 for request in requests
             ]
             self._futures += replies

@@ -205,7 +205,7 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """An estimator, or ``none``."""
     measures: tuple[Annotated[str, Meta(max_length=100)], ...] | None = None
     reflect: Reflect | None = None
-    claims: bool = False
+    claims: bool | None = None
     """Whether the response lists the claims of the answers."""
 
 

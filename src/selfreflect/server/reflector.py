@@ -19,7 +19,7 @@ from selfreflect.models.base import Reply, Request, Sampling, ToolCall
 from selfreflect.models.openai.client import together
 from selfreflect.prompts import Prompts
 from selfreflect.records import AnswerSet, Failure, Question, Summary, question_id
-from selfreflect.server.belief import AnswerReading, BeliefReader, Classes
+from selfreflect.server.belief import NO_CONFIDENCE, AnswerReading, BeliefReader, Classes
 from selfreflect.server.chat import ChatRequest, Reflect
 from selfreflect.server.clarify import AGREEMENTS, FinalText, UnsurePolicy, clarify
 from selfreflect.server.errors import ChatError
@@ -278,6 +278,12 @@ class Reflector:
         notes = (*reading.confidence.notes, *reading.notes)
         if plan.measures:
             notes = (f"not measured, since the answer is no text: {', '.join(plan.measures)}", *notes)
+        if plan.confidence == NO_CONFIDENCE:
+            reading = reading._replace(confidence=Confidence(None, None, len(reply.texts)))
+        asked = {"strategy": chat.options.strategy, "confidence": chat.options.confidence}
+        unheeded = [name for name, value in asked.items() if value not in (None, NO_CONFIDENCE)]
+        if unheeded:
+            notes = (f"ignored, since the answer is no text: {', '.join(unheeded)}", *notes)
         has_guarantee = self._reader.calibrator is not None and self._reader.calibrator.saved.guarantee
         if has_guarantee:
             reading = reading._replace(

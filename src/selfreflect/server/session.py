@@ -181,6 +181,7 @@ class WithFields:
         fields: those that the model can do without.
         ask: asks with the fields; None where the model takes none.
         ask_without: asks without them, if not the model itself.
+        in_words: the model without the fields that make answers other than texts; by default this one.
     """
 
     def __init__(
@@ -189,7 +190,9 @@ class WithFields:
         fields: Iterable[str],
         ask: AskModel | None = None,
         ask_without: AskModel | None = None,
+        in_words: WithFields | None = None,
     ) -> None:
+        self.in_words = in_words or self
         self.name = model.name
         self.generator = model.generator
         self._fields = tuple(fields)
@@ -243,7 +246,7 @@ class Session:
 
     def __init__(
         self,
-        model: ServedModel,
+        model: WithFields,
         on_open: Callable[[], None] = lambda: None,
         price: TokenPrice | None = None,
     ) -> None:
@@ -277,9 +280,10 @@ class Session:
         """Whether the model has counted the tokens of every call."""
         return not self._uncounted
 
-    async def ask(self, request: Request) -> Reply | Refusal:
-        """Send a request to the model."""
-        reply = await self.model.reply(request, lambda sample: self._open())
+    async def ask(self, request: Request, *, in_words: bool = False) -> Reply | Refusal:
+        """Send a request to the model; ``in_words`` where nothing but a text answers it."""
+        model = self.model.in_words if in_words else self.model
+        reply = await model.reply(request, lambda sample: self._open())
         if isinstance(reply, Refusal):
             self._refusal = reply
         else:
@@ -350,7 +354,9 @@ class Session:
         try:
             requests = next(conversation)
             while True:
-                requests = conversation.send(await asyncio.gather(*map(self.ask, requests)))
+                requests = conversation.send(
+                    await asyncio.gather(*(self.ask(request, in_words=True) for request in requests))
+                )
         except StopIteration as end:
             clarification: Clarification | NoClarification = end.value
             return clarification

@@ -86,8 +86,9 @@ class RemoteModel:
             return partial(self.reply, generator=self.generator.with_extra(extra))
 
         # what decides which answers count is never left out
-        optional = fields.keys() - needed.keys()
-        return WithFields(self, optional, ask_with(fields), ask_with(needed) if needed else None)
+        optional = {name: value for name, value in fields.items() if name not in needed}
+        in_words = self.with_fields(optional) if needed else None
+        return WithFields(self, optional, ask_with(fields), ask_with(needed) if needed else None, in_words)
 
     async def send(self, path: str, data: bytes, headers: Mapping[str, str]) -> RelayedResponse:
         """Send the body of a request as it is. Raises ChatError if there is no response."""

@@ -352,6 +352,11 @@ def test_the_confidence_is_that_of_the_object_that_comes_back() -> None:
     assert json.loads(body["choices"][0]["message"]["content"]) == {"x": 1, "y": 1}
     # three of eight agree on another x, and two on this one
     assert body["selfreflect"]["confidence"] == 0.25
+    notes = [{"city": name, "why": f"reason {place}"} for place, name in enumerate(["Oslo", *["Rome"] * 3])]
+    with served([choice(json.dumps(note)) for note in notes]) as (client, _):
+        body = client.chat(messages=QUESTION, response_format=JSON).json()
+    # all are different, and most say Rome
+    assert json.loads(body["choices"][0]["message"]["content"])["city"] == "Rome"
 
 
 def test_objects_without_fields_agree_and_texts_that_are_none_give_the_most_common() -> None:
@@ -381,8 +386,13 @@ def doubled(levels: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "schema",
-    [nested(400), doubled(60), {"$schema": "http://json-schema.org/draft-03/schema#", "required": True}],
-    ids=["deep", "without an end", "of an old draft"],
+    [
+        nested(400),
+        doubled(60),
+        {"$schema": "http://json-schema.org/draft-03/schema#", "required": True},
+        {"properties": {f"key{number}": {"type": "string"} for number in range(20_000)}},
+    ],
+    ids=["deep", "without an end", "of an old draft", "large"],
 )
 def test_no_schema_of_a_client_costs_its_answer(schema: dict[str, Any]) -> None:
     asked = {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}
@@ -403,7 +413,7 @@ def test_a_format_of_texts_is_none_however_it_is_written() -> None:
 
 
 def test_arguments_with_any_number_of_keys_take_bounded_time() -> None:
-    many = [calling(("weather", json.dumps({f"{n}-{key}": 0 for key in range(9000)}))) for n in range(10)]
+    many = [calling(("weather", json.dumps({f"{n}-{key}": 0 for key in range(5000)}))) for n in range(10)]
     with served(many) as (client, _):
         belief = client.chat(messages=QUESTION, tools=[NAMED]).json()["selfreflect"]
     assert len(belief["fields"]["fields"]) <= 501

@@ -137,42 +137,48 @@ def _reading(
     classes = classes_of(answers, labels, "equal objects", shown)
     groups = ordered_groups(answers, members_of(labels))
     candidates = [group[0] for group in groups if may_choose is None or may_choose[group[0]]]
-    chosen = next((index for index in candidates if structured.faults[index] is None), None)
-    if chosen is None:
-        notes: tuple[str, ...] = (
-            "no confidence: what comes back is not valid JSON, or not what the schema allows",
-        )
-        confidence = Confidence(None, None, len(answers), notes=notes)
+    valid = [index for index in candidates if structured.faults[index] is None]
+    if valid:
+        size_of = Counter(classes.labels)
+        size = size_of[classes.labels[valid[0]]]
+        equal = [index for index in valid if size_of[classes.labels[index]] == size]
+        columns = _agreement(structured, rule, required)
+        # objects with free texts are often all different: then most answers share the values of one
+        rows = {index: [column[index] for column in columns] for index in equal}
+        chosen = max(equal, key=lambda index: (min(rows[index], default=0), sum(rows[index])))
+        # objects without fields, or with too many to look at, agree as a whole
+        whole = [size / len(answers)] if not rows[chosen] or structured.left_out else []
+        value = min(*rows[chosen], *whole, 1.0)
+        confidence = Confidence(value, CONFIDENCE, len(answers))
     else:
-        shares = _agreement(structured, chosen, rule, required)
-        # objects without fields agree as a whole
-        whole = classes.shares[classes.labels[chosen]].share
-        confidence = Confidence(min(shares, default=whole), CONFIDENCE, len(answers))
+        chosen = candidates[0]
+        note_on_it = "no confidence: what comes back is not valid JSON, or not what the schema allows"
+        confidence = Confidence(None, None, len(answers), notes=(note_on_it,))
     return AnswerReading(
         classes=classes,
         confidence=confidence,
         notes=tuple(filter(None, (note, *notes_on([structured]), *rule.caveats))),
-        chosen=candidates[0] if chosen is None else chosen,
+        chosen=chosen,
         fields=structured.summary(rule),
     )
 
 
-def _agreement(
-    structured: Structured, chosen: int, rule: ClassRule, required: Collection[str]
-) -> list[float]:
-    """Compute the share of all answers that agree with the chosen one, for each required field.
+def _agreement(structured: Structured, rule: ClassRule, required: Collection[str]) -> list[dict[int, float]]:
+    """Compute the share of all answers that agree with each valid one, for each required field.
 
-    The largest class would be too large: what most answers say in one field may stand in other answers than
-    what most say in another, and most may lack an argument because they call another tool.
+    The share of the largest class would be too large: what most answers say in one field may stand in other
+    answers than what most say in another, and most may lack an argument because they call another tool.
     """
-    place = sum(fault is None for fault in structured.faults[:chosen])
-    shares = []
+    valid = [index for index, fault in enumerate(structured.faults) if fault is None]
+    columns = []
     for field in structured.fields:
         if required and not any(f"{field.pointer}/".startswith(f"{name}/") for name in required):
             continue
-        labels = structured.labels(field, rule)
-        shares.append(float((labels == labels[place]).sum()) / len(structured.faults))
-    return shares
+        labels = structured.labels(field, rule).tolist()
+        sizes = Counter(labels)
+        shares = (sizes[label] / len(structured.faults) for label in labels)
+        columns.append(dict(zip(valid, shares, strict=True)))
+    return columns
 
 
 def _structured(

@@ -416,9 +416,9 @@ class _Walker:
             names = [*schema_keys(node), *(key for child in children if child for key in child)]
             different = dict.fromkeys(names)
             if len(different) > MOST_FIELDS:  # a model may write as many keys as it likes
-                frequent = Counter(names).most_common(MOST_FIELDS)
+                frequent = dict(Counter(names).most_common(MOST_FIELDS))
                 self.left_out += len(different) - MOST_FIELDS
-                different = dict.fromkeys(sorted(dict(frequent), key=list(different).index))
+                different = dict.fromkeys(name for name in different if name in frequent)
             for name in different:
                 part = self._schema.member(node, name) if self._schema else {}
                 yield from self._child(place.child(name, of_list=False), name, children, part)

@@ -26,6 +26,8 @@ LONGEST = 1_000_000
 """Characters of an answer that is read as JSON."""
 DEEPEST = 64
 """Levels of nesting that are read."""
+LARGEST_SCHEMA = 200_000
+"""Characters of a stranger's schema: a larger one takes seconds, even without answers."""
 MOST_REFERENCES = 50_000
 """That are followed in a stranger's schema: where each leads to two others, there is no end."""
 
@@ -268,8 +270,8 @@ class Schema:
     and makes no answer invalid.
 
     Args:
-        trusted: whether patterns are checked, and all references followed. Those of strangers may take a
-            short text years.
+        trusted: whether patterns are checked, all references followed, and any size read. Those of strangers
+            may take a short text years.
 
     Raises:
         DataError: the document is no schema.
@@ -289,6 +291,8 @@ class Schema:
             raise DataError("no JSON schema: its $schema is no text", code="schema")
         kind = validators.validator_for(document, default=validators.validator_for({}))
         try:
+            if not trusted and len(json.dumps(document)) > LARGEST_SCHEMA:
+                raise DataError(f"it is larger than {LARGEST_SCHEMA:,} characters", code="schema")
             kind.check_schema(document)
             _check_rules(document)
             checked = document if trusted else _without_patterns(document)

@@ -147,7 +147,7 @@ def test_turns_with_names_and_system_turns_anywhere_are_reflected(local: Endpoin
     ("path", "fields", "reason"),
     [
         ("/v1/responses", {"tools": [{"type": "web_search"}]}, "tools"),
-        ("/v1/responses", {"text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format"),
+        ("/v1/responses", {"text": {"format": {"type": "grammar"}}}, "text.format"),
         ("/v1/responses", {"background": True}, "background"),
         (
             "/v1/responses",

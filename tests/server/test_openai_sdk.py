@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from endpoint import EndpointClient, endpoint_server
-from fault_server import FaultServer, chat, choice, raw
+from fault_server import FaultServer, chat, choice
 
 from selfreflect.models.base import Refusal
 
@@ -165,33 +165,38 @@ def test_a_response_and_its_stream_have_the_distribution(served: EndpointClient)
     assert (whole.model_extra or {})["selfreflect"]["classes"][0]["text"] == "Ankara"
 
 
-def test_parsed_answers_come_from_the_server_of_the_model() -> None:
+def test_answers_are_parsed_in_every_form() -> None:
     from pydantic import BaseModel
 
     class City(BaseModel):
         name: str
 
-    output = {"type": "message", "id": "i", "status": "completed", "role": "assistant"}
-    part = {"type": "output_text", "text": '{"name": "Ankara"}', "annotations": []}
-    response = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "tools": []}
-    response |= {
-        "parallel_tool_calls": True,
-        "tool_choice": "auto",
-        "output": [{**output, "content": [part]}],
-    }
+    names = itertools.cycle(["Ankara", "Rome", "Ankara", "Ankara"])
 
     def script(call: Any) -> Any:
-        if call.path.endswith("/responses"):
-            return raw(json.dumps(response).encode())
-        return chat(choice('{"name": "Ankara"}'), id="c", created=1, model="m")
+        texts = [json.dumps({"name": next(names)}) for _ in range(call.n)]
+        return chat(*map(choice, texts), id="c", created=1, model="m")
 
     with FaultServer(script) as upstream, endpoint_server(upstream=upstream.url, names=["m"]) as served:
         client = sdk(served)
         parsed = client.chat.completions.parse(model=MODEL, messages=QUESTION, response_format=City)
         assert parsed.choices[0].message.parsed == City(name="Ankara")
         answer = client.responses.parse(model=MODEL, input=QUESTION, text_format=City)
-        assert answer.output_parsed == City(name="Ankara")
-        assert upstream.calls[-1].body["text"]["format"]["type"] == "json_schema"
+        with client.responses.stream(model=MODEL, input=QUESTION, text_format=City) as stream:
+            streamed = stream.get_final_response()
+        asked, *more = [call.body["response_format"] for call in upstream.calls]
+        # each form says the same in its own words
+        assert more == [asked, asked]
+        schema = {"type": "json_schema", "schema": asked["json_schema"]["schema"]}
+        body = {"model": MODEL, "max_tokens": 50, "messages": QUESTION, "output_config": {"format": schema}}
+        message = served.http.post("/v1/messages", json=body).json()
+        said = upstream.calls[-1].body["response_format"]["json_schema"]
+    for response in (answer, streamed):
+        assert response.output_parsed == City(name="Ankara")
+        assert (response.model_extra or {})["selfreflect"]["confidence"] == 0.75
+    assert City.model_validate_json(message["content"][0]["text"]) == City(name="Ankara")
+    assert message["selfreflect"]["fields"]["fields"]["/name"]["share"] == 0.75
+    assert (said["schema"], bool(said["name"])) == (schema["schema"], True)
 
 
 def test_an_object_is_the_most_common_one_and_tells_its_fields() -> None:

@@ -135,7 +135,7 @@ async def completions(request: Request) -> Response:
         chat = read(chat.data, in_full=True)
     wanted = chat.passthrough
     if not isinstance(model, RemoteModel):
-        wanted = wanted or chat.structure
+        wanted = wanted or form.dialect.names.get(chat.structure, chat.structure)
     if wanted:
         message = (
             f"{wanted}: the model {chat.model!r} runs in the server's own process and takes plain "

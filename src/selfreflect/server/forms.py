@@ -18,6 +18,7 @@ from selfreflect.server.chat import (
     CHAT_DIALECT,
     MESSAGES,
     PREFIX,
+    RESPONSE_FORMAT,
     RESPONSES,
     TOOLS,
     ChatRequest,
@@ -59,6 +60,18 @@ def _event(kind: str, **fields: Any) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), to_json({"type": kind, **fields}))
 
 
+def _take_format(value: dict[str, Any], name: str, reading: SortedFields) -> None:
+    """Write the format of answers that are JSON as chat completions do: all but the type in an object."""
+    kind = value.get("type")
+    if kind == "json_schema":
+        schema = {name: part for name, part in value.items() if name != "type"}
+        reading.handed_on[RESPONSE_FORMAT] = {"type": kind, kind: schema}
+    elif kind == "json_object":
+        reading.handed_on[RESPONSE_FORMAT] = {"type": kind}
+    elif kind != "text":
+        reading.relay(name)
+
+
 # --- OpenAI's responses
 
 # Types of parts that are plain text.
@@ -69,12 +82,8 @@ class _Reasoning(msgspec.Struct):
     effort: str | None = None
 
 
-class _Format(msgspec.Struct):
-    type: str = "text"
-
-
 class _Text(msgspec.Struct):
-    format: _Format | None = None
+    format: dict[str, Any] | None = None
     verbosity: str | None = None
 
 
@@ -96,8 +105,8 @@ def _read_responses(reading: SortedFields) -> None:
     if reasoning and reasoning.effort:
         reading.handed_on["reasoning_effort"] = reasoning.effort
     text = decode(_value(fields, "text"), _Text | None, "text") or _Text()
-    if text.format and text.format.type != "text":
-        reading.relay("text.format")
+    if text.format:
+        _take_format(text.format, "text.format", reading)
     if text.verbosity:
         reading.handed_on["verbosity"] = text.verbosity
     for name in (TOOLS, "tool_choice"):
@@ -316,7 +325,8 @@ def _read_messages(reading: SortedFields) -> None:
         reading.read["stop"] = fields["stop_sequences"]
     config = decode(_value(fields, "output_config"), _OutputConfig | None, "output_config") or _OutputConfig()
     if config.format:
-        reading.relay("output_config")
+        # chat completions want a name
+        _take_format({"name": "answer", **config.format}, "output_config", reading)
     if config.effort:
         reading.handed_on["reasoning_effort"] = config.effort
 
@@ -486,7 +496,11 @@ FORMS: Mapping[str, Form] = {
                 RESPONSES,
                 _read_responses,
                 _responses_for_upstream,
-                names={"messages": "input", "max_tokens": "max_output_tokens"},
+                names={
+                    "messages": "input",
+                    "max_tokens": "max_output_tokens",
+                    RESPONSE_FORMAT: "text.format",
+                },
             ),
             body=lambda response, model: to_json(_response(response, model)),
             events=_whole(ResponseStream),
@@ -500,7 +514,7 @@ FORMS: Mapping[str, Form] = {
                 MESSAGES,
                 _read_messages,
                 lambda fields, model, history: msgspec.json.encode(without_ours(fields, model)),
-                names={"stop": "stop_sequences"},
+                names={"stop": "stop_sequences", RESPONSE_FORMAT: "output_config"},
             ),
             body=_message,
             events=_whole(MessageStream),

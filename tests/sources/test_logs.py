@@ -120,6 +120,10 @@ def test_a_zip_bomb_is_refused_before_it_unfolds(monkeypatch: pytest.MonkeyPatch
         parse(archive({"a": "", "b": ""}))
 
 
+def chunks(**fields: Any) -> dict[str, Any]:
+    return {"samples/a_epoch_1/sample.json": {**sample(1), **fields}}
+
+
 @pytest.mark.parametrize(
     ("samples", "problem"),
     [
@@ -128,6 +132,10 @@ def test_a_zip_bomb_is_refused_before_it_unfolds(monkeypatch: pytest.MonkeyPatch
         ({"samples/a.json": "[" * 100_000}, "nested too deeply"),
         ({"samples/a.json": {"id": [], "input": 3}}, "not a sample of inspect_ai"),
         ({"samples/a.json": sample(1)}, "needs at least 2 answers"),
+        ({"samples/a.json": {"id": 1, "input": [{"content": 7}]}}, "not a sample of inspect_ai"),
+        (chunks(metadata=[1]), "must be objects"),
+        (chunks(attachments=["a"]), "must be objects"),
+        (chunks() | {"samples/a_epoch_1/metadata.json": [1]}, "must be objects"),
     ],
 )
 def test_logs_that_hold_no_items(samples: dict[str, Any], problem: str) -> None:

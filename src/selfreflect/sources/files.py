@@ -8,7 +8,9 @@ import gzip
 import hashlib
 import io
 import json
+import lzma
 import re
+import struct
 import sys
 import zipfile
 import zlib
@@ -239,14 +241,29 @@ def _names(name: str, path: Path, key: str) -> list[str]:
     """Read the names of files beside an index, which may not lead elsewhere."""
     index = _parse_json(path.read_text(encoding="utf-8"), f"{name}, {path.name}")
     entries = index.get(key) if isinstance(index, dict) else None
-    names = [entry.get("filename") if isinstance(entry, dict) else entry for entry in entries or ()]
-    if not is_text_list(names) or any(Path(text).name != text for text in names):
+    names = [
+        entry.get("filename") if isinstance(entry, dict) else entry
+        for entry in (entries if isinstance(entries, list) else [None])
+    ]
+    if not is_text_list(names) or any(Path(text).name != text or text in ("", "..") for text in names):
         raise DataError(f"{name}, {path.name}: the field {key!r} must list names of files beside it")
     return names
 
 
 MAX_UNZIPPED = 4_000_000_000
 """Bytes of a file that is stored with gzip."""
+
+DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    RuntimeError,
+    OSError,
+    ValueError,
+)
+"""What unpacking a damaged archive may raise, or one that needs a password or an unknown method."""
 
 _SAME = {".ndjson": ".jsonl", ".jsonlines": ".jsonl", ".tab": ".tsv", ".feather": ".arrow"}
 """Suffixes of the same format."""
@@ -446,7 +463,7 @@ def _xlsx_rows(content: Content) -> Iterator[Row]:
                 raise DataError(f"{content.name} is larger than {MAX_WORKBOOK:,} bytes unpacked")
         book = openpyxl.load_workbook(io.BytesIO(content.data), read_only=True, data_only=True)
         rows = [[cell_text(cell) for cell in cells] for cells in book.worksheets[0].values]
-    except (zipfile.BadZipFile, KeyError, ValueError, TypeError, IndexError, OSError, SyntaxError) as error:
+    except (*DAMAGE, LookupError, TypeError, AttributeError, SyntaxError) as error:
         raise DataError(f"{content.name} is not a readable workbook: {excerpt(str(error), 200)}") from None
     while rows and not any(rows[0]):
         rows.pop(0)

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,22 @@ def test_damaged_files_are_refused(name: str, tmp_path: Path) -> None:
     outcome = run("convert", tmp_path / name)
     assert (outcome.code, outcome.stdout) == (2, "")
     assert "Traceback" not in outcome.said
+
+
+@pytest.mark.parametrize("flaw", ["password", "method", "content"])
+def test_workbooks_that_cannot_be_unpacked_are_refused(flaw: str, tmp_path: Path) -> None:
+    data = bytearray(saved(tmp_path / "a.xlsx").read_bytes())
+    entries = [place.start() for place in re.finditer(rb"PK\x01\x02", data)]
+    for start in entries:
+        data[start + 8] |= flaw == "password"
+        data[start + 10] = 97 if flaw == "method" else data[start + 10]
+    for place in re.finditer(rb"PK\x03\x04", bytes(data)) if flaw != "method" else ():
+        data[place.start() + 6] |= flaw == "password"
+        content = place.start() + 30 + data[place.start() + 26]
+        data[content : content + 4] = b"\xff" * 4 if flaw == "content" else data[content : content + 4]
+    (tmp_path / "a.xlsx").write_bytes(data)
+    outcome = run("convert", tmp_path / "a.xlsx")
+    assert (outcome.code, outcome.stdout) == (2, "")
 
 
 def test_a_pickle_is_never_opened(tmp_path: Path) -> None:

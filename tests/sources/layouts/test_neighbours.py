@@ -190,6 +190,48 @@ def test_folders_of_arrow_streams(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("index", "entries"),
+    [
+        (name, entries)
+        for name in ("state.json", "dataset_dict.json")
+        for entries in ([""], [".."], 5, "a", [3])
+    ],
+)
+def test_an_index_that_leads_elsewhere_is_refused(index: str, entries: Any, tmp_path: Path) -> None:
+    key = "splits" if index == "dataset_dict.json" else "_data_files"
+    written(tmp_path / index, {key: entries})
+    for command in (("convert",), ("uncertainty",), ("questions", "--questions")):
+        assert run(*command, tmp_path).code == 2
+
+
+BROKEN: dict[str, Any] = {
+    "nested": json.loads('{"a": ' * 250 + "1" + "}" * 250),
+    "no rows": {"data": {"prompts": [], "responses": []}, "metadata": {}},
+    "fewer prompts than responses": {"data": {"prompts": ["Oz?"], "responses": ["a", "b"]}, "metadata": {}},
+    "a column twice": {"columns": ["question", "answers", "answers"], "data": [["Oz?", ["a"], ["b"]]]},
+    "a message that is a text": {"question": "Oz?", "choices": [{"message": "a"}, {"message": "b"}]},
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_files_that_hold_no_questions_are_refused(name: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "f.json", BROKEN[name])
+    assert run("convert", path).code == 2
+
+
+@pytest.mark.parametrize("whole", [None, [], [1, 2], "text"])
+def test_facts_of_a_whole_result_cost_no_rows(whole: Any, tmp_path: Path) -> None:
+    texts = {"responses": ["a"], "sampled_responses": [["a", "b"]], "seconds": whole}
+    for data in (texts, {"prompts": ["Oz?"], **texts}):
+        path = written(tmp_path / "u.json", {"data": data, "metadata": {}})
+        assert [q.answers for q in read_answered_questions(path).questions] == [("a", "b")]
+    [item] = read_item_file(path).items
+    assert item.question == "Oz?"
+    estimations = {"stats": {"input_texts": ["Oz?"], "greedy_texts": ["a"]}, "estimations": [whole]}
+    assert run("convert", written(tmp_path / "p.json", estimations)).code in (0, 2)
+
+
+@pytest.mark.parametrize(
     ("text", "gold"),
     [
         ("question,answer\nOz?,\"['a', 'b']\"\n", ("a", "b")),

@@ -30,7 +30,7 @@ LAYOUTS = {
     "responses": "selfreflect.sources.layouts.responses:Responses",
     "lm-polygraph": "selfreflect.sources.layouts.shapes:Polygraph",
     "truthtorchlm": "selfreflect.sources.layouts.shapes:TruthTorch",
-    "uqlm": "selfreflect.sources.layouts.shapes:Unasked",
+    "uqlm": "selfreflect.sources.layouts.shapes:Uqlm",
     "squad": "selfreflect.sources.layouts.shapes:Squad",
     "columns": "selfreflect.sources.layouts.shapes:ColumnLists",
     "pandas": "selfreflect.sources.layouts.shapes:Pandas",
@@ -183,6 +183,9 @@ def _rows_of(layout: Layout, rows: Iterable[Row], assigned: Collection[str], nam
     with _failures_of(layout):
         layout.assigned = assigned
         made = list(layout.items(cast("Sequence[Row]", rows)))
+    is_ours = type(layout).__module__.startswith("selfreflect.")
+    if is_ours and not made:
+        raise DataError(f"{name} holds no records")
     if not made or not all(isinstance(row, Row) for row in made):
         raise ConfigError(f"the layout {excerpt(layout.name)} makes no rows of {name}")
     return made
@@ -192,7 +195,11 @@ def _layout_of(rows: Sequence[Row], logs: bool, is_flat: bool = False) -> Layout
     for layout in _layouts():
         with _failures_of(layout):
             is_excluded = (layout.is_log and not logs) or (is_flat and getattr(layout, "wraps", False))
-            if not is_excluded and layout.matches(rows):
+            try:
+                is_match = not is_excluded and layout.matches(rows)
+            except RecursionError:
+                raise DataError(f"{rows[0].source}: nested too deeply") from None
+            if is_match:
                 return layout
     raise AssertionError("the last layout matches all rows")
 

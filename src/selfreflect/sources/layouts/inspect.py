@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import io
 import json
-import lzma
 import re
 import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import IO, Any
+from typing import IO, Any, TypedDict
 
 import msgspec
 
 from selfreflect.errors import DataError, MissingExtraError, excerpt
 from selfreflect.sources.columns import GRADES, metadata
-from selfreflect.sources.files import Content, Row
+from selfreflect.sources.files import DAMAGE, Content, Row
 from selfreflect.sources.layouts import Layout, right_answers
 from selfreflect.sources.layouts.responses import asked
 from selfreflect.sources.verdicts import is_grader
@@ -28,8 +27,13 @@ from selfreflect.text import counted
 _ATTACHMENT = "attachment://"
 
 
+class _Turn(TypedDict, total=False):
+    role: str
+    content: str | list[dict[str, Any]] | None
+
+
 class _LoggedChoice(msgspec.Struct):
-    message: dict[str, Any]
+    message: _Turn
     stop_reason: str | None = ""
 
 
@@ -45,7 +49,7 @@ class _Sample(msgspec.Struct):
     """What is read of a sample of inspect_ai."""
 
     id: str | int
-    input: str | list[dict[str, Any]]
+    input: str | list[_Turn]
     output: _Output = msgspec.field(default_factory=_Output)
     target: str | list[str] = ""
     metadata: dict[str, Any] | None = None
@@ -153,7 +157,7 @@ def _keep_graders(grades: Sequence[dict[str, list[Any]]]) -> None:
                 by_name.pop(name, None)
 
 
-def _text(message: Mapping[str, Any], sample: _Sample) -> str:
+def _text(message: _Turn, sample: _Sample) -> str:
     """Return the text of a message without its reasoning."""
     parts = message.get("content") or ""
     if isinstance(parts, str):
@@ -175,16 +179,6 @@ MAX_MEMBER_BYTES = 200_000_000
 MAX_LOG_BYTES = 4_000_000_000
 """Of all samples, unpacked."""
 
-# What unpacking a damaged archive may raise.
-_DAMAGE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    NotImplementedError,
-    RuntimeError,
-    OSError,
-    ValueError,
-)
 # The compression method, which Python's zipfile may not know.
 _ZSTANDARD = 93
 
@@ -203,7 +197,7 @@ def _samples_in(
     try:
         archive = zipfile.ZipFile(stream)
         members = archive.infolist()
-    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError) as error:
+    except DAMAGE as error:
         raise DataError(
             f"{content.name} is not a readable log of inspect_ai: {excerpt(str(error), 200)}"
         ) from None
@@ -233,7 +227,8 @@ def _samples_in(
         if "" in by_part:
             yield excerpt(name), load(by_part[""])
         elif _SHELL in by_part:
-            yield excerpt(name), _joined_sample({part: load(by_part[part]) for part in by_part})
+            files = {part: load(by_part[part]) for part in by_part}
+            yield excerpt(name), _joined_sample(files, f"{content.name}, {excerpt(name)}")
         else:
             raise DataError(f"{content.name}, {excerpt(name)}: its file {_SHELL} is missing")
 
@@ -243,22 +238,29 @@ _CHUNK = re.compile(
     r"(?P<sample>samples/.+_epoch_\d+)/"
     r"(?P<part>(?:sample|metadata|skeleton)\.json|(?:messages|events|calls|attachments)/[^/]+\.json)"
 )
-_READ = re.compile(r"(?:sample|metadata|attachments/(?P<start>\d+))\.json")
+_READ = re.compile(r"(?:sample|metadata|attachments/(?P<start>\d{1,9}))\.json")
 _SHELL = "sample.json"
 
 
-def _joined_sample(parts: Mapping[str, Any]) -> Any:
+def _joined_sample(parts: Mapping[str, Any], where: str) -> Any:
     """Make one sample of the files of a chunked one: its shell, metadata and attachments by number."""
     sample = parts[_SHELL]
     if not isinstance(sample, dict):
         return sample
-    attachments: dict[str, Any] = dict(sample.get("attachments") or {})
+    attachments = _object(sample.get("attachments"), where)
     for part, value in parts.items():
         match = _READ.fullmatch(part)
         if match and match["start"] and isinstance(value, list):
             attachments |= {str(index): text for index, text in enumerate(value, int(match["start"]))}
-    metadata = {**(sample.get("metadata") or {}), **(parts.get("metadata.json") or {})}
+    metadata = _object(sample.get("metadata"), where) | _object(parts.get("metadata.json"), where)
     return {**sample, "metadata": metadata, "attachments": attachments}
+
+
+def _object(value: Any, where: str) -> dict[str, Any]:
+    """Copy an object; null is an empty one. Raises DataError for anything else."""
+    if not isinstance(value, dict | None):
+        raise DataError(f"{where}: not a sample of inspect_ai: its metadata and attachments must be objects")
+    return dict(value or {})
 
 
 # Bytes of an archived file's header before its name; the last four give the lengths of the name and of what
@@ -276,10 +278,8 @@ def _unpacked(name: str, archive: zipfile.ZipFile, stream: IO[bytes], member: zi
         else:
             with archive.open(member) as packed:
                 data = packed.read(limit + 1)
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise DataError(f"{where} cannot be unpacked: {excerpt(str(error), 200)}") from None
-    except (struct.error, EOFError):
-        raise DataError(f"{where} cannot be unpacked: the file ends too early") from None
     if len(data) > MAX_MEMBER_BYTES:
         raise DataError(f"{where} is larger than {MAX_MEMBER_BYTES:,} bytes unpacked")
     if len(data) != member.file_size or zlib.crc32(data) != member.CRC:

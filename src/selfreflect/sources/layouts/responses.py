@@ -103,8 +103,9 @@ def _holds(value: Any, *names: str) -> bool:
 
 
 def _is_cut_off(choice: Mapping[str, Any]) -> bool:
-    message = choice.get("message") or {}
-    return choice.get("finish_reason", message.get("stop_reason")) in _CUT_OFF
+    message = choice.get("message")
+    reason = message.get("stop_reason") if isinstance(message, dict) else None
+    return choice.get("finish_reason", reason) in _CUT_OFF
 
 
 def _turns(fields: Mapping[str, Any]) -> tuple[str, list[Any]]:

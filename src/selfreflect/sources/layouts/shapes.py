@@ -8,7 +8,7 @@ from typing import Any
 
 from selfreflect.errors import DataError
 from selfreflect.sources.columns import QUESTION_COLUMNS, plain_name
-from selfreflect.sources.files import Row
+from selfreflect.sources.files import Row, listed
 from selfreflect.sources.layouts import Layout
 from selfreflect.sources.layouts.named import NAMES
 
@@ -99,6 +99,8 @@ class Pandas(Shape):
     def records(self, fields: Mapping[str, Any]) -> Places:
         if isinstance(fields.get("columns"), list):
             names, rows = fields["columns"], fields["data"]
+            if len({*names}) < len(names):
+                raise DataError(f"the columns {listed(names)} have one name twice; rename them")
             for number, cells in enumerate(rows, 1):
                 if len(cells) != len(names):
                     raise DataError(f"row {number} has {len(cells)} cells for {len(names)} columns")
@@ -181,8 +183,8 @@ def _is_list_of(values: Any, kind: type) -> bool:
     return isinstance(values, list) and bool(values) and all(isinstance(value, kind) for value in values)
 
 
-class Unasked(ColumnLists):
-    """The dictionary of a result of uqlm, which leaves the prompts out."""
+class Uqlm(ColumnLists):
+    """The dictionary of a result of uqlm, which may leave the prompts out."""
 
     name = "uqlm"
     words = "result of uqlm"
@@ -196,13 +198,13 @@ class Unasked(ColumnLists):
         return (
             isinstance(data, dict)
             and "metadata" in fields
-            and not any(map(is_question, data))
-            and _are_lists(data, *{"responses", "sampled_responses"} & {*data}, "responses")
+            and _are_lists(data, *{"prompts", "sampled_responses"} & {*data}, "responses")
         )
 
     def records(self, fields: Mapping[str, Any]) -> Places:
-        for number, (label, record) in enumerate(super().records(fields["data"]), 1):
-            yield label, {"id": number, **record}
+        columns = _of_length(len(fields["data"]["responses"]), fields["data"])
+        for number, (label, record) in enumerate(super().records(columns), 1):
+            yield label, record if "prompts" in columns else {"id": number, **record}
 
 
 class Polygraph(Shape):
@@ -213,7 +215,9 @@ class Polygraph(Shape):
 
     def holds(self, fields: Mapping[str, Any]) -> bool:
         stats = fields.get("stats", fields)
-        return isinstance(stats, dict) and _are_lists(stats, "input_texts", "greedy_texts")
+        if not isinstance(stats, dict) or not isinstance(fields.get("estimations"), dict | None):
+            return False
+        return _are_lists(stats, "input_texts", "greedy_texts")
 
     def records(self, fields: Mapping[str, Any]) -> Places:
         stats = fields.get("stats", fields)
@@ -284,11 +288,15 @@ def _flat(estimations: Mapping[str, Any]) -> dict[str, Any]:
 _OF_LEVEL = re.compile(r"^\('\w+', '(.*)'\)$")
 
 
-def _in_rows(question: str, columns: Mapping[str, Any]) -> Places:
-    """Make a record of each entry of the columns that have as many as the questions."""
-    count = len(columns[question])
-    whole = {
+def _of_length(count: int, columns: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Select the columns that have one value for each of ``count`` rows; others hold facts of the whole."""
+    return {
         name: values for name, values in columns.items() if isinstance(values, list) and len(values) == count
     }
+
+
+def _in_rows(question: str, columns: Mapping[str, Any]) -> Places:
+    """Make a record of each entry of the columns that have as many as the questions."""
+    whole = _of_length(len(columns[question]), columns)
     for number, cells in enumerate(zip(*whole.values(), strict=True), 1):
         yield f"row {number}", dict(zip(whole, cells, strict=True))

@@ -124,8 +124,9 @@ def checked_value(settings: type[msgspec.Struct], field: str, value: Any, name: 
     hint = types_of(settings)[field]
     note = notes_of(settings).get(field)
     choices = choices_of(settings, field)
-    # an optional field has its type inside a union, a list has it as its origin
-    kinds = [_VALUES[part] for part in (hint, get_origin(hint), *get_args(hint)) if part in _VALUES]
+    # an optional field has its type inside a union, a list or a table has it as its origin
+    parts = (hint, get_origin(hint), *get_args(hint), *map(get_origin, get_args(hint)))
+    kinds = [_VALUES[part] for part in parts if part in _VALUES]
     values_text = f"one of {', '.join(choices)}" if choices else "".join(kinds[:1])
     try:
         value = msgspec.convert(value, hint, dec_hook=lambda custom, plain: custom(plain))

@@ -291,7 +291,14 @@ class Experiment:
         tasks = self._tasks(stage, strategies)
         if not tasks:
             return
-        spec = StageSpec(stage, self._config, self._prompts, self._options, tuple(strategies))
+        spec = StageSpec(
+            stage,
+            self._config,
+            self._prompts,
+            self._options,
+            tuple(strategies),
+            self.run.manifest.models,
+        )
         total = total_size(tasks)
         saved = 0
         with ExitStack() as stack:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_field
 from functools import partial
@@ -131,6 +131,8 @@ class StageSpec:
     prompts: Prompts
     options: ExecutionOptions
     strategies: tuple[Named, ...] = ()
+    known: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    """Facts of the models that the run has had, such as what their servers refuse."""
 
     @property
     def model(self) -> ModelSpec:
@@ -286,7 +288,7 @@ class StageWorker:
         self._model: Any = None
         self._error: SelfReflectError | None = None
         try:
-            models = ConfiguredModels(spec.config, spec.options, self._notes)
+            models = ConfiguredModels(spec.config, spec.options, self._notes, known=dict(spec.known))
             model = load_stage_model(spec.stage, models, spec.config)
             self._work = stage_fn(spec, model, self._notes)
             self._model = model

@@ -3,6 +3,7 @@ ends where it would, and half a text is no answer."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from collections.abc import Callable
@@ -21,6 +22,11 @@ from server_habits import UNCLEAR, said
 from selfreflect.errors import BackendError
 from selfreflect.logprobs import AnswerTokens
 from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling
+from selfreflect.models.openai import generator as generator_module
+from selfreflect.prompts import load_prompts
+from selfreflect.records import Question
+from selfreflect.run.stages import StageSpec, StageTask, StageWorker
+from selfreflect.settings import ExecutionOptions, load_config
 from selfreflect.store.run import Run
 
 STANDARD = {"model", "messages", "temperature", "top_p", "max_tokens", "n", "seed", "stream"}
@@ -83,13 +89,62 @@ def test_what_a_run_has_learned_holds_for_its_next_command(tmp_path: Path) -> No
     assert models["answers"]["refused"] == models["summaries"]["refused"]
 
 
-@pytest.mark.parametrize("stored", [{"left_out": ["model"]}, {"thinking_off": 9}, {"limit": 3}, [], {"x": 1}])
+@pytest.mark.parametrize(
+    "stored",
+    [
+        *({"left_out": ["model"]}, {"thinking_off": 9}, {"limit": 3}, [], {"x": 1}),
+        *({"most_texts": -2}, {"most_likely": -1}, {"all_tokens": 20}),
+    ],
+)
 def test_a_manifest_that_nobody_wrote_teaches_nothing(stored: Any) -> None:
     with FaultServer() as server:
         model = generator(server.url)
         model.recall({"name": "openai:m", "base_url": server.url, "wording": stored})
-        assert isinstance(model.generate([ask()])[0], Reply)
+        assert isinstance(model.generate([ask(n=2)])[0], Reply)
     assert {"seed", "model"} <= server.calls[0].body.keys()
+    assert (server.calls[0].n, server.calls[0].body["top_k"]) == (2, -1)
+
+
+def test_what_one_server_refused_is_no_rule_for_another() -> None:
+    with FaultServer(lambda call: chat(choice("Oz"))) as server:
+        model = generator(server.url)
+        for name, url in (("openai:m", "http://127.0.0.1:1/v1"), ("openai:another", server.url)):
+            model.recall({"name": name, "base_url": url, "wording": {"left_out": ["seed"]}})
+        model.generate([ask()])
+        model.recall({"name": "openai:m", "base_url": server.url, "wording": {"left_out": ["seed"]}})
+        model.recall({"name": "openai:m", "base_url": server.url})  # of a stage that met no refusal
+        model.generate([ask()])
+    assert ["seed" in call.body for call in server.calls] == [True, False]
+
+
+def test_a_worker_meets_no_refusal_that_the_run_has_met(tmp_path: Path) -> None:
+    with FaultServer(strict(STANDARD - {"seed"}, LAYOUTS["validation"])) as server:
+        config = load_config(None, {"answers": {"model": "openai:m", "base_url": server.url}})
+        spec = StageSpec("answers", config, load_prompts(), ExecutionOptions())
+        known: dict[str, Any] = {}
+        for _ in range(2):
+            worker = StageWorker(dataclasses.replace(spec, known=known))
+            outcomes = list(worker.outcomes([StageTask(question=Question(id="q", text="Oz?"))]))
+            known = {"answers": outcomes[-1].facts}
+    assert [call.number for call in server.calls if "seed" in call.body] == [0]
+
+
+def test_calls_do_not_wait_long_for_a_slow_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generator_module, "AHEAD_SECONDS", 0.5)
+    starts: list[float] = []
+
+    def script(call: fault.Call) -> fault.Action:
+        starts.append(time.monotonic())
+        text = chat(choice("Oz"))
+        if call.number:
+            return text
+        return lambda handler, call: (time.sleep(2), text(handler, call))[1]
+
+    with FaultServer(script) as server:
+        model = generator(server.url, max_connections=8)
+        assert all(isinstance(reply, Reply) for reply in model.generate([ask(str(n)) for n in range(8)]))
+    assert len(starts) == 8
+    assert 0.4 < starts[1] - starts[0] < 1.5
 
 
 def test_a_system_message_that_is_refused_goes_in_front_of_the_users(tmp_path: Path) -> None:
@@ -423,6 +478,7 @@ def test_fields_with_a_setting_and_secrets_are_refused(extra: str, tmp_path: Pat
     ended = run(*command(out, "http://127.0.0.1:1/v1", asked, "--extra-body", extra))
     assert ended.code == 2
     assert "sk-1" not in ended.said
+    assert "must be ," not in ended.said
     assert not out.exists()
 
 

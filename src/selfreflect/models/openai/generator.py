@@ -28,8 +28,8 @@ CRASHES_WITH_LOGPROBS = 2
 """Errors of a server after which an answer is asked for without log-probabilities."""
 CRASHES = (500, 502)
 """Statuses that such errors have."""
-AHEAD_SECONDS = 15
-"""For which others wait for the first call of their kind, which may be refused."""
+AHEAD_SECONDS = 5
+"""By which the first call of a kind, which may be refused, goes ahead of all others at most."""
 EQUAL_CALLS = 3
 """Calls with several texts, all equal, after each of which a further call tells whether the server copies."""
 DECIDING_TEXTS = 8
@@ -100,8 +100,9 @@ class OpenAIGenerator(StreamingGenerator):
     def recall(self, facts: Mapping[str, Any]) -> None:
         """Say calls as those were said that had these :attr:`facts`, if they are of the same server."""
         same = ("name", "base_url")
-        if [facts.get(name) for name in same] == [self.facts[name] for name in same]:
-            self.learned.wording = Wording.restored(facts.get("wording", {}))
+        is_same = [facts.get(name) for name in same] == [self.facts[name] for name in same]
+        if is_same and "wording" in facts:
+            self.learned.wording = Wording.restored(facts["wording"])
 
     @classmethod
     def load(cls, spec: ModelSpec, progress: Callable[[str], None] | None = None) -> OpenAIGenerator:
@@ -258,14 +259,14 @@ class OpenAIGenerator(StreamingGenerator):
             return await self._negotiate(connection, request, first, count)
         if kind not in connection.first:
             connection.first[kind] = asyncio.Event()
+            # counted from here, so that calls which come later do not wait longer for a slow one
+            asyncio.get_running_loop().call_later(AHEAD_SECONDS, connection.first[kind].set)
             try:
                 return await self._negotiate(connection, request, first, count)
             finally:
                 self.learned.asked.add(kind)
                 connection.first[kind].set()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(AHEAD_SECONDS):
-                await connection.first[kind].wait()
+        await connection.first[kind].wait()
         return await self._negotiate(connection, request, first, count)
 
     async def _negotiate(

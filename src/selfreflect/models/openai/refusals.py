@@ -136,7 +136,10 @@ class Wording:
         with suppress(msgspec.ValidationError):
             wording = msgspec.convert(stored, cls)
             is_known = wording.left_out <= FIELDS.keys() and wording.limit in {*RENAMED, *RENAMED.values()}
-            if is_known and wording.thinking_off in (None, *range(len(THINKING_OFF))):
+            has_numbers = wording.most_likely >= 0 and (wording.most_texts or 1) > 0
+            is_neutral = wording.all_tokens in (-1, 0)
+            is_way = wording.thinking_off in (None, *range(len(THINKING_OFF)))
+            if is_known and has_numbers and is_neutral and is_way:
                 return wording
         return cls()
 

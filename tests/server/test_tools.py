@@ -12,6 +12,8 @@ import pytest
 from endpoint import EndpointClient, endpoint_server
 from fault_server import FaultServer, chat, choice, status
 
+from selfreflect.server.clarify import UnsurePolicy
+
 if TYPE_CHECKING:
     import openai
 
@@ -450,3 +452,18 @@ def test_options_of_summaries_that_change_no_object_are_named() -> None:
     assert (other["confidence"], other["strategy"]) == (1, "modal_call")
     assert any("strategy" in note for note in other["notes"])
     assert (none["confidence"], none["confidence_kind"]) == (None, None)
+
+
+def test_tools_do_not_keep_a_model_from_saying_that_it_is_not_sure() -> None:
+    texts = [choice("Rain."), choice("Sun."), choice("Snow."), ANKARA]
+    policy = UnsurePolicy("hedge", 0.5)
+    with served(texts, unsure=policy, footer=True) as (client, _):
+        body = client.chat(messages=QUESTION, tools=[WEATHER]).json()
+        content = body["choices"][0]["message"]["content"]
+        assert body["selfreflect"]["action"] == "hedge"
+        assert "Rain." in content
+        assert content.endswith(f"id {body['id']}]")
+    with served([ANKARA, calling(("clock", "{}"))], unsure=policy, footer=True) as (client, _):
+        body = client.chat(messages=QUESTION, tools=[WEATHER], selfreflect={"num_answers": 4}).json()
+        assert body["choices"][0]["message"]["tool_calls"]
+        assert body["selfreflect"]["action"] is None

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scripted import Scripted
 from tiny_classifier import make_classifier
 
-from selfreflect.errors import ConfigError
+from selfreflect.errors import ConfigError, DataError
 from selfreflect.metric.measure import MeasureItem, measure_named
 from selfreflect.models.base import Request
 from selfreflect.models.embed import EntailmentModel
@@ -225,6 +225,10 @@ def test_long_white_space_and_many_added_claims_take_seconds() -> None:
     told = told_claims("Q?", ["Rome has 3 hills.", "Rome has 7 hills."] * 10, sheep)
     assert time.perf_counter() - started < 10
     assert [claim.support for claim in told if claim.told] == [0] * 800
+    # somebody waits, and the claims of answers are compared with each other
+    with pytest.raises(DataError) as caught:
+        told_claims("Q?", [sheep], "Rome has 3 hills.")
+    assert caught.value.code == "too_many_claims"
 
 
 def test_the_command_counts_claims_of_a_file(tmp_path: Path) -> None:

@@ -178,7 +178,9 @@ class Reflector:
         question = Question(id=id_, text=chat.question, context=chat.context)
         summaries = _named(drafts, id_)
         answers, results = await self._measure(plan, session, question, reply, summaries)
-        if reading.chosen is None:
+        calls = () if reading.chosen is None else calls_of(reply.completions[reading.chosen])
+        is_text = reading.chosen is None or (bool(chat.tools) and not calls and chat.response_format is None)
+        if is_text:
             cuts = [cut_at(summary.text, chat.stop) for summary in summaries]
             wordings = await self._word(session, question, confidence, classes, [text for text, _ in cuts])
         else:  # nobody else's words fit into JSON
@@ -219,12 +221,11 @@ class Reflector:
             fields=reading.fields,
             claims=claims,
         )
-        calls = () if reading.chosen is None else calls_of(reply.completions[reading.chosen])
         choices = []
         for summary, wording, (text, stopped_at) in zip(summaries, wordings, cuts, strict=True):
             is_ours = wording.text != text
             text = wording.text
-            if self.settings.footer and reading.chosen is None:
+            if self.settings.footer and is_text:
                 text = f"{text}\n\n{footer(belief)}"
             # words of our own are whole, whatever the summary was
             is_cut = summary.truncated and wording.action in (None, "hedge") and stopped_at is None

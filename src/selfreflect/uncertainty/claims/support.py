@@ -192,22 +192,23 @@ def claim_distribution(
     question: str,
     answers: Sequence[str],
     summaries: Mapping[str, str] | None = None,
+    most_claims: int = MOST_CLAIMS,
 ) -> ClaimDistribution:
     """Find the claims of answers and their support, and read summaries claim by claim.
 
     A claim that is said by an answer in which it was found is never silent there.
 
     Raises:
-        DataError: there are more than ``MOST_CLAIMS`` different claims.
+        DataError: there are more than ``most_claims`` different claims.
         BackendError: the model that is asked has stopped working.
     """
     named = dict(summaries or {})
     split = reader.split(question, answers)
     different = list(dict.fromkeys(text for parts in split for text in parts))
-    if len(different) > MOST_CLAIMS:
+    if len(different) > most_claims:
         raise DataError(
             f"the answers to {excerpt(question)} make {len(different):,} different claims, and at most "
-            f"{MOST_CLAIMS:,} are compared",
+            f"{most_claims:,} are compared",
             code="too_many_claims",
             remedy="Take fewer answers with {num_answers}.",
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from itertools import combinations
 from pathlib import Path
 
@@ -169,3 +170,13 @@ def test_any_answers_are_sorted_and_equal_ones_stay_together(answers: list[str],
     assert sorted(index for group in groups for index in group) == list(range(len(answers)))
     home = {index: place for place, group in enumerate(groups) for index in group}
     assert all(home[a] == home[b] for a, b in combinations(home, 2) if answers[a] == answers[b])
+
+
+@pytest.mark.parametrize(
+    "text", ["a" + " " * 100_000 + "b", "安卡拉" * 5_000, "a (" * 20 + "\n" * 100_000 + "b"]
+)
+def test_a_model_that_repeats_itself_is_compared_in_seconds(text: str) -> None:
+    started = time.perf_counter()
+    assert same_answer("Which?", text, f"{text} x") is None
+    assert not contains_answer("Which?", text, "Oslo")
+    assert time.perf_counter() - started < 5

@@ -21,7 +21,9 @@ from selfreflect.quantities import Quantity, last_quantity, quantities, readable
 from selfreflect.text import UNSPACED
 
 MOST_WORDS = 60
-"""Words of an answer that is compared as a short one; longer ones are the same if they are spelled alike."""
+"""Words of an answer that is compared as a short one; longer ones are the same if they are spelled alike.
+
+Where no spaces stand between words, two characters are one."""
 MOST_COMPARED = 200
 """Different answers among which all pairs are compared, which takes about a second."""
 
@@ -54,7 +56,8 @@ _NUMBER_WORD = re.compile(rf"\b(?:{'|'.join(_NUMBER_WORDS)})\b", re.IGNORECASE)
 _BETWEEN = re.compile(r"\b(?:between|zwischen) (\S*\d) (?:and|und) (?=(\S*\d))\S*\d", re.IGNORECASE)
 _SPOKEN_RANGE = re.compile(r"(?<=\d) (?:to|bis) (?=\d)")
 _WORD = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+(?:['&.-][^\W_{UNSPACED}]+)*|&")
-_ASIDE = re.compile(r"\s*\((?![A-ZÄÖÜ]\w*(?:,? [A-ZÄÖÜ]\w*)*\))[^()]*\)")  # but not (Cardiff, Wales)
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+_ASIDE = re.compile(r"(?<!\s)\s*\((?![A-ZÄÖÜ]\w*(?:,? [A-ZÄÖÜ]\w*)*\))[^()]*\)")  # but not (Cardiff, Wales)
 _CORRECTION = re.compile(
     r"\b(?:not|nicht|kein\w*|isn't|wasn't)\b(?! only\b| nur\b)[^.;]*?\b(?:but|sondern)\b", re.IGNORECASE
 )
@@ -111,7 +114,7 @@ def same_answer(question: str, first_answer: str, second_answer: str) -> bool | 
     """
     if _form(first_answer) == _form(second_answer):
         return True
-    if max(len(first_answer.split()), len(second_answer.split())) > MOST_WORDS:
+    if _is_long(first_answer) or _is_long(second_answer):
         return None
     if _may_differ(first_answer, second_answer):
         return None
@@ -135,6 +138,10 @@ def same_answer(question: str, first_answer: str, second_answer: str) -> bool | 
         if _contains(part, whole, question, agree=bool(agree)):
             return True
     return None if is_level else False
+
+
+def _is_long(text: str) -> bool:
+    return len(text.split()) + len(_UNSPACED.findall(text)) // 2 > MOST_WORDS
 
 
 def are_opposite(first_text: str, second_text: str) -> bool:
@@ -484,15 +491,16 @@ def _contains(part: _Reading, whole: _Reading, question: str, *, agree: bool) ->
     if agree and not whole.is_negated and part.quantities and (_MEASURED.search(question) or not part.new):
         here, there = ({word.text for word in reading.words if word.is_new} for reading in (part, whole))
         return here <= there or there <= here
-    if not part.new or (part.quantities and not agree):
+    new = part.new
+    if not new or (part.quantities and not agree):
         return False
     positions = [
-        position for position, word in enumerate(whole.words) if word.text in part.new and word.is_content
+        position for position, word in enumerate(whole.words) if word.text in new and word.is_content
     ]
-    size = len(part.new)
-    if tuple(whole.words[position].text for position in positions[:size]) != part.new:
+    size = len(new)
+    if tuple(whole.words[position].text for position in positions[:size]) != new:
         return False
-    if any(word.is_new for word in whole.words[: positions[size - 1]] if word.text not in part.new):
+    if any(word.is_new for word in whole.words[: positions[size - 1]] if word.text not in new):
         return False
     added = whole.words[positions[size - 1] + 1 :]
     if not added or not (added[0].after_mark or added[0].text in _JOINTS):

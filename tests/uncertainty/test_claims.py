@@ -392,6 +392,10 @@ def test_more_claims_than_can_be_compared_are_refused(tmp_path: Path) -> None:
     file = written(tmp_path / "many.json", [{"question": "Who sleeps?", "answers": answers}])
     refused = run("claims", file, "--json")
     assert (refused.code, refused.stdout) == (2, "")
+    long = {"question": "Who?", "answers": [" ".join(facts)] * 2, "summary": "Quaaao sleeps."}
+    summarised = written(tmp_path / "items.json", [long])
+    scored = run("score", "--items", summarised, "--measures", "claims", "--json")
+    assert '"too_many_claims"' in scored.stdout
 
 
 def test_fifty_long_answers_take_seconds() -> None:

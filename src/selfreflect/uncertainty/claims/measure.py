@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
+from selfreflect.errors import DataError
 from selfreflect.metric.measure import Measure, MeasureItem
 from selfreflect.records import Measurement
 
@@ -22,7 +23,12 @@ class ClaimCoverage(Measure):
         "claims, and shared words, numbers and negations decide."
     )
     reading = "100 % covers all claims and adds none, 0 % covers none or adds all."
-    reasons = MappingProxyType({"no_claims": "no test answer claims anything"})
+    reasons = MappingProxyType(
+        {
+            "no_claims": "no test answer claims anything",
+            "too_many_claims": "the test answers make too many different claims",
+        }
+    )
 
     def score(self, item: MeasureItem) -> Measurement:
         """Compare a summary with the claims of the test answers, and its own with those of all answers."""
@@ -32,7 +38,10 @@ class ClaimCoverage(Measure):
 
         reader, question = WordReader(), item.question.text
         answers = [text for text in item.answers.masked_out if text.strip()]
-        claims = claim_distribution(reader, id="", question=question, answers=answers).claims
+        try:
+            claims = claim_distribution(reader, id="", question=question, answers=answers).claims
+        except DataError:
+            return Measurement(value=None, undefined="too_many_claims")
         if not claims:
             return Measurement(value=None, undefined="no_claims")
         [parts] = reader.split_summaries(question, [item.summary.text])

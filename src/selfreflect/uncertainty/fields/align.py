@@ -126,10 +126,17 @@ def _pairs(similarities: Floats) -> list[tuple[int, int]]:
 
 def _similarities(objects: Members, reference: Members) -> Floats:
     """Compute the share of members that two objects have in common; shape (objects, reference)."""
-    shares = [
-        [len(members & others) / max(1, len(members | others)) for others in reference] for members in objects
-    ]
-    return np.array(shares, dtype=np.float64).reshape(len(objects), len(reference))
+    columns: dict[str, list[int]] = {}
+    for column, others in enumerate(reference):
+        for member in others:
+            columns.setdefault(member, []).append(column)
+    common = np.zeros((len(objects), len(reference)))
+    for row, members in enumerate(objects):
+        for member in members:
+            common[row, columns.get(member, [])] += 1
+    sizes = [np.array([len(members) for members in side], dtype=np.float64) for side in (objects, reference)]
+    shares: Floats = common / np.maximum(1, sizes[0][:, None] + sizes[1] - common)
+    return shares
 
 
 def _members(item: dict[str, Any]) -> set[str]:

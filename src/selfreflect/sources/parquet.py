@@ -29,7 +29,12 @@ def parquet_rows(name: str, data: bytes) -> list[dict[str, Any]]:
     """
     import pyarrow.parquet as pq
 
-    schema = pq.read_metadata(io.BytesIO(data)).schema
+    metadata = pq.read_metadata(io.BytesIO(data))
+    schema = metadata.schema
+    # as it is stored without compression, which is less than its rows
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    if sum(group.total_byte_size for group in groups) > _limit(data):
+        raise _too_large(name, data)
     columns = map(schema.column, range(len(schema)))
     texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
     file = pq.ParquetFile(io.BytesIO(data), read_dictionary=texts)
@@ -64,18 +69,25 @@ def _rows(name: str, data: bytes, schema: Any, batches: Iterable[Any]) -> list[d
     for column, count in Counter(schema.names).items():
         if count > 1:
             raise DataError(f"{name} has {count} columns of the name {excerpt(column)}; rename them")
-    limit = max(MAX_UNFOLDED, _UNFOLDED_SHARE * len(data))
     rows: list[dict[str, Any]] = []
     total = 0
     for batch in batches:
         total += sum(map(_unfolded_size, batch.columns))
-        if total > limit:
-            raise DataError(
-                f"{name} holds more than {limit:,} bytes of rows, which is too much for a file of "
-                f"{len(data):,} bytes; save it as JSONL"
-            )
+        if total > _limit(data):
+            raise _too_large(name, data)
         rows += batch.to_pylist()
     return rows
+
+
+def _limit(data: bytes) -> int:
+    return max(MAX_UNFOLDED, _UNFOLDED_SHARE * len(data))
+
+
+def _too_large(name: str, data: bytes) -> DataError:
+    return DataError(
+        f"{name} holds more than {_limit(data):,} bytes of rows, which is too much for a file of "
+        f"{len(data):,} bytes; save it as JSONL"
+    )
 
 
 def _unfolded_size(array: Any) -> int:

@@ -118,6 +118,7 @@ def test_the_error_of_a_response_that_breaks_off_counts_on(model: str) -> None:
         endpoint_server(upstream=upstream.url, names=["m"]) as client,
     ):
         text = client.http.post("/v1/responses", json=body).text
+        assert gauge(client, 'selfreflect_responses_total{outcome="failed"}') == 1
     numbers = [
         json.loads(line[6:])["sequence_number"] for line in text.splitlines() if line.startswith("data: ")
     ]

@@ -359,7 +359,9 @@ def test_the_text_of_the_server_comes_live_in_other_forms(path: str) -> None:
     body = asked(path, "Write a poem about autumn.", stream=True, verbosity="low")
     with (
         FaultServer(lambda call: live) as upstream,
-        endpoint_server(upstream=upstream.url, names=["m"]) as client,
+        endpoint_server(
+            upstream=upstream.url, names=["m"], prices={"openai:m": lambda read, written: read + 10 * written}
+        ) as client,
     ):
         with client.http.stream("POST", path, json=body) as response:
             text = ""
@@ -375,6 +377,7 @@ def test_the_text_of_the_server_comes_live_in_other_forms(path: str) -> None:
     end = events[-2] if "messages" in path else events[-1]["response"]
     assert (end["selfreflect"]["reason"], end["selfreflect"]["cost"]["completions"]) == ("long_text", 1)
     assert end["usage"]["output_tokens"] == 2
+    assert end["selfreflect"]["cost"]["money"] == 23
     assert upstream.calls[0].body["verbosity"] == "low"
     assert '"upstream_error"' in broken or '"api_error"' in broken
 

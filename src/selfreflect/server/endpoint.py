@@ -9,7 +9,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
@@ -292,7 +292,8 @@ async def _stream_live(
     async with services.admission.slot(call.client), await model.open(request, fields) as upstream:
         if upstream.is_stream:
             await begin(send, {"content-type": "text/event-stream; charset=utf-8", **headers})
-            with services.metrics.counting("plain"):
+            # the event of an error is sent, and its request counted, before it ends here
+            with suppress(ChatError), services.metrics.counting("plain"):
                 async with aclosing(_live_events(call, new_stream, LiveText(upstream))) as events:
                     async for event in events:
                         await send_part(send, event)
@@ -302,7 +303,7 @@ async def _stream_live(
 
 
 async def _live_events(call: _Call, new_stream: NewStream, live: LiveText) -> AsyncGenerator[bytes, None]:
-    """Write the events of a text that still comes."""
+    """Write the events of a text that still comes. Raises ChatError after the event of an error."""
     chat, id_ = call.chat, call.belief.id
     response = response_to(chat, id_, (), Session(call.model).spending)
     stream = new_stream(response, chat.requested_model)
@@ -313,12 +314,17 @@ async def _live_events(call: _Call, new_stream: NewStream, live: LiveText) -> As
                 yield stream.piece(text)
     except ChatError as error:
         yield stream.failure(error)
-        return
+        raise
+    read, written, money = live.prompt_tokens, live.completion_tokens, None
+    price = call.services.reflector.settings.prices.get(call.model.generator.name)
+    if price is not None and read is not None and written is not None:
+        money = round(price(read, written), 9)
     cost = Spending(
         completions=1,
-        prompt_tokens=live.prompt_tokens,
-        completion_tokens=live.completion_tokens,
+        prompt_tokens=read,
+        completion_tokens=written,
         seconds=round(time.time() - response.created, 3),
+        money=money,
     )
     notes = tuple(field_notes(chat, call.model))
     belief = msgspec.structs.replace(call.belief, cost=cost, notes=notes)

@@ -321,29 +321,33 @@ def relay(
     own_headers = {name: client_headers[name] for name in form.headers if name in client_headers}
 
     async def write(scope: Scope, receive: Receive, send: Send) -> None:
-        with counter:
-            async with slot, await model.send(path, chat.data, own_headers) as response:
-                headers = {**response.headers, "x-selfreflect-passthrough": chat.passthrough}
-                if belief is not None:
-                    headers["x-selfreflect-id"] = belief.id
-                if response.is_stream:
-                    await begin(send, headers)
-                    numbered = b""
-                    async with aclosing(response.parts()) as parts:
-                        try:
+        has_begun, numbered = False, b""
+        try:
+            with counter:
+                async with slot, await model.send(path, chat.data, own_headers) as response:
+                    headers = {**response.headers, "x-selfreflect-passthrough": chat.passthrough}
+                    if belief is not None:
+                        headers["x-selfreflect-id"] = belief.id
+                    if response.is_stream:
+                        await begin(send, headers)
+                        has_begun = True
+                        async with aclosing(response.parts()) as parts:
                             async for part in parts if belief is None else _events_with(parts, belief):
                                 numbered = part if _NUMBER.search(part) else numbered
                                 await send_part(send, part)
                                 await asyncio.sleep(0)  # a fast upstream leaves others, and news, no turn
-                        except ChatError as error:
-                            number = 1 + max(map(int, _NUMBER.findall(numbered)), default=-1)
-                            await send_part(send, form.error_event(error, number))
-                    await send_part(send, b"", more=False)
-                    return
-                body = await response.aread()
-                if belief is not None and response.status_code == 200:
-                    body = _with_belief(body, belief) or body
-            await Response(body, response.status_code, headers)(scope, receive, send)
+                        await send_part(send, b"", more=False)
+                        return
+                    body = await response.aread()
+                    if belief is not None and response.status_code == 200:
+                        body = _with_belief(body, belief) or body
+                await Response(body, response.status_code, headers)(scope, receive, send)
+        except ChatError as error:
+            if not has_begun:
+                raise
+            number = 1 + max(map(int, _NUMBER.findall(numbered)), default=-1)
+            await send_part(send, form.error_event(error, number))
+            await send_part(send, b"", more=False)
 
     return LiveResponse(write)
 

@@ -196,6 +196,13 @@ def table_of(row: dict[str, Any]) -> bytes:
     return stream.getvalue()
 
 
+def stream_of(row: dict[str, Any]) -> bytes:
+    stream, table = io.BytesIO(), pa.Table.from_pylist([row])
+    with pa.ipc.new_stream(stream, table.schema) as writer:
+        writer.write_table(table)
+    return stream.getvalue()
+
+
 DATA = Path(__file__).parent / "data"
 FILES = {
     ".json": json.dumps([ROW, {**ROW, "id": "b"}]).encode(),
@@ -203,6 +210,7 @@ FILES = {
     ".csv": b'id,question,answer_1,answer_2,summary\na,Why?,Yes.,"No, no.",Either.\n',
     ".tsv": b"question\tanswers\nWhy?\t['Yes.', 'No.']\n",
     ".parquet": table_of(ROW),
+    ".arrow": stream_of(ROW),
     ".xlsx": workbook_of(ROW),
     ".txt": b"Why?\nHow?\n",
 }

@@ -96,7 +96,7 @@ def test_a_large_file_says_how_much_is_read(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("selfreflect.cli.console.SECONDS_BETWEEN_READINGS", 0)
     rows = "".join(f"What first in garden {number // 4}?,Radishes.\n" for number in range(20_000))
     outcome = run("convert", written(tmp_path / "large.csv", "question,answer\n" + rows))
-    shares = re.findall(r"reading large.csv: (\d+)%, about \d+ s left", outcome.said)
+    shares = re.findall(r"reading large.csv: (\d+) %, about \d+ s left", outcome.said)
     assert len(shares) >= 6
     assert list(map(int, shares)) == sorted(map(int, shares))
     assert int(shares[0]) < 20

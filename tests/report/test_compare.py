@@ -154,7 +154,7 @@ def test_the_difference_of_two_strategies_is_a_share_of_the_information():
     records = measured_run(bits, scores={"greedy": [0.08] * 6, "basic": [0.07] * 6})
     base, candidate = contenders([records], "greedy")
     (table, first), (_, second) = comparisons(base, [candidate])
-    assert (first, second) == (INFORMATION, SELFREFLECT)
+    assert (first.name, second.name) == (INFORMATION.name, SELFREFLECT.name)
     [row] = rows(table)
     assert row["difference"] == pytest.approx(19.5 / 60)
     assert table.columns[2].show(row["difference"]) == "+32.5"  # in points
@@ -162,7 +162,7 @@ def test_the_difference_of_two_strategies_is_a_share_of_the_information():
     assert table.notes[0].startswith("basic recovers more than greedy by 32.5 points [")
     scores_only = replace(records, information={}, controls={})
     base, candidate = contenders([scores_only], "greedy")
-    assert [measure for _, measure in comparisons(base, [candidate])] == [SELFREFLECT]
+    assert [measure.name for _, measure in comparisons(base, [candidate])] == [SELFREFLECT.name]
 
 
 def test_readers_that_differ_between_questions_only_are_comparable():

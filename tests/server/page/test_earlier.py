@@ -77,7 +77,7 @@ def test_answers_are_grouped_by_spelling_or_by_meaning(page: Any, client: Client
     assert groups.first.inner_text().startswith(("R", "r"))
     agreement = shown.locator(".agreement").inner_text()
     assert "2 of 4 answers agree" in agreement
-    assert "50%: the share of the largest of 3 groups (by meaning) in 4 answers" in agreement
+    assert "50 %: the share of the largest of 3 groups (by meaning) in 4 answers" in agreement
     assert "not how often it is right" in agreement
     assert page.serious() == []
     shown.reload()

@@ -354,5 +354,11 @@ def test_a_calibrator_is_for_one_number_of_likely_tokens(tmp_path: Path) -> None
     assert json.loads(saved.read_text())["ranks"] == 5
     assert calibrate(written(tmp_path / "b.json", ranked(100, 9, 5)), "--apply", saved).code == 0
     assert calibrate(written(tmp_path / "c.json", ranked(100, 9, 8)), "--apply", saved).code == 2
+    # an answer with a shorter list at one of its tokens has no value, which is no reason to refuse others
+    uneven = [*ranked(100, 9, 5), {**ranked(109, 1, 5)[0], "logprobs": [[-0.1, -0.1]]}]
+    uneven[-1]["top_logprobs"] = [[[-1.0, -2.0, -3.0, -4.0, -5.0], [-1.0, -2.0, -3.0, -4.0]]]
+    outcome = calibrate(written(tmp_path / "u.json", uneven), "--apply", saved, "--json")
+    assert outcome.code == 0, outcome.stderr
+    assert len(outcome.json) == 9
     mixed = [*ranked(0, 60, 5), *ranked(60, 60, 8)]
     assert calibrate(written(tmp_path / "d.json", mixed), *fit, "--risk", "0.9").code == 2

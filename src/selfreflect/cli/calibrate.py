@@ -306,7 +306,7 @@ class _Fitting:
             self.assessment, self.estimator, self.correctness, risk, confidence
         )
         for count, why in (
-            (sample.repeated, "has the text of another"),
+            (sample.repeated, "has the text of another, or is a field of the same answers"),
             (sample.other_size, "has other answers"),
         ):
             if count:

@@ -238,7 +238,10 @@ def _fit_weights(columns: Floats, labels: Floats, groups: Sequence[str]) -> Cali
         return total
 
     if len(set(labels.tolist())) < 2:
-        raise DataError("all answers are right, or all are wrong: there is nothing to fit")
+        raise DataError(
+            "the answers that weights are fitted on are all right, or all wrong: too few of the other kind "
+            "are labelled"
+        )
     fold = _folds(columns, labels, FOLDS, 0, groups)
     model = regression(min(PRIOR_VARIANCES, key=loss), np.ones(len(labels), dtype=np.bool_))
     weights = model.coef_[0] / scales

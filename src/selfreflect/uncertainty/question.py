@@ -124,9 +124,13 @@ def sample_sizes(questions: Iterable[AnsweredQuestion]) -> list[int]:
 
 
 def list_lengths(questions: Iterable[AnsweredQuestion]) -> list[int]:
-    """List the distinct numbers of likely tokens that are known at a token, in order."""
+    """List the distinct numbers of likely tokens that are known at a token, in order.
+
+    Answers whose tokens have different numbers are left out: no estimator reads them.
+    """
     answers = [answer for question in questions for answer in question.top_logprobs or ()]
-    return sorted({len(ranks) for answer in answers for ranks in answer})
+    numbers = [{len(ranks) for ranks in answer} for answer in answers]
+    return sorted(set().union(*(lengths for lengths in numbers if len(lengths) == 1)))
 
 
 def has_gold(questions: Iterable[AnsweredQuestion]) -> bool:

@@ -467,3 +467,23 @@ def test_tools_do_not_keep_a_model_from_saying_that_it_is_not_sure() -> None:
         body = client.chat(messages=QUESTION, tools=[WEATHER], selfreflect={"num_answers": 4}).json()
         assert body["choices"][0]["message"]["tool_calls"]
         assert body["selfreflect"]["action"] is None
+
+
+def test_fields_share_the_calls_that_compare_answers() -> None:
+    count = itertools.count()
+
+    def script(call: Any) -> Any:
+        if "response_format" in call.body:
+            objects = [
+                {f"f{place}": f"word{next(count)} of {place}" for place in range(10)} for _ in range(call.n)
+            ]
+            return chat(*(choice(json.dumps(value)) for value in objects))
+        # right about the controls, so that it is asked
+        same = "My sister did" in call.body["messages"][-1]["content"]
+        return chat(*(choice("Yes" if same else "No") for _ in range(call.n)))
+
+    with FaultServer(script) as upstream, endpoint_server(upstream=upstream.url, rule="") as client:
+        belief = client.chat(messages=QUESTION, response_format=JSON).json()["selfreflect"]
+    # two for each of four answers, and two controls
+    assert len(upstream.calls) == 1 + 2 * 4 + 2
+    assert belief["cost"]["completions"] == 4 + 2 * 4 + 2

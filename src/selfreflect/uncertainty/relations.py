@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations, islice
@@ -208,8 +208,8 @@ class Verdicts:
     matches, because later pairs cannot change its class. With ``components`` every pair is compared.
 
     Args:
-        per_answer: how many pairs of a question are compared at most, for each of its answers; None for no
-            limit. Pairs beyond it count as different.
+        per_answer: how many pairs of a question and its fields are compared at most, for each of its
+            answers; None for no limit. Pairs beyond it count as different.
     """
 
     def __init__(self, order: Order = "first", per_answer: int | None = None) -> None:
@@ -218,6 +218,8 @@ class Verdicts:
         self._per_answer = per_answer
         self._same: dict[Key, bool] = {}
         self._left_out: set[Key] = set()
+        self._asked: Counter[str] = Counter()
+        """Pairs by question, if there is a limit."""
 
     @property
     def left_out(self) -> int:
@@ -241,24 +243,29 @@ class Verdicts:
     def _rounds(self, group: Group) -> Iterator[list[Pair]]:
         """Yield lists of pairs to decide, each after the verdicts on the lists before."""
         question, texts = group
-        limit = sys.maxsize if self._per_answer is None else self._per_answer * len(question.answers)
         if self._order == "components":
             batches: list[Sequence[str]] = [texts[start:] for start in range(len(texts) - 1)]
-            pairs = [(question, first, text) for first, *rest in batches for text in rest]
-            yield self._within(pairs, limit)
+            yield self._within([(question, first, text) for first, *rest in batches for text in rest])
             return
         while len(texts) > 1:
             first, *rest = texts
-            pairs = self._within([(question, first, text) for text in rest], limit)
-            limit -= len(pairs)
-            yield pairs
+            yield self._within([(question, first, text) for text in rest])
             texts = [text for text in rest if not self._same.get(_key_of((question, first, text)))]
 
-    def _within(self, pairs: Sequence[Pair], limit: int) -> list[Pair]:
+    def _within(self, pairs: Sequence[Pair]) -> list[Pair]:
         """Choose the first pairs that need a model, and note those beyond the limit."""
-        open_pairs = [pair for pair in pairs if self.is_open(pair)]
-        self._left_out.update(map(_key_of, open_pairs[limit:]))
-        return open_pairs[:limit]
+        new = {_key_of(pair): pair for pair in pairs if _key_of(pair) not in self._same}
+        new = {key: pair for key, pair in new.items() if self.is_open(pair)}
+        if self._per_answer is None or not new:
+            return list(new.values())
+        # fields of objects are questions QUESTION#POINTER of their own, and there may be hundreds
+        question = pairs[0][0]
+        root = question.id.partition("#/")[0].removesuffix("#")
+        limit = max(0, self._per_answer * len(question.answers) - self._asked[root])
+        self._asked[root] += min(limit, len(new))
+        self._left_out.difference_update(islice(new, limit))
+        self._left_out.update(islice(new, limit, None))
+        return list(islice(new.values(), limit))
 
     def __call__(self, group: Group) -> NDArray[np.bool_]:
         self.prepare([group])

@@ -224,6 +224,10 @@ def test_a_named_context_column_wins_and_may_be_inside_an_object():
         ),
         ({"category": 3}, "the field 'category' must be a text, not a number"),
         ({"context": ["a", "b"]}, "the field 'context' must be a text, not a list"),
+        *(
+            ({"answer": gold}, "the field 'answer' must hold the right answer as text: it is an object")
+            for gold in ({"value": {}, "aliases": []}, {"value": "a", "aliases": [{}]}, {"text": [{}]})
+        ),
     ],
 )
 def test_malformed_record_is_named_even_when_it_is_not_drawn(fields, problem):

@@ -328,10 +328,10 @@ def gold_texts(value: object) -> tuple[str, ...]:
     if isinstance(value, Mapping) and "value" in value:
         aliases = value.get("aliases") or []
         aliases = aliases if isinstance(aliases, list) else [aliases]
-        values = [text for text in dict.fromkeys([value["value"], *aliases]) if text != "<unk>"]
+        values = [text for text in [value["value"], *aliases] if text != "<unk>"]
     elif isinstance(value, Mapping):
         lists = [value[name] for name in ("text", "spans") if isinstance(value.get(name), list)]
-        values = list(dict.fromkeys(lists[0])) if lists else values
+        values = lists[0] if lists else values
     texts = []
     for number, entry in enumerate(values, 1):
         if isinstance(entry, bool):

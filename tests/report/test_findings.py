@@ -147,6 +147,14 @@ def test_identical_answers_at_a_temperature_are_doubted():
     assert text.startswith("All answers to 8 of 8 questions are the same text")
 
 
+@pytest.mark.parametrize(
+    ("answer", "count"), [("東京です", 1), ("ไทยแลนด์", 1), ("Paris", 0), ("Seoul 서울", 0)]
+)
+def test_answers_without_spaces_are_said_to_be_one_word(answer, count):
+    records = changed_answers(run({"basic": LOW}, questions=8), temperature=0.0, masked_out=(answer, "no"))
+    assert len(cautions(records)) == count
+
+
 SHARES = st.floats(-20, 20)
 
 

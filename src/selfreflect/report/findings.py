@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ from selfreflect.report.results import (
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.wording import answers_text, say
 from selfreflect.stats import FEWEST_TESTED, is_tie
-from selfreflect.text import counted, in_english, listed
+from selfreflect.text import UNSPACED, counted, in_english, listed
 from selfreflect.traits import traits_of
 
 CUT_OFF = 0.05
@@ -35,6 +36,8 @@ _UNDEFINED = 1 / 3
 
 # Questions with only one answer, from which the sampling is doubted.
 _REPEATED = 3
+
+_UNSPACED = re.compile(f"[{UNSPACED}]{{2}}")
 
 _CONTROLS = {"empty": "an empty summary", "question": "the repeated question"}
 
@@ -200,6 +203,9 @@ def _answer_cautions(run: RunRecords) -> list[str]:
     sentences = list(dict.fromkeys(sentences))  # stages often share a model
     sampled = [answers for answers in sets if answers.temperature and len(answers.answers) > 2]
     equal = sum(len(set(answers.answers)) == 1 for answers in sampled)
+    unspaced = sum(any(map(_UNSPACED.search, answers.masked_out)) for answers in sets)
+    if unspaced:
+        sentences.append(say("unspaced", count=unspaced, questions=len(sets)))
     if not run.sampling and equal >= _REPEATED and 2 * equal >= len(sampled):
         sentences.append(say("equal_answers", count=equal, questions=len(sampled)))
     return sentences

@@ -56,7 +56,8 @@ def test_with_a_fifth_of_calls_failing_each_question_is_answered_or_a_typed_erro
         assert served.http.get("/health").status_code == 200
         assert "selfreflect_running 0.0" in served.http.get("/metrics").text
     assert outcomes["answered"] > 12
-    assert outcomes.keys() == {"answered", "upstream_error"}, outcomes
+    # a 429 that outlasts all tries is handed on as such
+    assert {"answered"} < outcomes.keys() <= {"answered", "upstream_error", "rate_limit_error"}, outcomes
 
 
 @pytest.mark.parametrize("tokens", [2**63, 10**400, None, 0])

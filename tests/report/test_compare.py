@@ -85,7 +85,7 @@ def both(greedy, candidate):
             [None, 0.5],
             "unclear",
             False,
-            "other and greedy have no question with a SelfReflect score in",
+            "other and greedy share no question on which the SelfReflect score is",
         ),
     ],
 )

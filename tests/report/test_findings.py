@@ -243,7 +243,7 @@ def test_a_score_has_a_place_between_its_controls(score, empty, pasted, position
         ),
         ("pending", {"count": 1}, ": 1 score is still missing"),
         ("pending", {"count": 1200}, ": 1,200 scores are still missing"),
-        ("unmeasured", {"count": 1, "noun": "share"}, "1 summary has no share"),
+        ("unmeasured", {"count": 1, "noun": "share"}, "share of 1 summary is not measured"),
         ("halves_differ", {"count": 1, "questions": 1}, "On 1 of 1 question the"),
         ("equal_answers", {"count": 3, "questions": 4}, "All answers to 3 of 4 questions are"),
     ],

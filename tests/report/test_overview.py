@@ -312,7 +312,7 @@ def test_information_alone_has_no_columns_of_scores_and_lacks_nothing():
 
 def test_questions_without_a_share_are_counted_with_the_reason():
     bits = {"greedy": [5.0, None, None], "basic": [4.0, None, None]}
-    [text] = notes(overview(measured_run(bits)), "no recovered information on 2 of 3 questions")
+    [text] = notes(overview(measured_run(bits)), "recovered information is undefined on 2 of 3 questions")
     assert text.endswith(INFORMATION.reasons["known"])
 
 
@@ -362,9 +362,9 @@ def test_runs_with_different_columns_are_joined_by_their_headings():
 
 def test_a_table_says_how_many_scored_summaries_lack_information():
     records = measured_run({"greedy": [5.0, 6.0]}, scores={"greedy": [0.08, 0.07]})
-    assert notes(overview(records), "1 summary has no") == []
+    assert notes(overview(records), "recovered information of 1 summary") == []
     part = {key: record for key, record in records.information.items() if key[0] == "q0"}
-    [text] = notes(overview(replace(records, information=part)), "1 summary has no")
+    [text] = notes(overview(replace(records, information=part)), "recovered information of 1 summary")
     assert "`selfreflect score`" in text
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from rich.console import Console
+from rich.containers import Lines
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
@@ -38,7 +39,28 @@ FEWEST_ENDED = 8
 """Sequences that must have ended before their speed is used: the first to end are short."""
 
 
+# a character of one cell that no text holds on purpose, in place of a space where no line may end
+_JOINT = "\ue000"
+
+
+class _Prose(Text):
+    """Text that is never broken between a number and its percent sign."""
+
+    def wrap(self, console: Console, width: int, **options: Any) -> Lines:
+        self.plain = self.plain.replace(" %", f"{_JOINT}%")
+        lines = super().wrap(console, width, **options)
+        for line in lines:
+            line.plain = line.plain.replace(_JOINT, " ")
+        return lines
+
+
 class _Console(Console):
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print objects as rich does, but never break a line before a percent sign."""
+        super().print(
+            *(_Prose().append_text(item) if type(item) is Text else item for item in objects), **options
+        )
+
     def on_broken_pipe(self) -> None:
         """Raise the error: rich would exit with 1, which means recorded failures here."""
         raise BrokenPipeError

@@ -350,7 +350,9 @@ def test_the_text_of_the_server_comes_live_in_other_forms(path: str) -> None:
 
         handler.start(200, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"})
         say(choices=[{"delta": {"content": "<think>A poem."}}])
-        say(choices=[{"delta": {"content": "</think>Leaves"}}])
+        # some servers count on in each piece, from nothing
+        usage = {"prompt_tokens": 3, "completion_tokens": 0}
+        say(choices=[{"delta": {"content": "</think>Leaves"}}], usage=usage)
         go.wait(20)
         say(choices=[{"delta": {"content": " fall."}, "finish_reason": "stop"}])
         say(choices=[], usage={"prompt_tokens": 3, "completion_tokens": 2})

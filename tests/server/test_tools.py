@@ -12,6 +12,7 @@ import pytest
 from endpoint import EndpointClient, endpoint_server
 from fault_server import FaultServer, chat, choice, status
 
+from selfreflect.models.base import Sampling
 from selfreflect.server.clarify import UnsurePolicy
 
 if TYPE_CHECKING:
@@ -105,6 +106,20 @@ def test_the_most_common_call_comes_back_with_the_distribution_of_each_argument(
     # half of the answers agree on the required argument; more on the tool
     assert (belief["confidence"], belief["confidence_kind"]) == (0.5, "least_field_share")
     assert belief["classes"][0] == {"text": 'weather({"city": "Ankara"})', "share": 0.4}
+
+
+@pytest.mark.parametrize(
+    ("asked", "limit"), [({"max_tokens": 2000}, 2000), ({"max_tokens": 9}, 9), ({}, 300)]
+)
+@pytest.mark.parametrize("structure", [{"tools": [WEATHER]}, {"response_format": {"type": "json_object"}}])
+def test_a_structured_answer_has_room_for_the_whole_of_it(
+    asked: dict[str, Any], limit: int, structure: dict[str, Any]
+) -> None:
+    summary, sampling = Sampling(max_new_tokens=300), Sampling(max_new_tokens=16)
+    with served([ANKARA], sampling=sampling, summary=summary) as (client, upstream):
+        client.chat(**asked, **structure)
+    tokens = {call.body.get("max_tokens", call.body.get("max_completion_tokens")) for call in upstream.calls}
+    assert tokens == {limit}
 
 
 @pytest.mark.parametrize("choose", ["required", {"type": "function", "function": {"name": "weather"}}])
@@ -204,7 +219,7 @@ def test_what_a_client_cannot_run_comes_back_only_where_there_is_nothing_else() 
         forced = client.chat(**asked, tool_choice="required").json()
     assert forced["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "weather"
     assert forced["selfreflect"]["confidence"] == 0.25
-    assert any(note.startswith("2 of 4 answers") for note in forced["selfreflect"]["notes"])
+    assert any("not allow: 2 of 4" in note for note in forced["selfreflect"]["notes"])
     with served([strange, strange]) as (client, _):
         nothing_else = client.chat(**asked).json()
     assert nothing_else["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "launch"
@@ -327,7 +342,7 @@ def test_an_upstream_that_ignores_the_choice_is_told_of() -> None:
     with served([choice("Rain."), choice("Sun."), choice("Rain.")]) as (client, _):
         body = client.chat(messages=QUESTION, tools=[WEATHER], tool_choice="required").json()
     assert body["choices"][0]["message"]["content"] == "Rain."
-    assert any(note.startswith("3 of 3 answers") for note in body["selfreflect"]["notes"])
+    assert any(note.endswith("demands: 3 of 3") for note in body["selfreflect"]["notes"])
     with served([ANKARA]) as (client, _):
         # a call that nobody wants is no text, whatever it looks like
         refused = client.chat(messages=QUESTION, tools=[WEATHER], tool_choice="none")

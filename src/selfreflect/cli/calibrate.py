@@ -134,8 +134,8 @@ def calibrate_command(
 
     --risk 0.05 finds the threshold above which at most 5 % of the answers are wrong, with --confidence over
     samples of labelled questions, or says how many more labels that takes. --set 0.9 finds sets of answers
-    that hold a right one nine times of ten, or says why no set can. Both are saved with the calibrator; for
-    the estimator wepr they need --weights of other questions.
+    that hold a right one nine times of ten, or says why no set can. Both are saved with the calibrator. With
+    the estimator wepr, --risk needs --weights that were fitted on other questions.
     """
     if options.apply is not None:
         defaults = CalibratorOptions(apply=options.apply), ComparisonOptions(classes=comparison.classes)
@@ -193,10 +193,16 @@ def _weights(
 
     has_weights = choose_estimators([name])[name].inputs is not None
     if options.weights is None:
-        if has_weights and (promise.risk is not None or options.method is not None):
+        if has_weights and options.method is not None:
             raise ConfigError(
-                f"the weights of {name} are fitted here, by a regression of their own, and a threshold for a "
-                "risk must be tested on questions that no weight was fitted on",
+                f"{name} is calibrated by the regression that fits its weights, which takes no other method",
+                code="usage",
+                remedy="Leave out {method}.",
+            )
+        if has_weights and promise.risk is not None:
+            raise ConfigError(
+                f"the weights of {name} are fitted here, and a threshold for a risk must be tested on "
+                "questions that no weight was fitted on",
                 code="usage",
                 remedy="{save} them first, and give them to other questions with {weights}.",
             )

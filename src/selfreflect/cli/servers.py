@@ -264,7 +264,8 @@ def serve_command(
 
 
 def _base(overrides: Overrides, answers: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-    """Make the defaults of settings, where fields of requests stand for any model of a server."""
+    """Make the defaults of the settings; ``extra_body`` alone is checked as for a model of a server."""
+    # which model it is, the list of the server says later
     names_none = overrides.sets("answers", "extra_body") and not overrides.sets("answers", "model")
     return {"answers": {**answers, **({"model": on_server("NAME")} if names_none else {})}}
 

@@ -201,7 +201,7 @@ class EntailmentModel:
         with source.explain_errors():
             config = transformers.AutoConfig.from_pretrained(source.path, **source.options)
             source.check_weight_files(config)
-            self._name = name
+        self._name = name
         self._labels = {int(number): str(label) for number, label in (config.id2label or {}).items()}
         self._entailment = self._label("entail", "entailment")
         with source.explain_errors():

@@ -70,8 +70,8 @@ class RequestCount:
         """Count a request.
 
         Args:
-            done: completions that are there already.
-            shown: tokens that replies to come add to the prompt at most; None if it shows none.
+            stored_count: completions that are there already.
+            reply_tokens: tokens that replies to come add to the prompt at most; None if it shows none.
         """
         # a server may give one completion per call, whatever n says
         to_draw = request.n - stored_count

@@ -282,7 +282,8 @@ def reflect(
 def reflect_each(questions: Any, **arguments: Any) -> Iterator[Reflection]:
     """Do what :func:`reflect` does, and yield the result of each question as soon as it is there.
 
-    It takes the arguments of :func:`reflect`, which are checked, and loads models, at once.
+    It takes the arguments of :func:`reflect`. They are checked, and models are loaded, before the first
+    result is asked for.
     """
     results: Iterator[Reflection] = reflect(questions, stream=True, **arguments)
     return results

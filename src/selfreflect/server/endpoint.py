@@ -6,7 +6,6 @@ import asyncio
 import logging
 import secrets
 import socket
-import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
@@ -33,7 +32,15 @@ from selfreflect.server.guard import Access, Guard, Policy
 from selfreflect.server.http import HttpServer, LiveResponse, begin, log_to_stderr, send_part
 from selfreflect.server.kinds import kind_of
 from selfreflect.server.record import Archive, History, ServerMetrics, detail
-from selfreflect.server.reflector import Exchange, Reflector, choice_of, cut_at, field_notes, response_to
+from selfreflect.server.reflector import (
+    NOT_COUNTED,
+    Exchange,
+    Reflector,
+    choice_of,
+    cut_at,
+    field_notes,
+    response_to,
+)
 from selfreflect.server.reply import KEEP_ALIVE, Belief, ChatResponse, Spending
 from selfreflect.server.session import Session, WithFields
 from selfreflect.server.structured import calls_of
@@ -271,7 +278,7 @@ async def _plain(call: _Call, first_word: asyncio.Event) -> ChatResponse:
         choices.append(choice_of(text, calls_of(completion_), is_cut, stopped_at))
     belief = None
     if chat.reflects:
-        notes = tuple(field_notes(chat, call.model))
+        notes = (*field_notes(chat, call.model), *(() if session.counts_tokens else (NOT_COUNTED,)))
         belief = msgspec.structs.replace(call.belief, cost=session.spending, notes=notes)
     return response_to(chat, call.belief.id, choices, session.spending, belief)
 
@@ -305,7 +312,8 @@ async def _stream_live(
 async def _live_events(call: _Call, new_stream: NewStream, live: LiveText) -> AsyncGenerator[bytes, None]:
     """Write the events of a text that still comes. Raises ChatError after the event of an error."""
     chat, id_ = call.chat, call.belief.id
-    response = response_to(chat, id_, (), Session(call.model).spending)
+    session = Session(call.model)
+    response = response_to(chat, id_, (), session.spending)
     stream = new_stream(response, chat.requested_model)
     yield stream.begin()
     try:
@@ -323,10 +331,10 @@ async def _live_events(call: _Call, new_stream: NewStream, live: LiveText) -> As
         completions=1,
         prompt_tokens=read,
         completion_tokens=written,
-        seconds=round(time.time() - response.created, 3),
+        seconds=session.spending.seconds,
         money=money,
     )
-    notes = tuple(field_notes(chat, call.model))
+    notes = (*field_notes(chat, call.model), *((NOT_COUNTED,) if None in (read, written) else ()))
     belief = msgspec.structs.replace(call.belief, cost=cost, notes=notes)
     if chat.stores:
         call.services.history.add(id_, belief, chat.messages, live.text)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from selfreflect.metric.measure import Measured
 
 
-_NOT_COUNTED = "the model's server counts no tokens, so they are null"
+NOT_COUNTED = "the model's server counts no tokens, so they are null"
 _NO_TOOLS = "the tools that came with the question were ignored (--ignore-tools)"
 
 
@@ -195,7 +195,7 @@ class Reflector:
             *reasons,
             unlisted,
             wordings[0].note,
-            "" if session.counts_tokens else _NOT_COUNTED,
+            "" if session.counts_tokens else NOT_COUNTED,
         )
         belief = Belief(
             id=id_,
@@ -278,13 +278,13 @@ class Reflector:
         reading = await reader.run(len(reply.texts), read, is_quick=False)
         notes = (*reading.confidence.notes, *reading.notes)
         if plan.measures:
-            notes = (f"not measured, since the answer is no text: {', '.join(plan.measures)}", *notes)
+            notes = (f"not measured for JSON and tools: {', '.join(plan.measures)}", *notes)
         if plan.confidence == NO_CONFIDENCE:
             reading = reading._replace(confidence=Confidence(None, None, len(reply.texts)))
         asked = {"strategy": chat.options.strategy, "confidence": chat.options.confidence}
         unheeded = [name for name, value in asked.items() if value not in (None, NO_CONFIDENCE)]
         if unheeded:
-            notes = (f"ignored, since the answer is no text: {', '.join(unheeded)}", *notes)
+            notes = (f"ignored for JSON and tools: {', '.join(unheeded)}", *notes)
         has_guarantee = self._reader.calibrator is not None and self._reader.calibrator.saved.guarantee
         if has_guarantee:
             reading = reading._replace(
@@ -351,6 +351,8 @@ class Reflector:
         answers = settings.sampling
         # a client's limit holds for each answer too, or they would cost more than it expects
         limit = min(answers.max_new_tokens, chat.max_tokens or answers.max_new_tokens)
+        if chat.structure:  # one of the answers comes back as it is
+            limit = chat.max_tokens or max(answers.max_new_tokens, settings.summary.max_new_tokens)
         return ConversationTask(
             question=Question(
                 id=question_id(chat.question, chat.context), text=chat.question, context=chat.context
@@ -452,7 +454,7 @@ class Reflector:
         if not chat.options.claims:
             return None, ""
         if not is_prose:
-            return None, "claims are read of prose alone"
+            return None, "claims are not read where answers are JSON or may call tools"
         try:
             # long answers take seconds, in which others would wait
             told = partial(told_claims, chat.question, answers, text)

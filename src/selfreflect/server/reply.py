@@ -194,7 +194,7 @@ class ChatResponse:
     id: str
     created: int = field(default_factory=lambda: int(time.time()))
     choices: tuple[ChatChoice, ...] = ()
-    """None before the text is known."""
+    """Empty before the text is known."""
     spending: Spending
     belief: Belief | None = None
     previous: str = ""

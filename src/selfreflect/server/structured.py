@@ -13,7 +13,6 @@ from selfreflect.models.base import CallingCompletion, Completion, ToolCall
 from selfreflect.server.belief import AnswerReading, classes_of
 from selfreflect.server.chat import Tool
 from selfreflect.server.reply import Confidence
-from selfreflect.text import counted
 from selfreflect.uncertainty.classes import ClassRule, members_of, number_classes
 from selfreflect.uncertainty.fields.distribution import Structured, notes_on, pointer_of, structure
 from selfreflect.uncertainty.fields.values import Schema, Unreadable, parse, signature, without_fence
@@ -114,12 +113,9 @@ def read_calls(
 
 def _notes_on_tools(answers: int, strange: int, without_call: int, note: str) -> str:
     """Say how many answers call a tool that they may not call, or none where they have to."""
-    total = counted(answers, "answer")
-    wrong = f"{strange} of {total} call a tool that the request does not offer" if strange else ""
-    none = (
-        f"{without_call} of {total} call no tool, though the request demands a call" if without_call else ""
-    )
-    return "; ".join(filter(None, (note, wrong, none)))
+    wrong = f"answers that call a tool which the request does not allow: {strange} of {answers}"
+    none = f"answers without the call that the request demands: {without_call} of {answers}"
+    return "; ".join(filter(None, (note, wrong if strange else "", none if without_call else "")))
 
 
 def _reading(

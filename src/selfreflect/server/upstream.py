@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, aclo
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.responses import Response
@@ -28,7 +28,7 @@ from selfreflect.models.openai.client import (
 )
 from selfreflect.models.openai.endpoint import Endpoint
 from selfreflect.models.openai.generator import OpenAIGenerator
-from selfreflect.models.openai.protocol import APIError
+from selfreflect.models.openai.protocol import APIError, token_count
 from selfreflect.server.chat import OF_TOOLS, PREFIX, RESPONSE_FORMAT, ChatRequest, Fields
 from selfreflect.server.errors import ChatError, upstream_busy
 from selfreflect.server.forms import Form
@@ -359,18 +359,14 @@ class _Delta(msgspec.Struct):
     content: str | None = None
 
 
-Tokens = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
-"""A count of the upstream; any other is none."""
-
-
 class _Piece(msgspec.Struct):
     delta: _Delta = msgspec.field(default_factory=_Delta)
     finish_reason: str | None = None
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: Tokens | None = None
-    completion_tokens: Tokens | None = None
+    prompt_tokens: Any = None
+    completion_tokens: Any = None
 
 
 class _Chunk(msgspec.Struct):
@@ -423,8 +419,8 @@ class LiveText:
         except (msgspec.DecodeError, UnicodeDecodeError):
             return ""
         if chunk.usage is not None:
-            self.prompt_tokens = chunk.usage.prompt_tokens
-            self.completion_tokens = chunk.usage.completion_tokens
+            self.prompt_tokens = token_count(chunk.usage.prompt_tokens) or None
+            self.completion_tokens = token_count(chunk.usage.completion_tokens) or None
         if any(piece.finish_reason == "length" for piece in chunk.choices):
             self.finish = "length"
         return "".join(piece.delta.content or "" for piece in chunk.choices[:1])

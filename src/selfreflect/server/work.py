@@ -350,7 +350,7 @@ class JobProcess:
         self._checks = checks
         # a forked process could not use CUDA
         self._context = multiprocessing.get_context("spawn")
-        self._stop = self._context.Event()
+        self._stop: Any = None  # an event for each process
         self._process: Any = None
         self._connection: Connection | None = None
 
@@ -430,7 +430,10 @@ def _serve(
     checks = Preflight(choices, options)
     work = JobRunner(Library(root), choices, options, checks)
     while True:
-        request, kind, question, checked = connection.recv()
+        try:
+            request, kind, question, checked = connection.recv()
+        except EOFError:  # the app was killed
+            return
         checks.checked = dict(checked)
         end = _News({}, (), None, is_over=True)
         try:

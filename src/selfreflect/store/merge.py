@@ -283,7 +283,7 @@ def _absent_shards(manifests: Collection[Manifest]) -> tuple[Shard, ...]:
         text = manifest.config.get("questions", {}).get("part")
         if text:
             shards.add(parse_shard(text))
-    # shards of different cuts overlap, and nobody can say what lacks
+    # shards of different cuts overlap, and nobody can say which are missing
     sizes = {shard.of for shard in shards}
     if len(sizes) != 1:
         return ()

@@ -29,7 +29,7 @@ CRASHES_WITH_LOGPROBS = 2
 CRASHES = (500, 502)
 """Statuses that such errors have."""
 AHEAD_SECONDS = 5
-"""By which the first call of a kind, which may be refused, goes ahead of all others at most."""
+"""Seconds that other calls wait at most for the first of their kind, which may be refused."""
 EQUAL_CALLS = 3
 """Calls with several texts, all equal, after each of which a further call tells whether the server copies."""
 DECIDING_TEXTS = 8

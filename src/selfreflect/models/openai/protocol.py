@@ -59,8 +59,10 @@ _NESTED_KEYS = (
 """Where an error holds others, such as those of the provider behind a gateway."""
 _CODES = {
     **dict.fromkeys(
-        "content_filter invalid_request invalid_argument unsupported_parameter unsupported_value bad_request"
-        "".split(),
+        (
+            "content_filter invalid_request invalid_argument unsupported_parameter unsupported_value "
+            "bad_request"
+        ).split(),
         400,
     ),
     "authentication_error": 401,
@@ -339,7 +341,7 @@ def parse_response(
         raise APIError("the response holds no completions", kind="empty", retryable=True)
     usage = body.usage if isinstance(body.usage, dict) else {}
     # A server counts the tokens of a call, not of each completion: they are shared out evenly.
-    share, rest = divmod(_count(usage.get("completion_tokens")), len(choices))
+    share, rest = divmod(token_count(usage.get("completion_tokens")), len(choices))
     samples, broken = [], []
     for index, choice in enumerate(choices):
         calls = _calls(choice) if takes_calls else ()
@@ -359,7 +361,7 @@ def parse_response(
         samples.append(Sample(index=first + index, completion=completion, closes_trace=closes_trace))
     if not samples:
         raise _unfinished(choices[0])
-    return ParsedResponse(samples, _count(usage.get("prompt_tokens")), broken)
+    return ParsedResponse(samples, token_count(usage.get("prompt_tokens")), broken)
 
 
 def _ending(choice: _Choice, *, calls: bool) -> Finish | None:
@@ -641,6 +643,6 @@ def _text(content: str | list[Any] | None) -> str:
     return text
 
 
-def _count(value: Any) -> int:
+def token_count(value: Any) -> int:
     """Read a number of tokens; 0 where the server gives none, or one that no call can have."""
     return value if isinstance(value, int) and 0 < value <= MOST_TOKENS else 0

@@ -73,3 +73,8 @@ def test_a_stored_record_with_wrong_log_probabilities_is_refused(logprobs: list[
     plain = {"question_id": "q", "masked_out": ["a"], "conditioning": ["a"], "logprobs": logprobs}
     with pytest.raises(ValueError, match=part):
         from_plain(AnswerSet, plain)
+
+
+def test_tokens_that_are_part_of_a_character_belong_to_it() -> None:
+    chosen = answer_tokens("é!", ["", "é", "!", ""], [-1.0, -2, -3, -9], [1.0, 2, 3, 9])
+    assert chosen == AnswerTokens(("", "é", "!"), (-1.0, -2.0, -3.0), 2.0)

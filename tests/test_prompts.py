@@ -285,3 +285,9 @@ def test_a_run_with_published_prompts_says_so(checkout, tmp_path, monkeypatch):
         "theirs/src/selfreflect/generate_summaries.py"
     )
     assert stored.prompts["summaries"] == load_prompts(checkout()).hash
+
+
+def test_a_byte_order_mark_is_no_error(tmp_path):
+    path = tmp_path / "bom.toml"
+    path.write_bytes(b'\xef\xbb\xbf[cot]\nmarker = "Verdict:"\n')
+    assert load_prompts(path).cot["marker"] == "Verdict:"

@@ -5,7 +5,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from selfreflect.stats import (
@@ -261,3 +261,46 @@ def test_rank_correlation_of_known_data():
     assert rank_correlation([], []).mean is None
     assert rank_correlation([1, 2, 3, 4, 5], [5, 4, 3, 2, 1]).mean == -1
     assert rank_correlation([1, 2, 3, 4], [4, 3, 2, 1]).mean is None  # by chance in one of 12 cases
+
+
+@given(st.lists(st.integers(-9, 9), min_size=1, max_size=8))
+@settings(deadline=None)
+def test_sign_flips_agree_with_plain_enumeration(differences):
+    flipped = [
+        sum(map(int.__mul__, signs, differences))
+        for signs in itertools.product((-1, 1), repeat=len(differences))
+    ]
+    extreme = sum(abs(total) >= abs(sum(differences)) for total in flipped)
+    assert sign_flip_p(differences) == extreme / len(flipped)
+
+
+def test_p_values_of_pure_noise_are_uniform():
+    rng = np.random.default_rng(8)
+    p_values = [sign_flip_p(rng.normal(0, 1, 25), resamples=500, seed=seed) for seed in range(400)]
+    assert np.mean(np.array(p_values) <= 0.05) == pytest.approx(0.05, abs=0.03)
+    assert np.mean(p_values) == pytest.approx(0.5, abs=0.05)
+
+
+def test_on_many_pairs_it_is_the_linearised_interval_of_a_ratio():
+    """Cochran 1977, Sampling Techniques, 6.3."""
+    rng = np.random.default_rng(5)
+    y = rng.uniform(20, 60, 900)
+    x = 0.5 * y + rng.normal(0, 10, 900)
+    ratio = x.sum() / y.sum()
+    half = 1.96 * (x - ratio * y).std(ddof=1) / 30 / y.mean()
+    estimate = ratio_interval(list(zip(x, y, strict=True)), 900)
+    assert estimate.mean == pytest.approx(ratio)
+    assert estimate.low == pytest.approx(ratio - half, abs=0.1 * half)
+    assert estimate.high == pytest.approx(ratio + half, abs=0.1 * half)
+
+
+def test_the_interval_of_a_ratio_covers_the_truth_as_often_as_it_says():
+    """Skewed denominators, as bits of short and long answers are."""
+    rng = np.random.default_rng(6)
+    covered = 0
+    for seed in range(500):
+        y = rng.exponential(40, 40) + 1
+        x = y * rng.beta(2, 3, 40)
+        estimate = ratio_interval(list(zip(x, y, strict=True)), 40, resamples=500, seed=seed)
+        covered += estimate.low <= 0.4 <= estimate.high
+    assert 0.90 <= covered / 500 <= 0.98

@@ -6,13 +6,14 @@ from __future__ import annotations
 import json
 import resource
 import signal
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny
-from command import Outcome, process, run, small, written
+from command import COMMAND, Outcome, environment, process, run, small, written
 
 from selfreflect.store.run import Run
 
@@ -290,3 +291,38 @@ def test_what_was_typed_is_not_obeyed_by_the_terminal(arguments: tuple[str, ...]
     for outcome in (run("run", *arguments), run(*arguments), run("sayself", *arguments)):
         assert outcome.code == 2
         assert set(outcome.stderr) & set("\x1b\u202e") == set()
+
+
+def test_files_that_are_nested_too_deeply_or_hold_half_a_character(tmp_path: Path) -> None:
+    deep = written(tmp_path / "deep.toml", "a = " + "[" * 5000 + "]" * 5000)
+    for option in ("--config", "--prompts"):
+        outcome = run("run", option, deep, "--questions", "bundled", "--out", tmp_path / "out")
+        assert (outcome.code, "is nested too deeply" in outcome.said) == (2, True)
+    flat = written(tmp_path / "flat.toml", "answers = 5")
+    outcome = run("run", "--config", flat, "--questions", "bundled", "--out", tmp_path / "out")
+    assert (outcome.code, "flat.toml" in outcome.said, "bug" in outcome.said) == (2, True, False)
+    half = written(tmp_path / "half.json", '[{"\\ud800": 1}]')
+    outcome = run("import", "--questions", half, "--out", tmp_path / "out")
+    assert (outcome.code, "record 1" in outcome.said) == (2, True)
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, str(2**63)])
+def test_an_integer_that_is_too_large_names_the_file(tmp_path: Path, value: str) -> None:
+    file = written(tmp_path / "c.toml", f"[answers]\nseed = {value}\n")
+    (tmp_path / "q.txt").write_text("Why?\n")
+    outcome = run("run", "--questions", tmp_path / "q.txt", "--config", file, "--out", tmp_path / "r")
+    assert (outcome.code, str(file) in outcome.stderr) == (2, True)
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii", "cp1252", "utf-8"])
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_texts_are_shown_in_every_encoding(tmp_path: Path, encoding: str, more: list[str]) -> None:
+    file = tmp_path / "q.txt"
+    file.write_text("Wie „groß“ ist 東京 😀?\n", encoding="utf-8")
+    command = [*COMMAND, "questions", "--questions", str(file), *more]
+    variables = environment(PYTHONIOENCODING=encoding)
+    done = subprocess.run(command, env=variables, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    shown = done.stdout.decode(encoding)
+    assert ("東京" if encoding == "utf-8" else "\\u6771\\u4eac") in shown

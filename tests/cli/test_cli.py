@@ -595,3 +595,15 @@ def test_an_exit_in_code_of_a_user_is_no_success(
     )
     assert outcome.code in (1, 2), outcome.stderr
     assert "SystemExit" in outcome.said + outcome.stdout
+
+
+def test_a_context_is_shown_in_short_and_kept_in_full(tmp_path: Path) -> None:
+    context = "Anna: it was red.\nTom: it was blue. " * 30
+    rows = [{"question": "Which colour?", "context": text} for text in (context, "")]
+    path = written(tmp_path / "q.json", rows)
+    first, second, third = run("questions", "--questions", path).stdout.splitlines()
+    assert (first, third) == ("Which colour?", "Which colour?")
+    assert second.startswith("  context: Anna: it was red. Tom: it was blue. Anna")
+    assert second.endswith("…")
+    assert len(second) < 250
+    assert [line["context"] for line in run("questions", "--questions", path, "--json").json] == [context, ""]

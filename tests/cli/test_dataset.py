@@ -153,3 +153,14 @@ def test_a_run_whose_summaries_were_cut_off_says_what_to_change(tmp_path: Path) 
     outcome = run("dataset", "sft", path, "--output", tmp_path / "best")
     assert outcome.code == 0
     assert advice in outcome.said
+
+
+def test_an_existing_data_set_is_kept_unless_told_otherwise(directory: Path, tmp_path: Path) -> None:
+    command = ("dataset", "sft", directory, "--output", tmp_path / "set")
+    assert run(*command).code == 0
+    before = (tmp_path / "set" / "splits.json").read_bytes()
+    again = run(*command, "--select", "longest")
+    assert (again.code, "already there" in again.said) == (2, True)
+    assert (tmp_path / "set" / "splits.json").read_bytes() == before
+    assert run(*command, "--select", "longest", "--overwrite").code == 0
+    assert b"longest" in (tmp_path / "set" / "splits.json").read_bytes()

@@ -3,6 +3,7 @@ command then completes what was begun."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -146,3 +147,35 @@ def test_what_is_read_does_not_depend_on_the_order_in_which_answers_were_drawn(t
         results.append((run_items(stored), run_questions(records, records, GOLD), rows))
     assert results[0] == results[1]
     assert [len(result) for result in results[0]] == [8, 8, 8]
+
+
+@pytest.mark.parametrize("writer", ["published", "datasets"])
+def test_what_a_kill_left_beside_a_folder_goes_with_the_next_try(
+    sources: Path, tmp_path: Path, writer: str
+) -> None:
+    out = tmp_path / "out"
+    with moments(out) as states:
+        assert execute(writer, sources, out) == 0
+    after = files_in(out)
+    begun = next(state for state in states if any(".partial/" in name for name in state))
+    again = place(begun, tmp_path / "again")
+    mine = {"files.partial/notes.txt": b"mine", "other.0123abcd.partial/notes.txt": b"mine"}
+    place(mine, again)
+    elsewhere = place({"kept.txt": b"mine"}, tmp_path / "elsewhere")
+    (again / "files.00000000.partial").symlink_to(elsewhere)
+    for leftover in again.glob("*.partial"):
+        if not leftover.is_symlink():
+            os.utime(leftover, (0, 0))
+    assert execute(writer, sources, again) == 0
+    (again / "files.00000000.partial").unlink()
+    assert files_in(again) == after | mine
+    assert files_in(elsewhere) == {"kept.txt": b"mine"}
+
+
+def test_a_link_and_a_pipe_stay_what_they_are(sources: Path, tmp_path: Path) -> None:
+    (tmp_path / "real.jsonl").write_bytes(b"")
+    (tmp_path / "link.jsonl").symlink_to("real.jsonl")
+    outcome = run("convert", sources / "FILE.json", "--output", tmp_path / "link.jsonl", "--overwrite")
+    assert outcome.code == 0, outcome.stderr
+    assert (tmp_path / "link.jsonl").is_symlink()
+    assert (tmp_path / "real.jsonl").read_bytes().count(b"\n") == len(ITEMS)

@@ -280,3 +280,24 @@ def test_the_published_settings_are_shown_without_training(folder: Path) -> None
     assert "no examples yet" in said
     assert "models/full-0-brier " in said + " "
     assert "models/full-0-rlcr " in step("train", "--reward", "rlcr", "--dry-run") + " "
+
+
+def test_names_of_folders_cannot_control_the_terminal(compared: Path) -> None:
+    assert "\x1b" not in run("sayself", "eval", "--out", "r").stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"clusters": []}, "line 1"),
+        ({"clusters": [{"answer": "Seine", "size": -1}]}, "line 1"),
+        ({"question": 7}, "line 1"),
+    ],
+)
+def test_damaged_clusters_are_refused_by_line(folder: Path, change: dict[str, object], problem: str) -> None:
+    step("sample", "--questions", "questions.json", "--model", "river_model:answer", "--num-answers", 2)
+    step("cluster", "--classes", "exact")
+    clusters = folder / "r/sayself/clusters.jsonl"
+    first, rest = clusters.read_text().split("\n", 1)
+    clusters.write_text(json.dumps(json.loads(first) | change) + "\n" + rest)
+    assert f"clusters.jsonl, {problem}" in step("dataset", code=2)

@@ -583,3 +583,23 @@ def test_equal_summaries_are_computed_once_and_each_has_its_score(tiny_judge):
     hook.remove()
     assert sum(fed) == alone
     assert both["a"].value == both["b"].value == one.value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "bell \x07 null \x00 escape \x1b[31m red",
+        "שלום עולם \u202eabc\u202c",
+        "e\u0301 Å ﬁ \ufeffbom",
+        "🧑‍🌾 🥬🥬",
+        "x\u2028y\u2029z\x85w",
+        "{} %s {0} \\n",
+    ],
+    ids=ascii,
+)
+def test_unusual_texts_are_scored_like_any_other(metric, text):
+    lm = metric.judge.lm
+    truth = oracle.score(lm.model, lm.tokenizer, text, [text, "peas"], [text, "kale"], {"s": text})
+    [found] = records(metric, {"s": text}, [text, "peas"], [text, "kale"], Question(id="q", text=text))
+    assert found.value == pytest.approx(truth["s"].value, abs=1e-5)
+    assert found.token_tasks == sum(len(word) for answer in truth["s"].distances for word in answer)

@@ -511,3 +511,15 @@ def test_prices_are_read_and_are_no_settings_of_a_directory(
     assert run(*command, "--config", config).code == 0
     assert "prices" not in Run.load(tmp_path / "r").manifest.config
     assert run(*command).code == 0
+
+
+def test_a_judge_behind_a_server_is_not_asked(server: socket.socket, tmp_path: Path) -> None:
+    item = {"question": "What first?", "answers": ["Radishes.", "Lettuce."], "summaries": {"a": "Radishes."}}
+    items = written(tmp_path / "items.json", [item])
+    url = f"http://127.0.0.1:{server.getsockname()[1]}/v1"
+    found = stages(
+        run("score", "--items", items, "--judge", "vllm+http:m", "--judge-url", url, "--dry-run", "--json")
+    )["scores"]
+    assert (found["to_do"], found["judge_tokens"]) == (1, {"expected": None, "most": None})
+    with pytest.raises(TimeoutError):
+        server.accept()

@@ -490,3 +490,18 @@ def test_an_interrupted_run_says_so_and_goes_on(model: Path, questions: Path, tm
 
 def contents_so_far(out: Path) -> dict[str, bytes]:
     return {name: (out / name).read_bytes() for name in DATA if (out / name).exists()}
+
+
+def test_a_directory_from_before_a_setting_existed_goes_on_with_its_default(
+    model: Path, questions: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "r"
+    command = (*small(model, out, questions, strategies="greedy"), "--seed", 7)
+    assert run(*command).code == 0
+    manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
+    for key in ("budget", "seed"):
+        del manifest["config"]["scores"][key]
+    written(out / "manifest.json", manifest)
+    assert run(*command).code == 0
+    assert run("score", "--out", out).code == 0
+    assert Run.load(out).scorings == [""]

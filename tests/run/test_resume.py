@@ -14,7 +14,7 @@ from command import Outcome, run, small, written
 
 from selfreflect.errors import StoreError
 from selfreflect.records import AnswerSet, Question
-from selfreflect.run.resume import _check_revision
+from selfreflect.run.resume import _check_revision, settings_of
 from selfreflect.settings import load_config
 from selfreflect.sources.questions import QuestionSet
 from selfreflect.store.run import Run
@@ -405,3 +405,27 @@ def test_a_directory_runs_no_code_and_sends_nothing_elsewhere_of_its_own_accord(
     refused = run("run", "--out", out)
     assert words in refused.said
     assert refused.code == 2
+
+
+def test_an_older_directory_goes_on_with_the_strategies_in_its_records(
+    finished: Path, tmp_path: Path
+) -> None:
+    out = shutil.copytree(finished, tmp_path / "r")
+    manifest = json.loads((out / "manifest.json").read_text())
+    del manifest["plan"]
+    written(out / "manifest.json", manifest)
+    done = run("run", "--out", out)
+    assert (done.code, "to do" in done.stderr) == (0, False)
+
+
+def test_an_older_directory_goes_on_sampling_as_it_did(finished: Path, tmp_path: Path) -> None:
+    out = shutil.copytree(finished, tmp_path / "r")
+    manifest = json.loads((out / "manifest.json").read_text())
+    manifest["config"]["answers"]["temperature"] = 0.5
+    for key in ("sample_temperature", "sample_top_p"):
+        del manifest["config"]["summaries"][key]
+    written(out / "manifest.json", manifest)
+    base = settings_of(out, {})
+    assert load_config(None, {}, base).summaries.sample_temperature == 1.0
+    assert load_config(None, {}, {"answers": base["answers"]}).summaries.sample_temperature == 0.5
+    assert run("summarize", "--out", out).code == 0

@@ -369,3 +369,11 @@ def test_replies_of_all_directories_are_kept(tmp_path: Path) -> None:
         assert store.records == {"a": reply("a", **said), "b": reply("b", **said)}
     merge_runs(paths[2:], tmp_path / "none", name_scoring=scoring_name)
     assert not (tmp_path / "none" / REPLIES).exists()
+
+
+def test_two_joins_do_not_write_the_same_directory(tmp_path: Path) -> None:
+    path = directory(tmp_path / "a", [1])
+    with Run.open(tmp_path / "all.joining", {}):
+        outcome = run("import", path, "--out", tmp_path / "all")
+    assert outcome.code == 2
+    assert "Another process" in outcome.said

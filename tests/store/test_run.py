@@ -406,6 +406,18 @@ class TestOtherDirectories:
             Run.load(tmp_path)
         assert list(tmp_path.iterdir()) == []
 
+    def test_each_backup_has_a_folder_of_its_own(self, full: Path) -> None:
+        for number in range(3):
+            with Run.open(full, CONFIG, fresh=True) as run:
+                run.append(question(number))
+        kept = [list(Run.load(backup).questions) for backup in full.glob("backup-*")]
+        assert sorted(kept) == [["q-0"], ["q-1"], ["q-1", "q-2"]]
+
+    def test_fresh_with_a_config_that_cannot_be_stored_deletes_nothing(self, full: Path) -> None:
+        with pytest.raises(ValueError, match="Out of range"):
+            Run.open(full, {"answers": {"temperature": float("nan")}}, fresh=True)
+        assert contents(Run.load(full)) == ALL
+
 
 class TestDamage:
     def test_a_reader_passes_over_a_torn_last_line_and_leaves_it(self, full: Path) -> None:
@@ -540,6 +552,18 @@ class TestDamage:
                 run.append_all(records[kept:])
             assert path.read_bytes() == whole
 
+    def test_a_whole_last_record_without_a_line_end_is_kept(self, full: Path) -> None:
+        path = full / "summaries.jsonl"
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-1])
+        before = Run.load(full).summaries
+        with Run.open(full, CONFIG) as run:
+            assert run.summaries == before
+            assert run.repairs == []
+            assert path.read_bytes() == whole
+            run.append(replace(next(iter(before.values())), name="another"))
+        assert len(Run.load(full).summaries) == len(before) + 1
+
 
 def run_python(code: str, *arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", code, *map(str, arguments)]
@@ -664,6 +688,13 @@ for path in ("run", "new"):
             )
         ]
         assert len(lines) == 3
+
+    def test_a_directory_deleted_under_a_run_is_noticed(self, full: Path) -> None:
+        with Run.open(full, CONFIG) as run:
+            run.append(question(3))
+            full.rename(full.with_name("moved"))
+            with pytest.raises(StoreError, match=r"questions\.jsonl: No such file"):
+                run.append(question(4))
 
 
 class TestDataFrame:

@@ -449,3 +449,32 @@ def test_each_draw_is_sampled_as_the_answers_are_with_random_numbers_of_its_own(
     assert (first.sampling, second.sampling) == (drawn, drawn)
     assert len({plain.seed, first.seed, second.seed}) == 3
     assert plain.messages == first.messages
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_hostile_question_stays_literal(strategy):
+    _, requests = one(strategy, "text", Question(id="h", text=HOSTILE), num_samples=1)
+    assert f"Question: {HOSTILE}?" in requests[-1].messages[1].content
+
+
+def test_a_strategy_that_resists_being_closed_disturbs_nobody():
+    def stubborn(task):
+        try:
+            yield task.request(task.messages(), "x")
+        except GeneratorExit:
+            yield task.request(task.messages(), "y")
+
+    outcomes = summarize(
+        QUESTIONS[:2], [("stubborn", stubborn)], Scripted([Refusal(kind="backend", message="down"), "text"])
+    )
+    assert [(outcome.kind, outcome.message) for outcome in islice(outcomes, 1)] == [("backend", "down")]
+    assert [outcome.message for outcome in outcomes] == ["returned NoneType instead of a text"]
+
+
+def test_an_interrupt_inside_a_strategy_passes_through():
+    def interrupted(task):
+        yield task.request(task.messages(), "x")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(summarize(QUESTIONS, [("interrupted", interrupted)], Scripted("text")))

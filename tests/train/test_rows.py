@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 from learnable_run import ANSWERS, write_learnable
 
@@ -136,3 +137,11 @@ def test_the_answers_of_a_reward_name_their_model_and_are_not_blank(tmp_path: Pa
     assert [row["question_id"] for row in outcome.rows] == ["q0", "c"]
     assert outcome.dropped == {"a half of the answers is blank": 2}
     assert [(row["model"], row["revision"]) for row in outcome.rows] == [("tiny student", ""), ("m", "r")]
+
+
+def test_a_summary_that_was_cut_off_is_not_learned(stored: Run) -> None:
+    key = ("q0", "basic#3")
+    stored.summaries[key] = msgspec.structs.replace(stored.summaries[key], truncated=True)
+    outcome = made(sft_rows, stored)
+    assert outcome.rows[0]["summary"] == "basic#1"
+    assert outcome.dropped_texts == Counter({"cut off at the limit of tokens": 1, EMPTY: 1})

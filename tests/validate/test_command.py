@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -391,3 +392,12 @@ def test_the_metrics_are_listed_without_a_model() -> None:
     assert listed == [info.name for info in METRICS]
     shown = " ".join(run("validate", "--list-metrics").stdout.split())
     assert all(info.name in shown for info in METRICS)
+
+
+def test_one_process_writes_at_a_time(model: Path, tmp_path: Path) -> None:
+    from selfreflect.validate.measure import open_values
+
+    with open_values(tmp_path / "out"):
+        outcome = validate(model, ITEMS, tmp_path, "--out", tmp_path / "out", "--metrics", "length")
+    assert outcome.code == 2
+    assert f"pid {os.getpid()}" in outcome.said

@@ -12,6 +12,7 @@ from studies import rows, shown, table
 from selfreflect.errors import DataError
 from selfreflect.sources.items import Item
 from selfreflect.stats import FEWEST_TESTED
+from selfreflect.table import to_csv, to_markdown
 from selfreflect.validate.base import MetricInfo, Undefined, Value
 from selfreflect.validate.convergence import (
     Convergence,
@@ -154,3 +155,24 @@ def test_few_questions_give_no_advice_however_alike_they_are():
     found = study.finding(values, [LOWER])
     assert "too few" in found.says[1]
     assert rows(table(found, "Same ranking"))[0]["stable from"] is None
+
+
+def test_identical_summaries_are_not_ranked():
+    study = Convergence([made(number, names=("one", "other")) for number in range(5)])
+    values = [
+        value(item.id, name, 0.1 * number)
+        for number, item in enumerate(study.items)
+        for name in item.summaries
+    ]
+    found = study.finding(values, [LOWER])
+    assert table(found, "Same ranking").rows[0][1:-1] == (None, None, None, None)
+    assert rows(table(found, "What separates"))[0]["questions needed"] is None
+
+
+def test_names_from_files_are_shown_as_they_are_and_do_no_harm():
+    evil = "[red]{x}\x1b[2J|<b>%s"
+    study = Convergence([made(number, names=(evil, "b")) for number in range(4)])
+    found = study.finding(noisy(study.items, {evil: 0.0, "b": 0.1}), [LOWER])
+    for one in found.tables:
+        assert "\x1b" not in to_markdown(one) + to_csv(one)
+    assert any(repr(evil) in said for said in found.says)

@@ -15,7 +15,7 @@ from studies import HIGHER, LOWER, measured, rows
 from selfreflect.errors import DataError
 from selfreflect.grouping import group_indices, normal_form
 from selfreflect.sources.items import Item
-from selfreflect.table import Table
+from selfreflect.table import Table, to_csv, to_markdown
 from selfreflect.validate.base import MetricInfo
 from selfreflect.validate.edits import (
     BASE,
@@ -268,3 +268,11 @@ def test_items_that_make_no_sense_are_refused():
         with pytest.raises(DataError) as caught:
             Interventions(items)
         assert caught.value.code == "nothing_to_edit"
+
+
+def test_hostile_texts_reach_the_summary_as_they_are_and_tables_stay_whole():
+    hostile = "{x} %s | <b> [LIST] \x1b[31m"
+    study = Interventions([item([hostile] * 3 + ["pea"])])
+    assert made(study)[BASE] == f"I would say “{hostile}” (75%) or “pea” (25%)."
+    for table in study.finding([], [LOWER]).tables:
+        assert "\x1b" not in to_markdown(table) + to_csv(table)

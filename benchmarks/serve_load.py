@@ -194,7 +194,7 @@ async def load(
     print(
         f"{form}: {len(took['endpoint'])} questions, {clients} clients; adds {added[0]:.1f} ms (p50), "
         f"{added[1]:.1f} ms (p95) to {milliseconds['upstream'][0]:.0f} ms; {np.mean(texts):.1f} texts and "
-        f"{1000 * busy / len(texts):.1f} ms of processor time per question; errors {dict(errors)}"
+        f"{1000 * busy / max(1, len(texts)):.1f} ms of processor time per question; errors {dict(errors)}"
     )
 
 

@@ -71,10 +71,7 @@ FLAGS: dict[tuple[str, str], str] = {
         for step in ("run", "train")
     },
     **dict.fromkeys((("dataset", "hedge"), ("dataset", "--classes")), _HEDGE),
-    (
-        "uncertainty",
-        "--sizes",
-    ): "Give --num-answers M once for each M; modal_share has its calibration there.",
+    ("uncertainty", "--sizes"): "Run the command once for each M, with --num-answers M.",
     ("validate", "--writer"): "Statements come from the template; summaries of your own are edited as well.",
 }
 """By command and flag, or first argument."""

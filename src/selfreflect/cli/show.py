@@ -326,7 +326,7 @@ def exit_if(conditions: Sequence[Condition], *groups: Pairs) -> None:
     undecided = dict.fromkeys(gap for decision in decisions for gap in decision.undecided)
     for sentence in holds:
         say(one_line(sentence, 600))
-    for condition, why, allowance in undecided:
+    for condition, why, allowance, _ in undecided:
         remedy = allowance and f" To let so many pass: --fail-if '{allowance} > N'."
         say(one_line(f"{condition} is undecided: {why}.{remedy}", 600))
     if holds or undecided:

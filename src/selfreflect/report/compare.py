@@ -192,7 +192,7 @@ def compare(baseline: Contender, candidate: Contender, measure: Measure) -> Comp
 
 
 def common_measures(baseline: Contender, candidates: Sequence[Contender]) -> list[Measure]:
-    """List the measures that all runs have, at least the SelfReflect score."""
+    """List the measures that all runs have, at least the plain one."""
     common = run_measures(baseline.run)
     for candidate in candidates:
         common = [measure for measure in common if measure in run_measures(candidate.run)]

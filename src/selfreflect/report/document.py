@@ -168,7 +168,7 @@ def comparison_lines_by(
 
 
 def question_columns(run: RunRecords) -> list[Column]:
-    """List the columns of the table of questions; those of measures of other packages come last."""
+    """List the columns of the table of questions, the last those of measures without records of their own."""
     names = {"question_id": "", "question": "", "kind": "", "strategy": ""}
     for measure in _plain_first():
         names |= measure.table_columns
@@ -183,7 +183,7 @@ def _plain_first() -> list[Measure]:
 
 
 def _packaged(run: RunRecords) -> list[Measure]:
-    """List the measures of a run that are of other packages."""
+    """List the measures of a run that have no records of their own."""
     return [measure for measure in run_measures(run) if not measure.is_bundled]
 
 

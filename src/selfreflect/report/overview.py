@@ -116,7 +116,7 @@ def overview(run: RunRecords, *, with_controls: bool = True) -> Table:
 
 
 def _own_n(measure: Measure) -> str:
-    """Name the column of the questions that a measure rests on, if that is not the last measure's."""
+    """Name the column of the questions that a measure rests on, if they are not those of the main measure."""
     return f"{measure.heading} n"
 
 

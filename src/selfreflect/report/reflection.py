@@ -166,7 +166,7 @@ class Reflection:
                 sentences.append(value_sentence(outcome.information, conditioning))
             if outcome.score is not None:
                 sentences.append(f"Score {outcome.score.value:.4f}.")
-            sentences += [f"{value_sentence(record)}." for record in outcome.measurements]
+            sentences += [f"{text}." for text in map(value_sentence, outcome.measurements) if text]
             if outcome.failure is not None:
                 sentences.append(f"Failed: {outcome.failure.message}.")
             text = outcome.summary.text if outcome.summary else ""

@@ -204,6 +204,8 @@ class Undecided(NamedTuple):
     why: str
     allowance: str
     """The name of a condition that says how much may be undefined."""
+    measure: Measure | None = None
+    """The one that the condition names."""
 
 
 @dataclass
@@ -257,20 +259,20 @@ class Condition:
             subject = a.subject or b.subject
             decision.holds.append(f"{self.text} holds: {values}{f' for {subject}' if subject else ''}")
         if len(decision.holds) == held:
-            decision.undecided += [Undecided(self.text, why, name) for name, why in dict(gaps).items()]
+            self._add_gaps(gaps, decision)
 
     def _decide_questions(self, pairs: Pairs, decision: Decision) -> None:
         """Decide a condition on any question; the questions that break it the most are named first."""
         limit = self.right
         assert not isinstance(limit, Name)
-        gaps: dict[str, str] = {}
+        gaps: list[tuple[str, str]] = []
         held = len(decision.holds)
         for _, side in pairs:
             measure = self.left.measured(side)
             values = values_of(measure, side.run, side.strategy)
             shares = {id_: values.of_question(id_) or 0.0 for id_ in values.values}
             found = [id_ for id_, value in shares.items() if self.is_met_by(value, limit)]
-            gaps |= _gaps(side, measure, _result(side))
+            gaps += _gaps(side, measure, _result(side)).items()
             if not found:
                 continue
             found.sort(key=lambda id_: -abs(shares[id_] - limit))
@@ -284,11 +286,17 @@ class Condition:
                 f"{subject_of(side)}: {', '.join(texts)}{rest}"
             )
         if len(decision.holds) == held:
-            decision.undecided += [Undecided(self.text, why, name) for name, why in gaps.items()]
+            self._add_gaps(gaps, decision)
+
+    def _add_gaps(self, gaps: Sequence[tuple[str, str]], decision: Decision) -> None:
+        """Add why it is undecided, for each version and kind of gap."""
+        for name, why in dict.fromkeys(gaps):
+            decision.undecided.append(Undecided(self.text, why, name, self.left.measure))
 
     def allows(self, undecided: Undecided) -> bool:
-        """Tell whether it says how much may be undefined, and so decides."""
-        return self.left.part == undecided.allowance
+        """Tell whether it says how much may be undefined of that measure, and so decides."""
+        is_of = self.left.measure in (None, undecided.measure)
+        return is_of and self.left.part == undecided.allowance
 
 
 def subject_of(side: Contender) -> str:
@@ -394,8 +402,8 @@ def _named(text: str, name: str, names: Mapping[str, Name]) -> Name:
     raise _refused(
         text,
         f"there is no {excerpt(name)}.{nearest(name, list(names))} Names of a comparison are "
-        f"{', '.join(COMPARED)}, also as in {keys[-1]}.worse; of one version {listed_keys}, "
-        f"{', '.join(OF_QUESTIONS)}, and as in any {keys[-1]}",
+        f"{', '.join(COMPARED)}, also as in '{keys[-1]}.worse'; of one version {listed_keys}, "
+        f"{', '.join(OF_QUESTIONS)}, and '{_ANY} {keys[-1]}'",
         names=list(names),
     )
 

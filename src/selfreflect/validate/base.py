@@ -27,6 +27,7 @@ Reason = (
     | Literal[
         "blank",  # a text that the metric needs is blank
         "unparsed",  # the model's reply does not have the requested form
+        "undefined",  # a measure of the package has no value, as the message says
         "no_claims",  # of earlier versions, whose values stay readable
     ]
 )

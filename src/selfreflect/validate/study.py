@@ -122,7 +122,7 @@ class Finding:
             elif cells and all(isinstance(cell, int) for cell in cells):
                 form = "d"
             columns.append(Column(heading, layout.get("forms", {}).get(heading, form)))
-        notes = [note.format(**self._values) for note in layout.get("notes", ())]
+        notes = [spaced_percent(note.format(**self._values)) for note in layout.get("notes", ())]
         cells_of_rows = tuple(tuple(row.values()) for row in rows)
         return Table(layout["title"], tuple(columns), cells_of_rows, (*notes, *self.notes[key]))
 
@@ -133,7 +133,7 @@ class Finding:
     def sentence(self, key: str, **values: Any) -> str:
         """Write a sentence of the study, with values in place of their names."""
         text: str = self._texts["says"][key]
-        return text.format(**values)
+        return spaced_percent(text.format(**values))
 
     def say(self, key: str, **values: Any) -> None:
         """Add a sentence of the study."""

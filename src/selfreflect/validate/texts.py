@@ -214,9 +214,10 @@ class Measured(Family):
         for measure in measures_of([info.name for info in self.metrics]):
             for summary in item.summary_records:
                 measured = measure.score(MeasureItem(item.question_record, item.answer_set, summary))
-                reason = Undefined(reason="blank", message=measure.reason(measured.undefined))
-                value = measured.value
-                results[summary.text][measure.name] = reason if value is None else value
+                result: Result | None = measured.value
+                if result is None:
+                    result = Undefined(reason="undefined", message=measure.reason(measured.undefined))
+                results[summary.text][measure.name] = result
         return {**results}
 
 

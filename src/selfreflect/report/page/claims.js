@@ -84,13 +84,13 @@ function claimPart(view, [text, says, contradicts], about) {
 function claimDetail(view, index) {
   const claim = view.claims[index];
   const total = claim.says + claim.contradicts + claim.silent;
-  const interval = claim.interval === null ? "" : `, 95% interval ${claim.interval.map((end) => `${Math.round(100 * end)}%`).join(" to ")}`;
+  const interval = claim.interval === null ? "" : `, 95 % interval ${claim.interval.map((end) => `${Math.round(100 * end)} %`).join(" to ")}`;
   const silent = claim.silent > 0 ? element("p", { class: "quiet" }, `Silent: ${claim.silent}.`) : null;
   return element(
     "section",
     {},
     element("h4", { dir: "auto" }, label(claim.text, 400)),
-    element("p", {}, `${claim.says} of ${total} answers say so${claim.share === null ? "" : ` (${Math.round(100 * claim.share)}%${interval})`}.`),
+    element("p", {}, `${claim.says} of ${total} answers say so${claim.share === null ? "" : ` (${Math.round(100 * claim.share)} %${interval})`}.`),
     claimVoices(view, index, "says", "Say so"),
     claimVoices(view, index, "contradicts", "Contradict it"),
     silent,
@@ -112,7 +112,7 @@ function claimVoices(view, index, stance, title) {
 /** Say what a summary covers and adds; nothing for an answer. */
 function coverageFacts(text) {
   if (!("added" in text)) return "";
-  const share = (value) => (value === null ? "undefined" : `${Math.round(100 * value)}%`);
+  const share = (value) => (value === null ? "undefined" : `${Math.round(100 * value)} %`);
   const added = text.added.map((claim) => element("li", { dir: "auto" }, prose(claim, 300)));
   return element(
     "div",

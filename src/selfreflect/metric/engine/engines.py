@@ -256,7 +256,8 @@ def choose_engine(model: Any, decoder: Any, head: Head) -> Engine:
             tree = None if _hides_window(config, engine) else engine
             break
     if tree is not None and probed is not model:
-        tree = TreeEngine(FusedDecoder(decoder), head, device, fused=tree.fused)
+        kind: Callable[[Any], Decoder] = type(tree.decoder)  # the one that passed
+        tree = TreeEngine(kind(decoder), head, device, fused=tree.fused)
     limit = _rotary_limit(config)
     if tree is not None and limit is None:
         return tree
@@ -282,10 +283,9 @@ def _tree_engines(decoder: Any, head: Head, device: torch.device) -> list[TreeEn
     decoders: list[Decoder] = [HFDecoder(decoder)]
     if is_llama(decoder):
         decoders.insert(0, FusedDecoder(decoder))
-    engines = []
+    engines: list[TreeEngine] = []
     for fused in (True, False):
-        for kind in decoders:
-            engines.append(TreeEngine(kind, head, device, fused=fused))
+        engines += [TreeEngine(each, head, device, fused=fused) for each in decoders]
     return engines
 
 

@@ -214,7 +214,25 @@ def test_a_confidence_may_be_in_per_cent(cell: str, value: float, tmp_path: Path
     assert (question.confidence, question.correct) == (pytest.approx(value), True)
 
 
-@pytest.mark.parametrize("cell", ["85", "140%", "-3%", "high"])
+OF_HUNDRED = [("72 per cent", 0.72), ("85％", 0.85), ("0,85", 0.0085), (85, 0.85), (None, None)]
+
+
+@pytest.mark.parametrize(("cell", "value"), OF_HUNDRED)
+@pytest.mark.parametrize("name", ["confidence_percent", "Confidence_Percent", "Confidence (%)", ""])
+def test_a_number_from_0_to_100_is_read_once(
+    name: str, cell: Any, value: float | None, tmp_path: Path
+) -> None:
+    """Without a name, in a judge's response; one that lacks it loses nothing."""
+    rows: list[dict[str, Any]] = [
+        {"question": "Oz?", "answers": ["a"]},
+        {"question": "Nod?", "answers": ["b"]},
+    ]
+    rows[0] |= {name: cell} if name else {"judge_response": {"confidence": cell, "correct": "yes"}}
+    questions = read_answered_questions(written(tmp_path / "p.json", rows)).questions
+    assert [one.confidence for one in questions] == [value and pytest.approx(value), None]
+
+
+@pytest.mark.parametrize("cell", ["85", "140%", "-3%", "85%%", "high"])
 def test_a_confidence_out_of_range_is_refused(cell: str, tmp_path: Path) -> None:
     path = written(tmp_path / "p.csv", f"question,response,confidence,correct\nOz?,Emerald,{cell},C\n")
     outcome = run("calibrate", path)

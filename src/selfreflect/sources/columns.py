@@ -353,6 +353,11 @@ _PERCENT = re.compile(r"(.+?)\s*(?:%|％|per ?cent)", re.IGNORECASE)
 _DECIMAL_COMMA = re.compile(r"[+-]?(?!0*[1-9]\d{0,2},\d{3}$)\d+,\d+")
 
 
+def is_percent(value: object) -> bool:
+    """Tell whether a number is written with a sign or word for per cent."""
+    return isinstance(value, str) and _PERCENT.fullmatch(value.strip()) is not None
+
+
 def number_in(value: object) -> float:
     """Read a number as files write it: 0.85, ``"85%"``, ``"72 per cent"``, or ``"0,85"``.
 
@@ -360,10 +365,10 @@ def number_in(value: object) -> float:
         ValueError: it is none.
     """
     if isinstance(value, str):
-        text = value.strip()
-        if percent := _PERCENT.fullmatch(text):
-            return number_in(percent[1]) / 100
-        return float(text.replace(",", ".") if _DECIMAL_COMMA.fullmatch(text) else text)
+        percent = _PERCENT.fullmatch(value.strip())
+        text = percent[1] if percent else value.strip()
+        number = float(text.replace(",", ".") if _DECIMAL_COMMA.fullmatch(text) else text)
+        return number / 100 if percent else number
     # an integer may be too large for a float
     if isinstance(value, float) or (type(value) is int and abs(value) < 1e300):
         return float(value)

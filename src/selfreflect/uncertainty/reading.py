@@ -35,6 +35,7 @@ from selfreflect.sources.columns import (
     TOKEN_COLUMNS,
     fold_assigned,
     gold_texts,
+    is_percent,
     item_columns,
     number_in,
     plain_name,
@@ -139,12 +140,16 @@ def _fold_names(rows: list[Row], gold: str, assigned: Collection[str], notes: li
         labels = [name for name in labels if are_labels(row.fields.get(name) for row in rows)]
         notes += [f"{excerpt(name)} is taken for the labels of correctness" for name in labels[:1]]
         renamed |= dict.fromkeys(labels[:1], CORRECT)
+    of_hundred = any(
+        target == CONFIDENCE and plain_name(name).rstrip(")").endswith(("%", "percent"))
+        for name, target in renamed.items()
+    )
     for number, row in enumerate(rows if renamed else ()):
         fields = {renamed.get(name, name): value for name, value in row.fields.items()}
         rows[number] = row._replace(fields=fields)
-        for name in renamed:
-            if name.rstrip(")").endswith(("%", "percent")) and fields[CONFIDENCE]:
-                fields[CONFIDENCE] = f"{str(fields[CONFIDENCE]).rstrip(' %')}%"
+        confidence = fields.get(CONFIDENCE)
+        if of_hundred and confidence and not is_percent(confidence):
+            fields[CONFIDENCE] = f"{confidence}%"
     names = [renamed.get(name, name) for name in names]
     available = [*names, *inner]
     if gold in available or gold.partition(".")[0] in names:
@@ -307,7 +312,7 @@ def _number(row: Row, name: str, low: float, high: float) -> float | None:
     if not math.isfinite(number) or not low <= number <= high:
         limits = f"in [{low:g}, {high:g}]" if math.isfinite(high) else f"finite and at least {low:g}"
         hint = ""
-        if high == 1 < number <= 100 and "%" not in str(value):
+        if high == 1 < number <= 100 and not is_percent(value):
             hint = f". If it is in per cent, divide by 100, or write '{number:g}%'"
         raise row.error(f"the field {name!r} is {number:g}; it must be {limits}{hint}")
     return number

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from selfreflect.sources.columns import CONFIDENCE, CORRECT, GOLD, plain_name
+from selfreflect.sources.columns import CONFIDENCE, CORRECT, GOLD, is_percent, number_in, plain_name
 from selfreflect.sources.files import Row, is_text_list
 from selfreflect.sources.item_rows import list_in
 from selfreflect.sources.layouts import Layout
@@ -169,6 +169,6 @@ _JUDGED = "judge_response"
 def _of_hundred(value: Any) -> Any:
     """Make a share of a number from 0 to 100, also in per cent; else return the value, for its reader."""
     try:
-        return float(str(value).strip().rstrip("%")) / 100
+        return number_in(value if is_percent(value) else f"{value}%")
     except ValueError:
         return value

@@ -48,6 +48,7 @@ FILES: dict[str, Any] = {
     "a response": {"prompt": "Oz?", "response": choices("a", "b")},
     # questions in turns
     "messages": {"messages": TURNS, "answers": ["a", "b"]},
+    "question of turns": {"question": TURNS, "answers": ["a", "b"]},
     "prompt of turns": {"prompt": TURNS, "completions": ["a", "b"]},
     "an id of a batch": {"custom_id": "q", "question": "Oz?", "answers": ["a", "b"]},
     "batch with its input": {

@@ -36,10 +36,8 @@ class Responses(Layout):
     def items(self, rows: Iterable[Row]) -> Iterable[Row]:
         failures = cut_off = 0
         for row in rows:
-            fields, name = dict(row.fields), _turns(row.fields)[0]
-            if name:
-                fields |= asked(_turns(fields)[1])
-                fields.pop(name, None)
+            name, turns = _turns(row.fields)
+            fields = {column: value for column, value in row.fields.items() if column != name} | asked(turns)
             body = _body(row.fields)
             if _is_batch_line(row.fields):
                 fields = {"id": fields["custom_id"]} | {

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -248,6 +249,28 @@ def test_a_parquet_bomb_is_refused_before_it_takes_memory(is_repeated, tmp_path)
     kilobytes, _, message = done.stdout.partition(" ")
     assert "more than 256,000,000 bytes of rows" in message
     assert int(kilobytes) < 300_000
+
+
+def test_the_limit_is_of_all_streams_of_a_folder(tmp_path):
+    """Two streams, of which each is below it."""
+    indices = pa.array([0] * 150, type=pa.int32())
+    texts = pa.DictionaryArray.from_arrays(indices, pa.array(["x" * 1_000_000]))
+    table = pa.table({"question": texts})
+    with pa.OSFile(str(tmp_path / "q.arrow"), "wb") as file:
+        for _ in range(2):
+            with pa.ipc.new_stream(file, table.schema) as stream:
+                stream.write_table(table)
+    with pytest.raises(DataError, match="more than 256,000,000 bytes of rows"):
+        read_rows(tmp_path / "q.arrow")
+
+
+def test_blank_lines_before_bad_json_take_no_time():
+    """Once the square of their number: minutes."""
+    content = Content("f", ".json", b"{}" + b"\n" * 200_000 + b"]")
+    start = time.process_time()
+    with pytest.raises(DataError, match="not JSON"):
+        parse_rows(content)
+    assert time.process_time() - start < 2
 
 
 def test_parquet_without_pyarrow_names_the_extra(monkeypatch, tmp_path):

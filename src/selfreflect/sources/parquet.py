@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from selfreflect.errors import DataError, excerpt
@@ -38,7 +38,7 @@ def parquet_rows(name: str, data: bytes) -> list[dict[str, Any]]:
     columns = map(schema.column, range(len(schema)))
     texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
     file = pq.ParquetFile(io.BytesIO(data), read_dictionary=texts)
-    return _rows(name, data, file.schema_arrow, file.iter_batches(batch_size=_BATCH_ROWS))
+    return _rows(name, data, [(file.schema_arrow, file.iter_batches(batch_size=_BATCH_ROWS))])
 
 
 def arrow_rows(name: str, data: bytes) -> list[dict[str, Any]]:
@@ -52,30 +52,35 @@ def arrow_rows(name: str, data: bytes) -> list[dict[str, Any]]:
     source = pa.BufferReader(data)
     if data.startswith(_INDEXED):
         file = pa.ipc.open_file(source)
-        return _rows(name, data, file.schema, map(file.get_batch, range(file.num_record_batches)))
-    rows: list[dict[str, Any]] = []
-    while source.tell() < len(data):
+        return _rows(name, data, [(file.schema, map(file.get_batch, range(file.num_record_batches)))])
+    return _rows(name, data, _streams(source))
+
+
+def _streams(source: Any) -> Iterator[tuple[Any, Iterable[Any]]]:
+    import pyarrow as pa
+
+    while source.tell() < source.size():
         stream = pa.ipc.open_stream(source)
-        rows += _rows(name, data, stream.schema, stream)
-    return rows
+        yield stream.schema, stream
 
 
 # The beginning of an Arrow file that has an index of its batches.
 _INDEXED = b"ARROW1"
 
 
-def _rows(name: str, data: bytes, schema: Any, batches: Iterable[Any]) -> list[dict[str, Any]]:
-    """Unfold batches as far as the limit allows."""
-    for column, count in Counter(schema.names).items():
-        if count > 1:
-            raise DataError(f"{name} has {count} columns of the name {excerpt(column)}; rename them")
+def _rows(name: str, data: bytes, streams: Iterable[tuple[Any, Iterable[Any]]]) -> list[dict[str, Any]]:
+    """Unfold the batches of all streams, each with its schema, as far as the limit allows."""
     rows: list[dict[str, Any]] = []
     total = 0
-    for batch in batches:
-        total += sum(map(_unfolded_size, batch.columns))
-        if total > _limit(data):
-            raise _too_large(name, data)
-        rows += batch.to_pylist()
+    for schema, batches in streams:
+        for column, count in Counter(schema.names).items():
+            if count > 1:
+                raise DataError(f"{name} has {count} columns of the name {excerpt(column)}; rename them")
+        for batch in batches:
+            total += sum(map(_unfolded_size, batch.columns))
+            if total > _limit(data):
+                raise _too_large(name, data)
+            rows += batch.to_pylist()
     return rows
 
 

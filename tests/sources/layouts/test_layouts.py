@@ -103,6 +103,8 @@ BROKEN = {
     "matches": POLLS.format(matches="1 / 0", items="rows"),
     "items": POLLS.format(matches="True", items="[row.fields for row in rows]"),
     "no class": "def Polls(): raise SystemExit",
+    "explain": POLLS.format(matches="True", items="rows").replace('"polls"\n', "1 / 0\n"),
+    "notes": POLLS.format(matches="True", items="rows").replace(", ()", ", 1"),
     "no items": POLLS.format(matches="True", items="[]"),
 }
 

@@ -166,8 +166,12 @@ def rows_in(
     while getattr(layouts[-1], "wraps", False) and (inner := _layout_of(rows, logs)).name != "items":
         rows = _rows_of(inner, rows, assigned, content.name)
         layouts.append(inner)
-    notes = [note for layout in layouts for note in getattr(layout, "notes", ())]
-    words = ", ".join(filter(None, (layout.explain() for layout in reversed(layouts))))
+    notes: list[str] = []
+    words: list[str] = []
+    for layout in layouts:
+        with _failures_of(layout):
+            notes += getattr(layout, "notes", ())
+            words = [*filter(None, [layout.explain()]), *words]
     for row in rows:
         for path in assigned:
             if path not in row.fields and (value := row.get(path)) is not None:
@@ -176,7 +180,7 @@ def rows_in(
     if names := dict.fromkeys(name for name, value in cells if not isfinite(value)):
         notes.append(f"NaN or Infinity is no value and is left out of {listed(names)}")
     format = content.suffix.removeprefix(".").upper()
-    return RowFile(content.name, format, layouts[-1], rows, notes, words or format)
+    return RowFile(content.name, format, layouts[-1], rows, notes, ", ".join(words) or format)
 
 
 def _rows_of(layout: Layout, rows: Iterable[Row], assigned: Collection[str], name: str) -> list[Row]:

@@ -308,8 +308,7 @@ def _guess_suffix(data: bytes) -> str:
     for signature, suffix in ((b"PAR1", ".parquet"), (b"PK\x03\x04", ".eval")):
         if data.startswith(signature):
             return suffix
-    start = data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
-    return {b"[": ".json", b"{": ".jsonl"}.get(start, ".txt")
+    return {b"[": ".json", b"{": ".jsonl"}.get(_start(data), ".txt")
 
 
 def parse_rows(content: Content, progress: Callable[[float], None] | None = None) -> list[Row]:
@@ -361,11 +360,18 @@ def _json_rows(content: Content) -> Iterable[Row]:
     return _numbered_rows(content.name, values)
 
 
-_OBJECT_LINES = re.compile(rb"(?:\xef\xbb\xbf)?\s*\{[^\n]*\}\s*\n\s*\{")
+_OBJECT_LINES = re.compile(rb"(?:\xef\xbb\xbf)?\s*\{[^\n]*\}[^\S\n]*\n\s*\{")
+# The first character that is not blank, found without a copy of the content.
+_START = re.compile(rb"(?:\xef\xbb\xbf)?\s*+(.?)", re.DOTALL)
+
+
+def _start(data: bytes) -> bytes:
+    match = _START.match(data)
+    return match[1] if match else b""
 
 
 def _jsonl_rows(content: Content) -> Iterator[Row]:
-    if content.data.removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"[":
+    if _start(content.data) == b"[":
         yield from _json_rows(content)
         return
     for where, line in _lines(content):

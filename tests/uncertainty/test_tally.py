@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -66,3 +67,27 @@ def test_blocks_save_memory_and_change_nothing(block: int, monkeypatch: pytest.M
 def test_what_cannot_be_counted_is_named(scores: Any, correct: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         Tally.of(scores, correct)
+
+
+@pytest.mark.parametrize("block", [1, 40, 2**20])
+def test_a_drawn_group_brings_all_its_answers(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BLOCK", block)
+    tally = Tally.of([0.1, 0.1, 0.2, 0.3, 0.3, 0.3], [1, 1, 0, 1, 0, 1], ["a", "a", "a", "b", "b", "c"])
+    by_group = np.array([[2, 1, 0], [0, 0, 2], [0, 0, 1]]), np.array([[2, 0, 0], [0, 0, 1], [0, 0, 1]])
+    sample = np.random.default_rng(5).integers(0, 3, (9, 3))
+    times = np.stack([np.bincount(row, minlength=3) for row in sample])
+    counts, correct = drawn(tally, 9, seed=5)
+    assert counts.tolist() == (times @ by_group[0]).tolist()
+    assert correct.tolist() == (times @ by_group[1]).tolist()
+
+
+def test_resampling_many_groups_takes_no_table_of_groups_by_scores() -> None:
+    rng = np.random.default_rng(0)
+    groups = [f"object {number // 20}" for number in range(20_000)]
+    tally = Tally.of(rng.random(20_000), rng.integers(0, 2, 20_000), groups)
+    tracemalloc.start()
+    sizes = [len(one.counts) for one in tally.resamples(30, 0)]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert sum(sizes) == 30
+    assert peak < 2**27, "a thousand groups of 40,000 cells are 320 MB"

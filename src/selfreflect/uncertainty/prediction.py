@@ -122,17 +122,16 @@ class Tally:
         self, cells: NDArray[np.intp], groups: NDArray[np.intp], number: int, seed: int
     ) -> Iterator[Tally]:
         width, many = 2 * len(self.values), int(groups.max()) + 1
-        # how many answers of each group are in each cell
-        table = np.zeros((many, width))
-        np.add.at(table, (groups, cells), 1)
         rng = np.random.default_rng(seed)
-        rows_at_once = max(1, _BLOCK // max(many, width))
+        rows_at_once = max(1, _BLOCK // max(many, width, len(cells)))
         for start in range(0, number, rows_at_once):
             rows = min(rows_at_once, number - start)
             sample = rng.integers(0, many, (rows, many)) + many * np.arange(rows)[:, None]
             times = np.bincount(sample.ravel(), minlength=many * rows).reshape(rows, many)
-            counts = (times @ table).reshape(rows, 2, -1)
-            yield Tally(self.values, counts.sum(1), counts[:, 0])
+            # each answer counts as often as its group is drawn
+            places = cells + width * np.arange(rows)[:, None]
+            counts = np.bincount(places.ravel(), times[:, groups].ravel(), width * rows).reshape(rows, 2, -1)
+            yield Tally(self.values, counts.sum(1).astype(np.float64), counts[:, 0].astype(np.float64))
 
 
 def score_pairs(

@@ -56,6 +56,17 @@ def test_a_graded_log_ends_with_what_its_accuracy_and_confidence_are(tmp_path: P
     assert run("uncertainty", path, "--risk", "1.5").code == 2
 
 
+def test_each_question_counts_by_its_own_first_grader(tmp_path: Path) -> None:
+    rows = [
+        {"question": f"{grader}{number}", "answers": ["x", "y"], "grades": {grader: ["C", "I"]}}
+        for grader in ("match", "model")
+        for number in range(2)
+    ]
+    path = written(tmp_path / "two_tasks.json", rows)
+    assert conclusion(path)["answers"] == 8
+    assert conclusion(path, "--correctness", "graded:model")["answers"] == 4
+
+
 def test_one_kind_of_answer_is_said_to_be_no_basis(tmp_path: Path) -> None:
     rows = [{"question": name, "answers": ["x", "y"], "correct": True} for name in "ab"]
     found = conclusion(written(tmp_path / "a.json", rows))

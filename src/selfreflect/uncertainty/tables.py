@@ -30,7 +30,7 @@ from selfreflect.uncertainty.guarantee import (
 )
 from selfreflect.uncertainty.measures import MeasuredValue, definitions, measure_all
 from selfreflect.uncertainty.prediction import Tally
-from selfreflect.uncertainty.question import NoValue, graded_by, sample_sizes
+from selfreflect.uncertainty.question import NoValue, sample_sizes
 
 BASELINES = {"constant": "constant (base rate)", "isotonic": "isotonic", "length": "length only"}
 AFTER = ("ece_10_left", "smooth_ece", "brier", "log_loss", "auroc")
@@ -525,6 +525,9 @@ def _labels(assessment: Assessment, correctness: str) -> list[bool]:
     kind, _, grader = correctness.partition(":")
     if kind != GRADED:
         return defined(assessment.judged.labels[correctness])
-    grader = grader or next(iter(graded_by(assessment.questions)), "")
-    verdicts = [right for question in assessment.questions for _, right in question.grades.get(grader, ())]
-    return defined(verdicts)
+    # tasks in one file have graders of their own
+    chosen = [
+        question.grades.get(grader or next(iter(question.grades), ""), ())
+        for question in assessment.questions
+    ]
+    return defined(right for verdicts in chosen for _, right in verdicts)

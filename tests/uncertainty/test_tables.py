@@ -9,10 +9,13 @@ import pytest
 
 from selfreflect.uncertainty.assess import Assessment, Method, predictions
 from selfreflect.uncertainty.classes import ClassRule
+from selfreflect.uncertainty.measures import measure_all
 from selfreflect.uncertainty.page import overview_table
+from selfreflect.uncertainty.prediction import Tally
 from selfreflect.uncertainty.question import AnsweredQuestion
 from selfreflect.uncertainty.tables import (
     calibration_table,
+    interval_cells,
     length_notes,
     value_table,
 )
@@ -85,6 +88,19 @@ def test_calibration_before_and_after_is_of_labelled_questions() -> None:
     nothing = calibration_table(assessment, "stated", "exact", [4], np.array([0.3]), "fitted")
     assert nothing.rows == (("fitted", 1, pytest.approx(0.3)),)
     assert "nothing to compare with" in nothing.notes[0]
+
+
+def test_calibration_draws_whole_objects() -> None:
+    fields = [replace(one, group=f"object {place // 4}") for place, one in enumerate(QUESTIONS)]
+    assessment = assessed("stated", questions=fields)
+    before = [one.confidence or 0.0 for one in QUESTIONS]
+    table = calibration_table(assessment, "stated", "exact", range(12), np.array(before), "fitted")
+    scored = assessment.labelled_scores("stated", "exact")
+    groups = [one.group for one in fields]
+    expected = measure_all(["brier"], Tally.of(scored.scores, scored.labels, groups))["brier"]
+    headings = [column.heading for column in table.columns]
+    for row in table.rows[:2]:
+        assert row[headings.index("brier") + 1] == interval_cells(expected)[1]
 
 
 def test_the_overview_says_what_each_row_is_made_of() -> None:

@@ -198,6 +198,15 @@ class Assessment:
             counts[first if len(messages) == 1 else f"for example, {first}"] = messages.total()
         return counts
 
+    def groups_of(self, indices: Sequence[int]) -> tuple[str, ...]:
+        """Name what answers share that are not independent; empty where all are.
+
+        Args:
+            indices: the questions of the answers.
+        """
+        groups = tuple(self.questions[index].group for index in indices)
+        return groups if any(groups) else ()
+
     def labelled_scores(self, estimator: str, correctness: str, *, inputs: bool = False) -> ScoredAnswers:
         """Select the answers with a value and a label.
 
@@ -216,10 +225,8 @@ class Assessment:
                 scores.append(info.score(value) if isinstance(value, float) else value)
                 labels.append(float(label))
         lengths = [answers.lengths[index] for index in indices]
-        groups = tuple(self.questions[index].group for index in indices)
-        return ScoredAnswers(
-            indices, np.array(scores), np.array(labels), lengths, groups if any(groups) else ()
-        )
+        groups = self.groups_of(indices)
+        return ScoredAnswers(indices, np.array(scores), np.array(labels), lengths, groups)
 
 
 def _check_columns(estimators: Sequence[str], questions: Sequence[AnsweredQuestion]) -> None:
@@ -294,8 +301,7 @@ def predictions(
         return results
     labels = np.array(defined(judged.labels[correctness]), dtype=np.float64)
     unknown: list[float | None] = [None] * len(labels)
-    groups = tuple(assessment.questions[index].group for index in indices)
-    groups = groups if any(groups) else ()
+    groups = assessment.groups_of(indices)
     constant = ScoredAnswers(indices, np.full(len(labels), labels.mean()), labels, unknown, groups)
     results.append(_prediction(assessment, "constant", correctness, measures, constant))
     results.append(_isotonic_baseline(assessment, correctness, measures))

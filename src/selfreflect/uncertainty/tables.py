@@ -250,8 +250,9 @@ def calibration_table(
         before = [value for position in positions if isinstance(value := column[indices[position]], float)]
         versions = {"before": np.array(before), **versions}
     undefined: dict[str, dict[str, None]] = {}
+    groups = assessment.groups_of([indices[position] for position in positions])
     for name, values in versions.items():
-        measurements = measure_all(AFTER, Tally.of(values, labels))
+        measurements = measure_all(AFTER, Tally.of(values, labels, groups))
         for measure, measurement in measurements.items():
             if measurement.undefined:
                 undefined.setdefault(measurement.undefined, {})[measure] = None

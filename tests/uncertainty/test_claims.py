@@ -24,6 +24,7 @@ from selfreflect.store.replies import ModelReplies
 from selfreflect.store.run import Run
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.claims.asked import ModelReader, inquiries_about, read_stances
+from selfreflect.uncertainty.claims.page import claims_of
 from selfreflect.uncertainty.claims.placed import told_claims
 from selfreflect.uncertainty.claims.readers import open_reader
 from selfreflect.uncertainty.claims.sentences import sentences
@@ -229,6 +230,8 @@ def test_long_white_space_and_many_added_claims_take_seconds() -> None:
     with pytest.raises(DataError) as caught:
         told_claims("Q?", [sheep], "Rome has 3 hills.")
     assert caught.value.code == "too_many_claims"
+    [(kind, reason)] = (claims_of("<b>Q?", [f"{sheep} {sheep.replace('sheep', 'cows')}"], {}) or {}).items()
+    assert (kind, "'<b>Q?'" in reason, "1,600" in reason) == ("refused", True, True)
 
 
 def test_the_command_counts_claims_of_a_file(tmp_path: Path) -> None:

@@ -84,5 +84,20 @@ def test_a_report_shows_claims_where_answers_are_long(chromium: Any, source: Pat
         assert (watched.problems, watched.foreign, watched.serious()) == ([], [], [])
 
 
+def test_a_report_says_why_it_shows_no_claims(chromium: Any, tmp_path: Path) -> None:
+    answers = [" ".join(f"Village {n} has {n} {kind}." for n in range(800)) for kind in ("cows", "sheep")]
+    row = {"question": f"What? {PAYLOADS[0]}", "answers": answers, "summary": FIRST}
+    page_file = tmp_path / "report.html"
+    source = written(tmp_path / "many.json", [row])
+    assert run("score", "--items", source, "--measures", "claims", "--output", page_file).code == 0
+    with b.watched(chromium, page_file.as_uri()) as watched:
+        page = watched.page
+        page.goto(page_file.as_uri())
+        page.wait_for_selector("html[data-ready=yes]")
+        page.get_by_role("heading", name="Claims, and how many").wait_for()
+        assert page.get_by_text("1,600 different claims").is_visible()
+        assert (watched.problems, watched.foreign, watched.serious()) == ([], [], [])
+
+
 def test_a_page_has_a_name_that_ends_in_html(source: Path, tmp_path: Path) -> None:
     assert run("claims", source, "--output", tmp_path / "claims.csv").code == 2

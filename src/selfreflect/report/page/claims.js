@@ -9,6 +9,7 @@
  * @property {TextView[]} answers
  * @property {TextView[]} summaries  Also with `covered`, `precision` (shares, or null) and `added`, its claims that no answer makes.
  * @property {string} reader        What compared claims and answers.
+ * @property {string} [refused]     Why there are no claims; then the other fields are missing.
  *
  * @typedef {Object} ClaimView
  * @property {string} text
@@ -28,6 +29,7 @@ const LOW_SUPPORT = 0.5;
 
 /** Show one text at a time with its claims, and everything about the claim that is chosen. */
 export function claimsPanel(view) {
+  if ("refused" in view) return element("p", { class: "quiet" }, "Not shown: ", label(view.refused, 400), ".");
   const texts = [...view.answers, ...view.summaries];
   const about = element("div", { class: "claim-detail", role: "status" });
   const shown = element("div", {});

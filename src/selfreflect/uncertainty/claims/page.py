@@ -52,15 +52,15 @@ def _text_view(
 def claims_of(question: str, answers: Sequence[str], summaries: Mapping[str, str]) -> dict[str, Any] | None:
     """Read the claims of a question by words, for a report.
 
-    None unless most answers are long, or if they make too many claims.
+    None unless most answers are long; ``refused`` alone says why none are shown, as for too many claims.
     """
     if not answers or median(len(answer.split()) for answer in answers) < LONG:
         return None
     reader = WordReader()
     try:
         found = claim_distribution(reader, id="", question=question, answers=answers, summaries=summaries)
-    except DataError:
-        return None
+    except DataError as error:
+        return {"refused": error.message}
     return claims_view(found)
 
 

@@ -264,6 +264,13 @@ def test_the_limit_is_of_all_streams_of_a_folder(tmp_path):
         read_rows(tmp_path / "q.arrow")
 
 
+@pytest.mark.parametrize("name", ["state.json", "dataset_dict.json"])
+def test_an_index_that_is_not_utf8_is_named(tmp_path, name):
+    save(tmp_path, name, b'{"_data_files": ["\xff"]}')
+    with pytest.raises(DataError, match=rf"{name} is not UTF-8: invalid byte at offset 18"):
+        read_content(tmp_path)
+
+
 def test_blank_lines_before_bad_json_take_no_time():
     """Once the square of their number: minutes."""
     content = Content("f", ".json", b"{}" + b"\n" * 200_000 + b"]")

@@ -239,7 +239,7 @@ def _arrow_folder(name: str, folder: Path) -> bytes:
 
 def _names(name: str, path: Path, key: str) -> list[str]:
     """Read the names of files beside an index, which may not lead elsewhere."""
-    index = _parse_json(path.read_text(encoding="utf-8"), f"{name}, {path.name}")
+    index = json_value(Content(f"{name}, {path.name}", path.suffix, path.read_bytes()))
     entries = index.get(key) if isinstance(index, dict) else None
     names = [
         entry.get("filename") if isinstance(entry, dict) else entry

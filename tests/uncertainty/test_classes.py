@@ -22,6 +22,7 @@ from selfreflect.uncertainty.question import AnsweredQuestion
         ("rouge:1", "rouge:1, first"),
         ("nli:model", "nli:model, first"),
         ("numeric:1%", "numeric:1%, first"),
+        ("numeric:1 per cent", "numeric:1 per cent, first"),
     ],
 )
 def test_a_rule_names_what_it_does(rule: str, name: str) -> None:

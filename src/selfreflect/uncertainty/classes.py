@@ -18,6 +18,7 @@ from selfreflect.errors import ConfigError, unknown_name
 from selfreflect.grouping import normal_form
 from selfreflect.quantities import last_quantity
 from selfreflect.sameness import same_classes
+from selfreflect.sources.columns import is_percent, number_in
 from selfreflect.store.journal import Journal
 from selfreflect.store.replies import ModelReplies
 from selfreflect.text import counted
@@ -164,8 +165,9 @@ class ClassRule:
     def __call__(self, question: AnsweredQuestion) -> Labels:
         """Sort the answers of a question, by the rule of its own if it has one."""
         if question.classes:
-            rule = self._of_fields.setdefault(question.classes, ClassRule(question.classes, self._order))
-            return rule(replace(question, classes=""))
+            if question.classes not in self._of_fields:
+                self._of_fields[question.classes] = ClassRule(question.classes, self._order)
+            return self._of_fields[question.classes](replace(question, classes=""))
         if question.keys:
             return self._with_keys(question)
         labels = self._by_key(question)
@@ -233,9 +235,8 @@ def _numeric_keys(answers: Sequence[str]) -> list[tuple[str, str] | None]:
 
 def _share(text: str) -> str:
     """Write a percentage as a share."""
-    number = text.removesuffix("%")
     try:
-        return text if number == text else f"{float(number) / 100:.12g}"
+        return f"{number_in(text):.12g}" if is_percent(text) else text
     except ValueError:
         return text
 

@@ -189,14 +189,14 @@ def _print(
             stdout.print(Text(one_line(note)))
         say("What the columns mean: add --explain. It adds all estimators and measures, too.")
         return
-    agreement = None if results or explain else tables.agreement_table(assessment)
-    if agreement is not None:
-        _, shares = tables.modal_shares(assessment)
+    shares = [] if results or explain else tables.modal_shares(assessment)
+    if shares:
+        mean = percent(fmean(share for share, _ in shares))
         stdout.print(
-            f"On average {percent(fmean(shares))} of the answers to a question are its commonest one "
+            f"On average {mean} of the answers to a question are its commonest one "
             f"({counted(len(shares), 'question')}, same answers by the rule {assessment.method.rule.name})."
         )
-        print_table(agreement)
+        print_table(tables.agreement_table(shares))
         for note in tables.assessment_notes(assessment)[1:_MOST_NOTES]:
             stdout.print(Text(one_line(note)))
         say("The values of all estimators: add --explain, or --json for those of each question.")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from statistics import fmean
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from selfreflect.uncertainty.assess import Assessment, Prediction, present, righ
 from selfreflect.uncertainty.calibrator_file import CalibratorFile
 from selfreflect.uncertainty.correctness import GRADED
 from selfreflect.uncertainty.estimators import ESTIMATORS, Estimator
-from selfreflect.uncertainty.features import Samples
+from selfreflect.uncertainty.features import Samples, modal_share
 from selfreflect.uncertainty.guarantee import (
     Guarantee,
     NoSetRule,
@@ -61,28 +61,27 @@ def value_table(assessment: Assessment) -> Table:
     return Table("Estimators", columns, tuple(rows), tuple(assessment_notes(assessment)))
 
 
-def modal_shares(assessment: Assessment) -> tuple[list[Samples], list[float]]:
-    """Return the questions with answers, and the share of the largest class of each."""
+def modal_shares(assessment: Assessment) -> list[tuple[float, Samples]]:
+    """List the questions with answers, each behind the share of its largest class."""
     answered = [samples for samples in assessment.samples if samples.question.answers]
-    return answered, [max(Counter(samples.labels).values()) / len(samples.labels) for samples in answered]
+    return [(modal_share(samples.labels), samples) for samples in answered]
 
 
 LEAST_AGREEING = 10
 """Questions in :func:`agreement_table`."""
 
 
-def agreement_table(assessment: Assessment) -> Table | None:
-    """List the questions whose answers agree least, with their commonest answers; None without answers."""
-    answered, shares = modal_shares(assessment)
-    if not answered:
-        return None
-    order = sorted(range(len(answered)), key=shares.__getitem__)[:LEAST_AGREEING]
+def agreement_table(shares: Sequence[tuple[float, Samples]]) -> Table:
+    """List the questions whose answers agree least, with their commonest answers.
+
+    Args:
+        shares: from :func:`modal_shares`.
+    """
     rows: list[tuple[Cell, ...]] = []
-    for index in order:
-        samples = answered[index]
+    for share, samples in sorted(shares, key=itemgetter(0))[:LEAST_AGREEING]:
         question = samples.question
         text, answer = one_line(question.text or question.id, 60), one_line(samples.modal_answer or "", 40)
-        rows.append((text, answer, shares[index], len(set(samples.labels)), len(question.answers)))
+        rows.append((text, answer, share, len(set(samples.labels)), len(question.answers)))
     columns = (
         Column("question"),
         Column("commonest answer"),

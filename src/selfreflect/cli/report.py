@@ -404,7 +404,7 @@ def _report_part(run: RunRecords, name: str) -> UncertaintyPart | None:
     from selfreflect.cli.answered import ComparisonOptions, make_method
     from selfreflect.run.records import GOLD, run_questions
     from selfreflect.uncertainty.assess import Assessment, predictions
-    from selfreflect.uncertainty.page import uncertainty_part
+    from selfreflect.uncertainty.page import shaded_answers, uncertainty_part
 
     questions = run_questions(run, run, GOLD)
     if not has_gold(questions):
@@ -415,5 +415,6 @@ def _report_part(run: RunRecords, name: str) -> UncertaintyPart | None:
     part = uncertainty_part(
         assessment, correctness, predictions(assessment, correctness), name=name, label=run.label
     )
+    part.shaded += shaded_answers(assessment)
     part.notes.append("selfreflect uncertainty measures more estimators, with other classes and labels.")
     return part

@@ -18,6 +18,7 @@ from selfreflect.uncertainty.page import (
     overview_table,
     part_without_figures,
     sample_numbers,
+    shaded_answers,
     uncertainty_part,
 )
 from selfreflect.uncertainty.question import NoValue, sample_sizes
@@ -107,8 +108,8 @@ def page(title: str, assessment: Assessment, results: Results) -> str:
     parts = []
     for number, (correctness, rows) in enumerate(results.items()):
         parts.append(uncertainty_part(assessment, correctness, rows, name=f"part-{number}"))
-        if number:  # words are as unsure under every kind of correctness
-            parts[-1].shaded.clear()
+    for part in parts[:1]:  # words are as unsure under every kind of correctness
+        part.shaded += shaded_answers(assessment)
     facts = [
         ("questions", f"{len(assessment.questions):,}"),
         ("samples of each", sample_numbers(assessment)),

@@ -452,7 +452,6 @@ def uncertainty_part(
 ) -> UncertaintyPart:
     """Make the same with figures; arguments as of :func:`part_without_figures`."""
     part = part_without_figures(assessment, correctness, rows, **names)
-    part.shaded += shaded_answers(assessment)
     curves_by_name = all_curves(assessment, correctness, rows)
     row_of = {row.estimator: row for row in rows}
     for estimator, curves in list(curves_by_name.items())[:PANELS]:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from selfreflect.stats import Floats
     from selfreflect.uncertainty.assess import Assessment, ScoredAnswers
     from selfreflect.uncertainty.calibrator_file import CalibratorFile
-    from selfreflect.uncertainty.calibrators import CalibrationMethod, MapQuality
+    from selfreflect.uncertainty.calibrators import FitMethod, MapQuality
     from selfreflect.uncertainty.guarantee import Guarantee, SetRule
 
 SURE = 0.95
@@ -251,7 +251,7 @@ class _Fitting:
     json: bool
 
     @property
-    def method(self) -> CalibrationMethod | Literal["weights"]:
+    def method(self) -> FitMethod:
         """The map that is fitted; weights where the estimator has none yet."""
         from selfreflect.uncertainty.estimators import ESTIMATORS
 

@@ -16,8 +16,9 @@ from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.text import counted
 from selfreflect.uncertainty.asking.estimates import BY_REPLIES
 from selfreflect.uncertainty.assess import Assessment
-from selfreflect.uncertainty.calibrators import CalibrationMethod, Calibrator, fit
+from selfreflect.uncertainty.calibrators import CalibrationMethod, Calibrator, FitMethod, fit
 from selfreflect.uncertainty.estimators import ESTIMATORS
+from selfreflect.uncertainty.features import PER_RANK
 from selfreflect.uncertainty.guarantee import (
     Guarantee,
     NoSetRule,
@@ -130,7 +131,7 @@ def fit_file(
     assessment: Assessment,
     estimator: str,
     correctness: str,
-    method: CalibrationMethod | Literal["weights"],
+    method: FitMethod,
     classes: str,
     class_order: Order,
     *,
@@ -322,7 +323,11 @@ def _is_sound(saved: CalibratorFile) -> bool:
     estimator = ESTIMATORS.get(saved.estimator)  # an unknown one is refused by its name
     if estimator is not None and estimator.inputs is not None:
         weights = saved.weights or ()
-        if not weights or len(weights) != 2 * (saved.ranks or 0) + 1 or not all(map(math.isfinite, weights)):
+        if (
+            not weights
+            or len(weights) != PER_RANK * (saved.ranks or 0) + 1
+            or not all(map(math.isfinite, weights))
+        ):
             return False
     if saved.method == "isotonic":
         rising = list(saved.x) == sorted(saved.x) and list(saved.y) == sorted(saved.y)

@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 
 from selfreflect.errors import DataError, MissingExtraError
 from selfreflect.stats import Floats
+from selfreflect.uncertainty.features import PER_RANK
 from selfreflect.uncertainty.prediction import CLIP, finite_scores, score_pairs
 
 CalibrationMethod = Literal["isotonic", "platt", "temperature"]
+FitMethod = CalibrationMethod | Literal["weights"]
+"""Of a map of scores, or of the weights of an estimator that is fitted on labels."""
 FOLDS = 5
 
 
@@ -21,7 +24,7 @@ FOLDS = 5
 class Calibrator:
     """A fitted map from scores, higher for more confidence, to confidences in [0, 1]."""
 
-    method: CalibrationMethod | Literal["weights"]
+    method: FitMethod
     x: tuple[float, ...]
     """Isotonic: scores between which confidences are interpolated. Platt: slope and intercept. Temperature:
     the temperature. Weights: an intercept and a weight for each column."""
@@ -46,7 +49,7 @@ class Calibrator:
 
 
 def fit(
-    method: CalibrationMethod | Literal["weights"],
+    method: FitMethod,
     scores: Sequence[float] | Floats,
     correct: Sequence[bool] | Floats,
     groups: Sequence[str] = (),
@@ -80,7 +83,7 @@ def fit(
 
 
 def cross_fit(
-    method: CalibrationMethod | Literal["weights"],
+    method: FitMethod,
     scores: Sequence[float] | Floats,
     correct: Sequence[bool] | Floats,
     *,
@@ -131,7 +134,7 @@ class MapQuality(NamedTuple):
 
 
 def map_quality(
-    method: CalibrationMethod | Literal["weights"],
+    method: FitMethod,
     scores: Floats,
     correct: Floats,
     *,
@@ -150,7 +153,7 @@ def map_quality(
     unweighted = None
     if method == "weights":
         # the first half of the columns are means over tokens, which add up to the unweighted rate
-        sums = -scores[:, : scores.shape[1] // 2].sum(axis=1)
+        sums = -scores[:, : scores.shape[1] // PER_RANK].sum(axis=1)
         unweighted = brier(cross_fit("platt", sums, correct, seed=seed, groups=groups))
     return MapQuality(brier(calibrated), brier(constant), brier(scores) if probability else None, unweighted)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -16,8 +16,6 @@ from selfreflect.text import counted
 from selfreflect.uncertainty import features
 from selfreflect.uncertainty.features import Samples
 from selfreflect.uncertainty.question import NoValue
-
-T = TypeVar("T", float, Floats)
 
 Need = Literal[
     "samples",
@@ -157,7 +155,7 @@ def _of_tokens(compute: Callable[[Floats], float]) -> Callable[[Samples], float 
     return mean
 
 
-def _mean_of_ranks(compute: Callable[[Floats], T]) -> Callable[[Samples], Floats | NoValue]:
+def _mean_of_ranks(compute: Callable[[Floats], float | Floats]) -> Callable[[Samples], Floats | NoValue]:
     """Read the largest log-probabilities at the tokens of the judged answer."""
 
     def mean(samples: Samples) -> Floats | NoValue:
@@ -173,7 +171,7 @@ def _mean_of_ranks(compute: Callable[[Floats], T]) -> Callable[[Samples], Floats
         if least < most or least < 2:
             message = f"{least} to {most} likely tokens are known at each token, not equally many"
             return NoValue("too_few_ranks", message)
-        values: Floats = np.mean([compute(np.array(rows[index])) for index in members], axis=0)
+        values: Floats = np.mean(np.array([compute(np.array(rows[index])) for index in members]), axis=0)
         return values
 
     return mean
@@ -200,7 +198,9 @@ def _weighted_contributions(samples: Samples) -> float | NoValue:
         return values
     intercept, *weights = samples.weights
     if len(values) != len(weights):
-        return NoValue("too_few_ranks", f"the weights are for {len(weights) // 2} likely tokens each")
+        return NoValue(
+            "too_few_ranks", f"the weights are for {len(weights) // features.PER_RANK} likely tokens each"
+        )
     return intercept + float(values @ np.array(weights))
 
 

@@ -326,6 +326,10 @@ def entropy_interval(shares: Floats, vocabulary: int = LARGEST_VOCABULARY) -> En
     return EntropyBounds(low, np.maximum(low, high))
 
 
+PER_RANK = 2
+"""What :func:`rank_contributions` computes of each rank: a mean and a largest value."""
+
+
 def rank_contributions(top: Floats | Sequence[Sequence[float]]) -> Floats:
     """Average -p ln p at each rank over tokens, then take its largest value, shape (2K,).
 

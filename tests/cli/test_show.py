@@ -3,10 +3,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import msgspec
+import pytest
 from measured import WORDS, measured_run
 
-from selfreflect.cli.show import marked_words, print_question
-from selfreflect.records import WordBits
+from selfreflect.cli.show import marked_words, print_question, unsure_answer
+from selfreflect.logprobs import AnswerTokens
+from selfreflect.records import AnswerSet, WordBits
 
 
 def shown(records, capsys):
@@ -54,6 +56,37 @@ def test_long_answers_are_cut_and_no_word_controls_the_terminal():
     assert len(line.plain.split()) <= 32
     assert "\x1b" not in line.plain
     assert "\n" not in line.plain
+
+
+SURE, SPLIT, OPEN = (-0.01, -6.0, -7.0), (-0.2, -2.0, -5.0), (-1.4, -1.4, -1.4)
+
+
+@pytest.mark.parametrize(
+    ("top", "marked"),
+    [
+        ((SURE, SPLIT, SURE, OPEN, SURE), "It ~is ~~\\x1b[31mOslo <b>."),
+        ((), "It ~is ~~\\x1b[31mOslo ~~~<b>."),  # by the words' own probabilities
+        ((SURE, SPLIT[:2], SURE, OPEN, SURE), "It ~is ~~\\x1b[31mOslo ~~~<b>."),
+    ],
+)
+def test_unsure_words_have_signs_or_lines(top, marked, capsys):
+    texts = ("It", " is", " \x1b[31mOs", "lo\n", "<b>.")
+    answer = "".join(texts)
+    tokens = AnswerTokens(texts, (-0.01, -0.5, -0.8, -0.1, -5.0), None, top)
+    answers = AnswerSet(
+        question_id="q0",
+        masked_out=(answer,),
+        conditioning=("Bern", "x " * 400),
+        logprobs=(tokens, "not_returned", AnswerTokens(("x ",) * 400, (-9.0,) * 400)),
+    )
+    text = shown(replace(measured_run({"greedy": [5.6]}), answers={"q0": answers}), capsys)
+    assert f"~1.5, ~~2, ~~~4 and more words 1 x {marked} 1 x Bern 1 x ~~~x ~~~x" in text
+    assert text.count("~~~x") < 40
+    line = unsure_answer(answers, answer, signs=False)
+    assert line.plain == marked.replace("~", "")
+    styles = [str(span.style) for span in line.spans if span.style]
+    assert len(styles) == len(set(styles)) == marked.count(" ~")
+    assert all("underline" in style for style in styles)
 
 
 def test_where_nothing_can_be_told_one_line_says_so_and_no_number_follows(capsys):

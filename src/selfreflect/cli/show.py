@@ -13,8 +13,9 @@ from rich.text import Text
 
 from selfreflect.cli.console import context_line, emit, print_table, say, stderr, stdout
 from selfreflect.cli.options import Overrides
+from selfreflect.logprobs import AnswerTokens
 from selfreflect.metric.measure import measure_of
-from selfreflect.records import Controls, WordBits
+from selfreflect.records import AnswerSet, Controls, WordBits
 from selfreflect.report.findings import (
     controls_caution,
     controls_place,
@@ -64,6 +65,10 @@ _MEANINGS: Mapping[MarkKind, str] = MappingProxyType(
         "plain": ": neither covers it",
     }
 )
+
+
+# Sign and style of a word by how unsure the model was of it, from level 0 to 3.
+_UNSURE = (("", ""), ("~", "underline"), ("~~", "bold underline"), ("~~~", "reverse underline"))
 
 
 def show_results(
@@ -194,8 +199,11 @@ def print_question(
             f"{about} in {counted(len(groups), 'group')} that say the same (an estimate by the rule {by}), "
             "the largest first:"
         )
-    for text, count in groups[:answers]:
-        stdout.print(Text(f"  {count:3d} x  {_cut(text, _WIDTH)}"), soft_wrap=True)
+    marked = [unsure_answer(records.answers.get(question_id), text, _no_colour()) for text, _ in groups]
+    if any(marked[:answers]):
+        _print_unsure_legend()
+    for (text, count), line in list(zip(groups, marked, strict=True))[:answers]:
+        stdout.print(Text(f"  {count:3d} x  ").append(line or _cut(text, _WIDTH)), soft_wrap=True)
     if len(groups) > answers:
         _print_dim(f"   … and {len(groups) - answers} more")
     if not records.strategies:
@@ -297,6 +305,37 @@ def marked_words(words: Sequence[WordBits], summary: str, signs: bool) -> Text:
         else:
             line.append(one_line(word.text), style=f"bold {style}" if look.strength >= 0.5 else style)
     return line.append(" …") if len(words) > _WORDS else line
+
+
+def unsure_answer(answers: AnswerSet | None, text: str, signs: bool) -> Text | None:
+    """Underline the words of an answer that the model was unsure of, or put ``signs`` before them; None
+    where the tokens of the answer are not stored."""
+    from selfreflect.uncertainty.features import leveled_words
+
+    if answers is None or not answers.logprobs:
+        return None
+    tokens = answers.logprobs[answers.answers.index(text)]
+    if not isinstance(tokens, AnswerTokens):
+        return None
+    line, has_gap = Text(), False
+    for word, level in leveled_words(tokens):
+        sign, style = _UNSURE[level]
+        has_gap = has_gap or word[:1].isspace()
+        if shown := one_line(word):
+            if line and has_gap:
+                line.append(" ")
+            line.append(sign + shown if signs else shown, style="" if signs else style)
+            has_gap = word[-1:].isspace()
+    line.truncate(_WIDTH, overflow="ellipsis")
+    return line
+
+
+def _print_unsure_legend() -> None:
+    line = Text("Words of an answer: as likely as the one drawn were about ", style="dim")
+    for (sign, style), number in zip(_UNSURE[1:], ("1.5", "2", "4 and more"), strict=True):
+        line.append(f"{sign}{number}" if _no_colour() else number, style=f"not dim {style}")
+        line.append(" words" if number == "4 and more" else ", ")
+    stdout.print(line)
 
 
 def _no_colour() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from functools import cached_property
@@ -10,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from selfreflect.grouping import ordered_groups
+from selfreflect.logprobs import AnswerTokens
 from selfreflect.stats import Floats
 from selfreflect.text import UNSPACED
 from selfreflect.uncertainty.asking.verdicts import Hedge, read_hedge
@@ -359,6 +361,10 @@ def group_confidence(confidences: Floats, window: int = GROUP) -> float:
     return float((sums[window:] - sums[:-window]).min() / window)
 
 
+UNSURE = tuple(np.log([1.5, 2, 4]).tolist())
+"""Entropies of as many words that are equally likely; the same words have one part in so many."""
+
+
 class UnsureWord(NamedTuple):
     """A word of an answer, and how sure the model was of its tokens."""
 
@@ -372,15 +378,26 @@ class UnsureWord(NamedTuple):
     """Ends of the interval of the whole prediction's entropy, each the largest over its tokens."""
     high: float
 
+    @property
+    def levels(self) -> tuple[int, int, int]:
+        """How unsure it is, from 0 to 3: by its entropy, its probability, and the low end."""
+        return (
+            unsure_level(self.entropy),
+            unsure_level(-math.log(max(self.probability, 1e-300))),
+            unsure_level(self.low),
+        )
+
+
+def unsure_level(surprise: float) -> int:
+    """Count the steps of ``UNSURE`` that an entropy, or a negative log-probability, in nats reaches."""
+    return int(np.searchsorted(UNSURE, surprise, "right"))
+
 
 def unsure_words(
     texts: Sequence[str], logprobs: Sequence[float], top: Sequence[Sequence[float]]
 ) -> list[UnsureWord]:
     """Join the tokens of an answer to words, with what is unsure of each; none for lists of unequal
-    length, or of which a part is impossible.
-
-    A word ends at white space, and in scripts without spaces a token is a word.
-    """
+    length, or of which a part is impossible."""
     if not texts or len(set(map(len, top))) > 1 or not top[0]:
         return []
     shares = probabilities(top)
@@ -388,6 +405,26 @@ def unsure_words(
     columns = np.column_stack([renormalised_entropy(shares), low, high])
     if not np.isfinite(columns).all():
         return []
+    words = []
+    for word in word_tokens(texts):
+        probability = float(np.exp(sum(logprobs[word])))
+        numbers = columns[word].max(axis=0).tolist()
+        words.append(UnsureWord("".join(texts[word]), probability, *numbers))
+    return words
+
+
+def leveled_words(tokens: AnswerTokens) -> list[tuple[str, int]]:
+    """Split an answer into words with their levels: by the likely tokens, or else by their probability."""
+    if tokens.top and (words := unsure_words(tokens.texts, tokens.logprobs, tokens.top)):
+        return [(word.text, word.levels[0]) for word in words]
+    return [
+        ("".join(tokens.texts[word]), unsure_level(-sum(tokens.logprobs[word])))
+        for word in word_tokens(tokens.texts)
+    ]
+
+
+def word_tokens(texts: Sequence[str]) -> list[slice]:
+    """Find the tokens of each word, which ends at white space; in scripts without spaces a token is one."""
     starts, before = [], " "
     for index, text in enumerate(texts):
         if text and (text[0].isspace() or before.isspace() or re.match(f"[{UNSPACED}]", text)):
@@ -397,12 +434,7 @@ def unsure_words(
             starts.append(index)
         before = text[-1:] or before
     starts = sorted({0, *starts})
-    words = []
-    for start, end in zip(starts, [*starts[1:], len(texts)], strict=True):
-        probability = float(np.exp(sum(logprobs[start:end])))
-        numbers = columns[start:end].max(axis=0).tolist()
-        words.append(UnsureWord("".join(texts[start:end]), probability, *numbers))
-    return words
+    return list(map(slice, starts, [*starts[1:], len(texts)]))
 
 
 def _rest(shares: Floats) -> Floats:

@@ -473,8 +473,6 @@ def uncertainty_part(
 
 SHOWN = 20
 """Answers whose words are shaded, the least sure first."""
-_LEVELS = tuple(np.log([1.5, 2, 4]).tolist())
-"""Entropies of as many words that are equally likely; the same words have one part in so many."""
 
 
 def shaded_answers(assessment: Assessment) -> list[ShadedAnswer]:
@@ -498,9 +496,7 @@ def _shaded(question: str, words: Sequence[UnsureWord]) -> ShadedAnswer:
     columns = (Column("word"), *(Column(name, ".3f") for name in UnsureWord._fields[1:]))
     notes = ("Entropies are in nats; low and high hold that of the whole prediction.",)
     table = Table("Words", columns, tuple((word.text.strip(), *word[1:]) for word in words), notes)
-    surprises = [(word.entropy, -float(np.log(max(word.probability, 1e-300))), word.low) for word in words]
-    levels = [tuple(int(np.searchsorted(_LEVELS, value, "right")) for value in row) for row in surprises]
-    return ShadedAnswer(question, [(word.text, row) for word, row in zip(words, levels, strict=True)], table)
+    return ShadedAnswer(question, [(word.text, word.levels) for word in words], table)
 
 
 def _reliability(panel: str, curves: Curves) -> UncertaintyFigure:

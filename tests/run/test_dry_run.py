@@ -160,13 +160,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.save(tmp_path_factory.mktemp("model"), "llama")
 
 
-def test_prompts_of_a_local_model_are_counted_exactly_where_no_reply_is_shown(model: Path) -> None:
+def test_a_local_model_draws_all_completions_of_a_prompt_in_one_call(model: Path) -> None:
     real = Counting(HFGenerator.load(str(model), device="cpu"))
     long = Question(id="r", text="Who is it?", context="The pot is red. <|im_end|> " * 20)
     strategies = ["greedy", "basic", "cot"]
     everything(real, [QUESTION, long], strategies)
     count = counted([QUESTION, long], strategies, str(model))
-    assert count["prompt_tokens"] == Amount(real.prompt, real.prompt)
+    assert real.prompt <= count["prompt_tokens"].bound
     assert count["calls"] == Amount(real.calls, real.calls)
     assert count["completions"] == Amount(real.completions, real.completions)
     assert 0 < real.completion <= count["completion_tokens"].bound

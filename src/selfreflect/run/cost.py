@@ -11,7 +11,6 @@ from selfreflect.models.base import Message, Request
 from selfreflect.table import Cell, Column, Table
 
 if TYPE_CHECKING:
-    from selfreflect.models.chat import ChatTokenizer
     from selfreflect.run.dry_run import DryRun
     from selfreflect.settings import Config
 
@@ -40,31 +39,17 @@ NOTHING = Amount(0, 0)
 UNKNOWN = Amount(None, None)
 
 
-# Conversations that are tokenised together.
-_BATCH = 256
-
-EXACT = 10_000
-"""Conversations that are tokenised. Tokens of further ones are expected at the same rate per byte."""
-
-
 class RequestCount:
     """Adds up what requests to one model take.
 
     Args:
-        chat: a local model's. Of a server it is not known, nor whether it gives one completion per call and
-            reads the prompt for each.
+        draws_together: whether the model draws all completions of a prompt in one call, and reads it once.
+            Of a server it is not known, so that it takes a call for each at most.
     """
 
-    def __init__(self, chat: ChatTokenizer | None) -> None:
-        self._chat = chat
-        self._calls = self._most_calls = self._completions = self._most_tokens = 0
-        self._prompt = self._estimated = self._most_prompt = 0
-        self._estimated_of_exact = 0
-        """What :func:`estimated_tokens` says of the conversations that were tokenised."""
-        self._shows_replies = False
-        self._is_known = True
-        self._waiting: list[tuple[tuple[Message, ...], bool, int]] = []
-        """Conversations of a local model that are not counted yet, and how often each is read."""
+    def __init__(self, draws_together: bool) -> None:
+        self._draws_together = draws_together
+        self.calls = self.completions = self.prompt_tokens = self.completion_tokens = NOTHING
 
     def add(self, request: Request, stored_count: int = 0, reply_tokens: int | None = None) -> None:
         """Count a request.
@@ -73,67 +58,18 @@ class RequestCount:
             stored_count: completions that are there already.
             reply_tokens: tokens that replies to come add to the prompt at most; None if it shows none.
         """
-        # a server may give one completion per call, whatever n says
         to_draw = request.n - stored_count
-        most_calls = to_draw if self._chat is None else 1
-        self._calls += 1
-        self._most_calls += most_calls
-        self._completions += to_draw
-        self._most_tokens += to_draw * request.sampling.max_new_tokens
-        if reply_tokens is not None:
-            self._shows_replies = True
-            self._most_prompt += reply_tokens * most_calls
-        if self._chat is None or self._calls > EXACT:
-            tokens, bound = estimated_tokens(request.messages)
-            self._estimated += tokens
-            self._most_prompt += bound * most_calls
-            return
-        self._waiting.append((request.messages, request.thinking, most_calls))
-        if len(self._waiting) >= _BATCH:
-            self._tokenise()
+        most_calls = 1 if self._draws_together else to_draw
+        tokens, most_tokens = estimated_tokens(request.messages)
+        most_tokens += reply_tokens or 0
+        self.calls += Amount(1, most_calls)
+        self.completions += Amount(to_draw, to_draw)
+        self.prompt_tokens += Amount(tokens if reply_tokens is None else None, most_tokens * most_calls)
+        self.completion_tokens += Amount(None, to_draw * request.sampling.max_new_tokens)
 
     def add_unknown(self) -> None:
         """Count requests whose size is not known."""
-        self._is_known = False
-
-    @property
-    def calls(self) -> Amount:
-        return Amount(self._calls, self._most_calls) if self._is_known else UNKNOWN
-
-    @property
-    def completions(self) -> Amount:
-        return Amount(self._completions, self._completions) if self._is_known else UNKNOWN
-
-    @property
-    def prompt_tokens(self) -> Amount:
-        if not self._is_known:
-            return UNKNOWN
-        self._tokenise()
-        # tokens per estimated token of those that were counted
-        rate = self._prompt / self._estimated_of_exact if self._estimated_of_exact else 1
-        mean = self._prompt + round(self._estimated * rate)
-        return Amount(None if self._shows_replies else mean, self._most_prompt)
-
-    @property
-    def is_sampled(self) -> bool:
-        """Whether some conversations of a local model were not tokenised."""
-        return self._chat is not None and self._calls > EXACT
-
-    @property
-    def most_completion_tokens(self) -> int | None:
-        return self._most_tokens if self._is_known else None
-
-    def _tokenise(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        # templates render a batch with one setting of thinking
-        for thinking in {thinking for _, thinking, _ in waiting}:
-            batch = [(messages, calls) for messages, thinks, calls in waiting if thinks == thinking]
-            assert self._chat is not None
-            texts = self._chat.render_all([messages for messages, _ in batch], thinking=thinking)
-            for ids, (messages, calls) in zip(self._chat.encode(texts), batch, strict=True):
-                self._prompt += len(ids)
-                self._estimated_of_exact += estimated_tokens(messages)[0]
-                self._most_prompt += len(ids) * calls
+        self.calls = self.completions = self.prompt_tokens = self.completion_tokens = UNKNOWN
 
 
 def estimated_tokens(messages: Sequence[Message]) -> tuple[int, int]:

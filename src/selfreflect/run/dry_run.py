@@ -1,15 +1,15 @@
 """Count what a run would take, without writing anything or asking any server.
 
-Texts that exist are counted exactly, texts to come at most with their token limits.
+Judge tokens of texts that exist are exact, prompts are estimated, and texts to come count with their limits.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -19,7 +19,7 @@ from selfreflect.models.backend import backend_of
 from selfreflect.models.base import Request
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.records import ModelStage, Question, Stage
-from selfreflect.run.cost import AMOUNTS, EXACT, NOTHING, UNKNOWN, Amount, RequestCount
+from selfreflect.run.cost import AMOUNTS, NOTHING, UNKNOWN, Amount, RequestCount
 from selfreflect.run.models import ConfiguredModels, Progress, needs_judge
 from selfreflect.run.resume import (
     check_model,
@@ -40,9 +40,7 @@ from selfreflect.strategies.builtin import SECOND_REQUESTS
 from selfreflect.strategies.task import GREEDY, THINKING, StrategyFunction, Task
 
 if TYPE_CHECKING:
-    from selfreflect.models.chat import ChatTokenizer
     from selfreflect.models.judge import Judge
-    from selfreflect.models.local.generator import HFGenerator
 
 
 @dataclass(frozen=True)
@@ -99,36 +97,11 @@ def dry_run_items(
     return dry_run
 
 
-class _SummariesToCome:
-    """The questions that will get summaries; those without answers are counted alone, for there may be many.
-
-    Attributes:
-        with_answers: questions, each with how many summaries it will get.
-        without_answers: by number of summaries to come, how many questions will get that number.
-        longest: the longest of these questions, by the same number.
-    """
-
-    def __init__(self) -> None:
-        self.total = 0
-        self.with_answers: list[tuple[Question, int]] = []
-        self.without_answers: Counter[int] = Counter()
-        self.longest: dict[int, Question] = {}
-
-    def add(self, question: Question, count: int, answers: Container[str]) -> None:
-        self.total += count
-        if question.id in answers:
-            self.with_answers.append((question, count))
-            return
-        self.without_answers[count] += 1
-        if count not in self.longest or len(question.text) > len(self.longest[count].text):
-            self.longest[count] = question
-
-
 class DryRun:
     """Adds up what each stage would take in ``costs``, and says in ``notes`` how to read the numbers.
 
     Has the stages of an :class:`~selfreflect.run.experiment.Experiment`. Without ``load_models``, judge
-    tokens are not known, and prompts of local models are estimated.
+    tokens are not known.
     """
 
     def __init__(
@@ -151,7 +124,10 @@ class DryRun:
         self._models = ConfiguredModels(config, options, progress)
         base = THINKING if config.summaries.thinking else GREEDY
         self._summary_sampling = replace(base, max_new_tokens=config.summaries.max_new_tokens)
-        self._to_come = _SummariesToCome()
+        self._to_come: Counter[int] = Counter()
+        """Questions by their number of summaries to come."""
+        self._longest: Question | None = None
+        """The longest of these, which stands for all."""
 
     def questions(self, *, explicit: bool = True, add: bool = False) -> None:
         """Load the questions that the directory lacks."""
@@ -173,7 +149,7 @@ class DryRun:
 
     def _count_answers(self) -> None:
         spec = StageSpec("answers", self._config, self._prompts, self._options)
-        count = RequestCount(self._chat(spec, missing_answers(self.run)))
+        count = RequestCount(backend_of(spec.model.name).is_torch)
         settings = self._config.answers
         to_do = 0
         for task in missing_answers(self.run):
@@ -191,11 +167,13 @@ class DryRun:
     def _count_summaries(self, strategies: Sequence[str]) -> None:
         """Count what the missing summaries take. What a user's own strategy asks is not known."""
         spec = StageSpec("summaries", self._config, self._prompts, self._options, tuple(strategies))
-        count = RequestCount(self._chat(spec, missing_summaries(self.run, strategies)))
+        count = RequestCount(backend_of(spec.model.name).is_torch)
         functions = {name: load_strategy(name) for name in strategies if ":" not in name}
         to_do = 0
         for task in missing_summaries(self.run, strategies):
-            self._to_come.add(task.question, len(task.strategies), self.run.answers)
+            self._to_come[len(task.strategies)] += 1
+            if self._longest is None or len(task.question.text) > len(self._longest.text):
+                self._longest = task.question
             seeds = set()
             for name in task.strategies:
                 if name not in functions:
@@ -235,23 +213,6 @@ class DryRun:
         second = SECOND_REQUESTS.get(name.partition("#")[0])
         return first, second(task) if second else None
 
-    def _chat(self, spec: StageSpec, tasks: Iterator[StageTask]) -> ChatTokenizer | None:
-        """Load the tokenizer of a stage's model, if it is a local one that has something to do."""
-        if next(tasks, None) is None:
-            return None
-        self._note("at most: each text to come has as many tokens as allowed, and the judge masks each")
-        if backend_of(spec.model.name).is_torch and self._load_models:
-            stage = cast(Literal["answers", "summaries"], spec.stage)
-            generator = cast("HFGenerator", self._models.generator(stage))
-            check_model(self.run.manifest, stage, generator.facts, self.run.path)
-            return generator.chat
-        self._note(
-            "tokens of prompts are counted as one per 4 bytes, and at most one per byte, where no "
-            "model is loaded; "
-            "calls repeated after a fault are not counted"
-        )
-        return None
-
     def _add(
         self,
         stage: Stage,
@@ -265,13 +226,15 @@ class DryRun:
         Args:
             stored_texts: tokens and completions of each record that is there.
         """
-        if count.is_sampled:
+        if to_do:
+            self._note("at most: each text to come has as many tokens as allowed, and the judge masks each")
             self._note(
-                f"prompts after the first {EXACT:,} are expected to have as many tokens per byte, at most one"
+                "tokens of prompts are counted as one per 4 bytes, and at most one per byte; calls "
+                "repeated after a fault are not counted"
             )
         stored_tokens = sum(tokens for tokens, _ in stored_texts)
         stored_completions = sum(completions for _, completions in stored_texts)
-        completions, most_tokens = count.completions.bound, count.most_completion_tokens
+        completions, most_tokens = count.completions.bound, count.completion_tokens.bound
         likely = None
         if completions is not None and most_tokens is not None and (stored_tokens or not to_do):
             likely = min(completions * stored_tokens / max(1, stored_completions), most_tokens)
@@ -298,8 +261,9 @@ class DryRun:
     def _count_scores(self) -> None:
         settings = self._config.scores
         # without a summary there is nothing to score, and missing_scores() would refuse that
-        tasks = missing_scores(self.run, settings) if self.run.summaries or not self._to_come.total else []
-        to_do = total_size(tasks) + self._to_come.total
+        to_come = sum(count * questions for count, questions in self._to_come.items())
+        tasks = missing_scores(self.run, settings) if self.run.summaries or not to_come else []
+        to_do = total_size(tasks) + to_come
         amounts = {name: NOTHING for name in AMOUNTS if name != "money"}
         if to_do:
             amounts["judge_tokens"] = self._judge_tokens(tasks)
@@ -332,22 +296,15 @@ class DryRun:
     def _tokens_to_come(self, judge: Judge) -> Iterator[tuple[Amount, int]]:
         """Bound what the judge reads of a question with summaries to come, and count such questions.
 
-        Where the answers are to come, too, the longest question stands for all.
+        The longest question stands for all, with answers as long as they may become.
         """
-        config, to_come = self._config, self._to_come
-        summary = config.summaries.max_new_tokens
+        config = self._config
+        half = [config.answers.max_new_tokens] * config.answers.num_answers
         controls = config.scores.controls and config.scores.limits is None
-        for question, count in to_come.with_answers:
-            answers = self.run.answers[question.id]
-            tokenizer = judge.chat.tokenizer
-            lengths = [len(tokenizer(text, add_special_tokens=False).input_ids) for text in answers.answers]
-            half = len(answers.masked_out)
-            limits = TextLimits(question, lengths[:half], lengths[half:], [summary] * count, controls)
-            yield most_judge_tokens(judge, limits, config.scores), 1
-        half_to_come = [config.answers.max_new_tokens] * config.answers.num_answers
-        for count, questions in to_come.without_answers.items():
-            longest = to_come.longest[count]
-            limits = TextLimits(longest, half_to_come, half_to_come, [summary] * count, controls)
+        for count, questions in self._to_come.items():
+            assert self._longest is not None
+            summaries = [config.summaries.max_new_tokens] * count
+            limits = TextLimits(self._longest, half, half, summaries, controls)
             yield most_judge_tokens(judge, limits, config.scores), questions
 
     def _note(self, line: str) -> None:

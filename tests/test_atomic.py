@@ -72,26 +72,6 @@ def test_a_reader_never_sees_half_a_file_when_the_writer_is_killed(tmp_path: Pat
     assert data == data[:1] * 100_000
 
 
-def test_of_two_writers_of_a_folder_one_has_the_last_word(tmp_path: Path) -> None:
-    names = [f"{number}.json" for number in range(8)]
-    for _ in range(5):
-        writers = []
-        for text in ("one", "two", "three"):
-            files = {name: text.encode() for name in names}
-            code = (
-                f"from pathlib import Path; from selfreflect.atomic import write_files; {files=}; input(); "
-            )
-            code += f"write_files(Path({str(tmp_path)!r}), files)"
-            writers.append(subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE))
-        for writer in writers:
-            assert writer.stdin is not None
-            writer.stdin.write(b"\n")
-            writer.stdin.close()
-        assert [writer.wait() for writer in writers] == [0, 0, 0]
-        assert sorted(path.name for path in tmp_path.iterdir()) == names
-        assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
-
-
 def test_a_folder_that_cannot_be_opened_is_written_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

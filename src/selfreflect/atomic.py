@@ -7,20 +7,12 @@ which a rename would replace; :func:`write_through` is for those.
 from __future__ import annotations
 
 import errno
-import glob
 import os
 import secrets
 import shutil
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-
-# Folder of files that write_files has not moved to their place yet.
-_STAGING = ".selfreflect.partial"
-
-# Seconds for which a new folder may not be locked yet.
-_YOUNG = 2.0
 
 
 def write_bytes(
@@ -74,109 +66,44 @@ def write_through(path: Path, data: bytes) -> None:
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write files into a folder, by their path in it.
 
-    A new folder gets all of them at once. In one that exists all are on disk before the first appears: a
-    killed process may leave some of them, but never a part of one, and :func:`conflicts` lets the same call
-    complete them.
+    A new folder gets all of them at once. In one that exists each file is replaced atomically.
 
     Raises:
-        OSError: something cannot be written; what was there before is unchanged.
+        OSError: something cannot be written.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     if folder.exists():
-        with _turn(folder):
-            _replace_files(folder, files)
-        return
-    _remove_leftovers(folder)
-    unique = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.partial")
-    unique.mkdir()
-    # A rename is the only step that readers see: the folder is there whole, or not at all.
-    with _turn(unique), _staged(unique, files):
-        unique.rename(folder)
-        sync_directory(folder.parent)
-
-
-def _replace_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    staging = folder / _STAGING
-    for path in (staging, *((folder / inner).parent for inner in files)):
-        _refuse_links(folder, path)
-    shutil.rmtree(staging, ignore_errors=True)  # a killed process left it
-    with _staged(staging, files):
         for inner in files:
-            target = folder / inner
-            target.parent.mkdir(parents=True, exist_ok=True)
-            (staging / inner).replace(target)
-            sync_directory(target.parent)
+            _refuse_links(folder, (folder / inner).parent)
+        _write_each(folder, files)
+        return
+    # a rename is the only step that readers see: the folder is there whole, or not at all
+    unique = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.partial")
+    try:
+        _write_each(unique, files)
+        unique.rename(folder)
+    finally:
+        shutil.rmtree(unique, ignore_errors=True)
+    sync_directory(folder.parent)
+
+
+def _write_each(folder: Path, files: Mapping[str, bytes]) -> None:
+    for inner, data in files.items():
+        path = folder / inner
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, data)
 
 
 def _refuse_links(folder: Path, path: Path) -> None:
     """Refuse a path below a folder that leads through a link. Raises OSError.
 
-    Anybody may have made the link, and files elsewhere would be replaced and removed.
+    Anybody may have made the link, and files elsewhere would be replaced.
     """
     for part in (path, *path.parents):
         if part == folder:
             return
         if part.is_symlink():
             raise OSError(errno.ELOOP, f"{part.name} in it is a link, which is not followed", str(part))
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Remove what killed processes left beside a folder: folders that nobody writes to, where there are
-    locks."""
-    with suppress(ImportError, OSError):
-        import fcntl
-
-        for leftover in folder.parent.glob(f"{glob.escape(folder.name)}.{'[0-9a-f]' * 8}.partial"):
-            if leftover.is_symlink() or time.time() - leftover.stat().st_mtime < _YOUNG:
-                continue
-            descriptor = os.open(leftover, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(leftover)
-            finally:
-                os.close(descriptor)
-
-
-@contextmanager
-def _staged(staging: Path, files: Mapping[str, bytes]) -> Iterator[None]:
-    """Write files into a folder that is removed in the end, if it is still there."""
-    try:
-        for inner, data in files.items():
-            path = staging / inner
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_bytes(path, data)
-        yield
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-
-
-@contextmanager
-def _turn(folder: Path) -> Iterator[None]:
-    """Wait until no other process writes files into a folder, where there are locks. Two that write at once
-    would leave some files of each."""
-    with ExitStack() as stack:
-        with suppress(ImportError, OSError):
-            import fcntl
-
-            descriptor = os.open(folder, os.O_RDONLY)  # which a folder may refuse that can be written to
-            stack.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-
-
-def conflicts(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
-    """List the files in a folder that :func:`write_files` would replace.
-
-    These are none if a killed process left them as the beginning of the same files.
-    """
-    paths = {folder / name: data for name, data in files.items()}
-    existing = [path for path in paths if path.exists()]
-    staging = folder / _STAGING
-    was_killed = staging.is_dir() and not staging.is_symlink() and len(existing) < len(paths)
-    is_beginning = was_killed and all(
-        path.is_file() and path.read_bytes() == paths[path] for path in existing
-    )
-    return [] if is_beginning else existing
 
 
 def sync(path: Path) -> None:

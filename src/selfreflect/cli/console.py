@@ -250,16 +250,16 @@ def check_output(
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes], overwrite: bool) -> None:
-    """Write the files of a folder that a user asked for, all or none.
+    """Write the files of a folder that a user asked for; those of a new folder all or none.
 
     Raises:
         DataError: one of them is there and ``overwrite`` is False, or the system refuses.
     """
-    from selfreflect.atomic import conflicts, write_files
+    from selfreflect.atomic import write_files
 
     try:
-        if not overwrite and (existing := conflicts(folder, files)):
-            names = dict.fromkeys(path.relative_to(folder).parts[0] for path in existing)
+        names = dict.fromkeys(name.partition("/")[0] for name in files if (folder / name).exists())
+        if names and not overwrite:
             raise DataError(
                 f"already there in {folder}: {', '.join(names)}",
                 code="exists",

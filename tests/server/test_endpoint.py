@@ -223,10 +223,10 @@ def test_a_footer_is_for_clients_that_show_only_text() -> None:
         body = client.chat().json()
     text, _, line = body["choices"][0]["message"]["content"].rpartition("\n\n")
     assert text == "Most likely Ankara, perhaps Istanbul. [END] More."
-    assert line == (
-        "[selfreflect: confidence 0.75 (modal share of 4 answers, classes by the rule exact, not "
-        f"calibrated), id {body['id']}]"
-    )
+    # what agrees is not called a confidence
+    assert "75" in line
+    assert "confidence" not in line
+    assert line.endswith(f"id {body['id']}]")
 
 
 def test_sampling_stops_when_the_answer_is_certain() -> None:

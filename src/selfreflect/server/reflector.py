@@ -36,7 +36,7 @@ from selfreflect.server.stopping import StoppingRule
 from selfreflect.server.structured import calls_of, read_calls, read_objects
 from selfreflect.strategies import STRATEGIES, StrategyFunction, load_strategy
 from selfreflect.strategies.task import FRESH, GREEDY
-from selfreflect.text import counted
+from selfreflect.text import counted, percent
 from selfreflect.uncertainty.claims.placed import ToldClaim, told_claims
 from selfreflect.uncertainty.fields.values import without_fence
 from selfreflect.uncertainty.question import AnsweredQuestion
@@ -531,11 +531,15 @@ def footer(belief: Belief) -> str:
     answers = counted(belief.num_answers, "answer")
     if belief.confidence is None or belief.confidence_kind is None:
         return f"[selfreflect: {answers} drawn, id {belief.id}]"
-    kind = belief.confidence_kind.replace("_", " ")
-    calibrated = "calibrated" if belief.calibrated else "not calibrated"
-    classes = f", classes by the rule {belief.classes_by}" if belief.confidence_kind in AGREEMENTS else ""
-    share = f"confidence {belief.confidence:.2f} ({kind} of {answers}{classes}, {calibrated})"
-    return f"[selfreflect: {share}, id {belief.id}]"
+    # "Confidence" sounds like being right: only a calibrated one may be read so.
+    if belief.calibrated:
+        certainty = f"right for about {percent(belief.confidence)} of questions like this"
+    elif belief.confidence_kind in AGREEMENTS:
+        certainty = f"{percent(belief.confidence)} of {answers} agree ({belief.classes_by}), not calibrated"
+    else:
+        kind = belief.confidence_kind.replace("_", " ")
+        certainty = f"{kind} {belief.confidence:.2f} of {answers}, not calibrated"
+    return f"[selfreflect: {certainty}, id {belief.id}]"
 
 
 def _check_known(option: str, name: str, choices: Iterable[str]) -> None:

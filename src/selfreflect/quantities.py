@@ -127,6 +127,9 @@ _NAME = re.compile(r"[^\W\d_]-?\Z")
 _VULGAR = re.compile("[¼-¾⅐-⅞]")
 _LATEX_FRACTION = re.compile(r"\\[dt]?frac\{(\d+)\}\{(\d+)\}")
 _NO_POWER = re.compile(r"[x×*·] ?10 ?\^ ?\(?(-?\d+)\)?")
+_MONTH_BEFORE = re.compile(rf"\b({_MONTH})(?:,| of)? \Z", re.IGNORECASE)
+_LONGEST_MONTH = 20
+"""Characters before a year in which its month is looked for."""
 _BRACKETS = re.compile(r"\([^()]*\)")
 
 
@@ -140,6 +143,16 @@ def quantities(text: str) -> list[Quantity]:
     """List the quantities of a :func:`readable` text, in order."""
     asides = [match.span() for match in _BRACKETS.finditer(text)]
     return list(_read(text, asides))
+
+
+def with_month(text: str, year: Quantity) -> Quantity:
+    """Extend a year to the month before it, as year-month; any other quantity stays as it is."""
+    month = _MONTH_BEFORE.search(text, max(0, year.start - _LONGEST_MONTH), year.start)
+    is_year = re.fullmatch(r"\d{4}", text[year.start : year.end])
+    if month is None or is_year is None or not month[1][0].isupper():
+        return year
+    number = _MONTH_OF[month[1][:3].casefold()]
+    return year._replace(value=None, text=f"{year.value:.0f}-{number}", start=month.start())
 
 
 def last_quantity(text: str) -> Quantity | None:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib import resources
+from itertools import chain
 from typing import Any, NamedTuple
 
 from selfreflect.grouping import normal_form, ordered_groups
@@ -43,7 +44,7 @@ _RELATIVE, _PLACES, _CLOSED = map(_table, ("relative", "places", "closed"))
 _LIMITS, _MAYBE = map(_table, ("limits", "maybe"))
 _FUNCTION = _YES | _table("function_words")
 _JOINTS = _RELATIVE | _table("joints")
-_OPPOSITES = {frozenset(pair.split(":")) for pair in _TABLES["opposites"].split()}
+_PAIRS = [pair.split(":") for pair in _TABLES["opposites"].split()]
 _SIDES = [set(words.split()) for words in _TABLES["sides"]]
 _NUMBER_WORDS = {
     word: str(number) for number, words in enumerate(_TABLES["numbers"], 2) for word in words.split()
@@ -51,6 +52,11 @@ _NUMBER_WORDS = {
 
 FUNCTION_WORDS = frozenset(_FUNCTION | _ARTICLES)
 """Words that are no content of an answer."""
+OPPOSITES = {
+    word: frozenset(chain.from_iterable(pair for pair in _PAIRS if word in pair)) - {word}
+    for word in chain.from_iterable(_PAIRS)
+}
+"""By word, the words that make an opposite answer in its place."""
 
 _NUMBER_WORD = re.compile(rf"\b(?:{'|'.join(_NUMBER_WORDS)})\b", re.IGNORECASE)
 _BETWEEN = re.compile(r"\b(?:between|zwischen) (\S*\d) (?:and|und) (?=(\S*\d))\S*\d", re.IGNORECASE)
@@ -73,7 +79,9 @@ _NEAR = 3
 _SIGNS = re.compile(r"!=|[<>=≤≥≠±#^~]+|(?<=\w)[-+]+(?!\w)")
 # A thousand in German, one in English.
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}\.\d{3}(?![\d.,])")
-_SOFT_NO = re.compile(r"no problem|no doubt|not only|kein problem|kein zweifel|nicht nur", re.IGNORECASE)
+_SOFT_NO = re.compile(
+    r"no problem|no doubt|not (?:only|just)|kein problem|kein zweifel|nicht nur", re.IGNORECASE
+)
 
 
 class _Word(NamedTuple):
@@ -146,16 +154,24 @@ def _is_long(text: str) -> bool:
 
 def are_opposite(first_text: str, second_text: str) -> bool:
     """Tell whether two texts are equal but for a word and its opposite."""
-    first, second = _word_list(first_text), _word_list(second_text)
-    if len(first) != len(second):
-        return False
-    differences = [frozenset(pair) for pair in zip(first, second, strict=True) if pair[0] != pair[1]]
-    return len(differences) == 1 and differences[0] in _OPPOSITES
+    return word_list(second_text) in opposites_of(first_text)
 
 
 @lru_cache(maxsize=2**14)
-def _word_list(text: str) -> list[str]:
-    return [word.casefold() for word in _WORD.findall(_plain(text))]
+def opposites_of(text: str) -> frozenset[tuple[str, ...]]:
+    """List the words of all texts that are equal to this one but for a word and its opposite."""
+    words = word_list(text)
+    return frozenset(
+        (*words[:place], opposite, *words[place + 1 :])
+        for place, word in enumerate(words)
+        for opposite in OPPOSITES.get(word, ())
+    )
+
+
+@lru_cache(maxsize=2**14)
+def word_list(text: str) -> tuple[str, ...]:
+    """List the words of a text in lower case, numbers as digits."""
+    return tuple(word.casefold() for word in _WORD.findall(_plain(text)))
 
 
 class _Signs(NamedTuple):
@@ -387,10 +403,19 @@ def _read(text: str, question: str) -> _Reading:
     )
 
 
-def _plain(text: str) -> str:
+def spelled(text: str) -> str:
+    """Write numbers and ranges of a text in digits, without emphasis."""
     plain = _NUMBER_WORD.sub(lambda match: _NUMBER_WORDS[match[0].lower()], readable(text).replace("*", ""))
-    plain = _BETWEEN.sub(r"\1-\2", _SPOKEN_RANGE.sub("-", plain))
-    return _CORRECTION.sub("", plain)
+    return _BETWEEN.sub(r"\1-\2", _SPOKEN_RANGE.sub("-", plain))
+
+
+def _plain(text: str) -> str:
+    return _CORRECTION.sub("", spelled(text))
+
+
+def count_negations(text: str) -> int:
+    """Count the words that negate, but for those of phrases such as "not only"."""
+    return sum(is_negation(word.casefold()) for word in _WORD.findall(_SOFT_NO.sub("", text)))
 
 
 def is_negation(word: str) -> bool:

@@ -221,17 +221,17 @@ def test_a_model_that_repeats_itself_is_split_in_linear_time(text: str) -> None:
 
 def test_long_white_space_and_many_added_claims_take_seconds() -> None:
     assert clauses("It is not a" + " " * 100_000 + "b , or c.") == ["It is not a" + " " * 100_000 + "b", "c."]
-    sheep = " ".join(f"Village {number} has {number} sheep." for number in range(800))
+    sheep = " ".join(f"Village {number} has {number} sheep." for number in range(1_510))
     started = time.perf_counter()
     told = told_claims("Q?", ["Rome has 3 hills.", "Rome has 7 hills."] * 10, sheep)
     assert time.perf_counter() - started < 10
-    assert [claim.support for claim in told if claim.told] == [0] * 800
+    assert [claim.support for claim in told if claim.told] == [0] * 1_510
     # somebody waits, and the claims of answers are compared with each other
     with pytest.raises(DataError) as caught:
         told_claims("Q?", [sheep], "Rome has 3 hills.")
     assert caught.value.code == "too_many_claims"
     [(kind, reason)] = (claims_of("<b>Q?", [f"{sheep} {sheep.replace('sheep', 'cows')}"], {}) or {}).items()
-    assert (kind, "'<b>Q?'" in reason, "1,600" in reason) == ("refused", True, True)
+    assert (kind, "'<b>Q?'" in reason, "3,020" in reason) == ("refused", True, True)
 
 
 def test_the_command_counts_claims_of_a_file(tmp_path: Path) -> None:
@@ -373,6 +373,37 @@ def test_embeddings_see_other_words_and_numbers_by_the_rule() -> None:
         ("At 6:40.", "At 7:10.", "contradicts"),
         ("It is open at night.", "It is open at night, and not by day.", "says"),
         ("60 metres tall.", "It is tall.", "silent"),
+        # a number that is left out contradicts nothing, nor does one of another unit
+        ("The old iron tower cost 7.8 million in 1889.", "The old iron tower cost 7.8 million.", "silent"),
+        ("The walk along the river is 30 km.", "The walk along the river takes 8 hours.", "silent"),
+        ("The walk along the river is 30 km.", "The walk along the river is 30,000 m.", "says"),
+        ("It opened in December 1889.", "It opened on 10 December 1889.", "says"),
+        ("It opened in December 1889.", "It opened in May 1889.", "contradicts"),
+        ("He lived from 1815 to 1852.", "He lived 1815–1852.", "says"),
+        ("It has two lifts.", "It has 2 lifts.", "says"),
+        ("It has two lifts.", "It has three lifts.", "contradicts"),
+        ("It rose by 5%.", "It fell by 5%.", "contradicts"),
+        # names, subjects and opposites in sentences that are else nearly equal
+        (
+            "The capital of the northern province is the city of Ankara.",
+            "The capital of the northern province is the city of Bursa.",
+            "silent",
+        ),
+        (
+            "Paris held the big summer games of all athletes.",
+            "Rome held the big summer games of all athletes.",
+            "silent",
+        ),
+        ("However, the tower was shut in the war.", "The tower was shut in the war.", "says"),
+        (
+            "It is open at night in the long summer.",
+            "It is closed at night in the long summer.",
+            "contradicts",
+        ),
+        ("She never married.", "She didn't marry.", "says"),
+        ("It is large and heavy.", "Not only is it large, it is also heavy.", "says"),
+        ("Elle est née à Londres.", "Elle n'est pas née à Londres.", "contradicts"),
+        ("Москва столица.", "Москва не столица.", "contradicts"),
     ],
 )
 def test_numbers_negations_and_units_are_read(claim: str, text: str, stance: str) -> None:
@@ -399,6 +430,14 @@ def test_more_claims_than_can_be_compared_are_refused(tmp_path: Path) -> None:
     summarised = written(tmp_path / "items.json", [long])
     scored = run("score", "--items", summarised, "--measures", "claims", "--json")
     assert '"too_many_claims"' in scored.stdout
+
+
+def test_a_thousand_claims_that_differ_by_a_year_take_seconds() -> None:
+    facts = [f"Painters renew the tower in the year {year} in brown." for year in range(1000, 2000)]
+    started = time.perf_counter()
+    found = distribution([" ".join(facts[start::20]) for start in range(20)])
+    assert time.perf_counter() - started < 15
+    assert {claim.support for claim in found.claims} == {Support(says=1, contradicts=19, silent=0)}
 
 
 def test_fifty_long_answers_take_seconds() -> None:

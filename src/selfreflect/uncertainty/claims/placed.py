@@ -56,20 +56,14 @@ class ToldClaim(Struct, frozen=True, kw_only=True):
     told: bool
 
 
-MOST_TOLD = 600
-"""Different claims of answers for which somebody waits; these take some seconds."""
-
-
 def told_claims(question: str, answers: Sequence[str], text: str) -> list[ToldClaim]:
     """List the claims of answers, read by words, and those that only a text makes which stands for them.
 
     Raises:
-        DataError: there are more than ``MOST_TOLD`` different claims.
+        DataError: there are more than :data:`~.support.MOST_CLAIMS` different claims.
     """
     reader = WordReader()
-    found = claim_distribution(
-        reader, id="", question=question, answers=answers, summaries={"": text}, most_claims=MOST_TOLD
-    )
+    found = claim_distribution(reader, id="", question=question, answers=answers, summaries={"": text})
     places = placed(found, text, found.coverages[""].stances)
     claims = []
     for index, claim in enumerate(found.claims):

@@ -35,7 +35,7 @@ class EmbeddingReader(WordReader):
     """
 
     name = "embedding"
-    said, about, least = 0.75, 0.65, 0.65
+    said, about = 0.75, 0.65
 
     def __init__(self) -> None:
         self._similarity = EmbeddingSimilarity()

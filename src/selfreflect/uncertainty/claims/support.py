@@ -15,7 +15,7 @@ from selfreflect.stats import Floats
 
 Stance = Literal["says", "contradicts", "silent"]
 MOST_CLAIMS = 1_500
-"""Different claims of the answers to a question that are compared; more would take minutes."""
+"""Different claims of the answers to a question that are compared; more take long, and nobody reads them."""
 LOW_SUPPORT = 0.5
 """Below which a claim counts as weakly supported."""
 _Z = 1.959963984540054
@@ -192,31 +192,30 @@ def claim_distribution(
     question: str,
     answers: Sequence[str],
     summaries: Mapping[str, str] | None = None,
-    most_claims: int = MOST_CLAIMS,
 ) -> ClaimDistribution:
     """Find the claims of answers and their support, and read summaries claim by claim.
 
     A claim that is said by an answer in which it was found is never silent there.
 
     Raises:
-        DataError: there are more than ``most_claims`` different claims.
+        DataError: there are more than ``MOST_CLAIMS`` different claims.
         BackendError: the model that is asked has stopped working.
     """
     named = dict(summaries or {})
     split = reader.split(question, answers)
     different = list(dict.fromkeys(text for parts in split for text in parts))
-    if len(different) > most_claims:
+    if len(different) > MOST_CLAIMS:
         raise DataError(
             f"the answers to {excerpt(question)} make {len(different):,} different claims, and at most "
-            f"{most_claims:,} are compared",
+            f"{MOST_CLAIMS:,} are compared",
             code="too_many_claims",
             remedy="Take fewer answers with {num_answers}.",
         )
     texts = reader.distinct(question, different)
     columns = reader.stances(question, texts, [*answers, *named.values()])
-    for column, parts in zip(columns, split, strict=False):
+    for column, said in zip(columns, map(set, split), strict=False):
         for index, text in enumerate(texts):
-            if text in parts:
+            if text in said:
                 column[index] = "says"
     mentions = reader.mentions(question, texts, answers)
     claims = []

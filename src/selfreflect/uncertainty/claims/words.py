@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from itertools import chain
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from selfreflect.grouping import unified
-from selfreflect.quantities import Quantity, quantities, readable
-from selfreflect.sameness import FUNCTION_WORDS, are_opposite, is_negation
+from selfreflect.quantities import Quantity, quantities, with_month
+from selfreflect.sameness import (
+    FUNCTION_WORDS,
+    OPPOSITES,
+    count_negations,
+    is_negation,
+    opposites_of,
+    spelled,
+    word_list,
+)
 from selfreflect.stats import Floats
 from selfreflect.uncertainty.claims.sentences import sentences
 from selfreflect.uncertainty.claims.support import Reader, Stance
+
+T = TypeVar("T", bound=Hashable)
+Booleans = NDArray[np.bool_]
 
 SAID = 0.8
 """Share of a claim's content words from which on a sentence says it."""
@@ -24,9 +36,10 @@ ABOUT = 0.6
 _FIRST: list[Stance] = ["says", "contradicts", "silent"]
 """The first of the stances of a text's sentences is that of the text."""
 _WORD = re.compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*")
+_FIRST_WORD = re.compile(rf"\W*({_WORD.pattern})(,)?")
 _TOKEN = re.compile(r"[^\W_]+")
 _BLOCK = 500
-_ENDINGS = re.compile(r"(?:'s|ies|es|s|ed|ing|en|e|n)\Z")
+_ENDINGS = re.compile(r"(?:'s|ies|ied|es|s|ed|ing|en|e|n|y)\Z")
 _JOINT = r"(?:or|but|oder|aber)\b"
 # white space is read from its first character on: long runs of it would take quadratic time
 _CLAUSE_END = re.compile(
@@ -37,9 +50,11 @@ _FREQUENCY = frozenset(
     "mostly mainly most often sometimes occasionally rarely rather otherwise else alternatively "
     "equally certain certainty unlikely likelihood chance chances possibility either majority "
     "minority or but oder aber more less few fewer some many half percent answer answers other others "
-    "case cases meist meistens oft manchmal selten sonst andernfalls gewiss möglich antworten".split()
+    "case cases however moreover furthermore additionally besides therefore thus hence indeed overall "
+    "finally similarly meanwhile consequently jedoch außerdem zudem daher deshalb somit insgesamt "
+    "schließlich meist meistens oft manchmal selten sonst andernfalls gewiss möglich antworten".split()
 )
-"""Words by which a summary joins answers and says how often they are given, which no answer says."""
+"""Words that join sentences, and by which a summary says how often answers are given, which none says."""
 
 
 class Number(NamedTuple):
@@ -51,17 +66,30 @@ class Number(NamedTuple):
     """In its own unit; the text of a date, time or range, which has no value."""
     unit: str
 
+    base: str
+    """The unit in which others of its kind are measured; only numbers of one kind can differ."""
+
     @classmethod
     def of(cls, quantity: Quantity) -> Number:
         """Read a quantity."""
         value = quantity.text if quantity.value is None else f"{quantity.value:.10g}"
-        return cls(quantity.key, value, quantity.unit)
+        return cls(quantity.key, value, quantity.unit, quantity.in_base[1])
 
-    def is_in(self, number: Number) -> bool:
-        """Tell whether another number says this one, which may lack a unit, or be the year of a date."""
-        if self.key == number.key or number.value.startswith(f"{self.value}-"):
-            return True
-        return self.value == number.value and not (self.unit and number.unit)
+    @property
+    def sought(self) -> tuple[Hashable, ...]:
+        """Labels of which a number has one that says the same: it may lack a unit, or be of a date's year."""
+        any_unit = () if self.unit else (("value in any unit", self.value),)
+        return self.key, ("beginning", self.value), ("value", self.value), *any_unit
+
+    @property
+    def labels(self) -> Iterator[Hashable]:
+        """List the labels under which the numbers that it says find it."""
+        yield self.key
+        yield ("value in any unit", self.value)
+        if not self.unit:
+            yield ("value", self.value)
+        parts = self.value.split("-")
+        yield from (("beginning", "-".join(parts[:end])) for end in range(1, len(parts)))
 
 
 class ClaimContent(NamedTuple):
@@ -76,23 +104,37 @@ class ClaimContent(NamedTuple):
     is_negated: bool
     tokens: frozenset[str]
     """Content words and numbers as they are written."""
+    names: frozenset[str]
+    """Of ``words`` those with a capital that do not begin the sentence."""
+    subject: frozenset[str]
+    """The word of ``words`` that begins the sentence, if one does."""
 
-    def has_numbers_in(self, sentence: ClaimContent) -> bool:
-        """Tell whether a sentence has all numbers: 10 is in "10 years", and 1949 in "18 December 1949"."""
-        return all(any(map(number.is_in, sentence.numbers)) for number in self.numbers)
+    @property
+    def labels(self) -> frozenset[Hashable]:
+        """List the labels of all numbers."""
+        return frozenset(chain.from_iterable(number.labels for number in self.numbers))
 
 
 @lru_cache(maxsize=2**14)
 def content_of(text: str) -> ClaimContent:
     """Read what is compared of a sentence."""
     plain = unified(text).casefold()
-    readable_text = readable(text)
-    found = quantities(readable_text)
-    rest = _without(readable_text, found).casefold()
-    negations = sum(map(is_negation, re.findall(r"[^\W\d_]+(?:'[^\W\d_]+)?", plain)))
-    words = frozenset(_stems(_WORD.findall(rest)))
-    tokens = frozenset(_stems(_TOKEN.findall(plain)))
-    return ClaimContent(text, plain, words, frozenset(map(Number.of, found)), negations % 2 == 1, tokens)
+    spelled_text = spelled(text)
+    found = [with_month(spelled_text, quantity) for quantity in quantities(spelled_text)]
+    rest = _without(spelled_text, found)
+    first = _FIRST_WORD.match(spelled_text)
+    begin = first.end() if first and rest.startswith(first[0]) else 0
+    capitals = [word for word in _WORD.findall(rest[begin:]) if word[0].isupper()]
+    return ClaimContent(
+        text=text,
+        plain=plain,
+        words=_stems(_WORD.findall(rest)),
+        numbers=frozenset(map(Number.of, found)),
+        is_negated=count_negations(spelled_text) % 2 == 1,
+        tokens=_stems(_TOKEN.findall(plain)),
+        names=_stems(capitals),
+        subject=_stems([first[1]] if first and begin and first[1][0].isupper() and not first[2] else []),
+    )
 
 
 def _without(text: str, found: Sequence[Quantity]) -> str:
@@ -102,11 +144,14 @@ def _without(text: str, found: Sequence[Quantity]) -> str:
     return " ".join(text[end:start] for end, start in zip(ends, starts, strict=True))
 
 
-def _stems(words: Sequence[str]) -> Iterator[str]:
-    for word in words:
+def _stems(words: Sequence[str]) -> frozenset[str]:
+    """Cut the endings of content words."""
+    stems = set()
+    for word in map(str.casefold, words):
         if word not in FUNCTION_WORDS and word not in _FREQUENCY and not is_negation(word):
             shorter = _ENDINGS.sub("", word)
-            yield shorter if len(shorter) >= 3 else word
+            stems.add(shorter if len(shorter) >= 3 else word)
+    return frozenset(stems)
 
 
 def shares(sets: Sequence[frozenset[str]], parts: Sequence[frozenset[str]]) -> Floats:
@@ -138,22 +183,60 @@ def overlaps(question: str, claims: Sequence[str], parts: Sequence[str]) -> Floa
     )
 
 
-def stance(claim: ClaimContent, sentence: ClaimContent, shared: float, said: float, about: float) -> Stance:
-    """Say what a sentence does with a claim.
+def holds(
+    wanted: Sequence[Iterable[T]],
+    sets: Sequence[frozenset[Hashable]],
+    sought: Callable[[T], Iterable[Hashable]] = lambda item: (item,),
+) -> Booleans:
+    """Tell which sets hold all that is wanted: shape (sets, wanted).
 
     Args:
-        shared: how close they are.
-        said, about: from which on the sentence says the claim, and speaks of the same.
+        sought: what a set may hold in place of an item, one of which is enough.
     """
-    is_opposite = are_opposite(claim.text, sentence.text)
-    if shared < about and not is_opposite:
-        return "silent"
-    if is_opposite or claim.is_negated != sentence.is_negated:
-        return "contradicts"
-    if not claim.has_numbers_in(sentence):
-        # without any number it leaves open what the claim says
-        return "contradicts" if sentence.numbers else "silent"
-    return "says" if shared >= said else "silent"
+    rows_of: dict[Hashable, list[int]] = {}
+    for row, items in enumerate(sets):
+        for item in items:
+            rows_of.setdefault(item, []).append(row)
+    holders: dict[T, Booleans] = {}
+    result = np.ones((len(wanted), len(sets)), dtype=np.bool_)
+    for column, parts in zip(result, wanted, strict=True):
+        for part in parts:
+            if part not in holders:
+                holders[part] = np.zeros(len(sets), dtype=np.bool_)
+                for label in sought(part):
+                    holders[part][rows_of.get(label, [])] = True
+            column &= holders[part]
+    return result.T
+
+
+def _have_numbers(claims: Sequence[Iterable[Number]], sentences: Sequence[ClaimContent]) -> Booleans:
+    """Tell which sentences have all numbers: 10 is in "10 years", and 1949 in "18 December 1949"."""
+    return holds(claims, [sentence.labels for sentence in sentences], lambda number: number.sought)
+
+
+def _numbers_differ(claims: Sequence[ClaimContent], sentences: Sequence[ClaimContent]) -> Booleans:
+    """Tell where each side has a number of one kind that the other lacks: shape (sentences, claims)."""
+    result = np.zeros((len(sentences), len(claims)), dtype=np.bool_)
+    for base in {number.base for claim in claims for number in claim.numbers}:
+        sides = [
+            [[number for number in content.numbers if number.base == base] for content in side]
+            for side in (claims, sentences)
+        ]
+        result |= ~_have_numbers(sides[0], sentences) & ~_have_numbers(sides[1], claims).T
+    return result
+
+
+def _are_opposite(claims: Sequence[ClaimContent], sentences: Sequence[ClaimContent]) -> Booleans:
+    """Tell where each side has a content word of which the other has the opposite."""
+    sides = [[frozenset(word_list(content.text)) for content in side] for side in (claims, sentences)]
+    present = [frozenset[str]().union(*side) for side in sides]
+    result = np.zeros((len(sentences), len(claims)), dtype=np.bool_)
+    for word in (present[0] & OPPOSITES.keys()) - FUNCTION_WORDS:
+        for opposite in (OPPOSITES[word] & present[1]) - FUNCTION_WORDS:
+            columns = [word in words and opposite not in words for words in sides[0]]
+            rows = [opposite in words and word not in words for words in sides[1]]
+            result |= np.outer(rows, columns)
+    return result
 
 
 def clauses(text: str) -> list[str]:
@@ -170,15 +253,13 @@ class WordReader(Reader):
     """Reads claims without a model: each sentence is one, and equal words make a claim the same.
 
     A text says a claim if one of its sentences has ``SAID`` of the claim's content words, all its numbers and
-    as many negations; it contradicts the claim if such a sentence has other numbers, one negation more or
-    less, or an opposite. So a claim in other words counts as silent. Of a summary each clause is a claim,
-    because one sentence of it often names several answers.
+    names, and as many negations; it contradicts the claim if a sentence with ``ABOUT`` of the words has other
+    numbers of the same unit, one negation more or less, or an opposite. So a claim in other words counts as
+    silent. Of a summary each clause is a claim, because one sentence of it often names several answers.
     """
 
     name = "words"
     said, about = SAID, ABOUT
-    least = 0.49
-    """From which on a part may contradict a claim by an opposite: it has one of two content words."""
 
     def split(self, question: str, texts: Sequence[str]) -> list[list[str]]:
         return [[sentence.text for sentence in sentences(text)] for text in texts]
@@ -192,11 +273,14 @@ class WordReader(Reader):
         contents, others = list(map(content_of, claims)), list(map(content_of, parts))
         wanted = [content.words - asked or content.words for content in contents]
         close = shares(wanted, [other.words for other in others])
-        for column, content in enumerate(contents):
-            if content.numbers and not content.words - asked:  # an answer such as "at 6:40"
-                close[:, column] = [
-                    content.has_numbers_in(other) or not other.words - asked for other in others
-                ]
+        bare = [
+            column
+            for column, content in enumerate(contents)
+            if content.numbers and not content.words - asked  # an answer such as "at 6:40"
+        ]
+        says_nothing_else = np.array([not other.words - asked for other in others], bool)
+        numbers = _have_numbers([contents[column].numbers for column in bare], others)
+        close[:, bare] = numbers | says_nothing_else[:, None]
         return close
 
     def mentions(self, question: str, claims: Sequence[str], texts: Sequence[str]) -> Floats:
@@ -215,10 +299,23 @@ class WordReader(Reader):
         """Number the stances of parts of texts: shape (parts, claims)."""
         close = self.closeness(question, claims, parts)
         contents, others = list(map(content_of, claims)), list(map(content_of, parts))
+        # all of a kind at once: pair by pair, some hundred claims would take minutes
+        negated = [np.array([content.is_negated for content in side], bool) for side in (contents, others)]
+        opposite = holds([[word_list(part)] for part in parts], list(map(opposites_of, claims))).T
+        contradicts = negated[1][:, None] != negated[0]
+        contradicts |= _numbers_differ(contents, others) | _are_opposite(contents, others)
+        contradicts = (contradicts & (close >= self.about)) | opposite
+        says = _have_numbers([content.numbers for content in contents], others) & (close >= self.said)
+        says &= negated[1][:, None] == negated[0]
+        asked = content_of(question).words
+        words = [[content.words for content in side] for side in (contents, others)]
+        says &= holds([content.names - asked for content in contents], words[1])
+        # who does something is another where both sentences begin with a word of their own
+        subjects = [[content.subject - asked for content in side] for side in (contents, others)]
+        says &= holds(subjects[0], words[1]) | holds(subjects[1], words[0]).T
         ranks = np.full(close.shape, _FIRST.index("silent"), dtype=np.intp)
-        for row, column in zip(*np.nonzero(close > self.least), strict=True):
-            found = stance(contents[column], others[row], close[row, column], self.said, self.about)
-            ranks[row, column] = _FIRST.index(found)
+        ranks[says] = _FIRST.index("says")
+        ranks[contradicts] = _FIRST.index("contradicts")
         rows_of: dict[str, list[int]] = {}
         for row, other in enumerate(others):
             rows_of.setdefault(other.plain, []).append(row)

@@ -16,6 +16,7 @@ from selfreflect.models.base import Sampling
 from selfreflect.server.clarify import UnsurePolicy
 
 if TYPE_CHECKING:
+    import anthropic
     import openai
 
 MODEL = "selfreflect/m"
@@ -502,3 +503,79 @@ def test_fields_share_the_calls_that_compare_answers() -> None:
     # two for each of four answers, and two controls
     assert len(upstream.calls) == 1 + 2 * 4 + 2
     assert belief["cost"]["completions"] == 4 + 2 * 4 + 2
+
+
+def claude(client: EndpointClient) -> anthropic.Anthropic:
+    import anthropic
+
+    address = client.url.removesuffix("/v1")
+    return anthropic.Anthropic(base_url=address, api_key="none", max_retries=0)
+
+
+MESSAGES_TOOLS: Any = [
+    {"name": name, "description": "Tell it.", "input_schema": tool["function"]["parameters"]}
+    for name, tool in (("weather", WEATHER), ("clock", CLOCK))
+]
+MESSAGE: Any = {"model": MODEL, "max_tokens": 64, "messages": QUESTION, "tools": MESSAGES_TOOLS}
+
+
+def test_messages_call_tools_in_their_own_form() -> None:
+    with served(SAMPLES) as (client, upstream):
+        message = claude(client).messages.create(**MESSAGE, tool_choice={"type": "any"})
+        sent = upstream.calls[-1].body
+        with claude(client).messages.stream(**MESSAGE) as stream:
+            kinds = [event.type for event in stream]
+            streamed = stream.get_final_message()
+    assert (sent["tools"][0]["function"]["parameters"], sent["tool_choice"]) == (
+        WEATHER["function"]["parameters"],
+        "required",
+    )
+    for whole in (message, streamed):
+        [block] = whole.content
+        assert (block.type, whole.stop_reason) == ("tool_use", "tool_use")
+        assert (block.name, block.input, block.id) == ("weather", {"city": "Ankara"}, "call0")
+    belief = (message.model_extra or {})["selfreflect"]
+    assert (belief["strategy"], belief["confidence"]) == ("modal_call", 0.5)
+    assert belief["fields"]["fields"]["/arguments/city"]["value"] == "Ankara"
+    assert {"content_block_start", "input_json", "content_block_stop"} <= set(kinds)
+
+
+@pytest.mark.parametrize(
+    ("choose", "sent"),
+    [
+        ({"type": "auto"}, ("auto", None)),
+        ({"type": "tool", "name": "clock"}, ({"type": "function", "function": {"name": "clock"}}, None)),
+        ({"type": "any", "disable_parallel_tool_use": True}, ("required", False)),
+    ],
+)
+def test_messages_choose_tools_in_their_own_form(choose: Any, sent: Any) -> None:
+    with served([calling(("clock", "{}"), ("weather", '{"city": "Oslo"}'))]) as (client, upstream):
+        message = claude(client).messages.create(**MESSAGE, tool_choice=choose)
+        body = upstream.calls[-1].body
+    assert (body.get("tool_choice", "auto"), body.get("parallel_tool_calls")) == sent
+    assert {block.name: block.input for block in message.content} == {
+        "clock": {},
+        "weather": {"city": "Oslo"},
+    }  # type: ignore[union-attr]
+
+
+def test_messages_say_which_arguments_are_no_object() -> None:
+    with served([calling(("weather", '{"city": "Ank'))]) as (client, _):
+        [block] = claude(client).messages.create(**MESSAGE).content
+    assert block.input == {"INVALID_JSON": '{"city": "Ank'}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", ["output_config", "output_format"])
+def test_messages_ask_for_json_and_parse_it(name: str) -> None:
+    schema = {"type": "object", "properties": {"total": {"type": "integer"}}, "required": ["total"]}
+    form = {"type": "json_schema", "schema": schema}
+    texts = ['{"total": 3}', '```json\n{"total": 3}\n```', '{"total": 4}', "three"]
+    with served([choice(text) for text in texts]) as (client, upstream):
+        extra = {name: {"format": form} if name == "output_config" else form}
+        message = claude(client).messages.create(
+            **{key: value for key, value in MESSAGE.items() if key != "tools"}, extra_body=extra
+        )
+        assert upstream.calls[-1].body["response_format"]["json_schema"]["schema"] == schema
+    assert json.loads(message.content[0].text) == {"total": 3}  # type: ignore[union-attr]
+    belief = (message.model_extra or {})["selfreflect"]
+    assert (belief["confidence"], belief["fields"]["invalid"]) == (0.5, {"not_json": 1})

@@ -98,10 +98,9 @@ RESPONSES = {
 
 MESSAGES = {
     **_COMMON,
-    **_rows("read", "messages system max_tokens stop_sequences top_k seed output_config"),
+    **_rows("read", "messages system max_tokens stop_sequences top_k seed output_config output_format"),
     **_rows("ignore", "thinking cache_control context_management inference_geo speed betas"),
-    **_rows("relay", "output_format container mcp_servers"),
-    **_rows("relay", "tools tool_choice", b'{"type":"auto"}'),
+    **_rows("relay", "container mcp_servers"),
 }
 """Fields of ``/v1/messages``."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 from msgspec import Raw
@@ -305,6 +305,32 @@ def _responses_error_event(error: ChatError, number: int = 0) -> bytes:
 _TRACES = ("thinking", "redacted_thinking")
 
 
+class _MessageTool(msgspec.Struct):
+    """A tool that the client runs; those that Anthropic runs have another type."""
+
+    name: str
+    input_schema: dict[str, Any]
+    description: str | None = None
+    strict: bool | None = None
+    type: Literal["custom"] | None = None
+
+    @property
+    def as_chat_tool(self) -> dict[str, Any]:
+        function = {"name": self.name, "description": self.description, "strict": self.strict}
+        stated = {name: value for name, value in function.items() if value is not None}
+        return {"type": FUNCTION, FUNCTION: {**stated, "parameters": self.input_schema}}
+
+
+class _MessageToolChoice(msgspec.Struct):
+    type: Literal["auto", "any", "tool", "none"]
+    name: str = ""
+    disable_parallel_tool_use: bool | None = None
+
+
+_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+"""Choices among tools, by Anthropic's names."""
+
+
 class _OutputConfig(msgspec.Struct):
     effort: str | None = None
     format: dict[str, Any] | None = None
@@ -324,11 +350,30 @@ def _read_messages(reading: SortedFields) -> None:
     if "stop_sequences" in fields:
         reading.read["stop"] = fields["stop_sequences"]
     config = decode(_value(fields, "output_config"), _OutputConfig | None, "output_config") or _OutputConfig()
-    if config.format:
+    older = decode(_value(fields, "output_format"), dict[str, Any] | None, "output_format")
+    if answer_format := config.format or older:
         # chat completions want a name
-        _take_format({"name": "answer", **config.format}, "output_config", reading)
+        _take_format({"name": "answer", **answer_format}, "output_config", reading)
     if config.effort:
         reading.handed_on["reasoning_effort"] = config.effort
+    _take_tools(reading)
+
+
+def _take_tools(reading: SortedFields) -> None:
+    """Write tools, and the choice among them, as chat completions do."""
+    fields = reading.handed_on
+    try:
+        if TOOLS in fields:
+            tools = msgspec.convert(fields[TOOLS], list[_MessageTool])
+            fields[TOOLS] = [tool.as_chat_tool for tool in tools]
+        if "tool_choice" in fields:
+            choice = msgspec.convert(fields["tool_choice"], _MessageToolChoice)
+            one_tool = {"type": FUNCTION, FUNCTION: {"name": choice.name}}
+            fields["tool_choice"] = _CHOICES.get(choice.type, one_tool)
+            if choice.disable_parallel_tool_use:
+                fields["parallel_tool_calls"] = False
+    except msgspec.ValidationError:
+        reading.relay(TOOLS)
 
 
 def _content(content: str | list[dict[str, Any]], reading: SortedFields, name: str) -> str:
@@ -378,39 +423,75 @@ def _message_usage(response: ChatResponse) -> dict[str, int | None]:
 def _message(response: ChatResponse, model: str) -> bytes:
     """Write the whole response."""
     choice = response.choices[0]
-    content = [{"type": "text", "text": choice.text}]
+    content = [_use_block(call, _input_of(call)) for call in choice.calls]
+    content = content or [{"type": "text", "text": choice.text}]
     fields = {**_message_head(response, model), "content": content, **_ending(choice)}
     return to_json(fields if response.belief is None else {**fields, "selfreflect": response.belief})
 
 
+def _use_block(call: ToolCall, value: Raw) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call.id, "name": call.name, "input": value}
+
+
+def _input_of(call: ToolCall) -> Raw:
+    """Give the arguments of a call as JSON; what is no object stands in one, as Anthropic asks for."""
+    try:
+        is_object = isinstance(msgspec.json.decode(call.arguments), dict)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        is_object = False
+    return Raw(call.arguments.encode() if is_object else to_json({"INVALID_JSON": call.arguments}))
+
+
+_REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "stop": "end_turn"}
+
+
 def _ending(choice: ChatChoice) -> dict[str, Any]:
-    """Say why the text ends: at a stop sequence, at the limit of tokens, or by itself."""
+    """Say why the text ends: at a stop sequence or the limit of tokens, with calls of tools, or by itself."""
     if choice.stopped_at is not None:
         return {"stop_reason": "stop_sequence", "stop_sequence": choice.stopped_at}
-    reason = "max_tokens" if choice.finish == "length" else "end_turn"
-    return {"stop_reason": reason, "stop_sequence": None}
+    return {"stop_reason": _REASONS[choice.finish], "stop_sequence": None}
 
 
 class MessageStream:
-    """The events of one stream. ``message_delta``, which has the usage, has the distribution too."""
+    """The events of one stream. ``message_delta``, which has the usage, has the distribution too.
+
+    Args:
+        response: before its text is known, unless it calls tools.
+    """
 
     def __init__(self, response: ChatResponse, model: str) -> None:
         usage = {**_message_usage(response), "output_tokens": 0}
         self._head = {**_message_head(response, model), "usage": usage}
+        self._has_text = not any(choice.calls for choice in response.choices)
 
     def begin(self) -> bytes:
-        block = {"type": "text", "text": ""}
         start = _event("message_start", message=self._head)
-        return start + _event("content_block_start", index=0, content_block=block)
+        if not self._has_text:
+            return start
+        return start + _event("content_block_start", index=0, content_block={"type": "text", "text": ""})
 
     def piece(self, text: str) -> bytes:
         return _event("content_block_delta", index=0, delta={"type": "text_delta", "text": text})
 
     def end(self, response: ChatResponse) -> bytes:
+        choice = response.choices[0]
         extra = {} if response.belief is None else {"selfreflect": response.belief}
         usage = _message_usage(response)
-        delta = _event("message_delta", delta=_ending(response.choices[0]), usage=usage, **extra)
-        return _event("content_block_stop", index=0) + delta + _event("message_stop")
+        blocks = [_event("content_block_stop", index=0)] if self._has_text else []
+        blocks += map(self._call, range(len(choice.calls)), choice.calls)
+        delta = _event("message_delta", delta=_ending(choice), usage=usage, **extra)
+        return b"".join([*blocks, delta, _event("message_stop")])
+
+    def _call(self, index: int, call: ToolCall) -> bytes:
+        """Write the events of one call."""
+        delta = {"type": "input_json_delta", "partial_json": bytes(_input_of(call)).decode()}
+        return b"".join(
+            (
+                _event("content_block_start", index=index, content_block=_use_block(call, Raw(b"{}"))),
+                _event("content_block_delta", index=index, delta=delta),
+                _event("content_block_stop", index=index),
+            )
+        )
 
     def failure(self, error: ChatError) -> bytes:
         return _messages_error_event(error)

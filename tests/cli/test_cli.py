@@ -607,3 +607,16 @@ def test_a_context_is_shown_in_short_and_kept_in_full(tmp_path: Path) -> None:
     assert second.endswith("…")
     assert len(second) < 250
     assert [line["context"] for line in run("questions", "--questions", path, "--json").json] == [context, ""]
+
+
+def test_ctrl_c_while_the_commands_are_loaded_ends_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT); time.sleep(9)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "selfreflect", "convert", "items.csv"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (130, "")

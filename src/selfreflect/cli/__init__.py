@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
@@ -60,11 +61,19 @@ def main() -> None:
     # torch and transformers make a million objects when they are imported, and none of them is garbage
     gc.set_threshold(50_000, 20, 100)
     commands = [name for name in sys.argv[1:2] if name in COMMANDS] or COMMANDS  # import only what is called
+    command_line = application(commands)
+    while_idle = signal.getsignal(signal.SIGINT)
+    if callable(
+        while_idle
+    ):  # that of ``__main__``: from here on commands end themselves, and keep their work
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        application(commands)()
+        command_line()
     except KeyboardInterrupt:  # before any command had begun
         sys.exit(130)
     finally:
+        if callable(while_idle):
+            signal.signal(signal.SIGINT, while_idle)
         gc.freeze()  # spares the search for garbage at exit, which would take a second
 
 

@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 _SYMMETRIC = "\"'*_"
 _PAIRS = {"()", "[]", "{}", "「」", "『』", *(2 * mark for mark in _SYMMETRIC)}
@@ -53,6 +54,17 @@ def ordered_groups(answers: Sequence[str], groups: Iterable[Sequence[int]]) -> l
         titled.append((members[0], sorted(members, key=lambda index: (answers[index] != text, index))))
     titled.sort(key=lambda pair: (-len(pair[1]), pair[0]))
     return [group for _, group in titled]
+
+
+def merged_groups(
+    answers: Sequence[str], groups: Iterable[Sequence[int]], merged: Iterable[Sequence[str]]
+) -> list[list[int]]:
+    """Merge groups of indices into ``answers`` that hold the texts of an entry of ``merged``."""
+    result = [list(group) for group in groups]
+    for texts in merged:
+        chosen = [group for group in result if any(answers[index] in texts for index in group)]
+        result = [group for group in result if group not in chosen] + [list(chain.from_iterable(chosen))]
+    return ordered_groups(answers, filter(None, result))
 
 
 def spread(groups: Iterable[Sequence[int]]) -> float | None:

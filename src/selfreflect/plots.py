@@ -46,6 +46,7 @@ _LOOK: dict[str, Any] = {
     "axes.edgecolor": QUIET,
     "axes.labelcolor": INK,
     "axes.linewidth": 0.6,
+    "axes.unicode_minus": False,  # numbers are written as in tables and sentences
     "axes.spines.top": False,
     "axes.spines.right": False,
     "text.color": INK,

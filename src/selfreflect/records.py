@@ -499,6 +499,14 @@ class Control(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     anchors of scores."""
 
 
+class MergedAnswers(Record, frozen=True, kw_only=True):
+    """Answers to a question that a reader says are the same, whatever a rule says."""
+
+    question_id: str
+    merged: tuple[tuple[str, ...], ...] = ()
+    """Texts whose groups are one, for each merge."""
+
+
 class Controls(Record, frozen=True, kw_only=True):
     """The controls of one question."""
 

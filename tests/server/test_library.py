@@ -17,6 +17,9 @@ from synthetic import informed_run, save
 
 from selfreflect.errors import StoreError
 from selfreflect.records import AnswerSet, Question
+from selfreflect.report.page.view import run_data
+from selfreflect.run.records import run_records
+from selfreflect.sameness import same_groups
 from selfreflect.server.library import Library
 from selfreflect.store.layout import FILES, MANIFEST
 from selfreflect.store.run import Run
@@ -214,6 +217,27 @@ def test_answers_are_grouped_by_meaning_on_request(root: Path, client: Client) -
     assert client.get(f"{page}/0/groups").json() == {"answers": 4, "groups": [[0, 3, 2], [1]]}
     assert client.get(f"{page}/1/groups").json() == {"answers": 0, "groups": []}
     assert client.get(f"{page}/2/groups").status_code == 404
+
+
+def test_groups_that_a_reader_merges_are_kept_in_the_run(root: Path, client: Client) -> None:
+    with Run.open(root / "one", {}) as run:
+        run.append(Question(id="q", text="Where?"))
+        run.append(AnswerSet(question_id="q", masked_out=("Rome", "Lyon"), conditioning=("Reims", "Rome")))
+    page = f"/api/runs/{listed(client)['one']}/questions/0"
+    assert client.post(f"{page}/merged", json={"answers": [0, 1]}).json() == {"merged": [["Rome", "Lyon"]]}
+    view = client.get(page).json()
+    assert (view["groups"], view["merged"]) == ([[0, 3, 1], [2]], 1)
+    assert client.get(f"{page}/groups").json()["groups"] == [[0, 3, 1, 2]]  # by meaning, and by hand
+    # a report of the run shows the same
+    with Run.load(root / "one") as run:
+        [texts] = run.merged["q"].merged
+    assert texts == ("Rome", "Lyon")
+    index, chunks = run_data([run_records(Run.load(root / "one"))], same_groups)
+    assert index["questions"][0][2] == 1.75
+    assert chunks
+    assert client.post(f"{page}/merged", json={"answers": [7]}).status_code == 404
+    assert client.post(f"{page}/merged", json={"answers": []}).json() == {"merged": []}
+    assert client.get(page).json()["groups"] == [[0, 3], [1], [2]]
 
 
 def test_damaged_runs_are_listed_with_the_reason(root: Path, client: Client) -> None:

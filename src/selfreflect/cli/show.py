@@ -163,12 +163,14 @@ class GroupedAnswers(NamedTuple):
 
 def grouped_answers(records: RunRecords, question_id: str) -> list[tuple[str, int]]:
     """List the most common text of each group of sampled answers with its size, the largest first."""
+    from selfreflect.grouping import merged_groups
     from selfreflect.sameness import same_groups
 
     answer_set = records.answers.get(question_id)
     answers = answer_set.answers if answer_set else ()
     question = records.questions.get(question_id)
     groups = same_groups(answers, question.text if question else "")
+    groups = merged_groups(answers, groups, records.merged_texts(question_id))
     return [(answers[group[0]], len(group)) for group in groups]
 
 

@@ -168,7 +168,7 @@ def length_figure(name: str, audits: Mapping[str, Points], style: Style = "paper
             worst = max(worst, *scores)
             panel.plot(words, scores, "o", color=MARK, markersize=DOT, markeredgewidth=0)
             rho = length_correlation(points).mean
-            value = "ρ undefined" if rho is None else f"ρ = {rho:+z.2f}".replace("-", "−")
+            value = "ρ undefined" if rho is None else f"ρ = {rho:+z.2f}"
             if len(points) < FEWEST_CORRELATED:
                 value = f"n = {len(points)}, too few for ρ"
             panel.set_title(f"{short_name(strategy, limit=20)}\n{value}")

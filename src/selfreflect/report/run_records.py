@@ -23,6 +23,7 @@ from selfreflect.records import (
     Failure,
     Information,
     Measurement,
+    MergedAnswers,
     Question,
     R,
     Record,
@@ -102,6 +103,8 @@ class RunRecords:
     information: Mapping[Key, Information] = field(default_factory=dict)
     controls: Mapping[str, Controls] = field(default_factory=dict)
     """By question id."""
+    merged: Mapping[str, MergedAnswers] = field(default_factory=dict)
+    """Groups of answers that readers merged by hand, by question id."""
     measurements: Mapping[tuple[str, str, str], Measurement] = field(default_factory=dict)
     """Of measures without a file of their own: by measure, question id and strategy."""
     sampling: Sequence[SamplingCheck] = ()
@@ -227,6 +230,11 @@ class RunRecords:
             outcomes.append(outcome)
         return outcomes
 
+    def merged_texts(self, question_id: str) -> tuple[tuple[str, ...], ...]:
+        """List the texts of each group of answers that a reader merged by hand."""
+        by_hand = self.merged.get(question_id)
+        return by_hand.merged if by_hand else ()
+
     @property
     def judges(self) -> list[str]:
         """The judges of all results, each once."""
@@ -296,6 +304,7 @@ def answer_halves_p_value(answers: AnswerSet) -> float:
 _PLACES: Mapping[type[Any], tuple[str, Callable[[Any], Any]]] = {
     Question: ("questions", attrgetter("id")),
     AnswerSet: ("answers", attrgetter("question_id")),
+    MergedAnswers: ("merged", attrgetter("question_id")),
     Summary: ("summaries", attrgetter("question_id", "name")),
     Score: ("scores", attrgetter("question_id", "summary")),
     Information: ("information", attrgetter("question_id", "summary")),

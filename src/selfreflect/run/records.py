@@ -45,6 +45,7 @@ def run_records(run: Run, label: str | None = None) -> RunRecords:
         strategies=strategy_order(run, names),
         questions=run.questions,
         answers=run.answers,
+        merged=run.merged,
         summaries=run.summaries,
         scores=run.scores,
         failures=run.failures,

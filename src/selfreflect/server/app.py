@@ -34,7 +34,7 @@ from selfreflect.server.errors import CUT_OFF, failure_problem, problem, problem
 from selfreflect.server.guard import Access, Guard, Policy
 from selfreflect.server.http import HttpServer, log_to_stderr
 from selfreflect.server.jobs import WAITING, Job, JobQueue
-from selfreflect.server.library import TITLE, Library, Meaning
+from selfreflect.server.library import TITLE, AnswersToGroup, Library, Meaning
 from selfreflect.server.requests import (
     MAX_ANSWERS,
     MAX_QUESTION,
@@ -43,6 +43,7 @@ from selfreflect.server.requests import (
     AskBody,
     ErrorAnswer,
     JudgeBody,
+    MergeBody,
     ModelChoices,
     Preflight,
     ScoreBody,
@@ -292,9 +293,14 @@ def question(id: Id, index: Index, services: Shared, judge: Scoring = "") -> dic
     answers = records.answers.get(question.id)
     controls = records.controls.get(question.id)
     view: dict[str, Any] = question_view(
-        question, answers, outcomes, controls=controls, guesses=False, claims_of=claims_of
+        question,
+        answers,
+        outcomes,
+        merged=records.merged_texts(question.id),
+        controls=controls,
+        guesses=False,
+        claims_of=claims_of,
     )
-    view["groups"].sort(key=lambda group: (-len(group), min(group)))  # as while the answers arrived
     view["problems"] = [
         failure_problem(failure)
         for failure in records.failures
@@ -315,13 +321,26 @@ def question(id: Id, index: Index, services: Shared, judge: Scoring = "") -> dic
     summary="Group the answers to one question by meaning",
 )
 async def question_groups(id: Id, index: Index, services: Shared) -> dict[str, Any]:
-    def read() -> tuple[str, Sequence[str]]:
+    def read() -> AnswersToGroup:
         records, question = _find_question(services, id, index)
-        answer_set = records.answers.get(question.id)
-        return question.text, answer_set.answers if answer_set else ()
+        return AnswersToGroup(question.text, _answers(records, question), records.merged_texts(question.id))
 
     count, groups = await services.meaning.groups(read)
     return {"answers": count, "groups": groups}
+
+
+@routes.post(
+    "/runs/{id}/questions/{index}/merged",
+    responses={**_UNKNOWN, **_BAD_BODY},
+    summary="Merge the groups of some answers to a question, by their index; none undoes all merges",
+)
+def merge_answers(id: Id, index: Index, body: MergeBody, services: Shared) -> dict[str, Any]:
+    records, question = _find_question(services, id, index)
+    texts = _answers(records, question)
+    if any(number >= len(texts) for number in body.answers):
+        raise HTTPException(404, f"this question has {len(texts)} answers")
+    chosen = dict.fromkeys(texts[number] for number in body.answers)
+    return {"merged": services.library.merge_answers(id, question.id, list(chosen))}
 
 
 @routes.get(
@@ -362,6 +381,7 @@ def export(id: Id, services: Shared, form: Form = "json", judge: Scoring = "") -
                 "scores": list(records.scores.values()),
                 "information": list(records.information.values()),
                 "controls": list(records.controls.values()),
+                "merged": list(records.merged.values()),
                 "failures": list(records.failures),
             }
         )
@@ -376,6 +396,11 @@ def _find_question(services: Services, id_: str, index: int, judge: str = "") ->
     if index >= len(questions):
         raise HTTPException(404, f"this run has {len(questions)} questions")
     return records, questions[index]
+
+
+def _answers(records: RunRecords, question: Question) -> Sequence[str]:
+    answer_set = records.answers.get(question.id)
+    return answer_set.answers if answer_set else ()
 
 
 def _strategy_entry(result: StrategyResult) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
 from selfreflect.errors import SelfReflectError
-from selfreflect.grouping import group_indices
+from selfreflect.sameness import same_groups
 from selfreflect.server.errors import problem
 
 Kind = Literal["ask", "score", "judge"]
@@ -106,7 +106,7 @@ class Job:
             **self.view,
             "seconds_left": self._seconds_left(),
             "answers": answers[after:],
-            "groups": group_indices(answers),
+            "groups": same_groups(answers, self.question),
         }
 
     def _seconds_left(self) -> float | None:

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from selfreflect.errors import DataError, SelfReflectError, StoreError
-from selfreflect.grouping import group_indices
+from selfreflect.grouping import group_indices, merged_groups
 from selfreflect.models.embed import MeaningGroups, can_group_by_meaning
+from selfreflect.records import MergedAnswers
 from selfreflect.report.page.view import Grouping
 from selfreflect.report.results import sorted_strategies
 from selfreflect.report.run_records import RunRecords
@@ -132,6 +133,15 @@ class Library:
         with self._lock:
             return self._read(directory.path, directory.name, scoring, directory.version)
 
+    def merge_answers(self, id_: str, question: str, texts: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+        """Keep in a run that answers to a question say the same, and return all that it keeps; without
+        ``texts`` forget them. Raises as :meth:`open`, or StoreError if another process writes."""
+        with Run.open(self.directory(id_).path, {}) as run:
+            existing = run.merged.get(question, MergedAnswers(question_id=question)).merged
+            merged = (*existing, tuple(texts)) if texts else ()
+            run.append(MergedAnswers(question_id=question, merged=merged))
+        return merged
+
     def _search(self) -> Iterator[RunDirectory]:
         """Find runs below the root. Links to directories are not followed, so nothing outside is found."""
         folders = [(self.root, 0)]
@@ -242,6 +252,13 @@ _MAX_CHARACTERS = 2000
 _MAX_SPELLINGS = 1000
 
 
+class AnswersToGroup(NamedTuple):
+    question: str
+    answers: Sequence[str]
+    merged: Sequence[Sequence[str]] = ()
+    """Texts of groups that a reader merged by hand."""
+
+
 class Meaning:
     """Groups answers in a thread, one request at a time. The first request calls ``load``."""
 
@@ -253,7 +270,7 @@ class Meaning:
     def installed(self) -> bool:
         return self._load is not MeaningGroups or can_group_by_meaning()
 
-    async def groups(self, read: Callable[[], tuple[str, Sequence[str]]]) -> tuple[int, list[list[int]]]:
+    async def groups(self, read: Callable[[], AnswersToGroup]) -> tuple[int, list[list[int]]]:
         """Count and group the answers to the question that ``read`` returns. It is called in the thread,
         because it may read a file.
 
@@ -268,12 +285,12 @@ class Meaning:
     def _grouping(self) -> Grouping:
         return self._load()
 
-    def _group(self, read: Callable[[], tuple[str, Sequence[str]]]) -> tuple[int, list[list[int]]]:
-        question, answers = read()
+    def _group(self, read: Callable[[], AnswersToGroup]) -> tuple[int, list[list[int]]]:
+        question, answers, merged = read()
         texts = [answer[:_MAX_CHARACTERS] for answer in answers]
         if len(group_indices(texts)) > _MAX_SPELLINGS:
             raise DataError(
                 f"more than {_MAX_SPELLINGS:,} different answers are too many to group by meaning here; "
                 "make a report page with: selfreflect report"
             )
-        return len(texts), self._grouping(texts, question)
+        return len(texts), merged_groups(answers, self._grouping(texts, question), merged)

@@ -69,6 +69,14 @@ class JudgeBody(BaseModel):
     )
 
 
+class MergeBody(BaseModel):
+    """Answers to one question whose groups a reader merges."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    answers: Annotated[list[Annotated[int, Field(ge=0)]], Field(max_length=MAX_ANSWERS)]
+
+
 class RequestBody(JudgeBody):
     """A question, and how its summaries are measured."""
 

@@ -25,6 +25,7 @@ from selfreflect.records import (
     Failure,
     Information,
     Measurement,
+    MergedAnswers,
     Question,
     Record,
     SamplingCheck,
@@ -191,13 +192,23 @@ _JUDGES = "judges"
 _UNFINISHED = (".manifest.json.tmp", "manifest.json.*.partial", "questions.jsonl.*.partial")
 
 StoredRecord = (
-    Question | AnswerSample | AnswerSet | Summary | Score | Information | Measurement | Controls | Failure
+    Question
+    | AnswerSample
+    | AnswerSet
+    | MergedAnswers
+    | Summary
+    | Score
+    | Information
+    | Measurement
+    | Controls
+    | Failure
 )
 
 # File and key of each kind of record.
 _LAYOUT: dict[type[Record], tuple[str, Callable[[Any], Any]]] = {
     Question: ("questions.jsonl", lambda record: record.id),
     AnswerSet: ("answers.jsonl", lambda record: record.question_id),
+    MergedAnswers: ("merged.jsonl", lambda record: record.question_id),
     Summary: ("summaries.jsonl", lambda record: (record.question_id, record.name)),
     Score: ("scores.jsonl", lambda record: (record.question_id, record.summary)),
     Information: ("information.jsonl", lambda record: (record.question_id, record.summary)),
@@ -210,7 +221,7 @@ FILES = tuple(name for name, _ in _LAYOUT.values())
 """The record files of a run directory."""
 
 # A later one of these replaces an earlier one with the same key.
-_REPLACEABLE = (Failure, Information, Measurement, Controls)
+_REPLACEABLE = (Failure, Information, Measurement, Controls, MergedAnswers)
 
 SCORED = (Score, Information, Measurement, Controls)
 """Kinds of records that each scoring has for itself."""

@@ -32,6 +32,7 @@ from selfreflect.records import (
     Failure,
     Information,
     Measurement,
+    MergedAnswers,
     Question,
     R,
     Record,
@@ -215,6 +216,11 @@ class Run:
     def answers(self) -> dict[str, AnswerSet]:
         """By question id."""
         return self._journal(AnswerSet).records
+
+    @property
+    def merged(self) -> dict[str, MergedAnswers]:
+        """Groups of answers that readers merged by hand, by question id."""
+        return self._journal(MergedAnswers).records
 
     @property
     def summaries(self) -> dict[tuple[str, str], Summary]:

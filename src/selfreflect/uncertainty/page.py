@@ -177,7 +177,7 @@ def _with_interval(measurement: MeasuredValue) -> str:
 
 
 def _signed(value: float | None) -> str:
-    return "–" if value is None else f"{value:+.3f}".replace("-", "−")
+    return "–" if value is None else f"{value:+.3f}"
 
 
 def auroc_difference(

@@ -207,7 +207,7 @@ def test_the_list_sorts_by_score_spread_and_difference(opened):
     run = synthetic_run(60, num_answers=3)
     page = opened(run).page
     assert page.locator(".list tbody tr").count() == 25
-    number = "all => all.map(cell => Number(cell.textContent.replace('−', '-')))"
+    number = "all => all.map(cell => Number(cell.textContent))"
 
     def column(name):
         place = page.locator(".list thead th").all_inner_texts().index(name) + 1
@@ -470,7 +470,7 @@ def test_words_say_what_is_covered_missed_and_misleading(opened):
         "times as likely."
     )
     page.get_by_role("radio", name="bad").check()
-    assert words.first.get_attribute("aria-label") == "red., misleading: −6.6 bits; the answers 7.9"
+    assert words.first.get_attribute("aria-label") == "red., misleading: -6.6 bits; the answers 7.9"
     assert (
         page.locator("ul.legend").inner_text().split("\n")[0]
         == "covered the summary says it, or made it more believable"
@@ -505,7 +505,7 @@ def test_controls_stand_beside_the_summaries(opened):
         ["1 answer pasted control", "1", "50 %", "–"],
         ["nonsense control", "8", "10 %", "–"],
         ["empty control", "0", "0 %", "0.0800"],
-        ["bad", "3", "−10 %", "0.0900"],
+        ["bad", "3", "-10 %", "0.0900"],
     ]
     assert page.locator(".beside .warning").all_inner_texts() == ["recovers more than bad"] * 2
 

@@ -31,13 +31,13 @@ def test_a_run_with_information_shows_shares_words_and_controls(chromium: Any, t
         row = shown.locator(".run tbody tr", has_text="What colour, q0?")
         assert [text.split() for text in row.locator("td").all_inner_texts()] == [
             ["60", "%", "0.0700"],
-            ["−10", "%", "0.0900"],
+            ["-10", "%", "0.0900"],
         ]
         clean_everywhere(watched)
         row.locator("a").click()
         shown.wait_for_selector("button.word")
         kinds = shown.locator("button.word").evaluate_all("all => all.map(word => word.dataset.kind)")
-        assert kinds == ["missed", "covered"]
+        assert kinds == ["covered", "missed"]
         assert "recovers more than bad" in shown.inner_text(".beside")
         clean_everywhere(watched)
         shown.get_by_role("radio", name="distance").check()
@@ -63,7 +63,7 @@ def test_an_earlier_run_is_opened_compared_and_exported(page: Any, client: Clien
         assert Path(download.value.path()).read_text().startswith(start_of)
 
 
-def test_answers_are_grouped_by_spelling_or_by_meaning(page: Any, client: Client) -> None:
+def test_answers_are_grouped_by_a_rule_or_by_meaning(page: Any, client: Client) -> None:
     run = scored(client, question="Grouped how?")
     shown = page.page
     groups = shown.locator(".groups .what")
@@ -77,7 +77,7 @@ def test_answers_are_grouped_by_spelling_or_by_meaning(page: Any, client: Client
     assert groups.first.inner_text().startswith(("R", "r"))
     agreement = shown.locator(".agreement").inner_text()
     assert "2 of 4 answers agree" in agreement
-    assert "50 %: the share of the largest of 3 groups (by meaning) in 4 answers" in agreement
+    assert "50 %: the share of the largest of 3 groups in 4 answers" in agreement
     assert "not how often it is right" in agreement
     assert page.serious() == []
     shown.reload()
@@ -87,8 +87,30 @@ def test_answers_are_grouped_by_spelling_or_by_meaning(page: Any, client: Client
     line = Path(download.value.path()).read_text().splitlines()[1]
     assert line.casefold().replace('"', "").startswith("1,radishes")
     assert ",2,0.5," in line
-    shown.get_by_role("radio", name="spelling").check()
+    shown.get_by_role("radio", name="rule").check()
     assert groups.count() == 4
+
+
+def test_two_groups_are_merged_by_hand_and_stay_so(page: Any, client: Client) -> None:
+    run = scored(client, question="Merged how?")
+    shown = page.page
+    groups = shown.locator(".groups > li")
+    shown.goto(f"{client.url}/#run={run}")
+    button = shown.get_by_role("button", name="Merge checked groups")
+    button.wait_for()
+    boxes = shown.locator(".groups").get_by_role("checkbox")
+    boxes.nth(0).check()
+    assert button.is_disabled()
+    boxes.nth(1).check()
+    button.click()
+    shown.wait_for_selector(".groups li:has-text('2 spellings')")
+    assert groups.count() == 3
+    assert "1 merge by hand" in shown.inner_text(".agreement")
+    assert page.serious() == []
+    shown.reload()
+    shown.wait_for_selector(".groups li:has-text('2 spellings')")
+    shown.get_by_role("button", name="Undo merges").click()
+    shown.wait_for_selector(".groups > li:nth-child(4)")
 
 
 # by default models/test_embedder.py proves the embedding, and a stand-in the page

@@ -2,6 +2,8 @@
 
 import { element } from "./dom.js";
 
+export const numbered = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
+
 /**
  * Show the share of the largest group and the discrete semantic entropy of all groups; null for fewer than two answers.
  * `by` is what makes two answers the same, such as "spelling".
@@ -14,7 +16,8 @@ export function agreementBox(view, by) {
   const entropy = Math.abs(shares.reduce((sum, share) => sum - share * Math.log(share), 0));
   const agree = largest === 1 ? `No two of ${total} answers agree` : `${largest} of ${total} answers agree`;
   const facts = [
-    `sampled confidence ${Math.round((100 * largest) / total)} %: the share of the largest of ${shares.length} groups (by ${by}) in ${total} answers`,
+    `sampled confidence ${Math.round((100 * largest) / total)} %: the share of the largest of ${numbered(shares.length, "group")} in ${total} answers`,
+    `grouped by ${by}${view.merged ? ` and ${numbered(view.merged, "merge")} by hand` : ""}`,
     `as spread as ${Math.exp(entropy).toFixed(1)} equally frequent answers (entropy ${entropy.toFixed(2)})`,
   ];
   return element(

@@ -10,11 +10,11 @@ const MEANINGS = {
   misleading: "the summary made it less believable",
 };
 
-/** Format bits as `7.2` or `−6.6`. */
-export const bitsText = (bits) => (Math.abs(bits) < 0.05 ? "0.0" : bits.toFixed(1).replace("-", "−"));
+/** Format bits as `7.2` or `-6.6`. */
+export const bitsText = (bits) => (Math.abs(bits) < 0.05 ? "0.0" : bits.toFixed(1));
 
 /** Format a share as `56 %`. */
-export const shareText = (share) => `${String(Math.round(100 * share) || 0).replace("-", "−")} %`;
+export const shareText = (share) => `${Math.round(100 * share) || 0} %`;
 
 /** Average over answers: bits told and available; null if none of them was measured. */
 export function meanBits(bits, answers) {

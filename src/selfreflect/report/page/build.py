@@ -67,8 +67,8 @@ _SECTIONS = ("sources", "config", "models", "prompts")
 
 GROUPED = {
     "spelling": "spelling",
-    "same": "a rule for the same answer (an estimate)",
-    "meaning": "meaning (an estimate)",
+    "same": "a rule for the same answer, an estimate",
+    "meaning": "meaning, an estimate",
 }
 """What readers are told of how answers were grouped."""
 

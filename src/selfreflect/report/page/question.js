@@ -18,6 +18,7 @@
  * @property {string[]} answers     All sampled answers of both halves, in sampling order.
  * @property {number} masked        How many of the first `answers` are test answers; the others are reference answers.
  * @property {number[][]} groups    Groups of equal answers, as indices into `answers`; a typical one first, the largest group first.
+ * @property {number} merged        How many of the groups' merges were made by hand.
  * @property {?Object} claims      Of long answers, see `claims.js`; null for short ones.
  * @property {number[][]} words     The masked words of each test answer, as indices into its words (Python's `split()`).
  * @property {SummaryView[]} summaries
@@ -77,11 +78,13 @@
  * @property {(shows: string) => void} [onShow]  Called when the reader chooses another.
  * @property {HTMLElement} [grouping]  Placed below the heading of the answers; the panel's `regroup(groups, by)` shows other groups.
  * @property {string} [grouped]     What groups answers: "spelling" by default.
+ * @property {(members: number[]) => Promise<void>} [merge]  Merges the groups of these answers by hand, without any all groups become
+ *                                       as the rule made them; then it calls the panel's `regroup`. Without it nothing can be merged.
  * @property {(summary: number, answer: number) => Promise<Object<string, TokenView[]>>} [guessesOf]  Tokens by the index of the word.
  * @property {() => (string|Node)[]} [unrecorded]  What to say if nothing was recorded.
  */
 
-import { agreementBox } from "./agreement.js";
+import { agreementBox, numbered } from "./agreement.js";
 import { claimsPanel } from "./claims.js";
 import { WORD_LIMIT, bitsBeside, bitsLegend, bitsText, controlTable, markButton, meanBits, shareRange, shareScale, shareText, wordFactors } from "./bits.js";
 import { cut, element, label, prose, styled, visible, wordsOf } from "./dom.js";
@@ -142,7 +145,7 @@ export function questionPanel(view, options = {}) {
   const heading = element("h3", {});
   const redraw = () => {
     const agreement = agreementBox(view, state.grouped);
-    bars.replaceChildren(...(agreement === null ? [] : [agreement]), answerGroups(view, state.chosen, state.shows));
+    bars.replaceChildren(...(agreement === null ? [] : [agreement]), answerGroups(view, state.chosen, state.shows, options.merge));
     const summaries = [state.chosen, state.beside].filter((summary) => summary !== null);
     words.replaceChildren(...summaries.map((summary) => maskedAnswers(view, summary, options, state.shows)));
   };
@@ -203,19 +206,19 @@ function contextBox(view) {
   return element("details", { class: "context", open: view.context.length <= OPEN_CONTEXT }, summary, element("p", { dir: "auto" }, prose(view.context)));
 }
 
-/** Show groups of answers, the largest first, with counts as bars and what words show under `summary`. No heading. */
-export function answerGroups(view, summary = null, shows = null) {
+/** Show groups of answers, the largest first, with counts as bars and what words show under `summary`; `merge` as in the options. No heading. */
+export function answerGroups(view, summary = null, shows = null, merge = null) {
   const total = view.answers.length;
   const groups = view.groups.length;
   if (total === 0) return element("p", { class: "quiet" }, "There are no answers.");
-  const about = `${total} sampled answer${total === 1 ? "" : "s"} in ${groups} group${groups === 1 ? "" : "s"}`;
+  const about = `${numbered(total, "sampled answer")} in ${numbered(groups, "group")}`;
   const note = element("p", { class: "quiet" }, about);
   if (summary !== null) {
     note.append(`; on the right, ${shows === "bits" ? "bits of those in the answers" : "the mean distance of their words"} under `, label(summary.name));
     if (view.masked < total) note.append("; – stands beside answers that the judge reads for reference, whose words are not measured");
   }
   const list = element("ol", { class: "groups" });
-  const show = (groups) => list.append(...groups.map((members) => groupItem(view, members, summary, shows)));
+  const show = (groups) => list.append(...groups.map((members) => groupItem(view, members, summary, shows, merge)));
   show(view.groups.slice(0, SHOWN_GROUPS));
   const block = element("div", {}, note, list);
   const rest = view.groups.slice(SHOWN_GROUPS);
@@ -227,17 +230,30 @@ export function answerGroups(view, summary = null, shows = null) {
     });
     block.append(more);
   }
+  if (merge !== null && (groups > 1 || view.merged)) block.append(mergeButtons(view, list, merge));
   return block;
 }
 
-function groupItem(view, members, summary, shows) {
+/** Buttons that merge the groups whose boxes are checked, and undo all merges. */
+function mergeButtons(view, list, merge) {
+  const message = element("span", { class: "problem", role: "alert" });
+  const send = (members) => merge(members).catch((error) => (message.textContent = visible(error.message)));
+  const chosen = () => [...list.querySelectorAll("input:checked")].map((box) => Number(box.value));
+  const button = element("button", { type: "button", class: "small", disabled: true, onclick: () => send(chosen()) }, "Merge checked groups");
+  list.addEventListener("change", () => (button.disabled = chosen().length < 2));
+  const undo = view.merged ? element("button", { type: "button", class: "small", onclick: () => send([]) }, "Undo merges") : null;
+  return element("p", { class: "merging" }, view.groups.length > 1 ? button : null, undo, message);
+}
+
+function groupItem(view, members, summary, shows, merge) {
   const total = view.answers.length;
   const share = `${Math.round((100 * members.length) / total)} %`;
   const chip = summary === null ? null : (shows === "bits" ? bitsChip : distanceChip)(view, members, summary);
+  const box = merge === null ? null : element("input", { type: "checkbox", value: `${members[0]}` });
   const item = element(
     "li",
     {},
-    element("span", { class: "what", dir: "auto" }, label(view.answers[members[0]], BAR_TEXT)),
+    element(merge === null ? "span" : "label", { class: "what", dir: "auto" }, box, label(view.answers[members[0]], BAR_TEXT)),
     element("span", { class: "count" }, `${members.length}`, element("span", { class: "quiet" }, ` · ${share}`)),
     chip,
     styled(element("span", { class: "bar", "aria-hidden": "true" }), { "--share": (members.length / total).toFixed(3) }),

@@ -243,7 +243,7 @@ function listRow(state, row, several) {
 /** Write a difference; that of shares in points. */
 function signedText(value, { share, digits }) {
   const points = Math.round(100 * Math.abs(value));
-  return `${value < 0 ? "−" : "+"}${share ? `${points} point${points === 1 ? "" : "s"}` : Math.abs(value).toFixed(digits)}`;
+  return `${value < 0 ? "-" : "+"}${share ? `${points} point${points === 1 ? "" : "s"}` : Math.abs(value).toFixed(digits)}`;
 }
 
 function pager(state, count, redraw) {

@@ -9,9 +9,17 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
-from selfreflect.grouping import group_indices, spread
+from selfreflect.grouping import merged_groups, spread
 from selfreflect.metric.measure import Measure, measure_named, measure_of
-from selfreflect.records import AnswerSet, Controls, Information, Measurement, Question, Score, WordDistance
+from selfreflect.records import (
+    AnswerSet,
+    Controls,
+    Information,
+    Measurement,
+    Question,
+    Score,
+    WordDistance,
+)
 from selfreflect.report.findings import controls_place, value_sentence
 from selfreflect.report.measures import run_measures, values_of
 from selfreflect.report.page.frame import packed
@@ -19,6 +27,7 @@ from selfreflect.report.questions import undefined_text
 from selfreflect.report.results import control_text
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.report.words import Mark, MarkKind, marks
+from selfreflect.sameness import same_groups
 from selfreflect.stats import is_tie, student_quantile
 
 Grouping = Callable[[Sequence[str], str], list[list[int]]]
@@ -69,6 +78,7 @@ def run_data(
                     main.answers.get(id_),
                     outcomes,
                     grouping,
+                    merged=main.merged_texts(id_),
                     controls=controls,
                     claims_of=claims_of,
                 )
@@ -125,8 +135,9 @@ def question_view(
     question: Question,
     answers: AnswerSet | None,
     outcomes: Sequence[SummaryOutcome],
-    grouping: Grouping | None = None,
+    grouping: Grouping = same_groups,
     *,
+    merged: Sequence[Sequence[str]] = (),
     controls: Controls | None = None,
     guesses: bool = True,
     claims_of: ClaimsOf | None = None,
@@ -145,7 +156,8 @@ def question_view(
         "context": question.context,
         "answers": texts,
         "masked": len(answers.masked_out) if answers else 0,
-        "groups": grouping(texts, question.text) if grouping else group_indices(texts),
+        "groups": merged_groups(texts, grouping(texts, question.text), merged),
+        "merged": len(merged),
         "claims": claims_of(question.text, texts, summaries) if claims_of else None,
         **_scoring_view(answers, outcomes, controls, guesses),
     }

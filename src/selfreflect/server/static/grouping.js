@@ -1,29 +1,30 @@
-/** Lets the reader group answers by spelling or, if the server can, by meaning. The choice lasts until the tab is closed. */
+/** Lets the reader group answers by a rule or, if the server can, by meaning. The choice lasts until the tab is closed. */
 
 import { element, visible } from "./dom.js";
 
+export const GROUPED = { rule: "a rule for the same answer, an estimate", meaning: "meaning, an estimate" };
 const STORED = "selfreflect-groups";
 let choices = 0;
 
 /**
  * Makes the choice: its `element`, and what is `chosen`. It calls `change()` when the reader chooses. `waitFor(request)` shows that the
- * groups are on their way; if the request fails, it shows why, returns to spelling, and gives null.
+ * groups are on their way; if the request fails, it shows why, returns to the rule, and gives null.
  */
 export function groupingChoice(possible, change) {
   if (!possible) {
     const how = element("code", {}, "pip install '.[embed]'");
-    return { element: element("p", { class: "quiet" }, "Grouped by spelling. To group by meaning as well: ", how), chosen: "spelling" };
+    return { element: element("p", { class: "quiet" }, "Grouped by a rule for the same answer. To group by meaning as well: ", how), chosen: "rule" };
   }
   const name = `grouping-${(choices += 1)}`;
   const message = element("span", { class: "quiet", role: "status" });
-  const choice = { chosen: sessionStorage.getItem(STORED) === "meaning" ? "meaning" : "spelling" };
+  const choice = { chosen: sessionStorage.getItem(STORED) === "meaning" ? "meaning" : "rule" };
   const choose = (way) => {
     choice.chosen = way;
     sessionStorage.setItem(STORED, way);
     message.textContent = "";
     change();
   };
-  const radios = ["spelling", "meaning"].map((way) => {
+  const radios = ["rule", "meaning"].map((way) => {
     const radio = element("input", { type: "radio", name, value: way, checked: way === choice.chosen, onchange: () => choose(way) });
     return element("label", {}, radio, element("span", {}, way));
   });
@@ -34,7 +35,7 @@ export function groupingChoice(possible, change) {
       message.textContent = "";
       return groups;
     } catch (error) {
-      choose("spelling");
+      choose("rule");
       radios[0].firstElementChild.checked = true;
       message.textContent = visible(error.message);
       return null;

@@ -56,7 +56,7 @@ export function liveView(stop) {
     const over = job.status in ENDS;
     const latest = job.answers.at(-1);
     const summaries = (job.summaries ?? []).map((summary) => ({ ...blank(summary.name), ...summary }));
-    const view = { id: "", text: job.question, kind: "", context: "", answers: job.answers, masked: 0, groups: job.groups, words: [], summaries, controls: [] };
+    const view = { id: "", text: job.question, kind: "", context: "", answers: job.answers, masked: 0, groups: job.groups, merged: 0, words: [], summaries, controls: [] };
     heading.replaceChildren(label(job.question, 500));
     about.hidden = job.kind !== "judge";
     line.textContent = lineText(job);

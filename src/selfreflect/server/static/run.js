@@ -4,7 +4,7 @@ import { shareText } from "./bits.js";
 import { download, get, options, post } from "./client.js";
 import { save } from "./csv.js";
 import { cut, element, label, visible } from "./dom.js";
-import { groupingChoice } from "./grouping.js";
+import { GROUPED, groupingChoice } from "./grouping.js";
 import { problem } from "./live.js";
 import { questionPanel, scoreText } from "./question.js";
 import { groupsCsv, wordsCsv } from "./rows.js";
@@ -30,14 +30,19 @@ export const runPage = (opened) => (opened.view === null ? runView(opened.run, o
 
 export function questionView({ run, index, view, meaning }) {
   const at = `/api/runs/${run.id}/questions/${index}`;
-  const groups = { spelling: view.groups };
+  let groups = { rule: view.groups };
   const regroup = async () => {
     groups.meaning ??= choice.chosen === "meaning" ? (await choice.waitFor(() => get(`${at}/groups`)))?.groups : undefined;
-    panel.regroup(groups[choice.chosen], choice.chosen);
+    panel.regroup(groups[choice.chosen], GROUPED[choice.chosen]);
+  };
+  const merge = async (answers) => {
+    view.merged = (await post(`${at}/merged`, { answers })).merged.length;
+    groups = { rule: (await get(at)).groups };
+    await regroup();
   };
   const choice = groupingChoice(meaning, regroup);
   const guessesOf = (summary, answer) => get(`${at}/guesses?summary=${summary}&answer=${answer}&judge=${run.scoring}`);
-  const panel = questionPanel(view, { grouping: choice.element, guessesOf, unrecorded });
+  const panel = questionPanel(view, { grouping: choice.element, grouped: GROUPED.rule, guessesOf, unrecorded, merge });
   if (choice.chosen === "meaning") regroup();
   return element(
     "div",

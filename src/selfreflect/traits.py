@@ -14,10 +14,8 @@ class Traits:
     """How the demo, ``ask`` and the app sample its answers."""
     strategies: tuple[str, ...] = ("sample_and_summarize",)
     """How it summarises for ``ask``."""
-    measures: str = "selfreflect,information"
-    """What ``ask`` and the app measure with it as the judge."""
     is_show_case: bool = False
-    """Whether its numbers as a judge only show how everything works."""
+    """Whether its numbers as a judge only show how everything works: cheap measures do for that."""
     reward_warning: str = ""
     """What a SelfReflect score of this judge teaches, as a reward."""
 
@@ -29,7 +27,6 @@ TRAITS: Mapping[str, Traits] = {
         # it rambles where it has to merge answers
         strategies=("greedy", "basic"),
         # its SelfReflect score does not beat nonsense, and costs most of the time
-        measures="information",
         is_show_case=True,
         reward_warning=(
             "with judge smollm2 a line of symbols gets a better SelfReflect score than an honest summary on "

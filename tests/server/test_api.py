@@ -144,7 +144,7 @@ def test_information_alone_is_measured_by_the_reader_that_was_asked_for(client: 
         measured = {**body, "measures": ["information"], "reader": reader}
         job = client.scored(**measured)
         run = client.get(f"/api/runs/{job['run']}").json()
-        assert (run["strategies"][0]["n"], run["questions"][0]["scores"]) == (0, [None])
+        assert [measure["heading"] for measure in run["measures"]] == ["recovered"]
         [summary] = client.get(f"/api/runs/{job['run']}/questions/0").json()["summaries"]
         assert (summary["score"], summary["information"]["reader"]) == (None, reader)
 
@@ -153,10 +153,11 @@ def test_what_summaries_tell_is_listed_with_the_run_and_exported(client: Client,
     save(informed_run(), root / "informed")
     [run_id] = [one["id"] for one in client.get("/api/runs").json()["runs"] if one["name"] == "informed"]
     listed = client.get(f"/api/runs/{run_id}").json()
-    told = {one["name"]: one["told"] for one in listed["strategies"]}
-    assert told["good"] == {"share": pytest.approx(0.6), "low": None, "high": None, "n": 2}
-    assert told["bad"]["share"] == pytest.approx(-0.1)
-    assert [one["shares"] for one in listed["questions"]] == [[0.6, -0.1], [0.6, -0.1]]
+    [place] = [n for n, measure in enumerate(listed["measures"]) if measure["heading"] == "recovered"]
+    values = {one["name"]: one["values"][place] for one in listed["strategies"]}
+    assert values["good"] == {"mean": "60 %", "interval": None, "n": 2}
+    assert values["bad"]["mean"] == "-10 %"
+    assert [one["cells"][place] for one in listed["questions"]] == [["60 %", "-10 %"]] * 2
     exported = client.get(f"/api/runs/{run_id}/export").json()
     assert [one["recovered"] for one in exported["information"]] == [0.6, -0.1, 0.6, -0.1]
     assert [one["question_id"] for one in exported["controls"]] == ["q0"]

@@ -12,6 +12,7 @@ from learnable_run import information
 from msgspec.structs import replace
 
 from selfreflect.errors import ConfigError
+from selfreflect.metric.measure import measure_keyed
 from selfreflect.records import Question, Record, Summary, WordBits
 from selfreflect.report.run_records import RunRecords, records_in_memory
 from selfreflect.train import folder as splits
@@ -22,6 +23,9 @@ from selfreflect.train.folder import (
     split_of,
     split_questions,
 )
+
+
+RECOVERED = measure_keyed("recovered")
 
 
 def run_of(*records: Record) -> RunRecords:
@@ -40,7 +44,7 @@ def test_a_candidate_has_the_share_that_it_tells_of_each_answer() -> None:
     told = information("q", "basic", [2.0, 6.0], available=8.0)
     two_words = (WordBits("a", 1.0, 4.0), WordBits("b", 3.0, 4.0))
     told = replace(told, answers=(two_words, (), told.answers[1]))
-    [one] = candidates(run_of(summary("basic", " Paris, or Lyon. "), told), "q", "recovered")
+    [one] = candidates(run_of(summary("basic", " Paris, or Lyon. "), told), "q", RECOVERED)
     assert (one.name, one.text, one.words) == ("basic", "Paris, or Lyon.", 3)
     assert one.value == one.merit == 0.5
     assert one.by_answer == (0.5, None, 0.75)  # nothing was measured of the second answer
@@ -55,7 +59,7 @@ def test_why_summaries_are_left_out_is_counted() -> None:
         *(summary("g", "Bonn"), information("q", "g", [1.0]), summary("h", " Bonn ")),
     )
     drops: Counter[str] = Counter()
-    kept = candidates(run, "q", "recovered", max_words=3, drops=drops)
+    kept = candidates(run, "q", RECOVERED, max_words=3, drops=drops)
     assert [one.name for one in kept] == ["e", "g"]
     assert kept[0].by_answer == ()
     assert drops == {
@@ -66,8 +70,8 @@ def test_why_summaries_are_left_out_is_counted() -> None:
         "not measured": 1,
         "equal to another of the question": 1,
     }
-    assert [one.name for one in candidates(run, "q", "recovered", max_words=4)] == ["e", "g"]
-    assert candidates(run, "another", "recovered") == []
+    assert [one.name for one in candidates(run, "q", RECOVERED, max_words=4)] == ["e", "g"]
+    assert candidates(run, "another", RECOVERED) == []
     assert candidates(run, "q", "selfreflect") == []
 
 

@@ -20,6 +20,7 @@ from selfreflect.cli.show import GroupedAnswers, grouped_answers, print_question
 from selfreflect.cli.stages import Intent, check_strategies, fill_run
 from selfreflect.errors import BackendError, DataError
 from selfreflect.grouping import ordered_groups
+from selfreflect.metric.measure import CHEAP_MEASURES, default_measures
 from selfreflect.records import STAGES, Question, question_id
 from selfreflect.report.run_records import RunRecords
 from selfreflect.run.models import ConfiguredModels, stage_model
@@ -36,7 +37,7 @@ DEMO: dict[str, dict[str, Any]] = {
         "strategies": ["greedy", "basic", "sample_and_summarize"],
         **{"model": "smollm2", "num_samples": 5, "sample_max_new_tokens": 32, "max_new_tokens": 32},
     },
-    "scores": {"judge": "smollm2", "measures": traits_of("smollm2").measures},
+    "scores": {"judge": "smollm2", "measures": ",".join(CHEAP_MEASURES)},
 }
 """Small numbers and the faster measure, so that it takes less than a minute on two cores; `selfreflect
 run` has the published numbers and both."""
@@ -104,7 +105,7 @@ def ask_command(
             "num_samples": 2 * answers.num_answers,
             "strategies": traits_of(answers.model).strategies,
         },
-        "scores": {"measures": traits_of(settings.scores.judge).measures},
+        "scores": {"measures": ",".join(default_measures(settings.scores.judge))},
     }
     config = overrides.config(defaults)
     check_strategies(config.summaries.strategies)

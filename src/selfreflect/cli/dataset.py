@@ -14,11 +14,13 @@ from selfreflect.cli.console import emit, refuse_run_directory, say, write_folde
 from selfreflect.cli.options import Overrides, argument, option
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.flags import flags_of
+from selfreflect.metric.measure import measure_keyed
+from selfreflect.report.measures import any_measures
 from selfreflect.report.run_records import RunRecords
 from selfreflect.run.records import records_by_judge, run_prompts, scorings_by
 from selfreflect.store.run import Run
 from selfreflect.text import counted
-from selfreflect.train.candidates import TrainingMeasure, is_named
+from selfreflect.train.candidates import is_named
 from selfreflect.train.folder import Origin, parse_percentages, training_files
 from selfreflect.train.rows import BUILDERS, Kind, RowOptions, TrainingRows
 
@@ -92,16 +94,15 @@ def _row_options(
             raise ConfigError(f"{flags_of(RowOptions)[name].name} belongs to {kinds}, not to {kind}")
     if options.instruction is not None and not options.instruction.strip():
         raise ConfigError("the instruction is blank", option="instruction")
-    if "measure" in given or any(run.information for run in scorings):
-        return options
-    return replace(options, measure="selfreflect")
+    measure = measure_keyed(options.measure) if "measure" in given else any_measures(scorings)[0]
+    return replace(options, measure=measure.key)
 
 
-def _scoring(kind: Kind, scorings: list[RunRecords], measure: TrainingMeasure) -> RunRecords:
+def _scoring(kind: Kind, scorings: list[RunRecords], key: str) -> RunRecords:
     """Choose the one scoring that has the measure; rows of several judges would not be comparable."""
     if kind not in ("sft", "dpo"):
         return scorings[0]
-    usable = [run for run in scorings if (run.information if measure == "recovered" else run.scores)]
+    usable = [run for run in scorings if run.results(measure_keyed(key))]
     if len(usable) > 1:
         judges = "; ".join(run.judge for run in usable)
         raise ConfigError(f"several judges scored this run: {judges}", remedy="Choose one with {judge}.")
@@ -134,7 +135,7 @@ def _advice(kind: Kind, path: Path, run: RunRecords) -> str:
         return "See `selfreflect dataset --help` for what becomes a row."
     if not run.summaries:
         return f"Draw summaries: selfreflect summarize --strategies basic#1-8 --out {directory}"
-    if not (run.scores or run.information):
+    if not run.measures:
         return f"Score them: selfreflect score --out {directory}"
     if cut_off := _advice_on_length(run):
         return cut_off

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
-from selfreflect.metric.measure import Doubtful, Measure, Scored, TextLimits, Tools, Work
+from selfreflect.metric.measure import Doubtful, GreedyEstimator, Measure, Scored, TextLimits, Tools, Work
 from selfreflect.records import (
     RETRIED,
     TODAYS_SCALE,
@@ -26,7 +26,7 @@ from selfreflect.records import (
     Score,
     latest_scale,
 )
-from selfreflect.stats import CONFIDENCE, student_quantile
+from selfreflect.stats import CONFIDENCE, TIE, student_quantile
 from selfreflect.table import Approximate
 from selfreflect.text import percent
 
@@ -64,6 +64,17 @@ class PublishedScore(Measure):
         "predictions after reading the summary with its predictions after reading sampled answers."
     )
     reading = "0 is perfect, lower is better."
+    estimators = (
+        GreedyEstimator(
+            "greedy_distance",
+            "",
+            "SelfReflect score of the greedy answer: how badly it stands for the samples",
+            "total variation at the judge's temperature, the run's first judge",
+            "arXiv 2505.20295",
+            "distance",
+            high=1,
+        ),
+    )
     record = Score
     fails = True
     control = "score"
@@ -92,6 +103,13 @@ class PublishedScore(Measure):
 
     def sampled(self, record: Score) -> Sampled | None:
         return record.estimate
+
+    def by_answer(self, record: Score) -> tuple[float | None, ...]:
+        return tuple(None if mean is None else -mean for mean in record.answer_means)
+
+    def beats_empty(self, record: Score, controls: Controls | None) -> bool:
+        empty = controls.find("empty") if controls else None
+        return empty is None or empty.score is None or record.value <= empty.score - TIE
 
     def is_current(self, record: Score, settings: Mapping[str, Any]) -> bool:
         return True
@@ -182,6 +200,26 @@ class UsableInformation(Measure):
             "unmeasured": "it could not be measured",
         }
     )
+    estimators = (
+        GreedyEstimator(
+            "greedy_bits",
+            "bits",
+            "usable information of the greedy answer about test answers",
+            "bits per sample, the run's first judge",
+            "this project; arXiv 2002.10689",
+            "bits",
+            low=-math.inf,
+        ),
+        GreedyEstimator(
+            "greedy_recovered",
+            "",
+            "part of the available information that the greedy answer tells",
+            "bits of the greedy answer / bits of the reference answers, the run's first judge",
+            "this project; arXiv 2002.10689",
+            "share",
+            low=-math.inf,
+        ),
+    )
     record = Information
     control = "bits"
     budget_share = 0.25  # it needs each answer once; scores need each masked word
@@ -240,6 +278,18 @@ class UsableInformation(Measure):
         interval = record.interval or _share_interval(record, share)
         between = "" if interval is None else f", {100 * interval[0]:z.0f} to {percent(interval[1])}"
         return Doubtful(share, f"({percent(share)}) {word}", f"({percent(share)}{between}) {word}")
+
+    def by_answer(self, record: Information) -> tuple[float | None, ...]:
+        if not record.bits_available:
+            return ()
+        shares: list[float | None] = []
+        for words in record.answers:
+            bits = math.fsum(word.told for word in words)
+            shares.append(bits / record.bits_available if words else None)
+        return tuple(shares)
+
+    def beats_empty(self, record: Information, controls: Controls | None) -> bool:
+        return record.bits is None or record.bits >= TIE
 
     def counts_control(self, controls: Controls, name: str) -> bool:
         # in earlier versions a judge that does not see the question learned much from repeating it

@@ -15,6 +15,7 @@ No other module needs to know which measures there are.
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections import Counter
@@ -41,6 +42,7 @@ from selfreflect.records import (
     SummaryResult,
 )
 from selfreflect.text import one_line, percent
+from selfreflect.traits import traits_of
 
 if TYPE_CHECKING:
     from selfreflect.metric.inputs import Limits
@@ -59,6 +61,9 @@ MEASURES = {
 
 DEFAULT_MEASURES = ("selfreflect", "information")
 """Measured unless others are named; their columns are in every data frame."""
+
+CHEAP_MEASURES = ("information",)
+"""What ``ask``, the demo and the app measure with a judge that only shows how everything works."""
 
 FAILED = "failed"
 """Why a measurement is undefined whose measure raised an exception; the next run tries it again."""
@@ -141,6 +146,20 @@ class Scored:
     """Tokens of a budget that were spent."""
 
 
+class GreedyEstimator(NamedTuple):
+    """An estimator of uncertainty: what a measure says of the greedy answer as a summary."""
+
+    name: str
+    part: str
+    """Of the measurement's ``parts``; empty for its value."""
+    meaning: str
+    variant: str
+    source: str
+    unit: str
+    low: float = 0.0
+    high: float = math.inf
+
+
 class Doubtful(NamedTuple):
     """A value that does not count as a result, for readers who want to see why."""
 
@@ -191,6 +210,8 @@ class Measure:
     """Says how to read a value; ``{zero}`` stands for the text that is 0 %."""
     reasons: Mapping[str, str] = {}
     """Sentences for the words that say why a measurement is undefined."""
+    estimators: Sequence[GreedyEstimator] = ()
+    """What ``uncertainty`` reads of a run that has the measure."""
     ratio: tuple[str, str] | None = None
     """Two parts of a measurement: the mean over questions is the ratio of their sums. None: plain means."""
 
@@ -307,6 +328,17 @@ class Measure:
         """
         return self.measurement(record).undefined != FAILED
 
+    def by_answer(self, record: Any) -> tuple[float | None, ...]:
+        """List what each test answer contributes to a value, higher is better.
+
+        None for an answer that was not measured; empty if the record keeps no detail.
+        """
+        return ()
+
+    def beats_empty(self, record: Any, controls: Controls | None) -> bool:
+        """Tell whether a summary was measured above the empty one; also if that is not known."""
+        return True
+
     def counts_control(self, controls: Any, name: str) -> bool:
         """Tell whether a control of a question should do worse than a summary."""
         return name != "pasted"
@@ -395,6 +427,17 @@ def measure_named(name: str) -> Measure:
             f"there is no measure {excerpt(name)}.{nearest(name, names)} Known: {', '.join(names)}"
         )
     return _load(name)
+
+
+def measure_keyed(key: str) -> Measure:
+    """Look up a measure by its key in JSON lines, or by its name. Raises as :func:`measure_named`."""
+    measures = map(measure_named, measure_names())
+    return next((measure for measure in measures if measure.key == key), None) or measure_named(key)
+
+
+def default_measures(judge: str) -> tuple[str, ...]:
+    """Choose what to measure with a judge where nobody says."""
+    return CHEAP_MEASURES if traits_of(judge).is_show_case else DEFAULT_MEASURES
 
 
 def measure_names() -> list[str]:

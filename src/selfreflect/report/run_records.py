@@ -312,6 +312,9 @@ _PLACES: Mapping[type[Any], tuple[str, Callable[[Any], Any]]] = {
     Controls: ("controls", attrgetter("question_id")),
 }
 
+RECORD_FIELDS = tuple(name for name, _ in _PLACES.values())
+"""The fields of a run that hold records by their keys."""
+
 
 def records_in_memory(label: str, records: Iterable[Record]) -> RunRecords:
     """Collect records that no directory holds; what they were made with is left out.

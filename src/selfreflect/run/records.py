@@ -176,12 +176,13 @@ def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[Answe
 def _measured_values(run: RunRecords, question: str) -> dict[str, float | NoValue]:
     """Look up what the run measured of the greedy answer, by name of the estimator."""
     values: dict[str, float | NoValue] = {}
-    score = run.scores.get((question, BASELINE))
-    if score is not None:
-        values["greedy_distance"] = score.value
-    information = run.information.get((question, BASELINE))
-    if information is not None:
-        missing = NoValue("not_measured", f"the information of the greedy answer is {information.undefined}")
-        values["greedy_bits"] = missing if information.bits is None else information.bits
-        values["greedy_recovered"] = missing if information.recovered is None else information.recovered
+    for measure in run.measures:
+        record = run.results(measure).get((question, BASELINE))
+        if record is None:
+            continue
+        measurement = measure.measurement(record)
+        for name, part, *_ in measure.estimators:
+            value = measurement.parts[part] if part else measurement.value
+            reason = f"the {measure.name} of the greedy answer is {measurement.undefined}"
+            values[name] = NoValue("not_measured", reason) if value is None else value
     return values

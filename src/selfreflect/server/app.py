@@ -8,9 +8,11 @@ import logging
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as replace_fields
 from http import HTTPStatus
 from importlib import resources
 from inspect import getdoc
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -24,12 +26,13 @@ from starlette.exceptions import HTTPException
 
 from selfreflect import __version__
 from selfreflect.errors import ConfigError, DataError, SelfReflectError
+from selfreflect.metric.measure import Measure, default_measures
 from selfreflect.records import Question, dump_line
 from selfreflect.report.document import question_table
-from selfreflect.report.measures import plain_measure
-from selfreflect.report.page.view import guesses_view, question_view
+from selfreflect.report.measures import plain_measure, run_measures
+from selfreflect.report.page.view import guesses_view, question_cells, question_view
 from selfreflect.report.results import StrategyResult, strategy_results
-from selfreflect.report.run_records import RunRecords
+from selfreflect.report.run_records import RECORD_FIELDS, RunRecords
 from selfreflect.server.errors import CUT_OFF, failure_problem, problem, problem_text, without_paths
 from selfreflect.server.guard import Access, Guard, Policy
 from selfreflect.server.http import HttpServer, log_to_stderr
@@ -52,7 +55,6 @@ from selfreflect.server.work import PATIENCE, JobProcess, RunToJudge
 from selfreflect.settings import ExecutionOptions
 from selfreflect.strategies import STRATEGIES
 from selfreflect.table import to_csv
-from selfreflect.traits import traits_of
 from selfreflect.uncertainty.claims.page import claims_of
 
 MAX_BODY = 1_000_000
@@ -134,7 +136,7 @@ def options(services: Shared) -> dict[str, Any]:
         question="?",
         model=models[0],
         judge=judge,
-        measures=traits_of(judge).measures.split(","),
+        measures=list(default_measures(judge)),
         brief=True,
     )
     return {
@@ -261,8 +263,9 @@ def run(
     judge: Scoring = "",
 ) -> dict[str, Any]:
     records, labels = services.library.open(id, judge)
-    questions = list(records.questions.values())
-    page = enumerate(questions[offset : offset + limit], offset)
+    measures = run_measures(records)
+    page = dict(islice(records.questions.items(), offset, offset + limit))
+    cells = question_cells(replace_fields(records, questions=page), measures)
     scores = [score for (question_id, _), score in records.scores.items() if question_id in records.questions]
     return {
         "id": id,
@@ -271,9 +274,17 @@ def run(
         "scorings": [{"id": name, "judge": label} for name, label in labels.items()],
         "scoring": judge,
         "models": list(map(without_paths, records.models)),
-        "strategies": list(map(_strategy_entry, strategy_results(records))),
-        "total": len(questions),
-        "questions": [_question_entry(records, index, question) for index, question in page],
+        "measures": [{"heading": measure.heading, "title": measure.title} for measure in measures],
+        "strategies": [_strategy_entry(result, measures) for result in strategy_results(records)],
+        "total": len(records.questions),
+        "questions": [
+            {
+                "index": index,
+                "question": question.text[:TITLE],
+                "cells": [[text for _, text in row] for row in cells[question.id]],
+            }
+            for index, question in enumerate(page.values(), offset)
+        ],
     }
 
 
@@ -373,17 +384,9 @@ def export(id: Id, services: Shared, form: Form = "json", judge: Scoring = "") -
         text = to_csv(question_table(records))
         media_type = "text/csv; charset=utf-8"
     else:
+        kinds = {name: list(getattr(records, name).values()) for name in RECORD_FIELDS}
         text = dump_line(
-            {
-                "questions": list(records.questions.values()),
-                "answers": list(records.answers.values()),
-                "summaries": list(records.summaries.values()),
-                "scores": list(records.scores.values()),
-                "information": list(records.information.values()),
-                "controls": list(records.controls.values()),
-                "merged": list(records.merged.values()),
-                "failures": list(records.failures),
-            }
+            {**kinds, "merged": list(records.merged.values()), "failures": list(records.failures)}
         )
         media_type = "application/json"
     headers = {"Content-Disposition": f'attachment; filename="selfreflect-{id}.{form}"'}
@@ -403,26 +406,18 @@ def _answers(records: RunRecords, question: Question) -> Sequence[str]:
     return answer_set.answers if answer_set else ()
 
 
-def _strategy_entry(result: StrategyResult) -> dict[str, Any]:
-    score, recovered = result.estimates["selfreflect"], result.estimates["information"]
-    share = {"share": recovered.mean, "low": recovered.low, "high": recovered.high, "n": recovered.n}
-    return {
-        "name": result.strategy,
-        **{"mean": score.mean, "low": score.low, "high": score.high, "n": score.n},
-        "told": share,
-        "failures": result.failures,
-        "pending": result.pending,
-    }
-
-
-def _question_entry(records: RunRecords, index: int, question: Question) -> dict[str, Any]:
-    outcomes = records.outcomes(question.id)
-    return {
-        "index": index,
-        "question": question.text[:TITLE],
-        "scores": [outcome.score.value if outcome.score else None for outcome in outcomes],
-        "shares": [outcome.information.recovered if outcome.information else None for outcome in outcomes],
-    }
+def _strategy_entry(result: StrategyResult, measures: Sequence[Measure]) -> dict[str, Any]:
+    values = []
+    for measure in measures:
+        estimate = result.estimate(measure)
+        mean, low, high = (
+            None if value is None else measure.text(value)
+            for value in (estimate.mean, estimate.low, estimate.high)
+        )
+        interval = None if low is None else f"{low} to {high}"
+        values.append({"mean": mean, "interval": interval, "n": estimate.n})
+    name, failures, pending = result.strategy, result.failures, result.pending
+    return {"name": name, "values": values, "failures": failures, "pending": pending}
 
 
 # Files that the page shares with the report page.

@@ -188,6 +188,7 @@ class Reflector:
             wordings = [FinalText(text, None) for text, _ in cuts]
         claims, unlisted = await self._claims(chat, reply.texts, wordings[0].text, reading.chosen is None)
         values, reasons = _values(results)
+        by_key = {measure_named(name).key: value for name, value in values.items()}
         notes = (
             *field_notes(chat, model),
             _cut_off(reply),
@@ -210,8 +211,8 @@ class Reflector:
             classes=classes.shares,
             classes_by=classes.rule,
             entropy=classes.entropy,
-            recovered=values.get("information"),
-            score=values.get("selfreflect"),
+            recovered=by_key.get("recovered"),
+            score=by_key.get("score"),
             measured=values,
             action=wordings[0].action,
             guarantee=confidence.guarantee if wordings[0].action is None else None,

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from selfreflect.errors import ConfigError, SelfReflectError, excerpt
+from selfreflect.metric.measure import default_measures
 from selfreflect.models.backend import backend_of, check_loadable, on_server
 from selfreflect.models.base import ModelSpec
 from selfreflect.prompts import load_prompts
@@ -33,7 +34,6 @@ from selfreflect.run.models import (
 from selfreflect.server.errors import problem, without_paths
 from selfreflect.settings import Config, ExecutionOptions, Price, load_config, sampling_of
 from selfreflect.store.run import Run
-from selfreflect.traits import traits_of
 
 MAX_QUESTION = 10_000
 MAX_TEXT = 100_000
@@ -224,7 +224,7 @@ class ModelChoices:
         judge = self.resolve(body.judge)
         scores = {
             "judge": judge,
-            "measures": ",".join(body.measures) if body.measures else traits_of(judge).measures,
+            "measures": ",".join(body.measures or default_measures(judge)),
             "reader": body.reader,
         }
         sections: dict[str, dict[str, Any]] = {"scores": scores}

@@ -7,13 +7,10 @@ import statistics
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
-from selfreflect.records import Information, Score
+from selfreflect.metric.measure import Measure
 from selfreflect.report.run_records import RunRecords
-from selfreflect.stats import TIE, settled
-
-TrainingMeasure: TypeAlias = Literal["recovered", "selfreflect"]
+from selfreflect.stats import settled
 
 
 @dataclass(frozen=True)
@@ -25,11 +22,9 @@ class Candidate:
     text: str
     words: int
     value: float
-    """As the measure is reported: ``recovered`` is better if higher, a SelfReflect score if lower."""
+    """As the measure is reported."""
     by_answer: tuple[float | None, ...]
-    """What each test answer contributes, higher is better; their mean is the value, but that SelfReflect
-    weighs answers by their words and has the other sign. None for an answer that was not measured; empty if
-    the run keeps no detail."""
+    """What each test answer contributes, see :meth:`~selfreflect.metric.measure.Measure.by_answer`."""
 
     @property
     def merit(self) -> float:
@@ -48,7 +43,7 @@ EMPTY = "recovers no more than an empty summary"
 def candidates(
     run: RunRecords,
     question: str,
-    measure: TrainingMeasure,
+    measure: Measure,
     *,
     names: Collection[str] | None = None,
     max_words: int | None = None,
@@ -95,50 +90,34 @@ def is_named(name: str, names: Collection[str] | None) -> bool:
 
 
 def _measured(
-    run: RunRecords, key: tuple[str, str], measure: TrainingMeasure, text: str, words: int
+    run: RunRecords, key: tuple[str, str], measure: Measure, text: str, words: int
 ) -> Candidate | str:
     """Make the candidate of a summary, or say why it has no value."""
-    if measure == "recovered":
-        information = run.information.get(key)
-        if information is None:
-            return "not measured"
-        if information.recovered is None:
-            return f"its information is undefined ({information.reason})"
-        shares = _shares(information)
-        return Candidate(key[1], text, words, information.recovered, shares, helps=_helps(run, key))
-    score = run.scores.get(key)
-    if score is None:
+    record = run.results(measure).get(key)
+    if record is None:
         return "not measured"
+    measurement = measure.measurement(record)
+    if measurement.value is None:
+        return f"its {measure.name} is undefined ({measurement.undefined})"
     return Candidate(
-        key[1], text, words, score.value, _closeness(score), higher_is_better=False, helps=_helps(run, key)
+        key[1],
+        text,
+        words,
+        measurement.value,
+        measure.by_answer(record),
+        measure.higher_is_better,
+        _helps(run, key),
     )
 
 
 def _helps(run: RunRecords, key: tuple[str, str]) -> bool:
     """Return whether every measure puts a summary above the empty one."""
-    information, score = run.information.get(key), run.scores.get(key)
     controls = run.controls.get(key[0])
-    empty = controls.find("empty") if controls else None
-    if information is not None and information.bits is not None and information.bits < TIE:
-        return False
-    if score is None or empty is None or empty.score is None:
-        return True
-    return score.value <= empty.score - TIE
-
-
-def _shares(information: Information) -> tuple[float | None, ...]:
-    """Compute the share that each answer contributes to ``recovered``, which is the mean of these."""
-    if not information.bits_available:
-        return ()
-    shares: list[float | None] = []
-    for answer in information.answers:
-        bits = math.fsum(word.told for word in answer)
-        shares.append(bits / information.bits_available if answer else None)
-    return tuple(shares)
-
-
-def _closeness(score: Score) -> tuple[float | None, ...]:
-    return tuple(None if mean is None else -mean for mean in score.answer_means)
+    for measure in run.measures:
+        record = run.results(measure).get(key)
+        if record is not None and not measure.beats_empty(record, controls):
+            return False
+    return True
 
 
 def margin(better: Candidate, worse: Candidate) -> tuple[float, float] | None:

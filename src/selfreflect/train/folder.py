@@ -140,8 +140,8 @@ def _facts(kind: Kind, options: RowOptions, origin: Origin) -> dict[str, Any]:
     facts: dict[str, Any] = {"run": origin.run, "model": origin.model, "instruction": origin.instruction}
     if kind in ("sft", "dpo"):
         facts |= {"measure": options.measure, "judge": origin.judge}
-        if options.measure == "recovered":
-            facts |= {"reader": origin.reader, "zero": origin.zero, "scale": origin.scale}
+        scale = {"reader": origin.reader, "zero": origin.zero, "scale": origin.scale}
+        facts |= {name: value for name, value in scale.items() if value}
         facts |= {"strategies": list(options.strategies)} if options.strategies else {}
     if kind == "grpo":
         facts |= {"judge": origin.judge} if origin.judge else {}

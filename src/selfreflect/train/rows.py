@@ -17,12 +17,14 @@ from typing import Annotated, Any, Literal, TypeAlias
 from msgspec import Struct
 
 from selfreflect.flags import DRAWS, POSITIVE, ZERO_OR_MORE, Flag, Range
+from selfreflect.metric.measure import measure_keyed
 from selfreflect.models.base import seed_for
 from selfreflect.prompts import Prompts
 from selfreflect.records import Question
+from selfreflect.report.measures import run_measures
 from selfreflect.report.run_records import RunRecords
 from selfreflect.stats import TIE
-from selfreflect.train.candidates import EMPTY, Candidate, TrainingMeasure, best, candidates, margin
+from selfreflect.train.candidates import EMPTY, Candidate, best, candidates, margin
 
 Kind: TypeAlias = Literal["sft", "dpo", "grpo"]
 Row: TypeAlias = dict[str, Any]
@@ -38,13 +40,13 @@ class RowOptions(Struct, frozen=True, kw_only=True):
     """Options of `selfreflect dataset`: which texts become rows, and how."""
 
     measure: Annotated[
-        TrainingMeasure,
+        str,
         Flag(
-            "--measure",
-            "What makes a summary better: the share that it recovers, or its SelfReflect score (sft, dpo).",
-            default="recovered if measured",
+            "--measure NAME",
+            "What makes a summary better: recovered, selfreflect, or another measure (sft, dpo).",
+            default="the first that reports show: recovered if measured",
         ),
-    ] = "recovered"
+    ] = ""
     strategies: Annotated[
         tuple[str, ...] | None,
         Flag(
@@ -216,12 +218,13 @@ def _choices(
     run: RunRecords, options: RowOptions, result: TrainingRows
 ) -> Iterator[tuple[Question, list[Candidate]]]:
     """Go through the questions with their candidates; why a question has none is counted."""
+    measure = measure_keyed(options.measure) if options.measure else run_measures(run)[0]
     for question in run.questions.values():
         has_summaries = any((question.id, name) in run.summaries for name in run.strategies)
         choices = candidates(
             run,
             question.id,
-            options.measure,
+            measure,
             names=options.strategies,
             max_words=options.max_words,
             drops=result.dropped_texts,

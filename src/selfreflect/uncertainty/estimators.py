@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from selfreflect.errors import ConfigError, excerpt, unknown_name
+from selfreflect.metric.measure import DEFAULT_MEASURES, measures_of
 from selfreflect.sources.columns import number_in, plain_name
 from selfreflect.stats import Floats
 from selfreflect.text import counted
@@ -17,23 +18,6 @@ from selfreflect.uncertainty import features
 from selfreflect.uncertainty.features import Samples
 from selfreflect.uncertainty.question import NoValue
 
-Need = Literal[
-    "samples",
-    "logprobs",
-    "tokens",
-    "top_logprobs",
-    "token_entropies",
-    "self_certainty",
-    "confidence",
-    "score",
-    "information",
-    "model",
-    "hedge",
-    "column",
-]
-"""What a record must hold: sampled answers, their log-probabilities, their tokens, the largest
-log-probabilities or the exact entropy at each token, their self-certainty, a confidence, or what the judge of
-a run measured of its greedy answer. Or a model must be asked, or words of probability read."""
 Unit = Literal[
     "probability",
     "nats",
@@ -61,7 +45,10 @@ class Estimator:
     unit: Unit = "nats"
     low: float = 0.0
     high: float = math.inf
-    needs: Need = "samples"
+    needs: str = "samples"
+    """What a record must hold: ``samples``, their ``logprobs`` or ``tokens``, the ``top_logprobs`` or
+    ``token_entropies`` at each token, their ``self_certainty``, a ``confidence``, a ``hedge`` in words, a
+    ``column``, or what a measure of the run says of its greedy answer. Or a ``model`` must be asked."""
     fewest: int = 1
     """Samples that it needs."""
     replies_variant: str = ""
@@ -120,6 +107,26 @@ def _of_greedy(name: str) -> Callable[[Samples], float | NoValue]:
         return _NO_GREEDY if samples.question.greedy is None and not isinstance(value, NoValue) else value
 
     return compute
+
+
+def _greedy_estimators() -> dict[str, Estimator]:
+    """Make the estimators that measures of a run give."""
+    table = {}
+    for measure in measures_of(DEFAULT_MEASURES):
+        for row in measure.estimators:
+            table[row.name] = Estimator(
+                _of_greedy(row.name),
+                row.meaning,
+                row.variant,
+                row.source,
+                confidence=measure.higher_is_better,
+                unit=cast(Unit, row.unit),
+                low=row.low,
+                high=row.high,
+                needs=measure.name,
+                of_greedy=True,
+            )
+    return table
 
 
 def _probability(
@@ -574,38 +581,7 @@ ESTIMATORS = Estimators(
             "the file",
             needs="confidence",
         ),
-        "greedy_distance": Estimator(
-            _of_greedy("greedy_distance"),
-            "SelfReflect score of the greedy answer: how badly it stands for the samples",
-            "total variation at the judge's temperature, the run's first judge",
-            "arXiv 2505.20295",
-            unit="distance",
-            high=1,
-            needs="score",
-            of_greedy=True,
-        ),
-        "greedy_bits": Estimator(
-            _of_greedy("greedy_bits"),
-            "usable information of the greedy answer about test answers",
-            "bits per sample, the run's first judge",
-            "this project; arXiv 2002.10689",
-            confidence=True,
-            unit="bits",
-            low=-math.inf,
-            needs="information",
-            of_greedy=True,
-        ),
-        "greedy_recovered": Estimator(
-            _of_greedy("greedy_recovered"),
-            "part of the available information that the greedy answer tells",
-            "bits of the greedy answer / bits of the reference answers, the run's first judge",
-            "this project; arXiv 2002.10689",
-            confidence=True,
-            unit="share",
-            low=-math.inf,
-            needs="information",
-            of_greedy=True,
-        ),
+        **_greedy_estimators(),
         "hedge": _probability(
             _hedge_value,
             "what people mean by the word of probability in the answer",
@@ -669,7 +645,7 @@ def estimate(estimator: Estimator, samples: Samples) -> float | NoValue:
     be broken at random.
     """
     question = samples.question
-    if estimator.needs in ("column", "confidence", "score", "information", "model", "hedge"):
+    if estimator.of_greedy or estimator.needs in ("column", "confidence", "model"):
         return estimator.compute(samples)
     if estimator.needs in ("logprobs", "tokens") and question.logprobs is None:
         return NoValue("no_logprobs", question.missing_logprobs or "the record has no log-probabilities")

@@ -68,7 +68,7 @@ def run_data(
     chunks = []
     for scoring in scorings:
         measures = run_measures(scoring)
-        cells = _cells(scoring, measures)
+        cells = question_cells(scoring, measures)
         views = []
         for id_, question in main.questions.items():
             outcomes, controls = scoring.outcomes(id_), scoring.controls.get(id_)
@@ -109,7 +109,7 @@ def _measure_fields(measure: Measure) -> dict[str, Any]:
     return {"name": measure.short, **fields}
 
 
-def _cells(run: RunRecords, measures: Sequence[Measure]) -> dict[str, list[list[Any]]]:
+def question_cells(run: RunRecords, measures: Sequence[Measure]) -> dict[str, list[list[Any]]]:
     """List for each question, measure and strategy a rounded number and its text, or None."""
     values = {}
     for measure in measures:

@@ -1,12 +1,11 @@
 /** A finished question or a run of several, by one of its judges. */
 
-import { shareText } from "./bits.js";
 import { download, get, options, post } from "./client.js";
 import { save } from "./csv.js";
 import { cut, element, label, visible } from "./dom.js";
 import { GROUPED, groupingChoice } from "./grouping.js";
 import { problem } from "./live.js";
-import { questionPanel, scoreText } from "./question.js";
+import { questionPanel } from "./question.js";
 import { groupsCsv, wordsCsv } from "./rows.js";
 
 const QUESTIONS_PAGE = 50;
@@ -72,25 +71,19 @@ function exports(run, view = null) {
 const backTo = (run) => (run.total === 1 ? null : element("p", {}, element("a", { href: address(run) }, "all questions of ", label(run.name, 80))));
 
 function runView(run, offset) {
-  const informed = run.strategies.some((one) => one.told.n > 0);
-  const scored = !informed || run.strategies.some((one) => one.n > 0);
-  const heads = ["strategy", ...(informed ? ["recovered", "95% interval", "questions"] : []), ...(scored ? ["mean score", "95% interval", "scored"] : [])];
-  const cells = ({ mean, low, high, n, told }) => [
-    ...(informed ? [...estimateCells([told.share, told.low, told.high], shareText), `${told.n} of ${run.total}`] : []),
-    ...(scored ? [...estimateCells([mean, low, high], scoreText), `${n} of ${run.total}`] : []),
-  ];
-  const head = heads.map((name) => element("th", { scope: "col" }, name));
+  const heads = ["strategy", ...run.measures.flatMap(({ heading }) => [heading, "95% interval", "questions"])];
+  const cells = ({ mean, interval, n }) => [mean ?? "–", interval ?? "–", `${n} of ${run.total}`];
+  const head = heads.map((name) => element("th", { scope: "col" }, label(name)));
   const rows = run.strategies.map((one) =>
     element(
       "tr",
       {},
       element("th", { scope: "row" }, label(one.name)),
-      cells(one).map((text) => element("td", {}, text)),
+      one.values.flatMap(cells).map((text) => element("td", {}, label(text))),
     ),
   );
-  const about = [informed ? "share of the information in the sampled answers" : null, scored ? "score: 0 is perfect, lower is better" : null];
-  const caption = informed ? about.filter((part) => part !== null).join("; ") : "0 is perfect, lower is better";
-  const scores = element("table", {}, element("caption", {}, caption), element("thead", {}, element("tr", {}, head)), element("tbody", {}, rows));
+  const caption = element("caption", {}, label(run.measures.map(({ title }) => title).join("; "), 500));
+  const scores = element("table", {}, caption, element("thead", {}, element("tr", {}, head)), element("tbody", {}, rows));
   return element(
     "div",
     { class: "run" },
@@ -144,23 +137,15 @@ function addJudge(run, id) {
   return element("details", { class: "add-judge" }, element("summary", {}, "Add a judge"), element("div", {}, parts));
 }
 
-const estimateCells = ([mean, low, high], text) => [mean === null ? "–" : text(mean), low === null ? "–" : `${text(low)} to ${text(high)}`];
-
 function questionTable(run) {
-  const informed = run.questions.some((one) => one.shares.some((share) => share !== null));
-  const cell = (one, place) => {
-    const [share, score] = [one.shares[place], one.scores[place]];
-    const scoreShown = score === null ? "–" : scoreText(score);
-    if (!informed) return scoreShown;
-    return [share === null ? "–" : shareText(share), score === null ? null : element("span", { class: "below" }, scoreShown)];
-  };
+  const cell = ([main, ...others]) => [label(main), others.map((text) => element("span", { class: "below" }, label(text)))];
   const names = run.strategies.map((one) => element("th", { scope: "col" }, label(one.name, 40)));
   const rows = run.questions.map((one) =>
     element(
       "tr",
       {},
       element("th", { scope: "row" }, element("a", { href: address(run, { question: one.index }) }, label(one.question, 160))),
-      one.scores.map((_, place) => element("td", {}, cell(one, place))),
+      run.strategies.map((_, place) => element("td", {}, cell(one.cells.map((row) => row[place])))),
     ),
   );
   const head = element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "question"), names));

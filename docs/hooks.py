@@ -14,7 +14,7 @@ from mkdocs.structure.files import File, Files
 
 import selfreflect
 from selfreflect.cli import COMMANDS, application
-from selfreflect.settings.describe import sections
+from selfreflect.settings import sections
 
 ROOT = Path(__file__).parent.parent
 TEXTS = {

@@ -18,8 +18,16 @@ from hypothesis import strategies as st
 from selfreflect.errors import ConfigError
 from selfreflect.flags import check_values, notes_of
 from selfreflect.records import STAGES
-from selfreflect.settings import Config, ExecutionOptions, each_draw, load_config
-from selfreflect.settings.describe import SCHEMA_FILE, schema, sections, template
+from selfreflect.settings import (
+    SCHEMA_FILE,
+    Config,
+    ExecutionOptions,
+    each_draw,
+    load_config,
+    schema,
+    sections,
+    template,
+)
 
 FILE = "[answers]\nnum_answers = 7\ntemperature = 1\n[questions]\nlimit = 3\n"
 FOR_SERVERS = ("base_url", "revision", "extra_body")

@@ -275,7 +275,7 @@ def test_work_elsewhere_never_sees_the_run_directory(module: str) -> None:
     assert {target for target in ours(f"run.{module}") if under(target, *higher)} == set()
 
 
-EXAMPLES = {("settings.describe", "openai:gpt-4o-mini"), ("server.reply", "function")}
+EXAMPLES = {("settings", "openai:gpt-4o-mini"), ("server.reply", "function")}
 """Names of models that people read, in the template of the settings; and a word of OpenAI's API."""
 
 
@@ -331,7 +331,7 @@ NAME_MEASURES = {
     **dict.fromkeys(("store.layout", "store.run", "report.run_records"), "files of run directories"),
     **dict.fromkeys(("report.reflection", "report.page.view", "server.work"), "keys of pages and of Python"),
     **dict.fromkeys(
-        ("validate.base", "validate.catalogue", "validate.judged", "validate.ranked"),
+        ("validate.base", "validate.judged", "validate.ranked"),
         "metrics of the paper's studies",
     ),
 }

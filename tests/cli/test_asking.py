@@ -14,7 +14,7 @@ from command import COMMAND, environment, run, written
 from fault_server import Action, Call, FaultServer, chat, choice, silent, status
 from finished_run import write_run
 
-from selfreflect.store.replies import REPLIES
+from selfreflect.store.journal import REPLIES
 
 QUESTIONS = [
     {

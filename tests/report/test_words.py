@@ -15,10 +15,10 @@ from synthetic import informed_run
 from selfreflect.cli.show import print_question
 from selfreflect.metric.measure import measure_named
 from selfreflect.records import NothingToTell, Question, UnclearCause, WordBits
+from selfreflect.report.compare import summary_table
 from selfreflect.report.findings import show_case_note, value_sentence
 from selfreflect.report.overview import overview
 from selfreflect.report.page.view import question_view
-from selfreflect.report.questions import summary_table
 from selfreflect.report.reflection import Reflection
 from selfreflect.report.words import FULL, PLAIN_BELOW, mark, marks
 from selfreflect.stats import student_quantile

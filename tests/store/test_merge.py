@@ -26,8 +26,8 @@ from selfreflect.records import (
     WordDistance,
 )
 from selfreflect.run.resume import scoring_label, scoring_name
+from selfreflect.store.journal import REPLIES, ModelReplies, open_replies
 from selfreflect.store.merge import MergeResult, merge_runs
-from selfreflect.store.replies import REPLIES, ModelReplies, open_replies
 from selfreflect.store.run import Run
 
 FILES = ("questions.jsonl", "answers.jsonl", "summaries.jsonl", "scores.jsonl", "failures.jsonl")

@@ -16,14 +16,13 @@ from selfreflect.metric.measure import measure_keyed
 from selfreflect.records import Question, Record, Summary, WordBits
 from selfreflect.report.run_records import RunRecords, records_in_memory
 from selfreflect.train import folder as splits
-from selfreflect.train.candidates import Candidate, best, candidates, margin
 from selfreflect.train.folder import (
     parse_percentages,
     place_of,
     split_of,
     split_questions,
 )
-
+from selfreflect.train.rows import Candidate, best, candidates, margin
 
 RECOVERED = measure_keyed("recovered")
 

@@ -13,8 +13,8 @@ from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSet, Question
 from selfreflect.run.records import run_records
 from selfreflect.store.run import Run
-from selfreflect.train.candidates import EMPTY
 from selfreflect.train.rows import (
+    EMPTY,
     RowOptions,
     dpo_rows,
     grpo_rows,

@@ -20,7 +20,7 @@ from selfreflect.metric.measure import MeasureItem, measure_named
 from selfreflect.models.base import Request
 from selfreflect.models.embed import EntailmentModel
 from selfreflect.sources.items import bundled_items
-from selfreflect.store.replies import ModelReplies
+from selfreflect.store.journal import ModelReplies
 from selfreflect.store.run import Run
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.claims.asked import ModelReader, inquiries_about, read_stances

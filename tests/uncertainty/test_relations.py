@@ -13,7 +13,7 @@ from tiny_classifier import make_classifier
 from selfreflect.errors import BackendError, ConfigError
 from selfreflect.models.base import Request
 from selfreflect.models.embed import EntailmentModel
-from selfreflect.store.replies import open_replies
+from selfreflect.store.journal import open_replies
 from selfreflect.uncertainty import relations
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.asking.verdicts import parse_verdict

@@ -18,12 +18,10 @@ from selfreflect.models.judge import Judge
 from selfreflect.models.local.loading import CausalLM
 from selfreflect.models.vllm.judge import LMHead
 from selfreflect.sources.items import bundled_items
-from selfreflect.validate.base import MetricInfo, Value
-from selfreflect.validate.catalogue import FAMILIES
+from selfreflect.validate.base import FAMILIES, MetricInfo, Value
 from selfreflect.validate.choice import QUESTIONS, MultipleChoice, shapes
 from selfreflect.validate.judged import Masked
-from selfreflect.validate.measure import measure
-from selfreflect.validate.study import Finding
+from selfreflect.validate.study import Finding, measure
 
 
 def distances_of(study: MultipleChoice) -> dict[tuple[str, str], float]:

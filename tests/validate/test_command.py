@@ -21,7 +21,7 @@ from fault_server import FaultServer, chat, choice, status
 from selfreflect.records import AnswerSet, Question, Summary
 from selfreflect.run.records import run_items
 from selfreflect.store.run import Run
-from selfreflect.validate.catalogue import METRICS
+from selfreflect.validate.base import METRICS
 
 BOTH = "selfreflect,length"
 
@@ -395,7 +395,7 @@ def test_the_metrics_are_listed_without_a_model() -> None:
 
 
 def test_one_process_writes_at_a_time(model: Path, tmp_path: Path) -> None:
-    from selfreflect.validate.measure import open_values
+    from selfreflect.validate.study import open_values
 
     with open_values(tmp_path / "out"):
         outcome = validate(model, ITEMS, tmp_path, "--out", tmp_path / "out", "--metrics", "length")

@@ -22,8 +22,7 @@ from selfreflect.metric.prompts import (
     summary_context,
 )
 from selfreflect.sources.items import Item
-from selfreflect.validate.base import Undefined, Value
-from selfreflect.validate.catalogue import FAMILIES
+from selfreflect.validate.base import FAMILIES, Undefined, Value
 from selfreflect.validate.judged import GROUP, InformationMetrics, Masked
 
 MASKED, INFORMATION = FAMILIES["judged:Masked"], FAMILIES["judged:InformationMetrics"]

@@ -16,7 +16,7 @@ from selfreflect.errors import BackendError, MissingExtraError
 from selfreflect.models import embed as embedding
 from selfreflect.models.base import Completion, Refusal, Reply
 from selfreflect.sources.items import Item
-from selfreflect.validate.catalogue import FAMILIES
+from selfreflect.validate.base import FAMILIES
 from selfreflect.validate.texts import (
     Embedded,
     Length,

@@ -37,8 +37,7 @@ from selfreflect.uncertainty.question import AnsweredQuestion, graded_by, has_go
 if TYPE_CHECKING:
     from selfreflect.cli.options import Overrides
     from selfreflect.settings import Config, Price
-    from selfreflect.store.journal import Journal
-    from selfreflect.store.replies import ModelReplies
+    from selfreflect.store.journal import Journal, ModelReplies
     from selfreflect.store.run import Run
     from selfreflect.uncertainty.asking.asker import Asker, Inquiry
     from selfreflect.uncertainty.assess import Assessment, Method
@@ -396,7 +395,7 @@ def open_store(
         say("The responses are not kept; --out DIR would keep them.")
         yield None
         return
-    from selfreflect.store.replies import open_replies
+    from selfreflect.store.journal import open_replies
 
     with open_replies(directory) as store:
         try:

@@ -20,9 +20,8 @@ from selfreflect.report.run_records import RunRecords
 from selfreflect.run.records import records_by_judge, run_prompts, scorings_by
 from selfreflect.store.run import Run
 from selfreflect.text import counted
-from selfreflect.train.candidates import is_named
 from selfreflect.train.folder import Origin, parse_percentages, training_files
-from selfreflect.train.rows import BUILDERS, Kind, RowOptions, TrainingRows
+from selfreflect.train.rows import BUILDERS, Kind, RowOptions, TrainingRows, is_named
 
 # The kinds of data set that an option concerns, if not all.
 _TAKEN: Mapping[str, frozenset[Kind]] = {

@@ -30,8 +30,7 @@ from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.records import AnswerSet, Question, Score, Summary, dump_line
 from selfreflect.run.records import records_by_judge, run_items
 from selfreflect.run.resume import scoring_label, scoring_name
-from selfreflect.settings import Config, load_config
-from selfreflect.settings.describe import schema, template
+from selfreflect.settings import Config, load_config, schema, template
 from selfreflect.settings.sections import FLAGGED
 from selfreflect.sources.items import Item, ItemFile, to_plain
 from selfreflect.sources.layouts.published import published_files, read_published

@@ -163,8 +163,8 @@ def write_tables(path: Path, by_run: Sequence[Sequence[RunRecords]], by: str | N
 
 
 def _show(records: Sequence[RunRecords], by: str | None, json: bool, explain: bool) -> None:
+    from selfreflect.report.compare import summary_table
     from selfreflect.report.document import breakdown_lines
-    from selfreflect.report.questions import summary_table
     from selfreflect.report.results import breakdown
 
     for run in records:

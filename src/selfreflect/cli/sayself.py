@@ -35,8 +35,7 @@ from selfreflect.store.layout import MANIFEST
 from selfreflect.text import counted
 
 if TYPE_CHECKING:
-    from selfreflect.store.journal import Journal
-    from selfreflect.store.replies import ModelReplies
+    from selfreflect.store.journal import Journal, ModelReplies
     from selfreflect.train.sayself.clusters import Choice
     from selfreflect.train.sayself.examples import Variant
     from selfreflect.train.sayself.training import TrainingPlan

@@ -255,7 +255,7 @@ def _show(scored: ScoredVersions, *, json: bool, explain: bool) -> None:
                     emit({"comparison": comparison_line(base, candidate)})
         return
     from selfreflect.cli.show import show_results, show_versions
-    from selfreflect.report.questions import summary_table
+    from selfreflect.report.compare import summary_table
 
     if scored.old is not None:
         show_versions(scored.runs, scored.pairs, explain)

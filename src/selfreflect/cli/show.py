@@ -117,8 +117,7 @@ def print_differences(table: Table, explain: bool) -> None:
 
 def show_versions(runs: Sequence[RunRecords], pairs: Pairs, explain: bool) -> None:
     """Print how the new version of a system differs from the old one, what got worse, and both results."""
-    from selfreflect.report.compare import comparison
-    from selfreflect.report.questions import main_measure_of, worse_table
+    from selfreflect.report.compare import comparison, main_measure_of, worse_table
 
     for base, candidate in pairs:
         if base is None:

@@ -30,9 +30,7 @@ from selfreflect.sources.items import Item, bundled_items
 from selfreflect.store.run import Run
 from selfreflect.table import Column, Table
 from selfreflect.text import name_list, printable
-from selfreflect.validate import catalogue
-from selfreflect.validate.base import MetricInfo, Value
-from selfreflect.validate.catalogue import METRICS
+from selfreflect.validate.base import METRICS, MetricInfo, Value, families_of
 
 if TYPE_CHECKING:
     from selfreflect.models.base import Generator
@@ -147,9 +145,8 @@ def validate_command(
     name = options.study or ("interventions" if is_run else "ranked")
     check(name, source, options, reading)
     judges = _judge_names(judge, name, overrides)
-    from selfreflect.validate.measure import add_undefined, open_values
     from selfreflect.validate.statistics import scipy_stats
-    from selfreflect.validate.study import write
+    from selfreflect.validate.study import add_undefined, open_values, write
 
     scipy_stats()  # better missing now than after the measurements
     models = Models.of(judges, model, overrides)
@@ -377,7 +374,7 @@ def _measure(
     study: Study, names: Sequence[str] | None, models: Models, store: Journal[Value] | None
 ) -> tuple[list[Value], list[MetricInfo]]:
     """Measure with one judge after the other. What needs no judge is measured with the first."""
-    judged = [info.name for info in catalogue.METRICS if "judge" in info.needs]
+    judged = [info.name for info in METRICS if "judge" in info.needs]
     if names is None and len(models.judges) > 1:
         names = judged
     first, *further = models.judges
@@ -396,9 +393,9 @@ def _measure_with(
     store: Journal[Value] | None,
 ) -> tuple[list[Value], list[MetricInfo]]:
     """Measure with one judge, which is gone from memory when the function returns."""
-    from selfreflect.validate.measure import measure
+    from selfreflect.validate.study import measure
 
-    families = catalogue.families(names, judge=load_judge, generator=models.generator)
+    families = families_of(names, judge=load_judge, generator=models.generator)
     metrics = list(chain.from_iterable(family.metrics for family in families))
     if names is None:
         _say_left_out(metrics, models)
@@ -409,7 +406,7 @@ def _measure_with(
 def _say_left_out(metrics: Sequence[MetricInfo], models: Models) -> None:
     """Name the metrics that cannot be computed here, and what they need."""
     left_out: dict[str, list[str]] = {}
-    for info in catalogue.METRICS:
+    for info in METRICS:
         if info not in metrics:
             needs_model = "generator" in info.needs and models.generator is None
             need = "--model NAME" if needs_model else "pip install '.[embed,validate]'"

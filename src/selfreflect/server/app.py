@@ -385,9 +385,7 @@ def export(id: Id, services: Shared, form: Form = "json", judge: Scoring = "") -
         media_type = "text/csv; charset=utf-8"
     else:
         kinds = {name: list(getattr(records, name).values()) for name in RECORD_FIELDS}
-        text = dump_line(
-            {**kinds, "merged": list(records.merged.values()), "failures": list(records.failures)}
-        )
+        text = dump_line({**kinds, "failures": list(records.failures)})
         media_type = "application/json"
     headers = {"Content-Disposition": f'attachment; filename="selfreflect-{id}.{form}"'}
     return Response(text.encode("utf-8", "backslashreplace"), media_type=media_type, headers=headers)

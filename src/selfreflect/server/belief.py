@@ -19,7 +19,7 @@ from selfreflect.models.base import Refusal, Reply, Request
 from selfreflect.sameness import same_classes
 from selfreflect.server.reply import AnswerShare, Confidence, Guaranteed, NoGuarantee
 from selfreflect.server.session import exclusively
-from selfreflect.store.replies import RepliesInMemory
+from selfreflect.store.journal import RepliesInMemory
 from selfreflect.traits import traits_of
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.calibrator_file import CalibratorFile, digests, read_calibrator

@@ -13,17 +13,28 @@ import json
 import os
 import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import cached_property
 from io import FileIO
 from pathlib import Path
-from typing import Any, Generic, NoReturn
+from typing import Any, ClassVar, Generic, NoReturn
 
 from msgspec import to_builtins
 
 from selfreflect.atomic import sync_directory, write_bytes
 from selfreflect.errors import StoreError, excerpt
-from selfreflect.records import AnswerSample, R, dump_line, from_plain
+from selfreflect.logprobs import LikelyToken
+from selfreflect.records import (
+    RETRIED,
+    AnswerSample,
+    Count,
+    FailureKind,
+    Finish,
+    R,
+    Record,
+    dump_line,
+    from_plain,
+)
 
 _NO_LOCKS = "This file system has no locks; use an {out} on another one."
 _MAKE_ROOM = "What was written before is kept: make room, then run the same command again."
@@ -423,3 +434,61 @@ class PartialAnswers:
     def _checked_folder(self) -> Path:
         """Return the folder. Raises StoreError if it is a link."""
         return refuse_links(self._folder.parent, self._folder)
+
+
+REPLIES = "replies.jsonl"
+"""The file of a run directory, or of ``--out``, that keeps replies."""
+
+
+class ModelReplies(Record, frozen=True, kw_only=True):
+    """What a model replied to one inquiry, as it came; it is parsed whenever it is read."""
+
+    step: str
+    request: str
+    """Digest of the model, the conversation and the sampling. A reply to anything else is not used."""
+    model: str
+    texts: tuple[str, ...] = ()
+    finishes: tuple[Finish, ...] = ()
+    first_tokens: tuple[LikelyToken, ...] = ()
+    """Likely ones where the first text begins, if the inquiry wants them and the model tells them."""
+    tokens: Count = 0
+    failure: FailureKind | None = None
+    message: str = ""
+
+    _rare: ClassVar[tuple[str, ...]] = ("first_tokens",)
+
+    def __post_init__(self) -> None:
+        if len(self.texts) != len(self.finishes) or bool(self.texts) == (self.failure is not None):
+            raise ValueError("replies are either texts that each ended somehow, or a failure")
+
+    @property
+    def is_final(self) -> bool:
+        """Whether another try would give the same."""
+        return self.failure not in RETRIED
+
+
+class RepliesInMemory:
+    """Replies that no file keeps, for the life of this object."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, ModelReplies] = {}
+
+    def append_all(self, records: Sequence[ModelReplies]) -> None:
+        """Add replies."""
+        for replies in records:
+            self.records[replies.request] = replies
+
+
+def open_replies(directory: Path) -> AbstractContextManager[Journal[ModelReplies]]:
+    """Open the replies of a directory for writing; arguments and errors as of :func:`open_locked`."""
+    return open_locked(directory, replies_journal(directory))
+
+
+def replies_journal(directory: Path) -> Journal[ModelReplies]:
+    """Open the replies of a directory, unread."""
+    return Journal(
+        directory / REPLIES,
+        ModelReplies,
+        lambda replies: replies.request,
+        lambda replies: not replies.is_final,
+    )

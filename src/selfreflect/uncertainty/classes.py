@@ -19,8 +19,7 @@ from selfreflect.grouping import normal_form
 from selfreflect.quantities import last_quantity
 from selfreflect.sameness import same_classes
 from selfreflect.sources.columns import is_percent, number_in
-from selfreflect.store.journal import Journal
-from selfreflect.store.replies import ModelReplies
+from selfreflect.store.journal import Journal, ModelReplies
 from selfreflect.text import counted
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.question import AnsweredQuestion, with_answers

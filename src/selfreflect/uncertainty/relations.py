@@ -21,8 +21,7 @@ from selfreflect.quantities import last_quantity
 from selfreflect.records import dump_line
 from selfreflect.sameness import are_apart, same_answer
 from selfreflect.stats import Floats
-from selfreflect.store.journal import Journal
-from selfreflect.store.replies import ModelReplies, RepliesInMemory
+from selfreflect.store.journal import Journal, ModelReplies, RepliesInMemory
 from selfreflect.text import UNSPACED
 from selfreflect.uncertainty.asking.asker import CONTROL, Asker
 from selfreflect.uncertainty.asking.verdicts import judge_pairs

@@ -11,7 +11,7 @@ from scripted import Line, Scripted
 
 from selfreflect.logprobs import LikelyToken
 from selfreflect.models.base import Completion, Refusal, Reply, Request
-from selfreflect.store.replies import open_replies
+from selfreflect.store.journal import open_replies
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.asking.estimates import INTERVIEWS
 from selfreflect.uncertainty.assess import Assessment, Method

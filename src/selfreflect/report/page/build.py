@@ -14,13 +14,16 @@ from selfreflect.metric.measure import Measure
 from selfreflect.records import STAGES, AnswerSet
 from selfreflect.report.compare import (
     Contender,
+    changes,
     common_measures,
     comparison,
     contenders,
     judge_tables,
+    main_measure_of,
     page_judges,
     plain_label,
     version_pairs,
+    worse_table,
 )
 from selfreflect.report.document import question_columns
 from selfreflect.report.figures import (
@@ -36,7 +39,6 @@ from selfreflect.report.measures import any_measures, run_measures, undefined_of
 from selfreflect.report.overview import failure_table, overview, reading
 from selfreflect.report.page.frame import UncertaintyPart, packed, render_page
 from selfreflect.report.page.view import ClaimsOf, Grouping, run_data
-from selfreflect.report.questions import changes, main_measure_of, worse_table
 from selfreflect.report.results import sorted_strategies
 from selfreflect.report.run_records import PARTS, RunRecords
 from selfreflect.sameness import same_groups

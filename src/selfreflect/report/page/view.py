@@ -20,10 +20,10 @@ from selfreflect.records import (
     Score,
     WordDistance,
 )
+from selfreflect.report.compare import undefined_text
 from selfreflect.report.findings import controls_place, value_sentence
 from selfreflect.report.measures import run_measures, values_of
 from selfreflect.report.page.frame import packed
-from selfreflect.report.questions import undefined_text
 from selfreflect.report.results import control_text
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.report.words import Mark, MarkKind, marks

@@ -12,7 +12,7 @@ from msgspec import Meta
 from selfreflect.models.base import Message
 from selfreflect.prompts import bundled_texts
 from selfreflect.records import PositiveCount, Record
-from selfreflect.store.replies import ModelReplies
+from selfreflect.store.journal import ModelReplies
 from selfreflect.text import fill, quoted
 from selfreflect.train.sayself.statement import SURE, asked, has_marker, parse_statement
 from selfreflect.uncertainty.asking.asker import Asker, Inquiry

@@ -12,7 +12,7 @@ import numpy as np
 
 from selfreflect.models.base import Message
 from selfreflect.stats import defined, paired_difference
-from selfreflect.store.replies import ModelReplies
+from selfreflect.store.journal import ModelReplies
 from selfreflect.table import Cell, Column, Table, interval_text
 from selfreflect.text import quoted
 from selfreflect.train.rewards.stated import StatedBelief

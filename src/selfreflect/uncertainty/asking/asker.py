@@ -20,8 +20,7 @@ from selfreflect.models.base import (
     seed_for,
 )
 from selfreflect.records import dump_line
-from selfreflect.store.journal import Journal
-from selfreflect.store.replies import ModelReplies, RepliesInMemory
+from selfreflect.store.journal import Journal, ModelReplies, RepliesInMemory
 from selfreflect.table import Cell, Column, Table
 from selfreflect.text import without_credentials
 from selfreflect.uncertainty.question import NoValue

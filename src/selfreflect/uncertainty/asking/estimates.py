@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from selfreflect.errors import excerpt
 from selfreflect.models.base import Message
-from selfreflect.store.replies import ModelReplies
+from selfreflect.store.journal import ModelReplies
 from selfreflect.text import fill, numbered, quoted
 from selfreflect.uncertainty.asking.asker import Asker, Inquiry, failure_of, reply_text
 from selfreflect.uncertainty.asking.verdicts import (

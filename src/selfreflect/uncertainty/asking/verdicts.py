@@ -10,7 +10,7 @@ from typing import NamedTuple
 from selfreflect.errors import excerpt
 from selfreflect.models.base import Message
 from selfreflect.prompts import bundled_texts
-from selfreflect.store.replies import ModelReplies
+from selfreflect.store.journal import ModelReplies
 from selfreflect.text import fenced, fill, normalise_question, numbered, quoted
 from selfreflect.uncertainty.asking.asker import SAME_MEANING, Asker, Inquiry, reply_text
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue

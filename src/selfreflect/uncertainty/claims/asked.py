@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from selfreflect.models.base import Message
-from selfreflect.store.replies import ModelReplies
+from selfreflect.store.journal import ModelReplies
 from selfreflect.text import counted, fill, normalise_question, numbered, quoted
 from selfreflect.uncertainty.asking.asker import Asker, Inquiry, reply_text
 from selfreflect.uncertainty.asking.verdicts import parse_numbered, prompts

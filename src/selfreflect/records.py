@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from selfreflect.logprobs import AnswerTokens, NoLogprobs
-from selfreflect.text import html_table, one_liner, shaded_words
+from selfreflect.text import one_liner
 
 SCHEMA_VERSION = 1
 """Increases when a field changes its meaning; a run directory with another version is refused."""
@@ -92,17 +92,11 @@ class _Shown(Record, frozen=True, kw_only=True):
     def _shown_fields(self) -> Iterator[tuple[str, object]]:
         raise NotImplementedError
 
-    def _words(self) -> str:
-        return ""
-
     def __repr__(self) -> str:
         return one_liner(type(self).__name__, self._shown_fields())
 
     def __rich_repr__(self) -> Iterator[tuple[str, object]]:  # type: ignore[override]
         yield from self._shown_fields()
-
-    def _repr_html_(self) -> str:
-        return html_table(type(self).__name__, self._shown_fields(), self._words())
 
 
 Scalar = str | int | float | bool
@@ -472,13 +466,6 @@ class Information(_Shown, frozen=True, kw_only=True):
             yield name, getattr(self, name)
         yield "judge", self.judge or None
 
-    def _words(self) -> str:
-        words = []
-        for word in next(filter(None, self.answers), ()):
-            title = f"{word.told:.1f} of {word.available:.1f} bits"
-            words.append((word.text, word.told / 8, title))
-        return shaded_words(words)
-
 
 class Control(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A text that stands where a summary would, for comparison with summaries of the same question."""
@@ -622,10 +609,6 @@ class Score(_Shown, frozen=True, kw_only=True):
         yield "words", len(self.words)
         if self.estimate is not None:
             yield "words_total", self.estimate.words_total
-
-    def _words(self) -> str:
-        first = [word for word in self.words if word.answer == self.words[0].answer]
-        return shaded_words((word.text, word.mean, f"distance {word.mean:.3f}") for word in first)
 
 
 class Measurement(Record, frozen=True, kw_only=True):

@@ -6,7 +6,6 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
@@ -43,9 +42,6 @@ Fields = Iterable[tuple[str, object]]
 
 # Characters of a field that a Python session shows.
 _FIELD_LENGTH = 60
-
-# Words that a notebook shows.
-_SHADED_WORDS = 200
 
 
 def normalise_question(text: str) -> str:
@@ -190,26 +186,6 @@ def one_liner(name: str, fields: Fields) -> str:
     """Write a record as ``Score(value=0.0954, stderr=0.0025)``; fields that are None are left out."""
     parts = [f"{field}={_brief(value)}" for field, value in fields if value is not None]
     return f"{name}({', '.join(parts)})"
-
-
-def html_table(name: str, fields: Fields, words: str = "") -> str:
-    """Write a record as HTML, with a line of ``words`` below."""
-    rows = []
-    for field, value in fields:
-        if value is not None:
-            cell = escape(_brief(value))
-            rows.append(f'<tr><th style="text-align:left">{escape(field)}</th><td>{cell}</td></tr>')
-    caption = f"<caption>{escape(name)}</caption>"
-    return f"<table>{caption}{''.join(rows)}</table>" + (f"<p>{words}</p>" if words else "")
-
-
-def shaded_words(words: Iterable[tuple[str, float, str]]) -> str:
-    """Write words as HTML: each a text, its shade from 0 to 1, and its tooltip."""
-    spans = []
-    for text, strength, title in list(words)[:_SHADED_WORDS]:
-        style = f"background:rgba(255,140,0,{0.7 * min(max(strength, 0.0), 1.0):.2f})"
-        spans.append(f'<span style="{style}" title="{escape(title)}">{escape(one_line(text))}</span>')
-    return " ".join(spans)
 
 
 def _brief(value: object) -> str:

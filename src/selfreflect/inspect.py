@@ -97,9 +97,9 @@ def measured(
         for name, column in assessment.values.items()
     }
     results = {name: sum(values) / len(values) if values else None for name, values in columns.items()}
-    scored = assessment.labelled_scores("modal_share", GRADED)
+    labelled = assessment.labelled_scores("modal_share", GRADED)
     conclusion = conclude(assessment, GRADED, risk)
-    tally = Tally.of(scored.scores, scored.labels) if len(scored.labels) else None
+    tally = Tally.of(labelled.scores, labelled.labels) if len(labelled.labels) else None
     measures = measure_all(("ece_10_left", "auroc"), tally) if tally else {}
     return {
         **results,

@@ -181,12 +181,12 @@ def _published_texts(file: Path) -> dict[tuple[str, str], str]:
 
     # the code is read as a syntax tree, because running it would run a stranger's code
     texts = {}
-    for place, name in _PUBLISHED_FUNCTIONS.items():
+    for path, name in _PUBLISHED_FUNCTIONS.items():
         values = [node.value for node in body(name) if isinstance(node, ast.Assign) and _is_prompt(node)]
         text = _template(values[0]) if values else None
         if not text or not text.strip():
             raise ConfigError(f"{file}: {_PUBLISHED_VARIABLE} of {name} is not a text with known values")
-        texts[place] = text
+        texts[path] = text
     function, pattern = _PUBLISHED_MARKER
     markers = [pattern.match(str(node.value)) for node in body(function) if isinstance(node, ast.Constant)]
     if not any(markers):
@@ -254,12 +254,12 @@ def _check_integers(value: object) -> None:
         raise ValueError("an integer has more than 64 bits")
 
 
-def check_known(path: Path | None, what: str, name: str, entries: Mapping[str, object]) -> None:
+def check_known(path: Path | None, label: str, name: str, entries: Mapping[str, object]) -> None:
     """Raise ConfigError for a name in a TOML file that is not among those known."""
     if name not in entries:
         names = ", ".join(entries)
         raise ConfigError(
-            f"{path}: unknown {what}: {excerpt(name)}. Known: {names}.{nearest(name, list(entries))}"
+            f"{path}: unknown {label}: {excerpt(name)}. Known: {names}.{nearest(name, list(entries))}"
         )
 
 

@@ -532,8 +532,8 @@ class Controls(Record, frozen=True, kw_only=True):
 
     def without_bits(self) -> Controls:
         """Keep the controls that have scores, and these alone."""
-        scored = [control for control in self.controls if control.score is not None]
-        controls = tuple(msgspec.structs.replace(control, bits=None) for control in scored)
+        with_scores = [control for control in self.controls if control.score is not None]
+        controls = tuple(msgspec.structs.replace(control, bits=None) for control in with_scores)
         return msgspec.structs.replace(self, controls=controls, reader=None, bits_available=None)
 
     def completed_by(self, earlier: Controls) -> Controls:
@@ -546,8 +546,8 @@ class Controls(Record, frozen=True, kw_only=True):
             answers = control.answers
             if answers == of_bits.most_answers:  # all: an earlier version counted repetitions
                 answers = of_scores.most_answers
-            scored = of_scores.find(control.name, answers if control.answers else 0) or control
-            controls.append(msgspec.structs.replace(control, score=scored.score))
+            control_of_score = of_scores.find(control.name, answers if control.answers else 0) or control
+            controls.append(msgspec.structs.replace(control, score=control_of_score.score))
         return msgspec.structs.replace(of_bits, controls=tuple(controls), temperature=of_scores.temperature)
 
 

@@ -399,9 +399,9 @@ FEW_EXACT = 1500
 def _halves_p_value_drawn(pairs: Sequence[tuple[int, int]]) -> float:
     """Estimate :func:`halves_p_value` by random splits, which count the observed one too."""
     sizes = np.array([sum(pair) for pair in pairs])
-    taken = sum(first for first, _ in pairs)
+    half = sum(first for first, _ in pairs)
     random = np.random.default_rng(0)
-    first = random.multivariate_hypergeometric(sizes, taken, size=_DRAWN_SPLITS, method="marginals")
+    first = random.multivariate_hypergeometric(sizes, half, size=_DRAWN_SPLITS, method="marginals")
     overlaps = np.minimum(first, sizes - first).sum(axis=1)
     return float((1 + (overlaps <= sum(map(min, pairs))).sum()) / (1 + _DRAWN_SPLITS))
 
@@ -438,11 +438,11 @@ def halves_p_value(counts: Iterable[tuple[int, int]]) -> float:
 
 def discoveries(p_values: Mapping[T, float]) -> list[T]:
     """Choose the tests that are significant at a false discovery rate (Benjamini and Hochberg 1995)."""
-    ranked = sorted(p_values, key=lambda key: p_values[key])
-    total = len(ranked)
+    keys = sorted(p_values, key=lambda key: p_values[key])
+    total = len(keys)
     last = 0
-    for rank, key in enumerate(ranked, start=1):
+    for rank, key in enumerate(keys, start=1):
         # the last rank that passes takes all before it along
         if p_values[key] <= (1 - CONFIDENCE) * rank / total:
             last = rank
-    return ranked[:last]
+    return keys[:last]

@@ -128,13 +128,13 @@ def compact(table: Table, *, explain: bool = False) -> Table:
 
 def _without_empty(table: Table) -> Table:
     """Leave out columns of numbers without a number, but for the first column."""
-    kept = []
+    columns = []
     for at, column in enumerate(table.columns):
         cells = [row[at] for row in table.rows]
         if at == 0 or not column.form or not cells or any(cell is not None for cell in cells):
-            kept.append(at)
-    rows = tuple(tuple(row[at] for at in kept) for row in table.rows)
-    return replace(table, columns=tuple(table.columns[at] for at in kept), rows=rows)
+            columns.append(at)
+    rows = tuple(tuple(row[at] for at in columns) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[at] for at in columns), rows=rows)
 
 
 def _ends_text(column: Column, low: Cell, high: Cell) -> str | None:
@@ -256,14 +256,14 @@ def to_rich(table: Table, width: int = 80) -> list[RichTable | Text]:
     texts = [
         [printable(column.show(row[at])) for row in table.rows] for at, column in enumerate(table.columns)
     ]
-    least = [_least_width(column, cells) for column, cells in zip(columns, texts, strict=True)]
-    blocks = _blocks(columns, least, width)
+    minima = [_least_width(column, cells) for column, cells in zip(columns, texts, strict=True)]
+    blocks = _blocks(columns, minima, width)
     if len(blocks) > 1:
         # where several tables are needed anyway, names stay on one line
         for at in range(_first_number(columns)):
             widest = max(map(cell_len, [columns[at].label, *texts[at]]), default=1)
-            least[at] = max(least[at], min(widest, _NAME_WIDTH))
-        blocks = _blocks(columns, least, width)
+            minima[at] = max(minima[at], min(widest, _NAME_WIDTH))
+        blocks = _blocks(columns, minima, width)
     parts: list[RichTable | Text] = []
     for number, block in enumerate(blocks):
         rich_table = RichTable(
@@ -272,7 +272,7 @@ def to_rich(table: Table, width: int = 80) -> list[RichTable | Text]:
             show_edge=False,
             padding=0,
         )
-        widths = _widths(columns, texts, least, block, width)
+        widths = _widths(columns, texts, minima, block, width)
         for at in block:
             # On a narrow terminal texts wrap but numbers do not: half a number would look like another one.
             heading = columns[at].label
@@ -307,12 +307,15 @@ def _first_number(columns: Sequence[Column]) -> int:
     return max(1, next((at for at, column in enumerate(columns) if column.form), len(columns)))
 
 
-def _blocks(columns: Sequence[Column], least: Sequence[int], width: int) -> list[list[int]]:
+def _blocks(columns: Sequence[Column], minima: Sequence[int], width: int) -> list[list[int]]:
     """Divide columns, by number, into blocks that fit; each starts with the names."""
     names = list(range(_first_number(columns)))
     blocks = [names]
     for at in range(len(names), len(columns)):
-        if len(blocks[-1]) > len(names) and sum(least[index] + 1 for index in blocks[-1]) + least[at] > width:
+        if (
+            len(blocks[-1]) > len(names)
+            and sum(minima[index] + 1 for index in blocks[-1]) + minima[at] > width
+        ):
             blocks.append(names)
         blocks[-1] = [*blocks[-1], at]
     return blocks
@@ -321,22 +324,22 @@ def _blocks(columns: Sequence[Column], least: Sequence[int], width: int) -> list
 def _widths(
     columns: Sequence[Column],
     texts: Sequence[Sequence[str]],
-    least: Sequence[int],
+    minima: Sequence[int],
     block: Sequence[int],
     width: int,
 ) -> dict[int, int]:
     """Share what a block leaves free among its columns of text, those that need little first."""
     from rich.cells import cell_len
 
-    widths = {at: least[at] for at in block}
+    widths = {at: minima[at] for at in block}
     free = max(0, width - sum(widths.values()) - len(block) + 1)
     needs = {}
     for at in block:
         if not columns[at].form:
             lines = "\n".join([columns[at].label, *texts[at]]).splitlines()
-            needs[at] = max(map(cell_len, lines), default=0) - least[at]
-    for place, at in enumerate(sorted(needs, key=lambda at: needs[at])):
-        share = min(max(0, needs[at]), free // (len(needs) - place))
+            needs[at] = max(map(cell_len, lines), default=0) - minima[at]
+    for number, at in enumerate(sorted(needs, key=lambda at: needs[at])):
+        share = min(max(0, needs[at]), free // (len(needs) - number))
         widths[at] += share
         free -= share
     return widths

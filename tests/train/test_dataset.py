@@ -71,7 +71,7 @@ def test_why_summaries_are_left_out_is_counted() -> None:
     }
     assert [one.name for one in candidates(run, "q", RECOVERED, max_words=4)] == ["e", "g"]
     assert candidates(run, "another", RECOVERED) == []
-    assert candidates(run, "q", "selfreflect") == []
+    assert candidates(run, "q", measure_keyed("selfreflect")) == []
 
 
 def test_a_margin_is_the_mean_difference_with_its_standard_error() -> None:

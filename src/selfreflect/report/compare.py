@@ -418,9 +418,9 @@ def summary_table(run: RunRecords) -> Table:
         return Table("Questions", (Column("question"),), ())
     measures = run_measures(run)
     main = main_measure_of(run)
-    one = names[0] if len(names) == 1 else None
+    only_name = names[0] if len(names) == 1 else None
     columns = [Column("question")]
-    if one is None:
+    if only_name is None:
         columns += [Column(one_line(run.display_name(name), 24), main.form) for name in names[:_SEVERAL]]
     else:
         columns.append(Column("reply" if run.is_imported else "summary"))
@@ -430,10 +430,10 @@ def summary_table(run: RunRecords) -> Table:
     for id_ in worst_first(run, main):
         outcomes = {outcome.strategy: outcome for outcome in run.outcomes(id_)}
         cells: list[Cell] = [one_line(run.questions[id_].text, _TEXT)]
-        if one is None:
+        if only_name is None:
             cells += [_value(run, main, id_, outcomes[name]) for name in names[:_SEVERAL]]
         else:
-            outcome = outcomes[one]
+            outcome = outcomes[only_name]
             if outcome.summary is None:
                 continue
             cells.append(one_line(outcome.summary.text, _REPLY))
@@ -442,9 +442,9 @@ def summary_table(run: RunRecords) -> Table:
     notes = []
     if len(rows) > SHOWN_ROWS:
         notes.append(f"and {counted(len(rows) - SHOWN_ROWS, 'more question')}; --json or --output shows all")
-    if len(names) > _SEVERAL and one is None:
+    if len(names) > _SEVERAL and only_name is None:
         notes.append(f"and {len(names) - _SEVERAL} more columns on the page")
-    title = "Questions, worst first" + (f": {main.short}" if one is None else "")
+    title = "Questions, worst first" + (f": {main.short}" if only_name is None else "")
     return Table(title, tuple(columns), tuple(rows[:SHOWN_ROWS]), tuple(notes))
 
 
@@ -461,21 +461,21 @@ def changes(baseline: Contender, candidate: Contender, measure: Measure) -> list
     before = values_of(measure, baseline.run, baseline.strategy)
     after = values_of(measure, candidate.run, candidate.strategy)
     sign = 1 if measure.higher_is_better else -1
-    found = []
+    changes_by_question = []
     for id_ in baseline.common_questions(candidate):
         old, new = before.of_question(id_), after.of_question(id_)
         if old is not None and new is not None:
-            found.append((id_, 0.0 if is_tie(old, new) else sign * (new - old)))
-    return sorted(found, key=lambda pair: pair[1])
+            changes_by_question.append((id_, 0.0 if is_tie(old, new) else sign * (new - old)))
+    return sorted(changes_by_question, key=lambda pair: pair[1])
 
 
 def worse_table(baseline: Contender, candidate: Contender, measure: Measure) -> Table:
     """Tabulate the questions that got worse, the worst first, with both values and the reply of today."""
-    found = changes(baseline, candidate, measure)
+    differences = changes(baseline, candidate, measure)
     common = len(baseline.common_questions(candidate))
     before = values_of(measure, baseline.run, baseline.strategy)
     after = values_of(measure, candidate.run, candidate.strategy)
-    worse = [id_ for id_, change in found if change < 0]
+    worse = [id_ for id_, change in differences if change < 0]
     rows: list[tuple[Cell, ...]] = []
     for id_ in worse[:SHOWN_ROWS]:
         old, new = before.of_question(id_), after.of_question(id_)
@@ -484,11 +484,11 @@ def worse_table(baseline: Contender, candidate: Contender, measure: Measure) -> 
         summary = candidate.run.summaries.get((id_, candidate.strategy))
         texts = (candidate.run.questions[id_].text, summary.text if summary else "")
         rows.append((*(one_line(text, _TEXT) for text in texts), old, new, new - old))
-    better = sum(change > 0 for _, change in found)
-    counts = f"{len(worse)} got worse, {better} better, {len(found) - len(worse) - better} stayed equal"
-    notes = [f"of {counted(len(found), 'common question')} with a value in both, {counts}"]
-    if common > len(found):
-        notes.append(f"{counted(common - len(found), 'common question')} without a value in both")
+    better = sum(change > 0 for _, change in differences)
+    counts = f"{len(worse)} got worse, {better} better, {len(differences) - len(worse) - better} stayed equal"
+    notes = [f"of {counted(len(differences), 'common question')} with a value in both, {counts}"]
+    if common > len(differences):
+        notes.append(f"{counted(common - len(differences), 'common question')} without a value in both")
     if len(worse) > SHOWN_ROWS:
         notes.append(f"and {len(worse) - SHOWN_ROWS} more got worse")
     new_name, old_name = candidate.name_beside(baseline), baseline.name_beside(candidate)

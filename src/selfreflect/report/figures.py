@@ -89,10 +89,10 @@ def means_figure(name: str, overviews: Mapping[str, Table], measure: Measure, st
             # a strategy without a mean keeps its line, so that its absence is seen
             is_control = str(row[0]).startswith(CONTROL)
             # runs that were given the same answers share their controls
-            drawn = (row[0], *row[first : first + 3])
-            if is_control and (row[first] is None or drawn in controls):
+            line = (row[0], *row[first : first + 3])
+            if is_control and (row[first] is None or line in controls):
                 continue
-            controls.add(drawn)
+            controls.add(line)
             is_named = len(overviews) == 1 or label == row[0]
             strategy = short_name(str(row[0]), "" if is_named else label)
             if str(row[table.headings.index("coverage")]).endswith(INCOMPLETE):

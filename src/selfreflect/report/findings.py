@@ -198,8 +198,8 @@ def _answer_cautions(run: RunRecords) -> list[str]:
     sentences += [f"Beware: {sampling_warning(check)}" for check in run.sampling if check.is_suspect]
     for facts in run.manifest.get("models", {}).values():
         if changes := facts.get("refused"):
-            told = [f"{name} ({change})" for name, change in changes.items()]
-            sentences.append(say("changed_calls", model=facts["name"], changes=told))
+            texts = [f"{name} ({change})" for name, change in changes.items()]
+            sentences.append(say("changed_calls", model=facts["name"], changes=texts))
     sentences = list(dict.fromkeys(sentences))  # stages often share a model
     sampled = [answers for answers in sets if answers.temperature and len(answers.answers) > 2]
     equal = sum(len(set(answers.answers)) == 1 for answers in sampled)

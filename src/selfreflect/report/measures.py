@@ -80,12 +80,12 @@ def values_of(measure: Measure, run: RunRecords, strategy: str) -> Values:
 
 def undefined_of(measure: Measure, run: RunRecords, strategy: str) -> dict[str, str]:
     """Map the questions whose record has no value to the word for its reason."""
-    found = {}
+    reasons = {}
     for id_, record in records_of(measure, run, strategy).items():
         measurement = measure.measurement(record)
         if measurement.value is None:
-            found[id_] = measurement.undefined
-    return found
+            reasons[id_] = measurement.undefined
+    return reasons
 
 
 def settings_of(measure: Measure, run: RunRecords, strategy: str) -> dict[str, str]:

@@ -260,7 +260,7 @@ def _undefined_notes(run: RunRecords, measure: Measure, results: Sequence[Strate
     for reason, count in reasons.items():
         values = {"noun": measure.short, "count": count, "questions": len(run.questions)}
         notes.append(say("undefined_on", text=measure.reason(reason), **values))
-    keys = [run.results(other).keys() for other in run.measures if other is not measure]
+    keys = [run.results(rival).keys() for rival in run.measures if rival is not measure]
     missing = set().union(*keys) - run.results(measure).keys()
     # scores have failures instead
     if missing and not measure.fails:

@@ -207,11 +207,11 @@ def _estimates(run: RunRecords, measure: Measure, *, common: bool = False) -> di
     by_strategy = {name: values_of(measure, run, name) for name in run.strategies}
     if common:
         question_sets = [set(values.values) for values in by_strategy.values() if values.values]
-        shared = set.intersection(*question_sets) if question_sets else set()
+        common_ids = set.intersection(*question_sets) if question_sets else set()
         # then the estimates over common questions would repeat the others
-        if all(ids == shared for ids in question_sets):
+        if all(ids == common_ids for ids in question_sets):
             return {}
-        by_strategy = {name: values.among(shared) for name, values in by_strategy.items()}
+        by_strategy = {name: values.among(common_ids) for name, values in by_strategy.items()}
     return {name: values.estimate(len(run.questions)) for name, values in by_strategy.items()}
 
 
@@ -272,11 +272,11 @@ def best_first(run: RunRecords, question_id: str) -> list[SummaryOutcome]:
     measures = run_measures(run)
     for strategy in run.strategies:
         ranks[strategy] = (len(measures), 0.0)
-        for place, measure in enumerate(measures):
+        for rank, measure in enumerate(measures):
             record = run.results(measure).get((question_id, strategy))
             value = None if record is None else measure.measurement(record).value
             if value is not None:
-                ranks[strategy] = (place, -value if measure.higher_is_better else value)
+                ranks[strategy] = (rank, -value if measure.higher_is_better else value)
                 break
     values = dict(zip(ranks, settled([value for _, value in ranks.values()]), strict=True))
     outcomes = run.outcomes(question_id)

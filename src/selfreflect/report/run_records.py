@@ -280,9 +280,9 @@ class RunRecords:
     def failed(self) -> int:
         """How many failures there are, and how many summaries of which no wanted measure could be taken."""
         unmeasured = {key for key, record in self.information.items() if record.undefined == "unmeasured"}
-        failed = sum(record.undefined == FAILED for record in self.measurements.values())
+        failures = sum(record.undefined == FAILED for record in self.measurements.values())
         missing = unmeasured - self.scores.keys() - self.failures_by_score.keys()
-        return len(self.failures) + len(missing) + failed
+        return len(self.failures) + len(missing) + failures
 
     def without(self, parts: Collection[str]) -> RunRecords:
         """Copy the run without these :data:`PARTS` of its records."""

@@ -113,13 +113,13 @@ class Name:
         """
         if self.part not in COMPARED:
             return [self._of_version(side, as_share) for _, side in pairs]
-        compared = [self._compare(base, side) for base, side in pairs if base is not None]
+        comparisons = [self._compare(base, side) for base, side in pairs if base is not None]
         if self.part in NUMBERS:
-            return list(map(self._of_comparison, compared))
-        untestable = [comparison for comparison in compared if not comparison.is_testable]
+            return list(map(self._of_comparison, comparisons))
+        untestable = [comparison for comparison in comparisons if not comparison.is_testable]
         if self.part == "untestable":
             return [ConditionValue("", len(untestable), f"{self.text} is {len(untestable)}")]
-        count = [comparison.verdict for comparison in compared].count(self.part)
+        count = [comparison.verdict for comparison in comparisons].count(self.part)
         few = [each for each in untestable if each.paired.difference.n < FEWEST_TESTED]
         gap = "; ".join(comparison.sentence for comparison in few)
         gaps = {"untestable": gap} if gap and self.part != "unclear" else {}
@@ -136,10 +136,10 @@ class Name:
         results = [
             compare(base, candidate, measure) for measure in ([self.measure] if self.measure else measures)
         ]
-        measured = [result for result in results if result.paired.difference.n]
+        with_questions = [result for result in results if result.paired.difference.n]
         plain = [result for result in results if result.measure.is_plain]
         has_plain = any(result.paired.difference.n for result in plain)
-        return measured[0] if len(measured) == 1 and not has_plain else (plain or results)[0]
+        return with_questions[0] if len(with_questions) == 1 and not has_plain else (plain or results)[0]
 
     def _of_comparison(self, comparison: Comparison) -> ConditionValue:
         value = NUMBERS[self.part](comparison)
@@ -248,7 +248,7 @@ class Condition:
         # a number, or a count of all strategies, stands beside each of them
         count = max(len(left), len(right))
         gaps: list[tuple[str, str]] = []
-        held = len(decision.holds)
+        count_before = len(decision.holds)
         for a, b in islice(zip(cycle(left), cycle(right), strict=False), count):
             gaps += [*a.gaps.items(), *b.gaps.items()]
             if a.value is None and not a.gaps:
@@ -258,7 +258,7 @@ class Condition:
             values = ", ".join(filter(None, (a.text, b.text)))
             subject = a.subject or b.subject
             decision.holds.append(f"{self.text} holds: {values}{f' for {subject}' if subject else ''}")
-        if len(decision.holds) == held:
+        if len(decision.holds) == count_before:
             self._add_gaps(gaps, decision)
 
     def _decide_questions(self, pairs: Pairs, decision: Decision) -> None:
@@ -266,26 +266,26 @@ class Condition:
         limit = self.right
         assert not isinstance(limit, Name)
         gaps: list[tuple[str, str]] = []
-        held = len(decision.holds)
+        count_before = len(decision.holds)
         for _, side in pairs:
             measure = self.left.measured(side)
             values = values_of(measure, side.run, side.strategy)
             shares = {id_: values.of_question(id_) or 0.0 for id_ in values.values}
-            found = [id_ for id_, value in shares.items() if self.is_met_by(value, limit)]
+            ids = [id_ for id_, value in shares.items() if self.is_met_by(value, limit)]
             gaps += _gaps(side, measure, _result(side)).items()
-            if not found:
+            if not ids:
                 continue
-            found.sort(key=lambda id_: -abs(shares[id_] - limit))
+            ids.sort(key=lambda id_: -abs(shares[id_] - limit))
             texts = [
                 f"{measure.text(shares[id_])} for {excerpt(one_line(side.run.questions[id_].text, 60))}"
-                for id_ in found[:_QUOTED]
+                for id_ in ids[:_QUOTED]
             ]
-            rest = f" and {len(found) - _QUOTED} more" if len(found) > _QUOTED else ""
+            rest = f" and {len(ids) - _QUOTED} more" if len(ids) > _QUOTED else ""
             decision.holds.append(
-                f"{self.text} holds on {len(found)} of {counted(len(shares), 'question')} of "
+                f"{self.text} holds on {len(ids)} of {counted(len(shares), 'question')} of "
                 f"{subject_of(side)}: {', '.join(texts)}{rest}"
             )
-        if len(decision.holds) == held:
+        if len(decision.holds) == count_before:
             self._add_gaps(gaps, decision)
 
     def _add_gaps(self, gaps: Sequence[tuple[str, str]], decision: Decision) -> None:
@@ -397,7 +397,7 @@ def parse_condition(text: str) -> Condition:
 def _named(text: str, name: str, names: Mapping[str, Name]) -> Name:
     if name in names:
         return names[name]
-    keys = list(dict.fromkeys(known.measure.key for known in names.values() if known.measure is not None))
+    keys = list(dict.fromkeys(entry.measure.key for entry in names.values() if entry.measure is not None))
     listed_keys = ", ".join(keys)
     raise _refused(
         text,

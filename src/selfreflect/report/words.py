@@ -54,10 +54,10 @@ def _forms(summary: str) -> str:
     return f" {' '.join(map(normal_form, summary.split()))} "
 
 
-def _stands_in(form: str, said: str) -> bool:
+def _stands_in(form: str, summary_forms: str) -> bool:
     if form.lower() == form.upper() and not form.isnumeric():  # scripts that may put no spaces between words
-        return len(form) > 1 and form in said
-    return re.search(rf"(?<!\w){re.escape(form)}(?!\w)", said) is not None
+        return len(form) > 1 and form in summary_forms
+    return re.search(rf"(?<!\w){re.escape(form)}(?!\w)", summary_forms) is not None
 
 
 def mark(word: WordBits, is_said: bool = False) -> Mark:

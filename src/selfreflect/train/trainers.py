@@ -125,8 +125,8 @@ class Training:
         if self.reward is not None:
             facts["reward"] = self.reward.criterion
         settings = self.preset.sft if self.reward is None else self.preset.grpo
-        named = {**self.preset.lora, **settings}
-        return facts | {key: named[key] for key in named if key not in ("save_steps", "logging_steps")}
+        values = {**self.preset.lora, **settings}
+        return facts | {key: values[key] for key in values if key not in ("save_steps", "logging_steps")}
 
     def is_done(self) -> bool:
         """Return whether this training has ended.
@@ -208,10 +208,12 @@ class Training:
         else:
             self.reward.prepare()  # a judge that cannot be loaded ends it before the first generation
             # in one order, since TRL's own would begin anew after a resume
-            ordered = Dataset.from_list(random.Random(self.seed).sample(rows, len(rows)))
+            train_rows = Dataset.from_list(random.Random(self.seed).sample(rows, len(rows)))
             arguments = trl.GRPOConfig(**self.preset.grpo, **self._placed(), shuffle_dataset=False)
             rewards = [self.reward]
-            trainer = trl.GRPOTrainer(reward_funcs=rewards, args=arguments, train_dataset=ordered, **common)
+            trainer = trl.GRPOTrainer(
+                reward_funcs=rewards, args=arguments, train_dataset=train_rows, **common
+            )
         # the published second stage clipped all gradients to 0, which only the weights show
         weights = _trained_weights(trainer.model)
         began = time.monotonic()

@@ -322,11 +322,11 @@ def order_units(raters: Iterable[Orders]) -> Units:
 
 def _joined(raters: Iterable[Mapping[K, float]]) -> dict[K, list[float]]:
     """List what all raters say of each object that one of them rates."""
-    joined: dict[K, list[float]] = defaultdict(list)
+    ratings_of: dict[K, list[float]] = defaultdict(list)
     for ratings in raters:
         for key, rating in ratings.items():
-            joined[key].append(rating)
-    return joined
+            ratings_of[key].append(rating)
+    return ratings_of
 
 
 def paired_units(metric: Orders, raters: Sequence[Orders]) -> Units:

@@ -227,22 +227,22 @@ def families_of(
         ConfigError: a name is unknown, nothing is named, or a metric's model is not given.
         MissingExtraError: a metric is named whose packages are not installed.
     """
-    given = {"judge": judge, "generator": generator}
-    loaders = {need: cache(load) for need, load in given.items() if load is not None}
+    loaders_by_need = {"judge": judge, "generator": generator}
+    loaders = {need: cache(load) for need, load in loaders_by_need.items() if load is not None}
     needs_met = {"embedder", *loaders}
     if names is None:
         selected = {info.name for info in METRICS if _is_computable(info, needs_met)}
     else:
         _check_names(names, needs_met)
         selected = set(names)
-    chosen: list[Family] = []
+    families: list[Family] = []
     for path, metrics in FAMILIES.items():
         if infos := [info for info in metrics if info.name in selected]:
             module, _, name = path.partition(":")
             make = getattr(import_module(f"selfreflect.validate.{module}"), name)
             models = [loaders[need]() for need in infos[0].needs if need in loaders]
-            chosen.append(make(*models, infos))
-    return chosen
+            families.append(make(*models, infos))
+    return families
 
 
 def _is_computable(info: MetricInfo, needs_met: Collection[str]) -> bool:

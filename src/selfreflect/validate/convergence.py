@@ -98,14 +98,14 @@ class Convergence:
             differences = (table[:, worse] - table[:, better]).tolist()
             difference = mean_interval(differences, len(differences), seed=self._seed)
             sd = stdev(differences)
-            needed = questions_needed(difference.mean, sd)
+            count = questions_needed(difference.mean, sd)
             row: Row = {
                 "better": self._names[better],
                 "worse": self._names[worse],
                 **interval("difference", difference),
                 "sd of a question": sd,
                 "same order": self._by_questions(table[:, [better, worse]])[len(table)],
-                "questions needed": None if needed is None else Approximate(needed),
+                "questions needed": None if count is None else Approximate(count),
                 "n": len(differences),
             }
             finding.add("pairs", row)
@@ -113,7 +113,7 @@ class Convergence:
                 case = "separated" if difference.side_of(0) == 1 else "unclear"
                 case = "few" if difference.n < FEWEST_TESTED else case
                 pair = f"{excerpt(self._names[better])} and {excerpt(self._names[worse])}"
-                finding.say("equal" if needed is None else case, pair=pair, needed=needed, n=difference.n)
+                finding.say("equal" if count is None else case, pair=pair, needed=count, n=difference.n)
 
 
 def same_ranking(means: Floats, reference: Floats) -> float | None:

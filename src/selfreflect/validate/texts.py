@@ -213,10 +213,10 @@ class Measured(Family):
         results: dict[str, dict[str, Result]] = {text: {} for text in item.summaries.values()}
         for measure in measures_of([info.name for info in self.metrics]):
             for summary in item.summary_records:
-                measured = measure.score(MeasureItem(item.question_record, item.answer_set, summary))
-                result: Result | None = measured.value
+                measurement = measure.score(MeasureItem(item.question_record, item.answer_set, summary))
+                result: Result | None = measurement.value
                 if result is None:
-                    result = Undefined(reason="undefined", message=measure.reason(measured.undefined))
+                    result = Undefined(reason="undefined", message=measure.reason(measurement.undefined))
                 results[summary.text][measure.name] = result
         return {**results}
 

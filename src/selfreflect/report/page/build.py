@@ -205,8 +205,8 @@ def _run_part(run: RunRecords, prefix: str, number: int) -> RunPart:
     table = overview(run)
     results = replace(compact(overview(run, with_controls=False)), title=table.title, notes=())
     # few questions and their controls are no news on a page of a single question
-    found = headline(run) if len(run.questions) > 1 else " ".join(findings(run))
-    return RunPart(run.label, found, results, table, stage_facts(run), failures, length, pasted)
+    summary = headline(run) if len(run.questions) > 1 else " ".join(findings(run))
+    return RunPart(run.label, summary, results, table, stage_facts(run), failures, length, pasted)
 
 
 def worse_lists(runs: Sequence[RunRecords]) -> list[dict[str, Any]]:
@@ -220,7 +220,7 @@ def worse_lists(runs: Sequence[RunRecords]) -> list[dict[str, Any]]:
             pairs = version_pairs(runs[0], run)
         except DataError:
             continue
-        places = {id_: place for place, id_ in enumerate(run.questions)}
+        numbers = {id_: index for index, id_ in enumerate(run.questions)}
         for base, candidate in pairs:
             measure = main_measure_of(run)
             table = worse_table(base, candidate, measure)
@@ -229,7 +229,7 @@ def worse_lists(runs: Sequence[RunRecords]) -> list[dict[str, Any]]:
             for id_, (question, reply, old, new, difference) in zip(worse, table.rows, strict=False):
                 values = [measure.text(float(value or 0.0)) for value in (old, new)]
                 change = measure.difference_text(float(difference or 0.0))
-                rows.append([f"#r{number}q{places[id_]}", str(question), *values, change, str(reply)])
+                rows.append([f"#r{number}q{numbers[id_]}", str(question), *values, change, str(reply)])
             names = f"{base.name_beside(candidate)} → {candidate.name_beside(base)}"
             title = f"Got worse, {names}: {measure.short}"
             lists.append({"title": title, "rows": rows, "notes": table.notes})
@@ -251,8 +251,8 @@ def _baselines(sides: Sequence[Contender], prefix: str, budget: int) -> list[Bas
             name = f"{prefix}{difference_name(measure)}-{number}"
             table = comparison(base, candidates, measure)
             figure = Markup(differences_figure(name, table, measure, "page"))
-            shown = replace(compact(table), notes=table.notes)
-            panels[measure.name] = Panel(name, figure, shown, table)
+            visible = replace(compact(table), notes=table.notes)
+            panels[measure.name] = Panel(name, figure, visible, table)
         name = base.run.display_name(base.strategy)
         label = f"{name} ({base.label})" if has_runs and name != base.label else name
         baselines.append(Baseline(f"{prefix}differences-{number}", label, panels))

@@ -217,10 +217,10 @@ class Workspace:
         """
         name = f"data/{variant}/train.jsonl"
         rows = self._read(name, TrainingExample, lambda record: record.question_id, "dataset")
-        known = {normal_form(question.question) for question in self.clusters()}
+        cluster_forms = {normal_form(question.question) for question in self.clusters()}
         for number, row in enumerate(rows, start=1):
             part = part_of(row.question)
-            if part != "train" and normal_form(row.question) in known:
+            if part != "train" and normal_form(row.question) in cluster_forms:
                 raise DataError(
                     f"{self.folder / name}, line {number}: the question {excerpt(row.question_id)} is in the "
                     f"part {part!r}",

@@ -2,6 +2,7 @@
 
 python benchmarks/prompt_kinds.py                        # the 100 prompts with which the rule was made
 python benchmarks/prompt_kinds.py prompt_kinds_new.json  # prompts that were written afterwards
+python benchmarks/prompt_kinds.py prompt_kinds_languages.json  # and others, in English, German and French
 """
 
 from __future__ import annotations

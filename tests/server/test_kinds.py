@@ -15,7 +15,9 @@ from selfreflect.server.kinds import kind_of
 PROMPTS = Path(__file__).parents[2] / "benchmarks"
 
 
-@pytest.mark.parametrize("name", ["prompt_kinds.json", "prompt_kinds_new.json"])
+@pytest.mark.parametrize(
+    "name", ["prompt_kinds.json", "prompt_kinds_new.json", "prompt_kinds_languages.json"]
+)
 def test_most_prompts_of_ten_kinds_are_told_apart(name: str) -> None:
     rows = json.loads((PROMPTS / name).read_text(encoding="utf-8"))
     assert len({row["kind"] for row in rows}) == 10
@@ -38,6 +40,14 @@ def test_most_prompts_of_ten_kinds_are_told_apart(name: str) -> None:
         ("The ferry leaves at six.", "statement"),
         ("法国的首都是哪里", "question"),
         ("17 * 23 =", "question"),
+        ("heyyy", "small_talk"),
+        ("Vielen Dank für die tolle Antwort zu Peru", "statement"),
+        ("hmm", "statement"),
+        ("### Task:\nGenerate a title for the chat.\n### Chat:\nUSER: What is the capital of Oz?", "ideas"),
+        ("You are a guide. Continue the text in <text>.\n<text>Why is the sky?</text>", "long_text"),
+        ("Given the chat, rephrase the last question: What is it?", "rewrite"),
+        ("<doc>It closes at six.</doc>\nWhen does it close?", "question"),
+        ("The cell's powerhouse is the\nA. nucleus\nB. mitochondrion", "question"),
         ("", "small_talk"),
         ("👋", "small_talk"),
     ],
@@ -51,7 +61,9 @@ def test_any_text_has_a_kind_whatever_stands_around_it(text: str) -> None:
     assert kind_of(text) == kind_of(f"  {text}\n ")
 
 
-@pytest.mark.parametrize("part", ["a", "? ", "1 ", "(", "\n", "hi ", "<a ", "SELECT ", "é", "def x"])
+@pytest.mark.parametrize(
+    "part", ["a", "? ", "1 ", "(", "\n", "hi ", "<a ", "SELECT ", "é", "def x", "in, ", "you are "]
+)
 @pytest.mark.parametrize("around", ["", "Tell me about it.\n"])
 def test_a_long_text_takes_no_time(part: str, around: str) -> None:
     began = time.perf_counter()

@@ -10,10 +10,12 @@ from functools import cache
 from importlib import resources
 from typing import Literal
 
+from selfreflect.text import UNSPACED
+
 Kind = Literal["question", "small_talk", "code", "long_text", "rewrite", "ideas", "statement"]
 
 READ = 4000
-"""Characters that are read at either end of a request: an order or a question stands there."""
+"""Characters at either end of a request that are read to sort it, or its answers: it asks there."""
 
 LONGEST_ROW = 6
 """Words of the longest row of the tables."""
@@ -24,12 +26,20 @@ LONGEST_QUERY = 7
 _SENTENCE = re.compile(r"[^.!?…。！？؟\n]*(?:[.!?…。！？؟]+(?=\s|$|[\"'”»)])|[。！？؟]|\n|$|[.!?…]+)")
 _WORD = re.compile(r"[^\W_]+(?:[+#]+|\.js\b)?", re.UNICODE)
 _ASKS = re.compile(r"[?？؟]")
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+# As in "heyyy".
+_DRAWN_OUT = re.compile(r"([^\W\d_])\1{2,}")
+# The first two answers of a choice: "(a) … (b)", or lines that begin with "A." and "B."
+_OPTIONS = [
+    re.compile(rf"(?:^[^\S\n]*\(?{letter}[).:]|[\s(]{letter}\))(?:\s|\Z)", re.IGNORECASE | re.MULTILINE)
+    for letter in "ab"
+]
 # Nothing but numbers and signs between them.
 _SUM = re.compile(r"\s*[-(]*\d[\d\s.,()]*(?:[-+*/^×÷·%=:][\d\s.,()]*)+\s*")
 # No part crosses a line or a second SELECT: a text of nothing else would take seconds.
 _IS_CODE = re.compile(
     r"```|^[^\S\n]*(?:def|class|import|from|function|const|let|var|public|private|#include)\b.*[:;({>]"
-    r"|=>|</\w+>|\bSELECT\b(?:(?!\bSELECT\b).)+\bFROM\b|[;{][^\S\n]*$",
+    r"|=>|</(?:html|head|body|div|span|p|a|ul|li|table|tr|td|h\d|script|style|form|button|svg)>|\bSELECT\b(?:(?!\bSELECT\b).)+\bFROM\b|[;{][^\S\n]*$",
     re.MULTILINE,
 )
 
@@ -67,7 +77,12 @@ def _words(text: str) -> tuple[str, ...]:
     folded = unicodedata.normalize("NFKD", text.replace("'", "").replace("’", "").casefold())
     plain = "".join(letter for letter in folded if not unicodedata.combining(letter))
     # the second form joins the letters of Hangul again
-    return tuple(_WORD.findall(unicodedata.normalize("NFC", plain)))
+    return tuple(_WORD.findall(_DRAWN_OUT.sub(r"\1", unicodedata.normalize("NFC", plain))))
+
+
+def ends_of(text: str) -> str:
+    """Shorten a long request to its beginning and its end."""
+    return text if len(text) <= 2 * READ else f"{text[:READ]}\n{text[-READ:]}"
 
 
 def kind_of(text: str) -> Kind:
@@ -78,11 +93,10 @@ def kind_of(text: str) -> Kind:
     words as for a search, with nothing else beside it.
     """
     tables = _tables()
-    if len(text) > 2 * READ:
-        text = f"{text[:READ]}\n{text[-READ:]}"
+    text = ends_of(text)
     if _SUM.fullmatch(text):
         return "question"
-    sentences = [sentence for sentence in _sentences(text) if not _is_small_talk(tables, sentence)]
+    sentences = [sentence for sentence in _sentences(text) if not _asks_nothing(tables, sentence)]
     if not sentences:
         return "small_talk" if _WORD.search(text) or not _asks(tables, text) else "question"
     for sentence in (sentences[0], sentences[-1]):
@@ -92,12 +106,21 @@ def kind_of(text: str) -> Kind:
     if _IS_CODE.search(text):
         return "code"
     is_query = len(sentences) == 1 and _is_query(tables, sentences[0])
-    return "question" if is_query or _asks(tables, text) else "statement"
+    has_options = all(option.search(text) for option in _OPTIONS)
+    return "question" if is_query or has_options or _asks(tables, text) else "statement"
 
 
 def _sentences(text: str) -> list[str]:
     """Split a text into sentences with at least a word."""
     return [match[0] for match in _SENTENCE.finditer(text) if _WORD.search(match[0])]
+
+
+def _asks_nothing(tables: _Tables, sentence: str) -> bool:
+    """Check whether a sentence is small talk, a heading such as "Task:", or says who should answer."""
+    words = _words(sentence)
+    is_heading = sentence.rstrip().endswith(":") and not _asked(tables, words)
+    is_persona = tables.begins("persona", words) > 0 and not _asks(tables, sentence)
+    return is_heading or is_persona or _is_small_talk(tables, sentence)
 
 
 def _is_small_talk(tables: _Tables, sentence: str) -> bool:
@@ -120,6 +143,9 @@ def _is_small_talk(tables: _Tables, sentence: str) -> bool:
 def _kind_of_sentence(tables: _Tables, sentence: str, text: str) -> Kind | None:
     """Name the kind of an order or a question; None for a statement."""
     words = _asked(tables, _words(sentence))
+    if tables.begins("given", words) and "," in sentence:
+        sentence = sentence.partition(",")[2]
+        words = _asked(tables, _words(sentence))
     is_code = tables.holds("code_words", words) or _IS_CODE.search(text) is not None
     if is_code and (tables.begins("how_to", words) or tables.begins("code", words)):
         return "code"
@@ -139,15 +165,19 @@ def _is_query(tables: _Tables, sentence: str) -> bool:
     """Check whether a sentence is a few words as for a search, such as "capital of Oz"."""
     words = _words(sentence)
     is_open = sentence.rstrip()[-1:] not in ".!…。！"
+    # one word says nothing of what is asked, but where words are not apart
+    is_open = is_open and (len(words) > 1 or _UNSPACED.search(sentence) is not None)
+    # thanks for something are none
+    is_open = is_open and tables.begins("small_talk", words) < 2
     return is_open and len(words) <= LONGEST_QUERY and not tables.begins("statement", words)
 
 
 def _asked(tables: _Tables, words: tuple[str, ...]) -> tuple[str, ...]:
-    """Remove courtesies and greetings in front, unless nothing is left."""
+    """Remove courtesies, greetings and headings in front."""
     while True:
         count = tables.begins("courtesies", words)
         longer = max(tables.begins(table, words) for table in ("question", "long_text", "rewrite", "ideas"))
-        if not count or longer > count or count == len(words):
+        if not count or longer > count:
             return words
         words = words[count:]
 

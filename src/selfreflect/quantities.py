@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -171,7 +172,8 @@ def _read(text: str, asides: list[tuple[int, int]]) -> Iterator[Quantity]:
         position = match.end()
         if _NAME.search(text, max(0, match.start() - 2), match.start()):
             continue  # F-16, B52
-        is_aside = any(low < match.start() < high for low, high in asides)
+        before = bisect_left(asides, (match.start(),))
+        is_aside = before > 0 and match.start() < asides[before - 1][1]
         if match["date"]:
             yield Quantity(None, "", _date(match[0]), is_aside, *match.span())
         elif match["decade"]:

@@ -76,6 +76,8 @@ _MEASURED = re.compile(
 )
 _POSSESSIVE = re.compile(r"'s?\Z|s'\Z")
 _NEAR = 3
+# First letters that two forms of a word have in common.
+_SHARED = 3
 _SIGNS = re.compile(r"!=|[<>=≤≥≠±#^~]+|(?<=\w)[-+]+(?!\w)")
 # A thousand in German, one in English.
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}\.\d{3}(?![\d.,])")
@@ -424,28 +426,28 @@ def is_negation(word: str) -> bool:
 
 
 @lru_cache(maxsize=2**10)
-def _asked_words(question: str) -> tuple[str, ...]:
-    """List the words of a question, without those that are its alternatives."""
+def _asked_words(question: str) -> dict[str, list[str]]:
+    """Map the first letters of a question's words to these words, without those that are its alternatives."""
     words = [_POSSESSIVE.sub("", word.casefold()) for word in _WORD.findall(_plain(question))]
     choices = [index for index, word in enumerate(words) if word in ("or", "oder")]
-    return tuple(
-        word
-        for index, word in enumerate(words)
-        if (len(word) > 1 or not word.isascii()) and all(abs(index - choice) > _NEAR for choice in choices)
-    )
+    alternatives = {near for choice in choices for near in range(choice - _NEAR, choice + _NEAR + 1)}
+    asked: dict[str, list[str]] = {}
+    for word in dict.fromkeys(word for index, word in enumerate(words) if index not in alternatives):
+        if len(word) > 1 or not word.isascii():
+            asked.setdefault(word[:_SHARED], []).append(word)
+    return asked
 
 
 @lru_cache(maxsize=2**16)
 def _is_asked(word: str, question: str) -> bool:
     """Tell whether a word, or another form of it, stands in the question."""
-    for question_word in _asked_words(question):
+    for question_word in _asked_words(question).get(word[:_SHARED], ()):
         if word == question_word:
             return True
         shorter, longer = sorted((word, question_word), key=len)
-        common = next(
-            (n for n, (a, b) in enumerate(zip(word, question_word, strict=False)) if a != b), len(shorter)
-        )
-        if common >= max(3, 0.6 * len(longer)):
+        pairs = enumerate(zip(shorter, longer, strict=False))
+        common = next((n for n, (a, b) in pairs if a != b), len(shorter))
+        if common >= max(_SHARED, 0.6 * len(longer)):
             return True
     return False
 

@@ -17,6 +17,7 @@ from selfreflect.grouping import ordered_groups
 from selfreflect.logprobs import AnswerTokens, NoLogprobs
 from selfreflect.models.base import Refusal, Reply, Request
 from selfreflect.sameness import same_classes
+from selfreflect.server.kinds import ends_of
 from selfreflect.server.reply import AnswerShare, Confidence, Guaranteed, NoGuarantee
 from selfreflect.server.session import exclusively
 from selfreflect.store.journal import RepliesInMemory
@@ -237,7 +238,7 @@ class BeliefReader:
 
     def labels(self, question: str, answers: Sequence[str]) -> Labels:
         """Sort answers into classes, numbered in the order of first answers."""
-        labels = self.rule(AnsweredQuestion(id="", text=question, answers=tuple(answers)))
+        labels = self.rule(AnsweredQuestion(id="", text=ends_of(question), answers=tuple(answers)))
         # a server runs for months
         self.rule.forget(VERDICTS)
         return labels
@@ -257,13 +258,13 @@ class BeliefReader:
             model: that drew the answers, as a run directory names it; a guarantee is about one model.
             tokens: of the answers, for estimators that read them.
         """
-        asked = AnsweredQuestion(id="", text=question, answers=answers, **token_fields(tokens))
+        asked = AnsweredQuestion(id="", text=ends_of(question), answers=answers, **token_fields(tokens))
         weights = (self.calibrator.saved.weights or ()) if self.calibrator is not None else ()
         samples = Samples(asked, self.rule, self._similarity, weights=weights)
         classes = classes_of(answers, samples.labels, self.rule.name)
-        confidence = self._confidence(kind, samples, model)
+        confidence = self._confidence(kind, samples, model, question)
         self.rule.forget(VERDICTS)
-        notes = (*confidence.notes, self._wording(question, classes, answers), *self.rule.caveats)
+        notes = (*confidence.notes, self._wording(asked.text, classes, answers), *self.rule.caveats)
         return AnswerReading(classes, confidence, notes=notes)
 
     def _wording(self, question: str, classes: Classes, answers: tuple[str, ...]) -> str:
@@ -275,7 +276,7 @@ class BeliefReader:
             return ""
         return f"the {len(classes.shares)} classes by spelling are {fewer} by the class rule same"
 
-    def _confidence(self, kind: str, samples: Samples, model: str) -> Confidence:
+    def _confidence(self, kind: str, samples: Samples, model: str, question: str) -> Confidence:
         answered = samples.question
         number = len(answered.answers)
         fitted = self.calibrator.saved if self.calibrator is not None else None
@@ -292,7 +293,7 @@ class BeliefReader:
         if self.calibrator is None or fitted is None or fitted.estimator != kind:
             return Confidence(value, kind, number, no_guarantee=other)
         score = ESTIMATORS[kind].score(value)
-        is_known = not set(fitted.questions).isdisjoint(digests([answered]))
+        is_known = not set(fitted.questions).isdisjoint(digests([AnsweredQuestion(id="", text=question)]))
         reason = self._lack(score, number, model, is_known)
         # a calibrator is too sure on questions that it was fitted on
         if is_known:

@@ -150,7 +150,7 @@ def test_options_that_cannot_be_met_are_refused(client: EndpointClient, options:
 
 
 def test_other_addresses_name_those_that_exist(client: EndpointClient) -> None:
-    for response in (client.http.get("/"), client.http.post("/v1/completions", json={"prompt": "x"})):
+    for response in (client.http.get("/"), client.http.post("/v1/images", json={"prompt": "x"})):
         refused = error(response, 404)
         assert refused["code"] == "not_found"
         assert "POST /v1/chat/completions" in refused["message"]

@@ -74,6 +74,7 @@ BODIES = {
         thinking=record(type=TEXT),
         **COMMON,
     ),
+    "/v1/embeddings": record("model input", model=MODEL, input=TEXT),
     "/v1/messages/count_tokens": record("model messages", model=MODEL, messages=MESSAGE_TURNS),
 }
 PATHS = {

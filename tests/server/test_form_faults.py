@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from endpoint import EndpointClient, endpoint_server
-from fault_server import FaultServer, answers, events, no_event, reset, silent, status, until_hung_up
+from fault_server import FaultServer, answers, events, no_event, raw, reset, silent, status, until_hung_up
 
 QUESTION = "What is the capital of Turkey?"
 PATHS = ("/v1/responses", "/v1/messages")
@@ -110,6 +110,26 @@ def breaks_off(handler: Any, call: Any) -> None:
     handler.drop()
 
 
+@pytest.mark.parametrize("path", PATHS)
+def test_an_error_within_a_stream_that_began_well_is_no_whole_text(path: str) -> None:
+    told = (
+        b'data: {"choices": [{"delta": {"content": "Lea"}}]}\n\n'
+        b'data: {"error": {"message": "overloaded", "code": 502}}\n\ndata: [DONE]\n\n'
+    )
+    turns = [{"role": "user", "content": "Write a poem about autumn."}]
+    body = {**BODY[path], "stream": True, "input": turns, "messages": turns}
+    with (
+        FaultServer(lambda call: raw(told, "text/event-stream")) as upstream,
+        endpoint_server(upstream=upstream.url, names=["m"]) as client,
+    ):
+        text = client.http.post(path, json=body).text
+        assert gauge(client, 'selfreflect_responses_total{outcome="failed"}') == 1
+    assert "event: error" in text
+    assert "overloaded" in text
+    assert "event: response.completed" not in text
+    assert "event: message_stop" not in text
+
+
 @pytest.mark.parametrize("model", ["m", "selfreflect/m"], ids=["passes through", "is written here"])
 def test_the_error_of_a_response_that_breaks_off_counts_on(model: str) -> None:
     body = {"model": model, "input": "Write a poem about autumn.", "stream": True}
@@ -130,7 +150,7 @@ def test_the_error_of_a_response_that_breaks_off_counts_on(model: str) -> None:
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("action", [events, no_event])
 def test_a_stream_that_passes_through_ends_when_its_client_leaves(path: str, action: Any) -> None:
-    body = {**BODY[path], "stream": True, "tools": [{"name": "a"}]}
+    body = {**BODY[path], "stream": True, "tools": [{"type": "web_search", "name": "a"}]}
     with (
         FaultServer(lambda call: action) as upstream,
         endpoint_server(upstream=upstream.url, names=["m"]) as client,

@@ -149,6 +149,7 @@ def test_turns_with_names_and_system_turns_anywhere_are_reflected(local: Endpoin
         ("/v1/responses", {"tools": [{"type": "web_search"}]}, "tools"),
         ("/v1/responses", {"text": {"format": {"type": "grammar"}}}, "text.format"),
         ("/v1/responses", {"background": True}, "background"),
+        ("/v1/chat/completions", {"web_search_options": {}}, "web_search_options"),
         (
             "/v1/responses",
             {"input": [{"type": "function_call_output", "output": "4"}]},
@@ -165,7 +166,7 @@ def test_turns_with_names_and_system_turns_anywhere_are_reflected(local: Endpoin
             "input.content",
         ),
         ("/v1/responses", {"previous_response_id": "resp_1"}, "previous_response_id"),
-        ("/v1/messages", {"tools": [{"name": "a"}]}, "tools"),
+        ("/v1/messages", {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools"),
         (
             "/v1/messages",
             {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
@@ -202,12 +203,15 @@ def test_a_conversation_goes_on_from_a_response(local: EndpointClient) -> None:
     def respond(**fields: Any) -> Any:
         return local.http.post("/v1/responses", json=asked("/v1/responses", **fields)).json()
 
-    first = respond(instructions="Be brief.")
+    first = respond(instructions="Be brief.", metadata={"a": "b"}, reasoning={"effort": "low"})
+    assert first["instructions"] == "Be brief."
+    assert (first["metadata"], first["reasoning"]["effort"]) == ({"a": "b"}, "low")
+    detail = local.http.get(f"/v1/selfreflect/{first['id']}").json()
+    assert detail["context"] == "Be brief."
     second = respond(input="And of Italy?", previous_response_id=first["id"])
     assert second["previous_response_id"] == first["id"]
     detail = local.http.get(f"/v1/selfreflect/{second['id']}").json()
-    assert QUESTION in detail["context"]
-    assert "assistant: Ankara" in detail["context"]
+    assert detail["context"] == f"user: {QUESTION}\n\nassistant: Ankara"
     plain = respond(model="m", input="And you?", previous_response_id=second["id"])
     third = respond(input="And of Oz?", previous_response_id=plain["id"])
     detail = local.http.get(f"/v1/selfreflect/{third['id']}").json()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from endpoint import EndpointClient, endpoint_server
-from fault_server import FaultServer, chat, choice
+from fault_server import FaultServer, chat, choice, raw
 
 from selfreflect.models.base import Refusal
 
@@ -34,8 +34,13 @@ def sdk(served: EndpointClient, **options: Any) -> openai.OpenAI:
 
 
 def test_models_and_an_answer_with_its_distribution(served: EndpointClient) -> None:
+    import openai
+
     client = sdk(served)
     assert [model.id for model in client.models.list()] == [MODEL, "m"]
+    assert client.models.retrieve(MODEL).id == MODEL
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("selfreflect/other")
     response = client.chat.completions.create(
         model=MODEL, messages=QUESTION, extra_body={"selfreflect": {"num_answers": 8}}
     )
@@ -279,3 +284,22 @@ def test_errors_of_responses_have_the_types_of_the_sdk(served: EndpointClient) -
     with pytest.raises(openai.BadRequestError) as forgotten:
         client.responses.create(model=MODEL, input="?", previous_response_id="sr-nothing")
     assert forgotten.value.code == "previous_response_not_found"
+
+
+def test_embeddings_come_from_the_server_of_the_model(served: EndpointClient) -> None:
+    import openai
+
+    vectors = {
+        "object": "list",
+        "data": [{"object": "embedding", "index": 0, "embedding": [0.5]}],
+        "model": "m",
+    }
+    with (
+        FaultServer(lambda call: raw(json.dumps(vectors).encode())) as upstream,
+        endpoint_server(upstream=upstream.url, names=["m"]) as client,
+    ):
+        given = sdk(client).embeddings.create(model=MODEL, input="a", encoding_format="float")
+        assert given.data[0].embedding == [0.5]
+        assert (upstream.calls[0].path, upstream.calls[0].body["model"]) == ("/v1/embeddings", "m")
+    with pytest.raises(openai.BadRequestError, match="embeddings"):
+        sdk(served).embeddings.create(model=MODEL, input="a")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
 
 import httpx2
 import pytest
@@ -106,6 +108,36 @@ def wordy() -> Iterator[EndpointClient]:
 
     with endpoint_server(script, num_answers=2, strategies=("greedy",)) as served:
         yield served
+
+
+@pytest.mark.parametrize("field", ["model", "messages", "input", "user", "a_field_of_next_year", "stop"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])
+def test_bytes_that_are_no_text_are_refused_in_any_field(
+    wordy: EndpointClient, path: str, field: str
+) -> None:
+    turns = [{"role": "user", "content": "Why?"}]
+    body = {"model": "selfreflect/m", "messages": turns, "input": turns, "max_tokens": 9, field: "BAD"}
+    data = json.dumps(body).encode().replace(b"BAD", b"\xff\xfe")
+    response = wordy.http.post(path, content=data, headers={"Content-Type": "application/json"})
+    # a field that nobody reads may hold anything
+    assert response.status_code in (200, 400)
+
+
+def test_a_question_with_a_long_text_is_sorted_at_once() -> None:
+    with endpoint_server(rule="same") as served:
+        long = "The fair (in May) has 3 stalls, or 4 of them, of the town's traders. " * 14_000
+        began = time.perf_counter()
+        belief = served.chat(f"{long}\nWhat is the capital of Turkey?").json()["selfreflect"]
+        assert time.perf_counter() - began < 10
+    assert [entry["text"] for entry in belief["classes"]] == ["Ankara", "Istanbul"]
+
+
+def test_a_client_that_still_sends_reads_why_its_body_is_refused(wordy: EndpointClient) -> None:
+    connection = HTTPConnection(*wordy.address, timeout=60)
+    connection.request("POST", "/v1/responses", b" " * 40_000_000, {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    assert response.status == 413
+    assert b"10,000,000" in response.read()
 
 
 @pytest.mark.parametrize("model", ["m", "selfreflect/m"])

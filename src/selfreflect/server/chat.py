@@ -50,10 +50,12 @@ class FieldUse:
         use: ``read``; ``hand_on`` to the model's server with every call; ``ignore``; or ``relay`` the whole
             request, because no distribution of plain texts can honour the field.
         absent: values that mean the same as no field, as JSON.
+        said: a value that looks empty and is not.
     """
 
     use: Use
     absent: frozenset[bytes] = frozenset()
+    said: bytes = b""
 
 
 def _rows(use: Use, names: str, *absent: bytes) -> dict[str, FieldUse]:
@@ -82,7 +84,8 @@ CHAT = {
     # answers are objects then, see structured.py
     **_rows("hand_on", RESPONSE_FORMAT, b'{"type":"text"}'),
     **_rows("relay", "modalities", b'["text"]'),
-    **_rows("relay", "audio logprobs top_logprobs logit_bias web_search_options prompt_logprobs echo"),
+    **_rows("relay", "audio logprobs top_logprobs logit_bias prompt_logprobs echo"),
+    "web_search_options": FieldUse("relay", said=b"{}"),
     **_rows("relay", "best_of stop_token_ids structured_outputs grammar json_schema guided_json"),
     **_rows("relay", "guided_regex guided_choice guided_grammar ebnf regex continue_final_message"),
 }
@@ -121,6 +124,8 @@ class SortedFields:
     ignored: list[str] = field(default_factory=list)
     reason: str = ""
     """The first field that no distribution can honour."""
+    instructions: str = ""
+    """What holds for this request alone, not for those that go on from its response."""
 
     def sort(
         self, fields: Fields, rows: Mapping[str, FieldUse], *, hands_on: bool, ignores: Collection[str] = ()
@@ -137,7 +142,7 @@ class SortedFields:
             if len(data) <= _LONGEST_ABSENT:  # without the white space of JSON that is printed for people
                 data = msgspec.json.format(data, indent=-1)
             empty = {"read": frozenset[bytes](), "hand_on": UNSAID}.get(row.use, EMPTY)
-            if data in row.absent or data in empty:
+            if data in row.absent or (data in empty and data != row.said):
                 continue
             if name in ignores:
                 self.ignore(name)
@@ -148,7 +153,7 @@ class SortedFields:
             elif row.use == "ignore":
                 self.ignore(shown(name))
             else:
-                self.handed_on[name] = msgspec.json.decode(data)
+                self.handed_on[name] = decode(data, Any, shown(name))
 
     def relay(self, reason: str) -> None:
         """Note why the request cannot be reflected, unless another reason came first."""
@@ -316,6 +321,10 @@ class ChatRequest:
     """Whether the server may remember the response."""
     previous: str = ""
     """The id of the response that the conversation goes on from; its turns are in ``messages``."""
+    lasting: tuple[Message, ...] = ()
+    """The turns that a later request may go on from."""
+    echo: Mapping[str, Any] = field(default_factory=dict)
+    """Fields that the response repeats."""
 
     @property
     def requested_model(self) -> str:
@@ -385,6 +394,7 @@ class Dialect:
         for_upstream: makes the body for the upstream of the fields and its own name of the model.
         names: what it calls fields of chat completions, for errors.
         hands_on: whether the upstream gets unknown fields; those of another form would mean nothing to it.
+        echoes: fields that the response repeats.
     """
 
     rows: Mapping[str, FieldUse]
@@ -392,6 +402,7 @@ class Dialect:
     for_upstream: Callable[[Fields, str, tuple[Message, ...]], bytes]
     names: Mapping[str, str] = field(default_factory=dict)
     hands_on: bool = False
+    echoes: tuple[str, ...] = ()
 
 
 def read_request(
@@ -438,7 +449,8 @@ def read_request(
         name = dialect.names.get("messages", "messages")
         message = f"{name} is empty: the last turn, from the user, is the question"
         raise ChatError(400, message, param=name, code="no_messages")
-    ordered = _system_first(messages, reading)
+    instructions = [Message(role="system", content=reading.instructions)] if reading.instructions else []
+    ordered = _system_first([*instructions, *messages], reading)
     if not reading.reason and ordered[-1].role != "user":
         reading.relay("messages.last")
     body = typed({} if reading.reason else reading.read, ChatBody, dialect.names)
@@ -463,6 +475,8 @@ def read_request(
         handed_on=reading.handed_on,
         ignored=tuple(reading.ignored),
         previous=previous,
+        lasting=tuple(messages),
+        echo={name: decode(fields[name], Any, name) for name in dialect.echoes if name in fields},
         **common,
     )
 

@@ -27,7 +27,7 @@ from selfreflect.errors import SelfReflectError, excerpt
 from selfreflect.models.base import Refusal
 from selfreflect.server.chat import ID_PREFIX, PREFIX, ChatRequest, Reflect, read_request
 from selfreflect.server.errors import RETRY_SECONDS, ChatError, ErrorType, as_chat_error, failed
-from selfreflect.server.forms import Form, NewStream, for_count, form_of
+from selfreflect.server.forms import Form, NewStream, form_of, to_pass
 from selfreflect.server.guard import Access, Guard, Policy
 from selfreflect.server.http import HttpServer, LiveResponse, begin, log_to_stderr, send_part
 from selfreflect.server.kinds import kind_of
@@ -171,14 +171,19 @@ async def completions(request: Request) -> Response:
     return Response(body, media_type="application/json", headers={**headers, **answer.headers})
 
 
-async def count_tokens(request: Request) -> Response:
-    """Let the model's server count the tokens of a message."""
+PASSED = ("/messages/count_tokens", "/embeddings", "/completions")
+"""Paths below ``/v1`` that only the model's server answers."""
+
+
+async def pass_on(request: Request) -> Response:
+    """Let the model's server answer a request that is no conversation."""
     services: ServeServices = request.app.state.services
-    chat = for_count(await request.body())
+    path = request.url.path.removeprefix("/v1")
+    chat = to_pass(await request.body(), path.rpartition("/")[2])
     model = services.models.find(chat.model)
     if isinstance(model, RemoteModel):
         return _relay(request, chat, model)
-    message = f"the model {chat.model!r} runs in the server's own process, which counts no tokens in advance"
+    message = f"the model {chat.model!r} runs in the server's own process, which does not offer {path}"
     raise ChatError(400, message, param="model", code="unsupported")
 
 
@@ -246,7 +251,7 @@ async def _answer(call: _Call, first_word: asyncio.Event) -> ChatResponse:
     if chat.stores:
         said = answer.choices[0]
         # a turn that calls tools is more than its text: nothing can go on from it here
-        services.history.add(id_, content, () if said.calls else chat.messages, said.text)
+        services.history.add(id_, content, () if said.calls else chat.lasting, said.text)
     return answer
 
 
@@ -268,7 +273,8 @@ async def _plain(call: _Call, first_word: asyncio.Event) -> ChatResponse:
     """Let a model answer by itself."""
     reflector, chat = call.services.reflector, call.chat
     session = Session(call.model, first_word.set, reflector.settings.prices.get(call.model.generator.name))
-    reply = await session.ask(reflector.plain_request(chat))
+    request = reflector.plain_request(chat)
+    reply = await session.ask(request)
     if isinstance(reply, Refusal):
         raise failed(reply.kind, reply.message, reply)
     choices = []
@@ -280,7 +286,7 @@ async def _plain(call: _Call, first_word: asyncio.Event) -> ChatResponse:
     if chat.reflects:
         notes = (*field_notes(chat, call.model), *(() if session.counts_tokens else (NOT_COUNTED,)))
         belief = msgspec.structs.replace(call.belief, cost=session.spending, notes=notes)
-    return response_to(chat, call.belief.id, choices, session.spending, belief)
+    return response_to(chat, call.belief.id, choices, session.spending, request.sampling, belief)
 
 
 async def _stream_live(
@@ -313,7 +319,8 @@ async def _live_events(call: _Call, new_stream: NewStream, live: LiveText) -> As
     """Write the events of a text that still comes. Raises ChatError after the event of an error."""
     chat, id_ = call.chat, call.belief.id
     session = Session(call.model)
-    response = response_to(chat, id_, (), session.spending)
+    sampling = call.services.reflector.plain_request(chat).sampling
+    response = response_to(chat, id_, (), session.spending, sampling)
     stream = new_stream(response, chat.requested_model)
     yield stream.begin()
     try:
@@ -337,7 +344,7 @@ async def _live_events(call: _Call, new_stream: NewStream, live: LiveText) -> As
     notes = (*field_notes(chat, call.model), *((NOT_COUNTED,) if None in (read, written) else ()))
     belief = msgspec.structs.replace(call.belief, cost=cost, notes=notes)
     if chat.stores:
-        call.services.history.add(id_, belief, chat.messages, live.text)
+        call.services.history.add(id_, belief, chat.lasting, live.text)
     choices = (choice_of(live.text, (), live.finish == "length"),)
     yield stream.end(replace(response, choices=choices, spending=cost, belief=belief))
 
@@ -375,13 +382,20 @@ async def _stream(
 
 
 async def models(request: Request) -> Response:
-    """List the models: each by its name, and as ``selfreflect/NAME`` for its distribution."""
+    """List the models, or show one: each by its name, and as ``selfreflect/NAME`` for its distribution."""
     services: ServeServices = request.app.state.services
     entries = []
     for name in await services.models.names():
         owner = "selfreflect" if name.startswith(PREFIX) else "upstream"
         entries.append({"id": name, "object": "model", "created": 0, "owned_by": owner})
-    return _json({"object": "list", "data": entries})
+    wanted = request.path_params.get("name")
+    if wanted is None:
+        return _json({"object": "list", "data": entries})
+    for entry in entries:
+        if entry["id"] == wanted:
+            return _json(entry)
+    message = f"there is no model {excerpt(wanted, 200)}"
+    raise ChatError(404, message, type="not_found_error", param="model", code="model_not_found")
 
 
 async def distribution(request: Request) -> Response:
@@ -451,8 +465,9 @@ def application(services: ServeServices, access: Access) -> Guard:
         Route("/v1/chat/completions", completions, methods=posted),
         Route("/v1/responses", completions, methods=posted),
         Route("/v1/messages", completions, methods=posted),
-        Route("/v1/messages/count_tokens", count_tokens, methods=posted),
+        *(Route(f"/v1{path}", pass_on, methods=posted) for path in PASSED),
         Route("/v1/models", models),
+        Route("/v1/models/{name:path}", models),
         Route("/v1/selfreflect/{id}", distribution),
         Route("/health", health),
         Route("/metrics", metrics),

@@ -5,6 +5,7 @@ Each is one path, one way to read a request as a chat completion, and one to wri
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -74,6 +75,28 @@ def _take_format(value: dict[str, Any], name: str, reading: SortedFields) -> Non
 
 # --- OpenAI's responses
 
+# Fields of a request that its response repeats, with what stands there if the request has none.
+_ECHOES: Mapping[str, Any] = {
+    "background": False,
+    "frequency_penalty": 0,
+    "instructions": None,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "presence_penalty": 0,
+    "prompt_cache_key": None,
+    "reasoning": None,
+    "safety_identifier": None,
+    "service_tier": "default",
+    "text": None,
+    "tool_choice": "auto",
+    "tools": [],
+    "top_logprobs": 0,
+    "truncation": "disabled",
+    "user": None,
+}
+
 # Types of parts that are plain text.
 _TEXTS = ("input_text", "output_text", "text")
 
@@ -91,8 +114,7 @@ def _read_responses(reading: SortedFields) -> None:
     """Turn what was read into fields of chat completions."""
     fields = reading.read
     turns = []
-    if instructions := decode(_value(fields, "instructions"), str | None, "instructions"):
-        turns.append({"role": "system", "content": instructions})
+    reading.instructions = decode(_value(fields, "instructions"), str | None, "instructions") or ""
     items = decode(_value(fields, "input"), str | Turns | None, "input")
     if isinstance(items, str):
         turns.append({"role": "user", "content": items})
@@ -168,26 +190,22 @@ def _response(response: ChatResponse, model: str, status: str = "completed") -> 
         "id": response.id,
         "object": "response",
         "created_at": response.created,
+        "completed_at": int(time.time()) if is_whole and not is_cut else None,
         "status": "incomplete" if is_cut else status,
         "error": None,
         "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
-        "instructions": None,
-        "max_output_tokens": None,
-        "metadata": {},
         "model": model,
         "output": [],
-        "parallel_tool_calls": True,
         "previous_response_id": response.previous or None,
-        "reasoning": {"effort": None, "summary": None},
         "store": response.stores,
-        "temperature": None,
-        "text": {"format": {"type": "text"}},
-        "tool_choice": "auto",
-        "tools": [],
-        "top_p": None,
-        "truncation": "disabled",
+        "temperature": response.sampling.temperature,
+        "top_p": response.sampling.top_p,
         "usage": _usage(response) if is_whole else None,
+        **{name: response.echo.get(name, unsaid) for name, unsaid in _ECHOES.items()},
     }
+    # what a client leaves out of these objects, its library expects all the same
+    fields["text"] = {"format": {"type": "text"}, **(fields["text"] or {})}
+    fields["reasoning"] = {"effort": None, "summary": None, **(fields["reasoning"] or {})}
     if choice.calls:
         fields["output"] = [_call_item(call, call.arguments, "completed") for call in choice.calls]
     elif is_whole:
@@ -392,13 +410,16 @@ def _content(content: str | list[dict[str, Any]], reading: SortedFields, name: s
     return "\n\n".join(texts)
 
 
-def for_count(data: bytes) -> ChatRequest:
-    """Read a request to count tokens, with its body for the upstream. Raises ChatError, status 400."""
+def to_pass(data: bytes, reason: str) -> ChatRequest:
+    """Read the model of a request in a form of its own, which only the upstream reads in full.
+
+    Raises ChatError, status 400.
+    """
     fields = decode(data, Fields)
     name = typed(fields, Envelope).model
     model = name.removeprefix(PREFIX)
     cleaned = msgspec.json.encode(without_ours(fields, model))
-    return ChatRequest(data=cleaned, model=model, reflects=name != model, passthrough="count_tokens")
+    return ChatRequest(data=cleaned, model=model, reflects=name != model, passthrough=reason)
 
 
 def _message_head(response: ChatResponse, model: str) -> dict[str, Any]:
@@ -582,6 +603,7 @@ FORMS: Mapping[str, Form] = {
                     "max_tokens": "max_output_tokens",
                     RESPONSE_FORMAT: "text.format",
                 },
+                echoes=tuple(_ECHOES),
             ),
             body=lambda response, model: to_json(_response(response, model)),
             events=_whole(ResponseStream),

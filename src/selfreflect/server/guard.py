@@ -142,6 +142,8 @@ MAX_HEAD = 16_384
 BODY_SECONDS = 30.0
 """Seconds that the body of a request may take."""
 
+MOST_DISCARDED = 100_000_000
+"""Bytes of a body that is too large which are read, and forgotten at once, before it is refused."""
 
 CLIENT_CLOSED = 499
 """The status of a request whose client went away, as nginx calls it."""
@@ -253,18 +255,21 @@ def _limited(receive: Receive, max_body: int) -> Receive:
         nonlocal total, over
         if over:  # what is waited for now is the end of the connection
             return await receive()
-        try:
-            async with asyncio.timeout_at(until):
-                message = await receive()
-        except TimeoutError:
-            detail = f"the body of a request may take at most {BODY_SECONDS:g} seconds"
-            raise HTTPException(408, detail, {"Connection": "close"}) from None
-        over = not message.get("more_body", False)
-        # counted, because Content-Length may lie or be missing
-        total += len(message.get("body", b""))
-        if total > max_body:
-            detail = f"the body of a request may have at most {max_body:,} bytes"
-            raise HTTPException(413, detail, {"Connection": "close"})
-        return message
+        while True:
+            try:
+                async with asyncio.timeout_at(until):
+                    message = await receive()
+            except TimeoutError:
+                detail = f"the body of a request may take at most {BODY_SECONDS:g} seconds"
+                raise HTTPException(408, detail, {"Connection": "close"}) from None
+            over = not message.get("more_body", False)
+            # counted, because Content-Length may lie or be missing
+            total += len(message.get("body", b""))
+            if total <= max_body:
+                return message
+            # a client that still sends would see a reset in place of this
+            if over or total > MOST_DISCARDED:
+                detail = f"the body of a request may have at most {max_body:,} bytes"
+                raise HTTPException(413, detail, {"Connection": "close"})
 
     return receive_part

@@ -23,6 +23,7 @@ from selfreflect.server.belief import NO_CONFIDENCE, AnswerReading, BeliefReader
 from selfreflect.server.chat import ChatRequest, Reflect
 from selfreflect.server.clarify import AGREEMENTS, FinalText, UnsurePolicy, clarify
 from selfreflect.server.errors import ChatError
+from selfreflect.server.kinds import ends_of
 from selfreflect.server.reply import Belief, ChatChoice, ChatResponse, Confidence, Ending, Spending
 from selfreflect.server.session import (
     ConversationTask,
@@ -232,7 +233,14 @@ class Reflector:
             is_cut = summary.truncated and wording.action in (None, "hedge") and stopped_at is None
             choices.append(choice_of(text, calls, is_cut, None if is_ours else stopped_at))
         return Exchange(
-            response=response_to(chat, id_, choices, session.spending, belief),
+            response=response_to(
+                chat,
+                id_,
+                choices,
+                session.spending,
+                (plan.tasks[0] if is_text else plan.request).sampling,
+                belief,
+            ),
             question=question,
             answers=answers,
             classes=classes,
@@ -266,14 +274,20 @@ class Reflector:
         read = (
             partial(
                 read_calls,
-                chat.question,
+                ends_of(chat.question),
                 reply.completions,
                 chat.tools,
                 reader.rule,
                 must_call=chat.must_call,
             )
             if chat.tools
-            else partial(read_objects, chat.question, reply.texts, chat.response_format or {}, reader.rule)
+            else partial(
+                read_objects,
+                ends_of(chat.question),
+                reply.texts,
+                chat.response_format or {},
+                reader.rule,
+            )
         )
         # a client's schema, and what a model writes, may take long
         reading = await reader.run(len(reply.texts), read, is_quick=False)
@@ -458,7 +472,7 @@ class Reflector:
             return None, "claims are not read where answers are JSON or may call tools"
         try:
             # long answers take seconds, in which others would wait
-            told = partial(told_claims, chat.question, answers, text)
+            told = partial(told_claims, ends_of(chat.question), answers, text)
             return tuple(await exclusively(self._claims_are_free, told)), ""
         except DataError as error:
             return None, str(error)
@@ -589,6 +603,7 @@ def response_to(
     id_: str,
     choices: Sequence[ChatChoice],
     spending: Spending,
+    sampling: Sampling,
     belief: Belief | None = None,
 ) -> ChatResponse:
     """Make the response to a request."""
@@ -599,6 +614,8 @@ def response_to(
         belief=belief,
         previous=chat.previous,
         stores=chat.stores,
+        sampling=sampling,
+        echo=chat.echo,
     )
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
-from selfreflect.models.base import ToolCall
+from selfreflect.models.base import Sampling, ToolCall
 from selfreflect.records import Count, Number, Share
 from selfreflect.server.errors import ChatError
 from selfreflect.uncertainty.claims.placed import ToldClaim
@@ -201,6 +201,10 @@ class ChatResponse:
     """The id of the response that the conversation goes on from."""
     stores: bool = True
     """Whether the server remembers it."""
+    sampling: Sampling
+    """Of the text."""
+    echo: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the request that its form repeats."""
 
     @property
     def headers(self) -> dict[str, str]:

@@ -28,7 +28,7 @@ from selfreflect.models.openai.client import (
 )
 from selfreflect.models.openai.endpoint import Endpoint
 from selfreflect.models.openai.generator import OpenAIGenerator
-from selfreflect.models.openai.protocol import APIError, token_count
+from selfreflect.models.openai.protocol import APIError, embedded_error, text_of, token_count
 from selfreflect.server.chat import OF_TOOLS, PREFIX, RESPONSE_FORMAT, ChatRequest, Fields
 from selfreflect.server.errors import ChatError, upstream_busy
 from selfreflect.server.forms import Form
@@ -222,7 +222,7 @@ class RelayedResponse:
 
     def __init__(self, response: httpx2.Response, server: RemoteServer) -> None:
         self._response = response
-        self._server = server
+        self.server = server
         self.status_code = response.status_code
         self.headers = {}
         for name in _RELAYED:
@@ -257,12 +257,12 @@ class RelayedResponse:
             data += part
             if len(data) > largest:
                 message = f"the response is larger than {largest // 2**20} MB"
-                raise self._server.fault(APIError(message))
-        return self._server.redacted(bytes(data)) if self.status_code >= 300 else bytes(data)
+                raise self.server.fault(APIError(message))
+        return self.server.redacted(bytes(data)) if self.status_code >= 300 else bytes(data)
 
     async def parts(self) -> AsyncGenerator[bytes, None]:
         """Yield the body as it comes, decompressed and without keys. Raises ChatError if it breaks off."""
-        endpoint = self._server.endpoint
+        endpoint = self.server.endpoint
         tail = b""
         try:
             async for part in self._response.aiter_bytes():
@@ -273,7 +273,7 @@ class RelayedResponse:
                 if part := part[: len(part) - size]:
                     yield part
         except http_errors() as error:
-            raise self._server.fault(error) from None
+            raise self.server.fault(error) from None
         if tail:
             yield tail
 
@@ -356,7 +356,7 @@ _NUMBER = re.compile(rb'"sequence_number": *(\d{1,9})\b')
 
 
 class _Delta(msgspec.Struct):
-    content: str | None = None
+    content: str | list[Any] | None = None
 
 
 class _Piece(msgspec.Struct):
@@ -372,6 +372,7 @@ class _Usage(msgspec.Struct):
 class _Chunk(msgspec.Struct):
     choices: list[_Piece] = []
     usage: _Usage | None = None
+    error: Any = None
 
 
 @dataclass
@@ -385,7 +386,10 @@ class LiveText:
     completion_tokens: int | None = None
 
     async def pieces(self) -> AsyncGenerator[str, None]:
-        """Yield the pieces of the text without a reasoning trace. Raises ChatError if it breaks off."""
+        """Yield the pieces of the text without a reasoning trace.
+
+        Raises ChatError if it breaks off, or holds an error.
+        """
         pending, held, is_over = b"", "", False
         async with aclosing(self.response.parts()) as parts:
             async for part in parts:
@@ -418,12 +422,14 @@ class LiveText:
             chunk = msgspec.json.decode(line[5:], type=_Chunk)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return ""
+        if chunk.error:
+            raise self.response.server.fault(embedded_error(chunk.error))
         if chunk.usage is not None:
             self.prompt_tokens = token_count(chunk.usage.prompt_tokens) or None
             self.completion_tokens = token_count(chunk.usage.completion_tokens) or None
         if any(piece.finish_reason == "length" for piece in chunk.choices):
             self.finish = "length"
-        return "".join(piece.delta.content or "" for piece in chunk.choices[:1])
+        return "".join(text_of(piece.delta.content) for piece in chunk.choices[:1])
 
 
 _TRACE, _TRACE_END = "<think>", "</think>"
@@ -490,7 +496,7 @@ class ModelTable:
         """Look up a model by its own name. Raises ChatError, status 404, if there is none."""
         if name in self._local:
             return self._local[name]
-        if self._server is not None and (self._names is None or name in self._names):
+        if name and self._server is not None and (self._names is None or name in self._names):
             return self._server.model(name)
         # the nearest name first, since lists of hub models are long
         own_names = [*self._local, *(self._names or ())]

@@ -332,12 +332,12 @@ def parse_response(
             raise APIError("the response holds half of a character (a lone surrogate escape)") from None
         raise APIError(f"the response is not a chat completion ({error})", retryable=True) from None
     if body.error:
-        raise _embedded_error(body.error)
+        raise embedded_error(body.error)
     # Some servers give more than were asked for.
     choices = (body.choices or [])[:count]
     if not choices:
         if any(_messages(_error_value(data))):  # in a layout without ``error``
-            raise _embedded_error(_error_value(data))
+            raise embedded_error(_error_value(data))
         raise APIError("the response holds no completions", kind="empty", retryable=True)
     usage = body.usage if isinstance(body.usage, dict) else {}
     # A server counts the tokens of a call, not of each completion: they are shared out evenly.
@@ -379,7 +379,7 @@ def _unfinished(choice: _Choice) -> APIError:
     """Make the error of a choice that did not end."""
     server_text = choice.ending
     if choice.fault:
-        error = _embedded_error(choice.fault)
+        error = embedded_error(choice.fault)
         if error.kind != "backend" or error.fatal or error.rejected:
             return error
         server_text = f"{server_text} {error_message(choice.fault)}".strip()
@@ -433,7 +433,7 @@ def _error_value(data: bytes) -> Any:
     return error if isinstance(error, dict | list) and error else value
 
 
-def _embedded_error(error: Any) -> APIError:
+def embedded_error(error: Any) -> APIError:
     """Make the error that came with HTTP 200, as gateways send it in mid-answer.
 
     Its code may be an HTTP status, or a word for one.
@@ -547,7 +547,7 @@ def _parse(
         text = message.refusal.strip()
     else:
         try:
-            text, closes_trace = split_answer(_text(message.content))
+            text, closes_trace = split_answer(text_of(message.content))
         except UnclosedReasoningError:
             finish = "unclosed_reasoning"
         if not text and finish in ("stop", "length") and message.reasons:
@@ -631,7 +631,7 @@ def _texts(tokens: Sequence[_Token]) -> list[str | None]:
     return texts
 
 
-def _text(content: str | list[Any] | None) -> str:
+def text_of(content: str | list[Any] | None) -> str:
     """Join the parts of a content that are text; other parts hold the reasoning."""
     if not isinstance(content, list):
         return content or ""

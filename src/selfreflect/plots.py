@@ -64,6 +64,8 @@ _LOOK: dict[str, Any] = {
 
 DOT = 3
 """Diameter in points of a dot among many."""
+CHOICE = "choice-"
+"""Begins the ids of marks of which a script of the page chooses one."""
 # On a page, more markers than this become one path.
 _DENSE = 20
 
@@ -193,6 +195,8 @@ def _for_page(text: str) -> str:
     # matplotlib gives everything an id, and a page with many figures would repeat them
     referenced = set(_REFERENCE.findall(text))
     for node in root.iter():
+        if node.get("id", "").startswith(CHOICE):
+            node.set("data-choice", node.attrib.pop("id").removeprefix(CHOICE))
         if node.get("id") not in referenced:
             node.attrib.pop("id", None)
         _restyle(node)

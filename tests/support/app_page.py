@@ -42,7 +42,8 @@ def clean_everywhere(watched: Any) -> None:
         watched.page.set_viewport_size({"width": width, "height": 900})
         watched.page.emulate_media(color_scheme=scheme)
         assert watched.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        assert watched.serious() == []
+        serious = watched.serious()
+        assert serious == [], serious
 
 
 def start(

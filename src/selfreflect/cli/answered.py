@@ -262,18 +262,11 @@ def make_method(
     Without ``classes`` the model that is asked sorts
     what the rule without a model leaves open; without ``correctness`` people's labels count, or else answers
     that contain a right one. ``store`` keeps the verdicts of ``nli``."""
-    from selfreflect.uncertainty import correctness
     from selfreflect.uncertainty.assess import Method
     from selfreflect.uncertainty.classes import DEFAULT, ClassRule
+    from selfreflect.uncertainty.correctness import default_correctness
 
-    names = name_list(options.correctness) if options.correctness else []
-    if options.correctness is None:
-        if any(question.correct is not None for question in questions):
-            names.append("human")
-        elif graded_by(questions):
-            names.append(correctness.GRADED)
-        elif has_gold(questions):
-            names.append(correctness.DEFAULT)
+    names = name_list(options.correctness or default_correctness(questions) or "")
     is_default = options.classes is None and asker is not None and can_compare(asker.model)
     name = options.classes or ("judge" if is_default else DEFAULT)
     rule = ClassRule(name, options.class_order, asker, store, bounded=is_default)

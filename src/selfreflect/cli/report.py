@@ -32,10 +32,9 @@ from selfreflect.cli.show import (
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.records import SummaryResult, latest_scale
 from selfreflect.report.run_records import PARTS, RunRecords, removable_parts
-from selfreflect.run.records import records_by_judge, scorings_by
+from selfreflect.run.records import labelled_part, records_by_judge, scorings_by
 from selfreflect.store.run import Run
 from selfreflect.table import compact
-from selfreflect.uncertainty.question import has_gold
 
 if TYPE_CHECKING:
     from selfreflect.report.page.frame import UncertaintyPart
@@ -55,11 +54,6 @@ LARGE_PAGE = 3_000_000
 """Bytes above which a page opens slowly on small machines."""
 MOST_EMBEDDED = 4_000
 """Different answers that are grouped by meaning unasked. More take minutes on two CPU cores."""
-
-
-# Estimators of a run's report, beside what its judge measured: those that need only classes, so
-# that a page takes no longer.
-_IN_REPORT = ("modal_share", "split_half", "entropy", "entropy_mm", "classes")
 
 
 def report_command(
@@ -391,30 +385,5 @@ def compare_command(
 
 def report_parts(runs: Sequence[RunRecords]) -> list[UncertaintyPart]:
     """Make sections on uncertainty for the runs that have right answers."""
-    parts = []
-    for number, run in enumerate(runs):
-        if any(question.gold for question in run.questions.values()):
-            part = _report_part(run, f"uncertainty-{number}")
-            if part is not None:
-                parts.append(part)
-    return parts
-
-
-def _report_part(run: RunRecords, name: str) -> UncertaintyPart | None:
-    from selfreflect.cli.answered import ComparisonOptions, make_method
-    from selfreflect.run.records import GOLD, run_questions
-    from selfreflect.uncertainty.assess import Assessment, predictions
-    from selfreflect.uncertainty.page import shaded_answers, uncertainty_part
-
-    questions = run_questions(run, run, GOLD)
-    if not has_gold(questions):
-        return None  # right answers, but no sampled ones yet
-    names = {name: None for question in questions for name in question.values}
-    assessment = Assessment(questions, [*_IN_REPORT, *names], make_method(questions, ComparisonOptions()))
-    (correctness,) = assessment.judged.labels
-    part = uncertainty_part(
-        assessment, correctness, predictions(assessment, correctness), name=name, label=run.label
-    )
-    part.shaded += shaded_answers(assessment)
-    part.notes.append("selfreflect uncertainty measures more estimators, with other classes and labels.")
-    return part
+    parts = [labelled_part(run, f"uncertainty-{number}") for number, run in enumerate(runs)]
+    return [part for part in parts if part is not None]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import to_builtins
 
@@ -20,7 +21,10 @@ from selfreflect.sources.items import Item, items_from_records
 from selfreflect.sources.verdicts import Graded
 from selfreflect.store.run import Run
 from selfreflect.text import one_line
-from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, not_blank, token_fields
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, has_gold, not_blank, token_fields
+
+if TYPE_CHECKING:
+    from selfreflect.report.page.frame import UncertaintyPart
 
 BASELINE = "greedy"
 """The model's own most likely answer: others are compared with it, and its measures are estimators, too."""
@@ -127,6 +131,46 @@ def run_prompts(run: Run, stage: Stage) -> Prompts:
 def run_items(run: Run) -> list[Item]:
     """List the questions of a run that have answers, with their summaries, as items."""
     return items_from_records(run.questions.values(), run.answers, run.summaries.values())
+
+
+# Estimators of a run's page, beside what its judge measured: those that need only classes or stored
+# log-probabilities, so that a page takes no longer.
+_ON_PAGE = ("modal_share", "split_half", "entropy", "entropy_mm", "classes")
+_OF_TOKENS = {"logprobs": ("normalised_prob", "min_prob"), "top_logprobs": ("epr",)}
+
+
+def labelled_part(run: RunRecords, name: str) -> UncertaintyPart | None:
+    """Make the section of a page on uncertainty and correctness; None where no right answer is known.
+
+    Args:
+        name: identifies it on its page.
+    """
+    from selfreflect.uncertainty.assess import Assessment, Method, predictions
+    from selfreflect.uncertainty.classes import DEFAULT, ClassRule
+    from selfreflect.uncertainty.correctness import default_correctness
+    from selfreflect.uncertainty.page import shaded_answers, uncertainty_part
+
+    questions = run_questions(run, run, GOLD) if is_labelled(run) else []
+    if not has_gold(questions):
+        return None  # right answers, but no sampled ones yet
+    correctness = default_correctness(questions) or ""
+    method = Method(ClassRule(DEFAULT), correctness=(correctness,))
+    estimators = [*_ON_PAGE]
+    for column, of_tokens in _OF_TOKENS.items():
+        if any(getattr(question, column) is not None for question in questions):
+            estimators += of_tokens
+    estimators += dict.fromkeys(measured for question in questions for measured in question.values)
+    assessment = Assessment(questions, estimators, method)
+    rows = predictions(assessment, correctness)
+    part = uncertainty_part(assessment, correctness, rows, name=name, label=run.label)
+    part.shaded += shaded_answers(assessment)
+    part.notes.append("selfreflect uncertainty measures more estimators, with other classes and labels.")
+    return part
+
+
+def is_labelled(run: RunRecords) -> bool:
+    """Tell whether any question of a run has a right answer."""
+    return any(question.gold for question in run.questions.values())
 
 
 GOLD = "gold"

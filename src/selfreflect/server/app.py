@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import socket
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as replace_fields
@@ -30,9 +31,11 @@ from selfreflect.metric.measure import Measure, default_measures
 from selfreflect.records import Question, dump_line
 from selfreflect.report.document import question_table
 from selfreflect.report.measures import plain_measure, run_measures
+from selfreflect.report.page.frame import part_html
 from selfreflect.report.page.view import guesses_view, question_cells, question_view
 from selfreflect.report.results import StrategyResult, strategy_results
 from selfreflect.report.run_records import RECORD_FIELDS, RunRecords
+from selfreflect.run.records import is_labelled, labelled_part
 from selfreflect.server.errors import CUT_OFF, failure_problem, problem, problem_text, without_paths
 from selfreflect.server.guard import Access, Guard, Policy
 from selfreflect.server.http import HttpServer, log_to_stderr
@@ -117,6 +120,9 @@ Scoring = Annotated[
     str, Query(pattern=r"^[a-z0-9.-]{0,80}$", description="A judge, by the id that the run gives it.")
 ]
 Form = Annotated[str, Query(alias="format", pattern="^(json|csv)$")]
+
+# matplotlib draws one figure at a time.
+_DRAWING = threading.Lock()
 
 _UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"model": ErrorAnswer}}
 _BAD_BODY: dict[int | str, dict[str, Any]] = {413: {"model": ErrorAnswer}, 415: {"model": ErrorAnswer}}
@@ -276,6 +282,7 @@ def run(
         "models": list(map(without_paths, records.models)),
         "measures": [{"heading": measure.heading, "title": measure.title} for measure in measures],
         "strategies": [_strategy_entry(result, measures) for result in strategy_results(records)],
+        "labelled": is_labelled(records),
         "total": len(records.questions),
         "questions": [
             {
@@ -286,6 +293,19 @@ def run(
             for index, question in enumerate(page.values(), offset)
         ],
     }
+
+
+@routes.get(
+    "/runs/{id}/uncertainty",
+    responses=_UNKNOWN,
+    summary="Show how well uncertainty predicts correctness, and what may be shown at each risk",
+)
+def uncertainty(id: Id, services: Shared, judge: Scoring = "") -> dict[str, Any]:
+    """The HTML is the section of the report page, with every text escaped; null without right answers."""
+    records = services.library.records(id, judge)
+    with _DRAWING:
+        part = labelled_part(records, "uncertainty")
+    return {"html": part and part_html(part), "csv": part.csv if part else {}}
 
 
 @routes.get("/runs/{id}/questions/{index}", responses=_UNKNOWN, summary="Show one question in full")
@@ -427,6 +447,7 @@ _REPORT_FILES = (
     "claims.js",
     "question.js",
     "csv.js",
+    "frame.js",
     "rows.js",
 )
 

@@ -17,7 +17,7 @@ from selfreflect.text import UNSPACED
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.asking.verdicts import judge_answers
 from selfreflect.uncertainty.classes import normalised, threshold_of
-from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, graded_by
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, graded_by, has_gold
 from selfreflect.uncertainty.relations import EmbeddingSimilarity, rouge_l, words
 
 THRESHOLDS = {"squad_f1": 0.5, "rouge": 0.3, "embedding": 0.7}
@@ -29,6 +29,15 @@ CORRECTNESS = ("human", GRADED, "contains", "exact", "numeric", "substring", *TH
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def default_correctness(questions: Sequence[AnsweredQuestion]) -> str | None:
+    """Name what decides where the user names nothing: labels, grades, or right answers; None without any."""
+    if any(question.correct is not None for question in questions):
+        return "human"
+    if graded_by(questions):
+        return GRADED
+    return DEFAULT if has_gold(questions) else None
 
 
 class Correctness:

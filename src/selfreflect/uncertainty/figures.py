@@ -10,6 +10,7 @@ import numpy as np
 
 from selfreflect.errors import DataError
 from selfreflect.plots import (
+    CHOICE,
     DOT,
     INK,
     LINE,
@@ -167,8 +168,8 @@ def coverage_figure(
         bounds = [upper_bound(round(risks[count - 1] * count), int(count), CONFIDENCE) for count in counts]
         measured = np.asarray(risks)[counts - 1]
         axes.fill_between(counts / n, measured, bounds, color=MARK, alpha=0.15, linewidth=0)
-        for share, bound in (guaranteed or {}).values():
-            axes.plot([share], [bound], "D", color=INK, markersize=6)
+        for risk, (share, bound) in (guaranteed or {}).items():
+            axes.plot([share], [bound], "D", color=INK, markersize=6, gid=f"{CHOICE}{risk:g}")
         axes.set(xlim=(0, 1), ylim=(-0.02, None), xlabel="share of questions answered", ylabel="share wrong")
         axes.grid(color=LINE, linewidth=0.6)
         axes.set_axisbelow(True)

@@ -530,8 +530,10 @@ def _searches(assessment: Assessment, estimator: str, correctness: str) -> list[
 def _slider(panel: str, searches: Sequence[ThresholdSearch], estimator: str) -> Markup:
     """Write what may be shown at each risk, of which a slider shows one."""
     lines = [
-        Markup('<p class="risk"{}>{}</p>').format(
-            Markup("" if index == _FIRST_RISK else " hidden"), guarantee_sentence(search, estimator)
+        Markup('<p class="risk" data-risk="{:g}"{}>{}</p>').format(
+            search.risk,
+            Markup("" if index == _FIRST_RISK else " hidden"),
+            guarantee_sentence(search, estimator),
         )
         for index, search in enumerate(searches)
     ]
@@ -557,7 +559,8 @@ def _coverage(
     caption = (
         "Share of wrong answers if only the most confident part of the questions is answered. Equal scores "
         "count as the average over all their orders. The band ends at the bound of Clopper and Pearson for "
-        "each share by itself; diamonds are the bounds of thresholds that guarantee a risk."
+        "each share by itself; diamonds are the bounds of thresholds that guarantee a risk, the dark one of "
+        "the risk chosen below."
     )
     return UncertaintyFigure(
         "What is wrong if the unsure are left out?", caption, figure, curves.coverage, name

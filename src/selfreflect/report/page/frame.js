@@ -56,13 +56,15 @@ function sortBy(table, place, heading) {
   table.tBodies[0].append(...rows.map(([, row]) => row));
 }
 
-/** Let each slider of risks choose the sentence that is shown. */
+/** Let each slider of risks choose the sentence that is shown, and the diamond in the figure. */
 export function chooseRisks() {
   for (const group of document.querySelectorAll(".risks")) {
     const slider = group.querySelector("input");
     const sentences = [...group.querySelectorAll(".risk")];
     const show = () => {
       sentences.forEach((sentence, index) => (sentence.hidden = index !== Number(slider.value)));
+      const { risk } = sentences[slider.value].dataset;
+      for (const mark of group.parentNode.querySelectorAll("[data-choice]")) mark.classList.toggle("faint", mark.dataset.choice !== risk);
       slider.setAttribute("aria-valuetext", sentences[slider.value].textContent);
     };
     slider.disabled = false;

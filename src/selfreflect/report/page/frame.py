@@ -141,6 +141,11 @@ class UncertaintyPart:
     """By name."""
 
 
+def part_html(part: UncertaintyPart) -> str:
+    """Render a section for another page, which brings the styles and runs what `frame.js` offers."""
+    return str(templates().get_template("parts.html").module.uncertainty_part(part))  # type: ignore[attr-defined]
+
+
 def uncertainty_page(title: str, parts: Sequence[UncertaintyPart], facts: Sequence[tuple[str, str]]) -> str:
     """Render a page of its own: one HTML file that needs no network and no other file.
 

@@ -3,6 +3,7 @@
 import { download, get, options, post } from "./client.js";
 import { save } from "./csv.js";
 import { cut, element, label, visible } from "./dom.js";
+import { chooseParts, chooseRisks, offerCsv, sortTables } from "./frame.js";
 import { GROUPED, groupingChoice } from "./grouping.js";
 import { problem } from "./live.js";
 import { questionPanel } from "./question.js";
@@ -90,11 +91,36 @@ function runView(run, offset) {
     element("h2", {}, label(run.name)),
     judgeChoice(run),
     run.strategies.length > 0 ? element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Strategies" }, scores) : element("p", {}, "Nothing has been summarised yet."),
+    run.labelled ? uncertaintyOf(run) : null,
     element("h3", {}, "Questions"),
     questionTable(run),
     pages(run, offset),
     exports(run),
   );
+}
+
+/** The section of the report page on uncertainty and correctness, fetched when it is first opened: its figures take a while. */
+function uncertaintyOf(run) {
+  const section = element("details", { class: "uncertainty-of" }, element("summary", {}, element("h3", {}, "Uncertainty and correctness")));
+  const open = async () => {
+    const message = element("p", { class: "quiet", role: "status" }, "Drawing figures…");
+    section.append(message);
+    try {
+      const { html, csv } = await get(`/api/runs/${run.id}/uncertainty?judge=${run.scoring}`);
+      if (html === null) return message.replaceChildren("No answer to a question with a right answer is stored.");
+      // the server has escaped every text, and the page's policy runs no script and no style of its own
+      message.replaceWith(...new DOMParser().parseFromString(html, "text/html").body.childNodes);
+      offerCsv(csv);
+      chooseParts("select.estimator", ".uncertainty-part", "estimator");
+      chooseParts("select.shade", ".shaded-answers", "shade");
+      sortTables();
+      chooseRisks();
+    } catch (error) {
+      message.replaceWith(problem(error));
+    }
+  };
+  section.addEventListener("toggle", open, { once: true });
+  return section;
 }
 
 let choices = 0;

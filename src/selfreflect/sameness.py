@@ -224,8 +224,9 @@ def contains_answer(question: str, answer: str, gold: str) -> bool:
     ):
         return False
     gold_reading = _read(gold, question)
-    if same_answer(question, answer, gold) or gold_reading.lead is not None:
-        return same_answer(question, answer, gold) is True
+    is_same = same_answer(question, answer, gold) is True
+    if is_same or gold_reading.lead is not None:
+        return is_same
     if gold_reading.quantities and not any(word.is_content for word in gold_reading.words):
         number, target = last_quantity(_plain(answer)), last_quantity(_plain(gold))
         is_equal = number is not None and target is not None and _agree([number], [target])
@@ -366,12 +367,28 @@ def _quantity_keys(question: str) -> frozenset[Any]:
 
 @lru_cache(maxsize=2**14)
 def _read(text: str, question: str) -> _Reading:
+    """Read an answer to a question, whose words and quantities are not new in it."""
+    reading = _read_alone(text)
+    question_keys = _quantity_keys(question) if reading.quantities else ()
+    new_quantities = tuple(quantity for quantity in reading.quantities if quantity.key not in question_keys)
+    words = [
+        word._replace(is_new=False) if word.is_new and _is_asked(word.text, question) else word
+        for word in reading.words
+    ]
+    # "light" of "light red" changes the colour, though the question speaks of a light
+    for index in range(len(words) - 2, -1, -1):
+        following = words[index + 1]
+        is_before = following.is_new and not following.after_mark and following.text not in _PLACES
+        if words[index].is_content and is_before:
+            words[index] = words[index]._replace(is_new=True)
+    return reading._replace(words=tuple(words), quantities=new_quantities or reading.quantities)
+
+
+@lru_cache(maxsize=2**14)
+def _read_alone(text: str) -> _Reading:
+    """Read an answer without its question, so that all content is new."""
     plain = _plain(text)
-    all_quantities = quantities(plain)
-    question_keys = _quantity_keys(question)
-    new_quantities = tuple(
-        quantity for quantity in all_quantities if quantity.key not in question_keys
-    ) or tuple(all_quantities)
+    all_quantities = tuple(quantities(plain))
     covered = [False] * len(plain)
     for quantity in all_quantities:
         covered[quantity.start : quantity.end] = [True] * (quantity.end - quantity.start)
@@ -382,23 +399,16 @@ def _read(text: str, question: str) -> _Reading:
         lower = _POSSESSIVE.sub("", match[0].casefold())
         is_content = lower not in _FUNCTION and lower not in _AND
         is_content = is_content and not is_negation(lower) and lower not in _OR | _BUT
-        is_new = is_content and not _is_asked(lower, question)
         mark = bool(re.search(r"[^\w\s]", plain[end : match.start()]))
-        words.append(_Word(lower, match[0][0].isupper(), is_content, is_new, mark))
+        words.append(_Word(lower, match[0][0].isupper(), is_content, is_content, mark))
         end = match.end()
-    # "light" of "light red" changes the colour, though the question speaks of a light
-    for index in range(len(words) - 2, -1, -1):
-        following = words[index + 1]
-        is_before = following.is_new and not following.after_mark and following.text not in _PLACES
-        if words[index].is_content and is_before:
-            words[index] = words[index]._replace(is_new=True)
     texts = [word.text for word in words]
     lead = next((text for text in texts if text in _YES | _NO or text not in _FUNCTION), "")
     leads = {True: _YES, False: _NO | {"not", "nicht"}}
     is_soft = bool(_SOFT_NO.search(plain)) or not (_YES.isdisjoint(texts) or _NO.isdisjoint(texts))
     return _Reading(
         words=tuple(words),
-        quantities=new_quantities,
+        quantities=all_quantities,
         is_negated=any(map(is_negation, texts)),
         lead=None if is_soft else next((value for value, table in leads.items() if lead in table), None),
         has_choice=not (_OR | _BUT).isdisjoint(texts) or "?" in plain or "/" in plain,
@@ -411,6 +421,7 @@ def spelled(text: str) -> str:
     return _BETWEEN.sub(r"\1-\2", _SPOKEN_RANGE.sub("-", plain))
 
 
+@lru_cache(maxsize=2**14)
 def _plain(text: str) -> str:
     return _CORRECTION.sub("", spelled(text))
 
@@ -444,6 +455,8 @@ def _is_asked(word: str, question: str) -> bool:
     for question_word in _asked_words(question).get(word[:_SHARED], ()):
         if word == question_word:
             return True
+        if word[:3] != question_word[:3]:
+            continue
         shorter, longer = sorted((word, question_word), key=len)
         pairs = enumerate(zip(shorter, longer, strict=False))
         common = next((n for n, (a, b) in pairs if a != b), len(shorter))

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from selfreflect.errors import excerpt
 from selfreflect.logprobs import UNKNOWN_LOGPROB, Logprobs, Tokens, TokenValues, ranked
-from selfreflect.sources.columns import GRADES, TOKEN_COLUMNS, type_name
+from selfreflect.sources.columns import CORRECT, GRADES, TOKEN_COLUMNS, type_name
 from selfreflect.sources.files import Row, is_text_list
 from selfreflect.sources.item_rows import ItemRow, list_in, object_in
 from selfreflect.sources.verdicts import Graded, Verdict, verdict
@@ -48,30 +48,43 @@ def grades(item: ItemRow) -> dict[str, tuple[Graded, ...]]:
     """Read the field ``grades`` of a question: by grader, verdicts on its answers.
 
     They are a list with one for each answer, or with ``[text, verdict]`` for some texts, or one verdict on
-    the judged answer.
+    the judged answer; where each answer has a row of its own, on that.
     """
     found: dict[str, tuple[Graded, ...]] = {}
-    for name, value in (object_in(item.row.fields.get(GRADES)) or {}).items():
-        if not isinstance(value, list):
-            found[name] = (Graded(None, verdict(value)),)
-        elif value and all(isinstance(entry, list) and len(entry) == 2 for entry in value):
-            found[name] = tuple(
-                Graded(None if text is None else str(text), verdict(entry)) for text, entry in value
-            )
-        else:
-            _require_one_each(item.row, f"{GRADES}.{name}", value, item.answers)
-            found[name] = _verdicts(item, value)
+    for index, row in enumerate(item.rows):
+        answers = item.answers[index : index + 1] if item.one_answer else item.answers
+        verdicts = object_in(row.fields.get(GRADES)) or {}
+        if (labels := label_list(row)) is not None:
+            verdicts = {**verdicts, CORRECT: labels}
+        for name, value in verdicts.items():
+            if not isinstance(value, list):
+                # of several rows each grades its answer, and a row alone what it judges
+                graded = [Graded(answers[0] if len(item.rows) > 1 else None, verdict(value))]
+            elif value and all(isinstance(entry, list) and len(entry) == 2 for entry in value):
+                graded = [
+                    Graded(None if text is None else str(text), verdict(entry)) for text, entry in value
+                ]
+            else:
+                _require_one_each(row, f"{GRADES}.{name}", value, answers)
+                graded = _verdicts(answers, value)
+            found[name] = (*found.get(name, ()), *graded)
     return found
 
 
 def row_grades(item: ItemRow, column: str) -> tuple[Graded, ...]:
     """Read a column of verdicts where each answer has a row of its own."""
-    return _verdicts(item, [field_value(row, column) for row in item.rows])
+    return tuple(_verdicts(item.answers, [field_value(row, column) for row in item.rows]))
 
 
-def _verdicts(item: ItemRow, values: Sequence[object]) -> tuple[Graded, ...]:
-    pairs = zip(item.answers, values, strict=True)
-    return tuple(Graded(answer, verdict(value)) for answer, value in pairs if answer is not None)
+def label_list(row: Row) -> list[Any] | None:
+    """Read a list of labels, one for each answer of a row."""
+    value = field_value(row, CORRECT)
+    return list_in(value) if isinstance(value, str) else value if isinstance(value, list) else None
+
+
+def _verdicts(answers: Sequence[str | None], values: Sequence[object]) -> list[Graded]:
+    pairs = zip(answers, values, strict=True)
+    return [Graded(answer, verdict(value)) for answer, value in pairs if answer is not None]
 
 
 def for_each_answer(found: Sequence[Graded], answers: Sequence[str]) -> tuple[Verdict, ...]:
@@ -85,7 +98,9 @@ def for_each_answer(found: Sequence[Graded], answers: Sequence[str]) -> tuple[Ve
 def field_value(row: Row, name: str) -> Any:
     """Look up a field, also in the object ``metadata`` that `selfreflect convert` writes."""
     value = row.get(name)
-    return row.get(f"metadata.{name}") if value is None else value
+    if value is None and "metadata" in row.fields:
+        value = row.get(f"metadata.{name}")
+    return value
 
 
 def field_list(row: Row, name: str, single: bool = False) -> list[Any]:

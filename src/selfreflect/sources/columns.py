@@ -234,7 +234,7 @@ def columns_with_values(rows: Sequence[Row]) -> set[str]:
     """Find the columns that hold values of each answer; a count of tokens, for example, does not."""
     names = set()
     for row in rows:
-        for name, opening in (*dict.fromkeys(TOKEN_COLUMNS, "[").items(), (GRADES, "{")):
+        for name, opening in (*dict.fromkeys((*TOKEN_COLUMNS, CORRECT), "[").items(), (GRADES, "{")):
             value = row.fields.get(name)
             is_text = isinstance(value, str) and value.lstrip().startswith(opening)
             if is_text or isinstance(value, list if opening == "[" else dict):

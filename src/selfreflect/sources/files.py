@@ -44,7 +44,7 @@ class Row(NamedTuple):
         """Look up a field, or a path of names into objects, as in ``"doc.question"``; else None."""
         if name in self.fields:
             return self.fields[name]
-        value: Any = self.fields
+        value: Any = self.fields if "." in name else None
         for key in name.split("."):
             value = value.get(key) if isinstance(value, dict) else None
         return value
@@ -293,11 +293,18 @@ def _unzipped(name: str, data: bytes) -> bytes:
 
 
 def _as_utf8(name: str, data: bytes) -> bytes:
-    """Write text that begins with the mark of UTF-16 as UTF-8."""
-    if not data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    """Write text in UTF-16 as UTF-8: it begins with a mark, or with two characters of ASCII."""
+    encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else ""
+    for unmarked, low, high in (
+        ("utf-16-le", data[:4:2], data[1:4:2]),
+        ("utf-16-be", data[1:4:2], data[:4:2]),
+    ):
+        if high == b"\0\0" and 0 not in low and low.isascii():
+            encoding = unmarked
+    if not encoding:
         return data
     try:
-        return data.decode("utf-16").encode()
+        return data.decode(encoding).encode()
     except UnicodeError:
         raise DataError(f"{name} begins as UTF-16 and is not; save it as UTF-8") from None
 
@@ -415,7 +422,10 @@ def _csv_rows(content: Content) -> Iterator[Row]:
     delimiter = declared[1] if declared else _delimiter(start, content.suffix)
     # a cell may be as long as any text; the limit is of the process, so it is never lowered
     csv.field_size_limit(max(len(content.data), csv.field_size_limit()))
-    reader = csv.reader(lines, strict=True, delimiter=delimiter)
+    # some write "question, answer", with the blank in every line
+    header = start[declared.end() if declared else 0 :].partition("\n")[0].split(delimiter)[1:]
+    has_blanks = bool(header) and all(name.startswith(" ") for name in header)
+    reader = csv.reader(lines, strict=True, delimiter=delimiter, skipinitialspace=has_blanks)
     skipped = 1 if declared else 0
     line = 1 + skipped
 
@@ -429,7 +439,10 @@ def _csv_rows(content: Content) -> Iterator[Row]:
     try:
         yield from _table_rows(content.name, numbered())
     except csv.Error as error:
-        raise DataError(f"{content.name}, line {line}: not CSV: {error}") from None
+        raise DataError(
+            f"{content.name}, line {line}: not CSV: {error}",
+            remedy='Within quotes a quote is written twice, as in "6"" pipe".',
+        ) from None
 
 
 def _table_rows(name: str, lines: Iterable[tuple[str, list[str]]]) -> Iterator[Row]:
@@ -447,10 +460,15 @@ def _table_rows(name: str, lines: Iterable[tuple[str, list[str]]]) -> Iterator[R
             if not all(map(str.strip, names)) or len(set(names)) < len(names):
                 raise DataError(
                     f"{name}: the first line must be a header that names every column differently; it is "
-                    f"{excerpt(header)}"
+                    f"{excerpt(header)}",
+                    remedy="Remove what stands above the names of columns, and give each its own.",
                 )
         elif len(cells) < len(header) or any(map(str.strip, cells[len(header) :])):
-            raise DataError(f"{name}, {where}: {len(cells)} cells, but the header has {len(header)} columns")
+            raise DataError(
+                f"{name}, {where}: {len(cells)} cells, but the header has {len(header)} columns: "
+                f"{excerpt(header)}",
+                remedy="Remove what stands above the header, or fill up the row.",
+            )
         else:
             fields = dict(zip(header, cells, strict=False))
             fields.pop("", None)

@@ -209,9 +209,6 @@ def _holds(item: ItemRow, separator: str) -> bool:
     return any(separator in value for name in names if isinstance(value := item.row.fields.get(name), str))
 
 
-_NAME_QUESTION = "If one of them is the question, name it with {column} question=NAME."
-
-
 def _item_row(row: Row, columns: ItemColumns, reading: Reading) -> ItemRow:
     cells = reading.cells
     if reading.need_question and not columns.question:
@@ -236,13 +233,15 @@ def _item_row(row: Row, columns: ItemColumns, reading: Reading) -> ItemRow:
     item.id_column = columns.id
     if not item.question and not _id(item):
         raise row.error(
-            f"give it a 'question' or an 'id'; its fields are {listed(row.fields)}", remedy=_NAME_QUESTION
+            f"give it a 'question' or an 'id'; its fields are {listed(row.fields)}",
+            remedy=_naming(row, ["question"]),
         )
     if reading.need_answers or columns.answers or columns.halves:
         _read_answers(item, reading)
     item.summaries = {name: [text] for name, text in _summaries(row, columns, cells).items()}
     item.order = _order(row, columns.order, cells)
     numbers = [name for name, _ in columns.named_summaries if not _is_summary(row.fields[name])]
+    numbers += [columns.order] * (not item.order)  # the place of a row is called so, too
     item.metadata = metadata(row.fields, [*columns.extras, *numbers])
     return item
 
@@ -293,7 +292,7 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
 
 _LIKELY = {
     "question": (*QUESTION_COLUMNS, "frage", "stem", "goal"),
-    "answer": ("answer", "response", "draft", "candidate", "sample", "generation", "completion", "output"),
+    "answer": tuple("answer response draft candidate sample generation completion output antwort".split()),
 }
 """Words in the names of columns that may play a role."""
 
@@ -312,6 +311,9 @@ def _naming(row: Row, roles: Sequence[str]) -> str:
     options = []
     for role in roles:
         likely = [name for name in row.fields if any(word in name.lower() for word in _LIKELY[role])]
+        first = likely[0] if likely else ""
+        if first.endswith("1") and column_range(span := f"{first}..{likely[-1]}", likely):
+            likely = [span]
         # a remedy names options in braces
         is_clear = len(likely) == 1 and not {"{", "}"} & {*likely[0]}
         options.append(f"{{column}} {role}={shlex.quote(likely[0]) if is_clear else 'NAME'}")
@@ -381,7 +383,7 @@ def _present(texts: Sequence[str | None]) -> Texts:
 
 def list_in(text: str) -> list[Any] | None:
     """Read the list in a cell: as JSON, or as Python or NumPy print it."""
-    for parse in (json.loads, _printed_list):
+    for parse in (_JSON.decode, _printed_list):
         try:
             value = parse(text)
         except (ValueError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError):
@@ -391,6 +393,8 @@ def list_in(text: str) -> list[Any] | None:
     return None
 
 
+# Spreadsheets keep line ends within texts.
+_JSON = json.JSONDecoder(strict=False)
 _ARRAY = re.compile(r"\s*array\((.*?)(?:,\s*dtype=\S+)?\)\s*", re.DOTALL)
 _LIST_START = re.compile(r"\s*(?:\[|\(|array\()")
 
@@ -405,7 +409,7 @@ def _printed_list(text: str) -> Any:
     parts: list[str] = []
     ended = False
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
+        if token.type in (tokenize.COMMENT, tokenize.ERRORTOKEN):
             return None
         if token.type == tokenize.NL:
             continue
@@ -504,7 +508,7 @@ def _order(row: Row, column: str, cells: bool) -> tuple[Texts, ...]:
     value = row.fields.get(column)
     if cells and isinstance(value, str):
         value = list_in(value) if value.strip() else None
-    if value is None:
+    if value is None or isinstance(value, int | float):
         return ()
     for chains in (value, [value]):
         try:

@@ -221,7 +221,7 @@ def read_item_file(
     rows = item_rows(file.rows, reading, progress and (lambda share: progress(0.5 + share / 2)))
     taken = _take_replies(rows) if need_summaries else ""
     ids = RowIds()
-    values, problems = _known_tokens(rows, reserved - {GRADES})
+    values, problems = _known_tokens(rows, reserved - {GRADES, CORRECT})
     items = [
         _item(row, ids, num_answers, token_values, verdicts, seed)
         for row, token_values, verdicts in zip(rows, values, _known_grades(rows, reserved), strict=True)
@@ -249,7 +249,9 @@ def read_item_file(
     if any(CORRECT in item.grades for item in items):
         roles |= {name: _GRADES_ROLE for name in roles if name == CORRECT}
     for name in sorted(reserved):
-        roles[name] = _GRADES_ROLE if name == GRADES else "of the tokens of each answer"
+        roles[name] = _GRADES_ROLE if name in (GRADES, CORRECT) else "of the tokens of each answer"
+    theirs = getattr(file.layout, "columns", {})
+    roles = {theirs.get(name, name): role for name, role in roles.items()}
     ignored = [name for name, role in roles.items() if role.startswith(LEFT_OUT)]
     ignored += getattr(file.layout, "ignores", ())
     return ItemFile(file.name, file.layout.name, layout, items, roles, notes, ignored)
@@ -308,13 +310,13 @@ def _known_tokens(rows: Sequence[ItemRow], columns: Collection[str]) -> tuple[li
 def _known_grades(rows: Sequence[ItemRow], columns: Collection[str]) -> list[dict[str, tuple[Verdict, ...]]]:
     """Read the grades of each row's answers, also from labels that differ between rows of a question."""
     by_row = any(CORRECT in row.varying for row in rows)
-    if not by_row and GRADES not in columns:
+    if not by_row and not {GRADES, CORRECT} & {*columns}:
         return [{}] * len(rows)
     from selfreflect.sources.answer_values import for_each_answer, grades, row_grades
 
     all_grades = []
     for row in rows:
-        found = grades(row) if GRADES in columns else {}
+        found = grades(row)
         if by_row and row.one_answer:
             found[CORRECT] = row_grades(row, CORRECT)
             row.metadata.pop(CORRECT, None)
@@ -466,7 +468,7 @@ def _column_roles(rows: Sequence[ItemRow]) -> dict[str, str]:
     for row in rows:
         for name in row.row.fields:
             role = row.columns.role(name)
-            if role.startswith("summary ") and name in row.metadata:
+            if name in row.metadata:
                 role = ""  # a number
             if name in varying:
                 role = f"{LEFT_OUT}: differs between the answers to a question"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from functools import cached_property
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache, wraps
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,29 @@ from selfreflect.uncertainty.relations import Similarity, rouge
 HEAT_TIME = 0.3
 """Of the heat kernel."""
 _ROUNDING = 1e-9
+_SMALL_EIGENVALUE = 0.9
+# Bytes of labels or similarities that are remembered, such as those of 16 samples, and how many of them.
+_SMALL = 2048
+_REMEMBERED = 2048
 
 
+def _remembered(compute: Callable[[Any], float]) -> Callable[[Any], float]:
+    """Keep values of small arrays: many questions with few samples have the same classes."""
+
+    @lru_cache(maxsize=_REMEMBERED)
+    def of_bytes(data: bytes, shape: tuple[int, ...], kind: np.dtype[Any]) -> float:
+        return compute(np.frombuffer(data, kind).reshape(shape))
+
+    @wraps(compute)
+    def recalled(array: np.ndarray) -> float:
+        if array.nbytes > _SMALL:
+            return compute(array)
+        return of_bytes(array.tobytes(), array.shape, array.dtype)
+
+    return recalled
+
+
+@_remembered
 def modal_share(labels: Labels) -> float:
     """Compute the share of the largest class.
 
@@ -32,6 +53,7 @@ def modal_share(labels: Labels) -> float:
     return float(np.bincount(labels).max()) / len(labels)
 
 
+@_remembered
 def split_half_share(labels: Labels) -> float:
     """Share in one half of the samples of the class that is largest in the other, averaged over both halves
     and over largest classes of equal size. Not inflated by few samples. Needs two."""
@@ -45,6 +67,7 @@ def split_half_share(labels: Labels) -> float:
     return (shares[0] + shares[1]) / 2
 
 
+@_remembered
 def entropy(labels: Labels) -> float:
     """Discrete semantic entropy, in nats: of the shares of classes (Farquhar et al. 2024, Nature 630).
 
@@ -61,17 +84,20 @@ def entropy_miller_madow(labels: Labels) -> float:
     return entropy(labels) + (len(np.unique(labels)) - 1) / (2 * len(labels))
 
 
+@_remembered
 def number_of_classes(labels: Labels) -> float:
     """Count the classes."""
     return float(len(np.unique(labels)))
 
 
+@_remembered
 def mean_similarity(similarities: Floats) -> float:
     """Lexical similarity: the mean over pairs of different samples. Needs two."""
     pairs = np.triu_indices(len(similarities), 1)
     return float(similarities[pairs].mean())
 
 
+@_remembered
 def eigenvalue_sum(similarities: Floats) -> float:
     """EigV: the sum of max(0, 1 - eigenvalue) of the graph Laplacian, a soft number of classes (Lin et al.
     2024, arXiv 2305.19187)."""
@@ -79,21 +105,24 @@ def eigenvalue_sum(similarities: Floats) -> float:
     return float(np.maximum(0, 1 - values).sum())
 
 
+@_remembered
 def degree(similarities: Floats) -> float:
     """Deg: the mean distance of all pairs, each sample with itself included (Lin et al. 2024)."""
     return float(1 - similarities.mean())
 
 
-def eccentricity(similarities: Floats, below: float = 0.9) -> float:
-    """Ecc: how far samples are from their centre, in the Laplacian's eigenvectors with small eigenvalues (Lin
-    et al. 2024). An eigenvalue within 1e-9 of ``below`` is not below it, whatever rounding makes of it."""
+@_remembered
+def eccentricity(similarities: Floats) -> float:
+    """Ecc: how far samples are from their centre, in the Laplacian's eigenvectors with eigenvalues below 0.9
+    (Lin et al. 2024). One within 1e-9 of 0.9 is not below it, whatever rounding makes of it."""
     values, vectors = np.linalg.eigh(_laplacian(similarities))
-    embedded = vectors[:, values < below - _ROUNDING]
+    embedded = vectors[:, values < _SMALL_EIGENVALUE - _ROUNDING]
     # rounded, because what is 0 exactly comes out as one of many numbers near 1e-16
     return round(float(np.linalg.norm(embedded - embedded.mean(0))), 10)
 
 
-def kernel_entropy(similarities: Floats, time: float = HEAT_TIME) -> float:
+@_remembered
+def kernel_entropy(similarities: Floats) -> float:
     """Kernel language entropy: the von Neumann entropy of the heat kernel exp(-t L), L = D - W, of the graph,
     scaled to unit diagonal; as a share of the largest, ln M (Nikitin et al. 2024, arXiv 2405.20003).
     Needs two samples.
@@ -102,7 +131,7 @@ def kernel_entropy(similarities: Floats, time: float = HEAT_TIME) -> float:
     """
     laplacian = np.diag(similarities.sum(1)) - similarities
     values, vectors = np.linalg.eigh(laplacian)
-    kernel = (vectors * np.exp(-time * values)) @ vectors.T
+    kernel = (vectors * np.exp(-HEAT_TIME * values)) @ vectors.T
     scale = 1 / np.sqrt(np.diag(kernel))
     weights = np.linalg.eigvalsh(scale[:, None] * kernel * scale) / len(kernel)
     weights = weights[weights > 0]

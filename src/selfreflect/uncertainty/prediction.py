@@ -18,6 +18,9 @@ from selfreflect.stats import Floats
 
 # Counts resampled at a time, so that each temporary array takes about 8 MB.
 _BLOCK = 2**20
+# From so many answers on, with so many at each score, a resample is drawn as counts and not answer by answer.
+_MANY_ANSWERS = 5_000
+_MANY_AT_A_SCORE = 64
 
 
 @dataclass(frozen=True)
@@ -111,11 +114,16 @@ class Tally:
         cells = np.concatenate([self.correct, self.wrong]).astype(np.intp)
         cell_of = np.repeat(np.arange(2 * size), cells)
         rng = np.random.default_rng(seed)
-        rows_at_once = max(1, _BLOCK // max(n, size))
+        draws_counts = n >= max(_MANY_ANSWERS, _MANY_AT_A_SCORE * size)
+        rows_at_once = max(1, _BLOCK // (2 * size if draws_counts else max(n, size)))
         for start in range(0, number, rows_at_once):
             rows = min(rows_at_once, number - start)
-            sample = cell_of[rng.integers(0, n, (rows, n))] + 2 * size * np.arange(rows)[:, None]
-            counts = np.bincount(sample.ravel(), minlength=2 * size * rows).reshape(rows, 2, size)
+            if draws_counts:
+                counts = rng.multinomial(n, cells / n, rows)
+            else:
+                sample = cell_of[rng.integers(0, n, (rows, n))] + 2 * size * np.arange(rows)[:, None]
+                counts = np.bincount(sample.ravel(), minlength=2 * size * rows)
+            counts = counts.reshape(rows, 2, size)
             yield Tally(self.values, counts.sum(1).astype(np.float64), counts[:, 0].astype(np.float64))
 
     def _resampled_groups(

@@ -12,7 +12,6 @@ import json
 import math
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ from selfreflect.sources.answer_values import (
     field_list,
     field_value,
     grades,
+    label_list,
     row_grades,
     token_values,
 )
@@ -103,13 +103,17 @@ def read_answered_questions(
     by_row = CORRECT in varying  # then each answer has a label of its own
     varying.discard(CORRECT)
     questions = [
-        replace(_question(item, row, ids, gold, structured), grades=_grades(item, by_row))
+        _question(item, row, ids, gold, structured, _grades(item, by_row))
         for item, row in zip(items, rows, strict=True)
     ]
     if not any(question.answers or question.confidence is not None for question in questions):
         raise rows[0].error("no question has an answer or a confidence")
     notes = _notes(items, questions, file.layout.is_log)
     notes += _grade_notes(questions)
+    pairs = zip(rows, questions, strict=True)
+    labels = [question.correct for row, question in pairs if row.fields.get(CORRECT) and not label_list(row)]
+    if neither := labels.count(None):
+        notes.append(f"{counted(neither, 'label')} of {len(labels)} neither right nor wrong")
     if varying:
         names = listed(sorted(varying))
         notes.append(f"left out, because it differs between the answers to a question: {names}")
@@ -252,7 +256,14 @@ def _notes(items: list[ItemRow], questions: list[AnsweredQuestion], is_log: bool
     return notes
 
 
-def _question(item: ItemRow, row: Row, ids: RowIds, gold: str, structured: bool) -> AnsweredQuestion:
+def _question(
+    item: ItemRow,
+    row: Row,
+    ids: RowIds,
+    gold: str,
+    structured: bool,
+    verdicts: dict[str, tuple[Graded, ...]],
+) -> AnsweredQuestion:
     answers = item.texts
     confidence = _number(row, "confidence", 0, 1)
     has_column = item.columns.answers or item.columns.halves
@@ -282,8 +293,10 @@ def _question(item: ItemRow, row: Row, ids: RowIds, gold: str, structured: bool)
         length=_number(row, "length", 0, math.inf),
         correct=_label(row),
         columns=item.metadata,
+        grades=verdicts,
     )
-    return with_answers(question, not_blank(answers))
+    present = not_blank(answers)
+    return question if len(present) == len(answers) else with_answers(question, present)
 
 
 def _right_answers(row: Row, name: str, structured: bool) -> tuple[str, ...]:
@@ -319,6 +332,8 @@ def _number(row: Row, name: str, low: float, high: float) -> float | None:
 
 
 def _label(row: Row) -> bool | None:
+    if label_list(row) is not None:
+        return None  # of each answer
     try:
         return label(row.fields.get(CORRECT))
     except ValueError as error:

@@ -66,13 +66,29 @@ FILES: dict[str, tuple[str, Any, Known]] = {
     "TruthTorchLM": (
         "truthtorchlm",
         {
-            "question_text": ["Oz?", "Nod?"],
-            "generation": ["a", "c"],
-            "generation_correctness": [1, -1],
-            "ground_truths": [["b", "d"], ["e"]],
-            "truth_method_0": {"name": "Entropy of x", "truth_values": [0.1, 0.2]},
+            "eval_list": [{"auroc": 1.0}],
+            "output_dict": {
+                # as long as the questions, and no column
+                "previous_context": [{"role": "system", "content": "Be brief."}] * 2,
+                "truth_methods": ["Confidence", "Entropy"],
+                "question_text": ["Oz?", "Nod?"],
+                "generations": ["a", "c"],
+                "generations_correctness": [1, -1],
+                "ground_truths": [["b", "d"], ["e"]],
+                "contexts": ["", ""],
+                "truth_method_0": {
+                    "name": "Confidence with {'x': 1}",
+                    "truth_values": [-0.1, -0.2],
+                    "normalized_truth_values": [0.9, 0.8],
+                },
+            },
         },
         ("Oz?", ("a",), None, ("b", "d")),
+    ),
+    "TruthTorchLM frame": (
+        "truthtorchlm",
+        [{"question_text": "Oz?", "generations": "a", "generations_correctness": 1, "ground_truths": ["b"]}],
+        ("Oz?", ("a",), None, ("b",)),
     ),
     "SimpleQA": (
         "simpleqa",
@@ -98,8 +114,53 @@ def test_labels_and_values_of_a_library_are_read(tmp_path: Path) -> None:
     for content in (manager, by_tuple):
         [item] = read_item_file(written(tmp_path / "p.json", content)).items
         assert item.metadata["MeanTokenEntropy"] == 0.5
+    oz, _ = read_item_file(written(tmp_path / "t.json", FILES["TruthTorchLM"][1]), allow_few=True).items
+    assert (oz.metadata["Confidence_value"], oz.metadata["Confidence_normalized"]) == (-0.1, 0.9)
+    assert "truth_methods" not in oz.metadata
     [item] = read_item_file(written(tmp_path / "d.json", FILES["deepeval"][1])).items
     assert item.context == "x\n\ny"
+
+
+def test_what_a_retriever_found_is_the_context_not_what_it_should_have_found(tmp_path: Path) -> None:
+    header = "input,actual_output,expected_output,retrieval_context,context\n"
+    rows = "".join(f"Oz?,{text},b,found,ideal\nNod?,{text},,found,\nUz?,{text},,,ideal\n" for text in "ab")
+    file = read_item_file(written(tmp_path / "d.csv", header + rows))
+    assert [item.context for item in file.items] == ["found", "found", "ideal"]
+    assert (file.items[0].metadata["ideal_context"], file.columns["actual_output"]) == ("ideal", "answers")
+
+
+def test_each_row_of_a_test_run_brings_its_grades(tmp_path: Path) -> None:
+    cases = [
+        {
+            "input": "Oz?",
+            "actualOutput": answer,
+            "order": number,
+            "metricsData": [{"name": "Exact Match", "success": answer == "a"}],
+        }
+        for number, answer in enumerate("aba")
+    ]
+    run_file = written(tmp_path / "run.json", {"testRunData": {"testCases": cases, "prompts": []}})
+    [item] = read_item_file(run_file).items
+    graded = zip(item.answer_set.answers, item.grades["Exact Match"], strict=True)
+    assert sorted(graded) == [("a", True), ("a", True), ("b", False)]
+    [question] = read_answered_questions(run_file).questions
+    assert [right for _, right in question.grades["Exact Match"]] == [True, False, True]
+    ragas = "user_input,response,exact_match\nOz?,a,1.0\nOz?,b,0.0\n"
+    [question] = read_answered_questions(written(tmp_path / "r.csv", ragas)).questions
+    assert [right for _, right in question.grades["correct"]] == [True, False]
+
+
+def test_a_row_may_lack_what_a_program_leaves_out(tmp_path: Path) -> None:
+    rows = [{"user_input": "Oz?", "response": "a"}, {"user_input": "Nod?", "reference": "b"}]
+    file = read_answered_questions(written(tmp_path / "r.json", rows))
+    assert [question.answers for question in file.questions] == [("a",), ()]
+    assert file.notes
+    judged = {
+        "q": {"response": "a", "judge_response": {"correct": "yes", "confidence": 80}},
+        "r": {"response": "b"},
+    }
+    questions = read_answered_questions(written(tmp_path / "h.json", judged)).questions
+    assert [question.correct for question in questions] == [True, None]
 
 
 SQUAD = {

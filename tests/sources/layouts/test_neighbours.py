@@ -56,6 +56,16 @@ FILES: dict[str, Any] = {
         "body": {"messages": TURNS},
         "response": {"body": choices("a", "b")},
     },
+    "turns with answers": [{"messages": [*TURNS, {"role": "assistant", "content": text}]} for text in "ab"],
+    "turns of ShareGPT": [
+        {"conversations": [{"from": "human", "value": "Oz?"}, {"from": "gpt", "value": text}]}
+        for text in "ab"
+    ],
+    "spans beside answers": [
+        {"question": "Oz?", "answers": {"text": ["a"], "answer_start": [0]}, "response": text}
+        for text in "ab"
+    ],
+    "a row with its place": {"question": "Oz?", "answers": ["a", "b"], "order": 3},
     # lists in cells
     "repr": cell("['a','b']"),
     "repr with missing ones": cell("['a', None, nan, 'b']"),
@@ -65,6 +75,7 @@ FILES: dict[str, Any] = {
     # tables
     "sep quoted": '"sep=;"\nquestion;answer_1;answer_2\nOz?;a;b\n',
     "sep in capitals": "SEP=;\r\nquestion;answer_1;answer_2\r\nOz?;a;b\r\n",
+    "blanks after commas": 'question, answer, note\n"Oz?", "a", "x, y"\n"Oz?", "b", "x, y"\n',
     "bars": "question|answer_1|answer_2\nOz?|a|b\n",
     "comma in the header": 'question;answer_1;answer_2;"note, if any"\nOz?;a;b;none, or so\n',
     "comma in a name": "question;answer_1;answer_2;note, if any\nOz?;a;b;none\n",
@@ -254,3 +265,50 @@ def test_no_picture_is_none_and_one_of_several_is_one(tmp_path: Path) -> None:
     assert ([question.text for question in found.questions], found.with_images) == (["Oz?"], 1)
     with pytest.raises(DataError, match="record 1"):
         load_questions(str(written(tmp_path / "g.json", [{"question": "Oz?", "answer": float("nan")}])))
+
+
+def test_a_response_with_reasoning_has_the_text_of_its_message(tmp_path: Path) -> None:
+    parts = [{"type": "reasoning", "summary": []}, {"type": "message", "content": [{"text": "a"}]}]
+    line = {"custom_id": "q", "question": "Oz?", "response": {"body": {"output": parts}}}
+    [question] = read_answered_questions(written(tmp_path / "b.jsonl", line)).questions
+    assert (question.id, question.answers) == ("q", ("a",))
+
+
+def test_a_list_of_labels_has_one_for_each_answer(tmp_path: Path) -> None:
+    row = {"question": "Oz?", "answers": ["a", None, "b"], "correct": ["C", "I", "I"]}
+    path = written(tmp_path / "f.jsonl", row)
+    [question] = read_answered_questions(path).questions
+    assert [right for _, right in question.grades["correct"]] == [True, False]
+    [item] = read_item_file(path).items
+    assert sorted(zip(item.answer_set.answers, item.grades["correct"], strict=True)) == [
+        ("a", True),
+        ("b", False),
+    ]
+    with pytest.raises(DataError):
+        read_answered_questions(written(path, {**row, "correct": ["C"]}))
+
+
+def test_labels_that_are_neither_right_nor_wrong_are_counted(tmp_path: Path) -> None:
+    rows = [{"question": f"{n}?", "response": "a", "correct": label} for n, label in enumerate(["C", "N"])]
+    file = read_answered_questions(written(tmp_path / "f.json", rows))
+    assert [question.correct for question in file.questions] == [True, None]
+    assert any(note.startswith("1 label of 2") for note in file.notes)
+
+
+def test_several_lists_of_records_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as raised:
+        read_item_file(written(tmp_path / "f.json", {"train": [OZ], "test": [OZ]}))
+    assert all(name in raised.value.message for name in ("f.json", "train", "test"))
+
+
+def test_utf_16_needs_no_mark(tmp_path: Path) -> None:
+    for encoding in ("utf-16-le", "utf-16-be"):
+        (tmp_path / "f.csv").write_bytes("question,answer_1,answer_2\nÖz?,a,b\n".encode(encoding))
+        [question] = read_answered_questions(tmp_path / "f.csv").questions
+        assert (question.text, question.answers) == ("Öz?", ("a", "b"))
+
+
+def test_a_list_in_a_cell_keeps_the_line_ends_of_its_texts(tmp_path: Path) -> None:
+    text = 'question,answers\nOz?,"[""a\n"",""b, c""]"\n'
+    [question] = read_answered_questions(written(tmp_path / "f.csv", text)).questions
+    assert question.answers == ("a\n", "b, c")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from itertools import chain, islice
 from math import isfinite
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, cast
 
 from selfreflect.errors import ConfigError, DataError, excerpt
@@ -60,6 +61,8 @@ class Layout(Protocol):
     """What to do about questions that the file lacks, as a remedy."""
     streams: bool = False
     """Whether it makes items of rows one by one, so that a large file need not be in memory."""
+    columns: Mapping[str, str] = MappingProxyType({})
+    """Columns as the file calls them, by the names that they get."""
     assigned: Collection[str] = ()
     """Columns that the user names, by their paths, as in ``doc.question``."""
 

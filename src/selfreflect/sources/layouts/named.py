@@ -6,7 +6,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from selfreflect.sources.columns import CONFIDENCE, CORRECT, GOLD, is_percent, number_in, plain_name
+from selfreflect.sources.columns import (
+    CONFIDENCE,
+    CORRECT,
+    GOLD,
+    GRADES,
+    is_percent,
+    number_in,
+    plain_name,
+)
 from selfreflect.sources.files import Row, is_text_list
 from selfreflect.sources.item_rows import list_in
 from selfreflect.sources.layouts import Layout
@@ -26,16 +34,25 @@ class Names(NamedTuple):
 
 
 _CONTEXTS = dict.fromkeys(("context", "contexts", "retrieval_context", "retrieved_contexts"), "context")
+# What a retriever should have found, which is the context where there is no other.
+_IDEAL = "ideal_context"
 NAMES = {
     "deepeval": Names(
         "test cases of deepeval",
         frozenset({"input", "actual_output"}),
-        {"input": "question", "actual_output": "response", "expected_output": GOLD, **_CONTEXTS},
+        {
+            "input": "question",
+            "actual_output": "response",
+            "expected_output": GOLD,
+            "metrics_data": GRADES,
+            **_CONTEXTS,
+            "context": _IDEAL,
+        },
     ),
     "ragas": Names(
         "rows of RAGAS",
         frozenset({"user_input", "response"}),
-        {"user_input": "question", "reference": GOLD, **_CONTEXTS},
+        {"user_input": "question", "reference": GOLD, "exact_match": CORRECT, **_CONTEXTS},
     ),
     "ragas-0.1": Names(
         "rows of RAGAS",
@@ -54,12 +71,13 @@ NAMES = {
     ),
     "truthtorchlm": Names(
         "rows of TruthTorchLM",
-        frozenset({"question_text", "generation"}),
+        frozenset({"question_text", "generations"}),
         {
             "question_text": "question",
-            "generation": "response",
-            "generation_correctness": CORRECT,
+            "generations": "response",
+            "generations_correctness": CORRECT,
             "ground_truths": GOLD,
+            **_CONTEXTS,
         },
         {"1": "1", "0": "0", "-1": "not_attempted"},
     ),
@@ -90,25 +108,39 @@ class Named(Layout):
     name = "named"
     known: Names
 
+    def __init__(self) -> None:
+        self.columns: dict[str, str] = {}
+
     def matches(self, rows: Sequence[Row]) -> bool:
         columns = [{*map(_plain, row.fields)} for row in rows]
         for name, known in NAMES.items():
-            if all(names >= known.needs for names in columns):
+            # some programs leave out what is missing in a row
+            if any(names >= known.needs for names in columns) and all(
+                names & known.needs for names in columns
+            ):
                 self.name, self.known = name, known
                 return True
         return False
 
     def items(self, rows: Iterable[Row]) -> Iterable[Row]:
         for row in rows:
+            usual_of = {column: self.known.usual.get(_plain(column), column) for column in row.fields}
+            self.columns |= {usual: column for column, usual in usual_of.items()}
             fields: dict[str, Any] = {}
             for column, value in row.fields.items():
-                usual = self.known.usual.get(_plain(column), column)
-                if usual == "context":
+                usual = usual_of[column]
+                if usual.endswith("context"):
                     value = _joined(value)
-                if usual == CORRECT:
+                elif usual == CORRECT:
                     value = self.known.verdicts.get(str(value).strip().lower(), value)
-                if value is not None or usual not in fields:  # deepeval has two kinds of context
+                elif usual == GRADES:
+                    value = _grades(value)
+                if value not in (None, "") or usual not in fields:
                     fields[usual] = value
+            if not fields.get("context") and fields.get(_IDEAL):
+                fields["context"] = fields.pop(_IDEAL)
+            missing = self.known.needs - {*map(_plain, row.fields)}
+            fields |= {self.known.usual.get(name, name): None for name in sorted(missing)}
             if self.name == "truthfulqa":
                 fields[GOLD] = _accepted(fields)
             yield row._replace(fields=fields)
@@ -120,6 +152,13 @@ class Named(Layout):
 def _plain(name: str) -> str:
     """Fold a name, also in ``camelCase``, as deepeval writes it on disk."""
     return plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name))
+
+
+def _grades(metrics: Any) -> Any:
+    """Read whether an answer passes each metric: ``[{"name": "Faithfulness", "success": true}]``."""
+    if not isinstance(metrics, list) or not all(isinstance(metric, dict) for metric in metrics):
+        return metrics
+    return {str(metric.get("name")): metric.get("success") for metric in metrics}
 
 
 def _joined(value: Any) -> Any:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from selfreflect.sources.columns import QUESTION_COLUMNS
+from selfreflect.sources.columns import QUESTION_COLUMNS, item_columns
 from selfreflect.sources.files import Row
 from selfreflect.sources.item_rows import text_of
 from selfreflect.sources.layouts import Layout
 from selfreflect.text import counted
 
-_CUT_OFF = ("length", "max_tokens")
+_CUT_OFF = ("length", "max_tokens", "max_output_tokens")
+_SPEAKERS = {"human": "user", "gpt": "assistant", "ai": "assistant"}
+"""Roles as ShareGPT and LangChain call them."""
+_CONVERSATIONS = ("messages", "conversations", "turns", "user_input")
 # Where a line of a batch holds its request, if a user joined it to the output.
 _REQUESTS = ("body", "request", "params")
 _OF_BATCH = ("id", "custom_id", "method", "url", "error", "result", "response", *_REQUESTS)
@@ -50,6 +53,8 @@ class Responses(Layout):
                 for column in ("choices", "response", "message"):
                     fields.pop(column, None)
                 fields |= {"answers": list(map(text_of, choices)), **_tokens(choices)}
+            elif (answer := _last_answer(turns)) and not item_columns(fields, {}).answers:
+                fields["response"] = answer
             yield row._replace(fields=fields)
         notes = {
             f"{counted(failures, 'response')} without an answer, such as failed requests": failures,
@@ -71,6 +76,13 @@ def asked(turns: Sequence[Any], text: Callable[[Any], Any] = text_of) -> dict[st
     return {"question": text(turns[last]), **({"context": context} if context else {})}
 
 
+def _last_answer(turns: Sequence[Any]) -> Any:
+    """Find the answer to the last turn of the user, where it stands in the conversation."""
+    if turns and turns[-1]["role"] == "assistant" and any(turn["role"] == "user" for turn in turns):
+        return text_of(turns[-1])
+    return None
+
+
 def _is_batch_line(fields: Mapping[str, Any], *names: str) -> bool:
     """Tell whether a line of a batch has a response, or a request; null is that of a failed one."""
     names = names or ("response", "result", "body")
@@ -90,6 +102,10 @@ def _choices(body: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     """List the choices of a response; some servers send one message."""
     body = body or {}
     choices = body.get("choices", [body] if _holds(body.get("message"), "content") else None)
+    if isinstance(output := body.get("output"), list):  # of /v1/responses
+        messages = [part for part in output if _holds(part, "type", "content") and part["type"] == "message"]
+        reason = (body.get("incomplete_details") or {}).get("reason")
+        choices = [{"message": message, "finish_reason": reason} for message in messages[-1:]]
     is_answer = isinstance(choices, list) and all(
         _holds(choice, "message") or (_holds(choice, "text") and "label" not in choice) for choice in choices
     )
@@ -110,12 +126,21 @@ def _turns(fields: Mapping[str, Any]) -> tuple[str, list[Any]]:
     """Find the field with the turns of a question, unless there is a question as text."""
     if any(isinstance(fields.get(name), str) for name in QUESTION_COLUMNS):
         return "", []
-    for name in ("messages", *QUESTION_COLUMNS, *_REQUESTS):
+    for name in (*_CONVERSATIONS, *QUESTION_COLUMNS, *_REQUESTS):
         value = fields.get(name)
-        turns = value.get("messages") if isinstance(value, dict) else value
-        if isinstance(turns, list) and turns and all(_holds(turn, "role", "content") for turn in turns):
+        value = value.get("messages") if isinstance(value, dict) else value
+        turns = [_turn(entry) for entry in value] if isinstance(value, list) else []
+        if turns and None not in turns:
             return name, turns
     return "", []
+
+
+def _turn(entry: Any) -> dict[str, Any] | None:
+    """Read a turn of a conversation; None for anything else."""
+    for role, content in (("role", "content"), ("from", "value"), ("type", "content")):
+        if _holds(entry, role, content) and (role == "role" or entry[role] in (*_SPEAKERS, "system")):
+            return {"role": _SPEAKERS.get(entry[role], entry[role]), "content": entry[content]}
+    return None
 
 
 def _tokens(choices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

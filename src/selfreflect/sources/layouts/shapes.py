@@ -38,8 +38,11 @@ class Shape(Layout):
 
     def items(self, rows: Sequence[Row]) -> Iterable[Row]:
         for row in rows:
-            for label, fields in self.records(row.fields):
-                yield row._replace(where=f"{row.where}, {label}", fields=fields)
+            try:
+                for label, fields in self.records(row.fields):
+                    yield row._replace(where=f"{row.where}, {label}", fields=fields)
+            except DataError as error:
+                raise row.error(error.message, remedy=error.remedy) from None
 
     def explain(self) -> str:
         return self.words
@@ -120,7 +123,7 @@ class Records(Shape):
 
     def holds(self, fields: Mapping[str, Any]) -> bool:
         records = list(fields.values())
-        return _are_records(records) and not any(map(is_question, fields))
+        return _are_records(records) and not _is_record(fields)
 
     def records(self, fields: Mapping[str, Any]) -> Places:
         for id_, record in fields.items():
@@ -134,10 +137,15 @@ class Wrapped(Shape):
     words = "records in a field"
 
     def holds(self, fields: Mapping[str, Any]) -> bool:
-        return len(self._fields(fields)) == 1 and not any(map(_is_of_record, fields))
+        return bool(self._fields(fields)) and not _is_record(fields)
 
     def records(self, fields: Mapping[str, Any]) -> Places:
-        [name] = self._fields(fields)
+        name, *further = self._fields(fields)
+        if further:
+            raise DataError(
+                f"the fields {listed([name, *further])} hold records each",
+                remedy="Write the records of one to a file of their own.",
+            )
         if isinstance(fields[name], dict):
             yield f"field {name!r}", fields[name]
             return
@@ -159,11 +167,20 @@ def _inner(record: Any) -> Any:
 
 
 def _are_records(values: Sequence[Any]) -> bool:
-    return _is_list_of(values, dict) and all(any(map(_is_of_record, value)) for value in values)
+    if not _is_list_of(values, dict):
+        return False
+    # a record may lack what others have
+    names = {name for value in values if _is_record(value) for name in value}
+    return any(map(_is_record, values)) and all(value and value.keys() <= names for value in values)
 
 
-def _is_of_record(name: str) -> bool:
-    return is_question(name) or name in _OF_RECORD
+def _is_record(fields: Mapping[str, Any]) -> bool:
+    """Tell whether an object has a question, or a field that stands for one; several of them are a column."""
+    return any(
+        (is_question(name) or name in _OF_RECORD)
+        and (not isinstance(value, list) or _is_list_of(value, dict))
+        for name, value in fields.items()
+    )
 
 
 def is_question(name: str) -> bool:
@@ -231,27 +248,48 @@ class TruthTorch(Shape):
     words = "result of TruthTorchLM"
 
     def holds(self, fields: Mapping[str, Any]) -> bool:
-        return _are_lists(fields, "question_text", "generation")
+        output = fields.get("output_dict", fields)
+        return isinstance(output, dict) and _are_lists(output, "question_text", "generations")
 
     def records(self, fields: Mapping[str, Any]) -> Places:
-        columns = dict(fields)
-        for name, method in fields.items():
+        output = fields.get("output_dict", fields)
+        columns = {
+            name: output[name]
+            for name in (
+                "question_text",
+                "generations",
+                "generations_correctness",
+                "ground_truths",
+                "contexts",
+            )
+            if name in output
+        }
+        for method in output.values():
             if isinstance(method, dict) and isinstance(method.get("truth_values"), list):
-                columns[str(method.get("name", name)).split(" ")[0]] = method["truth_values"]
+                name = str(method.get("name")).split(" ")[0]  # its settings follow
+                columns |= {f"{name}_value": method["truth_values"]}  # "Confidence" is no probability
+                columns |= {f"{name}_normalized": method.get("normalized_truth_values")}
         yield from _in_rows("question_text", columns)
 
 
 class Squad(Shape):
-    """Paragraphs with questions and spans as right answers."""
+    """Paragraphs with questions and spans as right answers, or a row for each question."""
 
     name = "squad"
     words = "questions of SQuAD"
 
     def holds(self, fields: Mapping[str, Any]) -> bool:
-        articles = fields.get("data")
-        return _is_list_of(articles, dict) and all("paragraphs" in article for article in articles or ())
+        articles, answers = fields.get("data"), fields.get("answers")
+        is_row = isinstance(answers, dict) and answers.keys() == {"text", "answer_start"}
+        return is_row or (
+            _is_list_of(articles, dict) and all("paragraphs" in article for article in articles or ())
+        )
 
     def records(self, fields: Mapping[str, Any]) -> Places:
+        if "answers" in fields:
+            rest = {name: value for name, value in fields.items() if name != "answers"}
+            yield "row", {**rest, "gold": fields["answers"]["text"]}
+            return
         for article in fields["data"]:
             for paragraph in _objects(article.get("paragraphs"), "paragraphs"):
                 for entry in _objects(paragraph.get("qas"), "qas"):

@@ -267,10 +267,15 @@ def new_questions(
     question_set = load_questions(**settings)
     source = msgspec.to_builtins(question_set)
     del source["questions"]
-    note = ""
+    notes = []
     if with_images := source.pop("with_images"):
         source["with_images"] = with_images
-        note = f"{counted(with_images, 'question')} with a picture left out: the model would not see it"
+        notes.append(
+            f"{counted(with_images, 'question')} with a picture left out: the model would not see it"
+        )
+    if source.pop("left_behind"):
+        notes.append(_left_behind(question_set))
+    note = "\n".join(notes)
     if not add:
         _check_revision(run, recorded, question_set)
     missing = [question for question in question_set.questions if question.id not in run.questions]
@@ -300,6 +305,11 @@ def new_questions(
         "--add-questions takes the new ones over, and nothing is drawn again"
     )
     return NewQuestions((), recorded, note=note)
+
+
+def _left_behind(question_set: QuestionSet) -> str:
+    names = ", ".join(map(excerpt, question_set.left_behind))
+    return f"columns that do not travel with the questions, since they hold objects: {names}"
 
 
 def _check_revision(run: Run, recorded: Mapping[str, Any], question_set: QuestionSet) -> None:

@@ -38,8 +38,8 @@ CONTEXT_COLUMN = "context"
 ID_COLUMNS = ("question_id", "qid", "id")
 MASKED_OUT = ("masked_out_task_answers", "masked_out")
 CONDITIONING = ("conditioning_answers", "conditioning")
-IMAGE_COLUMNS = ("image", "images", "image_url", "image_path", "picture", "figure")
-"""Pictures that a question speaks of, which no model of texts sees."""
+IMAGE_COLUMNS = ("image", "picture", "photo", "figure", "audio", "video")
+"""Pictures, sounds and films that a question speaks of, which no model of texts perceives."""
 TOKEN_COLUMNS = ("logprobs", "tokens", "self_certainty", "top_logprobs", "token_entropies")
 """What may be known of the tokens of each answer."""
 
@@ -271,8 +271,39 @@ def fold_assigned(assigned: Mapping[str, str], names: Collection[str]) -> dict[s
 
 
 def is_image(name: str) -> bool:
-    """Tell whether a column is called like a picture, also one of several, as ``image_1``."""
-    return re.sub(r"_?\d+$", "", plain_name(name)) in IMAGE_COLUMNS
+    """Tell whether a column is called like a picture, also one of several, as ``image_1``, or its address."""
+    return _OF_IMAGE.sub("", plain_name(name)) in IMAGE_COLUMNS
+
+
+_OF_IMAGE = re.compile(r"s?(?:_(?:url|path|file|bytes|base64))?s?(?:_?\d+)?$")
+_DATA_ADDRESS = re.compile(r"\s*data:(?:image|audio|video)/", re.IGNORECASE)
+_PLACEHOLDER = re.compile(
+    r"<(?:image|audio|video) \d+>|(?:\A|\n)\s*<(?:image|audio|video)>|<(?:image|audio|video)>\s*(?:\n|\Z)",
+    re.IGNORECASE,
+)
+_PARTS = (
+    "image",
+    "image_url",
+    "input_image",
+    "audio",
+    "input_audio",
+    "video",
+    "video_url",
+    "file",
+    "document",
+)
+"""Types of the parts of a turn that are no text."""
+
+
+def holds_image(value: object) -> bool:
+    """Tell whether a value is or names a picture, sound or film, whatever its column is called: an address
+    of data, a feature of a data set, a part of a turn, or the placeholder of one in a text."""
+    if isinstance(value, str):
+        return bool(_DATA_ADDRESS.match(value) or _PLACEHOLDER.search(value))
+    if isinstance(value, dict):
+        is_feature = value.keys() >= {"bytes", "path"} and any(value.values())
+        return is_feature or value.get("type") in _PARTS
+    return isinstance(value, list) and any(map(holds_image, value))
 
 
 def _answer_name(name: str) -> tuple[str, str, int]:
@@ -393,8 +424,10 @@ def type_name(value: object) -> str:
 
 def scalar(value: object) -> Scalar | None:
     """A value as it travels with a question; None for one that does not: missing, blank, too long, not a
-    finite number, or an object. A list of texts, such as spellings of the right answer, travels as JSON."""
-    if isinstance(value, list) and value and all(isinstance(entry, str) for entry in value):
+    finite number, or an object. A list of texts or numbers, such as right answers, travels as JSON."""
+    if isinstance(value, list) and value and all(isinstance(entry, str | int | float) for entry in value):
+        if any(isinstance(entry, float) and not math.isfinite(entry) for entry in value):
+            return None
         value = json.dumps(value, ensure_ascii=False)
     if isinstance(value, str):
         return value if value.strip() and len(value) <= METADATA_CHARACTERS else None

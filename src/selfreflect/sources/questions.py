@@ -22,9 +22,11 @@ from selfreflect.sources.columns import (
     QUESTION_COLUMNS,
     SINGLE_ANSWERS,
     gold_texts,
+    holds_image,
     is_image,
     metadata,
     plain_name,
+    scalar,
 )
 from selfreflect.sources.files import (
     PARSERS,
@@ -91,6 +93,8 @@ class QuestionSet(Record, frozen=True, kw_only=True):
     """Commit of the data set on the hub, if known."""
     with_images: int = 0
     """Questions left out because they come with a picture, which the model would not see."""
+    left_behind: tuple[str, ...] = ()
+    """Columns with objects, which do not travel with a question."""
 
 
 class RowTable(NamedTuple):
@@ -103,6 +107,8 @@ class RowTable(NamedTuple):
     """Fields of :class:`QuestionSet` that say where the rows come from."""
     travelling: Sequence[str] = ()
     """Further columns, which become metadata of the questions."""
+    left_behind: Sequence[str] = ()
+    """Those of them that hold objects in some row, which does not travel."""
 
 
 class Shard(NamedTuple):
@@ -214,6 +220,7 @@ def load_questions(
         question_column=table.columns.question,
         context_column=table.columns.context,
         with_images=with_images,
+        left_behind=tuple(table.left_behind),
         **table.origin,
     )
 
@@ -264,7 +271,16 @@ def _file_table(source: str, question_column: str | None, context_column: str | 
     rows = _once(rows, columns)
     # a column may be the kind of a question under another name, and a user asks for it by its own
     travelling = [column for column in names if column not in {*columns, "id"} or column in KIND_COLUMNS[1:]]
-    return RowTable(_released(rows), len(rows), columns, {"sha256": content.sha256}, travelling)
+    left_behind = [column for column in travelling if any(_is_lost(row, column) for row in rows)]
+    return RowTable(_released(rows), len(rows), columns, {"sha256": content.sha256}, travelling, left_behind)
+
+
+def _is_lost(row: Row, column: str) -> bool:
+    value = row.fields.get(column)
+    # pictures are counted by themselves, and the entries of metadata travel one by one
+    if not value or not isinstance(value, list | dict) or is_image(column) or holds_image(value):
+        return False
+    return column != "metadata" and scalar(value) is None
 
 
 def _once(rows: list[Row], columns: Columns) -> list[Row]:
@@ -412,8 +428,12 @@ def _questions(table: RowTable, sample: Container[int], lenient: bool) -> Iterat
 
 
 def _has_image(row: Row) -> bool:
-    values = [value for name, value in row.fields.items() if is_image(name)]
-    return any(any(value) if isinstance(value, list) else value for value in values)
+    for name, value in row.fields.items():
+        if is_image(name) and (any(value) if isinstance(value, list) else value):
+            return True
+        if holds_image(value):
+            return True
+    return False
 
 
 def _text(row: Row, column: str, lenient: bool) -> str:

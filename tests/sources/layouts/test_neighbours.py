@@ -263,6 +263,53 @@ def test_no_picture_is_none_and_one_of_several_is_one(tmp_path: Path) -> None:
     ]
     found = load_questions(str(written(tmp_path / "q.json", rows)))
     assert ([question.text for question in found.questions], found.with_images) == (["Oz?"], 1)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"question": "Which bird sings?", "audio": {"path": "a.wav", "bytes": None}},
+        {"question": "Who is it?", "photo_url": "https://x.test/y"},
+        {"question": "Who is it?", "source": "data:image/png;base64,AA"},
+        {"question": "Who is it?", "scan": [{"bytes": "AA", "path": None}]},
+        {"question": "Compare <image 1> and <image 2>."},
+        {"question": "<image>\nWhat is in it?"},
+        {
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "text", "text": "What is on it?"},
+                        {"type": "image_url", "image_url": {"url": "https://x.test/y.png"}},
+                    ],
+                }
+            ]
+        },
+    ],
+)
+def test_what_a_model_of_texts_does_not_perceive_is_left_out(row: dict[str, object], tmp_path: Path) -> None:
+    text_only = {
+        "question": "What does the <image> element of SVG do?",
+        "file": {"bytes": None, "path": None},
+    }
+    turns = {"messages": [{"role": "user", "content": "What does the <image> element of SVG do?"}]}
+    found = load_questions(
+        str(written(tmp_path / "q.json", [row, turns if "messages" in row else text_only]))
+    )
+    assert found.with_images == 1
+    assert [question.text for question in found.questions] == ["What does the <image> element of SVG do?"]
+
+
+def test_lists_of_values_travel_and_columns_of_objects_are_named(tmp_path: Path) -> None:
+    rows = [
+        {"question": "How many?", "valid": [204, 205.5], "spans": ["a", {"text": "b"}], "metadata": {"x": {}}}
+    ]
+    found = load_questions(str(written(tmp_path / "q.json", rows)))
+    assert found.questions[0].metadata == {"valid": "[204, 205.5]"}
+    assert found.left_behind == ("spans",)
+
+
+def test_values_that_are_no_numbers_are_refused_where_they_matter(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="record 1"):
         load_questions(str(written(tmp_path / "g.json", [{"question": "Oz?", "answer": float("nan")}])))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from selfreflect.sources.columns import QUESTION_COLUMNS, item_columns
+from selfreflect.sources.columns import IMAGE_COLUMNS, QUESTION_COLUMNS, holds_image, item_columns
 from selfreflect.sources.files import Row
 from selfreflect.sources.item_rows import text_of
 from selfreflect.sources.layouts import Layout
@@ -73,7 +73,10 @@ def asked(turns: Sequence[Any], text: Callable[[Any], Any] = text_of) -> dict[st
     places = [number for number, turn in enumerate(turns) if turn.get("role") == "user"]
     last = places[-1] if places else len(turns) - 1
     context = "\n\n".join(f"{turn.get('role')}: {text(turn) or ''}" for turn in turns[:last])
-    return {"question": text(turns[last]), **({"context": context} if context else {})}
+    fields = {"question": text(turns[last]), **({"context": context} if context else {})}
+    if any(holds_image(turn.get("content")) for turn in turns):
+        fields[IMAGE_COLUMNS[0]] = True
+    return fields
 
 
 def _last_answer(turns: Sequence[Any]) -> Any:

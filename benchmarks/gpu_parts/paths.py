@@ -250,7 +250,7 @@ def _distances(engine: Engine, contexts: Sequence[Sequence[Prompt]]) -> np.ndarr
 def _in_order(compared: SummaryStates) -> np.ndarray[Any, Any]:
     parts = []
     for distances, words in zip(compared.distances(TEMPERATURE), compared.tasks, strict=True):
-        parts += [distances[tasks, 0] for tasks in words]
+        parts += [distances[tasks] for tasks in words]
     return np.concatenate(parts)
 
 
@@ -299,7 +299,7 @@ def _check_formulas(setting: Setting) -> None:
         compared = SummaryStates(head, states[1], [(states[0], tasks)])
         [distances] = compared.distances(TEMPERATURE)
         truth = total_variation(own, other.flip(0), TEMPERATURE).numpy()
-        check(float(np.max(np.abs(distances[:, 0] - truth))), EXACT)
+        check(float(np.max(np.abs(distances - truth))), EXACT)
     with _reported(setting, "log-probabilities of a large vocabulary", torch.float32) as check:
         tokens = np.column_stack([np.arange(rows), np.arange(rows)])
         logs = log_probabilities(head, states[0], tokens)

@@ -128,9 +128,9 @@ def _write_distances(loaded: _Loaded, work: ItemWork) -> None:
     reference, *trees = work.trees
     compared = Reference(loaded.engine, reference).compare(trees)
     temperature = loaded.metric.temperature
-    for name, formulas in (("as it is", None), ("not compiled, in small blocks", (total_variation,))):
-        compared.distances(temperature, formulas)
-        times = loaded.repeated(lambda formulas=formulas: compared.distances(temperature, formulas))
+    for name, formula in (("as it is", None), ("not compiled, in small blocks", total_variation)):
+        compared.distances(temperature, formula)
+        times = loaded.repeated(lambda formula=formula: compared.distances(temperature, formula))
         setting.write(f"distances, {name}", median(times), "s", all=times)
 
 

@@ -25,8 +25,8 @@ STUDIES = {
 
 METRICS = {
     **dict.fromkeys(
-        ("kl", "jensen_shannon", "hellinger", "top1", "per_word", "all_words"),
-        "Take selfreflect, or tv_t1 for another temperature.",
+        ("kl", "jensen_shannon", "hellinger", "top1", "per_word", "all_words", "tv_t1"),
+        "Take selfreflect.",
     ),
     **dict.fromkeys(
         ("p_true", "pmi"), "Take information, which reads the judge's belief in whole answers too."
@@ -35,7 +35,7 @@ METRICS = {
         ("claims_precision", "claims_recall", "claims_f1"), "Take llm_judge, which one request asks for."
     ),
     "all": "Leave out {metrics}: all that can be computed is the default.",
-    "ablations": "Take tv_t1.",
+    "ablations": "Take selfreflect.",
     "competitors": "Take llm_judge, embedding_cosine, embedding_transport and rouge_l.",
     "controls": "Take length.",
 }

@@ -12,11 +12,11 @@ from scripted import Scripted
 from selfreflect.errors import ConfigError
 from selfreflect.sources.items import Item
 from selfreflect.validate import base
-from selfreflect.validate.base import families_of
+from selfreflect.validate.base import families
 
 pytestmark = pytest.mark.usefixtures("one_embedder")
 
-JUDGED = ["selfreflect", "tv_t1", "information", "information_blind"]
+JUDGED = ["selfreflect", "information", "information_blind"]
 OTHERS = ["embedding_cosine", "embedding_transport", "rouge_l", "claims", "length"]
 
 
@@ -49,14 +49,14 @@ def test_reading_the_catalogue_loads_no_model_library():
 
 
 def test_without_names_it_is_what_can_be_computed_and_models_are_loaded_once(judge, monkeypatch):
-    assert named(families_of()) == OTHERS
+    assert named(families()) == OTHERS
     generator = Loader(Scripted("5"))
-    assert named(families_of(judge=judge, generator=generator)) == [*JUDGED, "llm_judge", *OTHERS]
-    assert named(families_of(["length", "rouge_l", "length"], judge=judge)) == ["rouge_l", "length"]
+    assert named(families(judge=judge, generator=generator)) == [*JUDGED, "llm_judge", *OTHERS]
+    assert named(families(["length", "rouge_l", "length"], judge=judge)) == ["rouge_l", "length"]
     assert (judge.calls, generator.calls) == (1, 1)
     monkeypatch.setattr(base, "find_spec", lambda name: None if name == "ot" else object())
-    assert named(families_of()) == ["embedding_cosine", "rouge_l", "claims", "length"]
-    assert named(families_of(["embedding_transport", "length"])) == ["embedding_transport", "length"]
+    assert named(families()) == ["embedding_cosine", "rouge_l", "claims", "length"]
+    assert named(families(["embedding_transport", "length"])) == ["embedding_transport", "length"]
 
 
 @pytest.mark.parametrize(
@@ -66,14 +66,14 @@ def test_without_names_it_is_what_can_be_computed_and_models_are_loaded_once(jud
         (["kl"], "removed", "selfreflect"),
         (["competitors", "length"], "removed", "rouge_l"),
         (["\x1b[31m"], "unknown_name", r"'\x1b[31m'"),
-        ([], "no_metric", "tv_t1"),
+        ([], "no_metric", "selfreflect"),
         (["length", "selfreflect"], "no_model", "judge"),
         (["llm_judge"], "no_model", "model"),
     ],
 )
 def test_what_cannot_be_selected_is_explained(names, code, shown):
     with pytest.raises(ConfigError) as caught:
-        families_of(names)
+        families(names)
     assert caught.value.code == code
     assert shown in str(caught.value)
 
@@ -86,7 +86,7 @@ def test_every_family_gives_each_summary_a_record_for_each_of_its_metrics(judge)
         conditioning=("a duck",),
         summaries={"s": "a hen", "blank": " ", "same": "a hen"},
     )
-    for family in families_of(judge=judge, generator=lambda: Scripted("5")):
+    for family in families(judge=judge, generator=lambda: Scripted("5")):
         values = family.score(item)
         keys = [(value.summary, value.metric) for value in values]
         assert keys == [(name, info.name) for name in item.summaries for info in family.metrics]

@@ -20,7 +20,7 @@ from selfreflect.models.vllm.judge import LMHead
 from selfreflect.sources.items import bundled_items
 from selfreflect.validate.base import FAMILIES, MetricInfo, Value
 from selfreflect.validate.choice import QUESTIONS, MultipleChoice, shapes
-from selfreflect.validate.judged import Masked
+from selfreflect.validate.judged import Judged
 from selfreflect.validate.study import Finding, measure
 
 
@@ -161,7 +161,7 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, int]):
     assert caught.value.code == "out_of_range"
 
 
-MASKED = FAMILIES["judged:Masked"]
+MASKED = FAMILIES["judged:Judged"]
 RANKED = bundled_items("ranked_items")
 
 TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>", re.DOTALL)
@@ -248,14 +248,14 @@ class Reader:
         return found / found.sum()
 
 
-def read_by(reader: Reader, study: MultipleChoice, metrics: Sequence[MetricInfo] = MASKED[:1]) -> Finding:
-    masked = Masked(reader.judge, metrics)
+def read_by(reader: Reader, study: MultipleChoice, metrics: Sequence[MetricInfo] = MASKED) -> Finding:
+    masked = Judged(reader.judge, metrics)
     return study.finding(measure(study.items, [masked]), masked.metrics)
 
 
 def test_whoever_reads_percentages_follows_the_true_distance():
     study = MultipleChoice()
-    masked = Masked(Reader(stated, 5.0).judge, MASKED[:1])
+    masked = Judged(Reader(stated, 5.0).judge, MASKED)
     found_values = measure(study.items, [masked])
     distances = study.distances.ravel().tolist()
     assert [value.value for value in found_values] == pytest.approx(distances, abs=1e-5)
@@ -272,6 +272,5 @@ def test_whoever_does_not_read_them_is_found_out(read: Callable[[str], Shares]):
 def test_temperature_blurs_a_perfect_reader_but_leaves_the_sign():
     """The judge's temperature of 5 makes a tenth nearly as much as a half, and nothing at all of 0% and of
     what is not named."""
-    blurred, sharp = rows(read_by(Reader(stated, 1.0), MultipleChoice(), MASKED[:2]).tables[0])
-    assert sharp["Spearman"] > 0.98
+    [blurred] = rows(read_by(Reader(stated, 1.0), MultipleChoice(), MASKED).tables[0])
     assert 0.5 < blurred["Spearman"] < 0.98

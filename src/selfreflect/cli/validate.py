@@ -30,7 +30,7 @@ from selfreflect.sources.items import Item, bundled_items
 from selfreflect.store.run import Run
 from selfreflect.table import Column, Table
 from selfreflect.text import name_list, printable
-from selfreflect.validate.base import METRICS, MetricInfo, Value, families_of
+from selfreflect.validate.base import METRICS, MetricInfo, Value, families
 
 if TYPE_CHECKING:
     from selfreflect.models.base import Generator
@@ -395,12 +395,12 @@ def _measure_with(
     """Measure with one judge, which is gone from memory when the function returns."""
     from selfreflect.validate.study import measure
 
-    families = families_of(names, judge=load_judge, generator=models.generator)
-    metrics = list(chain.from_iterable(family.metrics for family in families))
+    members = families(names, judge=load_judge, generator=models.generator)
+    metrics = list(chain.from_iterable(family.metrics for family in members))
     if names is None:
         _say_left_out(metrics, models)
-    with ProgressReporter().stage("measuring", len(study.items) * len(families)) as counter:
-        return measure(study.items, families, store, counter.advance), metrics
+    with ProgressReporter().stage("measuring", len(study.items) * len(members)) as counter:
+        return measure(study.items, members, store, counter.advance), metrics
 
 
 def _say_left_out(metrics: Sequence[MetricInfo], models: Models) -> None:

@@ -366,7 +366,7 @@ class SelfReflect:
                         answer=masked.answer,
                         word=masked.word,
                         text=masked.text,
-                        distances=tuple(distances[index][tasks, 0].tolist()),
+                        distances=tuple(distances[index][tasks].tolist()),
                         guesses=tuple(self._spell(guesses[index], row) for row in tasks) if guesses else (),
                     )
                 )

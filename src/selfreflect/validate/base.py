@@ -25,7 +25,7 @@ Better = Literal["lower", "higher"]
 Need = Literal["judge", "generator", "embedder"]
 """A judge is a local model with full logits; a generator is any model that answers, local or behind an
 API."""
-Group = Literal["selfreflect", "information", "ablation", "competitor", "control"]
+Group = Literal["selfreflect", "information", "competitor", "control"]
 Reason = (
     FailureKind
     | NothingToTell
@@ -165,7 +165,6 @@ _SELFREFLECT = (
     "Total variation between the judge's predictions of masked words after the summary and after the "
     "answers, at temperature 5."
 )
-_T1 = "SelfReflect at judge temperature 1, where synonyms of a masked word hardly count."
 _INFORMATION = "Usable information: bits per answer by which a judge better predicts answers it has not seen"
 _RATED = "How faithful a language model finds the summary, from 0 to 10."
 _COSINE = "Mean cosine distance between the embeddings of the summary and of each answer."
@@ -179,11 +178,8 @@ _LENGTH = "Words of the summary. Good summaries are longer than bad ones, so thi
 
 # Module and class of each family, and its metrics
 FAMILIES: dict[str, tuple[MetricInfo, ...]] = {
-    "judged:Masked": (
-        _info("selfreflect", "lower", "selfreflect", _SELFREFLECT, "judge"),
-        _info("tv_t1", "lower", "ablation", _T1, "judge"),
-    ),
-    "judged:InformationMetrics": (
+    "judged:Judged": (_info("selfreflect", "lower", "selfreflect", _SELFREFLECT, "judge"),),
+    "judged:Informed": (
         _info("information", "higher", "information", f"{_INFORMATION}.", "judge"),
         _info("information_blind", "higher", "information", f"{_INFORMATION}, nor the question.", "judge"),
     ),
@@ -193,7 +189,7 @@ FAMILIES: dict[str, tuple[MetricInfo, ...]] = {
         _info("embedding_transport", "lower", "competitor", _TRANSPORT, "embedder"),
     ),
     "texts:Overlap": (_info("rouge_l", "higher", "competitor", _ROUGE_L),),
-    "texts:Measured": (_info("claims", "higher", "competitor", _CLAIMS),),
+    "judged:Measured": (_info("claims", "higher", "competitor", _CLAIMS),),
     "texts:Length": (_info("length", "higher", "control", _LENGTH),),
 }
 METRICS: tuple[MetricInfo, ...] = sum(FAMILIES.values(), ())
@@ -211,7 +207,7 @@ _MODELS = {
 }
 
 
-def families_of(
+def families(
     names: Sequence[str] | None = None,
     *,
     judge: Callable[[], Any] | None = None,
@@ -235,14 +231,14 @@ def families_of(
     else:
         _check_names(names, needs_met)
         selected = set(names)
-    families: list[Family] = []
+    members: list[Family] = []
     for path, metrics in FAMILIES.items():
         if infos := [info for info in metrics if info.name in selected]:
             module, _, name = path.partition(":")
             make = getattr(import_module(f"selfreflect.validate.{module}"), name)
             models = [loaders[need]() for need in infos[0].needs if need in loaders]
-            families.append(make(*models, infos))
-    return families
+            members.append(make(*models, infos))
+    return members
 
 
 def _is_computable(info: MetricInfo, needs_met: Collection[str]) -> bool:

@@ -13,7 +13,6 @@ from importlib.util import find_spec
 from statistics import fmean
 
 from selfreflect.errors import MissingExtraError, excerpt
-from selfreflect.metric.measure import MeasureItem, measures_of
 from selfreflect.metric.prompts import CannotScoreError
 from selfreflect.models.base import Generator, Message, Refusal, Reply, Request, Sampling, as_done
 from selfreflect.models.embed import SentenceEmbedder
@@ -203,22 +202,6 @@ class Overlap(TextMetrics):
             else:
                 message = "the summary has no letter and no digit"
                 yield {"rouge_l": Undefined(reason="blank", message=message)}
-
-
-class Measured(Family):
-    """Measures of the table that need no judge, as ``run`` and ``score`` compute them."""
-
-    def measure(self, item: Item) -> dict[str, Results]:
-        """Compute each measure."""
-        results: dict[str, dict[str, Result]] = {text: {} for text in item.summaries.values()}
-        for measure in measures_of([info.name for info in self.metrics]):
-            for summary in item.summary_records:
-                measurement = measure.score(MeasureItem(item.question_record, item.answer_set, summary))
-                result: Result | None = measurement.value
-                if result is None:
-                    result = Undefined(reason="undefined", message=measure.reason(measurement.undefined))
-                results[summary.text][measure.name] = result
-        return {**results}
 
 
 class Length(Family):

@@ -222,15 +222,12 @@ class SummaryStates:
     """For each summary and each of its words the indices of its token tasks among the distinct ones."""
 
     @torch.inference_mode()
-    def distances(self, temperature: float, formulas: Sequence[Formula] | None = None) -> list[Floats]:
-        """For each summary a row for each distinct token task and a column for each formula, by default the
-        total variation. Formulas share the projections."""
+    def distances(self, temperature: float, formula: Formula | None = None) -> list[Floats]:
+        """Compute for each summary the distance of each distinct token task: by default total variation."""
         device = self.reference.device
-        size = ROWS_OF_LOGITS
-        if not formulas:
-            formulas = (_total_variation_on(device),)
-            # One that is not compiled into one kernel writes several more arrays of full vocabularies.
-            size = ROWS_OF_LOGITS if formulas[0] is total_variation else ROWS_ON_GPU
+        formula = formula or _total_variation_on(device)
+        # one that is not compiled into one kernel writes several more arrays of full vocabularies
+        size = ROWS_OF_LOGITS if formula is total_variation else ROWS_ON_GPU
         states_of_contexts, pairs_of_contexts = zip(*self.contexts, strict=True)
         states = torch.cat(states_of_contexts)
         pairs = np.concatenate(pairs_of_contexts)
@@ -249,10 +246,10 @@ class SummaryStates:
                 context_rows, reference_rows = on_device(pairs[block].T, device)
                 # computed in the call, so that these logits are freed before the next ones come
                 distances = _compare(
-                    self.head(states[context_rows]), reference, reference_rows - start, temperature, formulas
+                    self.head(states[context_rows]), reference, reference_rows - start, temperature, formula
                 )
                 blocks.append((block, distances))
-        result = np.zeros((len(pairs), len(formulas)))
+        result = np.zeros(len(pairs))
         for block, distances in blocks:  # read only now, so that the GPU is never waited for in between
             result[block] = distances.cpu().numpy()
         return np.split(result, np.cumsum(counts)[:-1])
@@ -289,16 +286,15 @@ def _compare(
     reference: torch.Tensor,
     rows: torch.Tensor,
     temperature: float,
-    formulas: Sequence[Formula],
+    formula: Formula,
 ) -> torch.Tensor:
-    """Row i of ``logits`` against row ``rows[i]`` of ``reference``: shape (rows, K), in float64."""
+    """Compare row i of ``logits`` with row ``rows[i]`` of ``reference``: shape (rows,), in float64."""
     size = ROWS_IN_CACHE if logits.device.type == "cpu" else len(logits)
     parts = []
     for start in range(0, len(logits), size):
         context_rows = logits[start : start + size]
         reference_rows = reference[rows[start : start + size]]
-        distances = [formula(context_rows, reference_rows, temperature) for formula in formulas]
-        parts.append(torch.stack(distances, dim=1))
+        parts.append(formula(context_rows, reference_rows, temperature))
     return torch.cat(parts).double()
 
 

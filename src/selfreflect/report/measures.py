@@ -118,14 +118,8 @@ def difference_of(measure: Measure, a: Values, b: Values, ids: Collection[str]) 
     return replace(paired, difference=paired.difference.without_interval())
 
 
-def mean_columns(measure: Measure, prefix: str = "") -> list[Column]:
-    """Make the columns of a mean and of the ends of its interval.
-
-    Args:
-        prefix: ``"common "`` for the mean over common questions, which has no interval.
-    """
-    if prefix:
-        return [Column(f"{prefix}{measure.heading.removesuffix(' score')}", measure.form)]
+def mean_columns(measure: Measure) -> list[Column]:
+    """Make the columns of a mean and of the ends of its interval."""
     ends = f"{measure.heading} 95% ".removeprefix("mean score ")
     mean = Column(measure.heading, measure.form, short=measure.heading.removeprefix("mean "))
     low = Column(f"{ends}low", measure.form, end="low")

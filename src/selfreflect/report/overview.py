@@ -24,6 +24,7 @@ from selfreflect.report.results import (
     control_values,
     coverage_text,
     estimate_note,
+    is_uneven,
     main_measure,
     method_note,
     sorted_results,
@@ -31,15 +32,12 @@ from selfreflect.report.results import (
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.wording import say
 from selfreflect.stats import Estimate
-from selfreflect.table import Cell, Column, Table, spaced_percent
+from selfreflect.table import Cell, Column, Table
 from selfreflect.text import one_line
 from selfreflect.traits import traits_of
 
 CONTROL = "control: "
 """In front of the name of a control, where tables list it below strategies."""
-
-COMMON = "common "
-"""In front of the heading of a mean over common questions."""
 
 INCOMPLETE = ", incomplete"
 """Behind the coverage of a strategy that lacks results."""
@@ -76,8 +74,7 @@ def overview(run: RunRecords, *, with_controls: bool = True) -> Table:
     """Tabulate the strategies: each measure's mean and interval, n, coverage, length of summaries, failures;
     and the controls below them, if they are wanted.
 
-    Where a measure rests on other questions than the last one, it has an n of its own. If the strategies were
-    measured on different questions, further columns compare them on common questions.
+    Where a measure rests on other questions than the last one, it has an n of its own.
     """
     results = sorted_results(run)
     controls = control_values(run)
@@ -86,12 +83,6 @@ def overview(run: RunRecords, *, with_controls: bool = True) -> Table:
     rows = [_strategy_row(run, result, measures, main) for result in results]
     if with_controls:
         rows += [row for control in controls if (row := _control_row(control, measures))["n"]]
-    # strategies that miss different questions have means over different questions
-    uneven = []
-    for measure in measures:
-        commons = [result.common[measure.name] for result in results if measure.name in result.common]
-        if any(common.mean is not None for common in commons):
-            uneven.append(measure)
     columns = [Column("strategy", shown=run.noun)]
     for measure in measures:
         columns += mean_columns(measure)
@@ -99,16 +90,11 @@ def overview(run: RunRecords, *, with_controls: bool = True) -> Table:
             columns.append(Column(_own_n(measure), "d", short="n"))
     columns += [Column("n", "d"), Column("coverage", is_detail=True, has_percent=True)]
     columns += [Column("median words", "g", short="words"), Column("failures", "d", short="failed")]
-    columns += chain.from_iterable(mean_columns(measure, COMMON) for measure in uneven)
-    if uneven:
-        columns.append(Column("common n", "d"))
     title = "; ".join(measure.title for measure in measures) if with_controls else "Results"
     if run.label:
         title += f" ({run.label})"
     explained = _explanations(run, results, measures)
-    notes = _overview_notes(run, results, measures, uneven, explained)
-    if not uneven and any(result.common for result in results):
-        notes.append(say("none_common"))
+    notes = _overview_notes(run, results, measures, explained)
     details = [*chain.from_iterable(explained.values())]
     headings = [column.heading for column in columns]
     cells = [tuple(map(row.get, headings)) for row in rows]
@@ -128,10 +114,6 @@ def _strategy_row(
     for measure in measures:
         is_estimated = measure.name in result.estimated
         row |= _estimate_cells(measure, result.estimate(measure), is_estimated)
-        common = result.common.get(measure.name)
-        if common is not None:
-            row[mean_columns(measure, COMMON)[0].heading] = approximate(common.mean, is_estimated)
-            row["common n"] = common.n
     estimate = result.estimate(main)
     coverage = coverage_text(estimate)
     if coverage and result.missing and estimate.n:
@@ -179,7 +161,6 @@ def _overview_notes(
     run: RunRecords,
     results: Sequence[StrategyResult],
     measures: Sequence[Measure],
-    uneven: Sequence[Measure],
     explained: Mapping[str, Sequence[str]],
 ) -> list[str]:
     """List everything that stands below the table: what must be known, and what is explained."""
@@ -189,10 +170,8 @@ def _overview_notes(
     notes += [*explained["judges"], *explained["method"]]
     for measure in measures:
         notes += estimate_note(measure, [(run, name) for name in run.strategies])
-    if uneven:
-        commons = [result.common[uneven[-1].name] for result in results]
-        coverage = spaced_percent(coverage_text(max(commons, key=lambda estimate: estimate.n)) or "")
-        notes.append(say("uneven", coverage=coverage))
+    if any(is_uneven(run, measure) for measure in measures):
+        notes.append(say("uneven"))
     unknown = sorted({name for name, _, _ in run.measurements} - {*measure_names()})
     if unknown:
         notes.append(say("no_package", names=unknown))

@@ -145,8 +145,6 @@ class StrategyResult:
     strategy: str
     estimates: Mapping[str, Estimate]
     """By the name of the measure, over the questions with a value for this strategy."""
-    common: Mapping[str, Estimate]
-    """Over the questions with a value for all strategies; only of measures where these are others."""
     undefined: Mapping[str, Mapping[str, int]]
     """By the name of the measure, questions without a value by the word for the reason."""
     median_words: float | None
@@ -173,7 +171,6 @@ def strategy_results(run: RunRecords) -> list[StrategyResult]:
     failure_keys = run.failures_by_score.keys()
     measures = dict.fromkeys([*run_measures(run), *bundled_measures()])  # keys of JSON lines need ours
     estimates = {measure.name: _estimates(run, measure) for measure in measures}
-    common = {measure.name: _estimates(run, measure, common=True) for measure in measures}
     results = []
     for name in run.strategies:
         ids_with_result = set(chain.from_iterable(records_of(measure, run, name) for measure in measures))
@@ -188,7 +185,6 @@ def strategy_results(run: RunRecords) -> list[StrategyResult]:
         result = StrategyResult(
             strategy=name,
             estimates={measure: by_strategy[name] for measure, by_strategy in estimates.items()},
-            common={measure: by_strategy[name] for measure, by_strategy in common.items() if by_strategy},
             undefined={
                 measure.name: Counter(undefined_of(measure, run, name).values()) for measure in measures
             },
@@ -202,17 +198,15 @@ def strategy_results(run: RunRecords) -> list[StrategyResult]:
     return results
 
 
-def _estimates(run: RunRecords, measure: Measure, *, common: bool = False) -> dict[str, Estimate]:
-    """Estimate each strategy on its own questions, or on those of all if these are not the same."""
-    by_strategy = {name: values_of(measure, run, name) for name in run.strategies}
-    if common:
-        question_sets = [set(values.values) for values in by_strategy.values() if values.values]
-        common_ids = set.intersection(*question_sets) if question_sets else set()
-        # then the estimates over common questions would repeat the others
-        if all(ids == common_ids for ids in question_sets):
-            return {}
-        by_strategy = {name: values.among(common_ids) for name, values in by_strategy.items()}
-    return {name: values.estimate(len(run.questions)) for name, values in by_strategy.items()}
+def _estimates(run: RunRecords, measure: Measure) -> dict[str, Estimate]:
+    """Estimate each strategy on its own questions."""
+    return {name: values_of(measure, run, name).estimate(len(run.questions)) for name in run.strategies}
+
+
+def is_uneven(run: RunRecords, measure: Measure) -> bool:
+    """Tell whether strategies have values for different questions, so that their means do not compare."""
+    by_strategy = (values_of(measure, run, name).values.keys() for name in run.strategies)
+    return len({frozenset(ids) for ids in by_strategy if ids}) > 1
 
 
 def sorted_results(run: RunRecords) -> list[StrategyResult]:

@@ -209,7 +209,10 @@ SURE = question(
     token_entropies=((0.2, 0.3),) * 4,
     confidence=0.9,
     greedy="Almost certainly yes",
-    values={"greedy_distance": 0.1, "greedy_bits": 8.0, "greedy_recovered": 0.9},
+    values={
+        **{"greedy_distance": 0.1, "greedy_bits": 8.0, "greedy_recovered": 0.9},
+        **{"support": 0.9, "contradicted": 0.1, "mentioned": 0.8},
+    },
 )
 UNSURE = question(
     ["yes", "no way", "maybe so", "who knows"],
@@ -220,7 +223,10 @@ UNSURE = question(
     token_entropies=((4.0,), *[(4.0, 5.0)] * 3),
     confidence=0.2,
     greedy="Unlikely, yes",
-    values={"greedy_distance": 0.6, "greedy_bits": 1.0, "greedy_recovered": 0.1},
+    values={
+        **{"greedy_distance": 0.6, "greedy_bits": 1.0, "greedy_recovered": 0.1},
+        **{"support": 0.1, "contradicted": 0.6, "mentioned": 0.2},
+    },
 )
 
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from selfreflect.store.run import Run
     from selfreflect.uncertainty.asking.asker import Asker, Inquiry
     from selfreflect.uncertainty.assess import Assessment, Method
+    from selfreflect.uncertainty.claims.support import Reader
     from selfreflect.uncertainty.fields.distribution import Structured
     from selfreflect.uncertainty.question import AnsweredQuestion
 
@@ -59,7 +60,7 @@ class FieldOptions(Struct, frozen=True, kw_only=True):
 
 
 class StructureOptions(Struct, frozen=True, kw_only=True):
-    """Whether answers are JSON, and which of their fields count."""
+    """Whether answers are JSON, and which of their fields count, or long, and their claims count."""
 
     schema: Annotated[
         str | None,
@@ -75,6 +76,15 @@ class StructureOptions(Struct, frozen=True, kw_only=True):
             "--field PATH",
             "Only this field, as a JSON Pointer such as /total, or /lines/*/price in all objects of a list. "
             "Can be repeated.",
+        ),
+    ] = None
+    claims: Annotated[
+        str | None,
+        Flag(
+            "--claims READER",
+            "Answers are long: make a question of each claim that the file labels as `selfreflect claims "
+            '--json` writes them, with "correct". READER says which answers make it: words, embedding, '
+            "nli:MODEL or asked (--model).",
         ),
     ] = None
 
@@ -208,12 +218,60 @@ def take_apart(questions: Sequence[AnsweredQuestion], options: StructureOptions)
     return [item for item in selected if item.fields]
 
 
-def field_questions(
-    questions: Sequence[AnsweredQuestion], options: StructureOptions
-) -> Sequence[AnsweredQuestion]:
-    """Make a question of each field, if answers are to be taken apart."""
-    structured = take_apart(questions, options)
-    return [question for item in structured for question in item.questions()] or questions
+@contextmanager
+def open_claim_reader(
+    source: str, name: str | None, asking: AskOptions, overrides: Overrides
+) -> Iterator[Reader]:
+    """Open what says which answers make a claim: a model that is asked, or shared words without one."""
+    from selfreflect.uncertainty.claims.readers import open_reader
+
+    name = name or ("words" if asking.model is None else "asked")
+    if asking.model is None:
+        reader = open_reader(name)
+        yield reader
+    elif name != "asked":
+        raise ConfigError(
+            "only the reader asked asks a model",
+            code="usage",
+            remedy="Leave out {model}, or take that reader.",
+        )
+    else:
+        with open_store(source, asking, ["claims"]) as store:
+            reader = open_reader(name, open_asker(source, asking, overrides, ["claims"], store))
+            yield reader
+    for caveat in reader.caveats:
+        say(caveat)
+
+
+def read_claims(
+    source: str,
+    questions: Sequence[AnsweredQuestion],
+    options: StructureOptions,
+    asking: AskOptions,
+    overrides: Overrides,
+) -> tuple[list[AnsweredQuestion], str]:
+    """Make a question of each labelled claim; return the name of what read them, too.
+
+    Raises:
+        ConfigError: answers cannot be both JSON and long, or there is no such reader.
+        DataError: no claim has a label.
+    """
+    from selfreflect.uncertainty.claims.labelled import claim_questions
+
+    if options.schema is not None or options.field:
+        raise ConfigError(
+            "answers are either JSON or long", code="usage", remedy="Leave out {fields} or {claims}."
+        )
+    if not any(claim.correct is not None for question in questions for claim in question.claims):
+        raise DataError(
+            f"{excerpt(source)} labels no claim",
+            code="no_labels",
+            remedy='`selfreflect claims FILE --json` writes claims; add "correct": true or false to each.',
+        )
+    if without := sum(not question.claims for question in questions):
+        say(f"{counted(without, 'question')} left out: no claims.")
+    with open_claim_reader(source, options.claims, asking, overrides) as reader:
+        return list(claim_questions(reader, questions)), reader.name
 
 
 def with_answers(questions: Sequence[AnsweredQuestion], number: int) -> list[AnsweredQuestion]:

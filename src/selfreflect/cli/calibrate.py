@@ -21,10 +21,11 @@ from selfreflect.cli.answered import (
     ComparisonOptions,
     FieldOptions,
     StructureOptions,
-    field_questions,
     labelled,
     open_method,
+    read_claims,
     read_questions,
+    take_apart,
     with_answers,
 )
 from selfreflect.cli.console import check_file, emit, print_table, say, write_file
@@ -53,7 +54,7 @@ class CalibratorOptions(Struct, frozen=True, kw_only=True):
         Flag(
             "--estimator NAME",
             "The estimator. wepr has weights that are fitted here.",
-            default="modal_share; stated, if there are no answers",
+            default="modal_share; stated, if there are no answers; support of claims",
         ),
     ] = None
     method: Annotated[
@@ -146,7 +147,12 @@ def calibrate_command(
                 remedy="With {apply} give only {gold}, {column} and models.",
             )
         saved = _read_saved(options.apply, comparison.classes)
-        _apply(source, _questions(source, columns, structure), saved, asking, overrides, json)
+        questions, reader = _questions(source, columns, structure, asking, overrides)
+        if saved.reader or reader:
+            from selfreflect.uncertainty.claims.labelled import refuse_other_reader
+
+            refuse_other_reader(saved, reader, options.apply)
+        _apply(source, questions, saved, _without_reader(asking, reader), overrides, json)
         return
     from selfreflect.uncertainty.assess import Assessment
     from selfreflect.uncertainty.classes import DEFAULT
@@ -154,12 +160,9 @@ def calibrate_command(
     _check_promise(promise)
     if options.save is not None:
         check_file(options.save, source)
-    questions = _questions(source, columns, structure)
-    if options.num_answers is not None:
-        questions = with_answers(questions, options.num_answers)
-    name = options.estimator or (
-        "modal_share" if any(question.answers for question in questions) else "stated"
-    )
+    questions, reader = _questions(source, columns, structure, asking, overrides, options.num_answers)
+    asking = _without_reader(asking, reader)
+    name = options.estimator or _usual_estimator(questions, reader)
     weights = _weights(options, promise, name, questions)
     if options.save is not None:
         _require_labels(len(questions))  # before a model is asked
@@ -168,7 +171,7 @@ def calibrate_command(
     with open_method(source, questions, [name], comparison, asking, overrides) as method:
         method = dataclasses.replace(method, weights=(weights.weights or ()) if weights else ())
         assessment = Assessment(questions, [name], method)
-    fitting = _Fitting(assessment, name, _only_label(assessment), options, weights, json)
+    fitting = _Fitting(assessment, name, _only_label(assessment), options, weights, reader, json)
     fitting.say_missing()
     # a threshold or sets need no map: all answers may be right, or too few for folds
     if fitting.has_both_labels or (promise.risk is None and promise.set is None):
@@ -215,10 +218,40 @@ def _weights(
     return saved
 
 
-def _questions(source: str, columns: FieldOptions, structure: StructureOptions) -> Sequence[AnsweredQuestion]:
-    """Read the questions, one for each field where answers are taken apart."""
+def _questions(
+    source: str,
+    columns: FieldOptions,
+    structure: StructureOptions,
+    asking: AskOptions,
+    overrides: Overrides,
+    num_answers: int | None = None,
+) -> tuple[Sequence[AnsweredQuestion], str]:
+    """Read the questions, one for each field or claim where answers are taken apart; return the reader of
+    claims, too, which is empty for others."""
     questions = read_questions(source, columns, structured=structure.schema is not None)
-    return field_questions(questions, structure)
+    if structure.claims is None:
+        structured = take_apart(questions, structure)
+        questions = [question for item in structured for question in item.questions()] or questions
+    if num_answers is not None:
+        questions = with_answers(questions, num_answers)
+    return (
+        (questions, "")
+        if structure.claims is None
+        else read_claims(source, questions, structure, asking, overrides)
+    )
+
+
+def _usual_estimator(questions: Sequence[AnsweredQuestion], reader: str) -> str:
+    if reader:
+        from selfreflect.uncertainty.claims.labelled import SUPPORT
+
+        return SUPPORT
+    return "modal_share" if any(question.answers for question in questions) else "stated"
+
+
+def _without_reader(asking: AskOptions, reader: str) -> AskOptions:
+    """Leave out the model that has read the claims: no estimator of claims asks it."""
+    return replace(asking, model=None) if reader else asking
 
 
 def _check_promise(promise: PromiseOptions) -> None:
@@ -248,6 +281,8 @@ class _Fitting:
     correctness: str
     options: CalibratorOptions
     weights: CalibratorFile | None
+    reader: str
+    """Of claims; empty for others."""
     json: bool
 
     @property
@@ -384,12 +419,15 @@ class _Fitting:
         calibrator = fit_file(
             self.assessment, self.estimator, self.correctness, self.method, *made_by, weights=self.weights
         )
+        if self.reader:
+            calibrator = replace(calibrator, reader=self.reader)
         if guarantee is not None:
             calibrator = replace(calibrator, guarantee=guarantee)
         if rule is not None:
             calibrator = replace(calibrator, sets=rule)
         write_file(path, write_calibrator(calibrator))
-        say(f"Use it on other questions: selfreflect calibrate FILE --apply {shlex.quote(str(path))}")
+        use = "claims FILE --calibrator" if self.reader else "calibrate FILE --apply"
+        say(f"Use it on other questions: selfreflect {use} {shlex.quote(str(path))}")
 
 
 def _require_labels(count: int, weights: int = 0) -> None:

@@ -8,10 +8,10 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from selfreflect.cli import options as o
-from selfreflect.cli.answered import ASKING, AskOptions, open_asker, open_store
+from selfreflect.cli.answered import ASKING, AskOptions, open_claim_reader
 from selfreflect.cli.console import ProgressReporter, check_output, emit, print_table, say, write_file
 from selfreflect.cli.options import ItemOptions, Overrides, argument, option, takes
-from selfreflect.errors import ConfigError, DataError
+from selfreflect.errors import DataError
 from selfreflect.sources.files import is_row_file, source_name
 from selfreflect.sources.items import Item, items_from_records
 from selfreflect.store.run import Run
@@ -20,9 +20,9 @@ from selfreflect.text import counted, one_line, percent
 
 if TYPE_CHECKING:
     from selfreflect.settings import Config
+    from selfreflect.uncertainty.claims.labelled import ClaimCalibrator
     from selfreflect.uncertainty.claims.support import ClaimDistribution, Reader
 
-_STEP = "claims"
 _MOST_CLAIMS = 12
 """Claims of a question that a table shows, unless all are wanted."""
 
@@ -41,6 +41,11 @@ def claims_command(
         "What says which answers make a claim: words, embedding (sentences of the same meaning), nli:MODEL "
         "(a classifier of pairs, as in nli:DIRECTORY), or asked. [default: asked with --model, else words]",
     ),
+    calibrator: Path | None = option(
+        "--calibrator FILE",
+        "Give each claim a calibrated confidence, with a file of `selfreflect calibrate --claims READER "
+        "--save`.",
+    ),
     output: Path | None = option("--output FILE", "Write a page (.html): texts, shaded by support."),
     explain: bool = option("--explain", "Print every claim.", False),
     dry_run: bool = option("--dry-run", "Print what the model would be asked, and end.", False),
@@ -54,13 +59,6 @@ def claims_command(
     file or run are read in the same way: what share of the claims they cover, weighed by support, and which
     of their claims no answer makes.
     """
-    from selfreflect.uncertainty.claims.readers import open_reader
-
-    name = reader or ("words" if asking.model is None else "asked")
-    if asking.model is not None and name != "asked":
-        raise ConfigError(
-            "only the reader asked asks a model", code="usage", remedy="Leave out {model} or {reader}."
-        )
     if output is not None:
         check_output([output], source, (".html",))
     items = _items(source, reading)
@@ -69,15 +67,9 @@ def claims_command(
     if dry_run:
         _print_cost(items, asking, overrides.config())
         return
-    if asking.model is None:
-        claim_reader = open_reader(name)
-        distributions = _read(items, claim_reader)
-    else:
-        with open_store(source, asking, [_STEP]) as store:
-            claim_reader = open_reader(name, open_asker(source, asking, overrides, [_STEP], store))
-            distributions = _read(items, claim_reader)
-    for caveat in claim_reader.caveats:
-        say(caveat)
+    with open_claim_reader(source, reader, asking, overrides) as claim_reader:
+        fitted = None if calibrator is None else _calibrator(calibrator, claim_reader, items)
+        distributions = _read(items, claim_reader, fitted)
     if output is not None:
         from selfreflect.uncertainty.claims.page import claims_page
 
@@ -122,7 +114,22 @@ def _print_cost(items: Sequence[Item], asking: AskOptions, config: Config) -> No
     print_table(cost_table(inquiries, asking.model, None if price is None else price.cost))
 
 
-def _read(items: Sequence[Item], reader: Reader) -> list[ClaimDistribution]:
+def _calibrator(path: Path, reader: Reader, items: Sequence[Item]) -> ClaimCalibrator:
+    """Read a calibrator of claims. Raises DataError if it was fitted on one of the questions."""
+    from selfreflect.uncertainty.claims.labelled import ClaimCalibrator
+    from selfreflect.uncertainty.question import AnsweredQuestion
+
+    calibrator = ClaimCalibrator.load(path, reader.name)
+    calibrator.saved.refuse_overlap([AnsweredQuestion(id=item.id, text=item.question) for item in items])
+    for caveat in dict.fromkeys(calibrator.caveat(len(_answers(item))) for item in items):
+        if caveat:
+            say(f"{caveat}.".capitalize())
+    return calibrator
+
+
+def _read(
+    items: Sequence[Item], reader: Reader, calibrator: ClaimCalibrator | None
+) -> list[ClaimDistribution]:
     from selfreflect.uncertainty.claims.support import claim_distribution
 
     distributions = []
@@ -135,6 +142,7 @@ def _read(items: Sequence[Item], reader: Reader) -> list[ClaimDistribution]:
                     question=item.question,
                     answers=_answers(item),
                     summaries=item.summaries,
+                    confidence=None if calibrator is None else calibrator.confidence,
                 )
             )
             progress.advance()
@@ -161,12 +169,13 @@ def _print(distributions: Sequence[ClaimDistribution], explain: bool) -> None:
 def _claim_table(distribution: ClaimDistribution, explain: bool) -> Table:
     rows: list[tuple[Cell, ...]] = []
     shown = distribution.claims if explain else distribution.claims[:_MOST_CLAIMS]
+    right = [Column("right", ".2f")] if distribution.is_calibrated else []
     for claim in shown:
         support = claim.support
         low, high = support.interval or (None, None)
         cells = (support.share, interval_text(low, high, ".2f"), support.contradicts)
-        rows.append((*cells, one_line(claim.text, 200)))
-    columns = (Column("said", ".2f"), Column("95%"), Column("contradict", "d"), Column("claim"))
+        rows.append((*cells, *([claim.confidence] if right else []), one_line(claim.text, 200)))
+    columns = (Column("said", ".2f"), Column("95%"), Column("contradict", "d"), *right, Column("claim"))
     notes = []
     if len(shown) < len(distribution.claims):
         notes.append(f"{counted(len(distribution.claims) - len(shown), 'more claim')}: add --explain.")

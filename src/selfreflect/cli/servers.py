@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from selfreflect.server.endpoint import ServeServices
     from selfreflect.server.reflector import ServeSettings
     from selfreflect.server.upstream import ModelTable
+    from selfreflect.uncertainty.claims.labelled import ClaimCalibrator
     from selfreflect.uncertainty.guarantee import Guarantee
 
 _HOST = option(
@@ -491,10 +492,19 @@ def _settings(
         one_call=options.one_call,
         band=options.band,
         reflect=options.reflect,
+        claims_calibrator=_claims_calibrator(options),
         footer=options.footer,
         ignore_tools=options.ignore_tools,
         prices={name: price.cost for name in {*config.prices, *names} if (price := config.price_of(name))},
     )
+
+
+def _claims_calibrator(options: ServeConfig) -> ClaimCalibrator | None:
+    from selfreflect.uncertainty.claims.labelled import ClaimCalibrator
+
+    if options.claims_calibrator is None:
+        return None
+    return ClaimCalibrator.load(Path(options.claims_calibrator), "words")
 
 
 def _judge(config: Config, overrides: Overrides) -> dict[str, Measures]:

@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Struct
+from msgspec.structs import replace
 from rich.text import Text
 
 from selfreflect.cli import options as o
@@ -21,6 +22,7 @@ from selfreflect.cli.answered import (
     StructureOptions,
     labelled,
     open_method,
+    read_claims,
     read_questions,
     take_apart,
     with_answers,
@@ -37,6 +39,7 @@ from selfreflect.uncertainty.question import AnsweredQuestion, graded_by
 
 if TYPE_CHECKING:
     from selfreflect.uncertainty.assess import Assessment, Prediction
+    from selfreflect.uncertainty.fields.distribution import Structured
 
 
 # Notes under a table, unless all are wanted.
@@ -125,10 +128,19 @@ def uncertainty_command(
     questions = read_questions(source, columns, structured=structure.schema is not None)
     if options.num_answers is not None:
         questions = with_answers(questions, options.num_answers)
-    structured = take_apart(questions, structure)
-    questions = [question for item in structured for question in item.questions()] or questions
+    structured: list[Structured] = []
+    if structure.claims is None:
+        structured = take_apart(questions, structure)
+        questions = [question for item in structured for question in item.questions()] or questions
+    else:
+        questions, _ = read_claims(source, questions, structure, asking, overrides)
+        asking = replace(asking, model=None)
     if options.estimators:
         names = name_list(options.estimators)
+    elif structure.claims is not None:
+        from selfreflect.uncertainty.claims.labelled import ESTIMATED
+
+        names = list(ESTIMATED)
     else:
         names = _available(questions, comparison.similarity)
     with open_method(source, questions, names, comparison, asking, overrides) as method:
@@ -151,7 +163,7 @@ def uncertainty_command(
             stdout.print(Text(conclusion.sentence), soft_wrap=True)
     rows = next(iter(results.values()), [])
     ready = [row.estimator for row in rows if not row.baseline and row.n >= FOLDS]
-    if ready and source != "-" and columns == FieldOptions() and not structured:
+    if ready and source != "-" and columns == FieldOptions() and structure == StructureOptions():
         say(f"Calibrate one: selfreflect calibrate {shlex.quote(source)} --estimator {ready[0]}")
 
 

@@ -44,6 +44,7 @@ from selfreflect.uncertainty.question import AnsweredQuestion
 
 if TYPE_CHECKING:
     from selfreflect.metric.measure import Measured
+    from selfreflect.uncertainty.claims.labelled import ClaimCalibrator
 
 
 NOT_COUNTED = "the model's server counts no tokens, so they are null"
@@ -73,6 +74,7 @@ class ServeSettings:
     band: float = 0.1
     """How far the confidence of one response must be from that below which ``unsure`` acts."""
     reflect: Reflect = "auto"
+    claims_calibrator: ClaimCalibrator | None = None
     footer: bool = False
     ignore_tools: bool = False
     prices: Mapping[str, TokenPrice] = field(default_factory=dict)
@@ -470,10 +472,16 @@ class Reflector:
             return None, ""
         if not is_prose:
             return None, "claims are not read where answers are JSON or may call tools"
+        calibrator, caveat = self.settings.claims_calibrator, ""
+        if calibrator is not None:
+            caveat = calibrator.caveat(len(answers))
+            if calibrator.knows(chat.question):
+                calibrator, caveat = None, "claims not calibrated: the calibrator was fitted on this question"
+        confidence = None if calibrator is None else calibrator.confidence
         try:
             # long answers take seconds, in which others would wait
-            told = partial(told_claims, ends_of(chat.question), answers, text)
-            return tuple(await exclusively(self._claims_are_free, told)), ""
+            told = partial(told_claims, ends_of(chat.question), answers, text, confidence)
+            return tuple(await exclusively(self._claims_are_free, told)), caveat
         except DataError as error:
             return None, str(error)
 

@@ -501,6 +501,15 @@ class ServeConfig(Record, frozen=True, kw_only=True):
             example="calibrator.json",
         ),
     ] = None
+    claims_calibrator: Annotated[
+        str | None,
+        Flag(
+            "--claims-calibrator FILE",
+            "Give each claim a confidence, for requests that ask for claims, with a file of `selfreflect "
+            "calibrate --claims words --save`.",
+            example="claims.json",
+        ),
+    ] = None
     when_unsure: Annotated[
         Literal["abstain", "hedge", "ask"] | None,
         Flag(

@@ -68,6 +68,8 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """The threshold above which the risk is bounded, if one was asked for."""
     sets: SetRule | msgspec.UnsetType = msgspec.UNSET
     """What makes sets of answers, if they were asked for."""
+    reader: str | msgspec.UnsetType = msgspec.UNSET
+    """What said which answers make a claim, for a calibrator of claims."""
 
     @property
     def calibrator(self) -> Calibrator:

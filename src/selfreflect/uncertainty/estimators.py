@@ -129,6 +129,14 @@ def _greedy_estimators() -> dict[str, Estimator]:
     return table
 
 
+_NO_CLAIM = NoValue("not_measured", "it is about claims of long answers: add --claims words")
+
+
+def _of_claim(name: str) -> Callable[[Samples], float | NoValue]:
+    """Read what was counted of a claim."""
+    return lambda samples: samples.question.values.get(name, _NO_CLAIM)
+
+
 def _probability(
     compute: Callable[[Samples], float | NoValue], meaning: str, variant: str, source: str, **fields: Any
 ) -> Estimator:
@@ -590,6 +598,32 @@ ESTIMATORS = Estimators(
             needs="hedge",
             of_greedy=True,
         ),
+        "support": _probability(
+            _of_claim("support"),
+            "share of the answers that make the claim",
+            "of the answers with a verdict",
+            "arXiv 2403.20279",
+            needs="claim",
+        ),
+        "contradicted": Estimator(
+            _of_claim("contradicted"),
+            "share of the answers that contradict the claim",
+            "of the answers with a verdict",
+            "arXiv 2303.08896",
+            unit="share",
+            high=1,
+            needs="claim",
+        ),
+        "mentioned": Estimator(
+            _of_claim("mentioned"),
+            "how far the answers mention the claim",
+            "of the closest sentence, mean over answers",
+            "arXiv 2403.20279",
+            confidence=True,
+            unit="share",
+            high=1,
+            needs="claim",
+        ),
         "p_true": _asked_of_model(
             "how likely the model calls the judged answer true",
             "probability of the token True among True and False, no samples shown",
@@ -645,7 +679,7 @@ def estimate(estimator: Estimator, samples: Samples) -> float | NoValue:
     be broken at random.
     """
     question = samples.question
-    if estimator.of_greedy or estimator.needs in ("column", "confidence", "model"):
+    if estimator.of_greedy or estimator.needs in ("column", "confidence", "model", "claim"):
         return estimator.compute(samples)
     if estimator.needs in ("logprobs", "tokens") and question.logprobs is None:
         return NoValue("no_logprobs", question.missing_logprobs or "the record has no log-probabilities")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from selfreflect.logprobs import WHY, AnswerTokens, NoLogprobs
 from selfreflect.records import Scalar
@@ -48,6 +48,13 @@ class NoValue:
         "unknown_hedge",
     ]
     message: str
+
+
+class LabelledClaim(NamedTuple):
+    """A claim of answers, and whether a person calls it right."""
+
+    text: str
+    correct: bool | None
 
 
 @dataclass(frozen=True)
@@ -101,6 +108,8 @@ class AnsweredQuestion:
     """Further columns of the file, which ``column:NAME`` takes as estimators."""
     values: Mapping[str, float | NoValue] = field(default_factory=dict)
     """Values of estimators that were measured before, such as by the judge of a run."""
+    claims: tuple[LabelledClaim, ...] = ()
+    """Of long answers."""
 
 
 def with_answers(question: AnsweredQuestion, indices: Sequence[int]) -> AnsweredQuestion:

@@ -3,7 +3,7 @@
 Questions and answers are read like items, in every layout: see :mod:`selfreflect.sources.item_rows`. A
 question needs answers or a ``confidence``, and a text or an id. It may have ``gold``, ``aliases``,
 ``response``, ``logprobs``, ``tokens``, ``self_certainty``, ``grades``, ``length`` and ``correct``, also in an
-object ``metadata``. In CSV, lists are written as JSON.
+object ``metadata``, and ``claims``, objects with ``text`` and ``correct``. In CSV, lists are written as JSON.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,14 +41,22 @@ from selfreflect.sources.columns import (
     plain_name,
 )
 from selfreflect.sources.files import Row, RowIds, field_names, is_text_list, listed
-from selfreflect.sources.item_rows import ItemRow, Reading, item_rows
+from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, list_in
 from selfreflect.sources.items import separated_cell
 from selfreflect.sources.layouts import read_row_file
 from selfreflect.sources.verdicts import Graded, are_labels, label
 from selfreflect.text import counted
-from selfreflect.uncertainty.question import AnsweredQuestion, graded_by, has_gold, not_blank, with_answers
+from selfreflect.uncertainty.question import (
+    AnsweredQuestion,
+    LabelledClaim,
+    graded_by,
+    has_gold,
+    not_blank,
+    with_answers,
+)
 
-_OF_QUESTION = ("aliases", CONFIDENCE, "length", CORRECT)
+_CLAIMS = "claims"
+_OF_QUESTION = ("aliases", CONFIDENCE, "length", CORRECT, _CLAIMS)
 # The judged answer, where the samples are in another column; else it is one of them.
 _RESPONSE = "response"
 
@@ -291,7 +299,9 @@ def _question(
         token_entropies=values.token_entropies or None,
         confidence=confidence,
         length=_number(row, "length", 0, math.inf),
-        correct=_label(row),
+        # a list labels each answer
+        correct=None if label_list(row) is not None else _label(row, row.fields.get(CORRECT)),
+        claims=tuple(_claims(row)),
         columns=item.metadata,
         grades=verdicts,
     )
@@ -331,10 +341,17 @@ def _number(row: Row, name: str, low: float, high: float) -> float | None:
     return number
 
 
-def _label(row: Row) -> bool | None:
-    if label_list(row) is not None:
-        return None  # of each answer
+def _claims(row: Row) -> Iterator[LabelledClaim]:
+    """Read claims with their labels; anything else of that name says nothing here."""
+    value = row.fields.get(_CLAIMS)
+    entries = list_in(value) if isinstance(value, str) else value
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and isinstance(text := entry.get("text"), str) and text.strip():
+            yield LabelledClaim(text, _label(row, entry.get(CORRECT)))
+
+
+def _label(row: Row, value: object) -> bool | None:
     try:
-        return label(row.fields.get(CORRECT))
+        return label(value)
     except ValueError as error:
         raise row.error(f"the field {CORRECT!r} {error}") from None

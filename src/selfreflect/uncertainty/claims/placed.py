@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from msgspec import Struct
 
 from selfreflect.uncertainty.claims.sentences import Sentence, sentences
-from selfreflect.uncertainty.claims.support import Claim, ClaimDistribution, Stance, claim_distribution
+from selfreflect.uncertainty.claims.support import (
+    Claim,
+    ClaimDistribution,
+    Stance,
+    claim_distribution,
+    claims_in,
+)
 from selfreflect.uncertainty.claims.words import WordReader, clauses, overlaps
 
 
@@ -46,6 +53,7 @@ class ToldClaim(Struct, frozen=True, kw_only=True):
         support: share of the answers that make it; 0 for one that only the text makes.
         contradicted: share of the answers that contradict it.
         told: whether the text makes it.
+        confidence: calibrated, that it is right; None without a calibrator.
     """
 
     text: str
@@ -54,16 +62,27 @@ class ToldClaim(Struct, frozen=True, kw_only=True):
     support: float
     contradicted: float
     told: bool
+    confidence: float | None = None
 
 
-def told_claims(question: str, answers: Sequence[str], text: str) -> list[ToldClaim]:
+def told_claims(
+    question: str,
+    answers: Sequence[str],
+    text: str,
+    confidence: Callable[[Claim], float | None] | None = None,
+) -> list[ToldClaim]:
     """List the claims of answers, read by words, and those that only a text makes which stands for them.
+
+    Args:
+        confidence: calibrates claims.
 
     Raises:
         DataError: there are more than :data:`~.support.MOST_CLAIMS` different claims.
     """
     reader = WordReader()
-    found = claim_distribution(reader, id="", question=question, answers=answers, summaries={"": text})
+    found = claim_distribution(
+        reader, id="", question=question, answers=answers, summaries={"": text}, confidence=confidence
+    )
     places = placed(found, text, found.coverages[""].stances)
     claims = []
     for index, claim in enumerate(found.claims):
@@ -71,9 +90,11 @@ def told_claims(question: str, answers: Sequence[str], text: str) -> list[ToldCl
         claims.append(_told(claim, sentence))
     added = {*found.coverages[""].added}
     pairs = [(place, part) for place in places for part in clauses(place.sentence.text) if part in added]
-    rows = reader.stances(question, [part for _, part in pairs], answers)
-    for index, (place, part) in enumerate(pairs):
-        claims.append(_told(Claim(part, tuple(row[index] for row in rows)), place.sentence))
+    for (place, _), claim in zip(
+        pairs, claims_in(reader, question, [part for _, part in pairs], answers), strict=True
+    ):
+        value = None if confidence is None else confidence(claim)
+        claims.append(_told(replace(claim, confidence=value), place.sentence))
     return claims
 
 
@@ -86,4 +107,5 @@ def _told(claim: Claim, sentence: Sentence | None) -> ToldClaim:
         support=support.share or 0.0,
         contradicted=support.contradicts / max(1, sum(support)),
         told=sentence is not None,
+        confidence=claim.confidence,
     )

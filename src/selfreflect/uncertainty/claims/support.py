@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
@@ -56,6 +56,8 @@ class Claim:
     mentioned: float | None = None
     """Mean over the answers of how far each mentions it, in [0, 1] (:meth:`Reader.mentions`): it
     tells more than counts where answers are few, and knows neither numbers nor negations."""
+    confidence: float | None = None
+    """Calibrated: the share of claims with such a support that are right; None without a calibrator."""
 
     @property
     def support(self) -> Support:
@@ -149,6 +151,17 @@ class ClaimDistribution:
         return fmean(share < LOW_SUPPORT for share in shares) if shares else None
 
     @property
+    def is_calibrated(self) -> bool:
+        """Whether any claim has a calibrated confidence."""
+        return any(claim.confidence is not None for claim in self.claims)
+
+    @property
+    def expected_wrong(self) -> float | None:
+        """Sum of what calibrated confidences lack to 1; None unless claims have them."""
+        confidences = [claim.confidence for claim in self.claims if claim.confidence is not None]
+        return math.fsum(1 - confidence for confidence in confidences) if confidences else None
+
+    @property
     def _shares(self) -> list[float]:
         return [share for claim in self.claims if (share := claim.support.share) is not None]
 
@@ -162,12 +175,14 @@ class ClaimDistribution:
             "mean_support": self.mean_support,
             "least_support": self.least_support,
             "weak": self.weak,
+            **({"expected_wrong": self.expected_wrong} if self.is_calibrated else {}),
             "claims": [
                 {
                     "text": claim.text,
                     "support": claim.support.share,
                     "interval": claim.support.interval,
                     "mentioned": claim.mentioned,
+                    **({"confidence": claim.confidence} if self.is_calibrated else {}),
                     **claim.support._asdict(),
                     "stances": claim.stances,
                 }
@@ -192,10 +207,14 @@ def claim_distribution(
     question: str,
     answers: Sequence[str],
     summaries: Mapping[str, str] | None = None,
+    confidence: Callable[[Claim], float | None] | None = None,
 ) -> ClaimDistribution:
     """Find the claims of answers and their support, and read summaries claim by claim.
 
     A claim that is said by an answer in which it was found is never silent there.
+
+    Args:
+        confidence: calibrates claims.
 
     Raises:
         DataError: there are more than ``MOST_CLAIMS`` different claims.
@@ -213,15 +232,9 @@ def claim_distribution(
         )
     texts = reader.distinct(question, different)
     columns = reader.stances(question, texts, [*answers, *named.values()])
-    for column, said in zip(columns, map(set, split), strict=False):
-        for index, text in enumerate(texts):
-            if text in said:
-                column[index] = "says"
-    mentions = reader.mentions(question, texts, answers)
-    claims = []
-    for index, text in enumerate(texts):
-        stances = tuple(column[index] for column in columns[: len(answers)])
-        claims.append(Claim(text, stances, float(mentions[:, index].mean()) if len(mentions) else None))
+    claims = _claims(reader, question, texts, answers, columns[: len(answers)], split)
+    if confidence is not None:
+        claims = [replace(claim, confidence=confidence(claim)) for claim in claims]
     order = sorted(range(len(claims)), key=lambda index: -claims[index].support.says)
     ordered = [claims[index] for index in order]
     coverages = {}
@@ -238,6 +251,40 @@ def claim_distribution(
         summaries=named,
         reader=reader.name,
     )
+
+
+def claims_in(reader: Reader, question: str, texts: Sequence[str], answers: Sequence[str]) -> list[Claim]:
+    """Look for claims in answers, as :func:`claim_distribution` does for those that it finds there.
+
+    Raises:
+        BackendError: the model that is asked has stopped working.
+    """
+    split = reader.split(question, answers)
+    return _claims(reader, question, texts, answers, reader.stances(question, texts, answers), split)
+
+
+def _claims(
+    reader: Reader,
+    question: str,
+    texts: Sequence[str],
+    answers: Sequence[str],
+    columns: Sequence[list[Stance | None]],
+    split: Sequence[Sequence[str]],
+) -> list[Claim]:
+    """Make claims of the stances of answers, each of which says what was found in it."""
+    for column, said in zip(columns, map(set, split), strict=True):
+        for index, text in enumerate(texts):
+            if text in said:
+                column[index] = "says"
+    mentions = reader.mentions(question, texts, answers)
+    return [
+        Claim(
+            text,
+            tuple(column[index] for column in columns),
+            float(mentions[:, index].mean()) if len(mentions) else None,
+        )
+        for index, text in enumerate(texts)
+    ]
 
 
 def coverage_of(

@@ -1,0 +1,115 @@
+"""Claims with labels as questions of their own, and calibrators that are fitted on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from selfreflect.errors import ConfigError, excerpt
+from selfreflect.uncertainty.calibrator_file import CalibratorFile, digests, read_calibrator
+from selfreflect.uncertainty.claims.support import Claim, Reader, claims_in
+from selfreflect.uncertainty.estimators import ESTIMATORS
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
+
+ESTIMATED = tuple(name for name, estimator in ESTIMATORS.items() if estimator.needs == "claim")
+"""Estimators that speak of a claim."""
+SUPPORT = ESTIMATED[0]
+"""The one that is calibrated unless another is named."""
+_NO_VERDICT = NoValue("no_reply", "no answer has a clear verdict on the claim")
+
+
+def claim_questions(reader: Reader, questions: Sequence[AnsweredQuestion]) -> Iterator[AnsweredQuestion]:
+    """Make a question of each labelled claim, with the id ``QUESTION#N``; its answers are their stances.
+
+    Raises:
+        BackendError: the model that is asked has stopped working.
+    """
+    for question in questions:
+        labels = {claim.text: claim.correct for claim in question.claims}
+        if not question.answers or not labels:
+            continue
+        claims = claims_in(reader, question.text, list(labels), question.answers)
+        for number, (claim, correct) in enumerate(zip(claims, labels.values(), strict=True), 1):
+            yield AnsweredQuestion(
+                id=f"{question.id}#{number}",
+                text=question.text,
+                context=question.context,
+                answers=tuple(stance for stance in claim.stances if stance is not None),
+                answer=claim.text,
+                group=question.id,
+                correct=correct,
+                model=question.model,
+                values=values_of(claim),
+            )
+
+
+def values_of(claim: Claim) -> dict[str, float | NoValue]:
+    """Compute what ``ESTIMATED`` say of a claim."""
+    support = claim.support
+    share, total = support.share, sum(support)
+    return {
+        "support": _NO_VERDICT if share is None else share,
+        "contradicted": support.contradicts / total if total else _NO_VERDICT,
+        "mentioned": _NO_VERDICT if claim.mentioned is None else claim.mentioned,
+    }
+
+
+@dataclass(frozen=True)
+class ClaimCalibrator:
+    """A map from the support of a claim to the share of such claims that are right."""
+
+    saved: CalibratorFile
+
+    @classmethod
+    def load(cls, path: Path, reader: str) -> ClaimCalibrator:
+        """Read a calibrator that was fitted on what this reader reads.
+
+        Raises:
+            DataError: the file is no calibrator.
+            ConfigError: it is none of claims, or of what another reader reads.
+        """
+        saved = read_calibrator(path)
+        refuse_other_reader(saved, reader, path)
+        return cls(saved)
+
+    def knows(self, question: str) -> bool:
+        """Tell whether it was fitted on claims about this question, and would be too sure of them."""
+        asked = AnsweredQuestion(id="", text=question)
+        return not set(self.saved.questions).isdisjoint(digests([asked])[1:])
+
+    def confidence(self, claim: Claim) -> float | None:
+        """Compute the calibrated confidence in a claim, in [0, 1]; None without a value."""
+        value = values_of(claim)[self.saved.estimator]
+        if isinstance(value, NoValue):
+            return None
+        return float(self.saved.calibrator([ESTIMATORS[self.saved.estimator].score(value)])[0])
+
+    def caveat(self, answers: int) -> str:
+        """Say that it was fitted on other numbers of answers; empty if it was not."""
+        if answers in self.saved.samples:
+            return ""
+        sizes = ", ".join(map(str, self.saved.samples))
+        return f"the calibrator of claims was fitted on questions with {sizes} answers, not {answers}"
+
+
+def refuse_other_reader(saved: CalibratorFile, reader: str, path: Path) -> None:
+    """Raise ConfigError if a calibrator is not of claims, or of what another reader reads."""
+    if not saved.reader:
+        raise ConfigError(
+            f"{excerpt(str(path), 200)} calibrates answers, not claims",
+            code="estimator",
+            remedy="Fit one for claims: selfreflect calibrate FILE --claims words --save NEW.",
+        )
+    if not reader:
+        raise ConfigError(
+            f"{excerpt(str(path), 200)} calibrates claims, not answers",
+            code="estimator",
+            remedy=f"Add {{claims}} {excerpt(saved.reader)}.",
+        )
+    if saved.reader != reader:
+        raise ConfigError(
+            f"{excerpt(str(path), 200)} was fitted on what the reader {excerpt(saved.reader)} reads, not "
+            f"{excerpt(reader)}",
+            code="other_reader",
+        )

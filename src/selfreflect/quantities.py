@@ -65,6 +65,10 @@ _SPELLINGS = {
     "usd": ("usd $ dollar dollars", "usd", 1),
     "eur": ("eur € euro euros", "eur", 1),
     "gbp": ("gbp £", "gbp", 1),
+    "chf": ("chf sfr franken", "chf", 1),
+    "jpy": ("jpy ¥ yen", "jpy", 1),
+    "inr": ("inr ₹ rupee rupees", "inr", 1),
+    "cny": ("cny rmb yuan", "cny", 1),
     "ct": ("ct cent cents", "ct", 1),
     "°c": ("°c °celsius celsius", "°c", 1),
     "°f": ("°f °fahrenheit fahrenheit", "°f", 1),
@@ -100,6 +104,7 @@ _PLAIN = (
 )
 _POWER = r"(?:e[-+]?\d+(?!\w)| ?[x×*·] ?10 ?\^ ?\(?-?\d+\)?)?"
 _DAY = r"\d{1,2}(?:st|nd|rd|th)?"
+_CURRENCY = r"(?:[$€£¥₹]|(?<!\w)(?:usd|eur|gbp|chf|sfr|jpy|inr|cny|rmb)(?= ))"
 # The first that matches wins. All but numbers have no value.
 _GRAMMAR = {
     "date": (
@@ -115,13 +120,13 @@ _GRAMMAR = {
     "range": r"(?<![\w.])[$€£]?\d[\d.,]*(?: ?[%€£$])?(?: ?- ?[$€£]?\d[\d.,]*(?<![.,]))+(?! ?=)",
     "fraction": r"(?<![\w.,])[-+]?[$€£]?(?:(?P<whole>\d+) )?(?P<top>\d+) ?/ ?(?P<bottom>\d+)(?![\w/]|\.\d)",
     "number": (
-        r"(?P<sign>(?<![\w)\]])[-+])?(?:(?P<before>[$€£]) ?)?(?P<late>(?<=[$€£])-)?(?<![\w^])"
+        rf"(?P<sign>(?<![\w)\]])[-+])?(?:(?P<before>{_CURRENCY}) ?)?(?P<late>(?<=[$€£])-)?(?<![\w^])"
         rf"(?P<digits>{_PLAIN}{_POWER})"
     ),
 }
 _TOKEN = re.compile("|".join(f"(?P<{name}>{shape})" for name, shape in _GRAMMAR.items()), re.IGNORECASE)
 _AFTER = re.compile(
-    r"(?P<ordinal>(?:st|nd|rd|th)\b)|(?P<gap> ?-?)(?P<word>%|per cent\b|[ap]\.m\b|[$€£]|°\s?\w+|[^\W\d_]+)",
+    r"(?P<ordinal>(?:st|nd|rd|th)\b)|(?P<gap> ?-?)(?P<word>%|per cent\b|[ap]\.m\b|[$€£¥₹]|°\s?\w+|[^\W\d_]+)",
     re.I,
 )
 _NAME = re.compile(r"[^\W\d_]-?\Z")
@@ -215,7 +220,7 @@ def _value(digits: str) -> float:
 def _with_unit(text: str, match: re.Match[str], value: float, is_aside: bool) -> Quantity:
     """Read magnitude and unit behind a number."""
     end = match.end()
-    unit, is_percent = _UNIT_OF.get(match["before"] or "", ""), False
+    unit, is_percent = _UNIT_OF.get((match["before"] or "").casefold(), ""), False
     # at most a magnitude and a unit: "5 million dollars"
     for _ in range(2):
         after = _AFTER.match(text, end)

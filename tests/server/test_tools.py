@@ -377,6 +377,17 @@ def test_the_confidence_is_that_of_the_object_that_comes_back() -> None:
     assert json.loads(body["choices"][0]["message"]["content"])["city"] == "Rome"
 
 
+def test_what_comes_back_is_valid_as_it_is_written() -> None:
+    """A number that is written as text counts as the number, and a strict client would refuse it."""
+    schema = {"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]}
+    asked = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+    texts = ['{"total": "3"}', '{"total": "3"}', '{"total": 3}', '{"total": 4}']
+    with served([choice(text) for text in texts]) as (client, _):
+        whole = client.chat(response_format=asked).json()
+    assert whole["choices"][0]["message"]["content"] == '{"total": 3}'
+    assert whole["selfreflect"]["fields"]["fields"]["/total"]["share"] == 0.75
+
+
 def test_objects_without_fields_agree_and_texts_that_are_none_give_the_most_common() -> None:
     with served([choice("{}"), choice("{}"), choice("no")]) as (client, _):
         belief = client.chat(messages=QUESTION, response_format=JSON).json()["selfreflect"]

@@ -106,6 +106,71 @@ def test_a_schema_says_what_is_valid_and_of_what_kind() -> None:
     assert structured.summary(ClassRule("exact"))["invalid"] == {"schema": 2}
 
 
+@pytest.mark.parametrize(
+    ("values", "sizes"),
+    [
+        (
+            [
+                "2024-03-05",
+                "2024/03/05",
+                "Tuesday, March 5, 2024",
+                "5-Mar-2024",
+                "5.3.2024",
+                "Tue 5 Mar 2024",
+            ],
+            [6],
+        ),
+        (["2024-12-25", "25/12/2024", "12/25/2024", "25-12-2024"], [4]),
+        (["2024-03-05", "03/05/2024", "05/03/2024"], [1, 1, 1]),  # whose month is which?
+        (["Berlin, March 5, 2024", "March 5, 2024"], [1, 1]),
+        (["true", "True", "yes", True], [2, 1, 1]),
+        (["01234", "1234", "007", "7"], [1, 1, 1, 1]),
+        (["CHF 1,200.00", "1200 CHF", "EUR 1200", "€1200", "$1200"], [2, 2, 1]),
+        (
+            [
+                [{"name": "Ann", "n": 1}, {"name": "Bob", "n": 2}],
+                [{"name": "BOB", "n": 2}, {"name": "ann", "n": 1}],
+            ],
+            [2],
+        ),
+        ([[{"id": 1, "n": 1}, None], [{"id": "1", "n": 1}, None]], [2]),
+    ],
+)
+def test_values_in_other_words_are_one_and_others_are_not(values: list[Any], sizes: list[int]) -> None:
+    structured = taken_apart([{"a": value} for value in values])
+    rule = ClassRule("same")
+    for field in structured.fields:
+        if field.pointer == "/a" or field.pointer.endswith("/n"):
+            assert [entry.answers for entry in structured.classes(field, rule)] == sizes
+
+
+@pytest.mark.parametrize(
+    ("schema", "answers", "pointer", "counts"),
+    [
+        ({"type": "boolean"}, [True, "true", "False", 1, "yes"], "/a", {"true": 2, "false": 1}),
+        (
+            {"allOf": [{"type": "object", "properties": {"x": {"type": "number"}}}, {"required": ["x"]}]},
+            [{"x": "1"}, {"x": 1.0}, {}],
+            "/a/x",
+            {"1": 2},
+        ),
+        # places of a tuple mean something
+        (
+            {"type": "array", "prefixItems": [{"type": "number"}, {"type": "number"}]},
+            [[1, 2], [2, 1]],
+            "/a/0",
+            {"1": 1, "2": 1},
+        ),
+        ({"type": "array"}, [[1, 2], [2, 1]], "/a", {"[1, 2]": 2}),
+    ],
+)
+def test_a_schema_says_how_values_are_read(
+    schema: dict[str, Any], answers: list[Any], pointer: str, counts: dict[str, int]
+) -> None:
+    structured = taken_apart([{"a": answer} for answer in answers], {"properties": {"a": schema}})
+    assert shares(structured, pointer) == counts
+
+
 def test_a_schema_fetches_nothing() -> None:
     with pytest.raises(DataError):
         taken_apart([{"a": 1}], {"properties": {"a": {"$ref": "http://127.0.0.1:9/schema.json"}}})
@@ -397,7 +462,8 @@ def test_values_at_the_end_of_their_range_are_read(text: str, value: str) -> Non
 
 def test_a_fence_is_no_part_of_an_answer() -> None:
     assert parse(' ```json\n{"a": "```"}\n  ```\n ') == {"a": "```"}
-    assert parse("```\n```") == parse("```{}```") == Unreadable("not_json")
+    assert parse("```\n```") == parse("```true```") == Unreadable("not_json")
+    assert parse("```json {}```") == parse("~~~json\r\n{}\r\n~~~") == parse("\ufeff{}") == {}
 
 
 def test_only_the_length_of_a_long_list_of_objects_is_compared() -> None:

@@ -39,7 +39,14 @@ def read_objects(
     keys = [fault.reason if fault else next(objects) for fault in structured.faults]
     required = [] if schema is None else _required("", schema.resolved(schema.document))
     shown = list(map(without_fence, answers))
-    return _reading(structured, answers, keys, required, rule, note, shown)
+    reading = _reading(structured, answers, keys, required, rule, note, shown)
+    if schema is None or note or reading.chosen is None:
+        return reading
+    # a client checks the schema itself, and to it a number that is written as text is none
+    label = reading.classes.labels[reading.chosen]
+    equal = [index for index, found in enumerate(reading.classes.labels) if found == label]
+    literal = (index for index in (reading.chosen, *equal) if schema.allows(parse(answers[index])))
+    return reading._replace(chosen=next(literal, reading.chosen))
 
 
 def read_calls(

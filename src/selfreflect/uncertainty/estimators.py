@@ -48,7 +48,8 @@ class Estimator:
     needs: str = "samples"
     """What a record must hold: ``samples``, their ``logprobs`` or ``tokens``, the ``top_logprobs`` or
     ``token_entropies`` at each token, their ``self_certainty``, a ``confidence``, a ``hedge`` in words, a
-    ``column``, or what a measure of the run says of its greedy answer. Or a ``model`` must be asked."""
+    ``column``, the stances of answers to a ``claim``, or what a measure of the run says of its greedy answer.
+    Or a ``model`` must be asked."""
     fewest: int = 1
     """Samples that it needs."""
     replies_variant: str = ""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from selfreflect.errors import MissingExtraError
+from selfreflect.grouping import normal_form
 from selfreflect.stats import Floats
 from selfreflect.uncertainty.fields.values import Node, scalar, setting, signature
 
@@ -45,7 +46,8 @@ def align(lists: Sequence[Objects | None], node: Node, samples: int) -> list[dic
     """
     declared = setting(node, "key")
     for name in (declared,) if isinstance(declared, str) else IDENTIFIERS:
-        named = [None if objects is None else _by_identifier(objects, name) for objects in lists]
+        shown: dict[str, str] = {}
+        named = [None if objects is None else _by_identifier(objects, name, shown) for objects in lists]
         if all(mapping is not None or objects is None for mapping, objects in zip(named, lists, strict=True)):
             return named
     if max((len(objects) for objects in lists if objects), default=0) > MOST_MATCHED:
@@ -53,13 +55,20 @@ def align(lists: Sequence[Objects | None], node: Node, samples: int) -> list[dic
     return _matched(lists, samples)
 
 
-def _by_identifier(objects: Objects, name: str) -> dict[str, Any] | None:
-    """Name objects by a key; None if one lacks it or two share it."""
+def _by_identifier(objects: Objects, name: str, shown: dict[str, str]) -> dict[str, Any] | None:
+    """Name objects by a key; None if one lacks it or two share it.
+
+    Args:
+        shown: the first spelling of each key, for all lists: they may write "Ann" and "ann", or 1 and "1".
+    """
     mapping = {}
     for item in objects:
         if name not in item or isinstance(item[name], dict | list):
             return None
-        mapping[f"{name}={scalar(item[name], {}).text}"] = item
+        value = item[name]
+        text = value if isinstance(value, str) else scalar(value, {}).text
+        spelling = shown.setdefault(normal_form(text) or text, text)
+        mapping[f"{name}={spelling}"] = item
     return mapping if len(mapping) == len(objects) else None
 
 

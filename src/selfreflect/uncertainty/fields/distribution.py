@@ -31,6 +31,7 @@ from selfreflect.uncertainty.fields.values import (
     Schema,
     Unreadable,
     default_of,
+    is_ordered,
     length_value,
     parse,
     scalar,
@@ -403,7 +404,7 @@ class _Walker:
         """
         children: Sequence[Mapping[Any, Any] | None]
         lists = [_objects_in(value) for value in column]
-        if setting(node, "ordered"):
+        if is_ordered(node):
             children = [dict(enumerate(value)) if isinstance(value, list) else None for value in column]
         elif any(lists):
             aligned = align(lists, node, self._samples)
@@ -429,7 +430,7 @@ class _Walker:
         yield self._list_field(place, column)
         part = self._schema.items(node) if self._schema else {}
         for name in dict.fromkeys(key for child in children if child for key in child):
-            is_located = bool(setting(node, "ordered"))  # else objects are named, not numbered
+            is_located = is_ordered(node)  # else objects are named, not numbered
             child = place.child(name, of_list=True, is_located=is_located)
             yield from self._child(child, name, children, part)
 
@@ -474,8 +475,11 @@ class _Walker:
 
 
 def _objects_in(value: Any) -> list[dict[str, Any]] | None:
-    """Return a list of nothing but objects."""
-    return value if isinstance(value, list) and all(isinstance(item, dict) for item in value) else None
+    """Return the objects of a list of nothing but objects, some of which may be null."""
+    if not isinstance(value, list) or not all(isinstance(item, dict | None) for item in value):
+        return None
+    objects = [item for item in value if item is not None]
+    return objects if objects or not value else None
 
 
 _KINDS = {bool: "boolean", Decimal: "number", str: "text", list: "set", dict: "object", type(None): "null"}

@@ -31,8 +31,8 @@ LARGEST_SCHEMA = 200_000
 MOST_REFERENCES = 50_000
 """That are followed in a stranger's schema: where each leads to two others, there is no end."""
 
-_OPENING = re.compile(r"```[\w-]*[ \t]*\n")
-_FENCE = "```"
+# in one line only before what opens an object, a list or a text: the word "true" would be the language
+_OPENING = re.compile(r"(```|~~~)[\w-]*[ \t]*(?:\r?\n|(?=[\[{\"]))")
 
 
 class Missing:
@@ -74,8 +74,10 @@ class FieldValue(NamedTuple):
 ABSENT = FieldValue("(missing)", "missing")
 INVALID = FieldValue("(no valid JSON)", "invalid")
 OBJECT = FieldValue("(object)", "object")
-_MARK = re.compile(r"\((?:missing|no valid JSON|object|[\d,]+ items?)\)|true|false|null")
+_MARK = re.compile(r"\((?:missing|no valid JSON|object|[\d,]+ items?)\)|true|false|null", re.IGNORECASE)
 """What texts that are no text of an answer look like."""
+_CODE = re.compile(r"0\d+")
+"""Digits whose first zero counts, as in a postcode."""
 
 
 def length_value(size: int) -> FieldValue:
@@ -117,11 +119,12 @@ def parse(text: str) -> Any:
 def without_fence(text: str) -> str:
     """Remove a code fence around a whole text."""
     # no pattern of the whole: a model that writes nothing but spaces would take it quadratic time
-    stripped = text.strip()
+    stripped = text.strip().removeprefix("\ufeff")
     opening = _OPENING.match(stripped)
-    if opening is None or not stripped.endswith(_FENCE) or opening.end() > len(stripped) - len(_FENCE):
-        return text
-    return stripped[opening.end() : -len(_FENCE)].rstrip(" \t").removesuffix("\n")
+    end = len(stripped) - len(opening[1]) if opening else 0
+    if opening is None or not stripped.endswith(opening[1]) or opening.end() > end:
+        return text.removeprefix("\ufeff")
+    return stripped[opening.end() : end].rstrip(" \t").removesuffix("\n").removesuffix("\r")
 
 
 def _number(digits: str) -> Decimal:
@@ -207,9 +210,34 @@ def _text(text: str, node: Node) -> FieldValue:
     if moment:
         return FieldValue(text, f"date {moment}")
     # a text that looks like another kind of value, or like one of our marks, keeps its quotes
-    if shown != text or not isinstance(parse(text), Unreadable):
-        return FieldValue(quoted_text, f"text {text}")
+    if shown != text or _CODE.fullmatch(text) or not isinstance(parse(text), Unreadable):
+        return FieldValue(quoted_text, f"text {text.casefold()}")
     return FieldValue(text, None)
+
+
+_WEEKDAY = re.compile(
+    r"(?:(?:mon|tue|wed|thu|fri|sat|sun)[a-z]{0,3}(?:day)?|(?:mon|diens|donners|frei|sams|sonn)tag|mittwoch)"
+    r"(?:\.?,|\.|) +(?=\S*\d|\S+ \d)",
+    re.IGNORECASE,
+)
+_YEAR_FIRST = re.compile(r"(\d{4})[/.](\d{1,2})[/.](\d{1,2})")
+_MONTH_IN_LETTERS = re.compile(r"(\d{1,2})-([^\W\d_]{3,9})-(\d{4})")
+_TWO_NUMBERS_FIRST = re.compile(r"(\d{1,2})[/-](\d{1,2})[/-](\d{4})")
+
+
+def _plain_date(text: str) -> str:
+    """Write a date without its weekday, with the year first where the order of its parts is clear."""
+    text = _WEEKDAY.sub("", text, count=1) if _WEEKDAY.match(text) else text
+    if match := _YEAR_FIRST.fullmatch(text):
+        return "-".join(match.groups())
+    if match := _MONTH_IN_LETTERS.fullmatch(text):
+        return " ".join(match.groups())
+    if match := _TWO_NUMBERS_FIRST.fullmatch(text):
+        first, second, year = match.groups()
+        if (int(first) > 12) != (int(second) > 12):  # one of them is no month
+            day, month = (first, second) if int(first) > 12 else (second, first)
+            return f"{year}-{month}-{day}"
+    return text
 
 
 @lru_cache(maxsize=2**14)
@@ -229,7 +257,7 @@ def _moment(text: str, form: str) -> str:
                 return (moment.astimezone(UTC) if moment.tzinfo else moment).isoformat()
             except OverflowError:  # before the year 1 or after 9999 in UTC
                 return moment.isoformat()
-    plain = readable(text)
+    plain = _plain_date(readable(text).strip())
     found_quantities = quantities(plain)
     if len(found_quantities) == 1 and (found_quantities[0].start, found_quantities[0].end) == (0, len(plain)):
         parts = found_quantities[0].text.split("-")
@@ -336,16 +364,18 @@ class Schema:
             The value, or why it is :class:`Unreadable`.
         """
         value = self._converted(value, self.document)
-        plain = json.loads(_dumped(value))
+        return value if self.allows(value) else Unreadable("schema")
+
+    def allows(self, value: Any) -> bool:
+        """Tell whether a parsed value is valid as it is written. Raises DataError as the class does."""
         try:
-            is_valid = self._validator.is_valid(plain)
+            return bool(self._validator.is_valid(json.loads(_dumped(value))))
         except RecursionError:
-            is_valid = False
+            return False
         except self._unresolvable as error:
             raise DataError(
                 f"the schema refers to what it does not hold: {excerpt(str(error))}", code="schema"
             ) from None
-        return value if is_valid else Unreadable("schema")
 
     def _converted(self, value: Any, node: Node) -> Any:
         node = self.resolved(node)
@@ -353,17 +383,16 @@ class Schema:
             return {key: self._converted(item, self.member(node, key)) for key, item in value.items()}
         if isinstance(value, list):
             return [self._converted(item, self.items(node)) for item in value]
-        if (
-            isinstance(value, str)
-            and {"number", "integer"} & set(_types(node))
-            and "string" not in _types(node)
-        ):
-            number = parse(value)
-            return number if isinstance(number, Decimal) else value
-        return value
+        types = set(_types(node))
+        if not isinstance(value, str) or "string" in types:
+            return value
+        spelled = parse(value.strip().lower())
+        if isinstance(spelled, bool):
+            return spelled if "boolean" in types else value
+        return spelled if isinstance(spelled, Decimal) and {"number", "integer"} & types else value
 
     def resolved(self, node: Node) -> Node:
-        """Follow references, and the one alternative to null."""
+        """Follow references, and the one alternative to null, and join the parts of allOf."""
         for _ in range(DEEPEST):
             reference = node.get("$ref")
             alternatives = node.get("anyOf") or node.get("oneOf") or node.get("allOf") or ()
@@ -371,10 +400,21 @@ class Schema:
                 node = {**self._at(reference), **{key: node[key] for key in node if key != "$ref"}}
                 continue
             others = [part for part in alternatives if isinstance(part, Mapping) and part != {"type": "null"}]
+            if len(others) > 1 and alternatives is node.get("allOf"):
+                return self._joined(node, others)
             if len(others) != 1:
                 return node
             node = {**others[0], **{key: node[key] for key in node if key not in ("anyOf", "oneOf", "allOf")}}
         return node
+
+    def _joined(self, node: Node, parts: Sequence[Node]) -> Node:
+        """Join schemas that all hold, with the properties and required keys of each."""
+        whole = {key: value for key, value in node.items() if key != "allOf"}
+        resolved = [whole, *map(self.resolved, parts)]
+        properties = {key: part for item in resolved for key, part in _part(item, "properties").items()}
+        required = [key for item in resolved for key in item.get("required") or ()]
+        joined = {key: value for item in reversed(resolved) for key, value in item.items()}
+        return {**joined, "properties": properties, "required": required}
 
     def _at(self, reference: str) -> Node:
         part: Any = self.document
@@ -459,6 +499,11 @@ def _part(node: Node, name: str) -> Node:
 def schema_keys(node: Node) -> Iterator[str]:
     """List the keys that a schema names for an object."""
     yield from _part(node, "properties")
+
+
+def is_ordered(node: Node) -> bool:
+    """Tell whether places in a list mean something: the schema says so, or what stands at each place."""
+    return bool(setting(node, "ordered") or node.get("prefixItems") or isinstance(node.get("items"), list))
 
 
 def setting(node: Node, name: str) -> Any:

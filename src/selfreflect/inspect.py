@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from selfreflect.errors import MissingExtraError
-from selfreflect.sources.verdicts import Graded, verdict
+from selfreflect.sources.answer_values import Graded, verdict
 from selfreflect.uncertainty.assess import Assessment, Method
 from selfreflect.uncertainty.classes import DEFAULT, ClassRule
 from selfreflect.uncertainty.correctness import GRADED

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from selfreflect.server.belief import Confidence
 from selfreflect.server.clarify import Clarification, NoClarification, UnsureAction, UnsurePolicy, certainty
-from selfreflect.uncertainty.asking.verdicts import PHRASES, Hedge, read_hedge
+from selfreflect.uncertainty.asking.asker import PHRASES, Hedge, read_hedge
 
 SUMMARY = "Paris, {certainty}"
 LOW = Confidence(0.25, "modal_share", num_answers=20)

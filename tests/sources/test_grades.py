@@ -13,8 +13,8 @@ import pytest
 from command import run, written
 
 from selfreflect.errors import ConfigError
+from selfreflect.sources.answer_values import label, verdict
 from selfreflect.sources.items import read_item_file, to_plain
-from selfreflect.sources.verdicts import label, verdict
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.question import AnsweredQuestion, Graded
 from selfreflect.uncertainty.reading import read_answered_questions

@@ -207,7 +207,7 @@ RANKS = """
 import os, sys
 from pathlib import Path
 from msgspec.structs import replace
-from selfreflect.train.sayself.training import StatedConfidenceReward
+from selfreflect.train.sayself.comparison import StatedConfidenceReward
 from selfreflect.train.trainers import Training, load_preset
 
 class Rank(StatedConfidenceReward):

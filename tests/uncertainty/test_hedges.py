@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.uncertainty.asking.verdicts import Hedge, read_hedge
+from selfreflect.uncertainty.asking.asker import Hedge, read_hedge
 from selfreflect.uncertainty.question import NoValue
 
 

@@ -15,8 +15,7 @@ from selfreflect.models.base import Request
 from selfreflect.models.embed import EntailmentModel
 from selfreflect.store.journal import open_replies
 from selfreflect.uncertainty import relations
-from selfreflect.uncertainty.asking.asker import Asker
-from selfreflect.uncertainty.asking.verdicts import parse_verdict
+from selfreflect.uncertainty.asking.asker import Asker, parse_verdict
 from selfreflect.uncertainty.assess import Assessment, Method
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue

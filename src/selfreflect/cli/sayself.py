@@ -37,8 +37,8 @@ from selfreflect.text import counted
 if TYPE_CHECKING:
     from selfreflect.store.journal import Journal, ModelReplies
     from selfreflect.train.sayself.clusters import Choice
+    from selfreflect.train.sayself.comparison import TrainingPlan
     from selfreflect.train.sayself.examples import Variant
-    from selfreflect.train.sayself.training import TrainingPlan
     from selfreflect.uncertainty.asking.asker import Asker
 
 SHORT = "Train a model to state its confidence and why it doubts."
@@ -161,7 +161,7 @@ class SayselfOptions(Struct, frozen=True, kw_only=True):
 
     def plan(self, out: Path) -> TrainingPlan:
         """Make the plan of the training with these options."""
-        from selfreflect.train.sayself.training import TrainingPlan
+        from selfreflect.train.sayself.comparison import TrainingPlan
         from selfreflect.train.trainers import load_preset
 
         preset = load_preset(self.preset, self.base)
@@ -420,8 +420,8 @@ def show_plan(plan: TrainingPlan, arms: Sequence[tuple[Variant, int]]) -> None:
 
 def train(plan: TrainingPlan, arms: Sequence[tuple[Variant, int]]) -> None:
     """Run both stages for each variant and seed, unless they are done."""
+    from selfreflect.train.sayself.comparison import fine_tune, reinforce
     from selfreflect.train.sayself.examples import Workspace
-    from selfreflect.train.sayself.training import fine_tune, reinforce
 
     Workspace(plan.out).parts()  # refused before `dataset` has split the questions
     for variant, seed in arms:

@@ -233,7 +233,7 @@ def _without_most_notes(table: Table) -> Table:
 
 
 def _available(questions: Sequence[AnsweredQuestion], similarity: str) -> list[str]:
-    from selfreflect.uncertainty.asking.verdicts import Hedge, read_hedge
+    from selfreflect.uncertainty.asking.asker import Hedge, read_hedge
     from selfreflect.uncertainty.estimators import COLUMN, ESTIMATORS, KNOWN_COLUMNS
 
     present = set()

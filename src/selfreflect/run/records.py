@@ -15,10 +15,10 @@ from selfreflect.prompts import Prompts, load_prompts, stored_prompts
 from selfreflect.records import Stage, latest_scale
 from selfreflect.report.run_records import RunRecords
 from selfreflect.run.resume import sampling_checks, scoring_label
+from selfreflect.sources.answer_values import Graded
 from selfreflect.sources.files import is_text_list
 from selfreflect.sources.item_rows import list_in
 from selfreflect.sources.items import Item, items_from_records
-from selfreflect.sources.verdicts import Graded
 from selfreflect.store.run import Run
 from selfreflect.text import one_line
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, has_gold, not_blank, token_fields

@@ -24,7 +24,7 @@ from selfreflect.prompts import bundled_texts
 from selfreflect.server.reply import AnswerShare, Confidence
 from selfreflect.stats import Floats, defined
 from selfreflect.text import counted, fill, numbered, one_line, quoted
-from selfreflect.uncertainty.asking.verdicts import PHRASES, Hedge, described, parse_numbered, read_hedge
+from selfreflect.uncertainty.asking.asker import PHRASES, Hedge, described, parse_numbered, read_hedge
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 
 CANDIDATES = 15

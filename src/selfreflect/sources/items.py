@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.logprobs import TokenValues, stored_values
 from selfreflect.records import AnswerSet, Halving, Question, Record, Scalar, Summary, halves, question_id
+from selfreflect.sources.answer_values import Verdict
 from selfreflect.sources.columns import (
     CONDITIONING,
     CORRECT,
@@ -26,7 +27,6 @@ from selfreflect.sources.columns import (
 from selfreflect.sources.files import RowIds, field_names, listed
 from selfreflect.sources.item_rows import ItemRow, Reading, item_rows
 from selfreflect.sources.layouts import read_row_file
-from selfreflect.sources.verdicts import Verdict
 from selfreflect.text import counted, one_line
 
 _GRADES_ROLE = "grades of the answers"

@@ -14,8 +14,7 @@ from selfreflect.quantities import Quantity, last_quantity
 from selfreflect.sameness import contains_answer
 from selfreflect.stats import defined
 from selfreflect.text import UNSPACED
-from selfreflect.uncertainty.asking.asker import Asker
-from selfreflect.uncertainty.asking.verdicts import judge_answers
+from selfreflect.uncertainty.asking.asker import Asker, judge_answers
 from selfreflect.uncertainty.classes import normalised, threshold_of
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, graded_by, has_gold
 from selfreflect.uncertainty.relations import EmbeddingSimilarity, rouge_l, words

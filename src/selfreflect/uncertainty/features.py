@@ -14,7 +14,7 @@ from selfreflect.grouping import ordered_groups
 from selfreflect.logprobs import AnswerTokens
 from selfreflect.stats import Floats
 from selfreflect.text import UNSPACED
-from selfreflect.uncertainty.asking.verdicts import Hedge, read_hedge
+from selfreflect.uncertainty.asking.asker import Hedge, read_hedge
 from selfreflect.uncertainty.classes import ClassRule, Labels, members_of
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 from selfreflect.uncertainty.relations import Similarity, rouge

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from selfreflect.logprobs import WHY, AnswerTokens, NoLogprobs
 from selfreflect.records import Scalar
-from selfreflect.sources.verdicts import Graded
+from selfreflect.sources.answer_values import Graded
 
 TokenLogprobs = tuple[tuple[float, ...], ...]
 

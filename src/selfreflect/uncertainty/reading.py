@@ -17,9 +17,12 @@ from typing import Any, NamedTuple
 
 from selfreflect.errors import excerpt
 from selfreflect.sources.answer_values import (
+    Graded,
+    are_labels,
     field_list,
     field_value,
     grades,
+    label,
     label_list,
     row_grades,
     token_values,
@@ -44,7 +47,6 @@ from selfreflect.sources.files import Row, RowIds, field_names, is_text_list, li
 from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, list_in
 from selfreflect.sources.items import separated_cell
 from selfreflect.sources.layouts import read_row_file
-from selfreflect.sources.verdicts import Graded, are_labels, label
 from selfreflect.text import counted
 from selfreflect.uncertainty.question import (
     AnsweredQuestion,

@@ -23,8 +23,7 @@ from selfreflect.sameness import are_apart, same_answer
 from selfreflect.stats import Floats
 from selfreflect.store.journal import Journal, ModelReplies, RepliesInMemory
 from selfreflect.text import UNSPACED
-from selfreflect.uncertainty.asking.asker import CONTROL, Asker
-from selfreflect.uncertainty.asking.verdicts import judge_pairs
+from selfreflect.uncertainty.asking.asker import CONTROL, Asker, judge_pairs
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from selfreflect.records import Question
 from selfreflect.strategies.task import FRESH, GREEDY, Task
 from selfreflect.train.rewards.stated import StatedBelief
 from selfreflect.train.sayself.clusters import Cluster, ClusteredQuestion
+from selfreflect.train.sayself.comparison import reinforcement_rows
 from selfreflect.train.sayself.evaluation import (
     Evaluation,
     ask_statements,
@@ -24,7 +25,6 @@ from selfreflect.train.sayself.evaluation import (
 )
 from selfreflect.train.sayself.examples import make_examples
 from selfreflect.train.sayself.statement import sayself
-from selfreflect.train.sayself.training import reinforcement_rows
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.question import NoValue

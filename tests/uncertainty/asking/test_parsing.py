@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.uncertainty.asking.verdicts import (
+from selfreflect.uncertainty.asking.asker import (
     StatedGuess,
     join_guesses,
     parse_either,

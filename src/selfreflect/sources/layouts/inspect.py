@@ -17,11 +17,11 @@ from typing import IO, Any, TypedDict
 import msgspec
 
 from selfreflect.errors import DataError, MissingExtraError, excerpt
+from selfreflect.sources.answer_values import is_grader
 from selfreflect.sources.columns import GRADES, metadata
 from selfreflect.sources.files import DAMAGE, Content, Row
 from selfreflect.sources.layouts import Layout, right_answers
 from selfreflect.sources.layouts.responses import asked
-from selfreflect.sources.verdicts import is_grader
 from selfreflect.text import counted
 
 _ATTACHMENT = "attachment://"

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from selfreflect.sources.answer_values import is_grader, verdict
 from selfreflect.sources.columns import GRADES, QUESTION_COLUMNS, metadata, plain_name
 from selfreflect.sources.files import Row, is_text_list
 from selfreflect.sources.layouts import Layout, right_answers
-from selfreflect.sources.verdicts import is_grader, verdict
 from selfreflect.text import counted
 
 _FIELDS = {"doc_id", "doc", "resps"}

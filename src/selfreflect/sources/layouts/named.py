@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from selfreflect.sources.answer_values import verdict
 from selfreflect.sources.columns import (
     CONFIDENCE,
     CORRECT,
@@ -18,7 +19,6 @@ from selfreflect.sources.columns import (
 from selfreflect.sources.files import Row, is_text_list
 from selfreflect.sources.item_rows import list_in
 from selfreflect.sources.layouts import Layout
-from selfreflect.sources.verdicts import verdict
 
 
 class Names(NamedTuple):

@@ -12,7 +12,7 @@ from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.grouping import normal_form
 from selfreflect.metric.inputs import checked_number
 from selfreflect.train.rewards.base import BatchColumns, Outcome, Reward, Unrewarded
-from selfreflect.uncertainty.asking.verdicts import StatedGuess, parse_guesses, parse_probability
+from selfreflect.uncertainty.asking.asker import StatedGuess, parse_guesses, parse_probability
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue

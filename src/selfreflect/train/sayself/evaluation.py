@@ -18,8 +18,7 @@ from selfreflect.text import quoted
 from selfreflect.train.rewards.stated import StatedBelief
 from selfreflect.train.sayself.clusters import ClusteredQuestion, listed_clusters, prompts, user_message
 from selfreflect.train.sayself.statement import parse_confidence, parse_statement, write_statement
-from selfreflect.uncertainty.asking.asker import Asker, Inquiry, failure_of, reply_text
-from selfreflect.uncertainty.asking.verdicts import parse_verdict
+from selfreflect.uncertainty.asking.asker import Asker, Inquiry, failure_of, parse_verdict, reply_text
 from selfreflect.uncertainty.assess import ScoredAnswers
 from selfreflect.uncertainty.calibrators import FOLDS
 from selfreflect.uncertainty.correctness import Correctness

@@ -14,7 +14,7 @@ from selfreflect.records import StatedParts
 from selfreflect.strategies.task import MalformedReplyError, StatedSummary, Strategy, Task
 from selfreflect.text import fenced, normalise_question
 from selfreflect.train.rewards.stated import StatedBelief
-from selfreflect.uncertainty.asking.verdicts import parse_probability
+from selfreflect.uncertainty.asking.asker import parse_probability
 from selfreflect.uncertainty.question import NoValue
 
 ANSWER = "Answer:"

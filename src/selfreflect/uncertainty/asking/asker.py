@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from selfreflect.errors import excerpt
 from selfreflect.models.base import (
     Generator,
     Message,
@@ -19,11 +22,12 @@ from selfreflect.models.base import (
     as_done,
     seed_for,
 )
+from selfreflect.prompts import bundled_texts
 from selfreflect.records import dump_line
 from selfreflect.store.journal import Journal, ModelReplies, RepliesInMemory
 from selfreflect.table import Cell, Column, Table
-from selfreflect.text import without_credentials
-from selfreflect.uncertainty.question import NoValue
+from selfreflect.text import fenced, fill, normalise_question, numbered, quoted, without_credentials
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 
 SAME_MEANING = "same_meaning"
 """The step that asks whether two answers mean the same."""
@@ -210,3 +214,279 @@ def cost_table(inquiries: Sequence[Inquiry], model: str, cost: Callable[[int, in
     if cost is not None:
         columns.append(Column("money, at most", ",.4f"))
     return Table(f"What {model} is asked", tuple(columns), tuple(rows))
+
+
+def prompts() -> Mapping[str, Mapping[str, str]]:
+    """Load the texts of ``data/uncertainty_prompts.toml``, by estimator."""
+    return bundled_texts("uncertainty_prompts.toml")
+
+
+def described(question: AnsweredQuestion) -> str:
+    """Word a question for prompts, with the text that belongs to it."""
+    plain = quoted(normalise_question(question.text or question.id))
+    if not question.context:
+        return plain
+    template = prompts()["question"]["with_context"].strip()
+    return fill(template, {"question": plain, "context": fenced(question.context)})
+
+
+_NUMBER = r"\d+(?:[.,]\d+)*"
+_WORD_END = r"(?![\w]|[.,]\d)"
+_PERCENT = re.compile(rf"(-?\b{_NUMBER})\s*(?:%|per\s?cent\b)", re.IGNORECASE)
+_FRACTION = re.compile(
+    rf"(-?\b{_NUMBER})\s*(?:/|\bout\s+of\b|\bin\b)\s*({_NUMBER}){_WORD_END}", re.IGNORECASE
+)
+_RANGE = re.compile(
+    rf"\b{_NUMBER}\s*%?\s*(?:[-–—]|to|and)\s*{_NUMBER}\s*(?:%|per\s?cent\b)",
+    re.IGNORECASE,
+)
+_BOUND = re.compile(
+    r"(?:\b(?:(?:less|more|fewer|greater|higher|lower)\s+than|at\s+(?:least|most)|over|under|above|below|up\s+to)\b"
+    r"|[<>≤≥])\s*-?\.?\d",
+    re.IGNORECASE,
+)
+_PLAIN = re.compile(rf"(?<![\w.,])(-?(?:{_NUMBER}|\.\d+)){_WORD_END}")
+_LEADING_MARK = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):])\s+")
+_NUMBERED = re.compile(r"^\s*\(?(\d{1,2})[.):]\s+(\S.*)$")
+
+
+@dataclass(frozen=True)
+class StatedGuess:
+    """An answer that a model names, with the probability that it gives to it."""
+
+    text: str
+    probability: float
+
+
+def parse_probability(text: str) -> float | NoValue:
+    """Read one probability: ``85%``, ``85 percent``, ``0.85``, ``17/20``, ``8 out of 10``, or ``85``.
+
+    Percentages and fractions count before other numbers, and the same value said twice is one. A whole number
+    from 2 to 100 is a percentage, and one with a decimal point up to 1 is a probability. A plain ``1`` or
+    ``1.5`` is refused, because it may be either; so are bounds ("less than 1%"), several
+    different values, and values outside [0, 1].
+    """
+    if _BOUND.search(text):
+        return NoValue("ambiguous_number", f"a bound and no number in {excerpt(text, 80)}")
+    if _RANGE.search(text):
+        return NoValue("several_numbers", f"a range of numbers in {excerpt(text, 80)}")
+    percents = [_number(match) / 100 for match in _PERCENT.findall(text)]
+    for part, whole in _FRACTION.findall(_PERCENT.sub(" ", text)):
+        if not _number(whole):
+            return NoValue("out_of_range", f"a fraction of nothing in {excerpt(text, 80)}")
+        percents.append(_number(part) / _number(whole))
+    values: list[float] = percents
+    if not percents:
+        numbers = _PLAIN.findall(text)
+        if any(number == "1" or 1 < _number(number) < 2 for number in numbers):
+            return NoValue("ambiguous_number", f"percent or not, in {excerpt(text, 80)}")
+        values = list(map(_plain, numbers))
+    distinct = sorted({round(value, 12) for value in values})
+    if not distinct:
+        return NoValue("no_number", f"no probability in {excerpt(text, 80)}")
+    if len(distinct) > 1:
+        return NoValue("several_numbers", f"{len(distinct)} different numbers in {excerpt(text, 80)}")
+    if not 0 <= distinct[0] <= 1:
+        return NoValue("out_of_range", f"no probability between 0 and 1 in {excerpt(text, 80)}")
+    return distinct[0]
+
+
+def _plain(digits: str) -> float:
+    """Read an unmarked number: a decimal up to 1 is a probability, others are percent."""
+    value = _number(digits)
+    is_decimal = not digits.lstrip("-").isdecimal()
+    return value if is_decimal and abs(value) <= 1 else value / 100
+
+
+def _number(digits: str) -> float:
+    """Read a number whose comma is a point, unless it separates thousands."""
+    if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", digits) and not digits.lstrip("-").startswith("0,"):
+        return float(digits.replace(",", ""))
+    whole, *rest = re.split("[.,]", digits)
+    return float(f"{whole}.{''.join(rest)}" if rest else whole)
+
+
+def parse_guesses(text: str) -> tuple[StatedGuess, ...] | NoValue:
+    """Read lines ``guess | 35%``, with or without bullets or numbers. Other lines are ignored; a line whose
+    probability cannot be read makes the whole reply unreadable."""
+    guesses = []
+    for line in text.splitlines():
+        guess, bar, share = line.rpartition("|")
+        guess = _LEADING_MARK.sub("", guess).strip(" \t*|")
+        if not bar or not guess:
+            continue
+        probability = parse_probability(share)
+        if isinstance(probability, NoValue):
+            return probability
+        guesses.append(StatedGuess(guess, probability))
+    return tuple(guesses) or NoValue("unparsed", f"no line 'guess | 35%' in {excerpt(text, 80)}")
+
+
+def parse_numbered(text: str) -> tuple[str, ...] | NoValue:
+    """Read lines ``1. guess``, numbered from 1 in order. Other lines are ignored."""
+    matches = [match for line in text.splitlines() if (match := _NUMBERED.match(line))]
+    if not matches or [int(match[1]) for match in matches] != list(range(1, len(matches) + 1)):
+        return NoValue("unparsed", f"no lines numbered from 1 in {excerpt(text, 80)}")
+    return tuple(match[2].strip(" \t*") for match in matches)
+
+
+def join_guesses(guesses: str, probabilities: str) -> tuple[StatedGuess, ...] | NoValue:
+    """Read a reply with guesses and the next one with their probabilities, line by line."""
+    texts, shares = parse_numbered(guesses), parse_numbered(probabilities)
+    if isinstance(texts, NoValue):
+        return texts
+    if isinstance(shares, NoValue):
+        return shares
+    if len(texts) != len(shares):
+        return NoValue("unparsed", f"probabilities for {len(shares)} of {len(texts)} guesses")
+    pairs = []
+    for text, line in zip(texts, shares, strict=True):
+        probability = parse_probability(line)
+        if isinstance(probability, NoValue):
+            return probability
+        pairs.append(StatedGuess(text, probability))
+    return tuple(pairs)
+
+
+def truth_of_token(text: str) -> bool | None:
+    """Read a token that is True or False in any case; None for others."""
+    return {"true": True, "false": False}.get(text.strip().lower())
+
+
+def parse_either(text: str, yes: str, no: str) -> bool | NoValue:
+    """Read the first word of a reply, one of two, unless it names both."""
+    words = f"{yes}|{no}"
+    match = re.match(rf"\W*({words})\b(?!\W*(?:(?:or|and)\W+)?(?:{words})\b)", text, re.IGNORECASE)
+    if match is None:
+        return NoValue("unparsed", f"neither {yes} nor {no}: {excerpt(text, 80)}")
+    return match[1].lower() == yes.lower()
+
+
+_NO_IDEA = re.compile(r"\W*no\s+(?:idea|clue|opinion)\b", re.IGNORECASE)
+
+
+def parse_verdict(text: str) -> bool | NoValue:
+    """Read a reply that begins with Yes or No, and not with both. "No idea" is neither."""
+    if _NO_IDEA.match(text):
+        return NoValue("unparsed", f"neither Yes nor No: {excerpt(text, 80)}")
+    return parse_either(text, "Yes", "No")
+
+
+def judge_pairs(
+    asker: Asker, pairs: Sequence[tuple[AnsweredQuestion, str, str]], step: str = SAME_MEANING
+) -> list[bool | NoValue]:
+    """Ask whether two answers to a question mean the same, one request for each pair."""
+    inquiries = []
+    for question, first_answer, second_answer in pairs:
+        values = {
+            "question": described(question),
+            "one": quoted(first_answer),
+            "other": quoted(second_answer),
+        }
+        inquiries.append(_inquiry(SAME_MEANING, values)._replace(step=step))
+    return list(map(_verdict, asker.ask(inquiries)))
+
+
+def judge_answers(asker: Asker, answers: Sequence[tuple[AnsweredQuestion, str]]) -> list[bool | NoValue]:
+    """Ask whether an answer is correct, given the right answers of its question."""
+    inquiries = []
+    for question, answer in answers:
+        values = {"question": described(question), "answer": quoted(answer), "gold": numbered(question.gold)}
+        inquiries.append(_inquiry("correct", values))
+    return list(map(_verdict, asker.ask(inquiries)))
+
+
+def _inquiry(step: str, values: dict[str, str]) -> Inquiry:
+    text = fill(prompts()[step]["user"], values).strip()
+    return Inquiry(step, (Message(role="user", content=text),), max_new_tokens=16)
+
+
+def _verdict(reply: ModelReplies) -> bool | NoValue:
+    """Read the first word of a reply, which may be cut off."""
+    if reply.failure is None and reply.finishes[0] == "length":
+        return parse_verdict(reply.texts[0])
+    text = reply_text(reply)
+    return text if isinstance(text, NoValue) else parse_verdict(text)
+
+
+class Band(NamedTuple):
+    """Probabilities that people give to a phrase."""
+
+    low: float
+    """First quartile."""
+    middle: float
+    """Median."""
+    high: float
+    """Third quartile."""
+
+
+class Hedge(NamedTuple):
+    """A phrase in a text, and what it means."""
+
+    phrase: str
+    band: Band
+
+
+# Of 123 people who put a number on each of 17 phrases, the median is the value, the quartiles are the band
+# (Fagen-Ulmschneider, "Perception of Probability Words", University of Illinois 2019). After "highly" or
+# "very", "probable" means the same as "likely" (Reagan, Mosteller and Youtz 1989, J. Appl. Psychol. 74,
+# 433-442). "Possible" and its kin mean different things to different people (Mosteller and Youtz 1990,
+# Statistical Science 5, 2-34), so they have no entry.
+_MEANINGS: tuple[tuple[Band, tuple[str, ...]], ...] = (
+    (Band(0.90, 0.95, 0.98), ("almost certain", "almost certainly", "nearly certain")),
+    (
+        Band(0.80, 0.90, 0.95),
+        ("highly likely", "very likely", "highly probable", "very probable", "very probably"),
+    ),
+    (Band(0.75, 0.80, 0.90), ("very good chance",)),
+    (Band(0.65, 0.75, 0.85), ("we believe", "i believe")),
+    (Band(0.65, 0.70, 0.75), ("likely",)),
+    (Band(0.60, 0.70, 0.75), ("probable", "probably")),
+    (Band(0.55, 0.60, 0.60), ("better than even",)),
+    (Band(0.50, 0.50, 0.50), ("about even", "roughly even")),
+    (Band(0.15, 0.25, 0.30), ("probably not",)),
+    (Band(0.10, 0.20, 0.30), ("unlikely", "we doubt", "i doubt")),
+    (Band(0.05, 0.10, 0.225), ("improbable",)),
+    (Band(0.10, 0.10, 0.20), ("chances are slight", "slight chance")),
+    (Band(0.05, 0.10, 0.15), ("little chance",)),
+    (Band(0.05, 0.05, 0.10), ("highly unlikely", "very unlikely", "highly improbable", "very improbable")),
+    (Band(0.01, 0.02, 0.05), ("almost no chance",)),
+)
+PHRASES = {phrase: band for band, phrases in _MEANINGS for phrase in phrases}
+"""By phrase, in lower case."""
+
+# Words before a phrase that change its meaning to something that the study did not ask for.
+_CHANGED = (
+    "not|never|no|cannot|hardly|more|less|most|least|equally|as|so|too|how|somewhat|quite|rather|fairly|pretty|"
+    "extremely"
+)
+_BEFORE = re.compile(rf"(?:(?<!\w)(?:{_CHANGED})|n['’]t|%)(?:\s+(?:a|an|at|all|be|that|very))*\s*$")
+# A denied verb earlier in the same clause: "I don't think that it is likely".
+_DENIED = re.compile(
+    r"(?:n['’]t|\b(?:not|never|cannot|hardly))\s+(?:really\s+|actually\s+)?"
+    r"(?:think|believe|expect|say|seem|feel|consider|suppose|assume|look|sound)\b[^.!?;,]*$"
+)
+_LONGEST_FIRST = sorted(PHRASES, key=lambda phrase: -len(phrase))
+_PHRASE = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, _LONGEST_FIRST))})(?!\w)")
+
+
+def read_hedge(text: str) -> Hedge | NoValue:
+    """Read the one phrase of probability in a text.
+
+    A phrase that is negated, compared or modified ("not likely", "more likely") is unknown, and so is every
+    word that is not in the list. Several phrases with the same meaning are one.
+    """
+    plain = " ".join(text.lower().split())
+    phrases = []
+    for match in _PHRASE.finditer(plain):
+        before = plain[: match.start()]
+        if _BEFORE.search(before) or _DENIED.search(before):
+            around = plain[max(0, match.start() - 20) : match.end()]
+            return NoValue("unknown_hedge", f"no study says what this means: {excerpt(around)}")
+        phrases.append(match[0])
+    if not phrases:
+        return NoValue("no_hedge", "no word of probability that is known")
+    bands = {PHRASES[phrase] for phrase in phrases}
+    if len(bands) > 1:
+        return NoValue("several_hedges", f"several words of probability: {', '.join(dict.fromkeys(phrases))}")
+    return Hedge(phrases[0], bands.pop())

@@ -12,15 +12,18 @@ from selfreflect.errors import excerpt
 from selfreflect.models.base import Message
 from selfreflect.store.journal import ModelReplies
 from selfreflect.text import fill, numbered, quoted
-from selfreflect.uncertainty.asking.asker import Asker, Inquiry, failure_of, reply_text
-from selfreflect.uncertainty.asking.verdicts import (
+from selfreflect.uncertainty.asking.asker import (
+    Asker,
+    Inquiry,
     StatedGuess,
     described,
+    failure_of,
     join_guesses,
     parse_either,
     parse_guesses,
     parse_probability,
     prompts,
+    reply_text,
     truth_of_token,
 )
 from selfreflect.uncertainty.classes import ClassRule

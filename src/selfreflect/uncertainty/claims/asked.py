@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from selfreflect.models.base import Message
 from selfreflect.store.journal import ModelReplies
 from selfreflect.text import counted, fill, normalise_question, numbered, quoted
-from selfreflect.uncertainty.asking.asker import Asker, Inquiry, reply_text
-from selfreflect.uncertainty.asking.verdicts import parse_numbered, prompts
+from selfreflect.uncertainty.asking.asker import Asker, Inquiry, parse_numbered, prompts, reply_text
 from selfreflect.uncertainty.claims.sentences import sentences
 from selfreflect.uncertainty.claims.support import Stance
 from selfreflect.uncertainty.claims.words import WordReader

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)|(?:src|srcset|href)=\"([^\":#]+)\"")
 SOURCE = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
 SOURCE = re.sub(r"\"\s*\n\s*f?\"", "", SOURCE)  # literals that are joined from several lines
-SOURCE = SOURCE.replace("{what}", "key in")
+SOURCE = SOURCE.replace("{label}", "key in")
 ELSEWHERE = ("We couldn't connect to 'https://huggingface.co'",)
 """Messages of libraries, which ours quote."""
 

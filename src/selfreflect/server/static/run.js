@@ -164,7 +164,7 @@ function addJudge(run, id) {
 }
 
 function questionTable(run) {
-  const cell = ([main, ...others]) => [label(main), others.map((text) => element("span", { class: "below" }, label(text)))];
+  const cell = ([main, ...others]) => [label(main), ...others.map((text) => element("span", { class: "below" }, label(text)))];
   const names = run.strategies.map((one) => element("th", { scope: "col" }, label(one.name, 40)));
   const rows = run.questions.map((one) =>
     element(

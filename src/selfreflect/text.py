@@ -103,6 +103,11 @@ def percent(share: float, digits: int = 0) -> str:
     return f"{100 * share:z.{digits}f} %"
 
 
+def exact_percent(share: float) -> str:
+    """Format a share that a user chose, such as 0.125 as ``12.5 %``: a rounded one is another promise."""
+    return f"{100 * share:.12g} %"
+
+
 def listed(names: Sequence[str], word: str = "and") -> str:
     """Join names as in ``a, b and c``."""
     return f" {word} ".join(filter(None, (", ".join(names[:-1]), names[-1])))

@@ -293,6 +293,35 @@ def test_labels_that_are_all_right_make_a_guarantee(tmp_path: Path) -> None:
     assert (found["guarantee"]["wrong"], found["guarantee"]["answered"]) == (0, 150)
 
 
+@pytest.mark.parametrize(
+    ("options", "shown", "rounded"),
+    [
+        (("--risk", "0.005"), "0.5 %", " 0 %"),
+        (("--risk", "0.125"), "12.5 %", "12 %"),
+        (("--risk", "0.1", "--confidence", "0.9999999"), "0.9999999", "confidence 1"),
+        (("--set", "0.995"), "99.5 %", "100 % of"),
+    ],
+)
+def test_what_is_promised_is_not_rounded(
+    tmp_path: Path, options: tuple[str, ...], shown: str, rounded: str
+) -> None:
+    records = [{"question": f"{number}?", "answers": ["a"], "gold": "a"} for number in range(900)]
+    outcome = calibrate(written(tmp_path / "a.json", records), *options)
+    text = " ".join(outcome.stdout.split())
+    assert outcome.code == 0
+    assert shown in text
+    assert rounded not in text
+
+
+def test_labels_that_are_all_wrong_pass_no_risk(tmp_path: Path) -> None:
+    records = [{"question": f"{number}?", "answers": ["a"], "gold": "b"} for number in range(60)]
+    outcome = calibrate(written(tmp_path / "a.json", records), "--risk", "0.3", "--json")
+    (found,) = lines_of(outcome, "guarantee")
+    assert (found["guarantee"], found["smallest_risk"]) == (None, None)
+    assert found["tests"][0]["bound"] == 1
+    assert found["labels_needed"] > 60
+
+
 def test_a_question_asked_twice_counts_once(tmp_path: Path) -> None:
     records = answered(0, 300)
     twice = [*records, *({**row, "id": f"{row['id']}-again"} for row in records[:50])]

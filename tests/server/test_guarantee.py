@@ -15,12 +15,15 @@ from selfreflect.models.base import Request
 from selfreflect.server.belief import load_calibrator
 from selfreflect.server.clarify import UnsurePolicy
 from selfreflect.uncertainty.calibrator_file import digests
-from selfreflect.uncertainty.guarantee import WINDOW
+from selfreflect.uncertainty.guarantee import WINDOW, upper_bound
 from selfreflect.uncertainty.question import AnsweredQuestion
 
 GUARANTEE = msgspec.structs.replace(
     saved_calibrator.GUARANTEE,
     threshold=0.75,
+    answered=80,
+    bound=upper_bound(1, 80, 0.95),
+    coverage=80 / 130,
     grid=(0.75, 0.5),
     samples=4,
     model="scripted",

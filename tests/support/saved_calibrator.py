@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from selfreflect.uncertainty.calibrator_file import CalibratorFile, write_calibrator
-from selfreflect.uncertainty.guarantee import Guarantee
+from selfreflect.uncertainty.guarantee import Guarantee, upper_bound
 
 SAVED = CalibratorFile(
     estimator="modal_share",
@@ -27,10 +27,10 @@ GUARANTEE = Guarantee(
     risk=0.1,
     confidence=0.95,
     threshold=0.5,
-    answered=60,
+    answered=65,
     wrong=1,
-    bound=0.077,
-    coverage=0.6,
+    bound=upper_bound(1, 65, 0.95),
+    coverage=0.5,
     grid=(0.5,),
     n=130,
     samples=1,

@@ -17,6 +17,7 @@ from selfreflect.uncertainty.calibrator_file import (
     write_calibrator,
 )
 from selfreflect.uncertainty.classes import ClassRule
+from selfreflect.uncertainty.guarantee import SetRule, upper_bound
 from selfreflect.uncertainty.question import AnsweredQuestion
 
 SAVED = msgspec.structs.replace(saved_calibrator.SAVED, x=(0.2, 0.6), y=(0.1, 0.9))
@@ -88,6 +89,8 @@ def test_sound_maps_are_read(tmp_path: Path, change: dict[str, Any]) -> None:
         ({"method": "temperature", "x": (1.0, 2.0), "y": ()}, "temperature"),
         ({"method": "temperature", "x": (1.0,), "y": (1.0,)}, "temperature"),
         ({"method": "temperature", "x": (1.0,), "y": (), "estimator": "entropy"}, "temperature"),
+        ({"n": 0}, "isotonic"),
+        ({"weights": (1.0, 2.0)}, "isotonic"),
     ],
 )
 def test_maps_that_are_none_are_refused(tmp_path: Path, change: dict[str, Any], method: str | None) -> None:
@@ -99,6 +102,53 @@ def test_maps_that_are_none_are_refused(tmp_path: Path, change: dict[str, Any], 
         DataError, match=rf"cal\.json' is not a saved calibrator: its numbers are no {method} map"
     ):
         read_calibrator(tmp_path / "cal.json")
+
+
+SETS = SetRule(coverage=0.8, share=0.5, n=100, samples=4, unsampled=5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"threshold": 0.9, "grid": (0.9, 0.5)},  # of another row of the table
+        {"threshold": 0.6},
+        {"grid": (0.4, 0.5)},
+        {"bound": 0.05},
+        {"coverage": 0.6},
+        {"samples": -1},
+        {"n": 7},
+        {"wrong": 30},
+        {"answered": 0, "wrong": 0},
+        {"answered": 3, "wrong": 0, "coverage": 3 / 130, "bound": upper_bound(0, 3, 0.95)},
+        {"scores": (5.0,) * 130},
+        {"scores": tuple(-number / 130 for number in range(130, 0, -1))},  # of another estimator
+        {"risk": 0.01},
+        {"confidence": 0.9999},
+    ],
+)
+def test_a_guarantee_whose_numbers_do_not_fit_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    path = tmp_path / "cal.json"
+    sound = msgspec.structs.replace(SAVED, guarantee=saved_calibrator.GUARANTEE)
+    path.write_text(write_calibrator(sound))
+    assert read_calibrator(path) == sound
+    changed = msgspec.structs.replace(saved_calibrator.GUARANTEE, **change)
+    path.write_text(write_calibrator(msgspec.structs.replace(SAVED, guarantee=changed)))
+    with pytest.raises(DataError):
+        read_calibrator(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"share": 0.51}, {"share": 1.25}, {"samples": 0}, {"unsampled": 20}, {"n": 3}, {"coverage": 1.0}],
+)
+def test_a_rule_of_sets_whose_numbers_do_not_fit_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    path = tmp_path / "cal.json"
+    path.write_text(write_calibrator(msgspec.structs.replace(SAVED, sets=SETS)))
+    assert read_calibrator(path).sets == SETS
+    changed = msgspec.structs.replace(SETS, **change)
+    path.write_text(write_calibrator(msgspec.structs.replace(SAVED, sets=changed)))
+    with pytest.raises(DataError):
+        read_calibrator(path)
 
 
 def test_a_token_s_probability_is_no_share_of_replies() -> None:

@@ -280,7 +280,7 @@ def test_scores_that_are_no_numbers(value: float) -> None:
     with pytest.raises(DataError) as error:
         search_threshold(np.ones(0), np.ones(2), np.zeros(2, bool), 0.05, 0.9)
     assert error.value.code == "too_few_labels"
-    assert error.value.fields["labels_needed"] == 60  # 45 answered, and a pilot quarter
+    assert error.value.fields["labels_needed"] == 59  # 45 answered, and a pilot of 59 // 4
 
 
 # --- sets of answers

@@ -32,7 +32,7 @@ from selfreflect.cli.console import check_file, emit, print_table, say, write_fi
 from selfreflect.cli.options import Overrides, argument, takes
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.flags import Flag
-from selfreflect.text import counted, name_list, percent
+from selfreflect.text import counted, exact_percent, name_list
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, sample_sizes
 
 if TYPE_CHECKING:
@@ -363,7 +363,7 @@ class _Fitting:
                     "n": search.pilot + search.tested,
                     "pilot": search.pilot,
                     "tests": [test._asdict() for test in search.tests],
-                    "smallest_risk": first.bound if guarantee is None else None,
+                    "smallest_risk": first.bound if guarantee is None and first.bound < 1 else None,
                     "labels_needed": search.labels_needed if guarantee is None else 0,
                 }
             )
@@ -372,7 +372,7 @@ class _Fitting:
         if guarantee is None and self.options.save is not None:
             raise DataError(
                 f"no threshold of {self.estimator} keeps the risk at {search.risk:g} with confidence "
-                f"{search.confidence:g}, so nothing is saved",
+                f"{search.confidence:.12g}, so nothing is saved",
                 code="no_threshold",
                 remedy=f"Label about {search.labels_needed} more questions, or choose a higher {{risk}}.",
                 labels_needed=search.labels_needed,
@@ -400,8 +400,8 @@ class _Fitting:
             return rule
         if self.options.save is not None:
             raise DataError(
-                f"no set of the sampled answers holds a right one for {percent(coverage)} of questions, so "
-                "nothing is saved",
+                f"no set of the sampled answers holds a right one for {exact_percent(coverage)} of "
+                "questions, so nothing is saved",
                 code="no_set",
                 remedy="Draw more answers to each question, or give a lower {set}.",
                 ceiling=rule.ceiling,

@@ -32,6 +32,7 @@ from selfreflect.uncertainty.guarantee import (
 from selfreflect.uncertainty.question import AnsweredQuestion, list_lengths, sample_sizes
 from selfreflect.uncertainty.relations import Order
 
+_ROUNDING = 1e-9
 FEWEST_LABELS = 50
 """Labelled answers that a map needs to be kept: with fewer, its errors are as large as what it corrects."""
 
@@ -310,27 +311,37 @@ def read_calibrator(path: Path) -> CalibratorFile:
         raise DataError(f"{name} cannot be read: {error.strerror}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{name} is not a saved calibrator: {error}") from None
-    if not _is_sound(saved):
-        raise DataError(f"{name} is not a saved calibrator: its numbers are no {saved.method} map")
+    if part := _unsound_part(saved):
+        raise DataError(f"{name} is not a saved calibrator: its numbers are no {part}")
     return saved
 
 
-def _is_sound(saved: CalibratorFile) -> bool:
-    if not all(rule.is_sound for rule in (saved.guarantee, saved.sets) if rule):
-        return False
-    if not all(map(math.isfinite, (*saved.x, *saved.y))) or (
-        saved.ranks is not msgspec.UNSET and saved.ranks < 2
-    ):
-        return False
+def _unsound_part(saved: CalibratorFile) -> str:
+    """Name the part whose numbers do not fit each other or the estimator; empty if all do."""
     estimator = ESTIMATORS.get(saved.estimator)  # an unknown one is refused by its name
+    if saved.sets and not saved.sets.is_sound:
+        return "sets of answers"
+    scores = saved.guarantee.scores if saved.guarantee else ()
+    in_range = estimator is None or all(
+        estimator.low - _ROUNDING <= estimator.score(score) <= estimator.high + _ROUNDING for score in scores
+    )
+    if saved.guarantee and not (saved.guarantee.is_sound and in_range):
+        return "guarantee"
+    return "" if _is_sound_map(saved) else f"{saved.method} map"
+
+
+def _is_sound_map(saved: CalibratorFile) -> bool:
+    estimator = ESTIMATORS.get(saved.estimator)
+    if not all(map(math.isfinite, (*saved.x, *saved.y))) or saved.n < 1:
+        return False
+    if saved.ranks is not msgspec.UNSET and saved.ranks < 2:
+        return False
+    weights = saved.weights or ()
     if estimator is not None and estimator.inputs is not None:
-        weights = saved.weights or ()
-        if (
-            not weights
-            or len(weights) != PER_RANK * (saved.ranks or 0) + 1
-            or not all(map(math.isfinite, weights))
-        ):
+        if len(weights) != PER_RANK * (saved.ranks or 0) + 1 or not all(map(math.isfinite, weights)):
             return False
+    elif weights:
+        return False
     if saved.method == "isotonic":
         rising = list(saved.x) == sorted(saved.x) and list(saved.y) == sorted(saved.y)
         return rising and len(saved.x) == len(saved.y) > 0 and saved.y[0] >= 0 and saved.y[-1] <= 1

@@ -115,6 +115,10 @@ def cross_fit(
     return calibrated
 
 
+_VISIBLE = 0.0005
+"""Differences of Brier scores that three digits show."""
+
+
 class MapQuality(NamedTuple):
     """Brier scores of confidences that no answer's own label has touched."""
 
@@ -130,7 +134,7 @@ class MapQuality(NamedTuple):
     def better(self) -> dict[str, float]:
         """List the alternatives with a lower score, by field."""
         alternatives = {name: score for name, score in self._asdict().items() if score is not None}
-        return {name: score for name, score in alternatives.items() if score < self.calibrated}
+        return {name: score for name, score in alternatives.items() if score < self.calibrated - _VISIBLE}
 
 
 def map_quality(

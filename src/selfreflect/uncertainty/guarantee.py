@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import threading
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -178,11 +179,12 @@ def search_threshold(
     check_levels(risk, confidence)
     if not len(pilot) or not len(scores):
         labelled = counted(len(pilot) + len(scores), "labelled question")
-        enough = math.ceil(fewest_answers(risk, confidence) * PILOT / (PILOT - 1))
+        # the smallest n of which so many remain without the pilot's n // PILOT
+        enough = (fewest_answers(risk, confidence) - 1) * PILOT // (PILOT - 1) + 1
         raise DataError(
             f"{labelled} cannot be divided into a pilot and tests",
             code="too_few_labels",
-            remedy=f"Label at least {enough}, which pass if all answers are right.",
+            remedy=f"Label at least {enough}; fewer cannot pass, even if all answers are right.",
             labels_needed=enough,
         )
     if not (np.isfinite(pilot).all() and np.isfinite(scores).all()):
@@ -249,13 +251,24 @@ class Guarantee(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     @property
     def is_sound(self) -> bool:
         """Whether the numbers fit each other, as those of a file that nobody changed do."""
-        if not (0 < self.risk < 1 and 0 < self.confidence < 1 and 0 <= self.wrong <= self.answered < self.n):
+        tested = self.n - len(self.pilot)
+        if not (0 < self.risk < 1 and 0 < self.confidence < 1 and self.samples >= 0):
             return False
-        numbers = (self.threshold, self.bound, self.coverage, *self.grid, *self.scores)
+        if not (0 <= self.wrong <= self.answered <= tested and self.answered > 0):
+            return False
+        numbers = (self.threshold, *self.grid, *self.scores)
         if not all(map(math.isfinite, numbers)) or self.threshold not in self.grid:
             return False
-        passes = binomial_tail(self.wrong, self.answered, self.risk) <= 1 - self.confidence
-        return passes and list(self.scores) == sorted(self.scores) and len(self.scores) == self.n
+        if list(self.scores) != sorted(self.scores) or len(self.scores) != self.n:
+            return False
+        above = self.n - bisect_left(self.scores, self.threshold)
+        return (
+            self.answered <= above <= self.answered + len(self.pilot)
+            and list(self.grid) == sorted(self.grid, reverse=True)
+            and binomial_tail(self.wrong, self.answered, self.risk) <= 1 - self.confidence
+            and math.isclose(self.coverage, self.answered / tested)
+            and abs(self.bound - upper_bound(self.wrong, self.answered, self.confidence)) < _ROUNDING
+        )
 
 
 WINDOW = 100
@@ -335,6 +348,11 @@ class DriftWatch:
 _DIGITS = 9
 
 
+def _rank_of(coverage: float, n: int) -> int:
+    """Find which of the smallest shares of n right classes a class needs; 0 where n is too small."""
+    return math.floor(round((1 - coverage) * (n + 1), _DIGITS))
+
+
 class SetRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which classes of answers are in a question's set: those that hold ``share`` of the samples or more."""
 
@@ -352,7 +370,11 @@ class SetRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     @property
     def is_sound(self) -> bool:
         """Whether the numbers fit each other, as those of a file that nobody changed do."""
-        return 0 < self.coverage < 1 and 0 < self.share <= 1 and 0 <= self.unsampled <= self.n
+        if not (0 < self.coverage < 1 and 0 < self.share <= 1 and self.samples > 0):
+            return False
+        answers = self.share * self.samples  # that a class needs
+        rank = _rank_of(self.coverage, self.n)
+        return abs(answers - round(answers)) < _ROUNDING and 0 <= self.unsampled < rank <= self.n
 
 
 class ClassOfAnswers(msgspec.Struct, frozen=True):
@@ -413,7 +435,7 @@ def fit_sets(
     if not ((shares >= 0) & (shares <= 1)).all():
         raise DataError("a share of the right class is not in [0, 1]", code="score")
     n, unsampled = len(shares), int((shares == 0).sum())
-    rank = math.floor(round((1 - coverage) * (n + 1), _DIGITS))
+    rank = _rank_of(coverage, n)
     if rank == 0 or shares[rank - 1] == 0:
         return NoSetRule(coverage, n, unsampled)
     share = float(shares[rank - 1])

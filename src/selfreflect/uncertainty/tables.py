@@ -12,7 +12,7 @@ import numpy as np
 
 from selfreflect.stats import Floats, defined
 from selfreflect.table import Cell, Column, Table, interval_text
-from selfreflect.text import counted, one_line, percent
+from selfreflect.text import counted, exact_percent, one_line, percent
 from selfreflect.uncertainty.assess import Assessment, Prediction, present, right_counts
 from selfreflect.uncertainty.calibrator_file import CalibratorFile
 from selfreflect.uncertainty.correctness import GRADED
@@ -281,7 +281,7 @@ def guarantee_table(search: ThresholdSearch, estimator: str) -> Table:
         Column("test"),
     )
     risk, confidence = search.risk, search.confidence
-    title = f"At most {risk:g} wrong among the answers shown, with confidence {confidence:g}"
+    title = f"At most {risk:g} wrong among the answers shown, with confidence {confidence:.12g}"
     return Table(title, columns, tuple(rows), tuple(_search_notes(search, estimator)))
 
 
@@ -293,20 +293,24 @@ def threshold_text(estimator: str, threshold: float) -> str:
 
 def guarantee_sentence(search: ThresholdSearch, estimator: str) -> str:
     """Say what may be shown at a risk, or what that would need."""
-    risk, best, first = percent(search.risk), search.chosen, search.tests[0]
+    risk, best, first = exact_percent(search.risk), search.chosen, search.tests[0]
     if best is not None:
         threshold = threshold_text(estimator, best.threshold)
         return (
             f"{risk}: show answers where {threshold}. At most {risk} of them are wrong, with confidence "
-            f"{search.confidence:g} over samples of labelled questions (bound "
+            f"{search.confidence:.12g} over samples of labelled questions (bound "
             f"{percent(best.bound, 1)}); that answers {percent(best.coverage, 1)} of the questions."
         )
+    passes = "which passes no risk"
+    if first.bound < 1:
+        # rounded up: a lower risk would fail
+        smallest = percent(math.ceil(1000 * first.bound) / 1000, 1)
+        passes = f"which passes no risk below {smallest}"
     more = counted(search.labels_needed, "more labelled question")
     return (
         f"{risk}: no threshold qualifies. The strictest that was tested, "
-        f"{threshold_text(estimator, first.threshold)}, has {first.wrong} wrong of {first.answered} "
-        f"(bound {percent(first.bound, 1)}, the smallest risk that it would have passed); about {more} would "
-        "be needed, if none of the further answers shown were wrong."
+        f"{threshold_text(estimator, first.threshold)}, has {first.wrong} wrong of {first.answered}, "
+        f"{passes}; about {more} would be needed, if none of the further answers shown were wrong."
     )
 
 
@@ -342,7 +346,7 @@ def set_table(rule: SetRule | NoSetRule, assessment: Assessment, correctness: st
 
 
 def _set_title(coverage: float) -> str:
-    return f"Sets of answers that hold a right one for {percent(coverage)} of questions"
+    return f"Sets of answers that hold a right one for {exact_percent(coverage)} of questions"
 
 
 def _sets_table(rule: SetRule, assessment: Assessment, correctness: str) -> Table:
@@ -409,7 +413,7 @@ def _guaranteed_table(
     )
     notes = [
         f"Shown where {threshold_text(saved.estimator, guarantee.threshold)}: at most {guarantee.risk:g} of "
-        f"them wrong, with confidence {guarantee.confidence:g}, from {guarantee.n} labelled questions."
+        f"them wrong, with confidence {guarantee.confidence:.12g}, from {guarantee.n} labelled questions."
     ]
     if is_other_sample(guarantee.scores, [score for _, score in pairs]):
         notes.append(
@@ -461,7 +465,7 @@ class Conclusion(NamedTuple):
             parts.append("no estimator tells right from wrong better than chance")
         else:
             parts.append(f"{self.best} tells right from wrong best (AUROC {self.auroc:.2f})")
-            share, risk = percent(self.answered), percent(self.risk)
+            share, risk = percent(self.answered), exact_percent(self.risk)
             # chosen on the labels that it is measured with, so other questions may turn out worse
             parts.append(
                 f"in hindsight, {share} of these questions could be answered with at most {risk} errors"

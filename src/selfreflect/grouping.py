@@ -106,7 +106,7 @@ def normal_form(text: str) -> str:
     ``$5``, ``5%``, ``[0, 1)`` and ``6'`` keep their meaning. A text of nothing else, such as ``A`` or ``?``,
     stays too.
     """
-    result = unified(text).casefold()
+    result = unified(text).casefold().replace("i\u0307", "i")  # of a Turkish capital
     if "." in result:
         result = _INITIALS.sub(lambda match: re.sub("[. ]", "", match[0]), result)
         result = _MIDDLE_INITIAL.sub(r"\1", result)

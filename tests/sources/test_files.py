@@ -12,6 +12,8 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -204,6 +206,14 @@ def test_csv_of_spreadsheets_with_other_delimiters(tmp_path, text):
         assert (
             "question" not in read_rows(save(tmp_path, "q.csv", "question;note, or none\nb;c,d\n"))[0].fields
         )
+
+
+def test_parquet_values_that_json_lacks_become_texts(tmp_path):
+    day, cost = date(2024, 3, 5), Decimal("1.50")
+    table = pa.table({"question": [b"Why?"], "gold": [cost], "answers": [[day]], "blob": [b"\xff"]})
+    pq.write_table(table, tmp_path / "q.parquet")
+    [row] = read_rows(tmp_path / "q.parquet")
+    assert row.fields == {"question": "Why?", "gold": "1.50", "answers": ["2024-03-05"], "blob": b"\xff"}
 
 
 def test_file_that_only_claims_to_be_parquet(tmp_path):

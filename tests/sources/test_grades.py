@@ -273,3 +273,20 @@ def test_tasks_in_one_file_have_graders_of_their_own_and_grades_estimate_nothing
     [counts] = [line["counts"] for line in lines if "counts" in line]
     assert (counts["right"], counts["labelled"]) == (2, 10), "lm-eval reports 0 of 4 and 2 of 6"
     assert not [name for line in lines for name in line.get("values", ()) if name.startswith("column:")]
+
+
+def test_a_file_that_an_archive_holds_twice_is_replaced_and_counted(tmp_path: Path) -> None:
+    path = log(tmp_path / "t.eval", ("Emerald City", "C"), ("Ruby Town", "I"))
+    with pytest.warns(UserWarning, match="Duplicate"), zipfile.ZipFile(path, "a") as writer:
+        writer.writestr("samples/1_epoch_2.json", json.dumps(epoch(2, "Silver Bay", "I")))
+    file = read_answered_questions(path)
+    assert file.questions[0].answers == ("Emerald City", "Silver Bay")
+    assert any(note.startswith("1 file") for note in file.notes)
+
+
+def test_several_targets_of_lm_eval_are_printed_into_one_text(tmp_path: Path) -> None:
+    sample = {"doc_id": 0, "doc": {"question": "Oz?"}, "resps": [["b"]], "exact_match": 1.0}
+    file = read_answered_questions(written(tmp_path / "s.jsonl", {**sample, "target": "['a', \"it's b\"]"}))
+    assert file.questions[0].gold == ("a", "it's b")
+    file = read_answered_questions(written(tmp_path / "s.jsonl", {**sample, "target": "[1, 2]"}))
+    assert file.questions[0].gold == ("[1, 2]",)

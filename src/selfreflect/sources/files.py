@@ -15,14 +15,15 @@ import sys
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from datetime import datetime, time
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeGuard
 
 from selfreflect.errors import DataError, MissingExtraError, excerpt
 from selfreflect.records import question_id
-from selfreflect.sources.columns import type_name
+from selfreflect.sources.columns import QUESTION_COLUMNS, plain_name, type_name
 
 ROWS_BETWEEN_PROGRESS = 5000
 
@@ -445,9 +446,13 @@ def _csv_rows(content: Content) -> Iterator[Row]:
         ) from None
 
 
+_KNOWN_CELLS = 4096
+
+
 def _table_rows(name: str, lines: Iterable[tuple[str, list[str]]]) -> Iterator[Row]:
     """Make rows of the lines of a table, of which the first names the columns."""
     header: list[str] = []
+    known: dict[str, str] = {}
     for where, cells in lines:
         if not any(cells):
             continue  # spreadsheets keep rows that were once used
@@ -470,13 +475,18 @@ def _table_rows(name: str, lines: Iterable[tuple[str, list[str]]]) -> Iterator[R
                 remedy="Remove what stands above the header, or fill up the row.",
             )
         else:
-            fields = dict(zip(header, cells, strict=False))
+            if len(known) > _KNOWN_CELLS:
+                known.clear()
+            # a question that many rows repeat is in memory once
+            fields = {
+                column: known.setdefault(cell, cell) for column, cell in zip(header, cells, strict=False)
+            }
             fields.pop("", None)
             yield Row(name, where, fields)
 
 
 def _xlsx_rows(content: Content) -> Iterator[Row]:
-    """Read the first sheet of a workbook, whose cells become texts as in CSV."""
+    """Read the sheet with the questions of a workbook, whose cells become texts as in CSV."""
     try:
         import openpyxl
     except ImportError:
@@ -486,12 +496,28 @@ def _xlsx_rows(content: Content) -> Iterator[Row]:
             if sum(member.file_size for member in archive.infolist()) > MAX_WORKBOOK:
                 raise DataError(f"{content.name} is larger than {MAX_WORKBOOK:,} bytes unpacked")
         book = openpyxl.load_workbook(io.BytesIO(content.data), read_only=True, data_only=True)
-        rows = [[cell_text(cell) for cell in cells] for cells in book.worksheets[0].values]
+        sheets = {
+            sheet.title: [list(map(cell_text, cells)) for cells in sheet.values] for sheet in book.worksheets
+        }
     except (*DAMAGE, LookupError, TypeError, AttributeError, SyntaxError) as error:
         raise DataError(f"{content.name} is not a readable workbook: {excerpt(str(error), 200)}") from None
+    # a cover or a legend is no table
+    tables = {title: rows for title, rows in sheets.items() if len(list(filter(any, rows))) > 1}
+    asking = {title: rows for title, rows in tables.items() if _has_question(next(filter(any, rows)))}
+    tables = asking or tables
+    if len(tables) > 1:
+        raise DataError(
+            f"{content.name} has a table in each of the sheets {listed(tables)}",
+            remedy="Save one to a file of its own.",
+        )
+    rows = next(iter(tables.values()), [])
     while rows and not any(rows[0]):
         rows.pop(0)
     return _table_rows(content.name, ((f"row {number}", cells) for number, cells in enumerate(rows, 1)))
+
+
+def _has_question(header: Iterable[str]) -> bool:
+    return not {*map(plain_name, header)}.isdisjoint(QUESTION_COLUMNS)
 
 
 MAX_WORKBOOK = 1_000_000_000
@@ -504,8 +530,10 @@ def cell_text(cell: object) -> str:
         return ""
     if isinstance(cell, bool):
         return "true" if cell else "false"
-    if isinstance(cell, float) and cell.is_integer():
-        return str(int(cell))
+    if isinstance(cell, float):
+        return str(int(cell)) if cell.is_integer() else f"{cell:.15g}"  # digits that spreadsheets keep
+    if isinstance(cell, datetime) and cell.time() == time():
+        return cell.date().isoformat()
     return str(cell)
 
 
@@ -576,7 +604,10 @@ def _row(name: str, where: str, value: Any) -> Row:
     if isinstance(value, str):
         return Row(name, where, {"question": value})
     if not isinstance(value, dict):
-        raise DataError(f"{name}, {where}: expected an object or a text, not {type_name(value)}")
+        raise DataError(
+            f"{name}, {where}: expected an object or a text, not {type_name(value)}",
+            remedy="A data frame is written with frame.to_json(FILE, orient='records').",
+        )
     return Row(name, where, value)
 
 
@@ -615,6 +646,29 @@ _JSON_WITH_NAN = json.JSONDecoder(object_pairs_hook=_unique_keys)
 def field_names(rows: Iterable[Row]) -> list[str]:
     """List the names of all fields of some rows, in order."""
     return list(dict.fromkeys(chain.from_iterable(row.fields for row in rows)))
+
+
+def usual_columns(rows: list[Row], usual: Mapping[str, str], kept: Collection[str] = ()) -> dict[str, str]:
+    """Rename columns of rows to their usual names where these are free, and return them by the former.
+
+    Args:
+        usual: names by plain ones, as :func:`~selfreflect.sources.columns.plain_name` writes them.
+        kept: columns that keep their names.
+    """
+    names = field_names(rows)
+    renamed: dict[str, str] = {}
+    for name in names:
+        target = usual.get(plain_name(name), name)
+        if target not in (*names, *renamed.values()) and name not in kept:
+            renamed[name] = target
+    rename(rows, renamed)
+    return renamed
+
+
+def rename(rows: list[Row], renamed: Mapping[str, str]) -> None:
+    for number, row in enumerate(rows if renamed else ()):
+        fields = {renamed.get(name, name): value for name, value in row.fields.items()}
+        rows[number] = row._replace(fields=fields)
 
 
 def is_text_list(value: object) -> TypeGuard[list[str]]:

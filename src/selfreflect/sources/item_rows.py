@@ -57,7 +57,7 @@ class Reading:
     """What to do about questions that the file lacks, as a remedy."""
 
 
-@dataclass
+@dataclass(slots=True)
 class ItemRow:
     """One question, from one row or from several."""
 
@@ -79,7 +79,7 @@ class ItemRow:
     metadata: dict[str, Scalar] = field(default_factory=dict)
     one_answer: bool = False
     """Whether the row holds one answer, so that others with the same question belong to it."""
-    varying: set[str] = field(default_factory=set)
+    varying: frozenset[str] = frozenset()
     """Columns in which its rows differ."""
 
     @property
@@ -130,11 +130,11 @@ class ItemRow:
             mine += [text for text in texts if text not in mine]
         self.order = self.order or row.order
         if self.id_column and row.row.fields.get(self.id_column) != self.row.fields.get(self.id_column):
-            self.varying.add(self.id_column)
+            self.varying |= {self.id_column}
             self.id_column = ""
         for name in {**self.metadata, **row.metadata}:
             if self.metadata.get(name) != row.metadata.get(name):
-                self.varying.add(name)
+                self.varying |= {name}
 
 
 def item_rows(

@@ -21,10 +21,11 @@ from selfreflect.sources.columns import (
     GOLD,
     GRADES,
     MASKED_OUT,
+    TOKEN_COLUMNS,
     columns_with_values,
     fold_assigned,
 )
-from selfreflect.sources.files import RowIds, field_names, listed
+from selfreflect.sources.files import RowIds, field_names, listed, usual_columns
 from selfreflect.sources.item_rows import ItemRow, Reading, item_rows
 from selfreflect.sources.layouts import read_row_file
 from selfreflect.text import counted, one_line
@@ -210,6 +211,8 @@ def read_item_file(
     half = progress and (lambda share: progress(share / 2))
     file = read_row_file(source, half, tuple((columns or {}).values()))
     assigned = fold_assigned(columns or {}, field_names(file.rows))
+    usual = {name: name for name in (CORRECT, GRADES, GOLD, *TOKEN_COLUMNS)}
+    renamed = usual_columns(file.rows, usual, assigned.values())
     reserved = columns_with_values(file.rows) - set(assigned.values())
     reading = Reading(
         assigned,
@@ -222,9 +225,14 @@ def read_item_file(
     taken = _take_replies(rows) if need_summaries else ""
     ids = RowIds()
     values, problems = _known_tokens(rows, reserved - {GRADES, CORRECT})
+    verdicts = _known_grades(rows, reserved)
+    # what further rows of a question hold is read, and a large file must not be in memory twice
+    file.rows.clear()
+    for row in rows:
+        del row.rows[1:]
     items = [
-        _item(row, ids, num_answers, token_values, verdicts, seed)
-        for row, token_values, verdicts in zip(rows, values, _known_grades(rows, reserved), strict=True)
+        _item(row, ids, num_answers, token_values, by_grader, seed)
+        for row, token_values, by_grader in zip(rows, values, verdicts, strict=True)
     ]
     layout = file.words
     if any(row.one_answer for row in rows):
@@ -250,7 +258,7 @@ def read_item_file(
         roles |= {name: _GRADES_ROLE for name in roles if name == CORRECT}
     for name in sorted(reserved):
         roles[name] = _GRADES_ROLE if name in (GRADES, CORRECT) else "of the tokens of each answer"
-    theirs = getattr(file.layout, "columns", {})
+    theirs = {target: name for name, target in renamed.items()} | dict(getattr(file.layout, "columns", {}))
     roles = {theirs.get(name, name): role for name, role in roles.items()}
     ignored = [name for name, role in roles.items() if role.startswith(LEFT_OUT)]
     ignored += getattr(file.layout, "ignores", ())
@@ -320,7 +328,7 @@ def _known_grades(rows: Sequence[ItemRow], columns: Collection[str]) -> list[dic
         if by_row and row.one_answer:
             found[CORRECT] = row_grades(row, CORRECT)
             row.metadata.pop(CORRECT, None)
-            row.varying.discard(CORRECT)
+            row.varying -= {CORRECT}
         for name, [(text, right), *_] in found.items():
             if text not in row.texts and right is not None:  # of an answer that is not among these
                 row.metadata.setdefault(name, right)

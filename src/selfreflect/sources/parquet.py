@@ -4,8 +4,11 @@ bytes may hold gigabytes of rows."""
 from __future__ import annotations
 
 import io
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any
 
 from selfreflect.errors import DataError, excerpt
@@ -76,12 +79,33 @@ def _rows(name: str, data: bytes, streams: Iterable[tuple[Any, Iterable[Any]]]) 
         for column, count in Counter(schema.names).items():
             if count > 1:
                 raise DataError(f"{name} has {count} columns of the name {excerpt(column)}; rename them")
+        has_others = bool(_OTHERS.search(str(schema)))
         for batch in batches:
             total += sum(map(_unfolded_size, batch.columns))
             if total > _limit(data):
                 raise _too_large(name, data)
-            rows += batch.to_pylist()
+            rows += map(_readable, batch.to_pylist()) if has_others else batch.to_pylist()
     return rows
+
+
+# Types that JSON lacks.
+_OTHERS = re.compile(r"\b(?:decimal|date|time|duration|binary)")
+
+
+def _readable(value: Any) -> Any:
+    """Write what JSON lacks as text: decimals, dates, times, and bytes if they are UTF-8."""
+    if isinstance(value, dict):
+        return {name: _readable(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return list(map(_readable, value))
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return value
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    return str(value) if isinstance(value, Decimal | time | timedelta) else value
 
 
 def _limit(data: bytes) -> int:

@@ -43,7 +43,15 @@ from selfreflect.sources.columns import (
     number_in,
     plain_name,
 )
-from selfreflect.sources.files import Row, RowIds, field_names, is_text_list, listed
+from selfreflect.sources.files import (
+    Row,
+    RowIds,
+    field_names,
+    is_text_list,
+    listed,
+    rename,
+    usual_columns,
+)
 from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, list_in
 from selfreflect.sources.items import separated_cell
 from selfreflect.sources.layouts import read_row_file
@@ -121,7 +129,11 @@ def read_answered_questions(
     notes = _notes(items, questions, file.layout.is_log)
     notes += _grade_notes(questions)
     pairs = zip(rows, questions, strict=True)
-    labels = [question.correct for row, question in pairs if row.fields.get(CORRECT) and not label_list(row)]
+    labels = [
+        question.correct
+        for row, question in pairs
+        if row.fields.get(CORRECT) not in (None, "") and not label_list(row)
+    ]
     if neither := labels.count(None):
         notes.append(f"{counted(neither, 'label')} of {len(labels)} neither right nor wrong")
     if varying:
@@ -144,27 +156,22 @@ def _fold_names(rows: list[Row], gold: str, assigned: Collection[str], notes: li
     )
     usual = {plain_name(name): name for name in (*_OF_QUESTION, _RESPONSE, *TOKEN_COLUMNS, GRADES, GOLD)}
     usual |= dict.fromkeys(CONFIDENCE_NAMES, CONFIDENCE)
-    renamed: dict[str, str] = {}
-    for name in names:
-        target = usual.get(plain_name(name), name)
-        if target not in (*names, *renamed.values()) and name not in assigned and name != gold:
-            renamed[name] = target
-    if not {CORRECT, GRADES} & {*names, *renamed.values(), *inner}:
+    renamed = usual_columns(rows, usual, {*assigned, gold})
+    names = [renamed.get(name, name) for name in names]
+    if not {CORRECT, GRADES} & {*names, *inner}:
         labels = [name for name in names if plain_name(name) in CORRECT_NAMES and name not in assigned]
         labels = [name for name in labels if are_labels(row.fields.get(name) for row in rows)]
         notes += [f"{excerpt(name)} is taken for the labels of correctness" for name in labels[:1]]
-        renamed |= dict.fromkeys(labels[:1], CORRECT)
+        rename(rows, dict.fromkeys(labels[:1], CORRECT))
+        names = [CORRECT if name in labels[:1] else name for name in names]
     of_hundred = any(
         target == CONFIDENCE and plain_name(name).rstrip(")").endswith(("%", "percent"))
         for name, target in renamed.items()
     )
-    for number, row in enumerate(rows if renamed else ()):
-        fields = {renamed.get(name, name): value for name, value in row.fields.items()}
-        rows[number] = row._replace(fields=fields)
-        confidence = fields.get(CONFIDENCE)
-        if of_hundred and confidence and not is_percent(confidence):
-            fields[CONFIDENCE] = f"{confidence}%"
-    names = [renamed.get(name, name) for name in names]
+    for row in rows if of_hundred else ():
+        confidence = row.fields.get(CONFIDENCE)
+        if confidence and not is_percent(confidence):
+            row.fields[CONFIDENCE] = f"{confidence}%"
     available = [*names, *inner]
     if gold in available or gold.partition(".")[0] in names:
         return gold
@@ -337,7 +344,9 @@ def _number(row: Row, name: str, low: float, high: float) -> float | None:
     if not math.isfinite(number) or not low <= number <= high:
         limits = f"in [{low:g}, {high:g}]" if math.isfinite(high) else f"finite and at least {low:g}"
         hint = ""
-        if high == 1 < number <= 100 and not is_percent(value):
+        if math.isnan(number):
+            hint = ". Where there is none, write null or leave it blank"
+        elif high == 1 < number <= 100 and not is_percent(value):
             hint = f". If it is in per cent, divide by 100, or write '{number:g}%'"
         raise row.error(f"the field {name!r} is {number:g}; it must be {limits}{hint}")
     return number

@@ -7,12 +7,14 @@ import gzip
 import io
 import json
 import re
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command import run, written
 
+from selfreflect.errors import DataError
 from selfreflect.sources.items import read_item_file
 from selfreflect.sources.questions import load_questions
 from selfreflect.uncertainty.reading import read_answered_questions
@@ -234,6 +236,22 @@ def test_formats_hold_the_same_questions(name: str, tmp_path: Path) -> None:
         ("Où?", ("à", "b")),
         ("Why?", ("1", "2")),
     ]
+
+
+def test_the_sheet_with_the_questions_is_read_and_several_are_refused(tmp_path: Path) -> None:
+    book = pytest.importorskip("openpyxl").Workbook()
+    book.active.append(["A report"])
+    book.active.append(["of May"])
+    for day in (2, 3):
+        sheet = book.create_sheet(f"Day {day}")
+        sheet.append(["question", "answer_1", "answer_2"])
+        sheet.append(["When?", date(2024, 3, day), 0.1 + 0.2])
+        book.save(tmp_path / f"{day}.xlsx")
+    [question] = read_answered_questions(tmp_path / "2.xlsx").questions
+    assert question.answers == ("2024-03-02", "0.3")
+    with pytest.raises(DataError) as raised:
+        read_answered_questions(tmp_path / "3.xlsx")
+    assert all(f"Day {day}" in raised.value.message for day in (2, 3))
 
 
 @pytest.mark.parametrize("name", ["a.csv.gz", "a.xlsx", "u16.csv"])

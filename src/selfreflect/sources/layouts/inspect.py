@@ -75,7 +75,8 @@ class Inspect(Layout):
     def items(self, rows: Sequence[Row]) -> Iterable[Row]:
         name, items = rows[0].source, dict[str | int, Row]()
         failures = cut_off = 0
-        for where, value in _samples(**rows[0].fields):
+        replaced: list[str] = []
+        for where, value in _samples(replaced, **rows[0].fields):
             try:
                 sample = msgspec.convert(value, _Sample)
             except msgspec.ValidationError as error:
@@ -105,7 +106,8 @@ class Inspect(Layout):
             )
         left_out = f"{counted(failures, 'sample')} without an answer left out"
         cut = f"{counted(cut_off, 'answer')} cut off at the token limit"
-        self.notes = [left_out] * bool(failures) + [cut] * bool(cut_off)
+        again = f"{counted(len(replaced), 'file')} of the archive replaced by a later one of the same name"
+        self.notes = [left_out] * bool(failures) + [cut] * bool(cut_off) + [again] * bool(replaced)
         return items.values()
 
     def explain(self) -> str:
@@ -113,11 +115,11 @@ class Inspect(Layout):
 
 
 def _samples(
-    samples: Any = None, progress: Callable[[float], None] | None = None, **_: Any
+    replaced: list[str], samples: Any = None, progress: Callable[[float], None] | None = None, **_: Any
 ) -> Iterable[tuple[str, Any]]:
     """Yield the samples of a log with their places, from an archive one by one."""
     if isinstance(samples, Content):
-        return _archived_samples(samples, progress)
+        return _archived_samples(samples, progress, replaced)
     entries = samples if isinstance(samples, list) else []
     return ((f"sample {number}", entry) for number, entry in enumerate(entries, start=1))
 
@@ -184,15 +186,15 @@ _ZSTANDARD = 93
 
 
 def _archived_samples(
-    content: Content, progress: Callable[[float], None] | None
+    content: Content, progress: Callable[[float], None] | None, replaced: list[str]
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the samples in an archive with their names."""
+    """Yield the samples in an archive with their names. ``replaced`` gets the names that occur again."""
     with content.stream() as stream:
-        yield from _samples_in(content, stream, progress)
+        yield from _samples_in(content, stream, progress, replaced)
 
 
 def _samples_in(
-    content: Content, stream: IO[bytes], progress: Callable[[float], None] | None
+    content: Content, stream: IO[bytes], progress: Callable[[float], None] | None, replaced: list[str]
 ) -> Iterator[tuple[str, Any]]:
     try:
         archive = zipfile.ZipFile(stream)
@@ -213,7 +215,10 @@ def _samples_in(
         if chunk and not _READ.fullmatch(chunk["part"]):
             continue  # messages and events, which hold no answers
         size += member.file_size
-        parts.setdefault(chunk["sample"] if chunk else name, {})[chunk["part"] if chunk else ""] = member
+        by_part = parts.setdefault(chunk["sample"] if chunk else name, {})
+        part = chunk["part"] if chunk else ""
+        replaced += [name] * (part in by_part)
+        by_part[part] = member
     if size > MAX_LOG_BYTES:
         raise DataError(f"{content.name}: its samples are larger than {MAX_LOG_BYTES:,} bytes unpacked")
 

@@ -10,6 +10,7 @@ from typing import Any
 from selfreflect.sources.answer_values import is_grader, verdict
 from selfreflect.sources.columns import GRADES, QUESTION_COLUMNS, metadata, plain_name
 from selfreflect.sources.files import Row, is_text_list
+from selfreflect.sources.item_rows import list_in
 from selfreflect.sources.layouts import Layout, right_answers
 from selfreflect.text import counted
 
@@ -87,7 +88,7 @@ class LmEval(Layout):
         texts = {plain_name(name): name for name, value in values.items() if isinstance(value, str)}
         column = next((texts[name] for name in QUESTION_COLUMNS if name in texts), "")
         question = values.pop(column, None) or _prompt(sample.fields.get("arguments"))
-        target = sample.fields.get("target")
+        target = _targets(sample.fields.get("target"))
         values |= {"target": target, "doc_id": sample.fields["doc_id"]}
         fields = {"question": question, "metadata": metadata(values, values), GRADES: {}}
         fields |= {path: sample.get(path) for path in self.assigned if sample.get(path) is not None}
@@ -174,6 +175,12 @@ def _choices(doc: Mapping[str, Any], arguments: Any, count: int) -> list[str]:
         text = (request or {}).get("arg_1", (request or {}).get(1))
         texts.append(text.strip() if isinstance(text, str) else f"choice {number + 1}")
     return texts
+
+
+def _targets(target: Any) -> Any:
+    """Read several right answers, which are printed into one text: ``"['a', 'b']"``."""
+    values = list_in(target) if isinstance(target, str) and target.startswith("[") else None
+    return values if values and is_text_list(values) else target
 
 
 def _index(target: Any, choices: Sequence[str]) -> int | None:

@@ -112,7 +112,7 @@ class Named(Layout):
         self.columns: dict[str, str] = {}
 
     def matches(self, rows: Sequence[Row]) -> bool:
-        columns = [{*map(_plain, row.fields)} for row in rows]
+        columns = [{*map(_plain, names)} for names in {tuple(row.fields) for row in rows}]
         for name, known in NAMES.items():
             # some programs leave out what is missing in a row
             if any(names >= known.needs for names in columns) and all(

@@ -129,7 +129,7 @@ def show_versions(runs: Sequence[RunRecords], pairs: Pairs, explain: bool) -> No
             stdout.print(Text(f"{note[:1].upper()}{note[1:]}."))
         print_table(worse_table(base, candidate, measure))
     for run in runs:
-        label = "" if [run.label] == [*map(run.display_name, run.strategies)] else f"{run.label}: "
+        label = run.distinct_label and f"{run.distinct_label}: "
         stdout.print(Text(one_line(f"{label}{headline(run)}")))
         _print_overview(run, explain)
         show_failures(run)

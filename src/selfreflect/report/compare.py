@@ -488,7 +488,8 @@ def worse_table(baseline: Contender, candidate: Contender, measure: Measure) -> 
     counts = f"{len(worse)} got worse, {better} better, {len(differences) - len(worse) - better} stayed equal"
     notes = [f"of {counted(len(differences), 'common question')} with a value in both, {counts}"]
     if common > len(differences):
-        notes.append(f"{counted(common - len(differences), 'common question')} without a value in both")
+        count = counted(common - len(differences), "common question")
+        notes.append(f"without a value in one version or both: {count}")
     if len(worse) > SHOWN_ROWS:
         notes.append(f"and {len(worse) - SHOWN_ROWS} more got worse")
     new_name, old_name = candidate.name_beside(baseline), baseline.name_beside(candidate)

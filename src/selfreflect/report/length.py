@@ -208,7 +208,9 @@ def run_pasted(run: RunRecords) -> tuple[PastedAnswers, list[StrategyPoint]] | N
                 strategy_curves.append(curve)
         if bits:
             estimate = mean_interval(bits, len(longest))
-            points.append(StrategyPoint(name, fmean(words), estimate, mean_pasted(strategy_curves)))
+            points.append(
+                StrategyPoint(run.display_name(name), fmean(words), estimate, mean_pasted(strategy_curves))
+            )
     return replace(mean_pasted(list(longest.values())), note=note), points
 
 

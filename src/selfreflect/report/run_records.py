@@ -134,6 +134,11 @@ class RunRecords:
         return self.label if is_unnamed and self.label else strategy
 
     @property
+    def distinct_label(self) -> str:
+        """Its label, empty where its only system is called so."""
+        return "" if [self.label] == [*map(self.display_name, self.strategies)] else self.label
+
+    @property
     def measures(self) -> list[Measure]:
         """The measures that have a result, as far as their packages are installed."""
         names = {name for name, _, _ in self.measurements} & {*measure_names()}

@@ -103,6 +103,7 @@ class RunPart:
 
     label: str
     headline: str
+    distinct_label: str
     results: Table
     """The strategies alone."""
     overview: Table
@@ -206,13 +207,15 @@ def _run_part(run: RunRecords, prefix: str, number: int) -> RunPart:
     results = replace(compact(overview(run, with_controls=False)), title=table.title, notes=())
     # few questions and their controls are no news on a page of a single question
     summary = headline(run) if len(run.questions) > 1 else " ".join(findings(run))
-    return RunPart(run.label, summary, results, table, stage_facts(run), failures, length, pasted)
+    return RunPart(
+        run.label, summary, run.distinct_label, results, table, stage_facts(run), failures, length, pasted
+    )
 
 
 def worse_lists(runs: Sequence[RunRecords]) -> list[dict[str, Any]]:
     """List what got worse from the first run to each other one that has systems of the same names.
 
-    A row holds the address of the question on the page, its text, both values, their change, and the reply.
+    Each begins with the result as a sentence. A row holds the address of the question on the page, its text, both values, their change, and the reply.
     """
     lists = []
     for number, run in enumerate(runs[1:], start=1):
@@ -232,7 +235,8 @@ def worse_lists(runs: Sequence[RunRecords]) -> list[dict[str, Any]]:
                 rows.append([f"#r{number}q{numbers[id_]}", str(question), *values, change, str(reply)])
             names = f"{base.name_beside(candidate)} → {candidate.name_beside(base)}"
             title = f"Got worse, {names}: {measure.short}"
-            lists.append({"title": title, "rows": rows, "notes": table.notes})
+            lead = comparison(base, [candidate], measure).notes[0]
+            lists.append({"title": title, "lead": f"{lead}.", "rows": rows, "notes": table.notes})
     return lists
 
 
@@ -409,6 +413,8 @@ def stage_facts(run: RunRecords) -> dict[str, list[tuple[str, str]]]:
                 values = {section: values}
             prefix = "model " if section == "models" else ""
             for name, value in values.items():
+                if isinstance(value, bool):
+                    value = "yes" if value else "no"
                 if value not in (None, ""):
                     pairs.setdefault((name, str(value)), f"{prefix}{name}")
         # a model is named by the settings and again by what was loaded

@@ -212,10 +212,11 @@ export function answerGroups(view, summary = null, shows = null, merge = null) {
   const groups = view.groups.length;
   if (total === 0) return element("p", { class: "quiet" }, "There are no answers.");
   const about = `${numbered(total, "sampled answer")} in ${numbered(groups, "group")}`;
-  const note = element("p", { class: "quiet" }, about);
+  const note = element("p", { class: "quiet" }, `${about}.`);
   if (summary !== null) {
-    note.append(`; on the right, ${shows === "bits" ? "bits of those in the answers" : "the mean distance of their words"} under `, label(summary.name));
-    if (view.masked < total) note.append("; – stands beside answers that the judge reads for reference, whose words are not measured");
+    const shown = shows === "bits" ? ["The bits are those that ", " covers, and those that there are"] : ["The numbers are mean distances of words under ", ""];
+    note.append(` ${shown[0]}`, label(summary.name), `${shown[1]}.`);
+    if (view.masked < total) note.append(" A dash marks reference answers, which the judge only reads.");
   }
   const list = element("ol", { class: "groups" });
   const show = (groups) => list.append(...groups.map((members) => groupItem(view, members, summary, shows, merge)));

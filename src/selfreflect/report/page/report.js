@@ -223,7 +223,8 @@ function listRow(state, row, several) {
   const [main, ...others] = state.measures;
   const values = state.run.strategies.map((_, place) => numberOf(row, main, place));
   const defined = values.filter((value) => value !== null);
-  const best = defined.length > 1 ? (main.higher ? Math.max : Math.min)(...defined) : null;
+  const differ = defined.some((value) => value !== defined[0]);
+  const best = differ ? (main.higher ? Math.max : Math.min)(...defined) : null;
   const link = element("a", { href: hashOf(state.judge, row.number, row.own) }, label(row.text, 160));
   const kind = row.kind ? element("div", { class: "facts" }, label(row.kind, 60)) : null;
   const cells = [element("td", { role: "cell", dir: "auto" }, link, kind)];
@@ -243,7 +244,8 @@ function listRow(state, row, several) {
 /** Write a difference; that of shares in points. */
 function signedText(value, { share, digits }) {
   const points = Math.round(100 * Math.abs(value));
-  return `${value < 0 ? "-" : "+"}${share ? `${points} point${points === 1 ? "" : "s"}` : Math.abs(value).toFixed(digits)}`;
+  const sign = value < 0 ? "-" : "+";
+  return `${share && points === 0 ? "" : sign}${share ? `${points} point${points === 1 ? "" : "s"}` : Math.abs(value).toFixed(digits)}`;
 }
 
 function pager(state, count, redraw) {

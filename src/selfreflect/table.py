@@ -7,7 +7,7 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, count
 from typing import TYPE_CHECKING, Literal
 
 from selfreflect.text import markdown_text, one_line, printable, spreadsheet_text
@@ -277,7 +277,7 @@ def to_rich(table: Table, width: int = 80) -> list[RichTable | Text]:
             # On a narrow terminal texts wrap but numbers do not: half a number would look like another one.
             heading = columns[at].label
             if columns[at].form:
-                rich_table.add_column(Text(_broken(heading)), justify="right", no_wrap=True)
+                rich_table.add_column(Text(_broken(heading, widths[at])), justify="right", no_wrap=True)
             else:
                 rich_table.add_column(Text(heading), overflow="fold", width=widths[at])
         for row in range(len(table.rows)):
@@ -287,9 +287,14 @@ def to_rich(table: Table, width: int = 80) -> list[RichTable | Text]:
     return parts
 
 
-def _broken(heading: str) -> str:
-    """Put each word of a heading on a line of its own; a percent sign stays behind its number."""
-    return re.sub(r" (?!%)", "\n", heading)
+def _broken(heading: str, width: int = 0) -> str:
+    """Break a heading into lines of ``width``, or of one word; a percent sign stays behind its number."""
+    lines = [""]
+    for word in re.split(r" (?!%)", heading):
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
+            lines.append("")
+        lines[-1] += f" {word}" if lines[-1] else word
+    return "\n".join(lines)
 
 
 def _least_width(column: Column, cells: Sequence[str]) -> int:
@@ -328,7 +333,8 @@ def _widths(
     block: Sequence[int],
     width: int,
 ) -> dict[int, int]:
-    """Share what a block leaves free among its columns of text, those that need little first."""
+    """Share what a block leaves free among its columns of text, those that need little first, and then among
+    the headings of numbers, which take as few lines as possible."""
     from rich.cells import cell_len
 
     widths = {at: minima[at] for at in block}
@@ -342,6 +348,14 @@ def _widths(
         share = min(max(0, needs[at]), free // (len(needs) - number))
         widths[at] += share
         free -= share
+    for lines in range(1, 4):
+        headings = {}
+        for at in block:
+            if columns[at].form:
+                fits = (n for n in count(least[at]) if _broken(columns[at].label, n).count("\n") < lines)
+                headings[at] = next(fits)
+        if sum(headings.values()) - sum(least[at] for at in headings) <= free:
+            return widths | headings
     return widths
 
 

@@ -18,7 +18,7 @@ export function agreementBox(view, by) {
   const facts = [
     `sampled confidence ${Math.round((100 * largest) / total)} %: the share of the largest of ${numbered(shares.length, "group")} in ${total} answers`,
     `grouped by ${by}${view.merged ? ` and ${numbered(view.merged, "merge")} by hand` : ""}`,
-    `as many kinds, in effect, as ${Math.exp(entropy).toFixed(1)} equally frequent answers (entropy ${entropy.toFixed(2)})`,
+    `effective number of different answers: ${Math.exp(entropy).toFixed(1)} (entropy ${entropy.toFixed(2)})`,
   ];
   return element(
     "div",

@@ -215,7 +215,8 @@ def _run_part(run: RunRecords, prefix: str, number: int) -> RunPart:
 def worse_lists(runs: Sequence[RunRecords]) -> list[dict[str, Any]]:
     """List what got worse from the first run to each other one that has systems of the same names.
 
-    Each begins with the result as a sentence. A row holds the address of the question on the page, its text, both values, their change, and the reply.
+    Each begins with the result as a sentence. A row holds the address of the question on the page, its text,
+    both values, their change, and the reply.
     """
     lists = []
     for number, run in enumerate(runs[1:], start=1):

@@ -214,7 +214,7 @@ export function answerGroups(view, summary = null, shows = null, merge = null) {
   const about = `${numbered(total, "sampled answer")} in ${numbered(groups, "group")}`;
   const note = element("p", { class: "quiet" }, `${about}.`);
   if (summary !== null) {
-    const shown = shows === "bits" ? ["The bits are those that ", " covers, and those that there are"] : ["The numbers are mean distances of words under ", ""];
+    const shown = shows === "bits" ? ["On the right: bits that ", " covers, of the bits available"] : ["On the right: mean distances of words under ", ""];
     note.append(` ${shown[0]}`, label(summary.name), `${shown[1]}.`);
     if (view.masked < total) note.append(" A dash marks reference answers, which the judge only reads.");
   }

@@ -28,7 +28,7 @@ from selfreflect.cli.answered import (
     take_apart,
     with_answers,
 )
-from selfreflect.cli.console import check_file, emit, print_table, say, write_file
+from selfreflect.cli.console import check_file, emit, print_notes_first, print_table, say, write_file
 from selfreflect.cli.options import Overrides, argument, takes
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.flags import Flag
@@ -174,10 +174,13 @@ def calibrate_command(
     fitting = _Fitting(assessment, name, _only_label(assessment), options, weights, reader, json)
     fitting.say_missing()
     # a threshold or sets need no map: all answers may be right, or too few for folds
-    if fitting.has_both_labels or (promise.risk is None and promise.set is None):
+    has_map = fitting.has_both_labels or (promise.risk is None and promise.set is None)
+    if has_map and json:
         fitting.show_map()
     guarantee = None if promise.risk is None else fitting.guarantee(promise.risk, promise.confidence)
     rule = None if promise.set is None else fitting.sets(promise.set)
+    if has_map and not json:  # readers want what may be shown first
+        fitting.show_map()
     if options.save is not None:
         fitting.write(options.save, comparison, guarantee, rule)
 
@@ -368,7 +371,7 @@ class _Fitting:
                 }
             )
         else:
-            print_table(guarantee_table(search, self.estimator))
+            print_notes_first(guarantee_table(search, self.estimator))
         if guarantee is None and self.options.save is not None:
             raise DataError(
                 f"no threshold of {self.estimator} keeps the risk at {search.risk:g} with confidence "
@@ -534,10 +537,10 @@ def _apply(
     _say_missing(assessment.missing(name))
     confidences = saved.calibrator(scores)
     promises = _promised(saved, assessment, indices, scores)
-    _show(assessment, name, saved.correctness, indices, confidences, saved.method, json, promises)
     if not json:
         for table in promise_tables(saved, assessment, indices, scores):
-            print_table(table)
+            print_notes_first(table)
+    _show(assessment, name, saved.correctness, indices, confidences, saved.method, json, promises)
 
 
 def _promised(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 import platform
@@ -201,6 +202,13 @@ def _drop_stdout() -> None:
 def print_table(table: Table, console: Console = stdout) -> None:
     for part in to_rich(table, console.width):
         console.print(part)
+
+
+def print_notes_first(table: Table) -> None:
+    """Print what a table shows in sentences, and then the table."""
+    for note in table.notes:
+        stdout.print(Text(one_line(note)))
+    print_table(dataclasses.replace(table, notes=()))
 
 
 def context_line(question: Question) -> Text:

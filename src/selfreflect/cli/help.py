@@ -119,6 +119,7 @@ def _first_sentence(text: str, letters: int) -> str:
     sentence = _SENTENCE_END.split(text)[0].rstrip(";")
     if len(sentence) > letters:
         cut = max(sentence.rfind(mark, 0, letters) for mark in (", ", "; ", ": ", " ("))
-        sentence = f"{sentence[:cut] if cut > 0 else sentence[:letters]} …"
+        cut = cut if cut > 0 else sentence.rfind(" ", 0, letters)
+        sentence = f"{sentence[:cut]} …"
     default = next((text for text in defaults if len(text) < letters // 2), "")
     return sentence + default + required

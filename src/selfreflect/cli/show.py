@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import typer
 from rich.text import Text
 
-from selfreflect.cli.console import context_line, emit, print_table, say, stderr, stdout
+from selfreflect.cli.console import context_line, emit, print_notes_first, print_table, say, stderr, stdout
 from selfreflect.cli.options import Overrides
 from selfreflect.logprobs import AnswerTokens
 from selfreflect.metric.measure import measure_of
@@ -109,10 +109,7 @@ def _print_overview(run: RunRecords, explain: bool) -> None:
 
 def print_differences(table: Table, explain: bool) -> None:
     """Print the sentences on differences from a baseline, and then their table."""
-    table = compact(table, explain=explain)
-    for note in table.notes:
-        stdout.print(Text(one_line(note)))
-    print_table(replace(table, notes=()))
+    print_notes_first(compact(table, explain=explain))
 
 
 def show_versions(runs: Sequence[RunRecords], pairs: Pairs, explain: bool) -> None:

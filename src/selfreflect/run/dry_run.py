@@ -227,9 +227,9 @@ class DryRun:
             stored_texts: tokens and completions of each record that is there.
         """
         if to_do:
-            self._note("at most: each text to come has as many tokens as allowed, and the judge masks each")
+            self._note("at most: if each text is as long as allowed, and the judge masks each of its words")
             self._note(
-                "tokens of prompts are counted as one per 4 bytes, and at most one per byte; calls "
+                "prompts are counted as one token per 4 bytes, and at most one per byte; calls "
                 "repeated after a fault are not counted"
             )
         stored_tokens = sum(tokens for tokens, _ in stored_texts)

@@ -759,7 +759,7 @@ def allocated(device: torch.device) -> int:
 
 
 def reset_peak(device: torch.device) -> bool:
-    """Let the peak start from here. Linux allows it, some containers and other systems do not."""
+    """Reset the peak of memory. Linux allows it, some containers and other systems do not."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return True

@@ -205,7 +205,7 @@ T = TypeVar("T")
 
 
 class TokenValues(NamedTuple):
-    """What is known of M answers; each field has M entries, or none where a file lacks it."""
+    """Log-probabilities and facts of M answers; each field has M entries, or none where a file lacks it."""
 
     logprobs: Logprobs = ()
     """Log-probabilities of each answer's tokens, in nats."""

@@ -1,4 +1,4 @@
-"""What is known of single models by name, one row each. No other module tests for these names."""
+"""Facts of single models by name, one row each. No other module tests for these names."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class ComparisonOptions(Struct, frozen=True, kw_only=True):
         Literal["first", "components"],
         Flag(
             "--class-order",
-            "What becomes of chains of matches: an answer joins the first class whose first "
+            "How chains of matches become classes: an answer joins the first class whose first "
             "answer it matches (first), or the whole chain is one class (components).",
         ),
     ] = "first"
@@ -160,7 +160,7 @@ def read_questions(source: str, fields: FieldOptions, *, structured: bool = Fals
         _say_origin_of_logprobs(run)
         texts = [answers.answers for answers in run.answers.values()]
         if blank := sum(len(not_blank(answers)) < len(answers) for answers in texts):
-            say(f"Blank answers to {counted(blank, 'question')} left out: what says nothing is no answer.")
+            say(f"Left out: blank answers to {counted(blank, 'question')}.")
         if not questions:
             raise DataError(
                 f"{source} holds no answers yet",

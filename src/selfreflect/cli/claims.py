@@ -48,7 +48,7 @@ def claims_command(
     ),
     output: Path | None = option("--output FILE", "Write a page (.html): texts, shaded by support."),
     explain: bool = option("--explain", "Print every claim.", False),
-    dry_run: bool = option("--dry-run", "Print what the model would be asked, and end.", False),
+    dry_run: bool = option("--dry-run", "Print what the model would be asked, and exit.", False),
     json: o.Json = False,
 ) -> None:
     """Split long answers into claims, and count the answers that say or contradict each.

@@ -403,11 +403,11 @@ def _costs(services: ServeServices, comparisons: int) -> str:
     if questions:
         known = f" The {counted(questions, 'question')} in its directory took {mean + 1:.1f} in the mean."
     elif settings.at_least is not None and settings.num_answers in MEAN_ANSWERS and not settings.measures:
-        known = f" It was {MEAN_ANSWERS[settings.num_answers] + 1:.1f} in the mean of 250 TriviaQA questions."
+        known = f" On 250 TriviaQA questions it was on average {MEAN_ANSWERS[settings.num_answers] + 1:.1f}."
     others = {
-        "auto": "What is no question by its words, and NAME itself, take one.",
+        "auto": "Requests that are not questions by their words, and those to NAME itself, take one.",
         "always": "NAME itself takes one.",
-        "never": "But nothing is reflected unless a request says so: all else takes one.",
+        "never": "Only requests that ask for it are reflected; all others take one.",
     }
     return (
         f"Each question to selfreflect/NAME costs {limit} completions ({at_most - 1} answers, then a "

@@ -329,10 +329,10 @@ def unsure_answer(answers: AnswerSet | None, text: str, signs: bool) -> Text | N
 
 
 def _print_unsure_legend() -> None:
-    line = Text("Words of an answer: as likely as the one drawn were about ", style="dim")
+    line = Text("Words of an answer by how many words were about as likely: ", style="dim")
     for (sign, style), number in zip(_UNSURE[1:], ("1.5", "2", "4 and more"), strict=True):
         line.append(f"{sign}{number}" if _no_colour() else number, style=f"not dim {style}")
-        line.append(" words" if number == "4 and more" else ", ")
+        line.append("" if number == "4 and more" else ", ")
     stdout.print(line)
 
 

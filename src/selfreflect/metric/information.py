@@ -309,7 +309,7 @@ def _keep(answers: AnswerSet, indices: Sequence[int]) -> AnswerSet:
 
 @dataclass(frozen=True)
 class ReferenceBits:
-    """What a judge is told about test answers by the texts that summaries are compared with.
+    """Bits about test answers in the texts that summaries are compared with.
 
     Attributes:
         zero, available: bits of each token of each answer after the zero, and after the reference

@@ -97,7 +97,7 @@ class MeasureItem:
 
 @dataclass(frozen=True)
 class Tools:
-    """What measures compute with, loaded once for all questions."""
+    """Models and settings that measures compute with, loaded once for all questions."""
 
     metric: SelfReflect | None = None
     """The judge with its engine, cache and limits; None if no wanted measure needs a judge."""
@@ -106,7 +106,7 @@ class Tools:
 
 @dataclass(frozen=True)
 class Work:
-    """What one measure is to do for one question."""
+    """Task of one measure for one question."""
 
     question: Question
     answers: AnswerSet
@@ -135,7 +135,7 @@ class TextLimits:
 
 @dataclass(frozen=True)
 class Scored:
-    """What a measure found for one question."""
+    """Results of a measure for one question."""
 
     records: Sequence[Any]
     """One for each summary of the work, in its order."""
@@ -488,7 +488,7 @@ def _entry_points() -> dict[str, Callable[[], Any]]:
 
 
 def _objection(name: str) -> str:
-    """Say why a measure of another package cannot have a name; empty if it can."""
+    """Explain why a measure of another package cannot have a name; empty if it can."""
     if not _NAME.fullmatch(name):
         return "a measure is named in at most 40 small letters, digits and underscores, a letter first"
     return "results have a key or a file of this name already" if name in _RESERVED else ""

@@ -112,7 +112,7 @@ def count_list_breaks(conditioning: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class QuestionPrompts:
-    """What all summaries of one question share."""
+    """Parts of prompts that all summaries of one question share."""
 
     question: Question
     words: list[MaskedWord]

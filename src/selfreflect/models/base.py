@@ -1,4 +1,4 @@
-"""What a model is asked, what it replies, and how it is specified."""
+"""Requests to a model, its replies, and its specification."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class Reply(Record, frozen=True, kw_only=True):
 
 
 class Refusal(Record, frozen=True, kw_only=True):
-    """Why a request has no reply; the stage makes it a :class:`~selfreflect.records.Failure`."""
+    """Reason why a request has no reply; the stage makes it a :class:`~selfreflect.records.Failure`."""
 
     kind: FailureKind
     message: str

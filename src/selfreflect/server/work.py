@@ -327,7 +327,7 @@ _POLL = 0.1
 
 
 class _News(NamedTuple):
-    """What a page is to show of a job from now on, and at last how it ended."""
+    """Update of a job for its page, the last with its outcome."""
 
     fields: dict[str, Any]
     answers: Sequence[str]

@@ -70,7 +70,7 @@ TOP_P = Flag(
 )
 THINKING = Flag(
     "--thinking",
-    "Let a reasoning model think. Its reasoning is removed from what it says.",
+    "Let a reasoning model think. Its reasoning is removed from its responses.",
     negative="--no-thinking",
 )
 
@@ -415,7 +415,7 @@ class ExecutionOptions(ExecutionConfig, frozen=True, kw_only=True):
         Path | None,
         Flag(
             "--write-batch FILE",
-            "Write the requests in OpenAI's batch format instead of sending them: half the price at many.",
+            "Write the requests in OpenAI's batch format, at half the price of many servers, and send none.",
         ),
     ] = None
     read_batch: Annotated[

@@ -59,7 +59,7 @@ _ABSENT = object()
 
 
 class Manifest(Record, frozen=True, kw_only=True):
-    """What a run was made with. No string in it holds the credentials of a URL."""
+    """Settings, models and prompts of a run. No string in it holds the credentials of a URL."""
 
     format: str = _FORMAT
     schema_version: int = SCHEMA_VERSION

@@ -27,7 +27,7 @@ _MODEL_FACTS = ("name", "revision", "dtype")
 
 @dataclass(frozen=True)
 class JoinedScoring:
-    """What became of a scoring: of one judge, with one set of settings."""
+    """Outcome of merging a scoring: of one judge, with one set of settings."""
 
     settings: Mapping[str, Any]
     paths: Collection[Path]
@@ -36,7 +36,7 @@ class JoinedScoring:
 
 @dataclass
 class MergeResult:
-    """What a merge wrote."""
+    """Records that a merge wrote."""
 
     records: Counter[type[Record]] = field(default_factory=Counter)
     """How many of each kind."""

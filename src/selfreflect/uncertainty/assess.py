@@ -34,7 +34,7 @@ CALIBRATED = ("brier", "ece_10_left")
 
 @dataclass(frozen=True)
 class Method:
-    """What classes, similarities and labels are made with."""
+    """Rules and models for classes, similarities and labels."""
 
     rule: ClassRule
     similarity: str = "jaccard"

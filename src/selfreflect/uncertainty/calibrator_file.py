@@ -89,8 +89,8 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 )
 
     def refuse_other_samples(self, questions: Sequence[AnsweredQuestion]) -> None:
-        """Raise DataError if what is guaranteed is about other answers: of another model, or another number,
-        or if other numbers of likely tokens are known.
+        """Raise DataError if the answers differ from those of the fit in model, number, or the number of known
+        likely tokens.
 
         Questions that lack some answers are no reason, as long as others have them all.
         """
@@ -183,8 +183,8 @@ def _ranks(estimator: str, questions: Sequence[AnsweredQuestion]) -> int | msgsp
     lengths = list_lengths(questions)
     if len(lengths) > 1:
         raise DataError(
-            f"{', '.join(map(str, lengths))} likely tokens are known at the tokens of different questions, "
-            f"and {estimator} moves with their number",
+            f"questions differ in how many likely tokens are known ({', '.join(map(str, lengths))}), "
+            f"and {estimator} depends on it",
             code="other_ranks",
         )
     return lengths[0] if lengths else msgspec.UNSET

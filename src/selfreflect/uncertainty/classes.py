@@ -52,7 +52,7 @@ normalised = lru_cache(maxsize=2**18)(normal_form)
 
 
 class ClassRule:
-    """What makes two answers the same.
+    """Rule for whether two answers are the same.
 
     Args:
         name: one of ``RULES``, with a threshold for those that compare similarities, as in ``jaccard:0.6``
@@ -293,6 +293,6 @@ def group_related(related: NDArray[np.bool_], order: Order) -> Labels:
 
 
 def number_classes(keys: Sequence[object]) -> Labels:
-    """Number equal keys alike, in the order of their first."""
+    """Number keys by first appearance, equal keys alike."""
     numbers: dict[object, int] = {}
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.intp)

@@ -1,4 +1,4 @@
-"""What estimators read of a question: shares of classes, likelihoods of tokens, words of probability."""
+"""Features of a question for estimators: shares of classes, likelihoods of tokens, words of probability."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def _class_log_masses(logs: Floats, labels: Labels) -> Floats:
 
 
 class Samples:
-    """What estimators read of one question, each part computed on first use."""
+    """Features of one question for estimators, each computed on first use."""
 
     def __init__(
         self,

@@ -85,7 +85,7 @@ def fewest_answers(risk: float, confidence: float, wrong: int = 0) -> int:
 
 
 class ThresholdTest(NamedTuple):
-    """What the tested questions say of one threshold."""
+    """Result of the tested questions for one threshold."""
 
     threshold: float
     answered: int
@@ -386,7 +386,7 @@ class ClassOfAnswers(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class NoSetRule:
-    """Why no set of sampled answers holds the right one often enough."""
+    """Reason why no set of sampled answers holds the right one often enough."""
 
     coverage: float
     n: int

@@ -60,7 +60,7 @@ def best_first(rows: Sequence[Prediction]) -> list[Prediction]:
 
 
 class Headline:
-    """What the best estimator says of one kind of correctness.
+    """Result of the best estimator for one kind of correctness.
 
     Args:
         rows: estimators and baselines, at least one with answers.
@@ -364,7 +364,7 @@ PANELS = 12
 
 @dataclass(frozen=True)
 class Curves:
-    """What the figures of one estimator show."""
+    """Data of the figures of one estimator."""
 
     versions: dict[str, list[ReliabilityBin]]
     """Bins of its confidences as they are, if they are probabilities, and after calibration."""

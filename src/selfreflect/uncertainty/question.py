@@ -16,7 +16,7 @@ TokenLogprobs = tuple[tuple[float, ...], ...]
 
 @dataclass(frozen=True)
 class NoValue:
-    """Why an estimator has no value for a question."""
+    """Reason why an estimator has no value for a question."""
 
     reason: Literal[
         "too_few_samples",

@@ -144,7 +144,7 @@ class Finding:
         self.says.append(self.sentence(key, **values))
 
     def tally(self, counts: Mapping[str, int]) -> None:
-        """Say ``Pairs: 9; items: 3.``; without counts of zero."""
+        """Format counts as ``Pairs: 9; items: 3.``; without counts of zero."""
         self.says.append("; ".join(f"{name}: {count}" for name, count in counts.items() if count) + ".")
 
     def say_sides(self, sides: Mapping[str, str], keys: Sequence[str]) -> None:

@@ -45,7 +45,7 @@ COPIES_PER_MAPPING = 16
 
 @dataclass(frozen=True)
 class Extras:
-    """What some architectures add to plain attention."""
+    """Additions of some architectures to plain attention."""
 
     window: int | None = None
     """A key is seen by the ``window`` positions from its own on."""

@@ -202,7 +202,7 @@ ROWS_IN_CACHE = 16
 
 @dataclass(frozen=True)
 class Guesses:
-    """What two contexts hold likely for each of some token tasks."""
+    """Likely tokens under two contexts, for some token tasks."""
 
     tokens: Ints
     """Shape (tasks, K), the likeliest of either context first."""

@@ -39,7 +39,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class PrefixTree:
-    """What has to be computed for one context, every tree node once.
+    """Computation for one context, with each tree node once.
 
     ``prefix`` is shared by all prompts. The tree below it has M nodes: ``tokens``, ``depth`` (0 for the first
     token after the prefix), ``parent`` (-1 for the prefix) and ``end`` (one past the last descendant), each

@@ -25,7 +25,7 @@ from selfreflect.models.local.layers import run_layers
 
 
 class ModelConfig(SimpleNamespace):
-    """What ``config.json`` says."""
+    """Settings of a model in its ``config.json``."""
 
     def get_text_config(self) -> ModelConfig:
         return self

@@ -145,14 +145,14 @@ class Wording:
 
     @property
     def stored(self) -> dict[str, Any]:
-        """What differs from the usual call, as JSON."""
+        """Differences from the usual call, as JSON."""
         values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         changed = {name: value for name, value in values.items() if value != getattr(Wording, name)}
         return changed | ({"left_out": sorted(self.left_out)} if self.left_out else {})
 
     @property
     def changes(self) -> dict[str, Any]:
-        """What differs from the usual call, for people."""
+        """Differences from the usual call, for people."""
         changes: dict[str, Any] = dict.fromkeys(sorted(self.left_out), "left out")
         if self.limit in RENAMED.values():
             changes["max_tokens"] = f"sent as {self.limit}"
@@ -341,7 +341,7 @@ class Wording:
 
 @dataclass
 class Learned:
-    """What calls have found out about a server; calls of a run share it."""
+    """Habits of a server that calls have found out; calls of a run share it."""
 
     wording: Wording = Wording()
     """That of the last call which succeeded after a refusal."""

@@ -72,7 +72,7 @@ function exports(run, view = null) {
 const backTo = (run) => (run.total === 1 ? null : element("p", {}, element("a", { href: address(run) }, "all questions of ", label(run.name, 80))));
 
 function runView(run, offset) {
-  const heads = ["strategy", ...run.measures.flatMap(({ heading }) => [heading, "95% interval", "questions"])];
+  const heads = ["strategy", ...run.measures.flatMap(({ heading }) => [heading, "95 % interval", "questions"])];
   const cells = ({ mean, interval, n }) => [mean ?? "–", interval ?? "–", `${n} of ${run.total}`];
   const head = heads.map((name) => element("th", { scope: "col" }, label(name)));
   const rows = run.strategies.map((one) =>

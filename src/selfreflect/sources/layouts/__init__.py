@@ -212,7 +212,7 @@ def _layout_of(rows: Sequence[Row], logs: bool, is_flat: bool = False) -> Layout
 
 
 def _layouts() -> Iterator[Layout]:
-    """Make a layout of each name, when it is its turn."""
+    """Yield the layouts in order, each made when it is needed."""
     for name, load in packaged(GROUP):
         with failures_of(f"the layout {excerpt(name)}"):
             layout = load()()

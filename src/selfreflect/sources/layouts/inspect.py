@@ -46,7 +46,7 @@ class _Grade(msgspec.Struct):
 
 
 class _Sample(msgspec.Struct):
-    """What is read of a sample of inspect_ai."""
+    """Fields read from a sample of inspect_ai."""
 
     id: str | int
     input: str | list[_Turn]

@@ -22,7 +22,7 @@ from selfreflect.sources.layouts import Layout
 
 
 class Names(NamedTuple):
-    """What one program calls its columns, in lower case with ``_``."""
+    """Column names of one program, in lower case with ``_``."""
 
     words: str
     needs: frozenset[str]

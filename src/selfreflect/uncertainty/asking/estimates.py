@@ -52,7 +52,7 @@ class Subject(NamedTuple):
 
 @dataclass(frozen=True)
 class Interview:
-    """What an estimator asks, in steps, and what it reads in the replies."""
+    """Inquiries of an estimator, in steps, and its reading of the replies."""
 
     steps: tuple[Callable[[Subject, Sequence[str]], Inquiry], ...]
     """Each gets the replies to the steps before."""
@@ -152,7 +152,7 @@ BY_REPLIES = {name: _by_replies(name) for name in ("p_true", "p_true_samples")}
 
 
 class AskedEstimates(NamedTuple):
-    """What a model said of questions."""
+    """Statements of a model about questions."""
 
     values: Mapping[str, list[float | NoValue]]
     """By name of the estimator, one for each question."""

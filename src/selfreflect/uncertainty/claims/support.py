@@ -92,7 +92,7 @@ class Reader(ABC):
 
     @property
     def caveats(self) -> list[str]:
-        """Say what could not be read."""
+        """List texts that could not be read."""
         return []
 
     @abstractmethod

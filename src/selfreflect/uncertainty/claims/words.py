@@ -83,7 +83,7 @@ class Number(NamedTuple):
 
     @property
     def labels(self) -> Iterator[Hashable]:
-        """List the labels under which the numbers that it says find it."""
+        """List the labels that its numbers can be looked up by."""
         yield self.key
         yield ("value in any unit", self.value)
         if not self.unit:
@@ -93,7 +93,7 @@ class Number(NamedTuple):
 
 
 class ClaimContent(NamedTuple):
-    """What is compared of a sentence."""
+    """Content words and numbers of a sentence, for comparison."""
 
     text: str
     plain: str
@@ -117,7 +117,7 @@ class ClaimContent(NamedTuple):
 
 @lru_cache(maxsize=2**14)
 def content_of(text: str) -> ClaimContent:
-    """Read what is compared of a sentence."""
+    """Extract the content of a sentence."""
     plain = unified(text).casefold()
     spelled_text = spelled(text)
     found = [with_month(spelled_text, quantity) for quantity in quantities(spelled_text)]

@@ -58,7 +58,7 @@ FAULTS: dict[Fault, str] = {
 
 
 class Unreadable(NamedTuple):
-    """Why an answer has no fields."""
+    """Reason why an answer has no fields."""
 
     reason: Fault
 

@@ -89,7 +89,7 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 )
 
     def refuse_other_samples(self, questions: Sequence[AnsweredQuestion]) -> None:
-        """Raise DataError if the answers differ from those of the fit in model, number, or the number of known
+        """Raise DataError if the answers differ from those of the fit in model, number, or the count of known
         likely tokens.
 
         Questions that lack some answers are no reason, as long as others have them all.

@@ -80,7 +80,7 @@ def test_unsure_words_have_signs_or_lines(top, marked, capsys):
         logprobs=(tokens, "not_returned", AnswerTokens(("x ",) * 400, (-9.0,) * 400)),
     )
     text = shown(replace(measured_run({"greedy": [5.6]}), answers={"q0": answers}), capsys)
-    assert f"~1.5, ~~2, ~~~4 and more words 1 x {marked} 1 x Bern 1 x ~~~x ~~~x" in text
+    assert f"~1.5, ~~2, ~~~4 and more 1 x {marked} 1 x Bern 1 x ~~~x ~~~x" in text
     assert text.count("~~~x") < 40
     line = unsure_answer(answers, answer, signs=False)
     assert line.plain == marked.replace("~", "")

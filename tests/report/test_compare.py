@@ -69,15 +69,15 @@ def both(greedy, candidate):
             [0.3, 0.4, 0.35],
             "unclear",
             False,
-            "other against greedy: -0.1500, but 3 common questions are too",
+            "other against greedy: -0.1500 on 3 common questions; a test",
         ),
-        ([0.5], [0.25], "unclear", False, "other against greedy: -0.2500, but 1 common question is too"),
+        ([0.5], [0.25], "unclear", False, "other against greedy: -0.2500 on 1 common question; a test"),
         (
             [0.5] * 8,
             [*[0.4] * 3, *[0.5] * 5],
             "unclear",
             False,
-            "other against greedy: -0.0375 on 8 common questions, but they differ ",
+            "other against greedy: -0.0375 on 8 common questions; they differ on 3",
         ),
         ([0.5] * 8, [0.5] * 8, "unclear", True, "other and greedy are equal on 8 common questions"),
         (

@@ -325,7 +325,7 @@ def test_readers_are_not_mixed_in_silence():
     records = measured_run({"greedy": [5.0, 6.0], "basic": [5.0, 6.0]})
     blind = {("q1", name): information("q1", name, 6.0, reader="blind") for name in records.strategies}
     by_question = replace(records, information={**records.information, **blind})
-    [text] = notes(overview(by_question), "compare the summaries of one question")
+    [text] = notes(overview(by_question), "compare summaries of one question")
     assert "blind reader: 1 question; judge-1, float32, informed reader: 1 question" in text
     del blind["q1", "basic"]
     mixed = replace(records, information={**records.information, **blind})

@@ -231,7 +231,7 @@ def open_claim_reader(
         yield reader
     elif name != "asked":
         raise ConfigError(
-            "only the reader asked asks a model",
+            "of the readers only 'asked' calls a model",
             code="usage",
             remedy="Leave out {model}, or take that reader.",
         )

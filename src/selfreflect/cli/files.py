@@ -36,7 +36,7 @@ from selfreflect.sources.items import Item, ItemFile, to_plain
 from selfreflect.sources.layouts.published import published_files, read_published
 from selfreflect.store.merge import JoinedScoring, merge_runs
 from selfreflect.store.run import Run
-from selfreflect.text import counted, one_line, printable
+from selfreflect.text import counted, listed, one_line, printable
 
 
 def convert_command(
@@ -91,9 +91,11 @@ def _described(file: ItemFile) -> dict[str, Any]:
 
 
 def _show(file: ItemFile) -> None:
-    read = [
-        f"{one_line(name, 40)} = {role}" for name, role in file.columns.items() if name not in file.ignored
-    ]
+    names: dict[str, list[str]] = {}  # a file may have dozens of columns with an answer each
+    for name, role in file.columns.items():
+        if name not in file.ignored:
+            names.setdefault(role, []).append(one_line(name, 40))
+    read = [f"{listed(columns)} = {role}" for role, columns in names.items()]
     ignored = ", ".join(one_line(name, 40) for name in file.ignored) or "nothing"
     for line in (
         f"{file.name}: {file.layout} (layout {file.layout_name})",

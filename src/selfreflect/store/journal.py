@@ -441,7 +441,7 @@ REPLIES = "replies.jsonl"
 
 
 class ModelReplies(Record, frozen=True, kw_only=True):
-    """What a model replied to one inquiry, as it came; it is parsed whenever it is read."""
+    """Replies of a model to one inquiry, unparsed; they are parsed when they are read."""
 
     step: str
     request: str

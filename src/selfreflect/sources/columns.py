@@ -111,7 +111,7 @@ class ItemColumns:
     @cached_property
     def _roles(self) -> dict[str, str]:
         """Of all columns, because a file may have thousands."""
-        answers = "answer, one of several columns" if len(self.answers) > 1 else "answers"
+        answers = "one answer each" if len(self.answers) > 1 else "answers"
         roles = {
             self.question: "question",
             self.id: "id",

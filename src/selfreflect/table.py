@@ -352,9 +352,9 @@ def _widths(
         headings = {}
         for at in block:
             if columns[at].form:
-                fits = (n for n in count(least[at]) if _broken(columns[at].label, n).count("\n") < lines)
+                fits = (n for n in count(minima[at]) if _broken(columns[at].label, n).count("\n") < lines)
                 headings[at] = next(fits)
-        if sum(headings.values()) - sum(least[at] for at in headings) <= free:
+        if sum(headings.values()) - sum(minima[at] for at in headings) <= free:
             return widths | headings
     return widths
 

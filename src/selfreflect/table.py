@@ -348,13 +348,11 @@ def _widths(
         share = min(max(0, needs[at]), free // (len(needs) - number))
         widths[at] += share
         free -= share
-    for line_count in range(1, 4):
+    for limit in range(1, 4):
         headings = {}
         for at in block:
             if columns[at].form:
-                fits = (
-                    n for n in count(minima[at]) if _broken(columns[at].label, n).count("\n") < line_count
-                )
+                fits = (n for n in count(minima[at]) if _broken(columns[at].label, n).count("\n") < limit)
                 headings[at] = next(fits)
         if sum(headings.values()) - sum(minima[at] for at in headings) <= free:
             return widths | headings

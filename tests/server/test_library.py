@@ -270,6 +270,8 @@ def test_exports_hold_everything_and_no_formulas(root: Path, client: Client) -> 
         "scores": 1,
         "information": 1,
         "controls": 1,
+        "measurements": 0,
+        "merged": 0,
         "failures": 0,
     }
     assert records["questions"][0]["text"] == FORMULA

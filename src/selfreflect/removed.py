@@ -59,7 +59,8 @@ FLAGS: dict[tuple[str, str], str] = {
         (command, "--shard"): "Spread a model over GPUs with --device-map auto."
         for command in ("summarize", "score")
     },
-    ("import", "--leave-out"): "Join whole directories; `report --output` can leave words out of its page.",
+    ("import", "--leave-out"): "Join whole directories.",
+    ("report", "--leave-out"): "Large pages leave out guesses by themselves.",
     **{("bench", flag): _CURVES for flag in ("--scaling", "--no-scaling")},
     ("bench", "--random-model"): "Name a small model with --judge; benchmarks/gpu.py times random weights.",
     ("validate", "--pad"): "The study ranked has the win rate at equal length, and a preference for length.",

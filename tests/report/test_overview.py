@@ -20,7 +20,7 @@ from selfreflect.report.compare import Contender, comparison
 from selfreflect.report.document import question_table
 from selfreflect.report.overview import REMEDIES, failure_table, overview
 from selfreflect.report.results import best_first, best_strategy, score_text, sorted_results, strategy_results
-from selfreflect.report.run_records import RunRecords, removable_parts
+from selfreflect.report.run_records import RunRecords
 from selfreflect.table import joined, to_csv, to_markdown, to_rich
 
 HOSTILE = "=<script>|\x1b[31m\u202e\ud800\n# x"
@@ -365,10 +365,6 @@ def test_a_table_says_how_many_scored_summaries_lack_information():
     part = {key: record for key, record in records.information.items() if key[0] == "q0"}
     [text] = notes(overview(replace(records, information=part)), "recovered information of 1 summary")
     assert "`selfreflect score`" in text
-
-
-def test_a_large_page_without_scores_can_leave_out_words():
-    assert removable_parts(measured_run({"greedy": [5.0]}).information.values()) == ["words"]
 
 
 def test_the_outcomes_of_a_question_are_sorted_the_best_first():

@@ -43,6 +43,7 @@ REMOVED: dict[tuple[str, str], str] = {
     **{("bench", flag): "--items" for flag in ("--scaling", "--no-scaling")},
     ("bench", "--random-model"): "--judge",
     ("import", "--leave-out"): "whole",
+    ("report", "--leave-out"): "guesses",
     ("validate", "--pad"): "ranked",
     ("validate", "--writer"): "template",
 }

@@ -20,7 +20,7 @@ from selfreflect.models.vllm.judge import LMHead
 from selfreflect.sources.items import bundled_items
 from selfreflect.validate.base import FAMILIES, MetricInfo, Value
 from selfreflect.validate.choice import QUESTIONS, MultipleChoice, shapes
-from selfreflect.validate.judged import Judged
+from selfreflect.validate.judged import JudgeMeasures
 from selfreflect.validate.study import Finding, measure
 
 
@@ -161,7 +161,7 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, int]):
     assert caught.value.code == "out_of_range"
 
 
-MASKED = FAMILIES["judged:Judged"]
+MASKED = FAMILIES["judged:JudgeMeasures"]
 RANKED = bundled_items("ranked_items")
 
 TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>", re.DOTALL)
@@ -249,13 +249,13 @@ class Reader:
 
 
 def read_by(reader: Reader, study: MultipleChoice, metrics: Sequence[MetricInfo] = MASKED) -> Finding:
-    masked = Judged(reader.judge, metrics)
+    masked = JudgeMeasures(reader.judge, metrics)
     return study.finding(measure(study.items, [masked]), masked.metrics)
 
 
 def test_whoever_reads_percentages_follows_the_true_distance():
     study = MultipleChoice()
-    masked = Judged(Reader(stated, 5.0).judge, MASKED)
+    masked = JudgeMeasures(Reader(stated, 5.0).judge, MASKED)
     found_values = measure(study.items, [masked])
     distances = study.distances.ravel().tolist()
     assert [value.value for value in found_values] == pytest.approx(distances, abs=1e-5)

@@ -103,7 +103,9 @@ def test_what_is_kept_is_not_measured_again(
     out = tmp_path / "out"
     first = validate(model, ITEMS, tmp_path, "--out", out)
     before = (out / "values.jsonl").stat().st_mtime_ns, (out / "values.jsonl").read_bytes()
-    monkeypatch.setattr("selfreflect.validate.judged.Judged.score", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr(
+        "selfreflect.validate.judged.JudgeMeasures.score", lambda *_: pytest.fail("measured again")
+    )
     again = validate(model, ITEMS, tmp_path, "--out", out)
     assert (again.code, again.stdout) == (first.code, first.stdout)
     assert ((out / "values.jsonl").stat().st_mtime_ns, (out / "values.jsonl").read_bytes()) == before

@@ -22,9 +22,9 @@ from selfreflect.metric.prompts import (
 )
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import FAMILIES, Undefined, Value
-from selfreflect.validate.judged import Informed, Judged
+from selfreflect.validate.judged import Informed, JudgeMeasures
 
-MASKED, INFORMATION = FAMILIES["judged:Judged"], FAMILIES["judged:Informed"]
+MASKED, INFORMATION = FAMILIES["judged:JudgeMeasures"], FAMILIES["judged:Informed"]
 ITEM = Item(
     id="q7",
     question="What should I plant?",
@@ -56,8 +56,8 @@ def numbers(values: Sequence[Value], summary: str = "short") -> dict[str, float 
 
 
 @pytest.fixture(scope="module")
-def masked(tiny_judge) -> Judged:
-    return Judged(tiny_judge("llama"), MASKED)
+def masked(tiny_judge) -> JudgeMeasures:
+    return JudgeMeasures(tiny_judge("llama"), MASKED)
 
 
 def by_the_oracle(judge: Any, item: Item, summary: str) -> float:
@@ -78,7 +78,7 @@ def by_the_oracle(judge: Any, item: Item, summary: str) -> float:
 @pytest.mark.parametrize("architecture", ["llama", "bloom"])
 def test_the_score_is_that_of_the_slow_oracle(tiny_judge, architecture):
     judge = tiny_judge(architecture)
-    values = Judged(judge, MASKED).score(ITEM)
+    values = JudgeMeasures(judge, MASKED).score(ITEM)
     for name, summary in list(ITEM.summaries.items())[:3]:
         assert numbers(values, name) == pytest.approx(
             {"selfreflect": by_the_oracle(judge, ITEM, summary)}, abs=2e-5
@@ -103,7 +103,7 @@ def test_a_summary_that_is_too_long_disturbs_no_other(tiny_judge, masked):
     longest = summary_context(ITEM.question, "Radishes. " * 90)
     window = needed(tiny_judge("llama"), longest, masked_words(ITEM.masked_out))
     judge, endless = tiny_judge("llama", max_position_embeddings=window), "Radishes. " * 100
-    values = Judged(judge, MASKED).score(
+    values = JudgeMeasures(judge, MASKED).score(
         changed(summaries={"endless": endless, **ITEM.summaries, "twin": endless})
     )
     found = undefined(values)
@@ -122,7 +122,7 @@ def test_without_answers_there_are_no_values(masked, half):
 
 def test_a_damaged_judge_gives_no_numbers(tiny_judge):
     judge = tiny_judge("llama", seed=5)
-    family = Judged(judge, MASKED)
+    family = JudgeMeasures(judge, MASKED)
     with torch.no_grad():
         judge.lm.model.get_output_embeddings().weight[7] = math.nan
     found = undefined(family.score(ITEM))

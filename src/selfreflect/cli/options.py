@@ -20,7 +20,6 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar, get_origin
 
@@ -91,14 +90,12 @@ DryRun = Annotated[
     option(
         "--dry-run",
         "Print what is left to do, and its calls, tokens and money. Money takes input_per_million and "
-        "output_per_million in [prices.MODEL] of --config. Writes nothing and calls no server; local models "
-        "are loaded.",
+        "output_per_million in [prices.MODEL] of --config. Writes nothing and calls no server; a local "
+        "judge is loaded.",
         ...,
     ),
 ]
 Json = Annotated[bool, option("--json", "Print JSON lines to stdout.", ...)]
-Part = StrEnum("Part", ["guesses", "words"])
-"""A part of scores that can be left out; typer takes no list of a Literal."""
 Log = Annotated[
     Literal["wandb", "mlflow"] | None,
     option(

@@ -30,8 +30,8 @@ from selfreflect.cli.show import (
     show_results,
 )
 from selfreflect.errors import ConfigError, DataError
-from selfreflect.records import SummaryResult, latest_scale
-from selfreflect.report.run_records import PARTS, RunRecords, removable_parts
+from selfreflect.records import latest_scale
+from selfreflect.report.run_records import RunRecords
 from selfreflect.run.records import labelled_part, records_by_judge, scorings_by
 from selfreflect.store.run import Run
 from selfreflect.table import compact
@@ -79,12 +79,6 @@ def report_command(
         f"meaning if the embed extra is installed and there are at most {MOST_EMBEDDED:,} different answers, "
         "else same]",
     ),
-    leave_out: list[o.Part] = option(
-        "--leave-out PART",
-        "Make the page smaller: without guesses (what the judge expected), or without words. Can be "
-        "repeated.",
-        [],
-    ),
     question: str | None = option(
         "--question TEXT",
         "Show one question in full, also on a page of its own with --output. TEXT is its id, its text, or a "
@@ -110,9 +104,10 @@ def report_command(
     check_output(output, kinds=REPORTS)
     if figures is not None:
         _check_figures(figures)
-    if (groups == "meaning" or leave_out) and not any(path.suffix == ".html" for path in output):
-        what = "groups by meaning are" if groups == "meaning" else "parts can be left out"
-        raise ConfigError(f"{what} only on a page", code="no_page", remedy="Add {output} FILE.html.")
+    if groups == "meaning" and not any(path.suffix == ".html" for path in output):
+        raise ConfigError(
+            "groups by meaning are only on a page", code="no_page", remedy="Add {output} FILE.html."
+        )
     whole = _load_records(runs)
     by_run = [scorings_by(of_run, judge, path) for path, of_run in zip(runs, whole, strict=True)]
     records = list(chain.from_iterable(by_run))
@@ -136,7 +131,7 @@ def report_command(
         pages = [[scoring.only(question) for scoring in of_run] for of_run in pages]
     for path in output:
         if path.suffix == ".html":
-            write_page(path, pages, baseline, groups, list(dict.fromkeys(leave_out)))
+            write_page(path, pages, baseline, groups)
             say(f"Open {path} in a browser.")
         else:
             write_tables(path, by_run, by)
@@ -247,7 +242,6 @@ def write_page(
     runs: Sequence[Sequence[RunRecords]],
     baseline: str | None,
     groups: str | None,
-    leave_out: Sequence[str],
 ) -> None:
     """Write the page of runs, each with all its scorings, and say how to make a large one smaller."""
     from selfreflect.report.page.build import report_page
@@ -259,7 +253,6 @@ def write_page(
         baseline=baseline,
         grouping=o.grouping(groups),
         groups=groups,
-        left_out=leave_out,
         uncertainty=report_parts([of_run[0] for of_run in runs]),
         claims_of=claims_of,
     )
@@ -267,19 +260,10 @@ def write_page(
     size = len(page.encode("utf-8"))
     if size <= LARGE_PAGE:
         return
-    results: list[SummaryResult] = []
-    for scoring in chain.from_iterable(runs):
-        smaller = scoring.without(leave_out)
-        results += [*smaller.scores.values(), *smaller.information.values()]
-    ways = [f"--leave-out {part} ({PARTS[part]})" for part in removable_parts(results)]
-    if len(runs) > 1:
-        ways.append("fewer runs on one page")
-    advice = "It holds the texts and scores of one run, and nothing can be left out."
-    if ways:
-        advice = f"To make it smaller: {'; or '.join(ways)}."
+    advice = " Put fewer runs on one page." if len(runs) > 1 else ""
     say(
         f"{file} has {size / 1e6:.1f} MB, and pages above {LARGE_PAGE / 1e6:.0f} MB open slowly on small "
-        f"machines. {advice}"
+        f"machines.{advice}"
     )
 
 

@@ -272,7 +272,7 @@ def _write(output: Sequence[Path], scored: ScoredVersions) -> None:
         by_run = [[run] for run in scored.runs]
         for path in output:
             if path.suffix == ".html":
-                write_page(path, by_run, None, None, ())
+                write_page(path, by_run, None, None)
             else:
                 write_tables(path, by_run)
 

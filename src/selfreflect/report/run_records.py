@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from operator import attrgetter
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace as replaced
@@ -31,7 +30,6 @@ from selfreflect.records import (
     Scale,
     Score,
     Summary,
-    SummaryResult,
     latest_scale,
 )
 
@@ -43,36 +41,11 @@ Key = tuple[str, str]
 _QUOTED = 5
 
 
-PARTS: Mapping[str, str] = MappingProxyType(
-    {
-        "guesses": "what the judge expected in place of a word",
-        "words": "the distances and bits of words, and so what the judge expected",
-    }
-)
-"""Removable parts of a score and what they hold."""
-
-
-def lean(record: R, parts: Collection[str]) -> R:
-    """Remove ``parts`` from a score or information. Removing words removes their guesses and bits."""
-    if isinstance(record, Information) and "words" in parts:
+def without_words(record: R) -> R:
+    """Remove what a result says of single words."""
+    if isinstance(record, Information):
         return replaced(record, answers=())
-    if isinstance(record, Score) and "words" in parts:
-        return replaced(record, words=())
-    if isinstance(record, Score) and "guesses" in parts:
-        return replaced(record, words=tuple(replaced(word, guesses=()) for word in record.words))
-    return record
-
-
-def removable_parts(records: Iterable[SummaryResult]) -> list[str]:
-    """List the ``PARTS`` that these records have."""
-    parts = set()
-    for record in records:
-        words = record.words if isinstance(record, Score) else ()
-        if words or (isinstance(record, Information) and record.answers):
-            parts.add("words")
-        if any(word.guesses for word in words):
-            parts.add("guesses")
-    return [name for name in PARTS if name in parts]
+    return replaced(record, words=()) if isinstance(record, Score) else record
 
 
 class SummaryOutcome(NamedTuple):
@@ -289,11 +262,18 @@ class RunRecords:
         missing = unmeasured - self.scores.keys() - self.failures_by_score.keys()
         return len(self.failures) + len(missing) + failures
 
-    def without(self, parts: Collection[str]) -> RunRecords:
-        """Copy the run without these :data:`PARTS` of its records."""
-        scores = {key: lean(score, parts) for key, score in self.scores.items()}
-        information = {key: lean(record, parts) for key, record in self.information.items()}
-        return replace(self, scores=scores, information=information)
+    @property
+    def guessed_words(self) -> int:
+        """How many words have the judge's guesses."""
+        return sum(bool(word.guesses) for score in self.scores.values() for word in score.words)
+
+    def without_guesses(self) -> RunRecords:
+        """Copy the run without what the judge expected in place of words."""
+        scores = {}
+        for key, score in self.scores.items():
+            words = tuple(replaced(word, guesses=()) for word in score.words)
+            scores[key] = replaced(score, words=words)
+        return replace(self, scores=scores)
 
 
 def answer_halves_p_value(answers: AnswerSet) -> float:

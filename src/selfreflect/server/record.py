@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from selfreflect.models.base import Message
 from selfreflect.records import AnswerSet, Controls, Failure
-from selfreflect.report.run_records import lean
+from selfreflect.report.run_records import without_words
 from selfreflect.server.errors import ChatError
 from selfreflect.server.reflector import Exchange
 from selfreflect.server.reply import to_json
@@ -150,7 +150,7 @@ def without_texts(exchange: Exchange) -> list[StoredRecord]:
         if isinstance(record, Failure):
             records.append(replace(record, message="(the message is not kept)"))
         elif not isinstance(record, Controls):
-            records.append(lean(record, ("words",)))
+            records.append(without_words(record))
     return records
 
 

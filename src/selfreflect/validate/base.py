@@ -178,7 +178,7 @@ _LENGTH = "Words of the summary. Good summaries are longer than bad ones, so thi
 
 # Module and class of each family, and its metrics
 FAMILIES: dict[str, tuple[MetricInfo, ...]] = {
-    "judged:Judged": (_info("selfreflect", "lower", "selfreflect", _SELFREFLECT, "judge"),),
+    "judged:JudgeMeasures": (_info("selfreflect", "lower", "selfreflect", _SELFREFLECT, "judge"),),
     "judged:Informed": (
         _info("information", "higher", "information", f"{_INFORMATION}.", "judge"),
         _info("information_blind", "higher", "information", f"{_INFORMATION}, nor the question.", "judge"),

@@ -40,7 +40,7 @@ class Measured(Family):
         return {**results}
 
 
-class Judged(Measured):
+class JudgeMeasures(Measured):
     """SelfReflect."""
 
     def __init__(self, judge: Judge, metrics: Sequence[MetricInfo]) -> None:
@@ -50,7 +50,7 @@ class Judged(Measured):
         self.by = judge_name(judge)
 
 
-class Informed(Judged):
+class Informed(JudgeMeasures):
     """Bits per test answer. Undefined where the reference answers tell the judge nothing, since no summary
     could tell it anything either."""
 

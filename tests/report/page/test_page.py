@@ -41,6 +41,7 @@ from selfreflect.records import (
     WordDistance,
 )
 from selfreflect.report.figures import paper_figures
+from selfreflect.report.page import build
 from selfreflect.report.page.build import COMPARED, prompt_texts, report_page, stage_facts
 from selfreflect.report.page.frame import packed
 from selfreflect.report.page.view import question_view
@@ -344,21 +345,15 @@ def test_paper_figures_come_with_their_rows(small):
     assert len(made["length.csv"].splitlines()) == 1 + 10
 
 
-def test_a_page_can_do_without_guesses_and_words():
-    full, no_guesses, no_words = (
-        report_page([[hostile_run(["plain"])]], left_out=parts)
-        for parts in ((), ("guesses",), ("words", "guesses"))
-    )
-    summaries = [embedded(page)["chunk-0-0"][0]["summaries"][0] for page in (full, no_guesses, no_words)]
-    assert [summary["guesses"] is None for summary in summaries] == [False, True, True]
-    assert [summary["distances"] is None for summary in summaries] == [False, False, True]
+def test_a_page_of_many_words_does_without_guesses(monkeypatch):
+    full = report_page([[hostile_run(["plain"])]])
+    monkeypatch.setattr(build, "MOST_GUESSED", 0)
+    smaller = report_page([[hostile_run(["plain"])]])
+    summaries = [embedded(page)["chunk-0-0"][0]["summaries"][0] for page in (full, smaller)]
+    assert [summary["guesses"] is None for summary in summaries] == [False, True]
+    assert [summary["distances"] is None for summary in summaries] == [False, False]
     assert {summary["score"] for summary in summaries} == {0.5}
-    assert [embedded(page)["index"]["left_out"] for page in (full, no_guesses)] == [[], ["guesses"]]
-    assert ["Left out to keep this page small" in page for page in (full, no_guesses, no_words)] == [
-        False,
-        True,
-        True,
-    ]
+    assert ["Left out to keep this page small" in page for page in (full, smaller)] == [False, True]
 
 
 def stored(run, path):
@@ -369,7 +364,7 @@ def stored(run, path):
     return path
 
 
-def test_a_large_page_says_how_to_make_it_smaller(tmp_path):
+def test_a_large_page_says_its_size(tmp_path):
     noise = base64.b64encode(random.Random(0).randbytes(3_000_000)).decode()
     run = hostile_run(["plain"])
     large = dataclasses.replace(run, answers={"plain": replace(run.answers["plain"], conditioning=(noise,))})
@@ -380,16 +375,9 @@ def test_a_large_page_says_how_to_make_it_smaller(tmp_path):
         assert done.code == 0
         return done.said.partition(f"{page} has ")[2]
 
-    assert re.match(
-        r"\d+\.\d MB, and pages above 3 MB open slowly on small machines\. To make it smaller: ",
-        first := said(),
-    )
-    assert "--leave-out guesses (what the judge expected" in first
-    assert "--leave-out words (the distances" in first
-    assert "--leave-out guesses" not in (second := said("--leave-out", "guesses"))
-    assert "--leave-out words" in second
-    assert "nothing can be left out" in said("--leave-out", "words")
-    assert "fewer runs on one page" in said(stored(run, tmp_path / "other"), "--leave-out", "words")
+    assert re.match(r"\d+\.\d MB, and pages above 3 MB open slowly on small machines\.", first := said())
+    assert "fewer runs" not in first
+    assert "fewer runs on one page" in said(stored(run, tmp_path / "other"))
 
 
 def test_many_different_answers_are_grouped_without_a_model_by_default(small, tmp_path, monkeypatch):
@@ -402,7 +390,7 @@ def test_many_different_answers_are_grouped_without_a_model_by_default(small, tm
     assert "add --groups meaning" in done.said
 
 
-@pytest.mark.parametrize("option", [("--groups", "meaning"), ("--leave-out", "guesses")])
+@pytest.mark.parametrize("option", [("--groups", "meaning")])
 def test_what_changes_the_page_needs_a_page(small, tmp_path, option):
     path = stored(small, tmp_path / "run")
     for output in ((), ("--output", tmp_path / "table.md")):

@@ -29,6 +29,7 @@ from selfreflect.records import (
     WordDistance,
 )
 from selfreflect.report.document import question_columns
+from selfreflect.report.page import build
 from selfreflect.report.page.build import report_page
 from selfreflect.report.run_records import RunRecords
 from selfreflect.text import printable
@@ -348,9 +349,10 @@ def test_downloads_hold_every_digit_and_no_formula(opened):
     assert downloaded(page, page.locator("button[data-csv^=overview]"))[1][0] == "honest"
 
 
-def test_what_is_left_out_of_a_page_is_said_to_be(chromium, tmp_path):
+def test_what_is_left_out_of_a_page_is_said_to_be(chromium, tmp_path, monkeypatch):
     path = tmp_path / "small.html"
-    path.write_text(report_page([[known_run()]], left_out=["guesses"]), encoding="utf-8", newline="")
+    monkeypatch.setattr(build, "MOST_GUESSED", 0)
+    path.write_text(report_page([[known_run()]]), encoding="utf-8", newline="")
     with b.watched(chromium, path.as_uri()) as watched:
         watched.page.goto(path.as_uri() + "#r0q0")
         watched.page.locator("button.word").first.click()

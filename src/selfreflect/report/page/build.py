@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -40,13 +40,16 @@ from selfreflect.report.overview import failure_table, overview, reading
 from selfreflect.report.page.frame import UncertaintyPart, packed, render_page
 from selfreflect.report.page.view import ClaimsOf, Grouping, run_data
 from selfreflect.report.results import sorted_strategies
-from selfreflect.report.run_records import PARTS, RunRecords
+from selfreflect.report.run_records import RunRecords
 from selfreflect.sameness import same_groups
 from selfreflect.table import Table, compact, to_csv
 
 COMPARED = 60_000
 """Maximum number of scores in all differences of a page together, which bounds the time and the size of the
 plots."""
+
+MOST_GUESSED = 20_000
+"""Words with guesses on a page; where there are more, guesses are left out, which take most of its bytes."""
 
 # Scores that an interval counts for at least, because its resamples have a fixed cost.
 _FEWEST_COUNTED = 100
@@ -315,7 +318,6 @@ def report_page(
     baseline: str | None = None,
     grouping: Grouping = same_groups,
     groups: str = "same",
-    left_out: Collection[str] = (),
     uncertainty: Sequence[UncertaintyPart] = (),
     claims_of: ClaimsOf | None = None,
 ) -> str:
@@ -326,7 +328,6 @@ def report_page(
             run, and its reader can choose the others.
         baseline: strategy of the first run that the page compares with first; by default its first.
         groups: what ``grouping`` goes by: a key of ``GROUPED``, or words for readers.
-        left_out: :data:`~selfreflect.report.run_records.PARTS` to leave out.
         uncertainty: sections on the uncertainty of the runs whose right answers are known.
         claims_of: reads the claims of a question, which its panel then shows.
 
@@ -348,12 +349,14 @@ def report_page(
     columns: dict[str, None] = {}
     for run in chain.from_iterable(runs):
         columns |= dict.fromkeys(column.heading for column in question_columns(run))
+    guessed_words = sum(scoring.guessed_words for scoring in chain.from_iterable(runs))
+    left_out = ["guesses"] if guessed_words > MOST_GUESSED else []
     run_indices, blocks = _questions(runs, grouping, left_out, claims_of)
     index = {
         "runs": run_indices,
         "judges": list(judges.values()),
         "columns": list(columns),
-        "left_out": list(left_out),
+        "left_out": left_out,
         "csv": csv,
         "grouped": GROUPED.get(groups, groups),
         "reasons": _reasons(chain.from_iterable(runs)),
@@ -374,7 +377,7 @@ def report_page(
         uncertainty=uncertainty,
         prompts=[prompt_texts(scorings[0].manifest) for scorings in runs],
         own_prompts=[scorings[0].label for scorings in runs if _has_own_prompts(scorings[0])],
-        left_out=[PARTS[name] for name in left_out],
+        left_out=left_out,
         blocks={"index": packed(index), **blocks},
     )
 
@@ -382,14 +385,16 @@ def report_page(
 def _questions(
     runs: Sequence[Sequence[RunRecords]],
     grouping: Grouping,
-    left_out: Collection[str],
+    left_out: Sequence[str],
     claims_of: ClaimsOf | None,
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Make the index of each run, and the packed questions by the id of their block."""
     indices = []
     blocks: dict[str, str] = {}
     for number, by_judge in enumerate(runs):
-        scorings = [sorted_strategies(scoring).without(left_out) for scoring in by_judge]
+        scorings = list(map(sorted_strategies, by_judge))
+        if left_out:
+            scorings = [scoring.without_guesses() for scoring in scorings]
         index, chunks = run_data(scorings, grouping, claims_of)
         indices.append(index)
         for scoring, texts in enumerate(chunks):

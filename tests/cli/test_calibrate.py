@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from command import Outcome, run, written
 
+from selfreflect.records import AnswerSet, Question
+from selfreflect.store.run import Run
 from selfreflect.uncertainty.measures import measure
 
 
@@ -270,6 +272,31 @@ def test_a_guarantee_is_for_the_same_number_of_new_questions(tmp_path: Path) -> 
     damaged = saved.read_text().replace('"wrong": ', '"wrong": 3')
     saved.write_text(damaged)
     refused(calibrate(written(tmp_path / "new.json", answered(2000, 20)), "--apply", saved), "not a saved")
+
+
+def run_at(path: Path, start: int, *temperatures: float | None) -> Path:
+    """Write a run of 100 questions whose answers were drawn at these temperatures in turn."""
+    with Run.open(path, {}) as stored:
+        for number in range(start, start + 100):
+            id_, temperature = f"q{number}", temperatures[number % len(temperatures)]
+            stored.append(Question(id=id_, text=f"{number}?", gold=("a",)))
+            halves = {"masked_out": ("a", "a") if number % 20 else ("b", "b"), "conditioning": ("a", "c")}
+            sampling = {"temperature": temperature, "top_p": None if temperature is None else 1.0}
+            stored.append(AnswerSet(question_id=id_, model="m", **halves, **sampling))
+    return path
+
+
+@pytest.mark.parametrize(("temperature", "code"), [(0.7, 0), (1.0, 2), (None, 0)])
+def test_a_guarantee_is_for_one_temperature(tmp_path: Path, temperature: float | None, code: int) -> None:
+    saved = tmp_path / "cal.json"
+    fitted = run_at(tmp_path / "fitted", 0, 0.7)
+    outcome = calibrate(fitted, "--risk", "0.2", "--set", "0.8", "--save", saved)
+    assert outcome.code == 0, outcome.said
+    for name in ("guarantee", "sets"):
+        assert json.loads(saved.read_text())[name]["temperature"] == 0.7
+    applied = calibrate(run_at(tmp_path / "other", 100, temperature), "--apply", saved)
+    assert applied.code == code, applied.said
+    assert calibrate(run_at(tmp_path / "mixed", 0, 0.7, 1.0), "--risk", "0.2").code == 2
 
 
 def test_without_a_threshold_nothing_is_saved_and_the_missing_labels_are_counted(tmp_path: Path) -> None:

@@ -70,12 +70,26 @@ def test_what_is_shown_is_guaranteed_and_the_rest_is_not(tmp_path: Path, action:
 
 @pytest.mark.parametrize(
     ("options", "reason"),
-    [({"num_answers": 3}, "other_number"), ({"confidence": "split_half"}, "other_confidence")],
+    [
+        ({"selfreflect": {"num_answers": 3}}, "other_number"),
+        ({"selfreflect": {"confidence": "split_half"}}, "other_confidence"),
+        ({"temperature": 0.0, "top_p": 0.5}, None),  # of the summary: the answers are drawn as ever
+    ],
 )
-def test_another_way_to_answer_is_not_covered(tmp_path: Path, options: dict[str, Any], reason: str) -> None:
-    with endpoint_server(cities, calibrator=load_calibrator(written(tmp_path))) as client:
-        belief = client.chat("An easy one?", selfreflect=options).json()["selfreflect"]
-    assert (belief["guarantee"], belief["no_guarantee"]) == (None, reason)
+def test_another_way_to_answer_is_not_covered(
+    tmp_path: Path, options: dict[str, Any], reason: str | None
+) -> None:
+    drawn = []
+
+    def noted(request: Request) -> list[str]:
+        if request.n > 1:
+            drawn.append(request.sampling.temperature)
+        return cities(request)
+
+    with endpoint_server(noted, calibrator=load_calibrator(written(tmp_path))) as client:
+        belief = client.chat("An easy one?", **options).json()["selfreflect"]
+    assert drawn == [1.0]
+    assert (belief["guarantee"] is None, belief["no_guarantee"]) == (reason is not None, reason)
 
 
 def test_another_model_is_not_covered(tmp_path: Path) -> None:
@@ -100,11 +114,19 @@ def test_drift_ends_the_guarantee_and_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    ["--below 0.3", "--at-least 3", "--num-answers 9", "--classes jaccard:0.5", "--model json:loads"],
+    [
+        "--below 0.3",
+        "--at-least 3",
+        "--num-answers 9",
+        "--classes jaccard:0.5",
+        "--model json:loads",
+        "--temperature 0.7",
+        "--top-p 0.5",
+    ],
 )
 def test_settings_that_void_the_guarantee_are_refused(tmp_path: Path, arguments: str) -> None:
     model = () if "--model" in arguments else ("--model", "json:dumps")
-    saved = msgspec.structs.replace(GUARANTEE, model="json:dumps")
+    saved = msgspec.structs.replace(GUARANTEE, model="json:dumps", temperature=1.0, top_p=0.9)
     path = written(tmp_path, guarantee=saved)
     outcome = run("serve", "--port", 0, "--calibrator", path, *model, *arguments.split())
     assert outcome.code == 2, outcome.said

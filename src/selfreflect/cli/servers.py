@@ -330,6 +330,16 @@ def _as_guaranteed(config: Config, overrides: Overrides, guarantee: Guarantee) -
                 code="guarantee",
                 remedy=f"Leave out {{serve.{key}}}, or take a {{serve.calibrator}} without a guarantee.",
             )
+    for key, value in (("temperature", guarantee.temperature), ("top_p", guarantee.top_p)):
+        if value is None:
+            continue
+        if overrides.sets("answers", key) and getattr(config.answers, key) != value:
+            raise ConfigError(
+                f"the guarantee is about answers drawn at {key.replace('_', '-')} {value:g}",
+                code="other_sampling",
+                remedy=f"Give {{answers.{key}}} {value:g}, or leave it out.",
+            )
+        config = replace(config, answers=replace(config.answers, **{key: value}))
     options = config.serve
     if options.one_call:  # its guarantee is about one response, and no others are drawn
         return config

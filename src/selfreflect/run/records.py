@@ -210,6 +210,8 @@ def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[Answe
                     for name, verdicts in answers.grades.items()
                 },
                 model=answers.model,
+                temperature=answers.temperature,
+                top_p=answers.top_p,
                 values=_measured_values(scoring, question.id),
                 **token_fields([answers.logprobs[index] for index in indices] if answers.logprobs else ()),
             )

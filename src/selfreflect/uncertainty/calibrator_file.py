@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 import numpy as np
+from msgspec.structs import asdict, replace
 
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.text import counted
@@ -20,6 +21,7 @@ from selfreflect.uncertainty.calibrators import CalibrationMethod, Calibrator, F
 from selfreflect.uncertainty.estimators import ESTIMATORS
 from selfreflect.uncertainty.features import PER_RANK
 from selfreflect.uncertainty.guarantee import (
+    Drawn,
     Guarantee,
     NoSetRule,
     SetRule,
@@ -118,6 +120,14 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                     f"{excerpt(min(models))}",
                     code="other_model",
                 )
+            fitted = (rule.temperature, rule.top_p)
+            sampled = {(question.temperature, question.top_p) for question in questions}
+            if None not in fitted and sampled - {fitted, (None, None)}:
+                raise DataError(
+                    "what is guaranteed holds for answers drawn at temperature "
+                    f"{rule.temperature:g} and top-p {rule.top_p:g}, and these were drawn at others",
+                    code="other_sampling",
+                )
 
     def refuse_other_variant(self, assessment: Assessment) -> None:
         """Raise ConfigError if the assessment has another kind of the estimator: a probability of a token and
@@ -194,9 +204,7 @@ class EvenSample(msgspec.Struct, frozen=True):
     """Labelled questions that a guarantee may rest on: each once, all with answers of one kind."""
 
     indices: tuple[int, ...]
-    samples: int
-    """Answers of each."""
-    model: str
+    drawn: Drawn
     repeated: int
     """Questions left out because another has their text, or their group."""
     other_size: int
@@ -207,17 +215,12 @@ def even_sample(questions: Sequence[AnsweredQuestion], indices: Iterable[int]) -
     """Choose the questions that have the most usual number of answers, each text once.
 
     Raises:
-        DataError: there are none, or their answers are of several models.
+        DataError: there are none, or their answers are of several models or temperatures.
     """
     indices = list(indices)
     sizes = Counter(len(questions[index].answers) for index in indices)
     if not sizes:
         raise DataError("no question has both a value and a label", code="too_few_labels")
-    models = {questions[index].model for index in indices}
-    if len(models) > 1:
-        raise DataError(
-            "the answers are of several models, and a guarantee is about one", code="several_models"
-        )
     samples = max(sizes, key=lambda size: (sizes[size], size))
     # the first by its digest, so that the order of the file decides nothing
     by_digest = sorted(indices, key=lambda index: digests([questions[index]]))
@@ -229,10 +232,15 @@ def even_sample(questions: Sequence[AnsweredQuestion], indices: Iterable[int]) -
             # of questions that depend on each other one is taken, or they are no independent sample
             key = (question.group, "") if question.group else (text, question.context)
             distinct.setdefault(key, index)
+    drawn = {replace(Drawn.of(questions[index]), samples=samples) for index in indices}
+    if len(drawn) > 1:
+        raise DataError(
+            "the answers are of several models, or drawn in several ways, and a guarantee is about one",
+            code="several_models",
+        )
     return EvenSample(
         tuple(sorted(distinct.values())),
-        samples,
-        models.pop(),
+        drawn.pop(),
         sizes[samples] - len(distinct),
         len(indices) - sizes[samples],
     )
@@ -270,8 +278,7 @@ def find_guarantee(
         coverage=best.coverage,
         grid=search.grid,
         n=len(scores),
-        samples=sample.samples,
-        model=sample.model,
+        **asdict(sample.drawn),
         pilot=tuple(np.array(names)[pilot].tolist()),
         scores=tuple(np.sort(scores).tolist()),
     )
@@ -285,7 +292,7 @@ def find_sets(assessment: Assessment, correctness: str, coverage: float) -> SetR
         return fit_sets([], coverage)
     sample = even_sample(assessment.questions, shares)
     of_sample = [shares[index] for index in sample.indices]
-    return fit_sets(of_sample, coverage, samples=sample.samples, model=sample.model)
+    return fit_sets(of_sample, coverage, sample.drawn)
 
 
 def digests(questions: Iterable[AnsweredQuestion]) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from selfreflect.uncertainty.assess import Assessment
 from selfreflect.uncertainty.classes import members_of
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.features import Samples
+from selfreflect.uncertainty.question import AnsweredQuestion
 
 PILOT = 4
 """Every fourth question sets the grid and its start; the others are tested."""
@@ -217,7 +218,28 @@ def is_pilot(names: Sequence[str]) -> NDArray[np.bool_]:
     return is_inside
 
 
-class Guarantee(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Drawn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the answers were drawn that a promise is about: others have other shares."""
+
+    samples: int
+    """Answers that each question had."""
+    model: str = ""
+    """That drew the answers; empty if the file did not say, as the next two are None then."""
+    temperature: float | None = None
+    top_p: float | None = None
+
+    @classmethod
+    def of(cls, question: AnsweredQuestion) -> Drawn:
+        """Read how the answers to a question were drawn."""
+        return cls(
+            samples=len(question.answers),
+            model=question.model,
+            temperature=question.temperature,
+            top_p=question.top_p,
+        )
+
+
+class Guarantee(Drawn, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """At most ``risk`` of the answers that score ``threshold`` or more are wrong, with ``confidence``.
 
     The confidence is over the sample of labelled questions. The sentence is about questions drawn as these
@@ -235,10 +257,6 @@ class Guarantee(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     grid: tuple[float, ...]
     n: int
     """Labelled questions, with the pilot."""
-    samples: int
-    """Answers that each question had; a share of other numbers is another score."""
-    model: str = ""
-    """That drew the answers; empty if the file did not say."""
     pilot: tuple[str, ...]
     """Digests of the questions that set the grid; the other digests of the file are of the tested ones."""
     scores: tuple[float, ...]
@@ -353,7 +371,7 @@ def _rank_of(coverage: float, n: int) -> int:
     return math.floor(round((1 - coverage) * (n + 1), _DIGITS))
 
 
-class SetRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SetRule(Drawn, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which classes of answers are in a question's set: those that hold ``share`` of the samples or more."""
 
     coverage: float
@@ -361,11 +379,8 @@ class SetRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     share: float
     n: int
     """Labelled questions."""
-    samples: int
-    """Answers that each question had."""
     unsampled: int
     """Questions whose right answer was never drawn."""
-    model: str = ""
 
     @property
     def is_sound(self) -> bool:
@@ -408,8 +423,11 @@ class NoSetRule:
         return 1 - upper_bound(self.unsampled, self.n, CONFIDENCE)
 
 
+_UNKNOWN = Drawn(samples=0)
+
+
 def fit_sets(
-    right_shares: Sequence[float] | Floats, coverage: float, *, samples: int = 0, model: str = ""
+    right_shares: Sequence[float] | Floats, coverage: float, drawn: Drawn = _UNKNOWN
 ) -> SetRule | NoSetRule:
     """Choose the share that a class needs to be in the set (LAC: Sadinle et al. 2019, JASA 114, 223-234).
 
@@ -439,7 +457,8 @@ def fit_sets(
     if rank == 0 or shares[rank - 1] == 0:
         return NoSetRule(coverage, n, unsampled)
     share = float(shares[rank - 1])
-    return SetRule(coverage=coverage, share=share, n=n, samples=samples, unsampled=unsampled, model=model)
+    fields = msgspec.structs.asdict(drawn)
+    return SetRule(coverage=coverage, share=share, n=n, unsampled=unsampled, **fields)
 
 
 def classes_of(samples: Samples) -> list[ClassOfAnswers]:

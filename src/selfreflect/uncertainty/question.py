@@ -103,7 +103,9 @@ class AnsweredQuestion:
     grades: Mapping[str, tuple[Graded, ...]] = field(default_factory=dict)
     """Verdicts that the file holds, by grader, the one with most verdicts first."""
     model: str = ""
-    """That drew the answers; empty if the file does not say."""
+    """That drew the answers; empty if the file does not say, as the next two are None then."""
+    temperature: float | None = None
+    top_p: float | None = None
     columns: Mapping[str, Scalar] = field(default_factory=dict)
     """Further columns of the file, which ``column:NAME`` takes as estimators."""
     values: Mapping[str, float | NoValue] = field(default_factory=dict)

@@ -190,7 +190,7 @@ def test_what_is_undefined_passes_only_where_a_condition_allows_it(
 
 def test_units_are_those_of_the_measure() -> None:
     shares = [parse_condition(text) for text in ("recovered<60%", "recovered < 60 %", "information < .6")]
-    assert [(share.right, share.operator) for share in shares] == 3 * [(0.6, "<")]
+    assert [(share.limit, share.operator) for share in shares] == 3 * [(0.6, "<")]
 
 
 def test_a_measure_of_another_package_can_fail_a_report(tmp_path: Path) -> None:

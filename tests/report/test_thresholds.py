@@ -50,14 +50,12 @@ def worse(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["better != 0", "untestable > 1"], 0),
         (["unclear == 1"], 3),
         (["unclear > 1"], 0),
-        (["worse > better"], 3),
-        (["worse > losses"], 2),
+        (["worse > better"], 2),
         (["difference > 2.5%"], 3),
         (["difference > 100%"], 2),  # that of odd is not defined
         (["difference > 100%", "untestable > 1"], 0),
         (["n < 7"], 3),
-        (["losses > wins"], 3),
-        (["wins > losses"], 2),
+        (["losses > 6"], 3),
         (["recovered.worse > 0"], 2),  # not measured for basic and odd
     ],
 )
@@ -71,8 +69,8 @@ def test_the_exit_code_says_whether_a_condition_holds(worse: Path, conditions: l
 
 
 def test_it_says_what_holds_and_where(worse: Path) -> None:
-    said = run("compare", worse, "--fail-if", "losses > wins", "--fail-if", "difference > 2.5%").said
-    assert "losses is 7, wins is 0 for basic of r" in said
+    said = run("compare", worse, "--fail-if", "losses > 6", "--fail-if", "difference > 2.5%").said
+    assert "losses is 7 for basic of r" in said
     assert "difference is 0.028 (2.8 %) for basic of r" in said
 
 
@@ -91,7 +89,7 @@ def test_each_version_with_a_gap_is_named(worse: Path) -> None:
     [("undefined > 2", True), ("recovered.undefined > 2", True), ("score.undefined > 2", False)],
 )
 def test_what_may_be_undefined_of_a_measure_says_nothing_of_another(allowance: str, is_allowed: bool) -> None:
-    measure = parse_condition("recovered < 60%").left.measure
+    measure = parse_condition("recovered < 60%").name.measure
     undecided = Undecided("recovered < 60%", "why", "undefined", measure)
     assert parse_condition(allowance).allows(undecided) is is_allowed
 
@@ -149,16 +147,15 @@ def test_any_text_is_a_condition_or_is_refused(text: str) -> None:
         condition = parse_condition(text)
     except ConfigError:
         return
-    assert condition.left.part in text
+    assert condition.name.part in text
 
 
 @given(st.floats(-0.9999, 0.9999), st.sampled_from(sorted(OPERATORS)))
 def test_numbers_are_compared_as_python_does(number: float, sign: str) -> None:
     condition = parse_condition(f"difference {sign} {number!r}")
-    assert isinstance(condition.right, float)
-    assert condition.is_met_by(0.5, condition.right) == OPERATORS[sign](0.5, number)
+    assert condition.is_met_by(0.5) == OPERATORS[sign](0.5, number)
 
 
 @given(st.integers(-1000, 1000), st.sampled_from(["wins", "n"]))
 def test_counts_are_compared_with_any_number_of_questions(number: int, name: str) -> None:
-    assert parse_condition(f"{name} > {number}").right == number
+    assert parse_condition(f"{name} > {number}").limit == number

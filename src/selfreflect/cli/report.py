@@ -306,13 +306,11 @@ def compare_command(
     Gives paired differences with 95 % intervals, wins and losses, on the questions that both have scored.
     Where several judges have scored the first run, each compares in turn, and then they stand side by side.
 
-    For continuous integration, --fail-if takes a name, one of < <= > >= == !=, and a number or another name:
+    For continuous integration, --fail-if takes a name, one of < <= > >= == !=, and a number:
 
     'worse > 0': a strategy is clearly worse than the baseline;
 
     'recovered.difference < -5%': summaries of a strategy recover less by more than 5 points;
-
-    'losses > wins': a strategy is worse on more questions than it is better on.
 
     'untestable > 0': there are too few questions to tell;
 

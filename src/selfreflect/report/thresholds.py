@@ -1,8 +1,8 @@
 """Conditions of ``--fail-if``: on one version, such as ``recovered < 60%``, or on comparisons, ``worse > 0``.
 
-A condition is a name, one comparison and a number, or another name of a comparison. What is undefined never
-passes: a condition that does not hold stays undecided where a value that it speaks of is undefined, unless
-another condition says how many may be, such as ``undefined > 2``.
+A condition is a name, one comparison and a number. What is undefined never passes: a condition that does not
+hold stays undecided where a value that it speaks of is undefined, unless another condition says how many may
+be, such as ``undefined > 2``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import cycle, islice
 from typing import Any, NamedTuple
 
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
@@ -218,18 +217,18 @@ class Decision:
 
 @dataclass(frozen=True)
 class Condition:
-    """A name, an operator, and a number or another name of a comparison."""
+    """A name, an operator and a number."""
 
     text: str
-    left: Name
+    name: Name
     operator: str
-    right: Name | float
+    limit: float
     as_share: bool = False
     """Whether a count of questions is compared as a share of all."""
 
-    def is_met_by(self, left: float, right: float) -> bool:
-        """Tell whether two values fulfil it."""
-        return _OPERATORS[self.operator](left, right)
+    def is_met_by(self, value: float) -> bool:
+        """Tell whether a value fulfils it."""
+        return _OPERATORS[self.operator](value, self.limit)
 
     def decide(self, pairs: Pairs, decision: Decision) -> None:
         """Add to a decision where the condition holds, or why nobody can tell.
@@ -237,45 +236,33 @@ class Condition:
         Raises:
             DataError: its measure was not measured.
         """
-        if self.left.part == _ANY:
+        if self.name.part == _ANY:
             self._decide_questions(pairs, decision)
             return
-        left = self.left.read(pairs, as_share=self.as_share)
-        if isinstance(self.right, Name):
-            right = self.right.read(pairs, as_share=False)
-        else:
-            right = [ConditionValue("", self.right, "")]
-        # a number, or a count of all strategies, stands beside each of them
-        count = max(len(left), len(right))
         gaps: list[tuple[str, str]] = []
         count_before = len(decision.holds)
-        for a, b in islice(zip(cycle(left), cycle(right), strict=False), count):
-            gaps += [*a.gaps.items(), *b.gaps.items()]
-            if a.value is None and not a.gaps:
-                gaps.append(("", f"no question of {a.subject} has a value"))
-            if a.value is None or b.value is None or not self.is_met_by(a.value, b.value):
-                continue
-            values = ", ".join(filter(None, (a.text, b.text)))
-            subject = a.subject or b.subject
-            decision.holds.append(f"{self.text} holds: {values}{f' for {subject}' if subject else ''}")
+        for subject, value, text, gaps_of_value in self.name.read(pairs, as_share=self.as_share):
+            gaps += gaps_of_value.items()
+            if value is None and not gaps_of_value:
+                gaps.append(("", f"no question of {subject} has a value"))
+            if value is not None and self.is_met_by(value):
+                decision.holds.append(f"{self.text} holds: {text}{f' for {subject}' if subject else ''}")
         if len(decision.holds) == count_before:
             self._add_gaps(gaps, decision)
 
     def _decide_questions(self, pairs: Pairs, decision: Decision) -> None:
         """Decide a condition on any question; the questions that break it the most are named first."""
-        limit = self.right
-        assert not isinstance(limit, Name)
         gaps: list[tuple[str, str]] = []
         count_before = len(decision.holds)
         for _, side in pairs:
-            measure = self.left.measured(side)
+            measure = self.name.measured(side)
             values = values_of(measure, side.run, side.strategy)
             shares = {id_: values.of_question(id_) or 0.0 for id_ in values.values}
-            ids = [id_ for id_, value in shares.items() if self.is_met_by(value, limit)]
+            ids = [id_ for id_, value in shares.items() if self.is_met_by(value)]
             gaps += _gaps(side, measure, _result(side)).items()
             if not ids:
                 continue
-            ids.sort(key=lambda id_: -abs(shares[id_] - limit))
+            ids.sort(key=lambda id_: -abs(shares[id_] - self.limit))
             texts = [
                 f"{measure.text(shares[id_])} for {excerpt(one_line(side.run.questions[id_].text, 60))}"
                 for id_ in ids[:_QUOTED]
@@ -291,12 +278,12 @@ class Condition:
     def _add_gaps(self, gaps: Sequence[tuple[str, str]], decision: Decision) -> None:
         """Add why it is undecided, for each version and kind of gap."""
         for name, why in dict.fromkeys(gaps):
-            decision.undecided.append(Undecided(self.text, why, name, self.left.measure))
+            decision.undecided.append(Undecided(self.text, why, name, self.name.measure))
 
     def allows(self, undecided: Undecided) -> bool:
         """Tell whether it says how much may be undefined of that measure, and so decides."""
-        is_of = self.left.measure in (None, undecided.measure)
-        return is_of and self.left.part == undecided.allowance
+        is_of = self.name.measure in (None, undecided.measure)
+        return is_of and self.name.part == undecided.allowance
 
 
 def subject_of(side: Contender) -> str:
@@ -342,7 +329,7 @@ def parse_conditions(texts: Sequence[str], *, compares: bool) -> list[Condition]
     """
     conditions = list(map(parse_condition, texts))
     for condition in conditions:
-        if condition.left.part in COMPARED and not compares:
+        if condition.name.part in COMPARED and not compares:
             raise ConfigError(
                 f"condition {excerpt(condition.text)} compares two versions, and there is one",
                 code="condition",
@@ -376,22 +363,17 @@ def parse_condition(text: str) -> Condition:
             f"it is not understood. Write a name, one of {' '.join(_OPERATORS)}, and a number, such as "
             "'worse > 0' or 'recovered < 60%'.",
         )
-    names = _names()
-    left = _named(text, f"{'any ' if match[1] else ''}{match[2]}", names)
-    if left.part in COMPARED and match[4] in names and not match[5]:
-        right = names[match[4]]
-        if right.part in COMPARED:
-            return Condition(text.strip(), left, match[3], right)
+    name = _named(text, f"{'any ' if match[1] else ''}{match[2]}", _names())
     number = _NUMBER.fullmatch(match[4])
     if number is None or (number[2] and match[5]):
-        example = "60%" if left.is_share else "2"
+        example = "60%" if name.is_share else "2"
         raise _refused(
-            text, f"{excerpt(match[4])} is no number. Write one such as '{left.text} > {example}'."
+            text, f"{excerpt(match[4])} is no number. Write one such as '{name.text} > {example}'."
         )
     unit = number[2] or match[5] or ""
-    _check_unit(text, left, number[1], unit)
+    _check_unit(text, name, number[1], unit)
     value = float(number[1]) / (100 if unit == "%" else 1)
-    return Condition(text.strip(), left, match[3], value, as_share=unit == "%")
+    return Condition(text.strip(), name, match[3], value, as_share=unit == "%")
 
 
 def _named(text: str, name: str, names: Mapping[str, Name]) -> Name:

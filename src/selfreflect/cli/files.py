@@ -231,8 +231,8 @@ def export_command(
     format: Literal["published", "datasets", "items"] = option(
         "--format",
         "What to write: published (questions.json, test_answers.json and summaries.json of the published "
-        "tool), datasets (a folder with a card, for datasets.load_dataset and load_from_disk; needs the "
-        "datasets extra), or items (items.jsonl, for score --items).",
+        "tool), datasets (a folder with a card, for datasets.load_dataset; needs the "
+        "parquet extra), or items (items.jsonl, for score --items).",
         "published",
     ),
     suffix: str = option(

@@ -1,8 +1,7 @@
 """Hand the results of a run to other programs: as a data set folder, or to an experiment tracker.
 
-A data set has two parquet files for ``datasets.load_dataset`` and any other reader, and the same tables as
-Arrow, which ``datasets.load_from_disk`` maps into memory. Trackers are Weights & Biases and MLflow; their
-environment variables name the server, project and key.
+A data set has two parquet files for ``datasets.load_dataset`` and any other reader. Trackers are Weights &
+Biases and MLflow; their environment variables name the server, project and key.
 """
 
 from __future__ import annotations
@@ -11,13 +10,11 @@ import io
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from importlib import resources
 from importlib.util import find_spec
 from itertools import chain
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -56,9 +53,9 @@ def dataset_files(scorings: Sequence[RunRecords], title: str) -> dict[str, bytes
         scorings: the records of one run, once for each judge.
 
     Raises:
-        MissingExtraError: datasets is not installed.
+        MissingExtraError: pyarrow is not installed.
     """
-    require_datasets()
+    require_pyarrow()
     run = scorings[0]
     judges = [*run.judges, *(scoring.judge for scoring in scorings[1:])]
     counts = [counted(len(run.questions), "question"), counted(len(run.answers), "answer set")]
@@ -75,45 +72,22 @@ def dataset_files(scorings: Sequence[RunRecords], title: str) -> dict[str, bytes
     return files | table_files(tables)
 
 
-def require_datasets() -> None:
-    """Raise MissingExtraError if datasets, which brings pyarrow, is not installed."""
-    try:
-        import datasets  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("writing a data set", "datasets") from None
+def require_pyarrow() -> None:
+    """Raise MissingExtraError if pyarrow is not installed."""
+    if find_spec("pyarrow") is None:
+        raise MissingExtraError("writing a data set", "parquet")
 
 
 def table_files(tables: Mapping[Any, Any]) -> dict[str, bytes]:
-    """Make the files of Arrow tables, by path in a folder that ``datasets`` loads."""
-    files = {f"data/{name}.parquet": _parquet_bytes(table) for name, table in tables.items()}
-    return files | _saved_to_disk(tables)
-
-
-def _parquet_bytes(table: Any) -> bytes:
-    """Write an Arrow table as parquet."""
+    """Write Arrow tables as parquet, by path in a folder that ``datasets`` loads."""
     import pyarrow.parquet as pq
 
-    buffer = io.BytesIO()
-    pq.write_table(table, buffer)
-    return buffer.getvalue()
-
-
-def _saved_to_disk(tables: Mapping[Any, Any]) -> dict[str, bytes]:
-    """Return what ``DatasetDict.save_to_disk`` writes of some Arrow tables, by path in its folder."""
-    import datasets
-
-    parts = datasets.DatasetDict({name: datasets.Dataset(table) for name, table in tables.items()})
-    # its progress bars would end up among the lines of the command
-    were_disabled = datasets.are_progress_bars_disabled()
-    with tempfile.TemporaryDirectory() as folder:
-        datasets.disable_progress_bars()
-        try:
-            parts.save_to_disk(folder)
-        finally:
-            if not were_disabled:
-                datasets.enable_progress_bars()
-        paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
-        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+    files = {}
+    for name, table in tables.items():
+        buffer = io.BytesIO()
+        pq.write_table(table, buffer)
+        files[f"data/{name}.parquet"] = buffer.getvalue()
+    return files
 
 
 def _answers(run: RunRecords) -> Any:

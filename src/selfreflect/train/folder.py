@@ -13,7 +13,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.grouping import normal_form
 from selfreflect.records import Question, dump_line
-from selfreflect.report.export import encodable, require_datasets, table_files
+from selfreflect.report.export import encodable, require_pyarrow, table_files
 from selfreflect.text import counted, markdown_text
 from selfreflect.train.rows import Kind, Row, RowOptions, TrainingRows
 
@@ -98,9 +98,9 @@ def training_files(
     """Make the files of a data set folder, by their path in it. A split without rows has no parquet file.
 
     Raises:
-        MissingExtraError: datasets is not installed.
+        MissingExtraError: pyarrow is not installed.
     """
-    require_datasets()
+    require_pyarrow()
     parts = split_questions(questions, percentages)
     split_by_id = {id_: name for name, ids in parts.items() for id_ in ids}
     by_split: dict[Split, list[Row]] = {name: [] for name in SPLITS}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from endpoint import endpoint_server
 from fault_server import FaultServer, chat, choice
 
 from selfreflect.uncertainty.claims.labelled import ClaimCalibrator
+from selfreflect.uncertainty.guarantee import keep_threshold
 
 KINDS = ("tower", "mill", "school", "market")
 
@@ -123,6 +125,49 @@ def test_a_calibrator_of_claims_is_bound_to_reader_questions_and_answers(saved: 
 def test_files_without_labelled_claims_are_refused(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
     done = run("calibrate", written(tmp_path / "file.json", rows), "--claims", "words")
     assert (done.code, done.stdout) == (2, "")
+
+
+def test_kept_claims_are_all_right_as_often_as_promised() -> None:
+    """Of 9 questions and 90 % the highest wrong score counts, and of 8 none is high enough."""
+    scores, labels = [0.1 * number for number in range(9)], [0.0] * 9
+    groups = list(map(str, range(9)))
+    assert keep_threshold(scores, labels, groups, 0.9) == scores[8]
+    assert keep_threshold(scores, labels, groups, 0.5) == scores[4]
+    assert keep_threshold(scores[:8], labels[:8], groups[:8], 0.9) == math.inf
+    assert keep_threshold(scores, [1.0] * 9, groups, 0.9) == -math.inf
+
+    draw = random.Random(0)
+
+    def question() -> list[tuple[float, float]]:
+        """Claims, of which the supported are right more often."""
+        shares = [draw.random() for _ in range(5)]
+        return [(share, float(draw.random() < share)) for share in shares]
+
+    kept = []
+    for _ in range(2_000):
+        rows = [question() for _ in range(19)]
+        columns = [(score, label, str(place)) for place, row in enumerate(rows) for score, label in row]
+        threshold = keep_threshold(*map(list, zip(*columns, strict=True)), 0.8)  # type: ignore[arg-type]
+        kept.append(all(label for score, label in question() if score > threshold))
+    # exactly 16 of 20 in the mean, since scores have no ties; the standard error is .009
+    assert sum(kept) / len(kept) == pytest.approx(0.8, abs=0.03)
+
+
+def test_claims_that_are_kept_are_named(tmp_path: Path) -> None:
+    file = written(tmp_path / "labelled.json", towns(0, 60))
+    path = tmp_path / "calibrator.json"
+    done = run("calibrate", file, "--claims", "words", "--keep", "0.6", "--save", path, "--json")
+    assert done.code == 0, done.stderr
+    [line] = [line for line in done.json if "keep" in line]
+    assert (line["n"], line["keep"]["samples"]) == (60, 10)
+    found = run("claims", written(tmp_path / "unseen.json", towns(60, 5)), "--calibrator", path, "--json")
+    for claim in (claim for row in found.json for claim in row["claims"]):
+        assert claim["kept"] == (claim["support"] > line["keep"]["threshold"])
+    fewer = [{**row, "answers": row["answers"][:4]} for row in towns(60, 2)]
+    assert run("claims", written(tmp_path / "fewer.json", fewer), "--calibrator", path).code == 2
+    for refused in (["--keep", "0.99"], ["--keep", "1"]):
+        assert run("calibrate", file, "--claims", "words", *refused, "--save", tmp_path / "x").code == 2
+    assert run("calibrate", file, "--keep", "0.5").code == 2
 
 
 def test_the_endpoint_gives_claims_a_calibrated_confidence(saved: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from selfreflect.uncertainty.assess import Assessment, ScoredAnswers
     from selfreflect.uncertainty.calibrator_file import CalibratorFile
     from selfreflect.uncertainty.calibrators import FitMethod, MapQuality
-    from selfreflect.uncertainty.guarantee import Guarantee, SetRule
+    from selfreflect.uncertainty.guarantee import Guarantee, KeepRule, SetRule
 
 SURE = 0.95
 """Confidence of a guarantee, unless one is named."""
@@ -111,6 +112,14 @@ class PromiseOptions(Struct, frozen=True, kw_only=True):
             "answer for this share of questions, as in 0.9.",
         ),
     ] = None
+    keep: Annotated[
+        float | None,
+        Flag(
+            "--keep SHARE",
+            "Of --claims: find the score above which all claims of a question are right, for this share of "
+            "questions, as in 0.9.",
+        ),
+    ] = None
 
 
 @takes("answers", only=("--revision", "--base-url", "--extra-body"), config_file=True, execution=ASKING)
@@ -157,7 +166,7 @@ def calibrate_command(
     from selfreflect.uncertainty.assess import Assessment
     from selfreflect.uncertainty.classes import DEFAULT
 
-    _check_promise(promise)
+    _check_promise(promise, structure)
     if options.save is not None:
         check_file(options.save, source)
     questions, reader = _questions(source, columns, structure, asking, overrides, options.num_answers)
@@ -174,15 +183,16 @@ def calibrate_command(
     fitting = _Fitting(assessment, name, _only_label(assessment), options, weights, reader, json)
     fitting.say_missing()
     # a threshold or sets need no map: all answers may be right, or too few for folds
-    has_map = fitting.has_both_labels or (promise.risk is None and promise.set is None)
+    has_map = fitting.has_both_labels or (promise.risk, promise.set, promise.keep) == (None, None, None)
     if has_map and json:
         fitting.show_map()
     guarantee = None if promise.risk is None else fitting.guarantee(promise.risk, promise.confidence)
     rule = None if promise.set is None else fitting.sets(promise.set)
+    keep = None if promise.keep is None else fitting.keep(promise.keep)
     if has_map and not json:  # readers want what may be shown first
         fitting.show_map()
     if options.save is not None:
-        fitting.write(options.save, comparison, guarantee, rule)
+        fitting.write(options.save, comparison, guarantee, rule, keep)
 
 
 def _weights(
@@ -257,7 +267,7 @@ def _without_reader(asking: AskOptions, reader: str) -> AskOptions:
     return replace(asking, model=None) if reader else asking
 
 
-def _check_promise(promise: PromiseOptions) -> None:
+def _check_promise(promise: PromiseOptions, structure: StructureOptions) -> None:
     """Refuse levels that mean nothing before anything is read or asked."""
     from selfreflect.uncertainty.guarantee import check_levels
 
@@ -267,12 +277,16 @@ def _check_promise(promise: PromiseOptions) -> None:
         )
     if promise.risk is not None:
         check_levels(promise.risk, SURE if promise.confidence is None else promise.confidence)
-    if promise.set is not None and not 0 < promise.set < 1:
-        raise ConfigError(
-            f"the coverage of a set must lie between 0 and 1, not {promise.set:g}",
-            code="level",
-            remedy="Write {set} as a share, such as 0.9.",
-        )
+    for name in ("set", "keep"):
+        level = getattr(promise, name)
+        if level is not None and not 0 < level < 1:
+            raise ConfigError(
+                f"the share of questions must lie between 0 and 1, not {level:g}",
+                code="level",
+                remedy=f"Write {{{name}}} as a share, such as 0.9.",
+            )
+    if promise.keep is not None and structure.claims is None:
+        raise ConfigError("only claims are kept", code="usage", remedy="Add {claims} words.")
 
 
 @dataclass(frozen=True)
@@ -411,8 +425,48 @@ class _Fitting:
             )
         return None
 
+    def keep(self, share: float) -> KeepRule | None:
+        """Choose which claims are kept and report it.
+
+        Raises:
+            DataError: none is, and the rule was to be saved.
+        """
+        from selfreflect.uncertainty.calibrator_file import find_kept
+
+        rule = find_kept(self.assessment, self.estimator, self.correctness, share)
+        keeps = math.isfinite(rule.threshold) and rule.kept > 0
+        if self.json:
+            facts = {"share": share, "n": rule.n, "kept": rule.kept}
+            emit({"keep": to_builtins(rule) if keeps else None, **facts})
+        elif keeps:
+            say(
+                f"Kept are claims with {self.estimator} above {rule.threshold:g}, {percent(rule.kept, 1)} of "
+                f"the labelled ones: for {percent(share)} of questions all kept claims are right "
+                f"({counted(rule.n, 'labelled question')})."
+            )
+        else:
+            say(
+                f"No claim can be kept if all of them have to be right for {percent(share)} of questions: "
+                f"wrong claims have the highest {self.estimator}, or {counted(rule.n, 'labelled question')} "
+                "are too few."
+            )
+        if keeps:
+            return rule
+        if self.options.save is not None:
+            raise DataError(
+                "no claim can be kept, so nothing is saved",
+                code="no_threshold",
+                remedy="Give a lower {keep}, or label claims of more questions.",
+            )
+        return None
+
     def write(
-        self, path: Path, comparison: ComparisonOptions, guarantee: Guarantee | None, rule: SetRule | None
+        self,
+        path: Path,
+        comparison: ComparisonOptions,
+        guarantee: Guarantee | None,
+        rule: SetRule | None,
+        keep: KeepRule | None,
     ) -> None:
         """Fit on all labelled questions, and write the file."""
         from selfreflect.uncertainty.calibrator_file import fit_file, write_calibrator
@@ -428,6 +482,8 @@ class _Fitting:
             calibrator = replace(calibrator, guarantee=guarantee)
         if rule is not None:
             calibrator = replace(calibrator, sets=rule)
+        if keep is not None:
+            calibrator = replace(calibrator, keep=keep)
         write_file(path, write_calibrator(calibrator))
         use = "claims FILE --calibrator" if self.reader else "calibrate FILE --apply"
         say(f"Use it on other questions: selfreflect {use} {shlex.quote(str(path))}")

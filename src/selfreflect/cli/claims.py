@@ -120,7 +120,11 @@ def _calibrator(path: Path, reader: Reader, items: Sequence[Item]) -> ClaimCalib
     from selfreflect.uncertainty.question import AnsweredQuestion
 
     calibrator = ClaimCalibrator.load(path, reader.name)
-    calibrator.saved.refuse_overlap([AnsweredQuestion(id=item.id, text=item.question) for item in items])
+    questions = [
+        AnsweredQuestion(id=item.id, text=item.question, answers=tuple(_answers(item))) for item in items
+    ]
+    calibrator.saved.refuse_overlap(questions)
+    calibrator.saved.refuse_other_samples(questions)
     for caveat in dict.fromkeys(calibrator.caveat(len(_answers(item))) for item in items):
         if caveat:
             say(f"{caveat}.".capitalize())
@@ -142,7 +146,7 @@ def _read(
                     question=item.question,
                     answers=_answers(item),
                     summaries=item.summaries,
-                    confidence=None if calibrator is None else calibrator.confidence,
+                    rate=None if calibrator is None else calibrator.rate,
                 )
             )
             progress.advance()
@@ -170,12 +174,19 @@ def _claim_table(distribution: ClaimDistribution, explain: bool) -> Table:
     rows: list[tuple[Cell, ...]] = []
     shown = distribution.claims if explain else distribution.claims[:_MOST_CLAIMS]
     right = [Column("right", ".2f")] if distribution.is_calibrated else []
+    has_kept = any(claim.is_kept is not None for claim in distribution.claims)
+    kept = [Column("kept")] if has_kept else []
     for claim in shown:
         support = claim.support
         low, high = support.interval or (None, None)
         cells = (support.share, interval_text(low, high, ".2f"), support.contradicts)
-        rows.append((*cells, *([claim.confidence] if right else []), one_line(claim.text, 200)))
-    columns = (Column("said", ".2f"), Column("95%"), Column("contradict", "d"), *right, Column("claim"))
+        rated = [
+            *([claim.confidence] if right else []),
+            *(["yes" if claim.is_kept else "no"] if kept else []),
+        ]
+        rows.append((*cells, *rated, one_line(claim.text, 200)))
+    counts = (Column("said", ".2f"), Column("95%"), Column("contradict", "d"))
+    columns = (*counts, *right, *kept, Column("claim"))
     notes = []
     if len(shown) < len(distribution.claims):
         notes.append(f"{counted(len(distribution.claims) - len(shown), 'more claim')}: add --explain.")

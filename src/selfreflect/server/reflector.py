@@ -477,10 +477,10 @@ class Reflector:
             caveat = calibrator.caveat(len(answers))
             if calibrator.knows(chat.question):
                 calibrator, caveat = None, "claims not calibrated: the calibrator was fitted on this question"
-        confidence = None if calibrator is None else calibrator.confidence
+        rate = None if calibrator is None else calibrator.rate
         try:
             # long answers take seconds, in which others would wait
-            told = partial(told_claims, ends_of(chat.question), answers, text, confidence)
+            told = partial(told_claims, ends_of(chat.question), answers, text, rate)
             return tuple(await exclusively(self._claims_are_free, told)), caveat
         except DataError as error:
             return None, str(error)

@@ -23,11 +23,13 @@ from selfreflect.uncertainty.features import PER_RANK
 from selfreflect.uncertainty.guarantee import (
     Drawn,
     Guarantee,
+    KeepRule,
     NoSetRule,
     SetRule,
     ThresholdSearch,
     fit_sets,
     is_pilot,
+    keep_threshold,
     right_shares,
     search_threshold,
 )
@@ -71,6 +73,8 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """The threshold above which the risk is bounded, if one was asked for."""
     sets: SetRule | msgspec.UnsetType = msgspec.UNSET
     """What makes sets of answers, if they were asked for."""
+    keep: KeepRule | msgspec.UnsetType = msgspec.UNSET
+    """Which claims are kept, if that was asked for."""
     reader: str | msgspec.UnsetType = msgspec.UNSET
     """What said which answers make a claim, for a calibrator of claims."""
 
@@ -103,7 +107,7 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 f"{', '.join(map(str, lengths))}: {self.estimator} moves with their number",
                 code="other_ranks",
             )
-        for rule in (self.guarantee, self.sets):
+        for rule in (self.guarantee, self.sets, self.keep):
             if not rule:
                 continue
             sizes = sample_sizes(questions)
@@ -295,6 +299,31 @@ def find_sets(assessment: Assessment, correctness: str, coverage: float) -> SetR
     return fit_sets(of_sample, coverage, sample.drawn)
 
 
+def find_kept(assessment: Assessment, estimator: str, correctness: str, share: float) -> KeepRule:
+    """Choose which claims are kept, so that all of those of a question are right; infinite threshold if none.
+
+    Raises:
+        DataError: no question has labelled claims, or answers are of several models.
+    """
+    scored = assessment.labelled_scores(estimator, correctness)
+    questions = [assessment.questions[index] for index in scored.indices]
+    sample = even_sample(assessment.questions, scored.indices)
+    places = [place for place, question in enumerate(questions) if len(question.answers) == sample.samples]
+    scores, labels = scored.scores[places], scored.labels[places]
+    groups = [questions[place].group for place in places]
+    threshold = keep_threshold(scores.tolist(), labels.tolist(), groups, share)
+    if threshold == -math.inf:  # so many questions have no wrong claim that all are kept
+        threshold = float(scores.min()) - 1
+    return KeepRule(
+        share=share,
+        threshold=threshold,
+        n=len(set(groups)),
+        kept=float(np.mean(scores > threshold)),
+        samples=sample.samples,
+        model=sample.model,
+    )
+
+
 def digests(questions: Iterable[AnsweredQuestion]) -> tuple[str, ...]:
     """Identify questions by id and by text, without repeating either."""
     names = []
@@ -328,6 +357,8 @@ def _unsound_part(saved: CalibratorFile) -> str:
     estimator = ESTIMATORS.get(saved.estimator)  # an unknown one is refused by its name
     if saved.sets and not saved.sets.is_sound:
         return "sets of answers"
+    if saved.keep and not saved.keep.is_sound:
+        return "kept claims"
     scores = saved.guarantee.scores if saved.guarantee else ()
     in_range = estimator is None or all(
         estimator.low - _ROUNDING <= estimator.score(score) <= estimator.high + _ROUNDING for score in scores

@@ -392,6 +392,50 @@ class SetRule(Drawn, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return abs(answers - round(answers)) < _ROUNDING and 0 <= self.unsampled < rank <= self.n
 
 
+class KeepRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which claims of a question are kept: those whose score is above ``threshold``."""
+
+    share: float
+    """For how many questions all kept claims are right, at least, over new samples and questions."""
+    threshold: float
+    n: int
+    """Labelled questions."""
+    kept: float
+    """Share of the labelled claims that are kept."""
+    samples: int
+    """Answers that each question had."""
+    model: str = ""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the numbers fit each other, as those of a file that nobody changed do."""
+        return 0 < self.share < 1 and math.isfinite(self.threshold) and 0 <= self.kept <= 1
+
+    def covers(self, score: float) -> bool:
+        """Tell whether a claim is kept."""
+        return score > self.threshold
+
+
+def keep_threshold(
+    scores: Sequence[float], labels: Sequence[float], groups: Sequence[str], share: float
+) -> float:
+    """Find the score above which all claims of a new question are right, with probability ``share``.
+
+    Of each question counts the highest score of a wrong claim; the threshold is the ceil((n + 1) share)-th
+    smallest of these, infinite with too few questions (Mohri and Hashimoto 2024, arXiv 2402.10978). Questions
+    must be exchangeable.
+
+    Args:
+        scores, labels, groups: of each claim; a label is 1 or 0, and a group is a question.
+    """
+    highest = dict.fromkeys(groups, -math.inf)
+    for score, label, group in zip(scores, labels, groups, strict=True):
+        if not label:
+            highest[group] = max(highest[group], score)
+    place = math.ceil(round((len(highest) + 1) * share, 9))
+    return sorted(highest.values())[place - 1] if place <= len(highest) else math.inf
+
+
 class ClassOfAnswers(msgspec.Struct, frozen=True):
     """Answers that mean the same, by their most common spelling."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from selfreflect.errors import ConfigError, excerpt
@@ -78,12 +78,15 @@ class ClaimCalibrator:
         asked = AnsweredQuestion(id="", text=question)
         return not set(self.saved.questions).isdisjoint(digests([asked])[1:])
 
-    def confidence(self, claim: Claim) -> float | None:
-        """Compute the calibrated confidence in a claim, in [0, 1]; None without a value."""
+    def rate(self, claim: Claim) -> Claim:
+        """Give a claim its calibrated confidence, and say whether it is kept; as it is without a value."""
         value = values_of(claim)[self.saved.estimator]
         if isinstance(value, NoValue):
-            return None
-        return float(self.saved.calibrator([ESTIMATORS[self.saved.estimator].score(value)])[0])
+            return claim
+        score = ESTIMATORS[self.saved.estimator].score(value)
+        keep = self.saved.keep
+        is_kept = keep.covers(score) if keep and len(claim.stances) == keep.samples else None
+        return replace(claim, confidence=float(self.saved.calibrator([score])[0]), is_kept=is_kept)
 
     def caveat(self, answers: int) -> str:
         """Say that it was fitted on other numbers of answers; empty if it was not."""

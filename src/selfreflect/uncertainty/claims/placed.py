@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -54,6 +53,7 @@ class ToldClaim(Struct, frozen=True, kw_only=True):
         contradicted: share of the answers that contradict it.
         told: whether the text makes it.
         confidence: calibrated, that it is right; None without a calibrator.
+        kept: whether it is among those that are all right for a share of questions; None without such a rule.
     """
 
     text: str
@@ -63,25 +63,26 @@ class ToldClaim(Struct, frozen=True, kw_only=True):
     contradicted: float
     told: bool
     confidence: float | None = None
+    kept: bool | None = None
 
 
 def told_claims(
     question: str,
     answers: Sequence[str],
     text: str,
-    confidence: Callable[[Claim], float | None] | None = None,
+    rate: Callable[[Claim], Claim] | None = None,
 ) -> list[ToldClaim]:
     """List the claims of answers, read by words, and those that only a text makes which stands for them.
 
     Args:
-        confidence: calibrates claims.
+        rate: gives claims a calibrated confidence.
 
     Raises:
         DataError: there are more than :data:`~.support.MOST_CLAIMS` different claims.
     """
     reader = WordReader()
     found = claim_distribution(
-        reader, id="", question=question, answers=answers, summaries={"": text}, confidence=confidence
+        reader, id="", question=question, answers=answers, summaries={"": text}, rate=rate
     )
     places = placed(found, text, found.coverages[""].stances)
     claims = []
@@ -93,8 +94,7 @@ def told_claims(
     for (place, _), claim in zip(
         pairs, claims_in(reader, question, [part for _, part in pairs], answers), strict=True
     ):
-        value = None if confidence is None else confidence(claim)
-        claims.append(_told(replace(claim, confidence=value), place.sentence))
+        claims.append(_told(claim if rate is None else rate(claim), place.sentence))
     return claims
 
 
@@ -108,4 +108,5 @@ def _told(claim: Claim, sentence: Sentence | None) -> ToldClaim:
         contradicted=support.contradicts / max(1, sum(support)),
         told=sentence is not None,
         confidence=claim.confidence,
+        kept=claim.is_kept,
     )

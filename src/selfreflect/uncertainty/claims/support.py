@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
@@ -58,6 +58,8 @@ class Claim:
     tells more than counts where answers are few, and knows neither numbers nor negations."""
     confidence: float | None = None
     """Calibrated: the share of claims with such a support that are right; None without a calibrator."""
+    is_kept: bool | None = None
+    """Whether it is among those that are all right for a share of questions; None without such a rule."""
 
     @property
     def support(self) -> Support:
@@ -183,6 +185,7 @@ class ClaimDistribution:
                     "interval": claim.support.interval,
                     "mentioned": claim.mentioned,
                     **({"confidence": claim.confidence} if self.is_calibrated else {}),
+                    **({} if claim.is_kept is None else {"kept": claim.is_kept}),
                     **claim.support._asdict(),
                     "stances": claim.stances,
                 }
@@ -207,14 +210,14 @@ def claim_distribution(
     question: str,
     answers: Sequence[str],
     summaries: Mapping[str, str] | None = None,
-    confidence: Callable[[Claim], float | None] | None = None,
+    rate: Callable[[Claim], Claim] | None = None,
 ) -> ClaimDistribution:
     """Find the claims of answers and their support, and read summaries claim by claim.
 
     A claim that is said by an answer in which it was found is never silent there.
 
     Args:
-        confidence: calibrates claims.
+        rate: gives claims a calibrated confidence.
 
     Raises:
         DataError: there are more than ``MOST_CLAIMS`` different claims.
@@ -233,8 +236,8 @@ def claim_distribution(
     texts = reader.distinct(question, different)
     columns = reader.stances(question, texts, [*answers, *named.values()])
     claims = _claims(reader, question, texts, answers, columns[: len(answers)], split)
-    if confidence is not None:
-        claims = [replace(claim, confidence=confidence(claim)) for claim in claims]
+    if rate is not None:
+        claims = list(map(rate, claims))
     order = sorted(range(len(claims)), key=lambda index: -claims[index].support.says)
     ordered = [claims[index] for index in order]
     coverages = {}

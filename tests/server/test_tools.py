@@ -388,6 +388,17 @@ def test_what_comes_back_is_valid_as_it_is_written() -> None:
     assert whole["selfreflect"]["fields"]["fields"]["/total"]["share"] == 0.75
 
 
+def test_a_tuple_that_comes_back_has_the_most_common_order() -> None:
+    place = {"type": "array", "prefixItems": [{"type": "number"}, {"type": "number"}]}
+    schema = {"type": "object", "properties": {"at": place}, "required": ["at"]}
+    asked = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+    texts = ['{"at": [2, 1]}', '{"at": [1, 2]}', '{"at":[1, 2.0]}', '{"at": [2, 1]}', '{"at":[1.0, 2]}']
+    with served([choice(text) for text in texts]) as (client, _):
+        whole = client.chat(response_format=asked).json()
+    assert json.loads(whole["choices"][0]["message"]["content"]) == {"at": [1, 2]}
+    assert whole["selfreflect"]["confidence"] == 0.6
+
+
 def test_objects_without_fields_agree_and_texts_that_are_none_give_the_most_common() -> None:
     with served([choice("{}"), choice("{}"), choice("no")]) as (client, _):
         belief = client.chat(messages=QUESTION, response_format=JSON).json()["selfreflect"]

@@ -286,7 +286,7 @@ def structure(question: AnsweredQuestion, schema: Schema | None = None) -> Struc
         question=question,
         fields=tuple(limited),
         faults=faults,
-        objects=tuple(map(signature, valid)),
+        objects=tuple(signature(value, schema, node) for value in valid),
         unread_gold=len(question.gold) - len(gold),
         left_out=len(fields) - len(limited) + walker.left_out,
         unmatched=walker.unmatched,
@@ -428,10 +428,10 @@ class _Walker:
             yield self._field(place, column, node)
             return
         yield self._list_field(place, column)
-        part = self._schema.items(node) if self._schema else {}
         for name in dict.fromkeys(key for child in children if child for key in child):
             is_located = is_ordered(node)  # else objects are named, not numbered
             child = place.child(name, of_list=True, is_located=is_located)
+            part = self._schema.item(node, name) if self._schema else {}
             yield from self._child(child, name, children, part)
 
     def _child(

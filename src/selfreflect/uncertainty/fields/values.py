@@ -281,14 +281,27 @@ def _dumped(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def signature(value: Any) -> str:
-    """Write a text that is equal for equal values: keys sorted, lists as sets, texts in normal form."""
+def signature(value: Any, schema: Schema | None = None, node: Node | None = None) -> str:
+    """Write a text that is equal for equal values: keys sorted, lists as sets, texts in normal form.
+
+    Args:
+        schema, node: what is known of the value; lists whose order counts are none.
+    """
+    node = node or {}
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{key!r}: {signature(value[key])}' for key in sorted(value))}}}"
+        members = (
+            f"{key!r}: {signature(value[key], schema, schema.member(node, key) if schema else None)}"
+            for key in sorted(value)
+        )
+        return f"{{{', '.join(members)}}}"
     if isinstance(value, list):
-        return f"[{', '.join(sorted({signature(item) for item in value}))}]"
-    identity = scalar(value, {})
-    return f"text {normal_form(value)}" if identity.key is None else identity.key
+        items = [
+            signature(item, schema, schema.item(node, place) if schema else None)
+            for place, item in enumerate(value)
+        ]
+        return f"[{', '.join(items if is_ordered(node) else sorted({*items}))}]"
+    identity = scalar(value, node)
+    return f"text {normal_form(str(value))}" if identity.key is None else identity.key
 
 
 class Schema:
@@ -382,7 +395,7 @@ class Schema:
         if isinstance(value, dict):
             return {key: self._converted(item, self.member(node, key)) for key, item in value.items()}
         if isinstance(value, list):
-            return [self._converted(item, self.items(node)) for item in value]
+            return [self._converted(item, self.item(node, place)) for place, item in enumerate(value)]
         types = set(_types(node))
         if not isinstance(value, str) or "string" in types:
             return value
@@ -429,9 +442,12 @@ class Schema:
         part = _part(node, "properties").get(key, node.get("additionalProperties"))
         return self.resolved(part) if isinstance(part, Mapping) else {}
 
-    def items(self, node: Node) -> Node:
-        """Look up what the schema says of a list's items."""
+    def item(self, node: Node, place: object = None) -> Node:
+        """Look up what the schema says of a list's item, at a place if its places mean something."""
         part = node.get("items")
+        places = node.get("prefixItems") or part
+        if isinstance(places, list) and isinstance(place, int):
+            part = places[place] if place < len(places) else node.get("additionalItems", part)
         return self.resolved(part) if isinstance(part, Mapping) else {}
 
 

@@ -440,13 +440,13 @@ class _Fitting:
             emit({"keep": to_builtins(rule) if keeps else None, **facts})
         elif keeps:
             say(
-                f"Kept are claims with {self.estimator} above {rule.threshold:g}, {percent(rule.kept, 1)} of "
-                f"the labelled ones: for {percent(share)} of questions all kept claims are right "
+                f"Kept are claims with {self.estimator} above {rule.threshold:g}, {exact_percent(rule.kept)} of "
+                f"the labelled ones: for {exact_percent(share)} of questions all kept claims are right "
                 f"({counted(rule.n, 'labelled question')})."
             )
         else:
             say(
-                f"No claim can be kept if all of them have to be right for {percent(share)} of questions: "
+                f"No claim can be kept if all of them have to be right for {exact_percent(share)} of questions: "
                 f"wrong claims have the highest {self.estimator}, or {counted(rule.n, 'labelled question')} "
                 "are too few."
             )

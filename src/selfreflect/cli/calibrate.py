@@ -33,7 +33,7 @@ from selfreflect.cli.console import check_file, emit, print_notes_first, print_t
 from selfreflect.cli.options import Overrides, argument, takes
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.flags import Flag
-from selfreflect.text import counted, exact_percent, name_list
+from selfreflect.text import counted, exact_percent, name_list, percent
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, sample_sizes
 
 if TYPE_CHECKING:
@@ -440,15 +440,15 @@ class _Fitting:
             emit({"keep": to_builtins(rule) if keeps else None, **facts})
         elif keeps:
             say(
-                f"Kept are claims with {self.estimator} above {rule.threshold:g}, {exact_percent(rule.kept)} of "
-                f"the labelled ones: for {exact_percent(share)} of questions all kept claims are right "
+                f"Kept are claims with {self.estimator} above {rule.threshold:g}, {percent(rule.kept)} of the "
+                f"labelled ones: for {exact_percent(share)} of questions all kept claims are right "
                 f"({counted(rule.n, 'labelled question')})."
             )
         else:
             say(
-                f"No claim can be kept if all of them have to be right for {exact_percent(share)} of questions: "
-                f"wrong claims have the highest {self.estimator}, or {counted(rule.n, 'labelled question')} "
-                "are too few."
+                f"No claim can be kept if all have to be right for {exact_percent(share)} of questions: wrong "
+                f"claims have the highest {self.estimator}, or {counted(rule.n, 'labelled question')} are too "
+                "few."
             )
         if keeps:
             return rule

@@ -440,15 +440,15 @@ class _Fitting:
             emit({"keep": to_builtins(rule) if keeps else None, **facts})
         elif keeps:
             say(
-                f"Kept are claims with {self.estimator} above {rule.threshold:g}, {percent(rule.kept)} of the "
-                f"labelled ones: for {exact_percent(share)} of questions all kept claims are right "
+                f"Kept are claims with {self.estimator} above {rule.threshold:g}, {percent(rule.kept)} of "
+                f"the labelled ones: for {exact_percent(share)} of questions all kept claims are right "
                 f"({counted(rule.n, 'labelled question')})."
             )
         else:
             say(
-                f"No claim can be kept if all have to be right for {exact_percent(share)} of questions: wrong "
-                f"claims have the highest {self.estimator}, or {counted(rule.n, 'labelled question')} are too "
-                "few."
+                f"No claim can be kept if all have to be right for {exact_percent(share)} of questions: "
+                f"wrong claims have the highest {self.estimator}, or "
+                f"{counted(rule.n, 'labelled question')} are too few."
             )
         if keeps:
             return rule

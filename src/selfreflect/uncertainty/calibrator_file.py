@@ -308,7 +308,9 @@ def find_kept(assessment: Assessment, estimator: str, correctness: str, share: f
     scored = assessment.labelled_scores(estimator, correctness)
     questions = [assessment.questions[index] for index in scored.indices]
     sample = even_sample(assessment.questions, scored.indices)
-    places = [place for place, question in enumerate(questions) if len(question.answers) == sample.samples]
+    places = [
+        place for place, question in enumerate(questions) if len(question.answers) == sample.drawn.samples
+    ]
     scores, labels = scored.scores[places], scored.labels[places]
     groups = [questions[place].group for place in places]
     threshold = keep_threshold(scores.tolist(), labels.tolist(), groups, share)
@@ -319,8 +321,7 @@ def find_kept(assessment: Assessment, estimator: str, correctness: str, share: f
         threshold=threshold,
         n=len(set(groups)),
         kept=float(np.mean(scores > threshold)),
-        samples=sample.samples,
-        model=sample.model,
+        **asdict(sample.drawn),
     )
 
 

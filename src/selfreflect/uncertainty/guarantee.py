@@ -392,7 +392,7 @@ class SetRule(Drawn, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return abs(answers - round(answers)) < _ROUNDING and 0 <= self.unsampled < rank <= self.n
 
 
-class KeepRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class KeepRule(Drawn, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which claims of a question are kept: those whose score is above ``threshold``."""
 
     share: float
@@ -402,9 +402,6 @@ class KeepRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Labelled questions."""
     kept: float
     """Share of the labelled claims that are kept."""
-    samples: int
-    """Answers that each question had."""
-    model: str = ""
 
     @property
     def is_sound(self) -> bool:

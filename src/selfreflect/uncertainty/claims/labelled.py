@@ -35,6 +35,8 @@ def claim_questions(reader: Reader, questions: Sequence[AnsweredQuestion]) -> It
                 id=f"{question.id}#{number}",
                 text=question.text,
                 context=question.context,
+                temperature=question.temperature,
+                top_p=question.top_p,
                 answers=tuple(stance for stance in claim.stances if stance is not None),
                 answer=claim.text,
                 group=question.id,

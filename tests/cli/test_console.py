@@ -8,6 +8,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.text import Text
 
 from selfreflect.cli import console
 from selfreflect.cli.console import ProgressReporter, StageProgress, duration
@@ -148,3 +149,15 @@ def test_whatever_is_reported_the_share_and_the_time_are_possible(
 )
 def test_a_duration(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize("width", range(20, 60))
+def test_no_line_ends_between_a_number_and_its_percent_sign(
+    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    text = "This summary recovers 92 % of the information (95 % CI 89 to 95 %)."
+    console.stdout.print(Text(text))
+    lines = capsys.readouterr().out.splitlines()
+    assert not [line for line in lines if line.lstrip().startswith("%") or line.endswith(" ")]
+    assert " ".join(lines) == text

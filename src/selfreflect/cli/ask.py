@@ -210,10 +210,12 @@ ACT_ONE = """\
 1. What is measured, on three summaries written by hand.
 
 SmolLM2-135M, a small embedded model, read a text that contradicts itself and was asked the question below \
-20 times, sampling at random. Its answers differ, and a summary should say all of them in one string. To \
-see whether it does, a judge reads the summary, but not the text, and predicts ten of the answers. A summary \
-that recovers 80 % helps the judge 80 % as much as the other ten answers do; at 0 % it helps no more than an \
-empty one. Shared wording counts too. "honest" names both possibilities, "single" one, "wrong" neither.\
+20 times. Its answers differ, and a summary should say so: "honest" names both possibilities, "single" one, \
+"wrong" neither.
+
+To see how well each does, a judge reads the summary, but not the text, and predicts ten of the answers. A \
+summary that recovers 80 % helps the judge 80 % as much as the other ten answers do; at 0 % it helps no more \
+than an empty one. Shared wording counts too.\
 """
 
 ACT_TWO = """\
@@ -221,9 +223,11 @@ ACT_TWO = """\
 2. The model's own summaries.
 
 The same model now answers ten questions, ten times each. For eight of them it reads contradictory evidence; \
-two are everyday questions. Three strategies then make a summary: greedy takes the model's ordinary answer, \
-basic asks it for every possible answer, and sample_and_summarize shows it five new answers to merge. A \
-model of this size often names one answer and leaves out the other: see what that costs.\
+two are everyday questions.
+
+Three strategies make a summary: greedy takes the model's ordinary answer, basic asks it for every possible \
+answer, and sample_and_summarize shows it five new answers to merge. A model of this size often names one \
+answer and leaves out the other, and the shares show what that costs.
 """
 
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from rich.console import Console
-from rich.containers import Lines
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
@@ -44,23 +43,20 @@ FEWEST_ENDED = 8
 _JOINT = "\ue000"
 
 
-class _Prose(Text):
-    """Text that is never broken between a number and its percent sign."""
-
-    def wrap(self, console: Console, width: int, **options: Any) -> Lines:
-        self.plain = self.plain.replace(" %", f"{_JOINT}%")
-        lines = super().wrap(console, width, **options)
-        for line in lines:
-            line.plain = line.plain.replace(_JOINT, " ")
-        return lines
-
-
 class _Console(Console):
     def print(self, *objects: Any, **options: Any) -> None:
         """Print objects as rich does, but never break a line before a percent sign."""
-        super().print(
-            *(_Prose().append_text(item) if type(item) is Text else item for item in objects), **options
-        )
+        if not options.get("soft_wrap"):
+            objects = tuple(self._wrapped(item) if isinstance(item, Text) else item for item in objects)
+        super().print(*objects, **options)
+
+    def _wrapped(self, text: Text) -> Text:
+        """Break a text into lines, here because rich joins the texts that it prints to plain ones."""
+        text.plain = text.plain.replace(" %", f"{_JOINT}%")
+        lines = text.wrap(self, self.width)
+        for line in lines:
+            line.plain = line.plain.replace(_JOINT, " ").rstrip(" ")
+        return Text("\n").join(lines)
 
     def on_broken_pipe(self) -> None:
         """Raise the error: rich would exit with 1, which means recorded failures here."""

@@ -346,7 +346,7 @@ def dataset_command(*, out: Out, options: Annotated[SayselfOptions, taking("vari
     Questions are split by their text: half for fine-tuning, others for reinforcement, for choosing, and for
     the final test. Rows hold the published line (question, response) and chat messages (prompt, completion).
     Variants: full (answer, self-reflection, confidence), no_rationale (answer, confidence), plain (answer),
-    rtuning (sure or unsure of the model's own answer), group (one confidence for all questions of equal
+    rtuning (sure or unsure about the model's own answer), group (one confidence for all questions of equal
     agreement).
     """
     from selfreflect.train.sayself.examples import (

@@ -206,6 +206,7 @@ def print_question(
         _print_dim(f"   … and {len(groups) - answers} more")
     if not records.strategies:
         return
+    stdout.print()
     if note := show_case_note(records, named_models_only=True):
         stdout.print(Text(f"{note[:1].upper()}{note[1:]}."))
     outcomes = best_first(records, question_id)
@@ -235,6 +236,7 @@ def print_question(
     for outcome in outcomes:
         _print_summary(outcome, controls, conditioning, positions)
     if controls is not None and results:
+        stdout.print()
         _print_dim(controls_sentence(controls))
         if caution := controls_caution(
             controls, [result.bits for result in results if result.bits is not None]

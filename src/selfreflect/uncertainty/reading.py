@@ -267,7 +267,7 @@ def _notes(items: list[ItemRow], questions: list[AnsweredQuestion], is_log: bool
     cell = separated_cell(items)
     if cell and not any(len(question.answers) > 1 for question in questions):
         notes.append(
-            f"no question has more than one answer. If {excerpt(cell.text)} is several, make it a list "
+            f"no question has more than one answer. If {excerpt(cell.text)} holds several, make it a list "
             f"with: selfreflect convert FILE --separator {cell.separator!r} --output items.jsonl"
         )
     return notes

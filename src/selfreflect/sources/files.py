@@ -356,9 +356,10 @@ def _json_rows(content: Content) -> Iterable[Row]:
     try:
         values = json_value(content)
     except DataError:
-        if _OBJECT_LINES.match(content.data):  # one object per line
-            return _jsonl_rows(content)
-        raise
+        if _start(content.data) != b"{":
+            raise
+        # one object after the other, each on a line or on several
+        values = _parse_json(_decode(content), content.name, allows_nan=content.allows_nan, several=True)
     if isinstance(values, dict):
         values = [values]
     if not isinstance(values, list):
@@ -368,7 +369,8 @@ def _json_rows(content: Content) -> Iterable[Row]:
     return _numbered_rows(content.name, values)
 
 
-_OBJECT_LINES = re.compile(rb"(?:\xef\xbb\xbf)?\s*\{[^\n]*\}[^\S\n]*\n\s*\{")
+# The beginning of JSON on several lines.
+_ON_LINES = re.compile(rb"(?:\xef\xbb\xbf)?\s*+(?:\[|\{\s*\n)")
 # The first character that is not blank, found without a copy of the content.
 _START = re.compile(rb"(?:\xef\xbb\xbf)?\s*+(.?)", re.DOTALL)
 
@@ -379,7 +381,7 @@ def _start(data: bytes) -> bytes:
 
 
 def _jsonl_rows(content: Content) -> Iterator[Row]:
-    if _start(content.data) == b"[":
+    if _ON_LINES.match(content.data):
         yield from _json_rows(content)
         return
     for where, line in _lines(content):
@@ -574,10 +576,17 @@ def _decode(content: Content) -> str:
 
 
 def _not_utf8(content: Content, offset: int) -> DataError:
+    for signature, suffixes in _SIGNATURES.items():
+        if content.data.startswith(signature):
+            return DataError(f"{content.name} is no text", remedy=f"Its suffix should be {suffixes}.")
     return DataError(
         f"{content.name} is not UTF-8: invalid byte at offset {offset}; save it as UTF-8, which spreadsheets "
         "call 'CSV UTF-8'"
     )
+
+
+_SIGNATURES = {b"PAR1": ".parquet", b"PK\x03\x04": ".xlsx or .eval", b"\x1f\x8b": ".gz", b"ARROW1": ".arrow"}
+"""Beginnings of files that are no text, and what they are called."""
 
 
 def _lines(content: Content) -> Iterator[tuple[str, str]]:
@@ -611,15 +620,22 @@ def _row(name: str, where: str, value: Any) -> Row:
     return Row(name, where, value)
 
 
-def _parse_json(text: str, where: str, one_line: bool = False, allows_nan: bool = False) -> Any:
+def _parse_json(
+    text: str, where: str, one_line: bool = False, allows_nan: bool = False, several: bool = False
+) -> Any:
+    decoder = _JSON_WITH_NAN if allows_nan else _JSON
+    values: list[Any] = []
+    position = 0
     try:
-        return (_JSON_WITH_NAN if allows_nan else _JSON).decode(text)
+        if not several:
+            return decoder.decode(text)
+        while start := _NOT_BLANK.search(text, position):
+            value, position = decoder.raw_decode(text, start.start())
+            values.append(value)
+        return values
     except json.JSONDecodeError as error:
-        position = f"column {error.colno}" if one_line else f"line {error.lineno} column {error.colno}"
-        hint = ""
-        if error.msg == "Extra data" and not one_line:
-            hint = " (one object per line? Use the suffix .jsonl)"
-        raise DataError(f"{where}: not JSON: {error.msg} at {position}{hint}") from None
+        place = f"column {error.colno}" if one_line else f"line {error.lineno} column {error.colno}"
+        raise DataError(f"{where}: not JSON: {error.msg} at {place}") from None
     except RecursionError:
         raise DataError(f"{where}: nested too deeply") from None
     except ValueError as error:
@@ -639,6 +655,7 @@ def _refuse_constant(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON; write null or leave the field out")
 
 
+_NOT_BLANK = re.compile(r"\S")
 _JSON = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
 _JSON_WITH_NAN = json.JSONDecoder(object_pairs_hook=_unique_keys)
 

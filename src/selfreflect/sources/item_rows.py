@@ -219,7 +219,7 @@ def _item_row(row: Row, columns: ItemColumns, reading: Reading) -> ItemRow:
         raise row.error(
             f"the field 'question' is missing (it can be called {', '.join(QUESTION_COLUMNS[1:])}, too)"
             f"{answers}; its fields are {listed(row.fields)}",
-            remedy=_naming(row, roles) if reading.need_answers else "",
+            remedy=naming(row, roles) if reading.need_answers else "",
         )
     asked = row.get(columns.question)
     if isinstance(asked, dict):
@@ -234,7 +234,7 @@ def _item_row(row: Row, columns: ItemColumns, reading: Reading) -> ItemRow:
     if not item.question and not _id(item):
         raise row.error(
             f"give it a 'question' or an 'id'; its fields are {listed(row.fields)}",
-            remedy=_naming(row, ["question"]),
+            remedy=naming(row, ["question"]),
         )
     if reading.need_answers or columns.answers or columns.halves:
         _read_answers(item, reading)
@@ -266,11 +266,14 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
             f"{listed(row.fields)}"
         )
     if not columns.answers:
+        remedy = naming(row, ["answer"])
+        if "NAME" in remedy:
+            remedy = (
+                f"Call one 'answers', or 'answer' with one answer per row. {remedy} If there are only "
+                "questions, let a model answer them: selfreflect answers --questions FILE --out DIR."
+            )
         raise row.error(
-            f"no field holds the model's answers; its fields are {listed(row.fields)}",
-            remedy="Call one 'answers' ('samples', 'responses' and 'generations' also work), or 'answer' "
-            "with one answer per row, or several 'answer_1', 'answer_2', …; several at once are {column} "
-            f"answers=A1..A6. {_naming(row, ['answer'])}",
+            f"no field holds the model's answers; its fields are {listed(row.fields)}", remedy=remedy
         )
     if len(columns.answers) > 1:
         item.answers = _numbered_answers(row, columns.answers)
@@ -306,13 +309,14 @@ def _naming_inner(role: str, name: str, value: Any, kind: type) -> str:
     return f"Name the one in it with {{column}} {role}={path}." if path and "{" not in path else ""
 
 
-def _naming(row: Row, roles: Sequence[str]) -> str:
+def naming(row: Row, roles: Sequence[str]) -> str:
     """Say which options make a row readable, with the columns that are likely meant."""
     options = []
     for role in roles:
         likely = [name for name in row.fields if any(word in name.lower() for word in _LIKELY[role])]
-        first = likely[0] if likely else ""
-        if first.endswith("1") and column_range(span := f"{first}..{likely[-1]}", likely):
+        numbered = likely or [name for name in row.fields if name[-1:].isdecimal()]
+        span = f"{numbered[0]}..{numbered[-1]}" if role == "answer" and numbered else ""
+        if len(column_range(span, numbered)) > 1:
             likely = [span]
         # a remedy names options in braces
         is_clear = len(likely) == 1 and not {"{", "}"} & {*likely[0]}

@@ -52,7 +52,7 @@ from selfreflect.sources.files import (
     rename,
     usual_columns,
 )
-from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, list_in
+from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, list_in, naming
 from selfreflect.sources.items import separated_cell
 from selfreflect.sources.layouts import read_row_file
 from selfreflect.text import counted
@@ -287,8 +287,7 @@ def _question(
     if not answers and confidence is None and not has_column and CONFIDENCE not in item.row.fields:
         raise row.error(
             f"give it 'answers' or a 'confidence'; its fields are {listed(item.row.fields)}",
-            remedy="If one of them holds answers, name it with {column} answer=NAME; selfreflect convert "
-            "FILE shows how a file is understood.",
+            remedy=f"{naming(item.row, ['answer'])} selfreflect convert FILE shows how a file is understood.",
         )
     aliases = field_list(row, "aliases")
     if not all(map(is_text_list, aliases)):

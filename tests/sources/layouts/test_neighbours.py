@@ -95,12 +95,14 @@ def test_they_hold_the_same_question(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["json", "jsonl", "ndjson", "jsonlines"])
-@pytest.mark.parametrize("lines", [True, False])
+@pytest.mark.parametrize("kind", ["lines", "list", "objects on several lines"])
 def test_one_object_per_line_and_a_list_are_told_apart_by_what_they_are(
-    suffix: str, lines: bool, tmp_path: Path
+    suffix: str, kind: str, tmp_path: Path
 ) -> None:
     rows = [OZ, {**OZ, "question": "Nod?"}]
-    text = "".join(json.dumps(row) + "\n" for row in rows) if lines else json.dumps(rows, indent=1)
+    indent = None if kind == "lines" else 1
+    text = "".join(json.dumps(row, indent=indent) + "\n" for row in rows)
+    text = json.dumps(rows, indent=1) if kind == "list" else text
     items = read_item_file(written(tmp_path / f"f.{suffix}", text)).items
     assert [item.question for item in items] == ["Oz?", "Nod?"]
 
@@ -359,3 +361,24 @@ def test_a_list_in_a_cell_keeps_the_line_ends_of_its_texts(tmp_path: Path) -> No
     text = 'question,answers\nOz?,"[""a\n"",""b, c""]"\n'
     [question] = read_answered_questions(written(tmp_path / "f.csv", text)).questions
     assert question.answers == ("a\n", "b, c")
+
+
+def test_the_columns_that_are_likely_answers_are_named(tmp_path: Path) -> None:
+    for header, option in (("run1,run2", "answer=run1..run2"), ("draft,note", "answer=draft")):
+        path = written(tmp_path / "f.csv", f"question,{header}\nOz?,a,b\n")
+        for read in (read_item_file, read_answered_questions):
+            with pytest.raises(DataError) as raised:
+                read(path)
+            assert option in raised.value.remedy
+
+
+def test_a_file_of_another_kind_is_told_by_its_beginning(tmp_path: Path) -> None:
+    for suffix, data in (
+        (".gz", b"\x1f\x8b\x08\xff"),
+        (".xlsx", b"PK\x03\x04\xff"),
+        (".parquet", b"PAR1\xff"),
+    ):
+        (tmp_path / "f.csv").write_bytes(data)
+        with pytest.raises(DataError) as raised:
+            read_item_file(tmp_path / "f.csv")
+        assert suffix in raised.value.remedy

@@ -72,6 +72,13 @@ def supports(found: ClaimDistribution) -> dict[str, Support]:
         ("東京は首都です。人口は多い。", ["東京は首都です。", "人口は多い。"]),
         ("هل أنقرة عاصمة؟ نعم هي العاصمة۔ انتهى.", ["هل أنقرة عاصمة؟", "نعم هي العاصمة۔", "انتهى."]),
         ("No end", ["No end"]),
+        ("> - [ ] He came.\n(a) She left.\nb) So.", ["He came.", "She left.", "So."]),
+        (
+            "Er ging z. B. nach Rom. Sie blieb u. a. hier.",
+            ["Er ging z. B. nach Rom.", "Sie blieb u. a. hier."],
+        ),
+        ("| n | fact |\n|---|:-:|\n| 1 | Rome is old. It is big. |\n", ["Rome is old.", "It is big."]),
+        ("| town | age |\n| --- | --- |\n| Rome | old. |\n| Oslo | new |", ["Rome | old.", "Oslo | new"]),
         ("  \n ...\n", []),
     ],
 )
@@ -213,7 +220,15 @@ def test_blocks_of_code_that_never_end_are_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["." * 100_000 + "b", "Mr. " * 50_000, "```x " * 50_000, "a." + '"' * 100_000 + "b"]
+    "text",
+    [
+        "." * 100_000 + "b",
+        "Mr. " * 50_000,
+        "```x " * 50_000,
+        "a." + '"' * 100_000 + "b",
+        "- " + " " * 100_000 + "b",
+        "|" + " " * 100_000 + "b",
+    ],
 )
 def test_a_model_that_repeats_itself_is_split_in_linear_time(text: str) -> None:
     assert len(sentences(text)) == 1

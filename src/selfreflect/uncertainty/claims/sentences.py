@@ -7,7 +7,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _FENCE = re.compile(r"^[ \t]*(```|~~~)(.*)$", re.MULTILINE)
-_BULLET = re.compile(r"[ \t]*(?:[-*+•–]|\(?\d{1,3}[.)]|#{1,6})[ \t]+")
+_BULLET = re.compile(r"[ \t]*(?:(?:[-*+•–>]|\(?\d{1,3}[.)]|\(?[A-Za-z]\)|\[[ xX]\]|#{1,6})[ \t]+)+")
+# what begins a row of a table, with the cell that numbers it
+_ROW = re.compile(r"[ \t]*\|(?:[ \t]*\d{1,3}[.)]?[ \t]*\|)?")
+_RULER = re.compile(r"\|?(?:[ \t]*:?-+:?[ \t]*\|)+(?:[ \t]*:?-+:?)?")
+"""Stands between the head of a table, which says nothing, and its rows."""
 # a mark that ends a sentence, what closes with it, and the white space in front of the next one
 _END = re.compile(
     r"(?:(?<![.!?…])[.!?…]+[\"'”’»)\]*_]*\s+(?=[\"'“‘«(\[*_¿¡]*[^\W_a-zß-öø-ÿ])|[。！？؟۔।]+[」』”»]*\s*)"
@@ -19,6 +23,9 @@ _ABBREVIATION = re.compile(
 )
 _LONGEST_ABBREVIATION = 20
 """Characters before a mark in which an abbreviation is looked for."""
+_FIRST_OF_TWO = re.compile(r"\b[zduosi]\.\s+\Z")
+_SECOND_OF_TWO = re.compile(r"(?:B|h|a|U|Ä|ä|o|E)\.")
+"""The second letter of ``z. B.``, ``d. h.`` or ``u. a.``, after the first."""
 _ORDINAL = re.compile(r"(?<!\d)\d{1,2}\.\s+\Z")
 _MONTH = re.compile(
     r"(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember)\b"
@@ -70,12 +77,18 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
 
 def _of_lines(text: str, start: int, end: int) -> Iterator[Sentence]:
     position = start
-    for line in text[start:end].splitlines(keepends=True):
-        bullet = _BULLET.match(line)
-        is_heading = line.lstrip().startswith("#") or (
-            line.strip().startswith("**") and line.strip().endswith("**")
-        )
-        if not is_heading and not line.rstrip().endswith((":", ":**")):
+    lines = text[start:end].splitlines(keepends=True)
+    rulers = [_RULER.fullmatch(line.strip()) is not None for line in lines]
+    for number, line in enumerate(lines):
+        stripped = line.strip()
+        bullet, row = _BULLET.match(line), _ROW.match(line)
+        is_heading = stripped.startswith("#") or (stripped.startswith("**") and stripped.endswith("**"))
+        if row is not None:
+            if not any(rulers[number : number + 2]):
+                last = len(line.rstrip()) - line.rstrip().endswith("|")
+                split = _trimmed if "|" in line[row.end() : last] else _in_line
+                yield from split(text, position + row.end(), position + max(last, row.end()))
+        elif not is_heading and not stripped.endswith((":", ":**")):
             yield from _in_line(text, position + (bullet.end() if bullet else 0), position + len(line))
         position += len(line)
 
@@ -86,6 +99,8 @@ def _in_line(text: str, start: int, end: int) -> Iterator[Sentence]:
         before = text[max(begin, mark.start() - _LONGEST_ABBREVIATION) : mark.end()]
         last = before.split()[-1] if before.split() else ""
         if _ABBREVIATION.search(before) and last not in _CLOSES:
+            continue
+        if _FIRST_OF_TWO.search(before) and _SECOND_OF_TWO.match(text, mark.end()):
             continue
         if _ORDINAL.search(before) and _MONTH.match(text, mark.end()):
             continue

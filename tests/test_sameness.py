@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfreflect import sameness
-from selfreflect.sameness import contains_answer, same_answer, same_groups
+from selfreflect.sameness import are_apart, contains_answer, same_answer, same_groups
 
 QUESTIONS = json.loads((Path(__file__).parent / "data" / "same_answers.json").read_text())["questions"]
 CAPITAL = "What is the capital of Turkey?"
@@ -59,6 +59,8 @@ def test_the_same_in_other_words(question: str, one: str, other: str) -> None:
         ("Was machen die Preise?", "Die Preise steigen.", "Die Preise sinken."),
         ("When?", "in the 1980s", "in the 1990s"),
         ("How many?", "5M", "5 thousand"),
+        ("Is it safe?", "It is unsafe.", "It is safe."),
+        ("Ist das möglich?", "unmöglich", "möglich"),
     ],
 )
 def test_contradictions_are_no_question_for_a_model(question: str, one: str, other: str) -> None:
@@ -100,6 +102,22 @@ def test_contradictions_are_no_question_for_a_model(question: str, one: str, oth
 )
 def test_what_is_neither_is_left_open(question: str, one: str, other: str) -> None:
     assert same_answer(question, one, other) is same_answer(question, other, one) is None
+
+
+@pytest.mark.parametrize(
+    ("question", "one", "other", "is_apart"),
+    [
+        ("How hot may it get?", "at least 50 degrees", "at most 50 degrees", True),
+        ("Which grade?", "B", "B+", True),
+        (CAPITAL, "Ankara", "Istanbul", True),
+        ("What does it smell of?", "pine and moss", "moss and pines", False),
+        ("Is the port open?", "support", "port", False),
+    ],
+)
+def test_no_similarity_joins_what_differs_in_a_limit_a_sign_or_a_name(
+    question: str, one: str, other: str, is_apart: bool
+) -> None:
+    assert are_apart(question, one, other) is are_apart(question, other, one) is is_apart
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,7 @@ _MEASURED = re.compile(
     re.IGNORECASE,
 )
 _POSSESSIVE = re.compile(r"'s?\Z|s'\Z")
+_NEGATING_PREFIXES = frozenset(["un", "in", "im", "il", "ir", "non", "non-", "dis", "nicht"])
 _NEAR = 3
 # First letters that two forms of a word have in common.
 _SHARED = 3
@@ -155,8 +156,15 @@ def _is_long(text: str) -> bool:
 
 
 def are_opposite(first_text: str, second_text: str) -> bool:
-    """Tell whether two texts are equal but for a word and its opposite."""
-    return word_list(second_text) in opposites_of(first_text)
+    """Tell whether two texts are equal but for a word and its opposite, or its negation as in unsafe."""
+    first, second = word_list(first_text), word_list(second_text)
+    if second in opposites_of(first_text):
+        return True
+    differing = [pair for pair in zip(first, second, strict=False) if pair[0] != pair[1]]
+    if len(first) != len(second) or len(differing) != 1:
+        return False
+    plain, negated = sorted(differing[0], key=len)
+    return len(plain) > _SHARED and negated.removesuffix(plain) in _NEGATING_PREFIXES
 
 
 @lru_cache(maxsize=2**14)
@@ -307,9 +315,12 @@ def _is_alone(clauses: Sequence[_Clause], start: int, after: int) -> bool:
 
 
 def are_apart(question: str, first_answer: str, second_answer: str) -> bool:
-    """Tell whether two answers contradict or name different things, so no similarity joins them."""
+    """Tell whether two answers contradict, name different things or differ in a limit or sign, so no
+    similarity joins them."""
     verdict = same_answer(question, first_answer, second_answer)
-    return verdict is False or (verdict is None and name_apart(question, first_answer, second_answer))
+    if verdict is not None:
+        return not verdict
+    return _may_differ(first_answer, second_answer) or name_apart(question, first_answer, second_answer)
 
 
 def name_apart(question: str, first_answer: str, second_answer: str) -> bool:

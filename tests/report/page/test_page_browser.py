@@ -386,6 +386,16 @@ def test_words_are_split_as_the_metric_splits_them(opened):
     ]
 
 
+def test_paper_shows_the_headings_of_tables_and_all_their_columns(opened):
+    page = opened().page
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 718, "height": 1000})  # A4 between its margins
+    assert all(text.strip() for text in page.locator(".list thead th").all_inner_texts())
+    assert not page.locator("[data-csv]").first.is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.emulate_media(media="screen")
+
+
 def test_axe_finds_nothing_serious(opened):
     watched = opened()
     assert_good_looks(watched)

@@ -200,8 +200,8 @@ def test_a_server_that_does_not_sample_is_not_asked_the_questions(
     refused = run(*command(tmp_path, server, judge))
     assert refused.code == 2
     assert "openai:m does not sample, so nothing was asked yet" in refused.said
-    # whether it can be greedy, and three requests, each of whose equal texts is asked for again
-    assert len(server.calls) == 1 + 3 * 2
+    # a plain call, three requests, each of whose equal texts is asked for again, and whether it can be greedy
+    assert len(server.calls) == 2 + 3 * 2
     assert all(map(is_probe, server.calls))
     assert not (tmp_path / "r").exists()
 
@@ -277,7 +277,7 @@ def test_a_long_run_shows_its_costs_and_asks_at_a_terminal(
     assert "What is left to do" in asked.stderr
     assert re.search(r"completions +240 +240", asked.stderr)
     assert asked.code == (0 if starts else 130), asked.stderr
-    assert (len(server.calls) > 2) is starts
+    assert (len(server.calls) > 3) is starts
     assert bool(Run.load(tmp_path / "r").answers) is starts
 
 

@@ -36,7 +36,7 @@ class Call:
 
     @property
     def seed(self) -> int:
-        return int(self.body["seed"])
+        return int(self.body.get("seed", 0))
 
     @property
     def n(self) -> int:

@@ -70,6 +70,7 @@ SYSTEM_REFUSALS: dict[str, Action] = {
     "validation": status(
         422, {"detail": [{"loc": ["body", "messages", 0, "role"], "msg": "Input should be 'user'"}]}
     ),
+    "LoRAX": status(424, {"error": "Request failed: Conversation roles must alternate user/assistant"}),
     "template": status(500, "Jinja Exception: Conversation must begin with a user turn"),
     "no word of it": status(400, "Bad request"),
 }
@@ -90,6 +91,8 @@ FILTERED: dict[str, Action] = {
         {"index": 0, "error": {"code": 403, "message": "no", "metadata": {"reasons": ["violence"]}}}
     ),
     "unmapped": chat({"index": 0, "finish_reason": "BLOCKLIST"}),
+    "a policy": chat({"index": 0, "finish_reason": "policy_violation", "message": {"content": None}}),
+    "an armour": chat({"index": 0, "finish_reason": "MODEL_ARMOR", "message": {"content": "half"}}),
     "type": status(400, {"error": {"message": "The request was rejected", "type": "content_filter"}}),
     "Zhipu": status(400, {"error": {"code": "1301", "message": "系统检测到输入可能包含敏感内容"}}),
     "Volcengine": status(
@@ -106,9 +109,11 @@ FILTERED: dict[str, Action] = {
 """How a server says that it filtered a question."""
 
 ENDED = {
-    "stop": "stop STOP eos EOS_TOKEN end_turn endTurn end-turn END_OF_TURN stop_sequence FINISH_REASON_STOP "
+    "stop": "stop STOP eos EOS_TOKEN stop_string stopped_eos FINISH normal "
+    "end_turn endTurn end-turn END_OF_TURN stop_sequence FINISH_REASON_STOP "
     "<|im_end|> completed",
-    "length": "length max_tokens MAX_TOKENS maxTokens FINISH_REASON_MAX_TOKENS model_length",
+    "length": "length LENGTH limit max_completion_tokens maximum_tokens max_tokens MAX_TOKENS "
+    "maxTokens FINISH_REASON_MAX_TOKENS model_length",
 }
 """Words for texts that ended, by what they mean."""
 
@@ -205,6 +210,7 @@ _SERDE = "Failed to deserialize the JSON body into the target type:"
 _MESSAGE = '{"error": {"message": "%s"}}'
 
 SERVERS: dict[str, Habit] = {
+    "two of OpenAI's": Habit("seed n>1", _MESSAGE % "Unsupported parameters: EACHFIELDHCAE", left="top_k"),
     "Groq": Habit(_UNKNOWN, _MESSAGE % "property 'FIELD' is unsupported, did you mean 'top_p'?", 400, 2),
     "Groq, several": Habit("n>1", '{"error": {"message": "\'n\' : number must be at most 1"}}'),
     "Fireworks": Habit(

@@ -375,21 +375,13 @@ def check_sampling(
 
     Args:
         system: of the prompts; a server may have no such turn.
-        greedy: whether summaries are greedy, which a server may refuse: it is asked before anything else.
+        greedy: whether summaries are greedy, which a server may refuse: it is asked before any question.
 
     Raises:
         BackendError: a server cannot be used.
     """
     checks: dict[ModelStage, SamplingCheck] = {}
     by_server: dict[Any, SamplingCheck] = {}
-    # some servers refuse temperature 0, and the answers would be paid for by then
-    if greedy and "summaries" in stages:
-        # `score --items` reads this module and needs no strategies
-        from selfreflect.strategies.task import GREEDY, THINKING
-
-        base = THINKING if config.summaries.thinking else GREEDY
-        request = _probe(PROBE, system, replace(base, max_new_tokens=PROBE_TOKENS))
-        _reply(models.generator("summaries"), request)
     for stage in stages:
         section: Any = getattr(config, stage)
         sampling = replace(section.sampling, max_new_tokens=PROBE_TOKENS)
@@ -403,9 +395,21 @@ def check_sampling(
                 extras = {"logprobs": section.wants_logprobs, "top_logprobs": section.top_logprobs}
             generator = models.generator(stage)
             request = _probe(PROBE, system, sampling, n=2, seed=seed, **extras)
+            if meet := getattr(generator, "meet", None):
+                # a model that thinks here is not asked in other ways not to
+                _usable(meet(_probe(PROBE, system, sampling, thinking=True)))
             whole = replace(request, sampling=section.sampling, thinking=section.thinking)
             by_server[key] = _ask(generator, url, request, partial(_check_reasoning, generator, whole, stage))
         checks[stage] = by_server[key]
+    # Some servers refuse temperature 0, and the answers would be paid for by then. All else of the call has
+    # been taken, so that no other cause is left.
+    if greedy and "summaries" in stages:
+        # `score --items` reads this module and needs no strategies
+        from selfreflect.strategies.task import GREEDY, THINKING
+
+        base = THINKING if config.summaries.thinking else GREEDY
+        request = _probe(PROBE, system, replace(base, max_new_tokens=PROBE_TOKENS))
+        _reply(models.generator("summaries"), request)
     return checks
 
 
@@ -416,11 +420,16 @@ def _probe(text: str, system: str, sampling: Sampling, **fields: Any) -> Request
 
 def _reply(generator: Generator, request: Request) -> Reply | Refusal:
     [reply] = generator.generate([request])
-    if isinstance(reply, Refusal) and reply.kind == "backend":
+    _usable(reply)
+    return reply
+
+
+def _usable(reply: Reply | Refusal | None) -> None:
+    """Raise BackendError where a server that is checked fails a call."""
+    if isinstance(reply, Refusal) and reply.kind in ("backend", "empty"):
         raise BackendError(
             reply.message, remedy="Nothing was generated yet.", status=reply.status, wait=reply.wait
         )
-    return reply
 
 
 def _check_reasoning(generator: Generator, request: Request, stage: str) -> None:

@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from selfreflect.errors import BackendError, excerpt, nearest
 from selfreflect.models.base import Refusal, Reply, Request
 from selfreflect.models.openai.client import (
+    DECODED,
     LARGEST_RESPONSE,
     Connection,
     RetryPolicy,
@@ -52,9 +53,6 @@ _RELAYED = ("content-type", "retry-after", "x-request-id")
 
 # Statuses of the upstream that clients get. Any other becomes 502.
 _HANDED_ON = (range(200, 300), range(400, 600))
-
-# Encodings of a body that the HTTP client decodes, which some servers use unasked.
-_DECODED = ("", "identity", "gzip", "deflate")
 
 # Bytes of an error, which is searched for keys.
 _LARGEST_ERROR = 2**20
@@ -285,7 +283,7 @@ def _unusable(response: httpx2.Response) -> tuple[str, str] | None:
         return "redirect", f"points to another address (HTTP {status})"
     if not any(status in statuses for statuses in _HANDED_ON):
         return "upstream_status", f"answers with a status that no final response of HTTP has ({status})"
-    if response.headers.get("content-encoding", "").strip().lower() not in _DECODED:
+    if response.headers.get("content-encoding", "").strip().lower() not in DECODED:
         return "upstream_encoding", "compresses its response in a way that was not asked for"
     return None
 

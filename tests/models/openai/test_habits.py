@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -332,18 +333,41 @@ def test_a_model_of_litellm_gives_no_half_texts(word: str | None) -> None:
 def test_a_content_of_parts_is_joined_without_its_reasoning() -> None:
     parts = [{"type": "reasoning", "text": "hm"}, {"type": "text", "text": "Emerald "}]
     parts += [{"type": "output_text", "text": "City"}, {"type": "image"}]
-    with FaultServer(lambda call: chat(choice(parts))) as server:  # type: ignore[arg-type]
-        result = only(server.url)
-    assert isinstance(result, Reply)
-    assert result.texts == ("Emerald City",)
+    for content in (parts, [{"text": "Emerald City"}], {"type": "text", "text": "Emerald City"}):
+        with FaultServer(lambda call, content=content: chat(choice(content))) as server:
+            result = only(server.url)
+        assert isinstance(result, Reply)
+        assert result.texts == ("Emerald City",)
 
 
-def test_an_answer_that_stands_in_the_reasoning_is_none() -> None:
+@pytest.mark.parametrize(
+    "given_choice",
+    [
+        choice(None, reasoning_content="Emerald City"),
+        choice("", reasoning_details=[{"type": "reasoning.text", "text": "Emerald City"}]),
+        choice("", thinking_blocks=[{"type": "thinking", "thinking": "Emerald City"}]),
+        choice("", "length"),  # it hides what it thinks, as OpenAI's models do
+    ],
+)
+def test_an_answer_that_stands_in_the_reasoning_is_none(given_choice: dict[str, Any]) -> None:
     """Some servers put all of it there, whatever was asked."""
-    with FaultServer(lambda call: chat(choice(None, reasoning_content="Emerald City"))) as server:
+    with FaultServer(lambda call: chat(given_choice)) as server:
         result = only(server.url)
     assert isinstance(result, Reply)
     assert result.ends == {"unclosed_reasoning": 1}
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "text/html; charset=utf-8", "application/octet-stream"])
+def test_a_response_is_read_whatever_its_type_and_compression(kind: str) -> None:
+    data = json.dumps({"choices": [choice("Oz")]}).encode()
+    for encoding, packed in (("identity", data), ("gzip", gzip.compress(data))):
+        headers = {"Content-Type": kind, "Content-Encoding": encoding}
+        with FaultServer(
+            lambda call, a=packed, h=headers: lambda handler, call: handler.send(200, a, h)
+        ) as server:
+            result = only(server.url)
+        assert isinstance(result, Reply)
+        assert result.texts == ("Oz",)
 
 
 def test_a_question_about_fields_is_no_refusal_of_them() -> None:

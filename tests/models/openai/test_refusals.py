@@ -68,7 +68,7 @@ def test_a_server_that_checks_its_input_answers_a_run(layout: str, tmp_path: Pat
     assert done.code == 0, done.said
     stored = Run.load(out)
     assert [len(one.answers) for one in stored.answers.values()] == [4] * 6
-    assert refused == list(range(len(refused))), "what was found out before the run holds for all of it"
+    assert refused == list(range(1, 1 + len(refused))), "what the check found out holds for all of it"
     assert done.stderr.count("seed") == 2, "said once, with what is lost"
     known = stored.manifest.models["answers"]["refused"]
     left_out = ["chat_template_kwargs", "min_p", "repetition_penalty", "seed", "top_k"]
@@ -84,7 +84,7 @@ def test_what_a_run_has_learned_holds_for_its_next_command(tmp_path: Path) -> No
         assert run("summarize", "--strategies", "basic#1-2", "--out", out).code == 0
         before = len(server.calls)
         assert run(*command(tmp_path / "other", server.url, asked)).code == 0
-    assert [call.number for call in server.calls if "seed" in call.body] == [0, before]
+    assert [call.number for call in server.calls if "seed" in call.body] == [1, before + 1]
     models = Run.load(out).manifest.models
     assert models["answers"]["refused"] == models["summaries"]["refused"]
 
@@ -159,7 +159,7 @@ def test_a_system_message_that_is_refused_goes_in_front_of_the_users(tmp_path: P
     with FaultServer(script) as server:
         done = run(*command(tmp_path / "r", server.url, questions(tmp_path / "q.txt", 20)))
     assert done.code == 0, done.said
-    [folded, *others] = [call.body["messages"] for call in server.calls[1:]]
+    [folded, *others] = [call.body["messages"] for call in server.calls[2:]]
     assert all([message["role"] for message in messages] == ["user"] for messages in (folded, *others))
     assert "short and concise" in others[0][0]["content"]
     assert "Question: Who is number" in others[0][0]["content"]
@@ -180,8 +180,8 @@ def test_a_model_that_cannot_be_greedy_ends_a_run_before_anything_is_drawn(tmp_p
         ended = run("summarize", "--strategies", "basic", "--out", out)
         assert ended.code == 2
         assert "basic#1-2" in ended.said
-        assert all(call.body["temperature"] == 0 for call in server.calls[before:])
-        assert len(server.calls) - before == 1  # top_p was refused before
+        tried = [call.body["temperature"] for call in server.calls[before:]]
+        assert tried == [1.0, 0]  # top_p was refused before
         drawn = run("summarize", "--strategies", "basic#1-2", "--out", out)
     assert drawn.code == 0, drawn.said
     assert len(Run.load(out).summaries) == 4
@@ -234,6 +234,72 @@ def test_a_refusal_that_names_no_field_costs_one_call_of_many(name: str, culprit
     assert model.facts["refused"].keys() >= culprits | {"seed", "named"}
     assert all(call.body["temperature"] == 1 for call in server.calls)
     assert len(notes) == 1, notes
+
+
+_CAUSES: dict[str, tuple[Callable[[fault.Call], bool], tuple[str, ...], int, int]] = {
+    "seed": (lambda call: "seed" in call.body, (), 0, 1),
+    "n": (lambda call: call.n > 1, (), 0, 1),
+    "min_p": (lambda call: "min_p" in call.body, (), 0, 1),
+    "system": (lambda call: _roles(call) != {"user"}, (), 0, 1),
+    "logprobs": (lambda call: "logprobs" in call.body, ("--logprobs",), 0, 2),
+    "temperature": (lambda call: call.body.get("temperature", 1) != 1, ("--temperature", "0.7"), 2, 2),
+    "top_p": (lambda call: call.body.get("top_p", 1) != 1, ("--top-p", "0.9"), 2, 2),
+    "priority": (lambda call: "priority" in call.body, ("--extra-body", '{"priority": 1}'), 2, 2),
+}
+"""Hidden causes of refusals: whether a call is refused, flags, exit code, calls that are refused at most."""
+
+
+def _roles(call: fault.Call) -> set[str]:
+    return {turn["role"] for turn in call.body["messages"]}
+
+
+@pytest.mark.parametrize("cause", _CAUSES)
+@pytest.mark.parametrize("name", ["two words", "a page"])
+def test_a_hidden_cause_costs_one_refused_call_and_little_else(name: str, cause: str, tmp_path: Path) -> None:
+    refuses, flags, code, most_refused = _CAUSES[cause]
+
+    def script(call: fault.Call) -> fault.Action:
+        texts = [choice(f"text {call.number} {place}") for place in range(call.n)]
+        return said(*UNCLEAR[name]) if refuses(call) else chat(*texts)
+
+    with FaultServer(script) as server:
+        asked = questions(tmp_path / "q.txt", 3)
+        done = run(*command(tmp_path / "r", server.url, asked, *flags))
+    assert done.code == code, done.said
+    assert sum(map(refuses, server.calls)) <= most_refused + (code == 2)
+    assert all("temperature" in call.body for call in server.calls) or code == 2
+    if code == 2:
+        assert cause in done.said
+        assert not (tmp_path / "r" / "answers.jsonl").exists()
+    else:
+        refused = Run.load(tmp_path / "r").manifest.models["answers"]["refused"]
+        assert cause in {**refused, "system": refused.get("system role")}
+        assert (cause in ("seed", "n", "min_p")) == ("seed" in refused)
+
+
+def test_what_cannot_be_greedy_without_a_word_ends_a_run_with_the_choice(tmp_path: Path) -> None:
+    asked, out = questions(tmp_path / "q.txt", 2), tmp_path / "r"
+    with FaultServer(lambda call: answers() if call.body["temperature"] else status(400, "no")) as server:
+        assert run(*command(out, server.url, asked)).code == 0
+        ended = run("summarize", "--strategies", "basic", "--out", out)
+    assert ended.code == 2
+    assert "basic#1-2" in ended.said
+    assert [call.body["temperature"] for call in server.calls if not call.body["temperature"]] == [0]
+
+
+@pytest.mark.parametrize("is_restarting", [False, True])
+def test_a_turn_that_makes_a_server_fail_is_folded_if_that_is_the_cause(is_restarting: bool) -> None:
+    def script(call: fault.Call) -> fault.Action:
+        fails = call.number < 2 if is_restarting else _roles(call) != {"user"}
+        return status(500) if fails else chat(choice("Oz"))
+
+    turns = (Message(role="system", content="Be brief."), Message(role="user", content="Who?"))
+    with FaultServer(script) as server:
+        model = generator(server.url)
+        results = model.generate([replace(ask(str(n)), messages=turns) for n in range(4)])
+    assert all(isinstance(result, Reply) for result in results)
+    assert ("refused" in model.facts) != is_restarting
+    assert [_roles(call) == {"user"} for call in server.calls[-3:]] == [not is_restarting] * 3
 
 
 def test_what_is_known_is_kept_when_a_refusal_names_nothing() -> None:
@@ -359,7 +425,9 @@ def test_log_probabilities_that_make_a_server_fail_are_given_up(code: int) -> No
     assert {result.completions[0].logprobs for result in results if isinstance(result, Reply)} == {
         "not_returned"
     }
-    assert ["logprobs" in call.body for call in server.calls] == [True, True, False, False, False, False]
+    # the fourth call makes sure that the server was not just restarting
+    tried = ["logprobs" in call.body for call in server.calls]
+    assert tried == [True, True, False, True, False, False, False]
 
 
 def test_one_answer_whose_log_probabilities_cannot_be_sent_costs_no_other_answer_its_own() -> None:
@@ -447,7 +515,8 @@ def test_fields_of_the_user_go_with_every_request_and_are_kept_with_the_settings
         assert run(*command(out, server.url, asked, "--extra-body", '{"top_k": 5}')).code == 2
     for call in server.calls:
         assert (call.body["service_tier"], call.body["top_k"]) == ("flex", 20)
-        assert call.body["chat_template_kwargs"] == {"enable_thinking": False, "date": "1 May"}
+        assert call.body["chat_template_kwargs"]["date"] == "1 May"
+    assert server.calls[-1].body["chat_template_kwargs"] == {"enable_thinking": False, "date": "1 May"}
     config = Run.load(out).manifest.config
     assert config["answers"]["extra_body"] == config["summaries"]["extra_body"] == EXTRA
 

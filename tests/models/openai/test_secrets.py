@@ -160,8 +160,8 @@ def leaks(folder: Path, *outcomes: Outcome, logged: str = "") -> list[str]:
 
 
 def tattle(call: fault.Call) -> fault.Action:
-    """Two of three calls fail, and the server repeats every header in its errors."""
-    if call.number % 3 == 0:
+    """Two of four calls fail, and the server repeats every header in its errors."""
+    if call.number % 4 < 2:
         return answers()
     return status(
         [400, 403][call.number % 2], f"you mean http://me:pa55word@here/ and sent {json.dumps(call.headers)}"

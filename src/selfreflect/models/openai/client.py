@@ -36,6 +36,9 @@ Task: TypeAlias = Callable[["Connection"], Awaitable[T]]
 LARGEST_RESPONSE = 32 * 2**20
 """Bytes of a response that are read."""
 
+DECODED = ("", "identity", "gzip", "deflate")
+"""Ways to compress a response that the client reads; some gateways compress what was not asked for."""
+
 _CONNECT_SECONDS = 20.0
 
 TRIES_TO_REACH = 4
@@ -257,12 +260,11 @@ async def body_of(response: Any) -> bytes:
     content_type = response.headers.get("content-type", "")
     if "event-stream" in content_type:
         raise _streams()
-    # some servers do not say what they send
-    is_json = "json" in content_type
-    data = await _read(response.aiter_bytes()) if is_json or not content_type else b""
-    if data.lstrip().startswith((b"data:", b"event:")):
+    data = await _read(response.aiter_bytes())
+    if data.lstrip().startswith((b"data:", b"event:", b":")):
         raise _streams()
-    if not is_json and data.lstrip()[:1] not in (b"{", b"["):
+    # some servers do not say what they send, or that it is a text
+    if "json" not in content_type and data.lstrip()[:1] not in (b"{", b"["):
         raise APIError(
             "the response is not JSON; its type",
             code="not_json",
@@ -283,8 +285,8 @@ def _streams() -> APIError:
 
 async def _check(response: Any) -> None:
     """Raise an APIError for a bad status here: the client would read the whole body, however long."""
-    if response.headers.get("content-encoding", "identity") != "identity":
-        raise APIError("the response is compressed, which was not asked for")
+    if response.headers.get("content-encoding", "").strip().lower() not in DECODED:
+        raise APIError("the response is compressed in a way that was not asked for")
     if response.has_redirect_location:
         raise APIError(
             f"the server points to another address (HTTP {response.status_code})",

@@ -17,15 +17,22 @@ from selfreflect.models.base import ModelSpec, Refusal, Reply, Request, Sample, 
 from selfreflect.models.openai.client import Connection, RetryPolicy, ServerClient, http_errors, together
 from selfreflect.models.openai.endpoint import Endpoint, endpoint
 from selfreflect.models.openai.protocol import APIError, ParsedResponse, parse_response
-from selfreflect.models.openai.refusals import THINKING_OFF, Learned, Wording, runs
+from selfreflect.models.openai.refusals import (
+    FIELDS,
+    THINKING_OFF,
+    Learned,
+    Wording,
+    refused_field,
+    runs,
+)
 
 if TYPE_CHECKING:
     import httpx2
 
 OFFER_SECONDS = 120
 """For each call that asks in another way for something that may not be had."""
-CRASHES_WITH_LOGPROBS = 2
-"""Errors of a server after which an answer is asked for without log-probabilities."""
+MOST_CRASHES = 2
+"""Errors of a server after which a text is asked for without what makes some servers fail."""
 CRASHES = (500, 502)
 """Statuses that such errors have."""
 AHEAD_SECONDS = 5
@@ -135,6 +142,23 @@ class OpenAIGenerator(StreamingGenerator):
         # what a server says to these fields is no rule for other calls
         generator.learned = Learned(self.learned.wording, set(self.learned.accepted))
         return generator
+
+    def meet(self, request: Request) -> Reply | Refusal | None:
+        """Answer a request without what some servers do not know, before the first call that holds it.
+
+        What is refused later without a cause is nothing of this call. None if the server is known.
+        """
+        usual = self.learned.wording
+        if self.learned.accepted or usual != Wording():
+            return None
+        body = usual.body(self._model, request, 0, 1)
+        generator = copy(self)
+        generator.learned = Learned(usual.plain(body), self.learned.accepted)
+        generator._opens_trace = {}
+        [reply] = generator.generate([request])
+        wording = generator.learned.wording
+        self.learned.wording = replace(wording, left_out=wording.left_out - usual.plain(body).left_out)
+        return reply
 
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
         """Yield results as :meth:`stream`, and early completions where several calls make a reply."""
@@ -279,9 +303,12 @@ class OpenAIGenerator(StreamingGenerator):
         common = wording = self.learned.wording
         body: dict[str, Any] = {}
         crashes = 0
+        guesses: Iterator[Wording] | None = None
+        without_crashes: Iterator[Wording] = iter(())
+        doubted: Wording | None = None
 
         async def send(http: httpx2.AsyncClient) -> ParsedResponse:
-            nonlocal common, wording, body, crashes
+            nonlocal common, wording, body, crashes, guesses, without_crashes, doubted
             while True:
                 if self.learned.wording != common:  # another call has found out what the server takes
                     common = wording = self.learned.wording
@@ -290,26 +317,33 @@ class OpenAIGenerator(StreamingGenerator):
                 try:
                     return await self._send(http, body, request, first, size)
                 except APIError as error:
-                    if "logprobs" in body and error.status in CRASHES:
-                        crashes += 1  # values that JSON does not have make some servers fail
-                        if crashes == CRASHES_WITH_LOGPROBS:
-                            wording = replace(
-                                wording, left_out=wording.left_out | {"logprobs", "top_logprobs"}
-                            )
+                    accepted = self.learned.accepted
                     if not (error.rejected or wording.refuses(error, body, request)):
+                        crashes += error.status in CRASHES
+                        if crashes == MOST_CRASHES:
+                            doubted = wording
+                            without_crashes = wording.without_crashes(body, accepted)
+                        wording = next(without_crashes, wording)
                         raise
                     if self.learned.wording != common:
                         continue
-                    accepted = self.learned.accepted
                     candidate = wording.without(error, body, request, accepted, self._extra, common)
                     if candidate is None and not error.retryable:
-                        candidate = wording.plainer(body, accepted, self._extra)
+                        guesses = guesses or wording.guesses(body, accepted, self._extra)
+                        candidate = next(guesses, None)
+                        if candidate is None:
+                            await self._find_culprit(http, error, body, request)
                     if candidate is None:
                         raise
                     wording = candidate
 
         response = await self.client.call(connection, send, self._retries)
         self._failures = 0
+        if doubted and doubted != wording and not self._gave_logprobs:
+            # the server may have been restarting
+            with suppress(TimeoutError):
+                if again := await self._offer(connection, doubted, request, first, response.size):
+                    response, wording = again, doubted
         response, wording = await self._without_thinking(connection, response, wording, request, first)
         response, wording = await self._with_logprobs(connection, response, wording, request, first)
         if self._gave_logprobs and "logprobs" in wording.left_out - common.left_out:
@@ -322,6 +356,25 @@ class OpenAIGenerator(StreamingGenerator):
         self._gave_logprobs = self._gave_logprobs or "logprobs" in body
         self._note_missing_logprobs(response)
         return response
+
+    async def _find_culprit(
+        self, http: httpx2.AsyncClient, error: APIError, body: dict[str, Any], request: Request
+    ) -> None:
+        """Raise an APIError for values that must not be left out, if a call is refused because of them."""
+        new = {name for name, value in body.items() if (name, repr(value)) not in self.learned.accepted}
+        new.discard("seed")
+        theirs = new & self._extra.keys()
+        telling = {name for name in new & FIELDS.keys() if not FIELDS[name].is_neutral(body[name])}
+        for names in (theirs, telling - theirs):
+            if not names:
+                continue
+            if new != names:  # all else was taken before, or is asked for now
+                bare = {name: value for name, value in body.items() if name not in names}
+                try:
+                    await self._send(http, bare, request, 0, 1)
+                except APIError:
+                    continue
+            raise refused_field(sorted(names), body, error, self._extra)
 
     async def _send(
         self, http: httpx2.AsyncClient, body: dict[str, Any], request: Request, first: int, count: int

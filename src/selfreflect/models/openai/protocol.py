@@ -26,12 +26,18 @@ from selfreflect.models.reasoning import UnclosedReasoningError, split_answer
 from selfreflect.records import FailureKind, Finish
 
 _ENDINGS: dict[Finish, str] = {
-    "stop": "stop stopped eos eostoken eosfound eot eotid endturn endofturn endoftext endofsequence "
-    "imend stopsequence stoptoken complete completed finished done end",
-    "length": "length maxtokens maxoutputtokens maxnewtokens maxlength modellength tokenlimit "
-    "maxtokensreached lengthlimit maxcontext modelcontextwindowexceeded",
-    "content_filter": "contentfilter contentfiltered safety recitation prohibitedcontent blocklist spii "
-    "imagesafety guardrailintervened moderation flagged sensitive errortoxic language blocked",
+    "stop": "stop stopped eos eosid eostoken eostokenid eosfound stoppedeos eot eotid endturn endofturn "
+    "endoftext endofsequence imend stopsequence stopsequencehit stopsequencereached stopstring stopword "
+    "stoppedword stoptoken stoptokenid matchedstop complete completed finish finished done end normal "
+    "natural",
+    "length": "length maxtokens maximumtokens maxoutput maxoutputtokens maxnewtokens maxcompletiontokens "
+    "maxgeneratedtokens maxlength maximumlength modellength limit stoppedlimit tokenlimit lengthlimit "
+    "lengthcapped tokenlimitreached maxtokensreached maxnewtokensreached maxlengthreached context "
+    "contextlength maxcontext contextwindowexceeded modelcontextwindowexceeded",
+    "content_filter": "contentfilter contentfiltered contentpolicy contentpolicyviolation policyviolation "
+    "safety safetyblock recitation prohibitedcontent blocklist spii modelarmor jailbreak imagesafety "
+    "imageprohibitedcontent imagerecitation guardrail guardrailintervened moderation moderated flagged "
+    "sensitive toxic errortoxic language blocked blockedbysafety",
     "refused": "refusal refused",
 }
 """What servers call the ends of texts: letters alone, in lower case. With any other word, or none, a text is
@@ -185,9 +191,9 @@ _MEANINGS = (
     ),
     _Meaning((413,), "", APIError("", kind="too_long")),
     _Meaning((501,), "", APIError("", rejected=True)),
-    # what chat templates raise, which some servers answer with 500
-    _Meaning((500,), r"\broles?\b|\bjinja|chat template", APIError("", rejected=True)),
-    _Meaning((408, 409, 425, 429, *range(500, 600)), "", APIError("", retryable=True)),
+    # what chat templates raise, which some servers answer with 500 or, as LoRAX, with 424
+    _Meaning((500, 424), r"\broles?\b|\bjinja|chat template", APIError("", rejected=True)),
+    _Meaning((408, 409, 424, 425, 429, *range(500, 600)), "", APIError("", retryable=True)),
     _Meaning(
         range(400, 500),
         r"context[ _](?:length|window|size|limit)|maximum context|too many (?:input )?tokens"
@@ -214,18 +220,28 @@ def _asked_wait(value: Any) -> float | None:
 
 
 class _Message(msgspec.Struct):
-    content: str | list[Any] | None = None
+    content: str | list[Any] | dict[str, Any] | None = None
     refusal: str | None = None
     reasoning_content: Any = None
     reasoning: Any = None
+    reasoning_details: Any = None
+    reasoning_text: Any = None
     thinking: Any = None
+    thinking_blocks: Any = None
+    thought: Any = None
     tool_calls: Any = None
     error: Any = None
 
     @property
     def reasons(self) -> bool:
         """Whether it holds reasoning apart from the text."""
-        return bool(self.reasoning_content or self.reasoning or self.thinking)
+        return any(getattr(self, name) for name in _REASONING)
+
+
+_REASONING = (
+    "reasoning_content reasoning reasoning_details reasoning_text thinking thinking_blocks thought"
+).split()
+"""Where a message holds reasoning apart from the text."""
 
 
 class _Choice(msgspec.Struct):
@@ -550,7 +566,9 @@ def _parse(
             text, closes_trace = split_answer(text_of(message.content))
         except UnclosedReasoningError:
             finish = "unclosed_reasoning"
-        if not text and finish in ("stop", "length") and message.reasons:
+        # a text of no letter that met the limit was spent on reasoning that the server hides
+        hides = finish == "length" and not message.content
+        if not text and finish in ("stop", "length") and (message.reasons or hides):
             finish = "unclosed_reasoning"
     return Completion(text=text, finish=finish, tokens=tokens), closes_trace
 
@@ -631,13 +649,14 @@ def _texts(tokens: Sequence[_Token]) -> list[str | None]:
     return texts
 
 
-def text_of(content: str | list[Any] | None) -> str:
+def text_of(content: str | list[Any] | dict[str, Any] | None) -> str:
     """Join the parts of a content that are text; other parts hold the reasoning."""
-    if not isinstance(content, list):
-        return content or ""
+    if isinstance(content, str):
+        return content
     text = ""
-    for part in content:
-        is_text = isinstance(part, dict) and part.get("type") in ("text", "output_text")
+    parts: list[Any] = content if isinstance(content, list) else [content]
+    for part in parts:
+        is_text = isinstance(part, dict) and part.get("type", "text") in ("text", "output_text")
         if is_text and isinstance(part.get("text"), str):
             text += part["text"]
     return text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
@@ -98,7 +98,9 @@ _FAULT = re.compile(rf"validation|invalid|input should|{_UNKNOWN_FIELD.pattern}"
 _ONE_CHOICE = re.compile(
     r"[`'\"]n[`'\"]|\bn ?(?:>|=|<|must|should|is |greater)|\bparameter:? n\b|candidate_?count|best_of"
     r"|num_generations|numberof(?:choices|results)"
-    r"|(?:multiple|several|only (?:one|1|a single)) (?:completion|choice|candidate|response|generation)",
+    r"|(?:multiple|several|only (?:one|1|a single)) (?:completion|choice|candidate|response|generation)"
+    r"|\b(?:param\w*|arguments?|fields?|propert\w+|keys?|inputs?|options?)\b[^.;\n]{0,120}"
+    r"(?<![\w\\.-])n(?![\w.-])",
     re.IGNORECASE,
 )
 """How servers say that they give one completion per call."""
@@ -168,7 +170,7 @@ class Wording:
         if self.thinking_off is not None:
             changes |= THINKING_OFF[self.thinking_off]
         if self.is_guess:
-            changes["named"] = "nothing, so all that changes no distribution is left out"
+            changes["named"] = "nothing, so more may be left out than the server refuses"
         return changes
 
     def body(
@@ -209,7 +211,7 @@ class Wording:
                 body["top_logprobs"] = 1
         for name in sorted((self.left_out & body.keys()) - extra.keys()):
             if not FIELDS[name].is_neutral(body[name]):
-                raise not_neutral([name], body)
+                raise refused_field([name], body)
             del body[name]
         if count > 1:
             body["n"] = count
@@ -278,17 +280,11 @@ class Wording:
             return replace(self, **changes)
         theirs = [name for name in extra if _names(name, text, error.fields, extra)]
         if theirs and not any((name, repr(extra[name])) in accepted for name in theirs):
-            raise APIError(
-                f"the server does not take {', '.join(theirs)}",
-                code="field",
-                remedy="Leave it out of {answers.extra_body}.",
-                server_text=error.server_text,
-                fatal=True,
-            )
+            raise refused_field(theirs, body, error, extra)
         if refused := [name for name in field_names if name not in neutral]:
             # A value that it took before is no reason to refuse: then the fault lies in this request.
             if not any((name, repr(body[name])) in accepted for name in refused):
-                raise not_neutral(field_names, body, error)
+                raise refused_field(field_names, body, error)
             return None  # about this request
         if neutral:
             return replace(self, left_out=self.left_out.union(neutral))
@@ -307,36 +303,64 @@ class Wording:
         text = _without_quotes(error.server_text, request)
         named = any(_names(name, text, error.fields) for name in FIELDS.keys() & body.keys())
         names_count = "n" in body and _ONE_CHOICE.search(text) is not None
-        return error.status == 500 and (named or names_count) and _FAULT.search(text) is not None
+        return error.status in (500, 424) and (named or names_count) and _FAULT.search(text) is not None
 
-    def plainer(
+    def guesses(
         self,
         body: dict[str, Any],
         accepted: Collection[tuple[str, str]],
         extra: Mapping[str, Any] = NO_FIELDS,
-    ) -> Wording | None:
-        """Say the same without anything that a server may have refused which names nothing.
+    ) -> Iterator[Wording]:
+        """Yield ways to say the same without what a server may have refused which names nothing.
 
-        At first all goes at once that changes no distribution, because each further guess would cost a call;
-        then also log-probabilities, a temperature of 1, and the turn of the system. None if the server has
-        taken all of that before, so that it must refuse what the request says.
+        Each leaves out what changes no distribution and was never taken, all at once, because each further
+        guess costs a call: first what only some servers know, then the turn of the system and
+        log-probabilities in its place, then all of both. None if the server has taken all of that before,
+        so that it must refuse what the request says.
         """
         taken = {name for name, _ in accepted} | extra.keys()
         spare = {name for name in FIELDS.keys() & body.keys() - taken if FIELDS[name].is_neutral(body[name])}
-        # some servers stream where nothing is said
-        wanted = {name for name in spare if FIELDS[name].is_last_resort} | (
-            spare & {"logprobs", "top_logprobs", "stream"}
-        )
-        is_several = "n" in body and "n" not in taken
-        if spare - wanted or is_several:
-            most_texts = 1 if is_several else self.most_texts
-            left_out = self.left_out | (spare - wanted)
-            return replace(self, left_out=left_out, most_texts=most_texts, is_guess=True)
-        may_fold = _has_system(body) and "system" not in taken
-        if wanted or may_fold:
-            left_out = self.left_out | wanted
-            return replace(self, left_out=left_out, folds_system=self.folds_system or may_fold, is_guess=True)
-        return None
+        # a missing temperature may be another one, and some servers stream where nothing is said
+        basic = spare & {"temperature", "top_p", "stream"}
+        wanted = spare & {"logprobs", "top_logprobs"}
+        known_by_some = spare - basic - wanted
+        few = 1 if "n" in body and "n" not in taken else self.most_texts
+        folds = self.folds_system or (_has_system(body) and "system" not in taken)
+
+        def without(names: Collection[str], most_texts: int | None, folds_system: bool) -> Wording:
+            given_up = [*names, most_texts != self.most_texts, folds_system != self.folds_system]
+            return replace(
+                self,
+                left_out=self.left_out.union(names),
+                most_texts=most_texts,
+                folds_system=folds_system,
+                is_guess=self.is_guess or sum(map(bool, given_up)) > 1,
+            )
+
+        is_known_by_some = bool(known_by_some) or few != self.most_texts
+        is_wanted = bool(wanted) or folds != self.folds_system
+        if is_known_by_some:
+            yield without(known_by_some, few, self.folds_system)
+        if is_wanted:
+            yield without(wanted, self.most_texts, folds)
+        if basic or (is_known_by_some and is_wanted):
+            yield without(spare, few, folds)
+
+    def without_crashes(
+        self, body: Mapping[str, Any], accepted: Collection[tuple[str, str]]
+    ) -> Iterator[Wording]:
+        """Yield ways to say the same without what makes some servers fail, and at last this one again."""
+        if "logprobs" in body:
+            yield replace(self, left_out=self.left_out | {"logprobs", "top_logprobs"})
+        if _has_system(body) and ("system", "") not in accepted:
+            yield replace(self, folds_system=True)
+        yield self
+
+    def plain(self, body: Mapping[str, Any]) -> Wording:
+        """Leave out what some servers do not know, for a call whose texts nobody keeps."""
+        names = (EXTENSIONS | {"seed"}) & body.keys()
+        spare = {name for name in names if FIELDS[name].is_neutral(body[name])}
+        return replace(self, left_out=self.left_out | spare)
 
 
 @dataclass
@@ -382,21 +406,27 @@ class Learned:
             self.accepted.add(("system", ""))
 
 
-def not_neutral(names: Collection[str], body: dict[str, Any], error: APIError | None = None) -> APIError:
+def refused_field(
+    names: Collection[str],
+    body: Mapping[str, Any],
+    error: APIError | None = None,
+    extra: Mapping[str, Any] = NO_FIELDS,
+) -> APIError:
     """Make the error that ends a command: without these fields, texts would be others."""
     values = " and ".join(f"{name} {body[name]}" if name in body else name for name in names)
-    choices = [
-        FIELDS[name].choose
-        for name in names
-        if name in body and FIELDS[name].choose and not FIELDS[name].is_neutral(body[name])
-    ]
-    return APIError(
-        f"the server does not take {values}, and without it texts would come from another distribution",
-        code="field",
-        remedy=f"To use this model, {'; '.join(choices)}." if choices else "",
-        server_text=error.server_text if error else "",
-        fatal=True,
-    )
+    message = f"the server does not take {values}"
+    if extra.keys().isdisjoint(names):
+        message += ", and without it texts would come from another distribution"
+        choices = [
+            FIELDS[name].choose
+            for name in names
+            if name in body and FIELDS[name].choose and not FIELDS[name].is_neutral(body[name])
+        ]
+        remedy = f"To use this model, {'; '.join(choices)}." if choices else ""
+    else:
+        remedy = "Leave it out of {answers.extra_body}."
+    server_text = error.server_text if error else ""
+    return APIError(message, code="field", remedy=remedy, server_text=server_text, fatal=True)
 
 
 def _names(name: str, text: str, fields: Collection[str], extra: Mapping[str, Any] = NO_FIELDS) -> bool:

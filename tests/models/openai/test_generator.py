@@ -559,6 +559,7 @@ def test_the_likely_tokens_of_each_token_are_kept_in_order_without_marks() -> No
         ([token("Paris", -0.5), token("Lyon", -0.1)], "out_of_range"),
         ("nonsense", ((),)),
         ([{"token": 3}], ((),)),
+        ([token("Paris", -(10**400)), token("Lyon", -1.0)], ((-1.0,),)),  # an integer beyond all floats
         (None, ((),)),
     ],
 )

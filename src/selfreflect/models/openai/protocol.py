@@ -598,10 +598,8 @@ def _answer_tokens(answer: str, value: Any, ranks: int = 0) -> AnswerTokens | No
         return "not_returned"
     if answer and not tokens:
         return "not_returned"
-    values = []
-    for token in tokens:
-        is_number = isinstance(token.logprob, int | float) and not isinstance(token.logprob, bool)
-        values.append(token.logprob if is_number and token.logprob != UNKNOWN_LOGPROB else None)
+    numbers = [_number(token.logprob) for token in tokens]
+    values = [None if number == UNKNOWN_LOGPROB else number for number in numbers]
     lists = []
     for token, logprob in zip(tokens, values, strict=True) if ranks else ():
         likely = _likely(token)
@@ -623,9 +621,18 @@ def _likely(token: _Token) -> list[tuple[str, float | None]]:
     except msgspec.ValidationError:
         return []
     for candidate in candidates:
-        is_number = isinstance(candidate.logprob, int | float) and not isinstance(candidate.logprob, bool)
-        likely.append((candidate.token, float(candidate.logprob) if is_number else None))
+        likely.append((candidate.token, _number(candidate.logprob)))
     return likely
+
+
+def _number(value: Any) -> float | None:
+    """Read a number of JSON; None for anything else, and for integers beyond all floats."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 def _first_tokens(answer: str, value: Any) -> tuple[LikelyToken, ...]:

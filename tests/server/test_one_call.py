@@ -55,6 +55,7 @@ def test_more_is_drawn_only_where_it_could_change_the_action(tmp_path: Path) -> 
     assert (close["confidence"], close["confidence_kind"], close["num_answers"]) == (1, "modal_share", 4)
     assert (unsure["action"], unsure["confidence"]) == ("abstain", pytest.approx(0.1))
     assert untold["num_answers"] == 4, "without log-probabilities there is no one-call confidence"
+    assert len(untold["notes"]) > len(close["notes"]), "it says why"
 
 
 def test_without_an_action_nothing_more_is_drawn_and_requests_may_still_want_it(tmp_path: Path) -> None:
@@ -70,9 +71,13 @@ def test_a_guarantee_of_one_call_is_carried_by_it(tmp_path: Path) -> None:
     with endpoint_server(generator=Scripted(reply), calibrator=calibrator, **settings) as client:
         sure = client.chat("How likely, high?").json()["selfreflect"]
         unsure = client.chat("How likely, low?").json()["selfreflect"]
+        untold = client.chat("No tokens?").json()["selfreflect"]
     assert sure["guarantee"] == {"risk": 0.1, "confidence": 0.95, "n": 130, "answer": "Ankara"}
     assert (unsure["guarantee"], unsure["no_guarantee"], unsure["action"]) == (None, "below", "abstain")
     assert unsure["cost"]["completions"] == 1
+    assert (untold["guarantee"], untold["no_guarantee"], untold["action"]) == (None, "no_value", "abstain")
+    assert untold["cost"]["completions"] == 1, "no other answers are guaranteed either"
+    assert untold["notes"]
 
 
 def test_what_a_client_cuts_carries_no_guarantee(tmp_path: Path) -> None:

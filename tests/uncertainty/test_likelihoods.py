@@ -140,6 +140,10 @@ def test_lists_that_lack_something_give_a_reason(top: object, reason: str) -> No
         missing = value(name, question(top_logprobs=top))
         assert isinstance(missing, NoValue)
         assert missing.reason == reason
+    lost = question(logprobs=None, top_logprobs=None, missing_logprobs="a value is -9999")
+    missing = value("epr", lost)
+    assert isinstance(missing, NoValue)
+    assert (missing.reason, missing.message) == ("no_logprobs", "a value is -9999")
     exact = value("token_entropy", question())
     assert isinstance(exact, NoValue)
     assert exact.reason == "no_entropies"

@@ -419,6 +419,11 @@ def _costs(services: ServeServices, comparisons: int) -> str:
         "always": "NAME itself takes one.",
         "never": "Only requests that ask for it are reflected; all others take one.",
     }
+    if services.reflector.takes_one_call:
+        return (
+            "Each question to selfreflect/NAME costs one completion, unless its request asks for more "
+            f"answers. {others[settings.reflect]}"
+        )
     return (
         f"Each question to selfreflect/NAME costs {limit} completions ({at_most - 1} answers, then a "
         f"summary{asking}) and twice the time of a plain answer or more.{known} {others[settings.reflect]}"

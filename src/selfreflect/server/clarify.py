@@ -336,7 +336,8 @@ class UnsurePolicy:
     def is_unsure(self, confidence: Confidence) -> bool:
         """Compare a confidence with the threshold. One that is not known is no reason to act.
 
-        Where there is a guarantee, its threshold decides, and what it does not cover is unsure.
+        Where there is a guarantee, its threshold decides, and what it does not cover is unsure, also
+        without a confidence.
         """
         if confidence.guarantee is not None or confidence.no_guarantee is not None:
             return confidence.no_guarantee not in (None, "drift")
@@ -354,23 +355,22 @@ class UnsurePolicy:
             clarification: for ``ask``, where the lack of a question makes a hedge with a note; None for other
                 actions.
         """
-        if confidence.value is None:
-            return FinalText(summary, None, f"whether to {self.action} is not known without a confidence")
+        value = confidence.value
         if not self.is_unsure(confidence):
-            return FinalText(summary, None)
+            unknown = f"whether to {self.action} is not known without a confidence"
+            return FinalText(summary, None, unknown if value is None else "")
         if self.action == "abstain":
-            return FinalText(_said("abstain", certainty=certainty(confidence)), "abstain")
+            return FinalText(_said("abstain", certainty=certainty(confidence)).rstrip(), "abstain")
         if isinstance(clarification, Clarification) and self.action == "ask":
             options = "\n".join(f"- {option}" for option in clarification.options)
             return FinalText(_said("ask", asked=clarification.question, options=options), "ask")
         note = ""
         if isinstance(clarification, NoClarification):
             note = f"there is no question to ask back: {clarification.message}"
-        if (
-            confidence.kind in AGREEMENTS
-            and confidence.calibrator_id is None
-            and tells_other_share(summary, confidence.value)
-        ):
+        if value is None:  # a guarantee does not cover what has no score
+            return FinalText(_said("bare_hedge", summary=summary), "hedge", note)
+        is_share = confidence.kind in AGREEMENTS and confidence.calibrator_id is None
+        if is_share and tells_other_share(summary, value):
             reason = "the summary tells shares of its own, so the text does not repeat the confidence"
             note = "; ".join(filter(None, (note, reason)))
             return FinalText(_said("bare_hedge", summary=summary), "hedge", note)
@@ -385,13 +385,14 @@ def tells_other_share(summary: str, value: float) -> bool:
 
 
 def certainty(confidence: Confidence) -> str:
-    """Say in a sentence how sure a model is, and of what, where that is known.
+    """Say in a sentence how sure a model is, and of what; empty where that is not known.
 
     A calibrated confidence speaks of being right, a share of samples of saying the same again. The sentence
     has a word of probability only if the number is in the band that people give to it.
     """
     value = confidence.value
-    assert value is not None  # the caller has looked
+    if value is None:
+        return ""
     name = "stated"
     if confidence.calibrator_id is not None:
         name = "calibrated"

@@ -261,12 +261,17 @@ class Reflector:
         """Draw the answers in the way that the request wants, and read them."""
         if chat.structure:
             return await self._structured(chat, plan, session, reader)
-        if (single := await self._one_call(chat, plan, session, reader)) is not None:
+        single = await self._one_call(chat, plan, session, reader)
+        if single is not None and not self._could_change(single.reading.confidence):
             return single
         reply, drafts = await self._draw(plan, session, reader)
         name = session.model.generator.name
         read = partial(reader.read, plan.confidence, chat.question, reply.texts, name)
-        return _Drawn(plan, reply, drafts, await reader.run(len(reply.texts), read))
+        reading = await reader.run(len(reply.texts), read)
+        if single is not None and single.reading.confidence.value is None:  # why one call was not enough
+            notes = (f"in one call, {note}" for note in single.reading.confidence.notes)
+            reading = reading._replace(notes=(*notes, *reading.notes))
+        return _Drawn(plan, reply, drafts, reading)
 
     async def _structured(
         self, chat: ChatRequest, plan: _Plan, session: Session, reader: BeliefReader
@@ -400,7 +405,7 @@ class Reflector:
     async def _one_call(
         self, chat: ChatRequest, plan: _Plan, session: Session, reader: BeliefReader
     ) -> _Drawn | None:
-        """Answer with one response; None if more of them could change what is said, or are asked for."""
+        """Answer with one response; None if more of them are asked for."""
         asked = (chat.options.strategy, chat.options.num_answers, chat.options.confidence)
         is_plain = asked == (None, None, None) and chat.n == 1 and not plan.measures
         if not self.settings.one_call or reader.calibrator is None or not is_plain:
@@ -411,18 +416,23 @@ class Reflector:
         reply = await session.draw(plan.request)
         tokens = (reply.completions[0].logprobs or "not_returned",)
         reading = reader.read(kind, chat.question, reply.texts, session.model.generator.name, tokens)
-        if self._could_change(reading.confidence):
-            return None
         return _Drawn(plan, reply, [_as_drawn(plan, session, reply, 0)], reading)
 
     def _could_change(self, confidence: Confidence) -> bool:
         """Tell whether further answers could change the action. A guarantee speaks of one response alone."""
         policy = self.settings.unsure
+        if confidence.guarantee is not None or confidence.no_guarantee is not None:
+            return False
         if confidence.value is None:
             return True
-        if policy is None or confidence.guarantee is not None or confidence.no_guarantee is not None:
-            return False
-        return abs(confidence.value - policy.below) <= self.settings.band
+        return policy is not None and abs(confidence.value - policy.below) <= self.settings.band
+
+    @property
+    def takes_one_call(self) -> bool:
+        """Whether questions are answered with one response, unless a request asks for more."""
+        calibrator = self._reader.calibrator
+        has_guarantee = calibrator is not None and bool(calibrator.saved.guarantee)
+        return self.settings.one_call and has_guarantee and not self.settings.measures
 
     def _next_count(
         self, plan: _Plan, reader: BeliefReader

@@ -682,8 +682,10 @@ def estimate(estimator: Estimator, samples: Samples) -> float | NoValue:
     question = samples.question
     if estimator.of_greedy or estimator.needs in ("column", "confidence", "model", "claim"):
         return estimator.compute(samples)
+    if question.missing_logprobs and estimator.needs in ("logprobs", "tokens", *_OF_TOKENS):
+        return NoValue("no_logprobs", question.missing_logprobs)
     if estimator.needs in ("logprobs", "tokens") and question.logprobs is None:
-        return NoValue("no_logprobs", question.missing_logprobs or "the record has no log-probabilities")
+        return NoValue("no_logprobs", "the record has no log-probabilities")
     if estimator.needs == "tokens" and question.tokens is None:
         return NoValue("no_tokens", "the record has no tokens")
     if estimator.needs == "tokens" and samples.relevance is None:

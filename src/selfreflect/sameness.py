@@ -405,9 +405,15 @@ def _read_alone(text: str) -> _Reading:
         covered[quantity.start : quantity.end] = [True] * (quantity.end - quantity.start)
     words, end = [], 0
     for match in _WORD.finditer(plain):
-        if covered[match.start()] or covered[match.end() - 1]:
+        if covered[match.end() - 1]:
             continue
         lower = _POSSESSIVE.sub("", match[0].casefold())
+        if covered[match.start()]:
+            # what sticks to a number, as in 100W or 7a, makes it another one
+            lower = lower[covered.index(False, match.start()) - match.start() :].lstrip("'&.-")
+            lower = f"-{lower}" if lower in FUNCTION_WORDS else lower
+        if not lower:
+            continue
         is_content = lower not in _FUNCTION and lower not in _AND
         is_content = is_content and not is_negation(lower) and lower not in _OR | _BUT
         mark = bool(re.search(r"[^\w\s]", plain[end : match.start()]))

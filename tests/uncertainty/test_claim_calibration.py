@@ -93,6 +93,9 @@ def test_a_calibrator_of_claims_gives_their_chance_to_be_right(saved: Path, tmp_
     high = [is_right for confidence, is_right in pairs if confidence > 0.6]
     low = [is_right for confidence, is_right in pairs if confidence < 0.4]
     assert sum(high) / len(high) > 0.6 > 0.4 > sum(low) / len(low)
+    page = tmp_path / "claims.html"
+    assert run("claims", file, "--calibrator", saved, "--output", page).code == 0
+    assert "of claims with such a support are right" in page.read_text()
     line = done.json[0]
     assert line["expected_wrong"] == pytest.approx(sum(1 - claim["confidence"] for claim in line["claims"]))
     applied = run("calibrate", file, "--claims", "words", "--apply", saved, "--json")

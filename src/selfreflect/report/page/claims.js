@@ -16,6 +16,8 @@
  * @property {number} says          Answers that make the claim; and in the same way `contradicts` and `silent`.
  * @property {?number} share        Of the answers with a verdict that make it; null without any.
  * @property {?number[]} interval   95% interval of `share`.
+ * @property {?number} confidence   Calibrated chance that it is right; null without a calibrator.
+ * @property {?boolean} kept        Whether it is among those that are all right for a share of questions; null without such a rule.
  * @property {?string[]} stances    Of each answer: "says", "contradicts", "silent" or null.
  *
  * @typedef {Object} TextView
@@ -93,6 +95,8 @@ function claimDetail(view, index) {
     {},
     element("h4", { dir: "auto" }, label(claim.text, 400)),
     element("p", {}, `${claim.says} of ${total} answers say so${claim.share === null ? "" : ` (${Math.round(100 * claim.share)} %${interval})`}.`),
+    claim.confidence === null ? null : element("p", {}, `${Math.round(100 * claim.confidence)} % of claims with such a support are right.`),
+    claim.kept === null ? null : element("p", {}, claim.kept ? "Kept." : "Not kept."),
     claimVoices(view, index, "says", "Say so"),
     claimVoices(view, index, "contradicts", "Contradict it"),
     silent,

@@ -31,7 +31,8 @@ def claims_view(distribution: ClaimDistribution) -> dict[str, Any]:
     for claim in distribution.claims:
         support = claim.support
         fields = {**support._asdict(), "share": support.share, "interval": support.interval}
-        claims.append({"text": claim.text, **fields, "stances": claim.stances})
+        rated = {"confidence": claim.confidence, "kept": claim.is_kept}
+        claims.append({"text": claim.text, **fields, **rated, "stances": claim.stances})
     return {"claims": claims, "answers": texts, "summaries": summaries, "reader": distribution.reader}
 
 

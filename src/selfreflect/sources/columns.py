@@ -331,6 +331,15 @@ def _answer_families(names: Iterable[str]) -> dict[tuple[str, str], list[str]]:
     return {key: [name for _, name in sorted(columns)] for key, columns in families.items()}
 
 
+def numbered_columns(names: Iterable[str]) -> list[str]:
+    """List the first columns that are called alike but for a number, if there are several."""
+    families: dict[str, list[tuple[int, str]]] = {}
+    for name in names:
+        if match := _NUMBERED.fullmatch(name):
+            families.setdefault(match[1], []).append((int(match[2]), name))
+    return next(([name for _, name in sorted(family)] for family in families.values() if family[1:]), [])
+
+
 def _named_summaries(columns: Iterable[str]) -> dict[str, str]:
     """Find columns ``summary_NAME`` or ``NAME_summary``, and the names of their summaries."""
     names: dict[str, str] = {}

@@ -24,6 +24,7 @@ from selfreflect.sources.columns import (
     TOKEN_COLUMNS,
     columns_with_values,
     fold_assigned,
+    numbered_columns,
 )
 from selfreflect.sources.files import RowIds, field_names, listed, usual_columns
 from selfreflect.sources.item_rows import ItemRow, Reading, item_rows
@@ -448,6 +449,9 @@ def _too_few(rows: Sequence[ItemRow], items: Sequence[Item]) -> str:
     hint = ""
     if cell := separated_cell(rows):
         hint = f". If {excerpt(cell.text)} is several answers, split it with: --separator {cell.separator!r}"
+    elif numbered := numbered_columns(rows[0].metadata):
+        first, last = numbered[0], numbered[-1]
+        hint = f". If {excerpt(first)} to {excerpt(last)} are the answers: --column answers={first}..{last}"
     subject = "the question has" if len(items) == 1 else "no question has more than one; the first has"
     return f"an answer distribution needs at least 2 answers, one for each half; {subject} {counts[0]}{hint}"
 

@@ -284,6 +284,30 @@ def test_a_file_that_an_archive_holds_twice_is_replaced_and_counted(tmp_path: Pa
     assert any(note.startswith("1 file") for note in file.notes)
 
 
+def test_a_second_run_of_multiple_choice_keeps_its_confidence_and_grade(tmp_path: Path) -> None:
+    doc = {"doc_id": 0, "doc": {"question": "Oz?", "choices": ["a", "b"]}, "target": 0}
+    runs = [
+        {**doc, "resps": [[[first, False]], [[-1.0, False]]], "acc": acc}
+        for first, acc in ((-0.5, 1.0), (-3.0, 0.0))
+    ]
+    file = read_answered_questions(written(tmp_path / "s.json", runs))
+    assert [question.answer for question in file.questions] == ["a", "b"]
+    assert [question.grades["acc"] for question in file.questions] == [(("a", True),), (("b", False),)]
+    assert all(question.confidence for question in file.questions)
+
+
+def test_labels_and_confidences_of_any_name_can_be_named(tmp_path: Path) -> None:
+    text = "Frage;Antwort;Richtig;Sicher;correct\nOz?;a;wahr;0,9;x\nNod?;b;falsch;40 %;x\n"
+    path = written(tmp_path / "f.csv", text)
+    columns = {"question": "Frage", "answer": "Antwort", "correct": "richtig", "confidence": "Sicher"}
+    questions = read_answered_questions(path, columns=columns).questions
+    assert [(question.confidence, question.correct) for question in questions] == [(0.9, True), (0.4, False)]
+    items = read_item_file(path, columns=columns, allow_few=True).items
+    assert [item.metadata["correct"] for item in items] == ["wahr", "falsch"]
+    with pytest.raises(ConfigError):
+        read_answered_questions(path, columns={**columns, "correct": "Rihtig"})
+
+
 def test_several_targets_of_lm_eval_are_printed_into_one_text(tmp_path: Path) -> None:
     sample = {"doc_id": 0, "doc": {"question": "Oz?"}, "resps": [["b"]], "exact_match": 1.0}
     file = read_answered_questions(written(tmp_path / "s.jsonl", {**sample, "target": "['a', \"it's b\"]"}))

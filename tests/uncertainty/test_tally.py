@@ -31,6 +31,23 @@ def test_answers_are_counted_by_score_lowest_first() -> None:
     assert float(TALLY.accuracy) == 0.5
 
 
+def test_resamples_of_many_answers_vary_as_those_of_single_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = [1, 0, 0, 1, 1, 0, 1, 1] * 1000
+    tally = Tally.of([0.2, 0.5, 0.5, 0.9] * 2000, labels)
+    counts, correct = drawn(tally, 2000)
+    monkeypatch.setattr(module, "_MANY_ANSWERS", math.inf)
+    one_by_one = drawn(tally, 2000)
+    for many, single, observed in zip(
+        (counts, correct), one_by_one, (tally.counts, tally.correct), strict=True
+    ):
+        spread = np.sqrt(observed * (1 - observed / tally.n))
+        assert np.abs(many.mean(0) - observed).max() < 0.1 * spread.max()
+        assert many.std(0) == pytest.approx(spread, rel=0.1)
+        assert many.std(0) == pytest.approx(single.std(0), rel=0.1)
+    assert (counts.sum(1) == tally.n).all()
+    assert (correct <= counts).all()
+
+
 def test_a_resample_has_as_many_answers_and_no_others() -> None:
     counts, correct = drawn(TALLY, 200)
     assert counts.shape == correct.shape == (200, 3)

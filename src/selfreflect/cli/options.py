@@ -114,8 +114,8 @@ FAIL_IF = option(
 EXPLAIN = option("--explain", "Print the controls too, and what the numbers mean and rest on.", False)
 COLUMN = Flag(
     "--column ROLE=NAME",
-    "Name the column of the question, answer, summary, context or id, as in answer=text; numbered columns "
-    "with one answer each as answers=A1..A6. Can be repeated.",
+    "Name the column of the question, answer, summary, context, id, confidence or correct, as in "
+    "answer=text; numbered columns with one answer each as answers=A1..A6. Can be repeated.",
 )
 
 

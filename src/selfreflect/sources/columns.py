@@ -50,7 +50,9 @@ GRADES = "grades"
 CORRECT = "correct"
 """The label of a question's judged answer, or of the answer of each row."""
 
-ROLES = ("question", "answer", "summary", "context", "id")
+READ_BY_NAME = (CONFIDENCE, CORRECT)
+"""Roles whose columns are read by their names, wherever they stand."""
+ROLES = ("question", "answer", "summary", "context", "id", *READ_BY_NAME)
 """What a user can assign a column to."""
 
 METADATA_CHARACTERS = 1000

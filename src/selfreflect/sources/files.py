@@ -683,9 +683,12 @@ def usual_columns(rows: list[Row], usual: Mapping[str, str], kept: Collection[st
 
 
 def rename(rows: list[Row], renamed: Mapping[str, str]) -> None:
+    """Rename columns of rows, in place of those that have the new names."""
+    replaced = {*renamed.values()} - renamed.keys()
     for number, row in enumerate(rows if renamed else ()):
-        fields = {renamed.get(name, name): value for name, value in row.fields.items()}
-        rows[number] = row._replace(fields=fields)
+        fields = row.fields.items()
+        kept = {renamed.get(name, name): value for name, value in fields if name not in replaced}
+        rows[number] = row._replace(fields=kept)
 
 
 def is_text_list(value: object) -> TypeGuard[list[str]]:

@@ -22,6 +22,7 @@ from selfreflect.sources.columns import (
     CONDITIONING,
     MASKED_OUT,
     QUESTION_COLUMNS,
+    READ_BY_NAME,
     ROLES,
     SINGLE_ANSWERS,
     ItemColumns,
@@ -30,7 +31,7 @@ from selfreflect.sources.columns import (
     metadata,
     type_name,
 )
-from selfreflect.sources.files import ROWS_BETWEEN_PROGRESS, Row, field_names, id_text, listed
+from selfreflect.sources.files import ROWS_BETWEEN_PROGRESS, Row, field_names, id_text, listed, rename
 
 Texts = tuple[str, ...]
 
@@ -147,9 +148,8 @@ def item_rows(
 
     Raises:
         DataError: a row is malformed, or the answers to a question come from several models.
-        ConfigError: a role is unknown, no row has its column, or no answer holds the separator.
+        ConfigError: no answer holds the separator.
     """
-    _check_assigned(rows, reading.assigned)
 
     @cache
     def columns_of(names: Texts) -> ItemColumns:
@@ -181,6 +181,17 @@ def item_rows(
         for name in item.varying:
             item.metadata.pop(name, None)
     return items
+
+
+def name_assigned(rows: list[Row], assigned: Mapping[str, str]) -> dict[str, str]:
+    """Rename columns that are read by name as a user assigns them; return the other roles.
+
+    Raises:
+        ConfigError: a role is unknown, or no row has its column.
+    """
+    _check_assigned(rows, assigned)
+    rename(rows, {column: role for role, column in assigned.items() if role in READ_BY_NAME})
+    return {role: column for role, column in assigned.items() if role not in READ_BY_NAME}
 
 
 def _check_assigned(rows: Sequence[Row], assigned: Mapping[str, str]) -> None:

@@ -27,7 +27,7 @@ from selfreflect.sources.columns import (
     numbered_columns,
 )
 from selfreflect.sources.files import RowIds, field_names, listed, usual_columns
-from selfreflect.sources.item_rows import ItemRow, Reading, item_rows
+from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, name_assigned
 from selfreflect.sources.layouts import read_row_file
 from selfreflect.text import counted, one_line
 
@@ -211,7 +211,7 @@ def read_item_file(
             raise ConfigError(f"{name} must be at least 1, not {value}")
     half = progress and (lambda share: progress(share / 2))
     file = read_row_file(source, half, tuple((columns or {}).values()))
-    assigned = fold_assigned(columns or {}, field_names(file.rows))
+    assigned = name_assigned(file.rows, fold_assigned(columns or {}, field_names(file.rows)))
     usual = {name: name for name in (CORRECT, GRADES, GOLD, *TOKEN_COLUMNS)}
     renamed = usual_columns(file.rows, usual, assigned.values())
     reserved = columns_with_values(file.rows) - set(assigned.values())

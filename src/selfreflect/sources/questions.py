@@ -264,10 +264,8 @@ def _bundled_table(name: str, columns: Columns) -> RowTable:
 def _file_table(source: str, question_column: str | None, context_column: str | None) -> RowTable:
     content = read_content(source, PARSERS)
     rows = rows_in(content._replace(allows_nan=True), logs=False).rows
-    names: dict[str, None] = {}
-    for row in rows:
-        names |= dict.fromkeys(row.fields)
-    columns = _guess_columns(content.name, list(names), question_column, context_column)
+    names = field_names(rows)
+    columns = _guess_columns(content.name, names, question_column, context_column)
     rows = _once(rows, columns)
     # a column may be the kind of a question under another name, and a user asks for it by its own
     travelling = [column for column in names if column not in {*columns, "id"} or column in KIND_COLUMNS[1:]]

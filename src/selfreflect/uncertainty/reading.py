@@ -52,7 +52,7 @@ from selfreflect.sources.files import (
     rename,
     usual_columns,
 )
-from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, list_in, naming
+from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, list_in, name_assigned, naming
 from selfreflect.sources.items import separated_cell
 from selfreflect.sources.layouts import read_row_file
 from selfreflect.text import counted
@@ -100,9 +100,9 @@ def read_answered_questions(
         ConfigError: ``columns`` does not fit the file.
     """
     file = read_row_file(source, progress, tuple((columns or {}).values()))
-    assigned = fold_assigned(columns or {}, field_names(file.rows))
+    assigned = name_assigned(file.rows, fold_assigned(columns or {}, field_names(file.rows)))
     gold = _fold_names(file.rows, gold, assigned.values(), file.notes)
-    reserved = _reserved(file.rows, gold, assigned)
+    reserved = _reserved(file.rows, gold, assigned, file.layout.is_log)
     reading = Reading(
         assigned,
         cells=file.cells,
@@ -182,8 +182,8 @@ def _fold_names(rows: list[Row], gold: str, assigned: Collection[str], notes: li
     return same[0] if same else gold
 
 
-def _reserved(rows: list[Row], gold: str, assigned: Mapping[str, str]) -> set[str]:
-    """Choose the columns that are no questions, answers or ids."""
+def _reserved(rows: list[Row], gold: str, assigned: Mapping[str, str], is_log: bool) -> set[str]:
+    """Choose the columns that are no questions, answers or ids. Rows of a log never belong together."""
     names = field_names(rows)
     reserved = {gold, *_OF_QUESTION, *TOKEN_COLUMNS, GRADES} - set(assigned.values())
     free_names = [name for name in names if name not in reserved and name != _RESPONSE]
@@ -192,7 +192,7 @@ def _reserved(rows: list[Row], gold: str, assigned: Mapping[str, str]) -> set[st
     if _RESPONSE in assigned.values():
         return reserved
     texts = {repr(row.fields.get(columns.question)) for row in rows}
-    repeated = columns.question != "" and len(texts) < len(rows)
+    repeated = columns.question != "" and len(texts) < len(rows) and not is_log
     judged = "confidence" in names and (columns.id != "" or not repeated)
     if columns.answers or columns.halves or judged:
         reserved.add(_RESPONSE)

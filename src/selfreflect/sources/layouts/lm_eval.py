@@ -51,6 +51,8 @@ class LmEval(Layout):
                 key += filter_name  # another task with the same documents
                 run = counts[key, filter_name]
             counts[key, filter_name] += 1
+            if run and _likelihoods(responses):
+                key, run = f"{key}{run}", 0  # another run, with a confidence of its own
             if key not in items:
                 items[key] = sample._replace(fields=self._fields(sample))
                 graded[key] = {}

@@ -259,6 +259,17 @@ def test_a_greeting_takes_one_call_and_says_so() -> None:
         assert 'outcome="plain"} 3.0' in client.http.get("/metrics").text
 
 
+@pytest.mark.parametrize("path", PATHS)
+def test_an_order_may_fill_what_its_client_allows(path: str) -> None:
+    limit = "max_output_tokens" if path == "/v1/responses" else "max_tokens"
+    with (
+        FaultServer(lambda call: answers()) as upstream,
+        endpoint_server(upstream=upstream.url, names=["m"]) as client,
+    ):
+        client.http.post(path, json=asked(path, "Write an essay about autumn.", **{limit: 4000}))
+        assert upstream.calls[-1].body["max_tokens"] == 4000
+
+
 def test_a_stream_that_passes_through_gets_the_reason_with_its_end() -> None:
     events = (
         b'data: {"choices": [{"delta": {"content": "Hel"}, "finish_reason": null}]}\n\n'

@@ -320,7 +320,9 @@ class Reflector:
     def plain_request(self, chat: ChatRequest) -> Request:
         """Make the request to a model that answers by itself."""
         settings = self.settings
-        sampling = _requested(settings.sampling, chat, settings.summary.max_new_tokens)
+        # an essay may be as long as its client allows
+        limit = chat.max_tokens or settings.summary.max_new_tokens
+        sampling = _requested(settings.sampling, chat, limit)
         seed = secrets.randbits(48) if chat.seed is None else chat.seed % 2**48
         return Request(
             messages=chat.messages, sampling=sampling, n=chat.n, seed=seed, thinking=settings.thinking

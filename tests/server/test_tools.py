@@ -176,6 +176,15 @@ def test_responses_call_tools_in_their_own_form() -> None:
     assert not any("output_text" in kind for kind in kinds)
 
 
+def test_json_that_was_asked_for_in_words_comes_back_as_an_answer_wrote_it() -> None:
+    said = ['{"city": "Ankara"}', '```json\n{"city": "Ankara"}\n```', '{"city": "Izmir"}', "I do not know."]
+    with served(list(map(choice, said))) as (client, _):
+        body = client.chat("Which city? Answer in JSON.").json()
+    assert json.loads(body["choices"][0]["message"]["content"]) == {"city": "Ankara"}
+    assert (body["selfreflect"]["strategy"], body["selfreflect"]["reason"]) == ("modal_object", "question")
+    assert body["selfreflect"]["fields"]["fields"]["/city"]["value"] == "Ankara"
+
+
 def test_a_model_that_calls_no_tool_answers_with_its_most_common_text() -> None:
     texts = [choice("Rain."), choice("Sun."), choice("Rain."), ANKARA]
     with served(texts) as (client, _):

@@ -39,7 +39,7 @@ from selfreflect.strategies import STRATEGIES, StrategyFunction, load_strategy
 from selfreflect.strategies.task import FRESH, GREEDY
 from selfreflect.text import counted, percent
 from selfreflect.uncertainty.claims.placed import ToldClaim, told_claims
-from selfreflect.uncertainty.fields.values import without_fence
+from selfreflect.uncertainty.fields.values import parse, without_fence
 from selfreflect.uncertainty.question import AnsweredQuestion
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 
 NOT_COUNTED = "the model's server counts no tokens, so they are null"
+_OBJECTS = "most answers are JSON objects, so the most common one comes back, not a summary"
 _NO_TOOLS = "the tools that came with the question were ignored (--ignore-tools)"
 
 
@@ -260,11 +261,17 @@ class Reflector:
     async def _drawn(self, chat: ChatRequest, plan: _Plan, session: Session, reader: BeliefReader) -> _Drawn:
         """Draw the answers in the way that the request wants, and read them."""
         if chat.structure:
-            return await self._structured(chat, plan, session, reader)
+            reply = await session.draw(plan.request)
+            return await self._structured(chat, plan, session, reader, reply)
         single = await self._one_call(chat, plan, session, reader)
         if single is not None and not self._could_change(single.reading.confidence):
             return single
         reply, drafts = await self._draw(plan, session, reader)
+        # a client that asks for JSON in words reads no summary of it
+        objects = sum(isinstance(parse(text), dict) for text in reply.texts)
+        if chat.n == 1 and objects > len(reply.texts) / 2:
+            drawn = await self._structured(chat, plan, session, reader, reply)
+            return drawn._replace(reading=drawn.reading._replace(notes=(_OBJECTS, *drawn.reading.notes)))
         name = session.model.generator.name
         read = partial(reader.read, plan.confidence, chat.question, reply.texts, name)
         reading = await reader.run(len(reply.texts), read)
@@ -274,10 +281,9 @@ class Reflector:
         return _Drawn(plan, reply, drafts, reading)
 
     async def _structured(
-        self, chat: ChatRequest, plan: _Plan, session: Session, reader: BeliefReader
+        self, chat: ChatRequest, plan: _Plan, session: Session, reader: BeliefReader, reply: Reply
     ) -> _Drawn:
         """Answer with the most common of the sampled answers, as it is: JSON, or calls of tools."""
-        reply = await session.draw(plan.request)
         read = (
             partial(
                 read_calls,

@@ -130,6 +130,29 @@ def test_an_error_within_a_stream_that_began_well_is_no_whole_text(path: str) ->
     assert "event: message_stop" not in text
 
 
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    "end",
+    [
+        b"data:[DONE]\n\n",
+        b"data: [DONE]",
+        b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\r\n\r\n',
+    ],
+)
+def test_a_stream_may_end_in_the_words_of_its_server(path: str, end: bytes) -> None:
+    told = b'data: {"choices": [{"delta": {"content": [{"type": "text", "text": "Leaves"}]}}]}\n\n' + end
+    turns = [{"role": "user", "content": "Write a poem about autumn."}]
+    body = {**BODY[path], "stream": True, "input": turns, "messages": turns}
+    with (
+        FaultServer(lambda call: raw(told, "text/event-stream")) as upstream,
+        endpoint_server(upstream=upstream.url, names=["m"]) as client,
+    ):
+        text = client.http.post(path, json=body).text
+    assert "event: error" not in text
+    assert "Leaves" in text
+    assert ("event: response.completed" in text) == (path == "/v1/responses")
+
+
 @pytest.mark.parametrize("model", ["m", "selfreflect/m"], ids=["passes through", "is written here"])
 def test_the_error_of_a_response_that_breaks_off_counts_on(model: str) -> None:
     body = {"model": model, "input": "Write a poem about autumn.", "stream": True}

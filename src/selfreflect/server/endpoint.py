@@ -7,7 +7,7 @@ import logging
 import secrets
 import socket
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -41,7 +41,7 @@ from selfreflect.server.reflector import (
     field_notes,
     response_to,
 )
-from selfreflect.server.reply import KEEP_ALIVE, Belief, ChatResponse, Spending
+from selfreflect.server.reply import KEEP_ALIVE, Belief, ChatResponse
 from selfreflect.server.session import Session, WithFields
 from selfreflect.server.structured import calls_of
 from selfreflect.server.upstream import LiveText, ModelTable, RemoteModel, relay
@@ -231,6 +231,16 @@ class _Call:
     """Before anything is known but the decision."""
     client: str
 
+    def session(self, on_open: Callable[[], None] = lambda: None) -> Session:
+        """Begin to ask the model."""
+        prices = self.services.reflector.settings.prices
+        return Session(self.model, on_open, prices.get(self.model.generator.name))
+
+    def belief_of(self, session: Session) -> Belief:
+        """Say what a plain answer took."""
+        notes = (*field_notes(self.chat, self.model), *(() if session.counts_tokens else (NOT_COUNTED,)))
+        return msgspec.structs.replace(self.belief, cost=session.spending, notes=notes)
+
 
 async def _answer(call: _Call, first_word: asyncio.Event) -> ChatResponse:
     services, chat, id_ = call.services, call.chat, call.belief.id
@@ -271,9 +281,9 @@ async def _keep(services: ServeServices, archive: Archive, exchange: Exchange) -
 
 async def _plain(call: _Call, first_word: asyncio.Event) -> ChatResponse:
     """Let a model answer by itself."""
-    reflector, chat = call.services.reflector, call.chat
-    session = Session(call.model, first_word.set, reflector.settings.prices.get(call.model.generator.name))
-    request = reflector.plain_request(chat)
+    chat = call.chat
+    request = call.services.reflector.plain_request(chat)
+    session = call.session(first_word.set)
     reply = await session.ask(request)
     if isinstance(reply, Refusal):
         raise failed(reply.kind, reply.message, reply)
@@ -282,10 +292,7 @@ async def _plain(call: _Call, first_word: asyncio.Event) -> ChatResponse:
         text, stopped_at = cut_at(completion_.text, chat.stop)
         is_cut = completion_.finish in ("length", "unclosed_reasoning") and stopped_at is None
         choices.append(choice_of(text, calls_of(completion_), is_cut, stopped_at))
-    belief = None
-    if chat.reflects:
-        notes = (*field_notes(chat, call.model), *(() if session.counts_tokens else (NOT_COUNTED,)))
-        belief = msgspec.structs.replace(call.belief, cost=session.spending, notes=notes)
+    belief = call.belief_of(session) if chat.reflects else None
     return response_to(chat, call.belief.id, choices, session.spending, request.sampling, belief)
 
 
@@ -318,7 +325,7 @@ async def _stream_live(
 async def _live_events(call: _Call, new_stream: NewStream, live: LiveText) -> AsyncGenerator[bytes, None]:
     """Write the events of a text that still comes. Raises ChatError after the event of an error."""
     chat, id_ = call.chat, call.belief.id
-    session = Session(call.model)
+    session = call.session()
     sampling = call.services.reflector.plain_request(chat).sampling
     response = response_to(chat, id_, (), session.spending, sampling)
     stream = new_stream(response, chat.requested_model)
@@ -330,23 +337,12 @@ async def _live_events(call: _Call, new_stream: NewStream, live: LiveText) -> As
     except ChatError as error:
         yield stream.failure(error)
         raise
-    read, written, money = live.prompt_tokens, live.completion_tokens, None
-    price = call.services.reflector.settings.prices.get(call.model.generator.name)
-    if price is not None and read is not None and written is not None:
-        money = round(price(read, written), 9)
-    cost = Spending(
-        completions=1,
-        prompt_tokens=read,
-        completion_tokens=written,
-        seconds=session.spending.seconds,
-        money=money,
-    )
-    notes = (*field_notes(chat, call.model), *((NOT_COUNTED,) if None in (read, written) else ()))
-    belief = msgspec.structs.replace(call.belief, cost=cost, notes=notes)
+    session.count([live.text], live.prompt_tokens, live.completion_tokens)
+    belief = call.belief_of(session)
     if chat.stores:
         call.services.history.add(id_, belief, chat.lasting, live.text)
     choices = (choice_of(live.text, (), live.finish == "length"),)
-    yield stream.end(replace(response, choices=choices, spending=cost, belief=belief))
+    yield stream.end(replace(response, choices=choices, spending=session.spending, belief=belief))
 
 
 async def _stream(

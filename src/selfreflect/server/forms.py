@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw
@@ -37,22 +37,6 @@ from selfreflect.server.errors import ChatError
 from selfreflect.server.reply import FUNCTION, ChatChoice, ChatResponse, pieces, to_json
 
 
-class EventStream(Protocol):
-    """Writes the events of one stream."""
-
-    def begin(self) -> bytes: ...
-
-    def piece(self, text: str) -> bytes: ...
-
-    def end(self, response: ChatResponse) -> bytes: ...
-
-    def failure(self, error: ChatError) -> bytes: ...
-
-
-NewStream = Callable[[ChatResponse, str], EventStream]
-"""Begins a stream with a response whose text is not known yet, and the requested name of the model."""
-
-
 def _value(fields: Fields, name: str) -> bytes:
     return bytes(fields.get(name, Raw(b"null")))
 
@@ -76,25 +60,14 @@ def _take_format(value: dict[str, Any], name: str, reading: SortedFields) -> Non
 # --- OpenAI's responses
 
 # Fields of a request that its response repeats, with what stands there if the request has none.
+_NULL_ECHOES = (
+    "instructions max_output_tokens max_tool_calls prompt_cache_key reasoning safety_identifier text user"
+)
 _ECHOES: Mapping[str, Any] = {
-    "background": False,
-    "frequency_penalty": 0,
-    "instructions": None,
-    "max_output_tokens": None,
-    "max_tool_calls": None,
-    "metadata": {},
-    "parallel_tool_calls": True,
-    "presence_penalty": 0,
-    "prompt_cache_key": None,
-    "reasoning": None,
-    "safety_identifier": None,
-    "service_tier": "default",
-    "text": None,
-    "tool_choice": "auto",
-    "tools": [],
-    "top_logprobs": 0,
-    "truncation": "disabled",
-    "user": None,
+    **dict.fromkeys(_NULL_ECHOES.split()),
+    **dict.fromkeys(("frequency_penalty", "presence_penalty", "top_logprobs"), 0),
+    **{"background": False, "metadata": {}, "service_tier": "default", "truncation": "disabled"},
+    **{"parallel_tool_calls": True, "tool_choice": "auto", "tools": []},
 }
 
 # Types of parts that are plain text.
@@ -540,6 +513,10 @@ def _messages_error_event(error: ChatError, number: int = 0) -> bytes:
 
 
 # --- the table
+
+
+NewStream = Callable[[ChatResponse, str], ResponseStream | MessageStream]
+"""Begins a stream with a response whose text is not known yet, and the requested name of the model."""
 
 
 def _whole(kind: NewStream) -> Callable[..., Iterator[bytes]]:

@@ -293,15 +293,19 @@ class Session:
                 completion for index, completion in enumerate(reply.completions) if index not in known_indices
             ]
             tokens = sum(completion.tokens for completion in drawn)
-            self._completions += len(drawn)
-            self._prompt_tokens += reply.prompt_tokens
-            self._completion_tokens += tokens
-            # no prompt and no text is without a token
-            if drawn and not reply.prompt_tokens:
-                self._uncounted.add("prompt")
-            if not tokens and any(completion.text for completion in drawn):
-                self._uncounted.add("completion")
+            self.count([completion.text for completion in drawn], reply.prompt_tokens, tokens)
         return reply
+
+    def count(self, texts: Sequence[str], prompt_tokens: int, completion_tokens: int) -> None:
+        """Count the texts of one call and its tokens, 0 where the model does not tell them."""
+        self._completions += len(texts)
+        self._prompt_tokens += prompt_tokens
+        self._completion_tokens += completion_tokens
+        # no prompt and no text is without a token
+        if texts and not prompt_tokens:
+            self._uncounted.add("prompt")
+        if any(texts) and not completion_tokens:
+            self._uncounted.add("completion")
 
     def _open(self) -> None:
         if self.first_seconds is None:

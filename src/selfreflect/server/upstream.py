@@ -380,20 +380,21 @@ class LiveText:
     response: RelayedResponse
     text: str = ""
     finish: Ending = "stop"
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    """0 where they are not counted, like ``prompt_tokens``."""
+    _is_over: bool = False
 
     async def pieces(self) -> AsyncGenerator[str, None]:
         """Yield the pieces of the text without a reasoning trace.
 
         Raises ChatError if it breaks off, or holds an error.
         """
-        pending, held, is_over = b"", "", False
+        pending, held = b"", ""
         async with aclosing(self.response.parts()) as parts:
             async for part in parts:
                 *lines, pending = (pending + part).split(b"\n")
                 for line in lines:
-                    is_over = is_over or line.strip() == b"data: [DONE]"
                     held += self._take(line)
                 trace = held.lstrip()
                 if trace.startswith(_TRACE) or (trace and _TRACE.startswith(trace)):
@@ -405,10 +406,11 @@ class LiveText:
                     self.text += held
                     yield held
                     held = ""
+        held += self._take(pending)
         if held and not held.lstrip().startswith(_TRACE):
             self.text += held
             yield held
-        if not is_over:
+        if not self._is_over:
             message = "the stream of the upstream broke off"
             raise ChatError(502, message, type="upstream_error", code="backend")
 
@@ -416,6 +418,7 @@ class LiveText:
         """Read a line of the stream; give the text in it."""
         if not line.startswith(b"data:"):
             return ""
+        self._is_over = self._is_over or line[5:].strip() == b"[DONE]"
         try:
             chunk = msgspec.json.decode(line[5:], type=_Chunk)
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -423,10 +426,12 @@ class LiveText:
         if chunk.error:
             raise self.response.server.fault(embedded_error(chunk.error))
         if chunk.usage is not None:
-            self.prompt_tokens = token_count(chunk.usage.prompt_tokens) or None
-            self.completion_tokens = token_count(chunk.usage.completion_tokens) or None
-        if any(piece.finish_reason == "length" for piece in chunk.choices):
-            self.finish = "length"
+            self.prompt_tokens = token_count(chunk.usage.prompt_tokens)
+            self.completion_tokens = token_count(chunk.usage.completion_tokens)
+        for piece in chunk.choices:
+            # some servers say nothing after the reason
+            self._is_over = self._is_over or piece.finish_reason is not None
+            self.finish = "length" if piece.finish_reason == "length" else self.finish
         return "".join(text_of(piece.delta.content) for piece in chunk.choices[:1])
 
 

@@ -427,7 +427,7 @@ def nested(levels: int) -> dict[str, Any]:
 
 def doubled(levels: int) -> dict[str, Any]:
     """A schema each of whose parts refers to the next one twice."""
-    parts: dict[str, Any] = {"p0": {}}
+    parts: dict[str, Any] = {"p0": {"required": ["a"]}}
     for level in range(levels):
         parts[f"p{level + 1}"] = {"allOf": [{"$ref": f"#/$defs/p{level}"}] * 2}
     return {"$defs": parts, "$ref": f"#/$defs/p{levels}"}
@@ -439,9 +439,13 @@ def doubled(levels: int) -> dict[str, Any]:
         nested(400),
         doubled(60),
         {"$schema": "http://json-schema.org/draft-03/schema#", "required": True},
+        {
+            "$schema": "http://json-schema.org/draft-03/schema#",
+            "allOf": [{"required": True}, {"$ref": "#"}, {"required": True}],
+        },
         {"properties": {f"key{number}": {"type": "string"} for number in range(20_000)}},
     ],
-    ids=["deep", "without an end", "of an old draft", "large"],
+    ids=["deep", "without an end", "of an old draft", "that holds itself", "large"],
 )
 def test_no_schema_of_a_client_costs_its_answer(schema: dict[str, Any]) -> None:
     asked = {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import lru_cache
@@ -328,6 +329,8 @@ class Schema:
             raise MissingExtraError("A JSON schema", "fields") from None
         self.document = document
         self._unresolvable = Unresolvable
+        self._parts: dict[int, Node] = {}
+        """Parts of allOf as resolved, by their identity: the document holds them."""
         if not isinstance(document.get("$schema", ""), str):
             raise DataError("no JSON schema: its $schema is no text", code="schema")
         kind = validators.validator_for(document, default=validators.validator_for({}))
@@ -423,11 +426,21 @@ class Schema:
     def _joined(self, node: Node, parts: Sequence[Node]) -> Node:
         """Join schemas that all hold, with the properties and required keys of each."""
         whole = {key: value for key, value in node.items() if key != "allOf"}
-        resolved = [whole, *map(self.resolved, parts)]
+        resolved = [whole, *map(self._once_resolved, parts)]
         properties = {key: part for item in resolved for key, part in _part(item, "properties").items()}
-        required = [key for item in resolved for key in item.get("required") or ()]
+        lists = [item["required"] for item in resolved if isinstance(item.get("required"), list)]
+        required = list(dict.fromkeys(key for keys in lists for key in keys if isinstance(key, str)))
         joined = {key: value for item in reversed(resolved) for key, value in item.items()}
         return {**joined, "properties": properties, "required": required}
+
+    def _once_resolved(self, part: Node) -> Node:
+        """Resolve a part of allOf; where each part has two others, doing it again would not end."""
+        if id(part) not in self._parts:
+            # what a part that holds itself is, while it is resolved
+            self._parts[id(part)] = part
+            with suppress(RecursionError):
+                self._parts[id(part)] = self.resolved(part)
+        return self._parts[id(part)]
 
     def _at(self, reference: str) -> Node:
         part: Any = self.document

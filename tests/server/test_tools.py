@@ -171,6 +171,9 @@ def test_responses_call_tools_in_their_own_form() -> None:
         [item] = response.output
         assert item.type == "function_call"
         assert (item.name, item.arguments, item.call_id) == ("weather", '{"city": "Ankara"}', "call0")
+        assert [(tool.name, tool.description, tool.strict) for tool in response.tools] == [
+            ("weather", None, False)
+        ]
         assert (response.model_extra or {})["selfreflect"]["confidence"] == 0.5
     assert "response.function_call_arguments.done" in kinds
     assert not any("output_text" in kind for kind in kinds)

@@ -70,6 +70,8 @@ _ECHOES: Mapping[str, Any] = {
     **{"parallel_tool_calls": True, "tool_choice": "auto", "tools": []},
 }
 
+_UNSAID_OF_TOOL = dict.fromkeys(("description", "parameters", "strict"))
+
 # Types of parts that are plain text.
 _TEXTS = ("input_text", "output_text", "text")
 
@@ -179,6 +181,8 @@ def _response(response: ChatResponse, model: str, status: str = "completed") -> 
     # what a client leaves out of these objects, its library expects all the same
     fields["text"] = {"format": {"type": "text"}, **(fields["text"] or {})}
     fields["reasoning"] = {"effort": None, "summary": None, **(fields["reasoning"] or {})}
+    offered = fields[TOOLS] if isinstance(fields[TOOLS], list) else []
+    fields[TOOLS] = [{**_UNSAID_OF_TOOL, **tool} for tool in offered if isinstance(tool, dict)]
     if choice.calls:
         fields["output"] = [_call_item(call, call.arguments, "completed") for call in choice.calls]
     elif is_whole:

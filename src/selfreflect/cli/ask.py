@@ -113,13 +113,13 @@ def ask_command(
     with tempfile.TemporaryDirectory(prefix="selfreflect-ask-") as folder:
         path = Path(folder) / "ask"
         records = fill_run(path, config, STAGES[1:], overrides.execution, Intent(yes=yes), question=record)
-    grouped = _grouped(records, record, config, overrides.execution, classes)
+    answer_groups = _grouped(records, record, config, overrides.execution, classes)
     if json:
-        _emit_question(records, record.id, grouped)
+        _emit_question(records, record.id, answer_groups)
     else:
         sampling = config.answers
         say(f"Answers were sampled at temperature {sampling.temperature:g}, top-p {sampling.top_p:g}.")
-        print_question(records, record.id, answers=8, grouped=grouped)
+        print_question(records, record.id, answers=8, grouped=answer_groups)
     exit_with(records.failed)
 
 
@@ -158,8 +158,8 @@ def _grouped(
     return GroupedAnswers(rule.name, [(answers[group[0]], len(group)) for group in groups])
 
 
-def _emit_question(records: RunRecords, id_: str, grouped: GroupedAnswers | None) -> None:
-    by, groups = grouped or GroupedAnswers("same", grouped_answers(records, id_))
+def _emit_question(records: RunRecords, id_: str, answer_groups: GroupedAnswers | None) -> None:
+    by, groups = answer_groups or GroupedAnswers("same", grouped_answers(records, id_))
     summaries = []
     for outcome in records.outcomes(id_):
         line: dict[str, Any] = {

@@ -84,16 +84,16 @@ def dataset_command(
 
 
 def _row_options(
-    kind: Kind, options: RowOptions, given: Mapping[str, Any], scorings: list[RunRecords]
+    kind: Kind, options: RowOptions, user_options: Mapping[str, Any], scorings: list[RunRecords]
 ) -> RowOptions:
     """Check the options, of which the user gave some, and choose the measure if they do not."""
-    for name in given:
+    for name in user_options:
         if kind not in _TAKEN.get(name, {kind}):
             kinds = " and ".join(sorted(_TAKEN[name]))
             raise ConfigError(f"{flags_of(RowOptions)[name].name} belongs to {kinds}, not to {kind}")
     if options.instruction is not None and not options.instruction.strip():
         raise ConfigError("the instruction is blank", option="instruction")
-    measure = measure_keyed(options.measure) if "measure" in given else any_measures(scorings)[0]
+    measure = measure_keyed(options.measure) if "measure" in user_options else any_measures(scorings)[0]
     return replace(options, measure=measure.key)
 
 

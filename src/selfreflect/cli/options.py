@@ -374,13 +374,13 @@ def runnable(command: Callable[..., T]) -> Callable[..., T]:
     parameters: list[inspect.Parameter] = []
     structs: dict[str, tuple[type[msgspec.Struct], _Options, Mapping[str, Any]]] = {}
     for name, parameter in signature.parameters.items():
-        kind, chosen = parameter.annotation, None
+        kind, choice = parameter.annotation, None
         if get_origin(kind) is Annotated and isinstance(kind.__metadata__[0], Fields):
-            kind, chosen = kind.__origin__, kind.__metadata__[0]
+            kind, choice = kind.__origin__, kind.__metadata__[0]
         if kind is Overrides:
             parameters += map(_Option.parameter, options.values())
         elif inspect.isclass(kind) and issubclass(kind, msgspec.Struct):
-            structs[name] = kind, _fields_of(name, kind, chosen), chosen.defaults if chosen else {}
+            structs[name] = kind, _fields_of(name, kind, choice), choice.defaults if choice else {}
             parameters += map(_Option.parameter, structs[name][1].values())
         else:
             parameters.append(parameter.replace(kind=_KEYWORD))
@@ -434,14 +434,14 @@ def _options(classes: Mapping[str, type[msgspec.Struct]], only: Collection[str] 
     return options
 
 
-def _fields_of(name: str, kind: type[msgspec.Struct], chosen: Fields | None) -> _Options:
+def _fields_of(name: str, kind: type[msgspec.Struct], choice: Fields | None) -> _Options:
     """List the options for the fields of a class that a command has chosen, or for all."""
     options = _options({name: kind}, None)
-    if chosen is None:
+    if choice is None:
         return options
     for entry in options.values():
-        entry.default = chosen.defaults.get(entry.fields[0][1], entry.default)
-    return {flag: entry for flag, entry in options.items() if entry.fields[0][1] in chosen.names}
+        entry.default = choice.defaults.get(entry.fields[0][1], entry.default)
+    return {flag: entry for flag, entry in options.items() if entry.fields[0][1] in choice.names}
 
 
 RENAMED = {

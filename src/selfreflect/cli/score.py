@@ -98,19 +98,19 @@ def score_command(
     if dry_run:
         _show_costs(versions, overrides, json)
         return
-    scored = _score(versions, overrides, words=words if json else None)
-    _show(scored, json=json, explain=explain)
-    _write(output, scored)
+    versions_with_scores = _score(versions, overrides, words=words if json else None)
+    _show(versions_with_scores, json=json, explain=explain)
+    _write(output, versions_with_scores)
     if log is not None:
         from selfreflect.cli.show import log_result
 
-        for run in scored.runs:
+        for run in versions_with_scores.runs:
             log_result(log, run)
     if conditions:
         from selfreflect.cli.show import exit_if
 
-        exit_if(conditions, scored.pairs)
-    exit_with(sum(run.failed for run in scored.runs))
+        exit_if(conditions, versions_with_scores.pairs)
+    exit_with(sum(run.failed for run in versions_with_scores.runs))
 
 
 @dataclass(frozen=True)
@@ -243,33 +243,33 @@ def _score(
     return ScoredVersions(*runs)
 
 
-def _show(scored: ScoredVersions, *, json: bool, explain: bool) -> None:
+def _show(versions: ScoredVersions, *, json: bool, explain: bool) -> None:
     """Print what was found in a sentence, then the questions, the worst first, and the results; of JSON the
     comparisons, which follow the lines of summaries."""
     if json:
-        if scored.old is not None:
+        if versions.old is not None:
             from selfreflect.report.document import comparison_line
 
-            for base, candidate in scored.pairs:
+            for base, candidate in versions.pairs:
                 if base is not None:
                     emit({"comparison": comparison_line(base, candidate)})
         return
     from selfreflect.cli.show import show_results, show_versions
     from selfreflect.report.compare import summary_table
 
-    if scored.old is not None:
-        show_versions(scored.runs, scored.pairs, explain)
+    if versions.old is not None:
+        show_versions(versions.runs, versions.pairs, explain)
     else:
-        show_results(scored.new, json=False, explain=explain, details=summary_table(scored.new))
+        show_results(versions.new, json=False, explain=explain, details=summary_table(versions.new))
     say("The numbers of every summary: add --json, and --words for those of every word.")
 
 
-def _write(output: Sequence[Path], scored: ScoredVersions) -> None:
+def _write(output: Sequence[Path], versions: ScoredVersions) -> None:
     """Write the files of ``--output``: on a page the earlier version is the first column."""
     if output:
         from selfreflect.cli.report import write_page, write_tables
 
-        by_run = [[run] for run in scored.runs]
+        by_run = [[run] for run in versions.runs]
         for path in output:
             if path.suffix == ".html":
                 write_page(path, by_run, None, None)

@@ -194,8 +194,8 @@ def _print(
             stdout.print(Text(one_line(sentence)))
     if results and not explain:
         for name, rows in results.items():
-            ranked = [*best_first(rows), *(row for row in rows if row.baseline)]
-            print_table(tables.ranking_table(ranked, name, measures or tables.RANKED_BY))
+            rows_to_show = [*best_first(rows), *(row for row in rows if row.baseline)]
+            print_table(tables.ranking_table(rows_to_show, name, measures or tables.RANKED_BY))
         print_table(tables.right_table(assessment))
         for note in tables.assessment_notes(assessment)[:_MOST_NOTES]:
             stdout.print(Text(one_line(note)))
@@ -261,12 +261,12 @@ def _available(questions: Sequence[AnsweredQuestion], similarity: str) -> list[s
     columns = dict.fromkeys(name for question in questions for name in question.columns)
     for grader in graded_by(questions):
         columns.pop(grader, None)  # a grade is no estimate of itself
-    named = [f"{COLUMN}{name}" for name in columns if plain_name(name) in KNOWN_COLUMNS and ":" not in name]
+    extra = [f"{COLUMN}{name}" for name in columns if plain_name(name) in KNOWN_COLUMNS and ":" not in name]
     return [
         name
         for name, estimator in ESTIMATORS.items()
         if estimator.needs in present and estimator.inputs is None
-    ] + named
+    ] + extra
 
 
 def write_output(

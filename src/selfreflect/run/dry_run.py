@@ -255,8 +255,8 @@ class DryRun:
             price_sum += completion_tokens * price.output_per_million
             amounts["money"] = price_sum * 1e-6
         model, backend = spec.model, backend_of(spec.model.name)
-        place = f" at {backend.server(model.base_url).url}" if backend.is_remote else ""
-        self.costs.append(StageCost(stage, model.name + place, to_do, amounts))
+        address = f" at {backend.server(model.base_url).url}" if backend.is_remote else ""
+        self.costs.append(StageCost(stage, model.name + address, to_do, amounts))
 
     def _count_scores(self) -> None:
         settings = self._config.scores

@@ -370,8 +370,8 @@ def merge_answers(id: Id, index: Index, body: MergeBody, services: Shared) -> di
     texts = _answers(records, question)
     if any(number >= len(texts) for number in body.answers):
         raise HTTPException(404, f"this question has {len(texts)} answers")
-    chosen = dict.fromkeys(texts[number] for number in body.answers)
-    return {"merged": services.library.merge_answers(id, question.id, list(chosen))}
+    texts_to_merge = dict.fromkeys(texts[number] for number in body.answers)
+    return {"merged": services.library.merge_answers(id, question.id, list(texts_to_merge))}
 
 
 @routes.get(

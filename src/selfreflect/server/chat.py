@@ -348,8 +348,8 @@ class ChatRequest:
         choice = self._tool_choice
         if choice == "none":
             return []
-        offered = msgspec.convert(self.handed_on.get(TOOLS, []), list[_OfferedTool])
-        tools = [tool.function for tool in offered]
+        declared_tools = msgspec.convert(self.handed_on.get(TOOLS, []), list[_OfferedTool])
+        tools = [tool.function for tool in declared_tools]
         names = {tool.name for tool in tools} if isinstance(choice, str) else choice.names
         # a choice of what is not offered is for the upstream to refuse
         return [tool for tool in tools if tool.name in names] or tools
@@ -450,8 +450,8 @@ def read_request(
         message = f"{name} is empty: the last turn, from the user, is the question"
         raise ChatError(400, message, param=name, code="no_messages")
     instructions = [Message(role="system", content=reading.instructions)] if reading.instructions else []
-    ordered = _system_first([*instructions, *messages], reading)
-    if not reading.reason and ordered[-1].role != "user":
+    all_messages = _system_first([*instructions, *messages], reading)
+    if not reading.reason and all_messages[-1].role != "user":
         reading.relay("messages.last")
     body = typed({} if reading.reason else reading.read, ChatBody, dialect.names)
     if body.n and body.n > 1 and {RESPONSE_FORMAT, TOOLS} & reading.handed_on.keys():
@@ -462,7 +462,7 @@ def read_request(
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     return ChatRequest(
         data=dialect.for_upstream(fields, model, history),
-        messages=ordered,
+        messages=all_messages,
         n=body.n or 1,
         stop=tuple(filter(None, stop)),
         seed=body.seed,
@@ -586,11 +586,11 @@ def _system_first(messages: list[Message], reading: SortedFields) -> tuple[Messa
     turns = [message for message in messages if message.role != "system"]
     if not system or not turns:
         return tuple(messages)
-    ordered = (Message(role="system", content="\n\n".join(system)), *turns)
+    all_messages = (Message(role="system", content="\n\n".join(system)), *turns)
     is_misplaced = any(message.role == "system" for message in messages[len(system) :])
     if is_misplaced:
         reading.ignore("the places of system turns")
-    return ordered if is_misplaced or len(system) > 1 else tuple(messages)
+    return all_messages if is_misplaced or len(system) > 1 else tuple(messages)
 
 
 def chat_for_upstream(fields: Fields, model: str, history: tuple[Message, ...] = ()) -> bytes:

@@ -274,13 +274,13 @@ class ResponseStream:
         """Write the events of one call."""
         place_of = {"output_index": place, "item_id": f"fc_{call.id}"}
         arguments = "response.function_call_arguments"
-        added, done = _call_item(call, "", "in_progress"), _call_item(call, call.arguments, "completed")
+        added, closing = _call_item(call, "", "in_progress"), _call_item(call, call.arguments, "completed")
         return b"".join(
             (
                 self._event("response.output_item.added", output_index=place, item=added),
                 self._event(f"{arguments}.delta", delta=call.arguments, **place_of),
                 self._event(f"{arguments}.done", arguments=call.arguments, name=call.name, **place_of),
-                self._event("response.output_item.done", output_index=place, item=done),
+                self._event("response.output_item.done", output_index=place, item=closing),
             )
         )
 
@@ -312,8 +312,8 @@ class _MessageTool(msgspec.Struct):
     @property
     def as_chat_tool(self) -> dict[str, Any]:
         function = {"name": self.name, "description": self.description, "strict": self.strict}
-        stated = {name: value for name, value in function.items() if value is not None}
-        return {"type": FUNCTION, FUNCTION: {**stated, "parameters": self.input_schema}}
+        fields = {name: value for name, value in function.items() if value is not None}
+        return {"type": FUNCTION, FUNCTION: {**fields, "parameters": self.input_schema}}
 
 
 class _MessageToolChoice(msgspec.Struct):

@@ -38,13 +38,13 @@ def read_objects(
     objects = iter(structured.objects)
     keys = [fault.reason if fault else next(objects) for fault in structured.faults]
     required = [] if schema is None else _required("", schema.resolved(schema.document))
-    shown = list(map(without_fence, answers))
-    reading = _reading(structured, answers, keys, required, rule, note, shown)
+    texts = list(map(without_fence, answers))
+    reading = _reading(structured, answers, keys, required, rule, note, texts)
     if schema is None or note or reading.chosen is None:
         return reading
     # a client checks the schema itself, and to it a number that is written as text is none
     label = reading.classes.labels[reading.chosen]
-    equal = [index for index, found in enumerate(reading.classes.labels) if found == label]
+    equal = [index for index, number in enumerate(reading.classes.labels) if number == label]
     literal = (index for index in (reading.chosen, *equal) if schema.allows(parse(answers[index])))
     return reading._replace(chosen=next(literal, reading.chosen))
 
@@ -69,8 +69,8 @@ def read_calls(
     """
     calls = [_sorted_calls(completion) for completion in completions]
     names = [tuple(call.name for call in several) for several in calls]
-    offered = {tool.name for tool in tools}
-    strange = [not offered.issuperset(several) for several in names]
+    tool_names = {tool.name for tool in tools}
+    strange = [not tool_names.issuperset(several) for several in names]
     # what a client cannot run comes back only where there is nothing else
     usable = [
         several
@@ -86,9 +86,9 @@ def read_calls(
     ]
     structured, note = _structured(question, documents, schema, note)
     texts = tuple(completion.text for completion in completions)
-    written = [index for index, several in enumerate(calls) if not several]
-    asked = AnsweredQuestion(id="", text=question, answers=tuple(texts[index] for index in written))
-    label_of = dict(zip(written, rule(asked).tolist(), strict=True)) if written else {}
+    with_text = [index for index, several in enumerate(calls) if not several]
+    record = AnsweredQuestion(id="", text=question, answers=tuple(texts[index] for index in with_text))
+    label_of = dict(zip(with_text, rule(record).tolist(), strict=True)) if with_text else {}
     keys: list[Hashable] = [
         # one spelling of a value may be allowed, and another not
         label_of.get(index, (_identity(several), fault))
@@ -104,7 +104,7 @@ def read_calls(
         keys,
         ["/name", *required] if required else [],
         rule,
-        _notes_on_tools(len(names), sum(strange), len(written) if must_call else 0, note),
+        _notes_on_tools(len(names), sum(strange), len(with_text) if must_call else 0, note),
         list(map(_shown, completions)),
         may_choose=[several_names == modal for several_names in names],
     )
@@ -132,12 +132,12 @@ def _reading(
     required: Collection[str],
     rule: ClassRule,
     note: str,
-    shown: Sequence[str],
+    texts: Sequence[str],
     may_choose: Sequence[bool] | None = None,
 ) -> AnswerReading:
     """Choose the most common answer: a valid one, if there is any, of those that may be chosen."""
     labels = number_classes(list(keys))
-    classes = classes_of(answers, labels, "equal objects", shown)
+    classes = classes_of(answers, labels, "equal objects", texts)
     groups = ordered_groups(answers, members_of(labels))
     candidates = [group[0] for group in groups if may_choose is None or may_choose[group[0]]]
     valid = [index for index in candidates if structured.faults[index] is None]
@@ -188,11 +188,11 @@ def _structured(
     question: str, documents: Sequence[str], schema: Schema | None, note: str
 ) -> tuple[Structured, str]:
     """Take answers apart by field, without a schema that refers to what it does not hold."""
-    asked = AnsweredQuestion(id="", text=question, answers=tuple(documents))
+    record = AnsweredQuestion(id="", text=question, answers=tuple(documents))
     try:
-        return structure(asked, schema), note
+        return structure(record, schema), note
     except DataError as error:
-        return structure(asked), _unchecked(error)
+        return structure(record), _unchecked(error)
 
 
 def _schema(document: object) -> tuple[Schema | None, str]:
@@ -227,13 +227,13 @@ def _sorted_calls(completion: Completion) -> list[ToolCall]:
 
 def _parameters(tools: Sequence[Tool], name: str) -> dict[str, Any]:
     """Find the schema of the arguments of a tool; empty without one."""
-    found = next((tool.parameters for tool in tools if tool.name == name), None)
-    return found if isinstance(found, dict) else {}
+    schema = next((tool.parameters for tool in tools if tool.name == name), None)
+    return schema if isinstance(schema, dict) else {}
 
 
 def _places(calls: int) -> list[str]:
     """List the pointers of the arguments: by their places, since several calls are no alternatives."""
-    return ["/arguments"] if calls == 1 else [f"/arguments/{place}" for place in range(calls)]
+    return ["/arguments"] if calls == 1 else [f"/arguments/{index}" for index in range(calls)]
 
 
 def _schema_of_calls(parameters: Sequence[Mapping[str, Any]]) -> tuple[Schema | None, str]:
@@ -250,7 +250,7 @@ def _schema_of_calls(parameters: Sequence[Mapping[str, Any]]) -> tuple[Schema | 
                     return None, _unchecked(DataError(f"its tools define {excerpt(name)} in two ways"))
     if not any(parameters):
         return None, ""
-    by_place = {str(place): part for place, part in enumerate(parameters)}
+    by_place = {str(index): part for index, part in enumerate(parameters)}
     arguments = parameters[0] if len(parameters) == 1 else {"properties": by_place}
     return _schema({**definitions, "properties": {"name": {}, "arguments": arguments}})
 
@@ -265,7 +265,7 @@ def _document(calls: Sequence[ToolCall], is_modal: bool) -> str:
             return call.arguments  # alone: within an object, half of one could make a whole
     if len(calls) == 1:
         return f'{{"name": {name}, "arguments": {calls[0].arguments}}}'
-    arguments = ", ".join(f'"{place}": {call.arguments}' for place, call in enumerate(calls))
+    arguments = ", ".join(f'"{index}": {call.arguments}' for index, call in enumerate(calls))
     return f'{{"name": {name}, "arguments": {{{arguments}}}}}'
 
 

@@ -86,10 +86,10 @@ def _verdicts(answers: Sequence[str | None], values: Sequence[object]) -> list[G
     return [Graded(answer, verdict(value)) for answer, value in pairs if answer is not None]
 
 
-def for_each_answer(found: Sequence[Graded], answers: Sequence[str]) -> tuple[Verdict, ...]:
+def for_each_answer(values: Sequence[Graded], answers: Sequence[str]) -> tuple[Verdict, ...]:
     """Give each answer the first verdict on its text that no answer before it has."""
     by_text: dict[str | None, list[Verdict]] = {}
-    for text, right in reversed(found):
+    for text, right in reversed(values):
         by_text.setdefault(text, []).append(right)
     return tuple(by_text[answer].pop() if by_text.get(answer) else None for answer in answers)
 

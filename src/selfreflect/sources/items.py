@@ -325,15 +325,15 @@ def _known_grades(rows: Sequence[ItemRow], columns: Collection[str]) -> list[dic
 
     all_grades = []
     for row in rows:
-        found = grades(row)
+        verdicts = grades(row)
         if by_row and row.one_answer:
-            found[CORRECT] = row_grades(row, CORRECT)
+            verdicts[CORRECT] = row_grades(row, CORRECT)
             row.metadata.pop(CORRECT, None)
             row.varying -= {CORRECT}
-        for name, [(text, right), *_] in found.items():
+        for name, [(text, right), *_] in verdicts.items():
             if text not in row.texts and right is not None:  # of an answer that is not among these
                 row.metadata.setdefault(name, right)
-        all_grades.append({name: for_each_answer(pairs, row.texts) for name, pairs in found.items()})
+        all_grades.append({name: for_each_answer(pairs, row.texts) for name, pairs in verdicts.items()})
     return all_grades
 
 
@@ -414,8 +414,8 @@ def _notes(rows: Sequence[ItemRow], items: Sequence[Item], is_known: bool) -> li
             f"{counted(len(few), 'question')} with fewer than 2 answers cannot be scored, such as "
             f"{excerpt(few[0].question)}"
         )
-    taken = {name for row in rows for name in row.summaries}
-    beside = dict.fromkeys(name for row in rows for name in row.columns.beside if name not in taken)
+    names = {name for row in rows for name in row.summaries}
+    beside = dict.fromkeys(name for row in rows for name in row.columns.beside if name not in names)
     for name in () if is_known else beside:
         notes.append(
             f"{excerpt(name)} is not one of the answers; if it is a summary, add --column summary={name}"

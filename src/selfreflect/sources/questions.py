@@ -289,18 +289,18 @@ def _once(rows: list[Row], columns: Columns) -> list[Row]:
     answers = [name for name in field_names(rows) if plain_name(name) in SINGLE_ANSWERS]
     if not answers or any("id" in row.fields for row in rows):
         return rows
-    kept: dict[str, Row] = {}
+    rows_by_id: dict[str, Row] = {}
     varying: set[str] = set()
     for row in rows:
         rest = repr([(name, value) for name, value in row.fields.items() if name not in answers])
-        first = kept.setdefault(rest, row)
+        first = rows_by_id.setdefault(rest, row)
         varying |= {name for name in answers if repr(row.fields.get(name)) != repr(first.fields.get(name))}
     if not varying:
         return rows  # the same question several times
     without = varying | {columns.gold} & {*answers}
     return [
         row._replace(fields={name: value for name, value in row.fields.items() if name not in without})
-        for row in kept.values()
+        for row in rows_by_id.values()
     ]
 
 

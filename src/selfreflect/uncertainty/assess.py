@@ -308,9 +308,9 @@ def predictions(
     base = constant._replace(lengths=[judged.lengths[index] for index in indices])
     _, labels, lengths = base.with_lengths()
     if len(lengths):
-        places = present(base.lengths)
-        groups = tuple(groups[place] for place in places) if groups else ()
-        shorter = ScoredAnswers(places, -lengths, labels, [None] * len(lengths), groups)
+        indices_with_length = present(base.lengths)
+        groups = tuple(groups[place] for place in indices_with_length) if groups else ()
+        shorter = ScoredAnswers(indices_with_length, -lengths, labels, [None] * len(lengths), groups)
         results.append(_prediction(assessment, "length", correctness, measures, shorter))
     return results
 

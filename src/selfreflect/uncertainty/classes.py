@@ -150,8 +150,8 @@ class ClassRule:
             ConfigError, BackendError: the model of ``nli`` cannot be loaded.
         """
         if self._relation is not None:
-            compared = (_without_keys(question) for question in questions if not question.classes)
-            groups = [(question, _spellings(question, self._by_key(question))) for question in compared]
+            without_keys = (_without_keys(question) for question in questions if not question.classes)
+            groups = [(question, _spellings(question, self._by_key(question))) for question in without_keys]
             self._relation.prepare(groups)
 
     def forget(self, limit: int) -> None:
@@ -210,8 +210,8 @@ def _without_keys(question: AnsweredQuestion) -> AnsweredQuestion:
     if not question.keys:
         return question
     texts = enumerate(question.answers)
-    compared = with_answers(question, [index for index, text in texts if text not in question.keys])
-    return replace(compared, keys={})
+    remaining = with_answers(question, [index for index, text in texts if text not in question.keys])
+    return replace(remaining, keys={})
 
 
 def _numeric_keys(answers: Sequence[str]) -> list[tuple[str, str] | None]:

@@ -127,9 +127,9 @@ class Correctness:
             keys = question.keys
             if answer in keys:
                 return any(keys.get(gold) == keys[answer] for gold in question.gold)
-            compared = tuple(gold for gold in question.gold if gold not in keys)
-            question = replace(question, gold=compared, keys={})
-            if not compared:
+            texts = tuple(gold for gold in question.gold if gold not in keys)
+            question = replace(question, gold=texts, keys={})
+            if not texts:
                 return False
         if self._kind == "judge":
             if _is_gold(question, answer):

@@ -182,10 +182,10 @@ def _mean_of_ranks(compute: Callable[[Floats], float | Floats]) -> Callable[[Sam
         if not members:
             return _NOT_SAMPLED
         sizes = {len(ranks) for index in members for ranks in rows[index]}
-        least, most = min(sizes, default=0), max(sizes, default=0)
+        smallest, largest = min(sizes, default=0), max(sizes, default=0)
         # lists of unequal length would make a token surer because less is known of it
-        if least < most or least < 2:
-            message = f"{least} to {most} likely tokens are known at each token, not equally many"
+        if smallest < largest or smallest < 2:
+            message = f"{smallest} to {largest} likely tokens are known at each token, not equally many"
             return NoValue("too_few_ranks", message)
         values: Floats = np.mean(np.array([compute(np.array(rows[index])) for index in members]), axis=0)
         return values

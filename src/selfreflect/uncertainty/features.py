@@ -273,8 +273,8 @@ class Samples:
         if len(answers) == 1:
             return [0]
         judged = self.judged_answer
-        same = [index for index, answer in enumerate(answers) if answer == judged]
-        return np.flatnonzero(self.labels == self.labels[same[0]]).tolist() if same else []
+        members = [index for index, answer in enumerate(answers) if answer == judged]
+        return np.flatnonzero(self.labels == self.labels[members[0]]).tolist() if members else []
 
     @cached_property
     def token_sars(self) -> Floats:
@@ -348,10 +348,10 @@ def entropy_interval(shares: Floats, vocabulary: int = LARGEST_VOCABULARY) -> En
     Args:
         vocabulary: tokens that there are, at most.
     """
-    rest, least = _rest(shares), shares[:, -1]
+    rest, smallest = _rest(shares), shares[:, -1]
     truncated = truncated_entropy(shares)
     with np.errstate(divide="ignore", invalid="ignore"):
-        low = truncated - np.where(rest > 0, rest * np.log(np.minimum(rest, least)), 0.0)
+        low = truncated - np.where(rest > 0, rest * np.log(np.minimum(rest, smallest)), 0.0)
         even = rest / max(1, vocabulary - shares.shape[1])
         high = truncated - np.where(rest > 0, rest * np.log(even), 0.0)
     return EntropyBounds(low, np.maximum(low, high))

@@ -166,8 +166,8 @@ def coverage_figure(
         axes.plot(coverage, np.asarray(risks)[indices], "-", color=MARK, linewidth=1.6, label="estimator")
         counts = np.unique(np.linspace(1, n, min(n, _BOUND_POINTS)).astype(int))
         bounds = [upper_bound(round(risks[count - 1] * count), int(count), CONFIDENCE) for count in counts]
-        measured = np.asarray(risks)[counts - 1]
-        axes.fill_between(counts / n, measured, bounds, color=MARK, alpha=0.15, linewidth=0)
+        risk_values = np.asarray(risks)[counts - 1]
+        axes.fill_between(counts / n, risk_values, bounds, color=MARK, alpha=0.15, linewidth=0)
         for risk, (share, bound) in (guaranteed or {}).items():
             axes.plot([share], [bound], "D", color=INK, markersize=6, gid=f"{CHOICE}{risk:g}")
         axes.set(xlim=(0, 1), ylim=(-0.02, None), xlabel="share of questions answered", ylabel="share wrong")

@@ -265,7 +265,7 @@ def _norm_interval(
 
 
 def faithfulness(
-    stated: Sequence[float] | Floats, intrinsic: Sequence[float] | Floats, bins: int = prediction.BINS
+    confidences: Sequence[float] | Floats, intrinsic: Sequence[float] | Floats, bins: int = prediction.BINS
 ) -> float:
     """cMFG, conditional mean faithful generation: how well a stated confidence follows the model's own.
 
@@ -277,7 +277,7 @@ def faithfulness(
     Raises:
         DataError: the lengths differ, there are no values, or one is not in [0, 1].
     """
-    says, has = (np.asarray(values, dtype=np.float64) for values in (stated, intrinsic))
+    says, has = (np.asarray(values, dtype=np.float64) for values in (confidences, intrinsic))
     if says.ndim != 1 or says.shape != has.shape or not len(says):
         raise DataError(
             f"{says.size} stated and {has.size} intrinsic confidences are not pairs, at least one"

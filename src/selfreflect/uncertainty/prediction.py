@@ -137,8 +137,8 @@ class Tally:
             sample = rng.integers(0, many, (rows, many)) + many * np.arange(rows)[:, None]
             times = np.bincount(sample.ravel(), minlength=many * rows).reshape(rows, many)
             # each answer counts as often as its group is drawn
-            places = cells + width * np.arange(rows)[:, None]
-            counts = np.bincount(places.ravel(), times[:, groups].ravel(), width * rows).reshape(rows, 2, -1)
+            slots = cells + width * np.arange(rows)[:, None]
+            counts = np.bincount(slots.ravel(), times[:, groups].ravel(), width * rows).reshape(rows, 2, -1)
             yield Tally(self.values, counts.sum(1).astype(np.float64), counts[:, 0].astype(np.float64))
 
 

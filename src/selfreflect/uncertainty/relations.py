@@ -98,8 +98,8 @@ def numeric_closeness(texts: Sequence[str]) -> Floats:
     """
     numbers = [quantity.in_base if quantity else (None, "") for quantity in map(last_quantity, texts)]
     matrix = np.eye(len(texts))
-    for (row, (first, unit)), (column, (second, other)) in combinations(enumerate(numbers), 2):
-        if first is not None and second is not None and unit == other:
+    for (row, (first, unit)), (column, (second, second_unit)) in combinations(enumerate(numbers), 2):
+        if first is not None and second is not None and unit == second_unit:
             largest = max(abs(first), abs(second)) or 1.0
             matrix[row, column] = matrix[column, row] = max(0.0, 1 - abs(first - second) / largest)
     return matrix

@@ -306,11 +306,11 @@ def guarantee_sentence(search: ThresholdSearch, estimator: str) -> str:
         # rounded up: a lower risk would fail
         smallest = percent(math.ceil(1000 * first.bound) / 1000, 1)
         passes = f"which passes no risk below {smallest}"
-    more = counted(search.labels_needed, "more labelled question")
+    missing_labels = counted(search.labels_needed, "more labelled question")
     return (
         f"{risk}: no threshold qualifies. The strictest that was tested, "
         f"{threshold_text(estimator, first.threshold)}, has {first.wrong} wrong of {first.answered}, "
-        f"{passes}; about {more} would be needed, if none of the further answers shown were wrong."
+        f"{passes}; about {missing_labels} would be needed, if none of the further answers shown were wrong."
     )
 
 
@@ -491,10 +491,10 @@ def conclude(assessment: Assessment, correctness: str, risk: float = RISK) -> Co
     tallies, aurocs = {}, {}
     undefined = "no estimator has a value"
     for name in assessment.values:
-        scored = assessment.labelled_scores(name, correctness)
-        if not len(scored.labels):
+        answers = assessment.labelled_scores(name, correctness)
+        if not len(answers.labels):
             continue
-        tallies[name] = Tally.of(scored.scores, scored.labels)
+        tallies[name] = Tally.of(answers.scores, answers.labels)
         auroc = measure_all(["auroc"], tallies[name], resamples=1)["auroc"]
         if auroc.value is None:
             undefined = auroc.undefined
@@ -517,10 +517,10 @@ def conclude(assessment: Assessment, correctness: str, risk: float = RISK) -> Co
 
 def coverage_at(tally: Tally, risk: float) -> float:
     """Compute the largest share of answers above a threshold of which at most ``risk`` are wrong."""
-    given: Floats = tally.counts[::-1].cumsum()
+    counts: Floats = tally.counts[::-1].cumsum()
     wrong: Floats = tally.wrong[::-1].cumsum()
     # equal scores are given together or not at all
-    allowed = given[wrong <= risk * given + 1e-9]
+    allowed = counts[wrong <= risk * counts + 1e-9]
     return float(allowed.max(initial=0) / tally.n)
 
 
@@ -530,8 +530,8 @@ def _labels(assessment: Assessment, correctness: str) -> list[bool]:
     if kind != GRADED:
         return defined(assessment.judged.labels[correctness])
     # tasks in one file have graders of their own
-    chosen = [
+    labels = [
         question.grades.get(grader or next(iter(question.grades), ""), ())
         for question in assessment.questions
     ]
-    return defined(right for verdicts in chosen for _, right in verdicts)
+    return defined(right for verdicts in labels for _, right in verdicts)

@@ -209,10 +209,10 @@ def _stored_library(source: Path, compiler: Sequence[str]) -> Path | None:
 _DIGEST_SIZE = hashlib.sha256().digest_size
 
 
-def _load_stored(stored: Path, load: Callable[[Path], Library]) -> Library | None:
+def _load_stored(path: Path, load: Callable[[Path], Library]) -> Library | None:
     """Load a library of the cache; None if it is not there, damaged, or others could have written it."""
     try:
-        with os.fdopen(os.open(stored, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
             status = os.fstat(file.fileno())
             # it is code, which runs as this user
             if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
@@ -222,7 +222,7 @@ def _load_stored(stored: Path, load: Callable[[Path], Library]) -> Library | Non
             return None
         # a library whose file is cut off ends its process, and memory is nobody else's; the linker knows
         # libraries by their paths, so no other one may get the number of this file
-        memory = os.memfd_create(stored.stem)
+        memory = os.memfd_create(path.stem)
         with os.fdopen(memory, "wb", closefd=False) as copy:
             copy.write(data)
         return load(Path(f"/proc/self/fd/{memory}"))
@@ -230,13 +230,13 @@ def _load_stored(stored: Path, load: Callable[[Path], Library]) -> Library | Non
         return None
 
 
-def _store_library(stored: Path, data: bytes) -> None:
+def _store_library(path: Path, data: bytes) -> None:
     """Keep a library for later processes, where the cache can be written to."""
     from selfreflect.atomic import write_bytes
 
     with suppress(OSError):
-        stored.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(stored, hashlib.sha256(data).digest() + data, private=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, hashlib.sha256(data).digest() + data, private=True)
 
 
 SECONDS_TO_ANSWER = 10

@@ -91,7 +91,7 @@ class BatchReader(StreamingGenerator):
         return {"name": self.name, "revision": self.revision, "base_url": self._url}
 
     def _read(self) -> None:
-        seen = set()
+        ids = set()
         try:
             with self._path.open("rb") as file:
                 for line in filter(bytes.strip, file):
@@ -105,15 +105,15 @@ class BatchReader(StreamingGenerator):
                     except (msgspec.MsgspecError, KeyError, AttributeError, TypeError, ValueError):
                         self._counts["unreadable"] += 1
                         continue
-                    if name in seen:
+                    if name in ids:
                         self._counts["doubled"] += 1
                         continue
-                    seen.add(name)
+                    ids.add(name)
                     entry = {"error": row.get("error"), **response}
                     self._responses.setdefault(beginning, []).append((number, entry))
         except OSError as error:
             raise _unusable(self._path, error) from None
-        if not seen:
+        if not ids:
             raise DataError(
                 f"{self._path} holds no line of a batch's output, with custom_id and response",
                 code="no_batch",
@@ -133,10 +133,10 @@ class BatchReader(StreamingGenerator):
                     response = _parsed(entry, request, first)
                 except APIError as error:
                     self._counts["failed"] += 1
-                    said = f": {excerpt(error.server_text, 200)}" if error.server_text else ""
+                    detail = f": {excerpt(error.server_text, 200)}" if error.server_text else ""
                     again = "; write a further batch for what is missing"
                     refusals.append(
-                        Refusal(kind=error.kind, message=f"{error}{said}{again}", status=error.status)
+                        Refusal(kind=error.kind, message=f"{error}{detail}{again}", status=error.status)
                     )
                     continue
                 self._counts["unfinished"] += len(response.broken)

@@ -189,13 +189,13 @@ def rows_in(
 def _rows_of(layout: Layout, rows: Iterable[Row], assigned: Collection[str], name: str) -> list[Row]:
     with _failures_of(layout):
         layout.assigned = assigned
-        made = list(layout.items(cast("Sequence[Row]", rows)))
+        rows_of_layout = list(layout.items(cast("Sequence[Row]", rows)))
     is_ours = type(layout).__module__.startswith("selfreflect.")
-    if is_ours and not made:
+    if is_ours and not rows_of_layout:
         raise DataError(f"{name} holds no records")
-    if not made or not all(isinstance(row, Row) for row in made):
+    if not rows_of_layout or not all(isinstance(row, Row) for row in rows_of_layout):
         raise ConfigError(f"the layout {excerpt(layout.name)} makes no rows of {name}")
-    return made
+    return rows_of_layout
 
 
 def _layout_of(rows: Sequence[Row], logs: bool, is_flat: bool = False) -> Layout:

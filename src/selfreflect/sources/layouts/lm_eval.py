@@ -56,10 +56,10 @@ class LmEval(Layout):
             if key not in items:
                 items[key] = sample._replace(fields=self._fields(sample))
                 graded[key] = {}
-            fields, earlier = items[key].fields, runs.setdefault(key, [])
+            fields, runs_of_item = items[key].fields, runs.setdefault(key, [])
             repeats = [fields["response"]] if _likelihoods(responses) else _repeats(sample)
-            if run >= len(earlier):  # not the same responses under another filter
-                earlier.append(responses)
+            if run >= len(runs_of_item):  # not the same responses under another filter
+                runs_of_item.append(responses)
                 if run and "samples" in fields:
                     fields["samples"] = [*fields["samples"], *repeats]
                 choices += "samples" not in fields

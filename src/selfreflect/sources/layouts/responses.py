@@ -70,8 +70,8 @@ def asked(turns: Sequence[Any], text: Callable[[Any], Any] = text_of) -> dict[st
     """Make the fields of a question of turns, of which the last one of the user asks."""
     if not turns:
         return {}
-    places = [number for number, turn in enumerate(turns) if turn.get("role") == "user"]
-    last = places[-1] if places else len(turns) - 1
+    indices = [number for number, turn in enumerate(turns) if turn.get("role") == "user"]
+    last = indices[-1] if indices else len(turns) - 1
     context = "\n\n".join(f"{turn.get('role')}: {text(turn) or ''}" for turn in turns[:last])
     fields = {"question": text(turns[last]), **({"context": context} if context else {})}
     if any(holds_image(turn.get("content")) for turn in turns):

@@ -81,10 +81,10 @@ def inquiries_about(question: str, answers: Sequence[str], summaries: Sequence[s
     """
     texts = [*answers, *summaries]
     inquiries = [_split_inquiry(question, text) for text in texts]
-    for compared, sources in ((texts, answers), *((answers, [summary]) for summary in summaries)):
+    for texts_to_place, sources in ((texts, answers), *((answers, [summary]) for summary in summaries)):
         claims = [sentence.text for text in sources for sentence in sentences(text)]
         parts = _parts(claims)
-        inquiries += [_compare_inquiry(question, text, part) for text in compared for part in parts]
+        inquiries += [_compare_inquiry(question, text, part) for text in texts_to_place for part in parts]
     return inquiries
 
 

@@ -50,8 +50,8 @@ class ClaimCoverage(Measure):
         coverage = coverage_of(reader, question, parts, says, claims, [*answers, *item.answers.conditioning])
         covered, precision = coverage.covered or 0.0, coverage.precision or 0.0
         total = covered + precision
-        found = {"covered": covered, "precision": coverage.precision, "claims": len(parts)}
+        parts_of_value = {"covered": covered, "precision": coverage.precision, "claims": len(parts)}
         return Measurement(
             value=2 * covered * precision / total if total else 0.0,
-            parts={**found, "added": len(coverage.added)},
+            parts={**parts_of_value, "added": len(coverage.added)},
         )

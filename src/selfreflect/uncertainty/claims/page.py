@@ -59,10 +59,12 @@ def claims_of(question: str, answers: Sequence[str], summaries: Mapping[str, str
         return None
     reader = WordReader()
     try:
-        found = claim_distribution(reader, id="", question=question, answers=answers, summaries=summaries)
+        distribution = claim_distribution(
+            reader, id="", question=question, answers=answers, summaries=summaries
+        )
     except DataError as error:
         return {"refused": error.message}
-    return claims_view(found)
+    return claims_view(distribution)
 
 
 def claims_page(title: str, distributions: Sequence[ClaimDistribution]) -> str:

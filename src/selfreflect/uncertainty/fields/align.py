@@ -46,16 +46,18 @@ def align(lists: Sequence[Objects | None], node: Node, samples: int) -> list[dic
     """
     declared = setting(node, "key")
     for name in (declared,) if isinstance(declared, str) else IDENTIFIERS:
-        shown: dict[str, str] = {}
-        named = [None if objects is None else _by_identifier(objects, name, shown) for objects in lists]
-        if all(mapping is not None or objects is None for mapping, objects in zip(named, lists, strict=True)):
-            return named
+        texts: dict[str, str] = {}
+        mappings = [None if objects is None else _by_identifier(objects, name, texts) for objects in lists]
+        if all(
+            mapping is not None or objects is None for mapping, objects in zip(mappings, lists, strict=True)
+        ):
+            return mappings
     if max((len(objects) for objects in lists if objects), default=0) > MOST_MATCHED:
         return None
     return _matched(lists, samples)
 
 
-def _by_identifier(objects: Objects, name: str, shown: dict[str, str]) -> dict[str, Any] | None:
+def _by_identifier(objects: Objects, name: str, texts: dict[str, str]) -> dict[str, Any] | None:
     """Name objects by a key; None if one lacks it or two share it.
 
     Args:
@@ -67,7 +69,7 @@ def _by_identifier(objects: Objects, name: str, shown: dict[str, str]) -> dict[s
             return None
         value = item[name]
         text = value if isinstance(value, str) else scalar(value, {}).text
-        spelling = shown.setdefault(normal_form(text) or text, text)
+        spelling = texts.setdefault(normal_form(text) or text, text)
         mapping[f"{name}={spelling}"] = item
     return mapping if len(mapping) == len(objects) else None
 

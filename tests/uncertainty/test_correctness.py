@@ -13,7 +13,7 @@ from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.assess import Assessment, Method
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.correctness import Correctness, squad_f1
-from selfreflect.uncertainty.length_audit import GRID, RIDGE, audit_length, partial_dependence
+from selfreflect.uncertainty.length_audit import ENDS, RIDGE, audit_length, partial_effects
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 
 PARIS = AnsweredQuestion(id="q", gold=("Paris", "City of Light"), correct=False)
@@ -84,25 +84,25 @@ def test_a_score_and_a_label_that_both_follow_length_are_warned_of() -> None:
     assert audit_length(rng.normal(size=400), label, length).warning == ""
 
 
-def test_partial_dependence_is_the_mean_prediction_of_the_regression() -> None:
+def test_effects_are_differences_of_mean_predictions_of_the_regression() -> None:
     """Against scikit-learn's, whose penalty is that of half the sum of squares times 1 / C."""
     from sklearn.linear_model import LogisticRegression
 
     rng = np.random.default_rng(1)
     score, length = rng.permutation(200) * 1.0, rng.permutation(200) * 1.0
     label = (rng.random(200) < 1 / (1 + np.exp(-(score - length) / 60))).astype(float)
-    result = partial_dependence(score, label, length)
+    result = partial_effects(score, label, length)
     assert result is not None
     places = np.stack([2 * (column + 0.5) / 200 - 1 for column in (score, length)], axis=1)
     model = LogisticRegression(C=1 / RIDGE, tol=1e-10).fit(places, label)
-    grid = np.array([2 * quantile - 1 for quantile in GRID])
+    ends = np.array([2 * quantile - 1 for quantile in ENDS])
     for feature, own in enumerate(result):
         averaged = []
-        for value in grid:
+        for value in ends:
             changed = places.copy()
             changed[:, feature] = value
             averaged.append(model.predict_proba(changed)[:, 1].mean())
-        assert own == pytest.approx(averaged, abs=1e-5)
+        assert own == pytest.approx(averaged[1] - averaged[0], abs=1e-5)
 
 
 def test_what_speaks_of_the_greedy_answer_is_compared_with_its_correctness() -> None:

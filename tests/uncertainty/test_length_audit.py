@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from selfreflect.uncertainty.length_audit import audit_length, partial_dependence
+from selfreflect.uncertainty.length_audit import ENDS, audit_length, partial_effects
 
 
 @pytest.mark.parametrize(
@@ -51,12 +51,12 @@ def test_dependence_on_one_score_alone_has_a_closed_form() -> None:
     label = np.concatenate([np.repeat([1.0, 0.0], [100, 300]), np.repeat([1.0, 0.0], [300, 100])])
     shuffled = np.random.default_rng(0).permutation(400)
     length[:400], length[400:] = length[:400][shuffled], length[400:][shuffled]
-    result = partial_dependence(score, label, length)
+    result = partial_effects(score, label, length)
     assert result is not None
     # the ranks of the two scores are at -0.5 and 0.5 of the scale, whose quantiles 0.25 and 0.75 these are
     slope = 2 * math.log(3)
-    expected = [1 / (1 + math.exp(-slope * (2 * tenths / 10 - 1))) for tenths in range(1, 10)]
-    assert result.of_score == pytest.approx(expected, abs=0.01)
+    low, high = (1 / (1 + math.exp(-slope * (2 * end - 1))) for end in ENDS)
+    assert result.of_score == pytest.approx(high - low, abs=0.01)
 
 
 def bump(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

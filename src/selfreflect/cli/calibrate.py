@@ -275,18 +275,8 @@ def _check_promise(promise: PromiseOptions, structure: StructureOptions) -> None
         raise ConfigError(
             "a confidence alone promises nothing", code="usage", remedy="Add {risk}, such as 0.05."
         )
-    if promise.risk is not None:
-        check_levels(promise.risk, SURE if promise.confidence is None else promise.confidence)
-    for name in ("set", "keep"):
-        level = getattr(promise, name)
-        if level is not None and not 0 < level < 1:
-            raise ConfigError(
-                f"the share of questions must lie between 0 and 1, not {level:g}",
-                code="level",
-                remedy=f"Write {{{name}}} as a share, such as 0.9.",
-            )
-    if promise.keep is not None and structure.claims is None:
-        raise ConfigError("only claims are kept", code="usage", remedy="Add {claims} words.")
+    levels = {"risk": promise.risk, "confidence": promise.confidence, "set": promise.set}
+    check_levels(**{name: level for name, level in levels.items() if level is not None})
 
 
 @dataclass(frozen=True)

@@ -150,14 +150,18 @@ class ThresholdSearch:
         return math.ceil(answers / coverage * PILOT / (PILOT - 1))
 
 
-def check_levels(risk: float, confidence: float) -> None:
-    """Refuse levels outside of (0, 1) with ConfigError."""
-    for name, value in (("risk", risk), ("confidence", confidence)):
+_EXAMPLES = {"risk": 0.05, "confidence": 0.95, "set": 0.9}
+
+
+def check_levels(**levels: float) -> None:
+    """Refuse a ``risk``, a ``confidence`` or the coverage of a ``set`` outside of (0, 1) with ConfigError."""
+    for name, value in levels.items():
         if not 0 < value < 1:
+            level = "coverage of a set" if name == "set" else name
             raise ConfigError(
-                f"the {name} must lie between 0 and 1, not {value:g}",
+                f"the {level} must lie between 0 and 1, not {value:g}",
                 code="level",
-                remedy=f"Write {{{name}}} as a share, such as {0.05 if name == 'risk' else 0.95}.",
+                remedy=f"Write {{{name}}} as a share, such as {_EXAMPLES[name]}.",
             )
 
 
@@ -177,7 +181,7 @@ def search_threshold(
         ConfigError: a level is not between 0 and 1.
         DataError: a score is not finite, or there is no score for the pilot or for the tests.
     """
-    check_levels(risk, confidence)
+    check_levels(risk=risk, confidence=confidence)
     if not len(pilot) or not len(scores):
         labelled = counted(len(pilot) + len(scores), "labelled question")
         # the smallest n of which so many remain without the pilot's n // PILOT
@@ -482,12 +486,7 @@ def fit_sets(
         ConfigError: ``coverage`` is not between 0 and 1.
         DataError: there are no shares, or one is not in [0, 1].
     """
-    if not 0 < coverage < 1:
-        raise ConfigError(
-            f"the coverage of a set must lie between 0 and 1, not {coverage:g}",
-            code="level",
-            remedy="Write {set} as a share, such as 0.9.",
-        )
+    check_levels(set=coverage)
     shares = np.sort(np.asarray(right_shares, dtype=np.float64))
     if not len(shares):
         raise DataError("no question has both answers and a right answer", code="no_gold")

@@ -18,23 +18,23 @@ from selfreflect.stats import Floats, ranks
 from selfreflect.uncertainty.calibrators import sigmoid
 from selfreflect.uncertainty.prediction import Tally, auroc
 
-GRID = tuple(tenths / 10 for tenths in range(1, 10))
-"""Quantiles of the score, or of the length, at which the dependence is computed."""
+ENDS = (0.1, 0.9)
+"""Quantiles of the score, or of the length, between which an effect is computed."""
 RIDGE = 0.1
 """Penalty of the squared slopes, which keeps them finite where a score separates right from wrong."""
 FEWEST = 10
 
 
-class Dependence(NamedTuple):
-    """Chances of a correct answer, one for each quantile of ``GRID``."""
+class Effects(NamedTuple):
+    """How much the chance of a correct answer rises between the quantiles of ``ENDS``."""
 
-    of_score: tuple[float, ...]
+    of_score: float
     """At the length that each answer has, averaged over answers."""
-    of_length: tuple[float, ...]
+    of_length: float
     """At the score that each answer has, averaged over answers."""
 
 
-def partial_dependence(scores: Floats, correct: Floats, lengths: Floats) -> Dependence | None:
+def partial_effects(scores: Floats, correct: Floats, lengths: Floats) -> Effects | None:
     """Compute the partial dependence of correctness on score and on length (Friedman 2001, Annals of
     Statistics 29, 1189-1232).
 
@@ -50,8 +50,13 @@ def partial_dependence(scores: Floats, correct: Floats, lengths: Floats) -> Depe
     if len(correct) < FEWEST or any(column.min() == column.max() for column in columns):
         return None
     scaled_ranks = np.stack([2 * (ranks(column) - 0.5) / len(column) - 1 for column in (scores, lengths)])
-    weights = _fit(np.vstack([np.ones(len(correct)), scaled_ranks]), correct)
-    return Dependence(_averaged(weights, scaled_ranks, 0), _averaged(weights, scaled_ranks, 1))
+    intercept, *slopes = _fit(np.vstack([np.ones(len(correct)), scaled_ranks]), correct)
+    effects = []
+    for column in (0, 1):
+        rest = intercept + slopes[1 - column] * scaled_ranks[1 - column]
+        low, high = (sigmoid(rest + slopes[column] * (2 * end - 1)).mean() for end in ENDS)
+        effects.append(float(high - low))
+    return Effects(*effects)
 
 
 def _fit(design: Floats, correct: Floats) -> Floats:
@@ -67,23 +72,6 @@ def _fit(design: Floats, correct: Floats) -> Floats:
         if np.abs(step).max() < 1e-10:
             break
     return weights
-
-
-def _averaged(weights: Floats, scaled_ranks: Floats, column: int) -> tuple[float, ...]:
-    """Average predictions with one column set to each quantile of the grid."""
-    intercept, slopes = weights[0], weights[1:]
-    other_column = 1 - column
-    chances: Sequence[float] = [
-        float(
-            sigmoid(
-                intercept
-                + slopes[column] * (2 * quantile - 1)
-                + slopes[other_column] * scaled_ranks[other_column]
-            ).mean()
-        )
-        for quantile in GRID
-    ]
-    return tuple(chances)
 
 
 _CLEAR = 1.96
@@ -162,7 +150,7 @@ def audit_length(
     correct_length = _spearman(correct, length)
     score_correct = _spearman(scores, correct)
     score, label = (np.asarray(column, dtype=np.float64) for column in (scores, correct))
-    dependence = partial_dependence(score, label, length)
+    effects = partial_effects(score, label, length)
     groups = _groups(length)
     between = [_between(column, groups) for column in (score, label)]
     limit = _chi_square(int(groups.max())) / max(1, len(length) - 1)
@@ -173,8 +161,8 @@ def audit_length(
         correct_with_length=correct_length,
         score_with_correct=score_correct,
         score_with_correct_at_length=_partial(score_correct, score_length, correct_length),
-        score_effect=None if dependence is None else dependence.of_score[-1] - dependence.of_score[0],
-        length_effect=None if dependence is None else dependence.of_length[-1] - dependence.of_length[0],
+        score_effect=None if effects is None else effects.of_score,
+        length_effect=None if effects is None else effects.of_length,
         score_between_lengths=between[0],
         correct_between_lengths=between[1],
         score_with_correct_within_lengths=_within(score, label, groups),

@@ -85,9 +85,10 @@ def test_a_calibrator_that_needs_more_is_refused(tmp_path: Path, changes: dict[s
         load_calibrator(saved(tmp_path / "cal.json", **changes))
 
 
-def test_a_slow_rule_does_not_hold_up_others() -> None:
+@pytest.mark.parametrize(("rule", "answer"), [("jaccard", "a"), ("same", "a" * 20_000)])
+def test_what_is_slow_to_sort_does_not_hold_up_others(rule: str, answer: str) -> None:
     async def both() -> list[str]:
-        reader = BeliefReader(ClassRule("jaccard"))
+        reader = BeliefReader(ClassRule(rule))
         order: list[str] = []
         started = threading.Event()
 
@@ -99,7 +100,7 @@ def test_a_slow_rule_does_not_hold_up_others() -> None:
             order.append("quick")
             started.set()
 
-        await asyncio.gather(reader.run(2, slow), quick())
+        await asyncio.gather(reader.run([answer] * 2, slow), quick())
         return order
 
     assert asyncio.run(both()) == ["quick", "slow"]

@@ -46,6 +46,8 @@ KINDS = tuple(
 
 FEW = 30
 """Answers that are sorted at once by a quick rule."""
+FEW_CHARACTERS = 20_000
+"""Of all of them."""
 
 VERDICTS = 20_000
 """Pairs of answers of which is remembered whether they mean the same: those of a question with 200 different
@@ -221,10 +223,11 @@ class BeliefReader:
             del self._replies.records[key]
         return reader
 
-    async def run(self, answers: int, work: Callable[[], T], *, is_quick: bool = True) -> T:
-        """Do work that sorts so many answers without holding up other requests: in a thread, one at a time,
-        if the rule is slow, there are many answers, or the work is not quick by itself."""
-        if is_quick and self._is_quick and answers <= FEW:
+    async def run(self, answers: Sequence[str], work: Callable[[], T], *, is_quick: bool = True) -> T:
+        """Do work that sorts answers without holding up other requests: in a thread, one at a time, if the
+        rule is slow, there are many or long answers, or the work is not quick by itself."""
+        is_short = len(answers) <= FEW and sum(map(len, answers)) <= FEW_CHARACTERS
+        if is_quick and self._is_quick and is_short:
             return work()
         if self._conversation is not None:
             # threads of their own: those of the loop look up host names, which the calls here wait for

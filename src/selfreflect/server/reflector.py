@@ -274,7 +274,7 @@ class Reflector:
             return drawn._replace(reading=drawn.reading._replace(notes=(_OBJECTS, *drawn.reading.notes)))
         name = session.model.generator.name
         read = partial(reader.read, plan.confidence, chat.question, reply.texts, name)
-        reading = await reader.run(len(reply.texts), read)
+        reading = await reader.run(reply.texts, read)
         if single is not None and single.reading.confidence.value is None:  # why one call was not enough
             notes = (f"in one call, {note}" for note in single.reading.confidence.notes)
             reading = reading._replace(notes=(*notes, *reading.notes))
@@ -303,7 +303,7 @@ class Reflector:
             )
         )
         # a client's schema, and what a model writes, may take long
-        reading = await reader.run(len(reply.texts), read, is_quick=False)
+        reading = await reader.run(reply.texts, read, is_quick=False)
         notes = (*reading.confidence.notes, *reading.notes)
         if plan.measures:
             notes = (f"not measured for JSON and tools: {', '.join(plan.measures)}", *notes)
@@ -453,7 +453,7 @@ class Reflector:
 
         async def more(answers: Sequence[str]) -> int:
             return await reader.run(
-                len(answers), lambda: rule.soonest(reader.labels(question, answers) if answers else [])
+                answers, lambda: rule.soonest(reader.labels(question, answers) if answers else [])
             )
 
         return more

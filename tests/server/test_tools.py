@@ -411,6 +411,37 @@ def test_a_tuple_that_comes_back_has_the_most_common_order() -> None:
     assert whole["selfreflect"]["confidence"] == 0.6
 
 
+THIRDS = ['{"a":1,"b":1,"c":2}', '{"a":1,"b":2,"c":1}', '{"a":2,"b":1,"c":1}']
+"""None of which has the most common value of every field."""
+ONES = {"not": {"properties": {name: {"const": 1} for name in "abc"}}}
+KEYS = ['{"a":[1,2],"x":1}', *['{"a":[1,2]}'] * 2, '{"a":[3,2],"b":{"~/":1}}']
+
+
+@pytest.mark.parametrize(
+    ("texts", "schema", "merged", "confidence"),
+    [
+        (THIRDS, {}, {"a": 1, "b": 1, "c": 1}, 2 / 3),
+        (THIRDS, ONES, None, 1 / 3),
+        # a key that most answers lack is left out
+        ([*KEYS, '{"a":[1,2],"b":{"~/":1}}'], {"required": ["a"]}, {"a": [1, 2]}, 4 / 5),
+        (["[1, 2]", "[2, 1]", "3"], {}, None, 2 / 3),
+    ],
+)
+def test_fields_are_merged_where_the_schema_allows_it(
+    texts: list[str], schema: dict[str, Any], merged: Any, confidence: float
+) -> None:
+    asked = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+    with served([choice(text) for text in texts], merge="field") as (client, _):
+        whole = client.chat(response_format=asked).json()
+    content = whole["choices"][0]["message"]["content"]
+    belief = whole["selfreflect"]
+    if merged is None:
+        assert (content in texts, belief["strategy"]) == (True, "modal_object")
+    else:
+        assert json.loads(content) == merged
+    assert belief["confidence"] == pytest.approx(confidence)
+
+
 def test_objects_without_fields_agree_and_texts_that_are_none_give_the_most_common() -> None:
     with served([choice("{}"), choice("{}"), choice("no")]) as (client, _):
         belief = client.chat(messages=QUESTION, response_format=JSON).json()["selfreflect"]

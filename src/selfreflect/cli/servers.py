@@ -510,6 +510,7 @@ def _settings(
         claims_calibrator=_claims_calibrator(options),
         footer=options.footer,
         ignore_tools=options.ignore_tools,
+        merge=options.merge,
         prices={name: price.cost for name in {*config.prices, *names} if (price := config.price_of(name))},
     )
 

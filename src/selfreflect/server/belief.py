@@ -100,6 +100,8 @@ class AnswerReading(NamedTuple):
     """Which answer comes back as it is; None where a summary does."""
     fields: dict[str, Any] | None = None
     """As ``selfreflect uncertainty --fields`` gives them, by JSON Pointer, and the ``object`` as a whole."""
+    text: str | None = None
+    """What comes back in place of the chosen answer, as it was merged of several."""
 
 
 def load_calibrator(path: Path, *, one_call: bool = False) -> LoadedCalibrator:

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -78,6 +78,8 @@ class ServeSettings:
     claims_calibrator: ClaimCalibrator | None = None
     footer: bool = False
     ignore_tools: bool = False
+    merge: Literal["object", "field"] = "object"
+    """Whether the most common object comes back, or one of the most common values of its fields."""
     prices: Mapping[str, TokenPrice] = field(default_factory=dict)
     """By the name of a generator."""
 
@@ -105,6 +107,8 @@ ONE_CALL = "one_call"
 """Strategy of answers that are one response, as it is."""
 MODAL_OBJECT, MODAL_CALL = "modal_object", "modal_call"
 """Strategies of JSON, and of calls of tools: the most common answer."""
+MERGED_OBJECT = "merged_object"
+"""Strategy of JSON whose fields are the most common ones, each of another answer."""
 RANKS = 20
 """Likely tokens that are asked for at each token of it, unless the calibrator was fitted on another number:
 the most that servers give."""
@@ -300,6 +304,7 @@ class Reflector:
                 reply.texts,
                 chat.response_format or {},
                 reader.rule,
+                merges=self.settings.merge == "field",
             )
         )
         # a client's schema, and what a model writes, may take long
@@ -321,6 +326,9 @@ class Reflector:
         strategy = MODAL_CALL if chat.tools else MODAL_OBJECT
         plan = dataclasses.replace(plan, strategy=strategy, measures=())
         draft = _as_drawn(plan, session, reply, reading.chosen or 0)
+        if reading.text is not None:
+            draft = replace(draft, text=reading.text, name=MERGED_OBJECT)
+            plan = dataclasses.replace(plan, strategy=MERGED_OBJECT)
         return _Drawn(plan, reply, [draft], reading._replace(notes=notes))
 
     def plain_request(self, chat: ChatRequest) -> Request:

@@ -15,7 +15,16 @@ from selfreflect.server.chat import Tool
 from selfreflect.server.reply import Confidence
 from selfreflect.uncertainty.classes import ClassRule, members_of, number_classes
 from selfreflect.uncertainty.fields.distribution import Structured, notes_on, pointer_of, structure
-from selfreflect.uncertainty.fields.values import Schema, Unreadable, parse, signature, without_fence
+from selfreflect.uncertainty.fields.values import (
+    Schema,
+    Unreadable,
+    dumped,
+    parse,
+    put,
+    signature,
+    value_at,
+    without_fence,
+)
 from selfreflect.uncertainty.question import AnsweredQuestion
 
 CONFIDENCE = "least_field_share"
@@ -24,13 +33,19 @@ that the schema requires, if it does."""
 
 
 def read_objects(
-    question: str, answers: Sequence[str], response_format: Mapping[str, Any], rule: ClassRule
+    question: str,
+    answers: Sequence[str],
+    response_format: Mapping[str, Any],
+    rule: ClassRule,
+    *,
+    merges: bool = False,
 ) -> AnswerReading:
     """Find the most common object, and the distribution of its fields.
 
     Args:
         response_format: of the request; a schema in it says which answers are valid.
         rule: compares texts of fields.
+        merges: whether each field of the object gets its most common value, where the schema allows it.
     """
     part = response_format.get("json_schema")
     schema, note = _schema(part.get("schema") if isinstance(part, dict) else None)
@@ -40,13 +55,53 @@ def read_objects(
     required = [] if schema is None else _required("", schema.resolved(schema.document))
     texts = list(map(without_fence, answers))
     reading = _reading(structured, answers, keys, required, rule, note, texts)
-    if schema is None or note or reading.chosen is None:
+    if reading.chosen is None or reading.confidence.value is None:
         return reading
-    # a client checks the schema itself, and to it a number that is written as text is none
-    label = reading.classes.labels[reading.chosen]
-    equal = [index for index, number in enumerate(reading.classes.labels) if number == label]
-    literal = (index for index in (reading.chosen, *equal) if schema.allows(parse(answers[index])))
-    return reading._replace(chosen=next(literal, reading.chosen))
+    checked = None if note else schema
+    if checked is not None:
+        # a client checks the schema itself, and to it a number that is written as text is none
+        label = reading.classes.labels[reading.chosen]
+        equal = [index for index, number in enumerate(reading.classes.labels) if number == label]
+        literal = (index for index in (reading.chosen, *equal) if checked.allows(parse(answers[index])))
+        reading = reading._replace(chosen=next(literal, reading.chosen))
+    return _merged(reading, structured, answers, checked, required, rule) if merges else reading
+
+
+def _merged(
+    reading: AnswerReading,
+    structured: Structured,
+    answers: Sequence[str],
+    schema: Schema | None,
+    required: Collection[str],
+    rule: ClassRule,
+) -> AnswerReading:
+    """Give each field of the chosen object its most common value, unless the schema forbids the whole.
+
+    Objects of lists stay as they are, since a name that aligns them says no place.
+    """
+    valid = [index for index, fault in enumerate(structured.faults) if fault is None]
+    chosen = valid.index(reading.chosen or 0)
+    values = [parse(answers[index]) for index in valid]
+    document, is_other = values[chosen], False
+    for field in structured.fields:
+        largest = max(
+            members_of(structured.labels(field, rule)), key=lambda group: (len(group), chosen in group)
+        )
+        if field.is_located and field.kind != "list" and chosen not in largest:
+            is_other |= put(document, field.pointer, value_at(values[largest[0]], field.pointer))
+    if not is_other:
+        return reading
+    text = dumped(document)
+    if schema is not None and not schema.allows(document):
+        note = "not merged: the schema does not allow the most common values of all fields together"
+        return reading._replace(notes=(*reading.notes, note))
+    # how many agree with the new values, as if the merged object were one more answer
+    asked = AnsweredQuestion(id="", text=structured.question.text, answers=(*answers, text))
+    columns = _agreement(structure(asked, schema), rule, required)
+    total = len(answers)
+    shares = [(column[total] * (total + 1) - 1) / total for column in columns]
+    confidence = reading.confidence._replace(value=min(*shares, 1.0))
+    return reading._replace(text=text, confidence=confidence)
 
 
 def read_calls(

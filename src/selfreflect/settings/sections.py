@@ -558,6 +558,14 @@ class ServeConfig(Record, frozen=True, kw_only=True):
         bool,
         Flag("--footer", "End each text with a line on the confidence, for clients that show only text."),
     ] = False
+    merge: Annotated[
+        Literal["object", "field"],
+        Flag(
+            "--merge",
+            "What JSON comes back: the most common object, or this object with the most common value of each "
+            "field, where the schema allows them together.",
+        ),
+    ] = "object"
     ignore_tools: Annotated[
         bool,
         Flag(

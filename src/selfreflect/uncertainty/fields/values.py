@@ -196,7 +196,7 @@ def scalar(value: Any, node: Node) -> FieldValue:
         return FieldValue(number_text(value), key)
     if isinstance(value, list):
         members = {signature(item): item for item in value}
-        return FieldValue(_dumped([members[key] for key in sorted(members)]), f"set {sorted(members)}")
+        return FieldValue(dumped([members[key] for key in sorted(members)]), f"set {sorted(members)}")
     return _text(value, node)
 
 
@@ -270,15 +270,50 @@ def _moment(text: str, form: str) -> str:
     return ""
 
 
-def _dumped(value: Any) -> str:
+def _steps(pointer: str) -> list[str]:
+    return [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:]]
+
+
+def _step(value: Any, name: str) -> Any:
+    if isinstance(value, dict):
+        return value.get(name, MISSING)
+    is_place = isinstance(value, list) and name.isdecimal() and int(name) < len(value)
+    return value[int(name)] if is_place else MISSING
+
+
+def value_at(value: Any, pointer: str) -> Any:
+    """Look up what stands at a JSON Pointer; ``MISSING`` where nothing does."""
+    for name in _steps(pointer):
+        value = _step(value, name)
+    return value
+
+
+def put(value: Any, pointer: str, part: Any) -> bool:
+    """Put a value at a JSON Pointer within an object, or remove what is ``MISSING``; tell whether that was
+    possible without making objects that are not there."""
+    *steps, last = _steps(pointer) or [""]
+    for name in steps:
+        value = _step(value, name)
+    if isinstance(value, list) and _step(value, last) is not MISSING and part is not MISSING:
+        value[int(last)] = part
+        return True
+    if not pointer or not isinstance(value, dict):
+        return False
+    if part is MISSING:
+        return value.pop(last, MISSING) is not MISSING
+    value[last] = part
+    return True
+
+
+def dumped(value: Any) -> str:
     """Write a parsed value as JSON, with its numbers exact."""
     if isinstance(value, Decimal):
         return number_text(value)
     if isinstance(value, dict):
-        members = (f"{json.dumps(key, ensure_ascii=False)}: {_dumped(item)}" for key, item in value.items())
+        members = (f"{json.dumps(key, ensure_ascii=False)}: {dumped(item)}" for key, item in value.items())
         return f"{{{', '.join(members)}}}"
     if isinstance(value, list):
-        return f"[{', '.join(map(_dumped, value))}]"
+        return f"[{', '.join(map(dumped, value))}]"
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -385,7 +420,7 @@ class Schema:
     def allows(self, value: Any) -> bool:
         """Tell whether a parsed value is valid as it is written. Raises DataError as the class does."""
         try:
-            return bool(self._validator.is_valid(json.loads(_dumped(value))))
+            return bool(self._validator.is_valid(json.loads(dumped(value))))
         except RecursionError:
             return False
         except self._unresolvable as error:

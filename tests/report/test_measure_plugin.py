@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import browser as b
@@ -60,6 +61,16 @@ def test_it_can_fail_a_comparison(folder: Path, condition: str, code: int) -> No
         assert done.json[0]["contained"]["verdict"] == "worse"
     else:
         assert "'contained.worse'" in done.said
+
+
+@pytest.mark.usefixtures("plugin")
+def test_it_chooses_what_a_student_learns(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "set"
+    done = run("dataset", "sft", folder, "--measure", "contained", "--output", out, "--json")
+    assert done.code == 0, done.stderr
+    rows = [json.loads(line) for name in ("train", "dev", "test") for line in (out / f"{name}.jsonl").open()]
+    assert {(row["summary"], row["value"]) for row in rows} == {("greedy", 0.5)}
+    assert json.loads((out / "splits.json").read_text())["measure"] == "contained"
 
 
 @pytest.mark.usefixtures("plugin")

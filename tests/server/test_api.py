@@ -23,7 +23,7 @@ from finished_run import write_run
 from synthetic import informed_run, save
 
 from selfreflect.models import embed as embedding
-from selfreflect.records import question_id
+from selfreflect.records import Measurement, question_id
 from selfreflect.server.jobs import WAITING, Job
 from selfreflect.server.library import Meaning
 from selfreflect.server.work import GUESSES
@@ -161,6 +161,20 @@ def test_what_summaries_tell_is_listed_with_the_run_and_exported(client: Client,
     exported = client.get(f"/api/runs/{run_id}/export").json()
     assert [one["recovered"] for one in exported["information"]] == [0.6, -0.1, 0.6, -0.1]
     assert [one["question_id"] for one in exported["controls"]] == ["q0"]
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_measure_of_another_package_is_listed_with_the_run(client: Client, root: Path) -> None:
+    with Run.open(write_run(root / "foreign", count=1), {}) as stored:
+        fields = {"measure": "contained", "question_id": "q0", "summary": "greedy"}
+        stored.append(Measurement(value=0.5, **fields))
+    [run_id] = [one["id"] for one in client.get("/api/runs").json()["runs"] if one["name"] == "foreign"]
+    listed = client.get(f"/api/runs/{run_id}").json()
+    place = [measure["heading"] for measure in listed["measures"]].index("contained")
+    assert listed["strategies"][0]["values"][place] == {"mean": "50 %", "interval": None, "n": 1}
+    assert listed["questions"][0]["cells"][place] == ["50 %"]
+    exported = client.get(f"/api/runs/{run_id}/export").json()
+    assert [one["value"] for one in exported["measurements"]] == [0.5]
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ async def completions(request: Request) -> Response:
     return Response(body, media_type="application/json", headers={**headers, **answer.headers})
 
 
-PASSED = ("/messages/count_tokens", "/embeddings", "/completions")
+PASSED = ("/messages/count_tokens", "/responses/input_tokens", "/embeddings", "/completions")
 """Paths below ``/v1`` that only the model's server answers."""
 
 

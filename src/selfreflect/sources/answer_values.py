@@ -78,7 +78,9 @@ def row_grades(item: ItemRow, column: str) -> tuple[Graded, ...]:
 def label_list(row: Row) -> list[Any] | None:
     """Read a list of labels, one for each answer of a row."""
     value = field_value(row, CORRECT)
-    return list_in(value) if isinstance(value, str) else value if isinstance(value, list) else None
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        value = list_in(value)
+    return value if isinstance(value, list) else None
 
 
 def _verdicts(answers: Sequence[str | None], values: Sequence[object]) -> list[Graded]:
@@ -260,7 +262,10 @@ class Graded(NamedTuple):
     right: Verdict
 
 
-_RIGHT = "c correct true t yes y 1 1.0 right pass passed is_correct wahr ja vrai oui vero verdadero si sí ✓ ✔"
+_RIGHT = (
+    "c correct true t yes y 1 1.0 right pass passed is_correct wahr richtig korrekt ja vrai oui vero "
+    "verdadero si sí ✓ ✔"
+)
 _WRONG = "i incorrect false f no 0 0.0 wrong fail failed is_incorrect falsch nein faux non falso ✗ ✘"
 _NEITHER = (
     "p partial partially_correct n na n/a noanswer no_answer not_attempted is_not_attempted none null nan "

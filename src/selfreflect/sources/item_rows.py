@@ -245,7 +245,7 @@ def _item_row(row: Row, columns: ItemColumns, reading: Reading) -> ItemRow:
     if not item.question and not _id(item):
         raise row.error(
             f"give it a 'question' or an 'id'; its fields are {listed(row.fields)}",
-            remedy=naming(row, ["question"]),
+            remedy="" if columns.question else naming(row, ["question"]),
         )
     if reading.need_answers or columns.answers or columns.halves:
         _read_answers(item, reading)

@@ -83,6 +83,7 @@ FILES: dict[str, tuple[str, Any, Known]] = {
                     "truth_values": [-0.1, -0.2],
                     "normalized_truth_values": [0.9, 0.8],
                 },
+                "truth_method_1": {"name": "Confidence with {'x': 2}", "truth_values": [-0.3, -0.4]},
             },
         },
         ("Oz?", ("a",), None, ("b", "d")),
@@ -119,6 +120,7 @@ def test_labels_and_values_of_a_library_are_read(tmp_path: Path) -> None:
     oz, _ = read_item_file(written(tmp_path / "t.json", FILES["TruthTorchLM"][1]), allow_few=True).items
     assert (oz.metadata["Confidence_value"], oz.metadata["Confidence_normalized"]) == (-0.1, 0.9)
     assert "truth_methods" not in oz.metadata
+    assert sorted(value for value in oz.metadata.values() if isinstance(value, float)) == [-0.3, -0.1, 0.9]
     [item] = read_item_file(written(tmp_path / "d.json", FILES["deepeval"][1])).items
     assert item.context == "x\n\ny"
 

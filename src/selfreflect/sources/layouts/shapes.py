@@ -253,23 +253,19 @@ class TruthTorch(Shape):
 
     def records(self, fields: Mapping[str, Any]) -> Places:
         output = fields.get("output_dict", fields)
-        columns = {
-            name: output[name]
-            for name in (
-                "question_text",
-                "generations",
-                "generations_correctness",
-                "ground_truths",
-                "contexts",
-            )
-            if name in output
-        }
+        columns = {name: output[name] for name in _OF_TRUTH_TORCH if name in output}
         for method in output.values():
             if isinstance(method, dict) and isinstance(method.get("truth_values"), list):
                 name = str(method.get("name")).split(" ")[0]  # its settings follow
+                if f"{name}_value" in columns:
+                    name = f"{name}_{len(columns)}"  # with other settings
                 columns |= {f"{name}_value": method["truth_values"]}  # "Confidence" is no probability
                 columns |= {f"{name}_normalized": method.get("normalized_truth_values")}
         yield from _in_rows("question_text", columns)
+
+
+_OF_TRUTH_TORCH = "question_text generations generations_correctness ground_truths contexts".split()
+"""Its columns; other lists may be as long as these."""
 
 
 class Squad(Shape):

@@ -106,6 +106,7 @@ def test_two_groups_are_merged_by_hand_and_stay_so(page: Any, client: Client) ->
     shown.wait_for_selector(".groups li:has-text('2 spellings')")
     assert groups.count() == 3
     assert "1 merge by hand" in shown.inner_text(".agreement")
+    assert shown.evaluate("document.activeElement.textContent") == "Undo merges"
     assert page.serious() == []
     shown.reload()
     shown.wait_for_selector(".groups li:has-text('2 spellings')")

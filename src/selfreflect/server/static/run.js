@@ -39,6 +39,7 @@ export function questionView({ run, index, view, meaning }) {
     view.merged = (await post(`${at}/merged`, { answers })).merged.length;
     groups = { rule: (await get(at)).groups };
     await regroup();
+    panel.querySelector(".merging button:enabled")?.focus(); // the button that was pressed is gone
   };
   const choice = groupingChoice(meaning, regroup);
   const guessesOf = (summary, answer) => get(`${at}/guesses?summary=${summary}&answer=${answer}&judge=${run.scoring}`);

@@ -49,7 +49,7 @@ def test_too_few_questions_are_said_and_can_fail_a_gate(tmp_path: Path) -> None:
     few = two_strategies(tmp_path / "few", 3, 0.2)
     done = run("compare", few, "--fail-if", "worse > 0")
     assert done.code == 2
-    assert "basic against greedy: +0.2010, but 3 common questions" in done.said
+    assert "basic against greedy: +0.2010 on 3 common questions" in done.said
     assert "--fail-if 'untestable > N'" in done.said
     assert run("compare", few, "--fail-if", "worse > 0", "--fail-if", "untestable > 1").code == 0
     done = run("compare", few, "--fail-if", "worse > 0", "--fail-if", "untestable > 0", "--json")

@@ -203,7 +203,7 @@ def _join(runs: Sequence[Path], out: Path) -> None:
     if merged.unfinished:
         say(
             f"{counted(merged.unfinished, 'question')} had only some of their answers (partial/), which were "
-            "left out: finish the directories first to keep them, else they are drawn again."
+            "left out: finish the directories first to keep them; otherwise they are drawn again."
         )
     missing = (merged.total_questions or 0) - counts[Question]
     if missing > 0:

@@ -185,6 +185,8 @@ def print_question(
     question = records.question(query)
     question_id = question.id
     by, groups = grouped or GroupedAnswers("same", grouped_answers(records, question_id))
+    if merged := records.merged_texts(question_id):
+        by += f", with {counted(len(merged), 'merge')} by hand"
     stdout.print(Text(f"\n{one_line(question.text)}", style="bold"))
     if question.context:
         stdout.print(context_line(question))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import chain
@@ -139,10 +140,16 @@ class Run:
         path = Path(path)
         with store_errors(path):
             reason = f"{path} is not a run directory: it has no {MANIFEST}"
-            if not path.is_dir():
+            advice = "Make one with: selfreflect run --out DIR"
+            if path.is_file():
+                reason = f"{path} is a file, not a run directory"
+                advice = (
+                    f"Score it with: selfreflect score --items {shlex.quote(str(path))} --output page.html; "
+                    "--against compares it with an earlier file"
+                )
+            elif not path.is_dir():
                 reason = f"There is no run directory {path}"
             if not (path / MANIFEST).exists():
-                advice = "Make one with: selfreflect run --out DIR"
                 raise StoreError(reason, code="no_run_directory", remedy=advice)
             return cls(path, read_manifest(path))
 

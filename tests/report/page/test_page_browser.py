@@ -455,7 +455,7 @@ def question(opened, run, **options):
 
 def test_the_first_line_of_a_summary_is_a_sentence(opened):
     page = question(opened, informed_run())
-    good, bad = page.locator(".card").all_inner_texts()
+    good, bad = (text.replace("\xa0", " ") for text in page.locator(".card").all_inner_texts())
     assert [line for line in good.split("\n") if line][:3] == [
         "good",
         "60 %",

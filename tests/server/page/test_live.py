@@ -104,7 +104,7 @@ def test_what_a_summary_tells_is_asked_for_and_shown(page: Any, client: Client) 
     shown.wait_for_selector(".question .sentence")
     run = shown.get_attribute(".question", "data-run")
     [summary] = client.get(f"/api/runs/{run}/questions/0").json()["summaries"]
-    assert shown.inner_text(".sentence") == summary["information"]["sentence"]
+    assert shown.inner_text(".sentence").replace("\xa0", " ") == summary["information"]["sentence"]
     assert summary["information"]["reader"] == "informed"  # the context is news to the judge
     assert "Anna says red. Tom says blue." in shown.inner_text(".context")
     assert shown.locator(".card .score").count() == 1

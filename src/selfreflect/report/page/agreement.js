@@ -17,7 +17,7 @@ export function agreementBox(view, by) {
   const agree = largest === 1 ? `No two of ${total} answers agree` : `${largest} of ${total} answers agree`;
   const facts = [
     `sampled confidence ${Math.round((100 * largest) / total)} %: the share of the largest of ${numbered(shares.length, "group")} in ${total} answers`,
-    `grouped by ${by}${view.merged ? ` and ${numbered(view.merged, "merge")} by hand` : ""}`,
+    `grouped by ${by}${view.merged ? `; ${numbered(view.merged, "merge")} by hand` : ""}`,
     `effective number of different answers: ${Math.exp(entropy).toFixed(1)} (entropy ${entropy.toFixed(2)})`,
   ];
   return element(

@@ -299,7 +299,7 @@ export function summaryCards(view) {
     {},
     heading,
     scored.length > 0 || informed.length === 0 ? element("p", { class: "quiet" }, cardsNote(informed.length > 0)) : null,
-    undefinedForAll ? element("p", { class: "sentence" }, prose(undefinedForAll)) : null,
+    undefinedForAll ? sentenceLine(undefinedForAll) : null,
     shared.map(warningLine),
     element("div", { class: "cards" }, cards),
   );
@@ -310,12 +310,15 @@ const cardsNote = (informed) =>
     ? "Share of the information in the sampled answers; then the SelfReflect score, of which 0 is perfect and lower is better. With 95 % intervals."
     : "0 is perfect, lower is better; with 95 % intervals";
 
+/** A sentence of a result; no line ends before a percent sign. */
+const sentenceLine = (text) => element("p", { class: "sentence" }, prose(text.replaceAll(" %", "\u00a0%")));
+
 const warningLine = (text) => element("p", { class: "warning" }, label(text, 500));
 
 function summaryCard(summary, { end, shared, shares, said }) {
   const card = element("article", { class: "card" }, element("header", {}, element("h4", {}, label(summary.name)), cardFigure(summary)));
   const { information } = summary;
-  if (information !== null && information.sentence !== said) card.append(element("p", { class: "sentence" }, prose(information.sentence)));
+  if (information !== null && information.sentence !== said) card.append(sentenceLine(information.sentence));
   if (information !== null && information.recovered !== null) card.append(shareRange(information, shares));
   if (summary.score !== null) {
     if (information === null) card.append(scoreRange(summary, end));

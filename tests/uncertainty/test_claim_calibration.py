@@ -112,6 +112,8 @@ def test_a_calibrator_of_claims_is_bound_to_reader_questions_and_answers(saved: 
     assert run("calibrate", unseen, "--apply", saved).code == 2
     answers = written(tmp_path / "answers.json", [{"question": f"Q{n}", "answers": ["a", "b"]} for n in "xy"])
     assert run("serve", "--calibrator", saved).code == 2
+    for command, option in (("calibrate", "--estimator"), ("uncertainty", "--estimators")):
+        assert run(command, unseen, "--claims", "words", option, "entropy").code == 2
     fewer = run("claims", answers, "--calibrator", saved)
     assert (fewer.code, "10 answers, not 2" in fewer.stderr) == (0, True)
 

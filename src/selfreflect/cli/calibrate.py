@@ -171,7 +171,7 @@ def calibrate_command(
         check_file(options.save, source)
     questions, reader = _questions(source, columns, structure, asking, overrides, options.num_answers)
     asking = _without_reader(asking, reader)
-    name = options.estimator or _usual_estimator(questions, reader)
+    name = _estimator(options.estimator, questions, reader)
     weights = _weights(options, promise, name, questions)
     if options.save is not None:
         _require_labels(len(questions))  # before a model is asked
@@ -254,11 +254,15 @@ def _questions(
     )
 
 
-def _usual_estimator(questions: Sequence[AnsweredQuestion], reader: str) -> str:
+def _estimator(name: str | None, questions: Sequence[AnsweredQuestion], reader: str) -> str:
+    """Choose the estimator. Raises ConfigError for one that is not of claims, where claims are read."""
     if reader:
-        from selfreflect.uncertainty.claims.labelled import SUPPORT
+        from selfreflect.uncertainty.claims.labelled import SUPPORT, check_estimators
 
-        return SUPPORT
+        check_estimators([name or SUPPORT])
+        return name or SUPPORT
+    if name:
+        return name
     return "modal_share" if any(question.answers for question in questions) else "stated"
 
 

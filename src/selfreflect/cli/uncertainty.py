@@ -135,14 +135,13 @@ def uncertainty_command(
     else:
         questions, _ = read_claims(source, questions, structure, asking, overrides)
         asking = replace(asking, model=None)
-    if options.estimators:
-        names = name_list(options.estimators)
-    elif structure.claims is not None:
-        from selfreflect.uncertainty.claims.labelled import ESTIMATED
+    names = name_list(options.estimators or "")
+    if structure.claims is not None:
+        from selfreflect.uncertainty.claims.labelled import ESTIMATED, check_estimators
 
-        names = list(ESTIMATED)
-    else:
-        names = _available(questions, comparison.similarity)
+        check_estimators(names)
+        names = names or list(ESTIMATED)
+    names = names or _available(questions, comparison.similarity)
     with open_method(source, questions, names, comparison, asking, overrides) as method:
         assessment = Assessment(questions, names, method)
         results = {name: predictions(assessment, name, measure_names) for name in labelled(assessment)}

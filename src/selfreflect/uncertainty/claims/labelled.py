@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from selfreflect.errors import ConfigError, excerpt
+from selfreflect.errors import ConfigError, excerpt, unknown_name
 from selfreflect.uncertainty.calibrator_file import CalibratorFile, digests, read_calibrator
 from selfreflect.uncertainty.claims.support import Claim, Reader, claims_in
 from selfreflect.uncertainty.estimators import ESTIMATORS
@@ -17,6 +17,13 @@ ESTIMATED = tuple(name for name, estimator in ESTIMATORS.items() if estimator.ne
 SUPPORT = ESTIMATED[0]
 """The one that is calibrated unless another is named."""
 _NO_VERDICT = NoValue("no_reply", "no answer has a clear verdict on the claim")
+
+
+def check_estimators(names: Iterable[str]) -> None:
+    """Refuse an estimator that does not speak of a claim: others would read the stances as answers."""
+    for name in names:
+        if name not in ESTIMATED:
+            raise unknown_name("estimator of claims", name, ESTIMATED)
 
 
 def claim_questions(reader: Reader, questions: Sequence[AnsweredQuestion]) -> Iterator[AnsweredQuestion]:
@@ -106,6 +113,7 @@ def refuse_other_reader(saved: CalibratorFile, reader: str, path: Path) -> None:
             code="estimator",
             remedy="Fit one for claims: selfreflect calibrate FILE --claims words --save NEW.",
         )
+    check_estimators([saved.estimator])
     if not reader:
         raise ConfigError(
             f"{excerpt(str(path), 200)} calibrates claims, not answers",

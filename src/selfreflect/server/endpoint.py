@@ -152,7 +152,8 @@ async def completions(request: Request) -> Response:
         raise ChatError(400, message, param=param, code="unsupported")
     settings = services.reflector.settings
     reason, is_worth_it = decide(chat, settings.reflect) if chat.reflects else ("model", False)
-    belief = Belief(id=new_id(), model=chat.model, reflected=is_worth_it, reason=reason)
+    id_ = f"{ID_PREFIX}{secrets.token_urlsafe(18)}"  # which nobody can guess
+    belief = Belief(id=id_, model=chat.model, reflected=is_worth_it, reason=reason)
     if chat.reflects and not is_worth_it and isinstance(model, RemoteModel) and form.stream is None:
         return _relay(request, replace(chat, passthrough=reason), model, belief)
     headers = {form.id_header: belief.id}
@@ -185,11 +186,6 @@ async def pass_on(request: Request) -> Response:
         return _relay(request, chat, model)
     message = f"the model {chat.model!r} runs in the server's own process, which does not offer {path}"
     raise ChatError(400, message, param="model", code="unsupported")
-
-
-def new_id() -> str:
-    """Make the id of a response, which nobody can guess."""
-    return f"{ID_PREFIX}{secrets.token_urlsafe(18)}"
 
 
 def decide(chat: ChatRequest, default: Reflect) -> tuple[str, bool]:

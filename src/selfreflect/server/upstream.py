@@ -451,22 +451,14 @@ async def _events_with(parts: AsyncIterable[bytes], belief: Belief) -> AsyncGene
         yield pending
 
 
-class _Ended(msgspec.Struct):
-    finish_reason: str | None = None
-
-
-class _Ends(msgspec.Struct):
-    choices: list[_Ended]
-
-
 def _with_belief(data: bytes, belief: Belief, *, only_ends: bool = False) -> bytes | None:
     """Add a belief to a JSON object, if it is a completion; with ``only_ends``, one that ends a text."""
     try:
-        ends = msgspec.json.decode(data, type=_Ends).choices
+        choices = msgspec.json.decode(data, type=_Chunk).choices
         fields = msgspec.json.decode(data, type=Fields)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    if only_ends and not any(end.finish_reason for end in ends):
+    if not choices or (only_ends and not any(choice.finish_reason for choice in choices)):
         return None
     return msgspec.json.encode({**fields, "selfreflect": belief})
 

@@ -43,6 +43,7 @@ def test_most_prompts_of_ten_kinds_are_told_apart(name: str) -> None:
         ("heyyy", "small_talk"),
         ("Vielen Dank für die tolle Antwort zu Peru", "statement"),
         ("hmm", "statement"),
+        ("You are to decide whether 91 is prime.", "statement"),
         ("### Task:\nGenerate a title for the chat.\n### Chat:\nUSER: What is the capital of Oz?", "ideas"),
         ("You are a guide. Continue the text in <text>.\n<text>Why is the sky?</text>", "long_text"),
         ("Given the chat, rephrase the last question: What is it?", "rewrite"),

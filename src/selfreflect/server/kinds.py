@@ -99,6 +99,7 @@ def kind_of(text: str) -> Kind:
     sentences = [sentence for sentence in _sentences(text) if not _asks_nothing(tables, sentence)]
     if not sentences:
         return "small_talk" if _WORD.search(text) or not _asks(tables, text) else "question"
+    sentences = [sentence for sentence in sentences if not _is_persona(tables, sentence)] or sentences
     for sentence in (sentences[0], sentences[-1]):
         kind = _kind_of_sentence(tables, sentence, text)
         if kind is not None:
@@ -116,11 +117,14 @@ def _sentences(text: str) -> list[str]:
 
 
 def _asks_nothing(tables: _Tables, sentence: str) -> bool:
-    """Check whether a sentence is small talk, a heading such as "Task:", or says who should answer."""
-    words = _words(sentence)
-    is_heading = sentence.rstrip().endswith(":") and not _asked(tables, words)
-    is_persona = tables.begins("persona", words) > 0 and not _asks(tables, sentence)
-    return is_heading or is_persona or _is_small_talk(tables, sentence)
+    """Check whether a sentence is small talk, or a heading such as "Task:"."""
+    is_heading = sentence.rstrip().endswith(":") and not _asked(tables, _words(sentence))
+    return is_heading or _is_small_talk(tables, sentence)
+
+
+def _is_persona(tables: _Tables, sentence: str) -> bool:
+    """Check whether a sentence says who should answer."""
+    return tables.begins("persona", _words(sentence)) > 0 and not _asks(tables, sentence)
 
 
 def _is_small_talk(tables: _Tables, sentence: str) -> bool:

@@ -360,7 +360,14 @@ def test_a_question_asked_twice_counts_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [("--risk", "0"), ("--risk", "5"), ("--confidence", "0.9"), ("--set", "90"), ("--risk", "nan")],
+    [
+        ("--risk", "0"),
+        ("--risk", "5"),
+        ("--risk", "1e-300"),
+        ("--confidence", "0.9"),
+        ("--set", "90"),
+        ("--risk", "nan"),
+    ],
 )
 def test_levels_that_mean_nothing_are_refused(tmp_path: Path, options: tuple[str, ...]) -> None:
     path = written(tmp_path / "a.json", answered(0, 20))

@@ -265,7 +265,9 @@ def test_too_few_labels_say_how_many_are_needed() -> None:
     ).chosen
 
 
-@pytest.mark.parametrize("levels", [(0, 0.9), (1, 0.9), (0.05, 1), (float("nan"), 0.9)])
+@pytest.mark.parametrize(
+    "levels", [(0, 0.9), (1, 0.9), (0.05, 1), (1e-300, 0.9), (0.1, 1 - 1e-16), (float("nan"), 0.9)]
+)
 def test_levels_that_mean_nothing(levels: tuple[float, float]) -> None:
     with pytest.raises(ConfigError) as error:
         search_threshold(np.ones(4), np.ones(12), np.zeros(12, bool), *levels)

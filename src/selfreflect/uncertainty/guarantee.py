@@ -150,16 +150,19 @@ class ThresholdSearch:
         return math.ceil(answers / coverage * PILOT / (PILOT - 1))
 
 
+FINEST = 1e-9
+"""How close to 0 and 1 a level may be: beyond it no count of labels would do."""
 _EXAMPLES = {"risk": 0.05, "confidence": 0.95, "set": 0.9}
 
 
 def check_levels(**levels: float) -> None:
-    """Refuse a ``risk``, a ``confidence`` or the coverage of a ``set`` outside of (0, 1) with ConfigError."""
+    """Refuse a ``risk``, a ``confidence`` or the coverage of a ``set`` that is not in (0, 1) with
+    ConfigError."""
     for name, value in levels.items():
-        if not 0 < value < 1:
+        if not FINEST <= value <= 1 - FINEST:
             level = "coverage of a set" if name == "set" else name
             raise ConfigError(
-                f"the {level} must lie between 0 and 1, not {value:g}",
+                f"the {level} must lie between 0 and 1, and {FINEST:g} from both, not {value:.12g}",
                 code="level",
                 remedy=f"Write {{{name}}} as a share, such as {_EXAMPLES[name]}.",
             )

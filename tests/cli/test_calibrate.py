@@ -205,6 +205,7 @@ def test_the_questions_are_not_replaced_by_the_calibrator(tmp_path: Path) -> Non
     before = path.read_bytes()
     refused(calibrate(path, "--estimator", "stated", "--save", path), "would replace the questions")
     assert path.read_bytes() == before
+    refused(calibrate(path, "--save", tmp_path), str(tmp_path))
 
 
 def test_without_values_the_reason_is_said(tmp_path: Path) -> None:

@@ -224,13 +224,15 @@ def write_file(path: Path, content: str | bytes) -> None:
 
 
 def check_file(output: Path, source: str = "") -> None:
-    """Raise ConfigError, before work begins, if the directory of an output is not there, or if the output
-    would replace the file that is read, by whatever name."""
+    """Raise ConfigError, before work begins, if the directory of an output is not there, if the output is a
+    directory, or if it would replace the file that is read, by whatever name."""
     with suppress(OSError):  # whoever reads or writes the file says what is wrong
         if not output.parent.is_dir():
             raise ConfigError(
                 f"{output}: there is no directory {output.parent}. Make it first", code="no_directory"
             )
+        if output.is_dir():
+            raise ConfigError(f"{output} is a directory; name a file in it", code="is_directory")
         if output.samefile(source):
             raise ConfigError(
                 f"{output} would replace the questions; name another file", code="output_is_input"

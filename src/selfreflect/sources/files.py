@@ -335,13 +335,22 @@ def parse_rows(content: Content, progress: Callable[[float], None] | None = None
     return rows
 
 
+_KNOWN_TEXTS = 4096
+
+
 def each_row(content: Content, progress: Callable[[float], None] | None = None) -> Iterator[Row]:
     """Parse content row by row, as :func:`parse_rows` does; there may be none."""
     parse = PARSERS.get(content.suffix)
     if parse is None:
         raise DataError(f"{content.name} is in a format that cannot be used here ({content.suffix})")
     lines = content.data.count(b"\n") + 1
+    known: dict[str, str] = {}
     for number, row in enumerate(parse(content), 1):
+        if len(known) > _KNOWN_TEXTS:
+            known.clear()
+        for name, value in row.fields.items():
+            if isinstance(value, str):  # a question that many rows repeat is in memory once
+                row.fields[name] = known.setdefault(value, value)
         yield row
         if progress and number % ROWS_BETWEEN_PROGRESS == 0:
             progress(min(1.0, number / lines))
@@ -448,13 +457,9 @@ def _csv_rows(content: Content) -> Iterator[Row]:
         ) from None
 
 
-_KNOWN_CELLS = 4096
-
-
 def _table_rows(name: str, lines: Iterable[tuple[str, list[str]]]) -> Iterator[Row]:
     """Make rows of the lines of a table, of which the first names the columns."""
     header: list[str] = []
-    known: dict[str, str] = {}
     for where, cells in lines:
         if not any(cells):
             continue  # spreadsheets keep rows that were once used
@@ -477,12 +482,7 @@ def _table_rows(name: str, lines: Iterable[tuple[str, list[str]]]) -> Iterator[R
                 remedy="Remove what stands above the header, or fill up the row.",
             )
         else:
-            if len(known) > _KNOWN_CELLS:
-                known.clear()
-            # a question that many rows repeat is in memory once
-            fields = {
-                column: known.setdefault(cell, cell) for column, cell in zip(header, cells, strict=False)
-            }
+            fields = dict(zip(header, cells, strict=False))
             fields.pop("", None)
             yield Row(name, where, fields)
 
@@ -539,7 +539,7 @@ def cell_text(cell: object) -> str:
     return str(cell)
 
 
-def _arrow_rows(content: Content) -> list[Row]:
+def _arrow_rows(content: Content) -> Iterator[Row]:
     try:
         import pyarrow as pa
     except ImportError:
@@ -548,12 +548,12 @@ def _arrow_rows(content: Content) -> list[Row]:
 
     read = parquet.parquet_rows if content.suffix == ".parquet" else parquet.arrow_rows
     try:
-        values = read(content.name, content.data)
+        for number, value in enumerate(read(content.name, content.data), 1):
+            yield _row(content.name, f"record {number}", value)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(
             f"{content.name} is not a readable {content.suffix[1:]} file: {excerpt(str(error), 200)}"
         ) from None
-    return _numbered_rows(content.name, values)
 
 
 PARSERS: dict[str, Callable[[Content], Iterable[Row]]] = {

@@ -23,7 +23,7 @@ _CELL_SIZE = 32
 _BATCH_ROWS = 1000
 
 
-def parquet_rows(name: str, data: bytes) -> list[dict[str, Any]]:
+def parquet_rows(name: str, data: bytes) -> Iterator[dict[str, Any]]:
     """Read the rows of a parquet file, whose repeated texts are counted before they are unfolded.
 
     Raises:
@@ -44,7 +44,7 @@ def parquet_rows(name: str, data: bytes) -> list[dict[str, Any]]:
     return _rows(name, data, [(file.schema_arrow, file.iter_batches(batch_size=_BATCH_ROWS))])
 
 
-def arrow_rows(name: str, data: bytes) -> list[dict[str, Any]]:
+def arrow_rows(name: str, data: bytes) -> Iterator[dict[str, Any]]:
     """Read the rows of Arrow streams, one after the other, or of a file with an index.
 
     Raises:
@@ -71,9 +71,8 @@ def _streams(source: Any) -> Iterator[tuple[Any, Iterable[Any]]]:
 _INDEXED = b"ARROW1"
 
 
-def _rows(name: str, data: bytes, streams: Iterable[tuple[Any, Iterable[Any]]]) -> list[dict[str, Any]]:
+def _rows(name: str, data: bytes, streams: Iterable[tuple[Any, Iterable[Any]]]) -> Iterator[dict[str, Any]]:
     """Unfold the batches of all streams, each with its schema, as far as the limit allows."""
-    rows: list[dict[str, Any]] = []
     total = 0
     for schema, batches in streams:
         for column, count in Counter(schema.names).items():
@@ -84,8 +83,7 @@ def _rows(name: str, data: bytes, streams: Iterable[tuple[Any, Iterable[Any]]]) 
             total += sum(map(_unfolded_size, batch.columns))
             if total > _limit(data):
                 raise _too_large(name, data)
-            rows += map(_readable, batch.to_pylist()) if has_others else batch.to_pylist()
-    return rows
+            yield from map(_readable, batch.to_pylist()) if has_others else batch.to_pylist()
 
 
 # Types that JSON lacks.

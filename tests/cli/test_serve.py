@@ -132,7 +132,7 @@ def test_a_process_serves_a_function_finishes_what_it_began_and_keeps_it(tmp_pat
             assert first["selfreflect"]["action"] == "hedge"  # "Ankara" is no question
             assert "Think of 3 short questions" in (tmp_path / "proposal").read_text()
             replies: list[Any] = []
-            asking = threading.Thread(target=lambda: replies.append(ask(url, "Which slow city?", **key).json()))
+            asking = threading.Thread(target=lambda: replies.append(ask(url, "A slow one?", **key).json()))
             asking.start()
             while "selfreflect_running 1.0" not in metrics(url, key):
                 time.sleep(0.02)

@@ -212,6 +212,12 @@ _MESSAGE = '{"error": {"message": "%s"}}'
 SERVERS: dict[str, Habit] = {
     "two of OpenAI's": Habit("seed n>1", _MESSAGE % "Unsupported parameters: EACHFIELDHCAE", left="top_k"),
     "Groq": Habit(_UNKNOWN, _MESSAGE % "property 'FIELD' is unsupported, did you mean 'top_p'?", 400, 2),
+    "OpenRouter": Habit(
+        "seed",
+        '{"error": {"message": "No endpoints found that can handle the requested parameters.", "code": 404}}',
+        404,
+        left="temperature top_p",
+    ),
     "Groq, several": Habit("n>1", '{"error": {"message": "\'n\' : number must be at most 1"}}'),
     "Fireworks": Habit(
         "chat_template_kwargs",
@@ -337,6 +343,7 @@ LASTING: dict[str, tuple[int, str, str]] = {
     "Moonshot's quota": (429, '{"error": {"message": "", "type": "exceeded_current_quota_error"}}', "credit"),
     "DashScope's arrears": (400, '{"code": "Arrearage", "message": "Access denied"}', "credit"),
     "Zhipu's balance": (429, '{"error": {"code": "1113", "message": "您的账户余额不足"}}', "credit"),
+    "Groq's model": (400, '{"error": {"message": "m has been decommissioned", "code": "x"}}', "not_found"),
     "DeepSeek's model": (400, '{"error": {"message": "Model Not Exist"}}', "not_found"),
     "Mistral's model": (400, '{"message": "Invalid model: m", "type": "invalid_model"}', "not_found"),
     "OpenRouter's model": (400, '{"error": {"message": "m is not a valid model ID"}}', "not_found"),

@@ -396,8 +396,7 @@ def check_sampling(
             generator = models.generator(stage)
             request = _probe(PROBE, system, sampling, n=2, seed=seed, **extras)
             if meet := getattr(generator, "meet", None):
-                # a model that thinks here is not asked in other ways not to
-                _usable(meet(_probe(PROBE, system, sampling, thinking=True)))
+                _usable(meet(_probe(PROBE, system, sampling)))
             whole = replace(request, sampling=section.sampling, thinking=section.thinking)
             by_server[key] = _ask(generator, url, request, partial(_check_reasoning, generator, whole, stage))
         checks[stage] = by_server[key]

@@ -219,6 +219,22 @@ def test_each_way_to_switch_thinking_off_is_found(way: int) -> None:
     assert model.facts["refused"] == THINKING_OFF[way]
 
 
+def test_a_server_that_asks_for_a_way_not_to_think_gets_it(tmp_path: Path) -> None:
+    """DashScope refuses calls of some models that hold no ``enable_thinking``."""
+    said_so = "parameter.enable_thinking must be set to false for non-streaming calls"
+
+    def script(call: fault.Call) -> fault.Action:
+        texts = [choice(f"text {call.number} {place}") for place in range(call.n)]
+        return chat(*texts) if call.body.get("enable_thinking") is False else status(400, said_so)
+
+    with FaultServer(script) as server:
+        done = run(*command(tmp_path / "r", server.url, questions(tmp_path / "q.txt", 3)))
+        refused = [call.number for call in server.calls if "enable_thinking" not in call.body]
+    assert done.code == 0, done.said
+    assert refused == [0]
+    assert Run.load(tmp_path / "r").manifest.models["answers"]["refused"] == {"enable_thinking": False}
+
+
 def test_log_probabilities_that_need_likely_tokens_get_them(tmp_path: Path) -> None:
     def script(call: fault.Call) -> fault.Action:
         tokens = {"content": [{"token": "Oz", "logprob": -1.0}]} if call.body.get("top_logprobs") else None

@@ -153,7 +153,8 @@ class OpenAIGenerator(StreamingGenerator):
             return None
         body = usual.body(self._model, request, 0, 1)
         generator = copy(self)
-        generator.learned = Learned(usual.plain(body), self.learned.accepted)
+        # a model that thinks here is not asked in other ways not to
+        generator.learned = Learned(usual.plain(body), self.learned.accepted, tried_thinking_off=True)
         generator._opens_trace = {}
         [reply] = generator.generate([request])
         wording = generator.learned.wording

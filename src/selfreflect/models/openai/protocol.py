@@ -181,10 +181,12 @@ _MEANINGS = (
         r"(?:invalid|incorrect|wrong|unknown)[_ ]api[_ -]?key|api[_ -]?key[_ ](?:is )?(?:not valid|invalid)",
         _BAD_KEY,
     ),
+    # OpenRouter knows the model, but no provider of it that takes all fields
+    _Meaning((404,), r"requested parameters", APIError("", rejected=True)),
     _Meaning((404, 405, 410), "", _NOT_FOUND),
     _Meaning(
         _REFUSED,
-        r"model[_ ]not[_ ](?:found|exist)|not a valid model"
+        r"model[_ ]not[_ ](?:found|exist)|not a valid model|\bdecommissioned\b"
         r"|\b(?:invalid|unknown)[_ ]model\b(?![_ ](?:param|field|option|setting|kwarg))"
         r"|\bmodel\b.{0,80} does not exist",
         _NOT_FOUND,

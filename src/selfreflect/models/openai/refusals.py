@@ -276,6 +276,13 @@ class Wording:
         names_system = "role" in error.fields or (not changes and _SYSTEM.search(text))
         if names_system and _has_system(body):
             changes["folds_system"] = True
+        # names of several words are no English, and ask for what this call does not hold
+        ways = [way for way, fields in enumerate(THINKING_OFF) for name in fields if "_" in name]
+        for way in ways if not (changes or request.thinking or self.thinking_off is not None) else ():
+            if any(
+                _names(name, text, error.fields, extra) for name in THINKING_OFF[way].keys() - body.keys()
+            ):
+                changes["thinking_off"] = way
         if changes:
             return replace(self, **changes)
         theirs = [name for name in extra if _names(name, text, error.fields, extra)]

@@ -426,3 +426,12 @@ def test_a_calibrator_is_for_one_number_of_likely_tokens(tmp_path: Path) -> None
     assert len(outcome.json) == 9
     mixed = [*ranked(0, 60, 5), *ranked(60, 60, 8)]
     assert calibrate(written(tmp_path / "d.json", mixed), *fit, "--risk", "0.9").code == 2
+
+
+def test_a_stated_confidence_is_calibrated_where_each_question_has_one_answer(tmp_path: Path) -> None:
+    records = [{**row, "question": f"{row['id']}?", "answer": "a"} for row in rows(0)]
+    outcome = calibrate(written(tmp_path / "one.json", records), "--json")
+    assert {line["estimator"] for line in outcome.json if "estimator" in line} == {"stated"}
+    several = [{**row, "answer": None, "answers": ["a", "b"]} for row in records]
+    outcome = calibrate(written(tmp_path / "two.json", several), "--json")
+    assert {line["estimator"] for line in outcome.json if "estimator" in line} == {"modal_share"}

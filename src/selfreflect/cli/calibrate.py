@@ -55,7 +55,7 @@ class CalibratorOptions(Struct, frozen=True, kw_only=True):
         Flag(
             "--estimator NAME",
             "The estimator. wepr has weights that are fitted here.",
-            default="modal_share; stated, if there are no answers; support of claims",
+            default="modal_share; stated, if no question has two answers; support of claims",
         ),
     ] = None
     method: Annotated[
@@ -263,6 +263,11 @@ def _estimator(name: str | None, questions: Sequence[AnsweredQuestion], reader: 
         return name or SUPPORT
     if name:
         return name
+    # the share of a single answer says nothing
+    has_several = any(len(question.answers) > 1 for question in questions)
+    is_stated = any(question.confidence is not None for question in questions)
+    if is_stated and not has_several:
+        return "stated"
     return "modal_share" if any(question.answers for question in questions) else "stated"
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 import numpy as np
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.text import counted
@@ -236,7 +236,8 @@ def even_sample(questions: Sequence[AnsweredQuestion], indices: Iterable[int]) -
             # of questions that depend on each other one is taken, or they are no independent sample
             key = (question.group, "") if question.group else (text, question.context)
             distinct.setdefault(key, index)
-    drawn = {replace(Drawn.of(questions[index]), samples=samples) for index in indices}
+    asked = [questions[index] for index in indices]
+    drawn = {Drawn(samples=samples, model=q.model, temperature=q.temperature, top_p=q.top_p) for q in asked}
     if len(drawn) > 1:
         raise DataError(
             "the answers are of several models, or drawn in several ways, and a guarantee is about one",

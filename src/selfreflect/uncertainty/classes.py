@@ -168,17 +168,14 @@ class ClassRule:
                 self._of_fields[question.classes] = ClassRule(question.classes, self._order)
             return self._of_fields[question.classes](replace(question, classes=""))
         if question.keys:
-            return self._with_keys(question)
+            # the rule sorts only answers without a key
+            rest = iter(self(_without_keys(question)).tolist())
+            return number_classes([question.keys.get(text) or next(rest) for text in question.answers])
         labels = self._by_key(question)
         if self._relation is None or not len(labels):
             return labels
         related = self._relation((question, _spellings(question, labels)))
         return number_classes(group_related(related, self._order)[labels].tolist())
-
-    def _with_keys(self, question: AnsweredQuestion) -> Labels:
-        """Sort answers of which some have a key, and the others by the rule."""
-        labels = iter(self(_without_keys(question)).tolist())
-        return number_classes([question.keys.get(text) or next(labels) for text in question.answers])
 
     def _by_key(self, question: AnsweredQuestion) -> Labels:
         """Class answers by spelling, by value, or without asking a model."""

@@ -28,7 +28,6 @@ from selfreflect.uncertainty.assess import Assessment
 from selfreflect.uncertainty.classes import members_of
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.features import Samples
-from selfreflect.uncertainty.question import AnsweredQuestion
 
 PILOT = 4
 """Every fourth question sets the grid and its start; the others are tested."""
@@ -234,16 +233,6 @@ class Drawn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """That drew the answers; empty if the file did not say, as the next two are None then."""
     temperature: float | None = None
     top_p: float | None = None
-
-    @classmethod
-    def of(cls, question: AnsweredQuestion) -> Drawn:
-        """Read how the answers to a question were drawn."""
-        return cls(
-            samples=len(question.answers),
-            model=question.model,
-            temperature=question.temperature,
-            top_p=question.top_p,
-        )
 
 
 class Guarantee(Drawn, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -46,7 +46,6 @@ def json_lines(
 
 
 def _question_lines(assessment: Assessment) -> Iterator[dict[str, Any]]:
-    """Write a JSON line for each question: values or reasons, and correct answers."""
     has_greedy = any(ESTIMATORS[name].of_greedy for name in assessment.values)
     for index, question in enumerate(assessment.questions):
         values: dict[str, float | None] = {}
@@ -77,7 +76,6 @@ def _question_lines(assessment: Assessment) -> Iterator[dict[str, Any]]:
 
 
 def _prediction_lines(assessment: Assessment, results: Results) -> Iterator[dict[str, Any]]:
-    """Write a JSON line for each estimator and kind of correctness."""
     sizes = sample_sizes(assessment.questions)
     for rows in results.values():
         for row in rows:

@@ -282,7 +282,6 @@ def overview_table(assessment: Assessment, rows: Sequence[Prediction]) -> Table:
 
 
 def _facts(assessment: Assessment, row: Prediction, samples: str) -> tuple[Cell, ...]:
-    """Range, direction, samples, classes, correctness and variant."""
     info = ESTIMATORS.get(row.estimator)
     if info is None:
         return None, "confidence", None, None, row.correctness, None

@@ -126,13 +126,11 @@ def _parsed(parse: Callable[..., Outcome], replies: Sequence[ModelReplies]) -> O
 
 
 def _by_token(name: str) -> Interview:
-    """P(True) from the prediction of the first token."""
     step = partial(_ask, name, max_new_tokens=8, first_tokens=P_TRUE_TOKENS)
     return Interview((step,), _probability_of_true)
 
 
 def _by_replies(name: str) -> Interview:
-    """P(True) as a share of replies."""
     limits: dict[str, Any] = {"n": P_TRUE_REPLIES, "temperature": 1.0, "max_new_tokens": 8}
     return Interview((partial(_ask, name, step=f"{name}, replies", **limits),), _share_of_true)
 

@@ -380,7 +380,7 @@ def _share_interval(record: Information, share: float) -> tuple[float, float] | 
         return None
     stderr = stdev(residuals) / math.sqrt(len(residuals))
     half = student_quantile((1 + CONFIDENCE) / 2, len(residuals) - 1) * stderr / record.bits_available
-    return share - half, share + half
+    return (share - half, share + half) if half > TIE else None
 
 
 def word_fields(records: Iterable[Any]) -> dict[str, Any]:

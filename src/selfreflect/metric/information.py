@@ -58,7 +58,7 @@ from selfreflect.records import (
     WordBits,
     Zero,
 )
-from selfreflect.stats import defined, student_quantile
+from selfreflect.stats import TIE, defined, student_quantile
 from selfreflect.text import common_prefix
 
 if TYPE_CHECKING:
@@ -525,7 +525,8 @@ def compare(
         recovered = bits / bits_available
         residuals = [gain - recovered * gainable for gain, gainable in zip(gains, available, strict=True)]
         half = _half_width(residuals, 0.975) / bits_available
-        if math.isfinite(half):
+        # equal test answers do not show how far others would differ
+        if math.isfinite(half) and half > TIE:
             interval = (recovered - half, recovered + half)
         # a share of next to nothing is noise, however large it looks
         if not RANGE[0] <= recovered <= RANGE[1]:

@@ -107,6 +107,13 @@ def test_a_shortened_key_is_not_shown(shortened: str) -> None:
     assert 'see ... http://host/a.b"}' in said
 
 
+@pytest.mark.parametrize("part", [LONG_KEY[:14], LONG_KEY[:-4], LONG_KEY[-12:]])
+def test_a_shortened_key_is_in_no_answer(part: str) -> None:
+    server = endpoint("http://host/v1", {KEYS[0]: LONG_KEY})
+    said = server.without_secrets(f'{{"content": "it is {part}…, or sk-proj-, or {LONG_KEY}"}}'.encode())
+    assert said.decode() == '{"content": "it is ***…, or sk-proj-, or ***"}'
+
+
 @pytest.mark.parametrize("key", ["EMPTY", "none", "not-needed", "12345678"])
 def test_a_key_that_is_a_word_or_a_number_stays_in_answers(key: str) -> None:
     body = f'{{"content": "EMPTY none not-needed 12345678 {LONG_KEY}"}}'.encode()

@@ -51,9 +51,12 @@ _SPELLINGS = {
     "kg": ("kg kilo kilos kilogram kilograms kilogramm", "g", 1000),
     "g": ("g gram grams gramm", "g", 1),
     "mg": ("mg milligram milligrams milligramm", "g", 0.001),
+    "µg": ("µg μg mcg microgram micrograms mikrogramm", "g", 1e-6),
     "t": ("tonne tonnes tonnen", "g", 1e6),
     "lb": ("lb lbs pound pounds pfund", "lb", 1),
     "l": ("l litre litres liter liters", "l", 1),
+    "dl": ("dl decilitre decilitres deciliter deciliters deziliter", "l", 0.1),
+    "cl": ("cl centilitre centilitres centiliter centiliters zentiliter", "l", 0.01),
     "ml": ("ml millilitre millilitres milliliter milliliters", "l", 0.001),
     "s": ("s sec secs second seconds sekunde sekunden", "s", 1),
     "min": ("min mins minute minutes minuten", "s", 60),
@@ -79,6 +82,7 @@ UNITS = {name: (base, factor) for name, (_, base, factor) in _SPELLINGS.items()}
 _UNIT_OF = {word: name for name, (words, _, _) in _SPELLINGS.items() for word in words.split()}
 _MAGNITUDES = {
     **dict.fromkeys(("%", "percent", "prozent", "per cent"), 0.01),
+    **dict.fromkeys(("dozen", "dutzend"), 12),
     **dict.fromkeys(("hundred", "hundert"), 1e2),
     **dict.fromkeys(("thousand", "tausend", "k"), 1e3),
     **dict.fromkeys(("million", "millions", "millionen", "mio", "mn"), 1e6),
@@ -126,7 +130,8 @@ _GRAMMAR = {
 }
 _TOKEN = re.compile("|".join(f"(?P<{name}>{shape})" for name, shape in _GRAMMAR.items()), re.IGNORECASE)
 _AFTER = re.compile(
-    r"(?P<ordinal>(?:st|nd|rd|th)\b)|(?P<gap> ?-?)(?P<word>%|per cent\b|[ap]\.m\b|[$€£¥₹]|°\s?\w+|[^\W\d_]+)",
+    r"(?P<ordinal>(?:st|nd|rd|th)\b)|(?P<gap> ?-?)"
+    r"(?P<word>%|per cent\b|[ap]\.m\b|[$€£¥₹]|°\s?\w+|[^\W\d_]++(?!\d))",
     re.I,
 )
 _NAME = re.compile(r"[^\W\d_]-?\Z")

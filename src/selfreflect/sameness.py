@@ -411,12 +411,14 @@ def _read_alone(text: str) -> _Reading:
         if covered[match.start()]:
             # what sticks to a number, as in 100W or 7a, makes it another one
             lower = lower[covered.index(False, match.start()) - match.start() :].lstrip("'&.-")
-            lower = f"-{lower}" if lower in FUNCTION_WORDS else lower
+            is_letter = len(lower) == 1 and match[0][-1].islower()
+            lower = f"-{lower}" if lower in FUNCTION_WORDS or is_letter else lower
         if not lower:
             continue
         is_content = lower not in _FUNCTION and lower not in _AND
         is_content = is_content and not is_negation(lower) and lower not in _OR | _BUT
-        mark = bool(re.search(r"[^\w\s]", plain[end : match.start()]))
+        is_stuck = covered[match.start()]
+        mark = not is_stuck and bool(re.search(r"[^\w\s]", plain[end : match.start()]))
         words.append(_Word(lower, match[0][0].isupper(), is_content, is_content, mark))
         end = match.end()
     texts = [word.text for word in words]
@@ -547,7 +549,11 @@ def _contains(part: _Reading, whole: _Reading, question: str, *, agree: bool) ->
         return False
     if agree and not whole.is_negated and part.quantities and (_MEASURED.search(question) or not part.new):
         here, there = ({word.text for word in reading.words if word.is_new} for reading in (part, whole))
-        return here <= there or there <= here
+        has_unit = [any(quantity.unit for quantity in reading.quantities) for reading in (part, whole)]
+        # the words of a number without a unit may be its unit, and a letter makes another number of it
+        if (has_unit[0] > has_unit[1] and there) or (has_unit[1] > has_unit[0] and here):
+            return False
+        return (here <= there or there <= here) and not any(word.startswith("-") for word in here ^ there)
     new = part.new
     if not new or (part.quantities and not agree):
         return False

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
 from selfreflect.errors import SelfReflectError
+from selfreflect.grouping import group_indices
 from selfreflect.sameness import same_groups
 from selfreflect.server.errors import problem
 
@@ -32,6 +33,10 @@ log = logging.getLogger("selfreflect.app")
 # not an Exception, so that no `except Exception` in a strategy or a library swallows it
 class StopRequested(BaseException):
     """The job was cancelled."""
+
+
+MOST_COMPARED = 100_000
+"""Characters of a running job's answers up to which they are grouped by the rule, and above by spelling."""
 
 
 class Stop(Protocol):
@@ -101,12 +106,14 @@ class Job:
         if after is None:
             return facts
         answers = list(self.answers)
+        # every poll groups them anew, and comparing many long ones takes minutes
+        is_short = sum(map(len, answers)) <= MOST_COMPARED
         return {
             **facts,
             **self.view,
             "seconds_left": self._seconds_left(),
             "answers": answers[after:],
-            "groups": same_groups(answers, self.question),
+            "groups": same_groups(answers, self.question) if is_short else group_indices(answers),
         }
 
     def _seconds_left(self) -> float | None:

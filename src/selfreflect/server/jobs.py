@@ -27,16 +27,15 @@ FINISHED = 50
 SHOWN = 4
 """Finished jobs of which the answers and the view are remembered, too."""
 
+MOST_COMPARED = 100_000
+"""Characters of a running job's answers up to which they are grouped by the rule, and above by spelling."""
+
 log = logging.getLogger("selfreflect.app")
 
 
 # not an Exception, so that no `except Exception` in a strategy or a library swallows it
 class StopRequested(BaseException):
     """The job was cancelled."""
-
-
-MOST_COMPARED = 100_000
-"""Characters of a running job's answers up to which they are grouped by the rule, and above by spelling."""
 
 
 class Stop(Protocol):

@@ -132,7 +132,8 @@ def test_joined_parts_are_the_undivided_run_record_for_record(
     assert run(*small(model, tmp_path / "whole", questions)).code == 0
     joined = run("import", *parts, "--out", tmp_path / "joined")
     assert joined.code == 0
-    assert joined.said.endswith("joined: 5 questions, 5 answer sets, 10 summaries, 10 scores")
+    counts = "5 questions, 5 answer sets, 10 summaries, measured: 10 by selfreflect, 10 by information"
+    assert joined.said.endswith(f"joined: {counts}")
     whole, found = Run.load(tmp_path / "whole"), Run.load(tmp_path / "joined")
     assert found.questions == whole.questions
     assert found.answers == whole.answers

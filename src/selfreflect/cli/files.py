@@ -27,7 +27,8 @@ from selfreflect.cli.console import (
 from selfreflect.cli.options import ItemOptions, Json, Overrides, argument, option
 from selfreflect.cli.stages import check_strategies
 from selfreflect.errors import ConfigError, DataError, excerpt
-from selfreflect.records import AnswerSet, Question, Score, Summary, dump_line
+from selfreflect.metric.measure import DEFAULT_MEASURES, measures_of
+from selfreflect.records import AnswerSet, Question, Summary, dump_line
 from selfreflect.run.records import records_by_judge, run_items
 from selfreflect.run.resume import scoring_label, scoring_name
 from selfreflect.settings import Config, load_config, schema, template
@@ -190,9 +191,14 @@ def _is_stored(record: Question | AnswerSet | Summary, run: Run) -> bool:
 def _join(runs: Sequence[Path], out: Path) -> None:
     merged = merge_runs(runs, out, name_scoring=scoring_name, defaults=to_builtins(Config()))
     counts = merged.records
+    measured = [
+        f"{counts[measure.record]} by {measure.name}"
+        for measure in measures_of(DEFAULT_MEASURES)
+        if counts[measure.record]
+    ]
     say(
         f"{out}: {counted(counts[Question], 'question')}, {counted(counts[AnswerSet], 'answer set')}, "
-        f"{counted(counts[Summary], 'summary')}, {counted(counts[Score], 'score')}"
+        f"{counted(counts[Summary], 'summary')}, measured: {', '.join(measured) or 'none'}"
     )
     if merged.repeated:
         id_, (first, second) = next(iter(merged.repeated.items()))

@@ -52,7 +52,7 @@ SHOWN = "trip"
     "scores",
     only=(
         *("--strategies", "--model", "--base-url", "--extra-body", "--num-answers", "--max-new-tokens"),
-        "--summary-tokens",
+        *("--summary-tokens", "--logprobs", "--top-logprobs"),
         *("--thinking", "--judge", "--judge-url", "--measures", "--seed", "--temperature", "--top-p"),
     ),
     defaults={

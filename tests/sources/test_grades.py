@@ -302,8 +302,10 @@ def test_labels_and_confidences_of_any_name_can_be_named(tmp_path: Path) -> None
     columns = {"question": "Frage", "answer": "Antwort", "correct": "richtig", "confidence": "Sicher"}
     questions = read_answered_questions(path, columns=columns).questions
     assert [(question.confidence, question.correct) for question in questions] == [(0.9, True), (0.4, False)]
-    items = read_item_file(path, columns=columns, allow_few=True).items
-    assert [item.metadata["correct"] for item in items] == ["wahr", "falsch"]
+    file = read_item_file(path, columns=columns, allow_few=True)
+    assert [item.metadata["correct"] for item in file.items] == ["wahr", "falsch"]
+    assert {"Richtig", "Sicher"} <= file.columns.keys()
+    assert any("'correct'" in note and "'Richtig'" in note for note in file.notes)
     with pytest.raises(ConfigError):
         read_answered_questions(path, columns={**columns, "correct": "Rihtig"})
 

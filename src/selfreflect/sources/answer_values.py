@@ -53,7 +53,8 @@ def grades(item: ItemRow) -> dict[str, tuple[Graded, ...]]:
     for index, row in enumerate(item.rows):
         answers = item.answers[index : index + 1] if item.one_answer else item.answers
         verdicts = object_in(row.fields.get(GRADES)) or {}
-        if (labels := label_list(row)) is not None:
+        labels = label_list(row)
+        if labels is not None:
             verdicts = {**verdicts, CORRECT: labels}
         for name, value in verdicts.items():
             if not isinstance(value, list):
@@ -64,7 +65,8 @@ def grades(item: ItemRow) -> dict[str, tuple[Graded, ...]]:
                     Graded(None if text is None else str(text), verdict(entry)) for text, entry in value
                 ]
             else:
-                _require_one_each(row, f"{GRADES}.{name}", value, answers)
+                field = name if value is labels else f"{GRADES}.{name}"
+                _require_one_each(row, field, value, answers)
                 graded = _verdicts(answers, value)
             found[name] = (*found.get(name, ()), *graded)
     return found

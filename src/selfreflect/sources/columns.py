@@ -283,18 +283,13 @@ _PLACEHOLDER = re.compile(
     r"<(?:image|audio|video) \d+>|(?:\A|\n)\s*<(?:image|audio|video)>|<(?:image|audio|video)>\s*(?:\n|\Z)",
     re.IGNORECASE,
 )
-_PARTS = (
-    "image",
-    "image_url",
-    "input_image",
-    "audio",
-    "input_audio",
-    "video",
-    "video_url",
-    "file",
-    "document",
-)
-"""Types of the parts of a turn that are no text."""
+_PARTS = {
+    **dict.fromkeys("image image_url input_image audio input_audio video video_url input_file".split(), ""),
+    "file": "file",
+    "document": "source",
+}
+"""Types of the parts of a turn that are no text, each with the object that must be in it, because objects
+about a document are called so, too."""
 
 
 def holds_image(value: object) -> bool:
@@ -304,7 +299,9 @@ def holds_image(value: object) -> bool:
         return bool(_DATA_ADDRESS.match(value) or _PLACEHOLDER.search(value))
     if isinstance(value, dict):
         is_feature = value.keys() >= {"bytes", "path"} and any(value.values())
-        return is_feature or value.get("type") in _PARTS
+        content = _PARTS.get(str(value.get("type")))
+        is_part = content == "" or (content is not None and isinstance(value.get(content), dict))
+        return is_feature or is_part
     return isinstance(value, list) and any(map(holds_image, value))
 
 

@@ -673,11 +673,13 @@ def usual_columns(rows: list[Row], usual: Mapping[str, str], kept: Collection[st
         kept: columns that keep their names.
     """
     names = field_names(rows)
+    in_use = {*names}  # a file may have thousands
     renamed: dict[str, str] = {}
     for name in names:
         target = usual.get(plain_name(name), name)
-        if target not in (*names, *renamed.values()) and name not in kept:
+        if target not in in_use and name not in kept:
             renamed[name] = target
+            in_use.add(target)
     rename(rows, renamed)
     return renamed
 

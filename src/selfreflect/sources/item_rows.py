@@ -183,18 +183,25 @@ def item_rows(
     return items
 
 
-def name_assigned(rows: list[Row], assigned: Mapping[str, str]) -> dict[str, str]:
+def name_assigned(rows: list[Row], assigned: Mapping[str, str], notes: list[str]) -> dict[str, str]:
     """Rename columns that are read by name as a user assigns them; return the other roles.
+
+    ``notes`` gets the columns that were called so, which are no longer there.
 
     Raises:
         ConfigError: a role is unknown, or no row has its column.
     """
-    _check_assigned(rows, assigned)
-    rename(rows, {column: role for role, column in assigned.items() if role in READ_BY_NAME})
+    names = _check_assigned(rows, assigned)
+    renamed = {column: role for role, column in assigned.items() if role in READ_BY_NAME}
+    for column, role in renamed.items():
+        if role in names and role not in renamed:
+            notes.append(f"the column {excerpt(role)} is left out: {excerpt(column)} is read in its place")
+    rename(rows, renamed)
     return {role: column for role, column in assigned.items() if role not in READ_BY_NAME}
 
 
-def _check_assigned(rows: Sequence[Row], assigned: Mapping[str, str]) -> None:
+def _check_assigned(rows: Sequence[Row], assigned: Mapping[str, str]) -> list[str]:
+    """Return the names of all columns, if there are assigned ones. Raises ConfigError."""
     names = field_names(rows) if assigned else []
     for role, column in assigned.items():
         if role not in ROLES:
@@ -207,6 +214,7 @@ def _check_assigned(rows: Sequence[Row], assigned: Mapping[str, str]) -> None:
                 f"there is no column {excerpt(column)}.{nearest(column, names)} The columns are "
                 f"{listed(names)}"
             )
+    return names
 
 
 def _id(item: ItemRow) -> str:

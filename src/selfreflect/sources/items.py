@@ -211,7 +211,8 @@ def read_item_file(
             raise ConfigError(f"{name} must be at least 1, not {value}")
     half = progress and (lambda share: progress(share / 2))
     file = read_row_file(source, half, tuple((columns or {}).values()))
-    assigned = name_assigned(file.rows, fold_assigned(columns or {}, field_names(file.rows)))
+    columns = fold_assigned(columns or {}, field_names(file.rows))
+    assigned = name_assigned(file.rows, columns, file.notes)
     usual = {name: name for name in (CORRECT, GRADES, GOLD, *TOKEN_COLUMNS)}
     renamed = usual_columns(file.rows, usual, assigned.values())
     reserved = columns_with_values(file.rows) - set(assigned.values())
@@ -260,6 +261,7 @@ def read_item_file(
     for name in sorted(reserved):
         roles[name] = _GRADES_ROLE if name in (GRADES, CORRECT) else "of the tokens of each answer"
     theirs = {target: name for name, target in renamed.items()} | dict(getattr(file.layout, "columns", {}))
+    theirs |= {role: name for role, name in columns.items() if role not in assigned}
     roles = {theirs.get(name, name): role for name, role in roles.items()}
     ignored = [name for name, role in roles.items() if role.startswith(LEFT_OUT)]
     ignored += getattr(file.layout, "ignores", ())

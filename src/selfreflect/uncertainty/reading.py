@@ -100,7 +100,7 @@ def read_answered_questions(
         ConfigError: ``columns`` does not fit the file.
     """
     file = read_row_file(source, progress, tuple((columns or {}).values()))
-    assigned = name_assigned(file.rows, fold_assigned(columns or {}, field_names(file.rows)))
+    assigned = name_assigned(file.rows, fold_assigned(columns or {}, field_names(file.rows)), file.notes)
     gold = _fold_names(file.rows, gold, assigned.values(), file.notes)
     reserved = _reserved(file.rows, gold, assigned, file.layout.is_log)
     reading = Reading(

@@ -50,6 +50,7 @@ FILES: dict[str, Any] = {
     "messages": {"messages": TURNS, "answers": ["a", "b"]},
     "question of turns": {"question": TURNS, "answers": ["a", "b"]},
     "prompt of turns": {"prompt": TURNS, "completions": ["a", "b"]},
+    "an output of texts": {"question": "Oz?", "output": ["a", "b"], "incomplete_details": "none"},
     "an id of a batch": {"custom_id": "q", "question": "Oz?", "answers": ["a", "b"]},
     "batch with its input": {
         "custom_id": "q",
@@ -293,6 +294,7 @@ def test_what_a_model_of_texts_does_not_perceive_is_left_out(row: dict[str, obje
     text_only = {
         "question": "What does the <image> element of SVG do?",
         "file": {"bytes": None, "path": None},
+        "source": {"type": "document", "name": "SVG 2"},
     }
     turns = {"messages": [{"role": "user", "content": "What does the <image> element of SVG do?"}]}
     found = load_questions(
@@ -314,6 +316,18 @@ def test_lists_of_values_travel_and_columns_of_objects_are_named(tmp_path: Path)
 def test_values_that_are_no_numbers_are_refused_where_they_matter(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="record 1"):
         load_questions(str(written(tmp_path / "g.json", [{"question": "Oz?", "answer": float("nan")}])))
+
+
+def test_a_turn_that_calls_a_tool_is_an_answer_that_is_missing(tmp_path: Path) -> None:
+    turns = ({"role": "assistant", "content": text} for text in (None, "a", "b"))
+    file = read_item_file(written(tmp_path / "t.json", [{"messages": [*TURNS, turn]} for turn in turns]))
+    assert sorted(file.items[0].answer_set.answers) == ["a", "b"]
+    assert file.notes
+
+
+def test_a_role_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError):
+        read_item_file(written(tmp_path / "t.json", [{**OZ, "question": [{**TURNS[1], "role": ["user"]}]}]))
 
 
 def test_a_response_with_reasoning_has_the_text_of_its_message(tmp_path: Path) -> None:

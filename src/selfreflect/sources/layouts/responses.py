@@ -53,8 +53,8 @@ class Responses(Layout):
                 for column in ("choices", "response", "message"):
                     fields.pop(column, None)
                 fields |= {"answers": list(map(text_of, choices)), **_tokens(choices)}
-            elif (answer := _last_answer(turns)) and not item_columns(fields, {}).answers:
-                fields["response"] = answer
+            elif _ends_with_answer(turns) and not item_columns(fields, {}).answers:
+                fields["response"] = text_of(turns[-1])  # none if it calls a tool
             yield row._replace(fields=fields)
         notes = {
             f"{counted(failures, 'response')} without an answer, such as failed requests": failures,
@@ -79,11 +79,9 @@ def asked(turns: Sequence[Any], text: Callable[[Any], Any] = text_of) -> dict[st
     return fields
 
 
-def _last_answer(turns: Sequence[Any]) -> Any:
-    """Find the answer to the last turn of the user, where it stands in the conversation."""
-    if turns and turns[-1]["role"] == "assistant" and any(turn["role"] == "user" for turn in turns):
-        return text_of(turns[-1])
-    return None
+def _ends_with_answer(turns: Sequence[Any]) -> bool:
+    """Tell whether the answer to the last turn of the user stands in the conversation."""
+    return bool(turns) and turns[-1]["role"] == "assistant" and any(t["role"] == "user" for t in turns)
 
 
 def _is_batch_line(fields: Mapping[str, Any], *names: str) -> bool:
@@ -107,7 +105,8 @@ def _choices(body: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     choices = body.get("choices", [body] if _holds(body.get("message"), "content") else None)
     if isinstance(output := body.get("output"), list):  # of /v1/responses
         messages = [part for part in output if _holds(part, "type", "content") and part["type"] == "message"]
-        reason = (body.get("incomplete_details") or {}).get("reason")
+        details = body.get("incomplete_details")
+        reason = details.get("reason") if isinstance(details, dict) else None
         choices = [{"message": message, "finish_reason": reason} for message in messages[-1:]]
     is_answer = isinstance(choices, list) and all(
         _holds(choice, "message") or (_holds(choice, "text") and "label" not in choice) for choice in choices
@@ -141,7 +140,9 @@ def _turns(fields: Mapping[str, Any]) -> tuple[str, list[Any]]:
 def _turn(entry: Any) -> dict[str, Any] | None:
     """Read a turn of a conversation; None for anything else."""
     for role, content in (("role", "content"), ("from", "value"), ("type", "content")):
-        if _holds(entry, role, content) and (role == "role" or entry[role] in (*_SPEAKERS, "system")):
+        if not _holds(entry, role, content) or not isinstance(entry[role], str):
+            continue
+        if role == "role" or entry[role] in (*_SPEAKERS, "system"):
             return {"role": _SPEAKERS.get(entry[role], entry[role]), "content": entry[content]}
     return None
 

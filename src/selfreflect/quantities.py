@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from selfreflect.grouping import unified
+from selfreflect.text import UNSPACED
 
 
 class Quantity(NamedTuple):
@@ -82,11 +83,16 @@ UNITS = {name: (base, factor) for name, (_, base, factor) in _SPELLINGS.items()}
 _UNIT_OF = {word: name for name, (words, _, _) in _SPELLINGS.items() for word in words.split()}
 _MAGNITUDES = {
     **dict.fromkeys(("%", "percent", "prozent", "per cent"), 0.01),
+    **dict.fromkeys(("‰", "promille", "permille"), 0.001),
     **dict.fromkeys(("dozen", "dutzend"), 12),
-    **dict.fromkeys(("hundred", "hundert"), 1e2),
-    **dict.fromkeys(("thousand", "tausend", "k"), 1e3),
-    **dict.fromkeys(("million", "millions", "millionen", "mio", "mn"), 1e6),
-    **dict.fromkeys(("billion", "billions", "bn", "milliarde", "milliarden", "mrd"), 1e9),
+    **dict.fromkeys(("hundred", "hundert", "百"), 1e2),
+    **dict.fromkeys("thousand tausend tsd k mille тысяча тысячи тысяч тыс 千 천".split(), 1e3),
+    **dict.fromkeys("万萬만", 1e4),
+    **dict.fromkeys(("lakh", "lakhs"), 1e5),
+    **dict.fromkeys("million millions millionen mio mn millones milhões milioni млн миллионов".split(), 1e6),
+    **dict.fromkeys(("crore", "crores"), 1e7),
+    **dict.fromkeys("億亿억", 1e8),
+    **dict.fromkeys("billion billions bn milliarde milliarden milliard milliards mrd млрд".split(), 1e9),
     **dict.fromkeys(("trillion", "trillions", "billionen"), 1e12),
 }
 _MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
@@ -114,6 +120,7 @@ _GRAMMAR = {
     "date": (
         r"(?<![\w.])(?:\d{4}-\d{1,2}-\d{1,2}|\d{1,2}\. ?\d{1,2}\. ?\d{4}|\d{1,2}/\d{1,2}/\d{2,4}"
         rf"|{_DAY}\.? (?:of )?{_MONTH},? \d{{4}}|{_MONTH} {_DAY},? \d{{4}})(?!\w)"
+        r"|(?<!\d)\d{4}[年년] ?\d{1,2}[月월](?: ?\d{1,2}[日일])?"
     ),
     "decade": r"(?<![\w.,])(?:[12]\d{2}0'?s|(?:the |')[3-9]0'?s|[12]\d{2}0er)(?!\w)",
     # times and ratios, versions, lists such as 1,2,3, powers
@@ -124,17 +131,17 @@ _GRAMMAR = {
     "range": r"(?<![\w.])[$€£]?\d[\d.,]*(?: ?[%€£$])?(?: ?- ?[$€£]?\d[\d.,]*(?<![.,]))+(?! ?=)",
     "fraction": r"(?<![\w.,])[-+]?[$€£]?(?:(?P<whole>\d+) )?(?P<top>\d+) ?/ ?(?P<bottom>\d+)(?![\w/]|\.\d)",
     "number": (
-        rf"(?P<sign>(?<![\w)\]])[-+])?(?:(?P<before>{_CURRENCY}) ?)?(?P<late>(?<=[$€£])-)?(?<![\w^])"
-        rf"(?P<digits>{_PLAIN}{_POWER})"
+        rf"(?P<sign>(?<![\w)\]])[-+])?(?:(?P<before>{_CURRENCY}) ?)?(?P<late>(?<=[$€£])-)?"
+        rf"(?<![^\W{UNSPACED}])(?<!\^)(?P<digits>{_PLAIN}{_POWER})"
     ),
 }
 _TOKEN = re.compile("|".join(f"(?P<{name}>{shape})" for name, shape in _GRAMMAR.items()), re.IGNORECASE)
 _AFTER = re.compile(
     r"(?P<ordinal>(?:st|nd|rd|th)\b)|(?P<gap> ?-?)"
-    r"(?P<word>%|per cent\b|[ap]\.m\b|[$€£¥₹]|°\s?\w+|[^\W\d_]++(?!\d))",
+    r"(?P<word>%|‰|per (?:cent|mille)\b|[ap]\.m\b|[$€£¥₹百千万萬億亿천만억]|°\s?\w+|[^\W\d_]++(?!\d))",
     re.I,
 )
-_NAME = re.compile(r"[^\W\d_]-?\Z")
+_NAME = re.compile(rf"[^\W\d_{UNSPACED}]-?\Z")
 _VULGAR = re.compile("[¼-¾⅐-⅞]")
 _LATEX_FRACTION = re.compile(r"\\[dt]?frac\{(\d+)\}\{(\d+)\}")
 _NO_POWER = re.compile(r"[x×*·] ?10 ?\^ ?\(?(-?\d+)\)?")
@@ -262,4 +269,4 @@ def _date(text: str) -> str:
         return f"{year}-{months[0]}-{day}"
     if "/" in text:
         return text
-    return "-".join(map(str, numbers if "-" in text else numbers[::-1]))
+    return "-".join(map(str, numbers if re.match(r"\d{4}", text) else numbers[::-1]))

@@ -18,7 +18,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from selfreflect.grouping import normal_form, ordered_groups
-from selfreflect.quantities import Quantity, last_quantity, quantities, readable
+from selfreflect.quantities import Quantity, last_quantity, quantities, readable, with_month
 from selfreflect.text import UNSPACED
 
 MOST_WORDS = 60
@@ -41,14 +41,16 @@ _YES, _NO, _OR, _BUT, _AND = map(_table, ("yes", "no", "or", "but", "and"))
 _NEGATIONS = _NO | _table("negations")
 _ARTICLES, _DENIALS, _PRONOUNS = map(_table, ("articles", "denials", "pronouns"))
 _RELATIVE, _PLACES, _CLOSED = map(_table, ("relative", "places", "closed"))
-_LIMITS, _MAYBE = map(_table, ("limits", "maybe"))
+_LIMITS, _MAYBE, _PARTS = map(_table, ("limits", "maybe", "parts"))
 _FUNCTION = _YES | _table("function_words")
 _JOINTS = _RELATIVE | _table("joints")
 _PAIRS = [pair.split(":") for pair in _TABLES["opposites"].split()]
 _SIDES = [set(words.split()) for words in _TABLES["sides"]]
-_NUMBER_WORDS = {
-    word: str(number) for number, words in enumerate(_TABLES["numbers"], 2) for word in words.split()
+_SMALL_NUMBERS = {
+    word: number for number, words in enumerate(_TABLES["numbers"], 2) for word in words.split()
 }
+_TENS = {word: 10 * ten for ten, words in enumerate(_TABLES["tens"], 2) for word in words.split()}
+_ONES = {"one": 1, "ein": 1, **{word: number for word, number in _SMALL_NUMBERS.items() if number < 10}}
 
 FUNCTION_WORDS = frozenset(_FUNCTION | _ARTICLES)
 """Words that are no content of an answer."""
@@ -58,7 +60,12 @@ OPPOSITES = {
 }
 """By word, the words that make an opposite answer in its place."""
 
-_NUMBER_WORD = re.compile(rf"\b(?:{'|'.join(_NUMBER_WORDS)})\b", re.IGNORECASE)
+_ONE = "|".join(_ONES)
+_NUMBER_WORD = re.compile(
+    rf"\b(?:(?P<small>{'|'.join(_SMALL_NUMBERS)})"
+    rf"|(?:(?P<before>{_ONE})und)?(?P<tens>{'|'.join(_TENS)})(?:[- ](?P<after>{_ONE}))?)\b",
+    re.IGNORECASE,
+)
 _BETWEEN = re.compile(r"\b(?:between|zwischen) (\S*\d) (?:and|und) (?=(\S*\d))\S*\d", re.IGNORECASE)
 _SPOKEN_RANGE = re.compile(r"(?<=\d) (?:to|bis) (?=\d)")
 _WORD = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+(?:['&.-][^\W_{UNSPACED}]+)*|&")
@@ -76,10 +83,14 @@ _MEASURED = re.compile(
 )
 _POSSESSIVE = re.compile(r"'s?\Z|s'\Z")
 _NEGATING_PREFIXES = frozenset(["un", "in", "im", "il", "ir", "non", "non-", "dis", "nicht"])
+_YEAR_MONTH = re.compile(r"\d{4}-\d{1,2}\Z")
 _NEAR = 3
 # First letters that two forms of a word have in common.
 _SHARED = 3
-_SIGNS = re.compile(r"!=|[<>=≤≥≠±#^~]+|(?<=\w)[-+]+(?!\w)")
+_SIGNS = re.compile(
+    r"!=|[<>=≤≥≠±#^~]+|(?<=\w)[-+]+(?!\w)|(?<=[\w)] )(?:\+(?= [\w(])|-(?= \d))"
+    r"|\[(?=[^\[\]()]*\))|\((?=[^\[\]()]*\])"  # half-open intervals
+)
 # A thousand in German, one in English.
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}\.\d{3}(?![\d.,])")
 _SOFT_NO = re.compile(
@@ -132,6 +143,8 @@ def same_answer(question: str, first_answer: str, second_answer: str) -> bool | 
     short, long = _without_asides(first_answer, second_answer)
     first, second = _read(short, question), _read(long, question)
     agree = _agree(first.quantities, second.quantities)
+    if agree and _is_reordered(first, second):
+        agree = None
     # a yes and a no settle closed questions, whatever else the answers say
     stances = [_stance(reading, question) for reading in (first, second)]
     if None not in stances and (_is_closed(question) or None not in (first.lead, second.lead)):
@@ -236,7 +249,10 @@ def contains_answer(question: str, answer: str, gold: str) -> bool:
     if is_same or gold_reading.lead is not None:
         return is_same
     if gold_reading.quantities and not any(word.is_content for word in gold_reading.words):
-        number, target = last_quantity(_plain(answer)), last_quantity(_plain(gold))
+        texts = _plain(answer), _plain(gold)
+        number, target = map(last_quantity, texts)
+        if number and target and (month := with_month(texts[1], target)) != target:
+            number, target = with_month(texts[0], number), month
         is_equal = number is not None and target is not None and _agree([number], [target])
         return bool(is_equal) and not _read(answer, question).has_choice
     clauses = _clauses(answer)
@@ -399,7 +415,7 @@ def _read(text: str, question: str) -> _Reading:
 def _read_alone(text: str) -> _Reading:
     """Read an answer without its question, so that all content is new."""
     plain = _plain(text)
-    all_quantities = tuple(quantities(plain))
+    all_quantities = tuple(with_month(plain, quantity) for quantity in quantities(plain))
     covered = [False] * len(plain)
     for quantity in all_quantities:
         covered[quantity.start : quantity.end] = [True] * (quantity.end - quantity.start)
@@ -434,9 +450,16 @@ def _read_alone(text: str) -> _Reading:
     )
 
 
+def _in_digits(match: re.Match[str]) -> str:
+    if match["small"]:
+        return str(_SMALL_NUMBERS[match["small"].lower()])
+    ones = match["before"] or match["after"] or ""
+    return str(_TENS[match["tens"].lower()] + _ONES.get(ones.lower(), 0))
+
+
 def spelled(text: str) -> str:
     """Write numbers and ranges of a text in digits, without emphasis."""
-    plain = _NUMBER_WORD.sub(lambda match: _NUMBER_WORDS[match[0].lower()], readable(text).replace("*", ""))
+    plain = _NUMBER_WORD.sub(_in_digits, readable(text).replace("*", ""))
     return _BETWEEN.sub(r"\1-\2", _SPOKEN_RANGE.sub("-", plain))
 
 
@@ -508,7 +531,7 @@ def _says(reading: _Reading) -> bool:
 
 def _agree(first: Sequence[Quantity], second: Sequence[Quantity]) -> bool | None:
     """Compare quantities, with or without units; None if only one text has any."""
-    if not first or not second or _is_year(first, second) or _is_year(second, first):
+    if not first or not second or _is_within(first, second) or _is_within(second, first):
         return None if first or second else True
     if len(first) != len(second):
         return {quantity.key for quantity in first} == {quantity.key for quantity in second}
@@ -518,13 +541,22 @@ def _agree(first: Sequence[Quantity], second: Sequence[Quantity]) -> bool | None
     )
 
 
-def _is_year(date: Sequence[Quantity], year: Sequence[Quantity]) -> bool:
-    """Tell whether a date is given by its year, or a year by its decade."""
-    if not len(date) == len(year) == 1:
+def _is_within(date: Sequence[Quantity], period: Sequence[Quantity]) -> bool:
+    """Tell whether a date is given by its year or month, or a year by its decade."""
+    if not len(date) == len(period) == 1:
         return False
-    if year[0].text.endswith("s"):
-        return date[0].key[0].startswith(year[0].text[:3]) and date[0].key[0] != year[0].text
-    return date[0].text.startswith(f"{year[0].key[0]}-") and not year[0].text
+    text = period[0].key[0]
+    if text.endswith("s"):
+        return date[0].key[0].startswith(text[:3]) and date[0].key[0] != text
+    return date[0].text.startswith(f"{text}-") and (not period[0].text or _YEAR_MONTH.match(text) is not None)
+
+
+def _is_reordered(first: _Reading, second: _Reading) -> bool:
+    """Tell whether equal quantities belong to other words, as in "3 cats, 5 dogs" and "5 cats, 3 dogs"."""
+    pairs = list(zip(first.quantities, second.quantities, strict=False))
+    is_place = all(quantity.is_aside for pair in pairs for quantity in pair)
+    has_words = min(len(first.new), len(second.new)) > 1
+    return (has_words or is_place) and any(_agree([here], [there]) is False for here, there in pairs)
 
 
 def _order(quantity: Quantity) -> tuple[float, str]:
@@ -553,7 +585,8 @@ def _contains(part: _Reading, whole: _Reading, question: str, *, agree: bool) ->
         # the words of a number without a unit may be its unit, and a letter makes another number of it
         if (has_unit[0] > has_unit[1] and there) or (has_unit[1] > has_unit[0] and here):
             return False
-        return (here <= there or there <= here) and not any(word.startswith("-") for word in here ^ there)
+        changes = any(word.startswith("-") or word in _PARTS for word in here ^ there)
+        return (here <= there or there <= here) and not changes
     new = part.new
     if not new or (part.quantities and not agree):
         return False

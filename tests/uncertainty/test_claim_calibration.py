@@ -14,6 +14,7 @@ from endpoint import endpoint_server
 from fault_server import FaultServer, chat, choice
 
 from selfreflect.uncertainty.claims.labelled import ClaimCalibrator
+from selfreflect.uncertainty.claims.support import Claim
 from selfreflect.uncertainty.guarantee import keep_threshold
 
 KINDS = ("tower", "mill", "school", "market")
@@ -125,6 +126,7 @@ def test_a_calibrator_of_claims_is_bound_to_reader_questions_and_answers(saved: 
         [{"question": "Q", "answers": ["A b c."], "claims": [{"text": "A b c."}]}],
         [{"question": "Q", "answers": ["A b c."], "claims": "A b c."}],
         [{"question": "Q", "answers": ["A b c."], "claims": [{"text": "A.", "correct": "perhaps"}]}],
+        [{"question": "Q", "answers": ["A."], "claims": [{"text": "A.", "correct": x} for x in (0, 1)]}],
     ],
 )
 def test_files_without_labelled_claims_are_refused(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
@@ -170,9 +172,16 @@ def test_claims_that_are_kept_are_named(tmp_path: Path) -> None:
         assert claim["kept"] == (claim["support"] > line["keep"]["threshold"])
     fewer = [{**row, "answers": row["answers"][:4]} for row in towns(60, 2)]
     assert run("claims", written(tmp_path / "fewer.json", fewer), "--calibrator", path).code == 2
-    for refused in (["--keep", "0.99"], ["--keep", "1"]):
+    calibrator = ClaimCalibrator.load(path, "words")
+    for unread, is_kept in (((), True), ((None,), None)):  # fitted on claims read in all answers
+        claim = Claim("A.", (*unread, *["says"] * (10 - len(unread))))  # type: ignore[arg-type]
+        assert calibrator.rate(claim).is_kept is is_kept
+    for refused in (["--keep", "0.99"], ["--keep", "1"], ["--keep", "0"], ["--keep=-1"], ["--keep", "nan"]):
         assert run("calibrate", file, "--claims", "words", *refused, "--save", tmp_path / "x").code == 2
-    assert run("calibrate", file, "--keep", "0.5").code == 2
+    answers = [{"question": f"{n}?", "answers": ["1", "1"], "gold": str(n % 2)} for n in range(60)]
+    plain = written(tmp_path / "plain.json", answers)
+    assert run("calibrate", plain).code == 0
+    assert run("calibrate", plain, "--keep", "0.5").code == 2
 
 
 def test_the_endpoint_gives_claims_a_calibrated_confidence(saved: Path) -> None:

@@ -284,7 +284,16 @@ def _check_promise(promise: PromiseOptions, structure: StructureOptions) -> None
         raise ConfigError(
             "a confidence alone promises nothing", code="usage", remedy="Add {risk}, such as 0.05."
         )
-    levels = {"risk": promise.risk, "confidence": promise.confidence, "set": promise.set}
+    if promise.keep is not None and structure.claims is None:
+        raise ConfigError(
+            "only claims can be kept", code="usage", remedy="Add {claims} with a reader, such as words."
+        )
+    levels = {
+        "risk": promise.risk,
+        "confidence": promise.confidence,
+        "set": promise.set,
+        "keep": promise.keep,
+    }
     check_levels(**{name: level for name, level in levels.items() if level is not None})
 
 
@@ -431,22 +440,26 @@ class _Fitting:
             DataError: none is, and the rule was to be saved.
         """
         from selfreflect.uncertainty.calibrator_file import find_kept
+        from selfreflect.uncertainty.estimators import ESTIMATORS
 
         rule = find_kept(self.assessment, self.estimator, self.correctness, share)
         keeps = math.isfinite(rule.threshold) and rule.kept > 0
+        # the score of an estimator that falls with confidence is its negative value
+        is_rising = ESTIMATORS[self.estimator].confidence
+        limit = f"above {rule.threshold:g}" if is_rising else f"below {-rule.threshold:g}"
         if self.json:
             facts = {"share": share, "n": rule.n, "kept": rule.kept}
             emit({"keep": to_builtins(rule) if keeps else None, **facts})
         elif keeps:
             say(
-                f"Kept are claims with {self.estimator} above {rule.threshold:g}, {percent(rule.kept)} of "
-                f"the labelled ones: for {exact_percent(share)} of questions all kept claims are right "
+                f"Kept are claims with {self.estimator} {limit}, {percent(rule.kept)} of the "
+                f"labelled ones: for {exact_percent(share)} of questions all kept claims are right "
                 f"({counted(rule.n, 'labelled question')})."
             )
         else:
             say(
                 f"No claim can be kept if all have to be right for {exact_percent(share)} of questions: "
-                f"wrong claims have the highest {self.estimator}, or "
+                f"wrong claims have the {'highest' if is_rising else 'lowest'} {self.estimator}, or "
                 f"{counted(rule.n, 'labelled question')} are too few."
             )
         if keeps:

@@ -151,19 +151,24 @@ class ThresholdSearch:
 
 FINEST = 1e-9
 """How close to 0 and 1 a level may be: beyond it no count of labels would do."""
-_EXAMPLES = {"risk": 0.05, "confidence": 0.95, "set": 0.9}
+_LEVELS = {
+    "risk": ("risk", 0.05),
+    "confidence": ("confidence", 0.95),
+    "set": ("coverage of a set", 0.9),
+    "keep": ("share of questions whose kept claims are all right", 0.9),
+}
+"""By parameter what it is, and an example."""
 
 
 def check_levels(**levels: float) -> None:
-    """Refuse a ``risk``, a ``confidence`` or the coverage of a ``set`` that is not in (0, 1) with
-    ConfigError."""
+    """Refuse a level of ``_LEVELS`` that is not in (0, 1) with ConfigError."""
     for name, value in levels.items():
         if not FINEST <= value <= 1 - FINEST:
-            level = "coverage of a set" if name == "set" else name
+            level, example = _LEVELS[name]
             raise ConfigError(
                 f"the {level} must lie between 0 and 1, and {FINEST:g} from both, not {value:.12g}",
                 code="level",
-                remedy=f"Write {{{name}}} as a share, such as {_EXAMPLES[name]}.",
+                remedy=f"Write {{{name}}} as a share, such as {example}.",
             )
 
 

@@ -8,6 +8,7 @@ object ``metadata``, and ``claims``, objects with ``text`` and ``correct``. In C
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import shlex
@@ -355,9 +356,14 @@ def _claims(row: Row) -> Iterator[LabelledClaim]:
     """Read claims with their labels; anything else of that name says nothing here."""
     value = row.fields.get(_CLAIMS)
     entries = list_in(value) if isinstance(value, str) else value
+    labels: dict[str, bool | None] = {}
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict) and isinstance(text := entry.get("text"), str) and text.strip():
-            yield LabelledClaim(text, _label(row, entry.get(CORRECT)))
+            correct = _label(row, entry.get(CORRECT))
+            if {correct, labels.get(text)} == {True, False}:
+                raise row.error(f"the claim {excerpt(text)} is labelled both right and wrong")
+            labels[text] = labels.get(text) if correct is None else correct
+    yield from itertools.starmap(LabelledClaim, labels.items())
 
 
 def _label(row: Row, value: object) -> bool | None:

@@ -46,7 +46,7 @@ def claim_questions(reader: Reader, questions: Sequence[AnsweredQuestion]) -> It
                 top_p=question.top_p,
                 answers=tuple(stance for stance in claim.stances if stance is not None),
                 answer=claim.text,
-                group=question.id,
+                group=question.group or question.id,
                 correct=correct,
                 model=question.model,
                 values=values_of(claim),
@@ -94,7 +94,7 @@ class ClaimCalibrator:
             return claim
         score = ESTIMATORS[self.saved.estimator].score(value)
         keep = self.saved.keep
-        is_kept = keep.covers(score) if keep and len(claim.stances) == keep.samples else None
+        is_kept = keep.covers(score) if keep and sum(claim.support) == keep.samples else None
         return replace(claim, confidence=float(self.saved.calibrator([score])[0]), is_kept=is_kept)
 
     def caveat(self, answers: int) -> str:

@@ -157,7 +157,9 @@ def test_no_line_ends_between_a_number_and_its_percent_sign(
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     text = "This summary recovers 92 % of the information (95 % CI 89 to 95 %)."
-    console.stdout.print(Text(text))
+    printed = Text(text)
+    console.stdout.print(printed)
+    assert printed.plain == text
     lines = capsys.readouterr().out.splitlines()
     assert not [line for line in lines if line.lstrip().startswith("%") or line.endswith(" ")]
     assert " ".join(lines) == text

@@ -85,6 +85,10 @@ def test_the_card_says_how_the_rows_were_made(directory: Path, tmp_path: Path) -
     for line in ("judge: tiny", "length ratio: 5.0", "longer than 4 words", "on average", "| train |"):
         assert line in card
     assert "longer than 4 words" in outcome.said
+    by_score = run("dataset", "sft", directory, "--measure", "selfreflect", "--output", tmp_path / "score")
+    assert by_score.code == 0, by_score.stderr
+    record = json.loads((tmp_path / "score" / "splits.json").read_text("utf-8"))
+    assert not {"reader", "zero", "scale"} & record.keys(), "those of another measure"
 
 
 @pytest.mark.parametrize("command", [["dataset", "sft"], ["export"], ["export", "--format", "items"]])

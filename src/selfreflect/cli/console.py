@@ -52,6 +52,7 @@ class _Console(Console):
 
     def _wrapped(self, text: Text) -> Text:
         """Break a text into lines, here because rich joins the texts that it prints to plain ones."""
+        text = text.copy()
         text.plain = text.plain.replace(" %", f"{_JOINT}%")
         lines = text.wrap(self, self.width)
         for line in lines:

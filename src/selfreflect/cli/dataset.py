@@ -67,7 +67,7 @@ def dataset_command(
     result = BUILDERS[kind](records, prompts, row_options)
     _refuse_nothing(kind, run, records, result)
     instruction = options.instruction or prompts.basic["user"]
-    origin = _origin(records, run, instruction.replace("{question}", "").strip())
+    origin = _origin(records, run, row_options.measure, instruction.replace("{question}", "").strip())
     files = training_files(kind, result, list(records.questions.values()), row_options, origin, percentages)
     write_folder(output, files, overwrite)
     if json:
@@ -160,15 +160,16 @@ def _reasons(result: TrainingRows) -> str:
     return "; ".join(parts) + ". " if parts else ""
 
 
-def _origin(run: RunRecords, path: Path, instruction: str) -> Origin:
-    readers = sorted({information.reader for information in run.information.values()})
+def _origin(run: RunRecords, path: Path, key: str, instruction: str) -> Origin:
+    results = run.results(measure_keyed(key)).values()
+    readers = sorted({record.reader for record in results if getattr(record, "reader", None)})
     return Origin(
         run=path.resolve().name,
         model=", ".join(sorted(run.models)),
         judge=run.judge or ", ".join(run.judges),
         reader=", ".join(readers),
-        zero=run.zero if run.information else "",
-        scale=run.scale if run.information else "",
+        zero=run.zero if readers else "",
+        scale=run.scale if readers else "",
         instruction=instruction,
     )
 

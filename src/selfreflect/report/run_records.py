@@ -111,7 +111,7 @@ class RunRecords:
         """Its label, empty where its only system is called so."""
         return "" if [self.label] == [*map(self.display_name, self.strategies)] else self.label
 
-    @property
+    @cached_property
     def measures(self) -> list[Measure]:
         """The measures that have a result, as far as their packages are installed."""
         names = {name for name, _, _ in self.measurements} & {*measure_names()}
@@ -122,11 +122,15 @@ class RunRecords:
         ours: dict[type[Any], Mapping[Key, Any]] = {Score: self.scores, Information: self.information}
         if measure.record in ours:
             return ours[measure.record]
-        return {
-            (record.question_id, record.summary): record
-            for record in self.measurements.values()
-            if record.measure == measure.name
-        }
+        return self._by_measure.get(measure.name, {})
+
+    @cached_property
+    def _by_measure(self) -> dict[str, dict[Key, Measurement]]:
+        """Sort the measurements once, because results are looked up for every summary."""
+        by_measure: dict[str, dict[Key, Measurement]] = {}
+        for record in self.measurements.values():
+            by_measure.setdefault(record.measure, {})[record.question_id, record.summary] = record
+        return by_measure
 
     @property
     def zero(self) -> str:

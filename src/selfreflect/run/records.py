@@ -228,7 +228,7 @@ def _measured_values(run: RunRecords, question: str) -> dict[str, float | NoValu
             continue
         measurement = measure.measurement(record)
         for name, part, *_ in measure.estimators:
-            value = measurement.parts[part] if part else measurement.value
+            value = measurement.parts.get(part) if part else measurement.value
             reason = f"the {measure.name} of the greedy answer is {measurement.undefined}"
             values[name] = NoValue("not_measured", reason) if value is None else value
     return values

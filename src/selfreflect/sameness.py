@@ -44,7 +44,6 @@ _RELATIVE, _PLACES, _CLOSED = map(_table, ("relative", "places", "closed"))
 _LIMITS, _MAYBE, _PARTS = map(_table, ("limits", "maybe", "parts"))
 _FUNCTION = _YES | _table("function_words")
 _JOINTS = _RELATIVE | _table("joints")
-_PAIRS = [pair.split(":") for pair in _TABLES["opposites"].split()]
 _SIDES = [set(words.split()) for words in _TABLES["sides"]]
 _SMALL_NUMBERS = {
     word: number for number, words in enumerate(_TABLES["numbers"], 2) for word in words.split()
@@ -54,11 +53,18 @@ _ONES = {"one": 1, "ein": 1, **{word: number for word, number in _SMALL_NUMBERS.
 
 FUNCTION_WORDS = frozenset(_FUNCTION | _ARTICLES)
 """Words that are no content of an answer."""
-OPPOSITES = {
-    word: frozenset(chain.from_iterable(pair for pair in _PAIRS if word in pair)) - {word}
-    for word in chain.from_iterable(_PAIRS)
-}
-"""By word, the words that make an opposite answer in its place."""
+
+
+def _opposites(name: str) -> dict[str, frozenset[str]]:
+    pairs = [pair.split(":") for pair in _TABLES[name].split()]
+    return {
+        word: frozenset(chain.from_iterable(pair for pair in pairs if word in pair)) - {word}
+        for word in chain.from_iterable(pairs)
+    }
+
+
+OPPOSITES, BOUNDS = map(_opposites, ("opposites", "bounds"))
+"""By word, the words that make an opposite answer in its place, and an opposite limit of a number."""
 
 _ONE = "|".join(_ONES)
 _NUMBER_WORD = re.compile(

@@ -398,6 +398,10 @@ def test_embeddings_see_other_words_and_numbers_by_the_rule() -> None:
         ("It has two lifts.", "It has 2 lifts.", "says"),
         ("It has two lifts.", "It has three lifts.", "contradicts"),
         ("It rose by 5%.", "It fell by 5%.", "contradicts"),
+        ("More than 5 people died.", "Fewer than 5 people died.", "contradicts"),
+        ("Kinder über 12 zahlen.", "Kinder unter 12 zahlen.", "contradicts"),
+        ("It has twenty-one rooms.", "It has 21 rooms.", "says"),
+        ("It has twenty-one rooms.", "It has twenty rooms.", "contradicts"),
         # names, subjects and opposites in sentences that are else nearly equal
         (
             "The capital of the northern province is the city of Ankara.",

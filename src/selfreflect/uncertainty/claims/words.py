@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from selfreflect.grouping import unified
 from selfreflect.quantities import Quantity, quantities, with_month
 from selfreflect.sameness import (
+    BOUNDS,
     FUNCTION_WORDS,
     OPPOSITES,
     count_negations,
@@ -227,15 +228,22 @@ def _numbers_differ(claims: Sequence[ClaimContent], sentences: Sequence[ClaimCon
 
 
 def _are_opposite(claims: Sequence[ClaimContent], sentences: Sequence[ClaimContent]) -> Booleans:
-    """Tell where each side has a content word of which the other has the opposite."""
-    sides = [[frozenset(word_list(content.text)) for content in side] for side in (claims, sentences)]
-    present = [frozenset[str]().union(*side) for side in sides]
+    """Tell where each side has a content word, or a limit of a number, whose opposite the other has."""
     result = np.zeros((len(sentences), len(claims)), dtype=np.bool_)
-    for word in (present[0] & OPPOSITES.keys()) - FUNCTION_WORDS:
-        for opposite in (OPPOSITES[word] & present[1]) - FUNCTION_WORDS:
-            columns = [word in words and opposite not in words for words in sides[0]]
-            rows = [opposite in words and word not in words for words in sides[1]]
-            result |= np.outer(rows, columns)
+    for table in (OPPOSITES, BOUNDS):
+        sides = [
+            [
+                frozenset(word_list(content.text)) if content.numbers or table is OPPOSITES else frozenset()
+                for content in side
+            ]
+            for side in (claims, sentences)
+        ]
+        present = [frozenset[str]().union(*side) for side in sides]
+        for word in (present[0] & table.keys()) - FUNCTION_WORDS:
+            for opposite in (table[word] & present[1]) - FUNCTION_WORDS:
+                columns = [word in words and opposite not in words for words in sides[0]]
+                rows = [opposite in words and word not in words for words in sides[1]]
+                result |= np.outer(rows, columns)
     return result
 
 

@@ -61,7 +61,7 @@ def _by_identifier(objects: Objects, name: str, texts: dict[str, str]) -> dict[s
     """Name objects by a key; None if one lacks it or two share it.
 
     Args:
-        shown: the first spelling of each key, for all lists: they may write "Ann" and "ann", or 1 and "1".
+        texts: the first spelling of each key, for all lists: they may write "Ann" and "ann", or 1 and "1".
     """
     mapping = {}
     for item in objects:

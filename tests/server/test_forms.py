@@ -203,7 +203,9 @@ def test_a_conversation_goes_on_from_a_response(local: EndpointClient) -> None:
     def respond(**fields: Any) -> Any:
         return local.http.post("/v1/responses", json=asked("/v1/responses", **fields)).json()
 
-    first = respond(instructions="Be brief.", metadata={"a": "b"}, reasoning={"effort": "low"})
+    nulls = {"tool_choice": None, "parallel_tool_calls": None}
+    first = respond(instructions="Be brief.", metadata={"a": "b"}, reasoning={"effort": "low"}, **nulls)
+    assert (first["tool_choice"], first["parallel_tool_calls"]) == ("auto", True)
     assert first["instructions"] == "Be brief."
     assert (first["metadata"], first["reasoning"]["effort"]) == ({"a": "b"}, "low")
     detail = local.http.get(f"/v1/selfreflect/{first['id']}").json()
@@ -397,6 +399,43 @@ def test_the_text_of_the_server_comes_live_in_other_forms(path: str) -> None:
     assert end["selfreflect"]["cost"]["money"] == 23
     assert upstream.calls[0].body["verbosity"] == "low"
     assert '"upstream_error"' in broken or '"api_error"' in broken
+
+
+STREAMS: dict[str, tuple[list[str], str]] = {
+    "a last piece without a delta": ([r'{"delta": null, "finish_reason": "length"}'], "incomplete"),
+    "a limit by another name": ([r'{"delta": {}, "finish_reason": "MAX_TOKENS"}'], "incomplete"),
+    "a filter": ([r'{"delta": {}, "finish_reason": "content_filter"}'], "incomplete"),
+    "content as an object": (
+        [r'{"delta": {"content": {"text": ""}}, "finish_reason": {"type": "stop"}}'],
+        "completed",
+    ),
+    "an end that is no word": ([r'{"delta": {"content": ""}, "finish_reason": ""}'], "error"),
+    "an end by an error": ([r'{"delta": {}, "finish_reason": "error"}'], "error"),
+    "an error in a choice": ([r'{"delta": {}, "error": {"code": 502, "message": "gone"}}'], "error"),
+    "half of an event": ([r'{"delta": {"content": "fal', r'{"finish_reason": "stop"}'], "error"),
+    "half of a character": ([r'{"delta": {"content": "\ud83d"}}', r'{"finish_reason": "stop"}'], "error"),
+    "deep nesting": (
+        ['{"delta": {"content": ' + "[" * 5000 + "]" * 5000 + '}, "finish_reason": "stop"}'],
+        "error",
+    ),
+}
+"""Choices at the end of a stream, and how the response ends."""
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_part_of_a_streamed_text_never_passes_for_the_whole(name: str) -> None:
+    choices, ending = STREAMS[name]
+    pieces = ['{"delta": {"content": "Leaves fall."}}', *choices]
+    stream = "".join(f'data: {{"choices": [{piece}]}}\n\n' for piece in pieces).encode()
+    body = asked("/v1/responses", "Write a poem about autumn.", stream=True)
+    with (
+        FaultServer(lambda call: raw(stream, "text/event-stream")) as upstream,
+        endpoint_server(upstream=upstream.url, names=["m"]) as client,
+    ):
+        last = events_of(client.http.post("/v1/responses", json=body).text)[-1]
+    assert last["type"] == ("error" if ending == "error" else f"response.{ending}")
+    if ending != "error":
+        assert text_of("/v1/responses", last["response"]) == "Leaves fall."
 
 
 def gauge_of(client: EndpointClient, name: str) -> float:

@@ -414,6 +414,9 @@ def test_a_tuple_that_comes_back_has_the_most_common_order() -> None:
 THIRDS = ['{"a":1,"b":1,"c":2}', '{"a":1,"b":2,"c":1}', '{"a":2,"b":1,"c":1}']
 """None of which has the most common value of every field."""
 ONES = {"not": {"properties": {name: {"const": 1} for name in "abc"}}}
+EMPTY = [f'{text[:-1]},"m":{{}}}}' for text in THIRDS]
+LONG = [f'{text[:-1]},"n":[{"1e300," * 3400}1]}}' for text in THIRDS]
+"""Numbers that are longer than what is read, once they are written out."""
 KEYS = ['{"a":[1,2],"x":1}', *['{"a":[1,2]}'] * 2, '{"a":[3,2],"b":{"~/":1}}']
 
 
@@ -425,6 +428,9 @@ KEYS = ['{"a":[1,2],"x":1}', *['{"a":[1,2]}'] * 2, '{"a":[3,2],"b":{"~/":1}}']
         # a key that most answers lack is left out
         ([*KEYS, '{"a":[1,2],"b":{"~/":1}}'], {"required": ["a"]}, {"a": [1, 2]}, 4 / 5),
         (["[1, 2]", "[2, 1]", "3"], {}, None, 2 / 3),
+        # where no required field has a value, objects agree as a whole
+        (EMPTY, {"required": ["m"]}, {"a": 1, "b": 1, "c": 1, "m": {}}, 0),
+        (LONG, {}, None, 1 / 3),
     ],
 )
 def test_fields_are_merged_where_the_schema_allows_it(

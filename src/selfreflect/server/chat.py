@@ -476,7 +476,11 @@ def read_request(
         ignored=tuple(reading.ignored),
         previous=previous,
         lasting=tuple(messages),
-        echo={name: decode(fields[name], Any, name) for name in dialect.echoes if name in fields},
+        echo={
+            name: value
+            for name in dialect.echoes
+            if (value := decode(bytes(fields.get(name, _NULL)), Any, name)) is not None
+        },
         **common,
     )
 

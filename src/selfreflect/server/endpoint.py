@@ -286,8 +286,7 @@ async def _plain(call: _Call, first_word: asyncio.Event) -> ChatResponse:
     choices = []
     for completion_ in reply.completions:
         text, stopped_at = cut_at(completion_.text, chat.stop)
-        is_cut = completion_.finish in ("length", "unclosed_reasoning") and stopped_at is None
-        choices.append(choice_of(text, calls_of(completion_), is_cut, stopped_at))
+        choices.append(choice_of(text, calls_of(completion_), completion_.finish, stopped_at))
     belief = call.belief_of(session) if chat.reflects else None
     return response_to(chat, call.belief.id, choices, session.spending, request.sampling, belief)
 
@@ -337,7 +336,7 @@ async def _live_events(call: _Call, new_stream: NewStream, live: LiveText) -> As
     belief = call.belief_of(session)
     if chat.stores:
         call.services.history.add(id_, belief, chat.lasting, live.text)
-    choices = (choice_of(live.text, (), live.finish == "length"),)
+    choices = (choice_of(live.text, (), live.finish),)
     yield stream.end(replace(response, choices=choices, spending=session.spending, belief=belief))
 
 

@@ -156,19 +156,23 @@ def _responses_for_upstream(fields: Fields, model: str, history: tuple[Message, 
     return msgspec.json.encode(cleaned)
 
 
+_CUT_BY = {"length": "max_output_tokens", "content_filter": "content_filter"}
+"""Reasons for a text that is not whole, by its end."""
+
+
 def _response(response: ChatResponse, model: str, status: str = "completed") -> dict[str, Any]:
     """Make the object ``response``: empty while it is in progress."""
     is_whole = status == "completed"
     choice = response.choices[0] if is_whole else ChatChoice(text="")
-    is_cut = choice.finish == "length"
+    cut_by = _CUT_BY.get(choice.finish)
     fields: dict[str, Any] = {
         "id": response.id,
         "object": "response",
         "created_at": response.created,
-        "completed_at": int(time.time()) if is_whole and not is_cut else None,
-        "status": "incomplete" if is_cut else status,
+        "completed_at": int(time.time()) if is_whole and cut_by is None else None,
+        "status": "incomplete" if cut_by else status,
         "error": None,
-        "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
+        "incomplete_details": {"reason": cut_by} if cut_by else None,
         "model": model,
         "output": [],
         "previous_response_id": response.previous or None,
@@ -440,11 +444,16 @@ def _input_of(call: ToolCall) -> Raw:
     return Raw(call.arguments.encode() if is_object else to_json({"INVALID_JSON": call.arguments}))
 
 
-_REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "stop": "end_turn"}
+_REASONS = {
+    "length": "max_tokens",
+    "content_filter": "refusal",
+    "tool_calls": "tool_use",
+    "stop": "end_turn",
+}
 
 
 def _ending(choice: ChatChoice) -> dict[str, Any]:
-    """Say why the text ends: at a stop sequence or the limit of tokens, with calls of tools, or by itself."""
+    """Say why the text ends: at a stop sequence, a limit or a filter, with calls of tools, or by itself."""
     if choice.stopped_at is not None:
         return {"stop_reason": "stop_sequence", "stop_sequence": choice.stopped_at}
     return {"stop_reason": _REASONS[choice.finish], "stop_sequence": None}

@@ -18,7 +18,7 @@ from selfreflect.metric.measure import Measures, measure_named, measure_names, m
 from selfreflect.models.base import Reply, Request, Sampling, ToolCall
 from selfreflect.models.openai.client import together
 from selfreflect.prompts import Prompts
-from selfreflect.records import AnswerSet, Failure, Question, Summary, question_id
+from selfreflect.records import AnswerSet, Failure, Finish, Question, Summary, question_id
 from selfreflect.server.belief import NO_CONFIDENCE, AnswerReading, BeliefReader, Classes
 from selfreflect.server.chat import ChatRequest, Reflect
 from selfreflect.server.clarify import AGREEMENTS, FinalText, UnsurePolicy, clarify
@@ -238,7 +238,8 @@ class Reflector:
                 text = f"{text}\n\n{footer(belief)}"
             # words of our own are whole, whatever the summary was
             is_cut = summary.truncated and wording.action in (None, "hedge") and stopped_at is None
-            choices.append(choice_of(text, calls, is_cut, None if is_ours else stopped_at))
+            finish: Finish = "length" if is_cut else "stop"
+            choices.append(choice_of(text, calls, finish, None if is_ours else stopped_at))
         return Exchange(
             response=response_to(
                 chat,
@@ -622,14 +623,22 @@ def _as_drawn(plan: _Plan, session: Session, reply: Reply, chosen: int) -> Summa
     )
 
 
+_PARTS: Mapping[Finish, Ending] = {
+    **dict.fromkeys(("length", "unclosed_reasoning"), "length"),
+    "content_filter": "content_filter",
+}
+"""Ends of texts that are not whole, by their names in responses."""
+
+
 def choice_of(
-    text: str, calls: Sequence[ToolCall], is_cut: bool, stopped_at: str | None = None
+    text: str, calls: Sequence[ToolCall], finish: Finish, stopped_at: str | None = None
 ) -> ChatChoice:
     """Make what comes back of a text, or of the tools that it calls."""
-    finish: Ending = "length" if is_cut else "tool_calls" if calls else "stop"
+    whole: Ending = "tool_calls" if calls else "stop"
+    ending = whole if stopped_at is not None else _PARTS.get(finish, whole)
     # a client sends the id back with the result
     named = [call if call.id else replace(call, id=f"call_{secrets.token_hex(12)}") for call in calls]
-    return ChatChoice(text="" if calls else text, finish=finish, stopped_at=stopped_at, calls=tuple(named))
+    return ChatChoice(text="" if calls else text, finish=ending, stopped_at=stopped_at, calls=tuple(named))
 
 
 def response_to(

@@ -148,7 +148,7 @@ class Belief(msgspec.Struct, frozen=True, kw_only=True):
     """Of the answers, and of the text; None unless the request asks for them."""
 
 
-Ending = Literal["stop", "length", "tool_calls"]
+Ending = Literal["stop", "length", "content_filter", "tool_calls"]
 
 
 class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):

@@ -92,15 +92,19 @@ def _merged(
     if not is_other:
         return reading
     text = dumped(document)
-    if schema is not None and not schema.allows(document):
-        note = "not merged: the schema does not allow the most common values of all fields together"
+    is_readable = not isinstance(parse(text), Unreadable)  # numbers written out may be long
+    if not is_readable or (schema is not None and not schema.allows(document)):
+        problem = "the schema does not allow" if is_readable else "one object cannot hold"
+        note = f"not merged: {problem} the most common values of all fields together"
         return reading._replace(notes=(*reading.notes, note))
     # how many agree with the new values, as if the merged object were one more answer
-    asked = AnsweredQuestion(id="", text=structured.question.text, answers=(*answers, text))
-    columns = _agreement(structure(asked, schema), rule, required)
+    record = AnsweredQuestion(id="", text=structured.question.text, answers=(*answers, text))
+    with_merged = structure(record, schema)
     total = len(answers)
-    shares = [(column[total] * (total + 1) - 1) / total for column in columns]
-    confidence = reading.confidence._replace(value=min(*shares, 1.0))
+    agreeing = [round(column[total] * (total + 1)) for column in _agreement(with_merged, rule, required)]
+    if not agreeing or with_merged.left_out:  # objects without such fields agree as a whole
+        agreeing.append(with_merged.objects.count(with_merged.objects[-1]))
+    confidence = reading.confidence._replace(value=(min(agreeing) - 1) / total)
     return reading._replace(text=text, confidence=confidence)
 
 

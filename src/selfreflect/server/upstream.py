@@ -29,12 +29,13 @@ from selfreflect.models.openai.client import (
 )
 from selfreflect.models.openai.endpoint import Endpoint
 from selfreflect.models.openai.generator import OpenAIGenerator
-from selfreflect.models.openai.protocol import APIError, embedded_error, text_of, token_count
+from selfreflect.models.openai.protocol import APIError, finish_of, read_piece
+from selfreflect.records import Finish
 from selfreflect.server.chat import OF_TOOLS, PREFIX, RESPONSE_FORMAT, ChatRequest, Fields
 from selfreflect.server.errors import ChatError, upstream_busy
 from selfreflect.server.forms import Form
 from selfreflect.server.http import LiveResponse, begin, send_part
-from selfreflect.server.reply import Belief, Ending
+from selfreflect.server.reply import Belief
 from selfreflect.server.session import AskModel, LocalModel, Report, WithFields
 
 if TYPE_CHECKING:
@@ -353,42 +354,24 @@ def relay(
 _NUMBER = re.compile(rb'"sequence_number": *(\d{1,9})\b')
 
 
-class _Delta(msgspec.Struct):
-    content: str | list[Any] | None = None
-
-
-class _Piece(msgspec.Struct):
-    delta: _Delta = msgspec.field(default_factory=_Delta)
-    finish_reason: str | None = None
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: Any = None
-    completion_tokens: Any = None
-
-
-class _Chunk(msgspec.Struct):
-    choices: list[_Piece] = []
-    usage: _Usage | None = None
-    error: Any = None
-
-
 @dataclass
 class LiveText:
     """The text of a stream of the upstream: its pieces, and what is known when they end."""
 
     response: RelayedResponse
     text: str = ""
-    finish: Ending = "stop"
+    finish: Finish = "stop"
     prompt_tokens: int = 0
     completion_tokens: int = 0
     """0 where they are not counted, like ``prompt_tokens``."""
     _is_over: bool = False
+    _ending: str = ""
+    """The server's word for it."""
 
     async def pieces(self) -> AsyncGenerator[str, None]:
         """Yield the pieces of the text without a reasoning trace.
 
-        Raises ChatError if it breaks off, or holds an error.
+        Raises ChatError if it breaks off, ends in an unknown way, or holds an error.
         """
         pending, held = b"", ""
         async with aclosing(self.response.parts()) as parts:
@@ -397,7 +380,8 @@ class LiveText:
                 for line in lines:
                     held += self._take(line)
                 trace = held.lstrip()
-                if trace.startswith(_TRACE) or (trace and _TRACE.startswith(trace)):
+                begins = trace.startswith(_TRACE) or (trace and _TRACE.startswith(trace))
+                if begins and not self.text.strip():
                     before, end, after = held.partition(_TRACE_END)
                     held = after.lstrip() if end else before
                     if not end:
@@ -410,29 +394,29 @@ class LiveText:
         if held and not held.lstrip().startswith(_TRACE):
             self.text += held
             yield held
-        if not self._is_over:
+        finish = finish_of(self._ending)
+        # some servers say nothing after the reason, and some give none
+        if finish is None and (self._ending or not self._is_over):
             message = "the stream of the upstream broke off"
             raise ChatError(502, message, type="upstream_error", code="backend")
+        self.finish = finish or "stop"
 
     def _take(self, line: bytes) -> str:
         """Read a line of the stream; give the text in it."""
         if not line.startswith(b"data:"):
             return ""
-        self._is_over = self._is_over or line[5:].strip() == b"[DONE]"
-        try:
-            chunk = msgspec.json.decode(line[5:], type=_Chunk)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        data = line[5:].strip()
+        self._is_over = self._is_over or data == b"[DONE]"
+        if data in (b"", b"[DONE]"):
             return ""
-        if chunk.error:
-            raise self.response.server.fault(embedded_error(chunk.error))
-        if chunk.usage is not None:
-            self.prompt_tokens = token_count(chunk.usage.prompt_tokens)
-            self.completion_tokens = token_count(chunk.usage.completion_tokens)
-        for piece in chunk.choices:
-            # some servers say nothing after the reason
-            self._is_over = self._is_over or piece.finish_reason is not None
-            self.finish = "length" if piece.finish_reason == "length" else self.finish
-        return "".join(text_of(piece.delta.content) for piece in chunk.choices[:1])
+        try:
+            piece = read_piece(data)
+        except APIError as error:
+            raise self.response.server.fault(error) from None
+        self._ending = piece.ending or self._ending
+        self.prompt_tokens = piece.prompt_tokens or self.prompt_tokens
+        self.completion_tokens = piece.completion_tokens or self.completion_tokens
+        return piece.text
 
 
 _TRACE, _TRACE_END = "<think>", "</think>"
@@ -451,11 +435,15 @@ async def _events_with(parts: AsyncIterable[bytes], belief: Belief) -> AsyncGene
         yield pending
 
 
+class _Choice(msgspec.Struct):
+    finish_reason: Any = None
+
+
 def _with_belief(data: bytes, belief: Belief, *, only_ends: bool = False) -> bytes | None:
     """Add a belief to a JSON object, if it is a completion; with ``only_ends``, one that ends a text."""
     try:
-        choices = msgspec.json.decode(data, type=_Chunk).choices
         fields = msgspec.json.decode(data, type=Fields)
+        choices = msgspec.json.decode(fields.get("choices", b"[]"), type=list[_Choice])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if not choices or (only_ends and not any(choice.finish_reason for choice in choices)):

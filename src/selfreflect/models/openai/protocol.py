@@ -248,6 +248,8 @@ _REASONING = (
 
 class _Choice(msgspec.Struct):
     message: _Message | None = None
+    delta: _Message | None = None
+    """A piece of the message, in a stream."""
     finish_reason: Any = None
     logprobs: Any = None
     error: Any = None
@@ -343,12 +345,7 @@ def parse_response(
     Raises:
         APIError: it holds no completion that has ended.
     """
-    try:
-        body = _decoded(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        if _holds_half_a_character(data):
-            raise APIError("the response holds half of a character (a lone surrogate escape)") from None
-        raise APIError(f"the response is not a chat completion ({error})", retryable=True) from None
+    body = _body(data)
     if body.error:
         raise embedded_error(body.error)
     # Some servers give more than were asked for.
@@ -382,14 +379,52 @@ def parse_response(
     return ParsedResponse(samples, token_count(usage.get("prompt_tokens")), broken)
 
 
+class Piece(NamedTuple):
+    """What one event of a stream adds to a text."""
+
+    text: str
+    ending: str
+    """The server's word for how the text ended; empty while it goes on."""
+    prompt_tokens: int
+    completion_tokens: int
+    """So far, 0 where they are not counted, like ``prompt_tokens``."""
+
+
+def read_piece(data: bytes) -> Piece:
+    """Read an event of a stream. Raises APIError if it holds an error, or is no part of a completion."""
+    body = _body(data)
+    # in a layout without ``error``
+    if body.error or (body.choices is None and not body.usage and any(_messages(_error_value(data)))):
+        raise embedded_error(body.error or _error_value(data))
+    choice = body.choices[0] if body.choices else _Choice()
+    if choice.fault:
+        raise _unfinished(choice)
+    delta = choice.delta or _Message()
+    usage = body.usage if isinstance(body.usage, dict) else {}
+    return Piece(
+        text_of(delta.content) or delta.refusal or "",
+        choice.ending,
+        token_count(usage.get("prompt_tokens")),
+        token_count(usage.get("completion_tokens")),
+    )
+
+
+def finish_of(ending: str) -> Finish | None:
+    """Read a server's word for how a text ended; None if it did not, or the word is not known."""
+    return _FINISH.get(_word(ending))
+
+
+def _word(ending: str) -> str:
+    return _NO_LETTER.sub("", ending.lower()).removeprefix("finishreason")
+
+
 def _ending(choice: _Choice, *, calls: bool) -> Finish | None:
     """Read how a choice ended; None if it did not."""
     if choice.fault:
         return None
     if choice.message is not None and choice.message.refusal:
         return "refused"
-    word = _NO_LETTER.sub("", choice.ending.lower()).removeprefix("finishreason")
-    finish = "stop" if calls and word in _CALLING else _FINISH.get(word)
+    finish = "stop" if calls and _word(choice.ending) in _CALLING else finish_of(choice.ending)
     return None if choice.message is None and finish in ("stop", "length") else finish
 
 
@@ -403,6 +438,16 @@ def _unfinished(choice: _Choice) -> APIError:
         server_text = f"{server_text} {error_message(choice.fault)}".strip()
     ending = "finish_reason" if choice.ending else "no finish_reason"
     return APIError(f"the text did not end: it came with {ending}", server_text=server_text, retryable=True)
+
+
+def _body(data: bytes) -> _Body:
+    """Read a chat completion, or an event of one. Raises APIError if it is none."""
+    try:
+        return _decoded(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        if _holds_half_a_character(data):
+            raise APIError("the response holds half of a character (a lone surrogate escape)") from None
+        raise APIError(f"the response is not a chat completion ({error})", retryable=True) from None
 
 
 def _decoded(data: bytes) -> _Body:

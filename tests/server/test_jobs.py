@@ -139,6 +139,11 @@ def test_what_is_shown_of_a_job_grows() -> None:
     assert (state["stage"], state["note"], state["answers"]) == ("answers", "", ["rome."])
     assert state["groups"] == [[0, 2], [1]]
     assert state["seconds_left"] == pytest.approx(30, abs=3)
+    shown.show_answers(["It is Rome.", *map(str, range(96))])
+    assert shown.to_dict(0)["groups"][0] == [0, 2, 3]
+    # every poll would compare each with each
+    shown.show_answers(["a hundred and one"])
+    assert shown.to_dict(0)["groups"][0] == [0, 2]
 
 
 def test_a_stop_is_no_ordinary_exception() -> None:

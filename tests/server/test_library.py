@@ -238,6 +238,7 @@ def test_groups_that_a_reader_merges_are_kept_in_the_run(root: Path, client: Cli
     assert index["questions"][0][2] == 1.75
     assert chunks
     assert client.post(f"{page}/merged", json={"answers": [7]}).status_code == 404
+    assert client.post(f"{page}/merged", json={"answers": [0, 3]}).status_code == 422
     assert client.post(f"{page}/merged", json={"answers": []}).json() == {"merged": []}
     assert client.get(page).json()["groups"] == [[0, 3], [1], [2]]
 

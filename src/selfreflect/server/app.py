@@ -371,6 +371,8 @@ def merge_answers(id: Id, index: Index, body: MergeBody, services: Shared) -> di
     if any(number >= len(texts) for number in body.answers):
         raise HTTPException(404, f"this question has {len(texts)} answers")
     texts_to_merge = dict.fromkeys(texts[number] for number in body.answers)
+    if len(texts_to_merge) == 1:
+        raise HTTPException(422, "a merge takes answers of two groups: these have the same text")
     return {"merged": services.library.merge_answers(id, question.id, list(texts_to_merge))}
 
 

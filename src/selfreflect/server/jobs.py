@@ -29,6 +29,8 @@ SHOWN = 4
 
 MOST_COMPARED = 100_000
 """Characters of a running job's answers up to which they are grouped by the rule, and above by spelling."""
+MOST_SPELLINGS = 100
+"""Different answers up to which that holds: each is compared with each."""
 
 log = logging.getLogger("selfreflect.app")
 
@@ -106,7 +108,7 @@ class Job:
             return facts
         answers = list(self.answers)
         # every poll groups them anew, and comparing many long ones takes minutes
-        is_short = sum(map(len, answers)) <= MOST_COMPARED
+        is_short = len({*answers}) <= MOST_SPELLINGS and sum(map(len, answers)) <= MOST_COMPARED
         return {
             **facts,
             **self.view,

@@ -265,16 +265,16 @@ class RelayedResponse:
         tail = b""
         try:
             async for part in self._response.aiter_bytes():
-                part = endpoint.without_secrets(tail + part)
+                part = endpoint.without_whole(tail + part)
                 # a key may be cut by the boundary of two parts
                 size = _begun(part, endpoint.hidden)
                 tail = part[len(part) - size :]
                 if part := part[: len(part) - size]:
-                    yield part
+                    yield endpoint.without_parts(part)
         except http_errors() as error:
             raise self.server.fault(error) from None
         if tail:
-            yield tail
+            yield endpoint.without_parts(tail)
 
 
 def _unusable(response: httpx2.Response) -> tuple[str, str] | None:

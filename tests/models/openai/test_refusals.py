@@ -287,19 +287,20 @@ def test_what_cannot_be_greedy_without_a_word_ends_a_run_with_the_choice(tmp_pat
     assert [call.body["temperature"] for call in server.calls if not call.body["temperature"]] == [0]
 
 
-@pytest.mark.parametrize("is_restarting", [False, True])
-def test_a_turn_that_makes_a_server_fail_is_folded_if_that_is_the_cause(is_restarting: bool) -> None:
+@pytest.mark.parametrize("restart", [(), (500, 500), (500, 500, 429)])
+def test_a_turn_that_makes_a_server_fail_is_folded_if_that_is_the_cause(restart: tuple[int, ...]) -> None:
     def script(call: fault.Call) -> fault.Action:
-        fails = call.number < 2 if is_restarting else _roles(call) != {"user"}
-        return status(500) if fails else chat(choice("Oz"))
+        if call.number < len(restart):
+            return status(restart[call.number])
+        return status(500) if not restart and _roles(call) != {"user"} else chat(choice("Oz"))
 
     turns = (Message(role="system", content="Be brief."), Message(role="user", content="Who?"))
     with FaultServer(script) as server:
         model = generator(server.url)
         results = model.generate([replace(ask(str(n)), messages=turns) for n in range(4)])
     assert all(isinstance(result, Reply) for result in results)
-    assert ("refused" in model.facts) != is_restarting
-    assert [_roles(call) == {"user"} for call in server.calls[-3:]] == [not is_restarting] * 3
+    assert ("refused" in model.facts) == (not restart)
+    assert [_roles(call) == {"user"} for call in server.calls[-3:]] == [not restart] * 3
 
 
 def test_what_is_known_is_kept_when_a_refusal_names_nothing() -> None:

@@ -120,6 +120,14 @@ def test_a_key_that_is_a_word_or_a_number_stays_in_answers(key: str) -> None:
     assert endpoint("http://host/v1", {KEYS[0]: key}).without_secrets(body) == body
 
 
+@pytest.mark.parametrize("beginning", ["sk-ant-api03-", "sk-proj-", "github_pat_"])
+def test_the_public_beginning_of_a_key_stays_in_answers(beginning: str) -> None:
+    server = endpoint("http://host/v1", {KEYS[0]: f"{beginning}Ab3dEf6hQr5tUv8x"})
+    body = f'{{"content": "It begins with {beginning}"}}'.encode()
+    assert server.without_secrets(body) == body
+    assert b"Ab3d" not in server.without_secrets(f"{beginning}Ab3dEf6h…".encode())
+
+
 def test_a_key_in_successful_answers_is_in_no_file(folder: Path, asked: Path) -> None:
     """Also one that JSON escapes."""
 

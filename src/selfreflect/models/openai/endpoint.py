@@ -26,6 +26,10 @@ _LONG = 12
 # Characters of a part that is recognised without a mark beside it.
 _PART = 8
 
+# The words with which keys of one provider begin, and the further characters from which on a part tells.
+_PUBLIC = re.compile(rb"(?:[A-Za-z0-9]{1,8}[-_]){0,3}")
+_PRIVATE = 6
+
 # What servers write in place of the rest of a secret.
 _MARKS = re.compile(r"(\*{2,}|\.{2,}|…+|•+)")
 
@@ -107,12 +111,23 @@ class Endpoint:
 
     def without_secrets(self, data: bytes) -> bytes:
         """Remove key and credentials, also shortened, from a successful response, and nothing else."""
+        return self.without_parts(self.without_whole(data))
+
+    def without_whole(self, data: bytes) -> bytes:
+        """Remove key and credentials as a whole from a successful response."""
         for form in self.hidden:
             data = data.replace(form, b"***")
-            # twelve characters of a key are in no answer by chance
-            if form[:_LONG] in data or form[-_LONG:] in data:
-                for size in range(len(form) - 1, _LONG - 1, -1):
-                    data = data.replace(form[:size], b"***").replace(form[-size:], b"***")
+        return data
+
+    def without_parts(self, data: bytes) -> bytes:
+        """Remove what begins or ends as key and credentials do, which must be whole nowhere in it."""
+        for form in self.hidden:
+            # the beginning of many keys is public: sk-ant-api03-
+            least = max(_LONG, len(_PUBLIC.match(form)[0]) + _PRIVATE)  # type: ignore[index]
+            if form[:least] in data or form[-_LONG:] in data:
+                text, secret = data.decode("latin-1"), form.decode("latin-1")
+                text = _without_beginning(text, secret, least)
+                data = _without_beginning(text[::-1], secret[::-1], _LONG)[::-1].encode("latin-1")
         return data
 
 
@@ -198,10 +213,10 @@ def _without_end(text: str, secret: str) -> str:
     return text
 
 
-def _without_beginning(text: str, secret: str) -> str:
-    """Replace every longest beginning of the secret, of eight characters or more."""
+def _without_beginning(text: str, secret: str, least: int = _PART) -> str:
+    """Replace every longest beginning of the secret, of ``least`` characters or more."""
     pieces, start = [], 0
-    while (start_of_key := text.find(secret[:_PART], start)) >= 0:
+    while (start_of_key := text.find(secret[:least], start)) >= 0:
         end = start_of_key + common_prefix(text[start_of_key : start_of_key + len(secret)], secret)
         pieces += [text[start:start_of_key], "***"]
         start = end

@@ -320,11 +320,12 @@ class OpenAIGenerator(StreamingGenerator):
                 except APIError as error:
                     accepted = self.learned.accepted
                     if not (error.rejected or wording.refuses(error, body, request)):
-                        crashes += error.status in CRASHES
-                        if crashes == MOST_CRASHES:
-                            doubted = wording
-                            without_crashes = wording.without_crashes(body, accepted)
-                        wording = next(without_crashes, wording)
+                        if error.status in CRASHES:  # a busy server says nothing of the call
+                            crashes += 1
+                            if crashes == MOST_CRASHES:
+                                doubted = wording
+                                without_crashes = wording.without_crashes(body, accepted)
+                            wording = next(without_crashes, wording)
                         raise
                     if self.learned.wording != common:
                         continue

@@ -168,7 +168,7 @@ class Wording:
         if self.folds_system:
             changes["system role"] = "its text in front of the user's"
         if self.thinking_off is not None:
-            changes |= THINKING_OFF[self.thinking_off]
+            changes = {**THINKING_OFF[self.thinking_off], **changes}
         if self.is_guess:
             changes["named"] = "nothing, so more may be left out than the server refuses"
         return changes
@@ -322,8 +322,8 @@ class Wording:
 
         Each leaves out what changes no distribution and was never taken, all at once, because each further
         guess costs a call: first what only some servers know, then the turn of the system and
-        log-probabilities in its place, then all of both. None if the server has taken all of that before,
-        so that it must refuse what the request says.
+        log-probabilities in its place, then all of both. Nothing if the server has taken all of that
+        before, so that it must refuse what the request says.
         """
         taken = {name for name, _ in accepted} | extra.keys()
         spare = {name for name in FIELDS.keys() & body.keys() - taken if FIELDS[name].is_neutral(body[name])}

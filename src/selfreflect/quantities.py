@@ -18,7 +18,7 @@ class Quantity(NamedTuple):
     value: float | None
     """Magnitudes and per cent are part of it: "1.5 million" is 1500000, "5 %" is 0.05."""
     unit: str
-    """A word of :data:`UNITS`, in its first spelling; empty for others."""
+    """A word of :data:`UNITS`, in its first spelling, as am or pm of a time; empty for others."""
     text: str
     is_aside: bool
     """Whether it stands in brackets."""
@@ -38,7 +38,7 @@ class Quantity(NamedTuple):
     def key(self) -> tuple[str, str]:
         """Equal for equal quantities, whatever their notation."""
         value, base = self.in_base
-        return (self.text, "") if self.value is None else (f"{value:.10g}", base)
+        return (self.text, base) if self.value is None else (f"{value:.10g}", base)
 
 
 _SPELLINGS = {
@@ -125,7 +125,8 @@ _GRAMMAR = {
     "decade": r"(?<![\w.,])(?:[12]\d{2}0'?s|(?:the |')[3-9]0'?s|[12]\d{2}0er)(?!\w)",
     # times and ratios, versions, lists such as 1,2,3, powers
     "other": (
-        r"(?<![\w.,:])(?:\d+(?::\d+)+|(?!\d{1,3}(?:\.\d{3})+(?!\d))\d+(?:\.\d+){3,}|\d+(?:,\d+){2,}(?<!,\d{3})"
+        r"(?<![\w.,:])(?:\d+(?::\d+)+(?: ?(?P<half>[ap])\.?m\b)?"
+        r"|(?!\d{1,3}(?:\.\d{3})+(?!\d))\d+(?:\.\d+){3,}|\d+(?:,\d+){2,}(?<!,\d{3})"
         r"|\d+(?:\.\d+){2}(?<!\.\d{3})|(?!10\^)\d[\d.,]*\^\(?-?\d+\)?)(?![\w:])"
     ),
     "range": r"(?<![\w.])[$€£]?\d[\d.,]*(?: ?[%€£$])?(?: ?- ?[$€£]?\d[\d.,]*(?<![.,]))+(?! ?=)",
@@ -197,8 +198,9 @@ def _read(text: str, asides: list[tuple[int, int]]) -> Iterator[Quantity]:
             year = re.sub(r"\D", "", match[0])
             yield Quantity(None, "", f"{'19' * (len(year) == 2)}{year}s", is_aside, *match.span())
         elif match["other"] or match["range"]:
-            shape = re.sub(r"[ $€£%]", "", match[0])
-            yield Quantity(None, "", shape, is_aside, *match.span())
+            shape = re.sub(r"[ $€£%]|[ap]\.?m\Z", "", match[0], flags=re.IGNORECASE)
+            half = f"{match['half'].lower()}m" if match["half"] else ""  # of the day
+            yield Quantity(None, half, shape, is_aside, *match.span())
         elif match["fraction"]:
             bottom = float(match["bottom"])
             if bottom:

@@ -73,6 +73,7 @@ _NUMBER_WORD = re.compile(
     re.IGNORECASE,
 )
 _BETWEEN = re.compile(r"\b(?:between|zwischen) (\S*\d) (?:and|und) (?=(\S*\d))\S*\d", re.IGNORECASE)
+_MINUS = re.compile(r"(?<!\d )(?<!\b\w )\b(?:minus|negative) (?=[\d.])", re.IGNORECASE)
 _SPOKEN_RANGE = re.compile(r"(?<=\d) (?:to|bis) (?=\d)")
 _WORD = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+(?:['&.-][^\W_{UNSPACED}]+)*|&")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
@@ -94,7 +95,9 @@ _NEAR = 3
 # First letters that two forms of a word have in common.
 _SHARED = 3
 _SIGNS = re.compile(
-    r"!=|[<>=≤≥≠±#^~]+|(?<=\w)[-+]+(?!\w)|(?<=[\w)] )(?:\+(?= [\w(])|-(?= \d))"
+    # of the mathematical operators all but those that are minus, times, divided or about
+    r"!=|\^-?|[<>=≤≥≠±#~]+|[¬\u2200-\u2211\u2213-\u2214\u221a-\u2235\u2237-\u223b\u223d-\u2247\u2249-\u225f"
+    r"\u2262-\u2263\u2266-\u22c4\u22c6-\u22ff]|(?<=\w)[-+]+(?!\w)|(?<=[\w)] )(?:\+(?= [\w(])|-(?= \d))"
     r"|\[(?=[^\[\]()]*\))|\((?=[^\[\]()]*\])"  # half-open intervals
 )
 # A thousand in German, one in English.
@@ -214,7 +217,7 @@ class _Signs(NamedTuple):
 
 @lru_cache(maxsize=2**14)
 def _signs(text: str) -> _Signs:
-    text = readable(text)
+    text = spelled(text)
     words = {match.casefold() for match in _WORD.findall(text)}
     return _Signs(
         signs=sorted(_SIGNS.findall(text)) + sorted(_THOUSANDS.findall(text)),
@@ -466,7 +469,7 @@ def _in_digits(match: re.Match[str]) -> str:
 def spelled(text: str) -> str:
     """Write numbers and ranges of a text in digits, without emphasis."""
     plain = _NUMBER_WORD.sub(_in_digits, readable(text).replace("*", ""))
-    return _BETWEEN.sub(r"\1-\2", _SPOKEN_RANGE.sub("-", plain))
+    return _BETWEEN.sub(r"\1-\2", _SPOKEN_RANGE.sub("-", _MINUS.sub("-", plain)))
 
 
 @lru_cache(maxsize=2**14)
@@ -543,7 +546,8 @@ def _agree(first: Sequence[Quantity], second: Sequence[Quantity]) -> bool | None
         return {quantity.key for quantity in first} == {quantity.key for quantity in second}
     pairs = zip(sorted(first, key=_order), sorted(second, key=_order), strict=True)
     return all(
-        a.key == b.key or (a.value == b.value is not None and "" in (a.unit, b.unit)) for a, b in pairs
+        a.key == b.key or ((a.value, a.text) == (b.value, b.text) and "" in (a.unit, b.unit))
+        for a, b in pairs
     )
 
 

@@ -78,6 +78,7 @@ def test_numbers_and_aliases_go_before_similarity() -> None:
         ("numeric", ("3-5", "5", "It took 3–5."), [0, 1, 0]),
         ("numeric", ("1.5 million", "1.5 billion", "1,500,000"), [0, 1, 0]),
         ("numeric", ("12:30", "It is 12:30.", "30"), [0, 0, 1]),
+        ("numeric", ("12:30 pm", "3-5", "12:30"), [0, 1, 0]),
         ("exact", ("King’s", "King's", "Jean‑Luc", "Jean-Luc", "-5", "5"), [0, 0, 1, 1, 2, 3]),
         ("same", ("Oslo", "The capital is Oslo.", "Rome", "not Oslo"), [0, 0, 1, 2]),
     ],

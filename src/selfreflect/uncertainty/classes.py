@@ -217,14 +217,15 @@ def _numeric_keys(answers: Sequence[str]) -> list[tuple[str, str] | None]:
     One without a unit joins its value if that has one unit alone.
     """
     last_quantities = list(map(last_quantity, answers))
-    units: dict[float | None, set[tuple[str, str]]] = {}
+    units: dict[tuple[float | None, str], set[tuple[str, str]]] = {}
     for quantity in last_quantities:
         if quantity is not None and quantity.unit:
-            units.setdefault(quantity.value, set()).add(quantity.key)
+            units.setdefault((quantity.value, quantity.text), set()).add(quantity.key)
     keys = []
     for quantity in last_quantities:
-        key = None if quantity is None else quantity.key
-        unit_keys = units.get(quantity.value, set()) if quantity is not None and not quantity.unit else set()
+        key, unit_keys = None if quantity is None else quantity.key, set[tuple[str, str]]()
+        if quantity is not None and not quantity.unit:
+            unit_keys = units.get((quantity.value, quantity.text), unit_keys)
         keys.append(next(iter(unit_keys)) if len(unit_keys) == 1 else key)
     return keys
 

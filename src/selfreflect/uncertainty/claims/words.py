@@ -73,8 +73,9 @@ class Number(NamedTuple):
     @classmethod
     def of(cls, quantity: Quantity) -> Number:
         """Read a quantity."""
-        value = quantity.text if quantity.value is None else f"{quantity.value:.10g}"
-        return cls(quantity.key, value, quantity.unit, quantity.in_base[1])
+        if quantity.value is None:  # times can differ, whatever half of the day they name
+            return cls(quantity.key, quantity.text, quantity.unit, "")
+        return cls(quantity.key, f"{quantity.value:.10g}", quantity.unit, quantity.in_base[1])
 
     @property
     def sought(self) -> tuple[Hashable, ...]:

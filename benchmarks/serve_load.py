@@ -35,6 +35,7 @@ import numpy as np
 ANSWERS = 10
 FORMS = ("chat/completions", "responses", "messages")
 TURN_SECONDS = 5.0
+"""At most: a short run has shorter turns."""
 _ADDRESS = re.compile(rb"http://127\.0\.0\.1:\d+")
 
 
@@ -158,17 +159,18 @@ async def load(
     errors: Counter[str] = Counter()
     began = time.monotonic()
     busy = 0.0
+    turn = min(TURN_SECONDS, seconds / 8)
 
     async def note_busy() -> None:
         nonlocal busy
-        await asyncio.sleep(2 * TURN_SECONDS)
+        await asyncio.sleep(2 * turn)
         busy = busy_seconds(process_id)
 
     async def client_loop(client: httpx2.AsyncClient, number: int) -> None:
         # clients of the world do not ask in the same millisecond
-        await asyncio.sleep(random.random() * TURN_SECONDS)
+        await asyncio.sleep(random.random() * turn)
         while (elapsed := time.monotonic() - began) < seconds:
-            name = "endpoint" if int(elapsed / TURN_SECONDS) % 2 == 0 else "upstream"
+            name = "endpoint" if int(elapsed / turn) % 2 == 0 else "upstream"
             start = time.perf_counter()
             try:
                 if name == "endpoint":
@@ -179,7 +181,7 @@ async def load(
                 errors[type(error).__name__] += 1
                 continue
             # the first turns open connections and import libraries
-            if elapsed > 2 * TURN_SECONDS:
+            if elapsed > 2 * turn:
                 took[name].append(time.perf_counter() - start)
                 if name == "endpoint":
                     texts.append(count)
@@ -189,6 +191,9 @@ async def load(
     async with httpx2.AsyncClient(timeout=60, trust_env=False, verify=False, limits=limits) as client:
         await asyncio.gather(note_busy(), *(client_loop(client, number) for number in range(clients)))
     busy = busy_seconds(process_id) - busy
+    if not all(took.values()):
+        print(f"{form}: no questions after the first two turns: more --seconds; errors {dict(errors)}")
+        return
     milliseconds = {name: np.percentile(values, [50, 95]) * 1000 for name, values in took.items()}
     added = milliseconds["endpoint"] - milliseconds["upstream"]
     print(

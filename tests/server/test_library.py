@@ -243,6 +243,18 @@ def test_groups_that_a_reader_merges_are_kept_in_the_run(root: Path, client: Cli
     assert client.get(page).json()["groups"] == [[0, 3], [1], [2]]
 
 
+@pytest.mark.parametrize(("gold", "has_part"), [((), False), (("Rome",), True)])
+def test_a_run_without_a_judged_answer_has_no_figures(
+    root: Path, client: Client, gold: tuple[str, ...], has_part: bool
+) -> None:
+    with Run.open(root / "blank", {}) as run:
+        run.append(Question(id="q", text="Where?", gold=gold))
+        run.append(AnswerSet(question_id="q", masked_out=("", ""), conditioning=("", " ")))
+    response = client.get(f"/api/runs/{listed(client)['blank']}/uncertainty")
+    assert response.status_code == 200, response.text
+    assert (response.json()["html"] is not None) == has_part
+
+
 def test_damaged_runs_are_listed_with_the_reason(root: Path, client: Client) -> None:
     write_run(root / "fine")
     (write_run(root / "torn") / "manifest.json").write_text("{")

@@ -97,11 +97,11 @@ class Headline:
     def about(self) -> list[str]:
         """Say what the lead rests on."""
         labels = defined(self._assessment.judged.labels[self._correctness])
-        share = sum(labels) / len(labels)
-        sentences = [
-            f"{percent(share, 1)} of the judged answers to {counted(len(labels), 'question')} are correct "
-            f"({self._correctness})."
-        ]
+        sentences = [f"No answer could be judged ({self._correctness})."]
+        if labels:
+            share = percent(sum(labels) / len(labels), 1)
+            questions = counted(len(labels), "question")
+            sentences = [f"{share} of the judged answers to {questions} are correct ({self._correctness})."]
         beyond = self._beyond_length
         if beyond is not None and beyond.low is not None:
             sentences.append(

@@ -127,7 +127,7 @@ _GRAMMAR = {
     "other": (
         r"(?<![\w.,:])(?:\d+(?::\d+)+(?: ?(?P<half>[ap])\.?m\b)?"
         r"|(?!\d{1,3}(?:\.\d{3})+(?!\d))\d+(?:\.\d+){3,}|\d+(?:,\d+){2,}(?<!,\d{3})"
-        r"|\d+(?:\.\d+){2}(?<!\.\d{3})|(?!10\^)\d[\d.,]*\^\(?-?\d+\)?)(?![\w:])"
+        r"|\d+(?:\.\d+){2}(?<!\.\d{3})|(?!10\^)\d[\d.,]*\^\(?-?\d+\)?|0[xbo][\da-f]+)(?![\w:])"
     ),
     "range": r"(?<![\w.])[$€£]?\d[\d.,]*(?: ?[%€£$])?(?: ?- ?[$€£]?\d[\d.,]*(?<![.,]))+(?! ?=)",
     "fraction": r"(?<![\w.,])[-+]?[$€£]?(?:(?P<whole>\d+) )?(?P<top>\d+) ?/ ?(?P<bottom>\d+)(?![\w/]|\.\d)",
@@ -198,7 +198,7 @@ def _read(text: str, asides: list[tuple[int, int]]) -> Iterator[Quantity]:
             year = re.sub(r"\D", "", match[0])
             yield Quantity(None, "", f"{'19' * (len(year) == 2)}{year}s", is_aside, *match.span())
         elif match["other"] or match["range"]:
-            shape = re.sub(r"[ $€£%]|[ap]\.?m\Z", "", match[0], flags=re.IGNORECASE)
+            shape = re.sub(r"[ $€£%]|[ap]\.?m\Z", "", match[0].casefold())
             half = f"{match['half'].lower()}m" if match["half"] else ""  # of the day
             yield Quantity(None, half, shape, is_aside, *match.span())
         elif match["fraction"]:
@@ -250,8 +250,8 @@ def _with_unit(text: str, match: re.Match[str], value: float, is_aside: bool) ->
             if word in ("%", "percent", "prozent", "per cent"):
                 is_percent, end = True, after.end()
                 break
-        elif word in ("m", "b") and after["word"].isupper() and not after["gap"]:
-            value *= 1e6 if word == "m" else 1e9  # 5M and $5M, but 5 m
+        elif word in ("m", "b") and not after["gap"] and (after["word"].isupper() or match["before"]):
+            value *= 1e6 if word == "m" else 1e9  # 5M and $5m, but 5 m
         elif word in _UNIT_OF:
             unit, end = _UNIT_OF[word], after.end()
             break

@@ -88,6 +88,8 @@ _MEASURED = re.compile(
     r"which year|in welchem jahr)\b",
     re.IGNORECASE,
 )
+# A letter that is no article or pronoun, as in "A and B".
+_LETTER = re.compile(r"[AI](?= (?:and\b|or\b|und\b|oder\b|&)|[^\w\s']|\s*\Z)")
 _POSSESSIVE = re.compile(r"'s?\Z|s'\Z")
 _NEGATING_PREFIXES = frozenset(["un", "in", "im", "il", "ir", "non", "non-", "dis", "nicht"])
 _YEAR_MONTH = re.compile(r"\d{4}-\d{1,2}\Z")
@@ -98,12 +100,15 @@ _SIGNS = re.compile(
     # of the mathematical operators all but those that are minus, times, divided or about
     r"!=|\^-?|[<>=≤≥≠±#~]+|[¬\u2200-\u2211\u2213-\u2214\u221a-\u2235\u2237-\u223b\u223d-\u2247\u2249-\u225f"
     r"\u2262-\u2263\u2266-\u22c4\u22c6-\u22ff]|(?<=\w)[-+]+(?!\w)|(?<=[\w)] )(?:\+(?= [\w(])|-(?= \d))"
+    r"|(?<=\w)\+(?=\w)|(?:(?<=\d)|(?<=\d ))[×÷·](?= ?\d)"
     r"|\[(?=[^\[\]()]*\))|\((?=[^\[\]()]*\])"  # half-open intervals
 )
 # A thousand in German, one in English.
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}\.\d{3}(?![\d.,])")
 _SOFT_NO = re.compile(
-    r"no problem|no doubt|not (?:only|just)|kein problem|kein zweifel|nicht nur", re.IGNORECASE
+    r"no problem|no doubt|(?:\bnot|n't) (?:only|just|false|wrong|incorrect)|kein problem|kein zweifel"
+    r"|nicht (?:nur|falsch)",
+    re.IGNORECASE,
 )
 
 
@@ -156,7 +161,10 @@ def same_answer(question: str, first_answer: str, second_answer: str) -> bool | 
         agree = None
     # a yes and a no settle closed questions, whatever else the answers say
     stances = [_stance(reading, question) for reading in (first, second)]
-    if None not in stances and (_is_closed(question) or None not in (first.lead, second.lead)):
+    has_leads = None not in (first.lead, second.lead)
+    # an open question is settled by a bare yes, but "not Ann" is not "not Bob"
+    is_bare = has_leads and not all(any(word.is_new for word in reading.words) for reading in (first, second))
+    if None not in stances and (_is_closed(question) or is_bare or (has_leads and stances[0] != stances[1])):
         return stances[0] == stances[1] and agree is not False
     if agree is False:
         return False
@@ -440,7 +448,9 @@ def _read_alone(text: str) -> _Reading:
             lower = f"-{lower}" if lower in FUNCTION_WORDS or is_letter else lower
         if not lower:
             continue
-        is_content = lower not in _FUNCTION and lower not in _AND
+        is_content = (lower not in _FUNCTION or _LETTER.match(plain, match.start()) is not None) and (
+            lower not in _AND
+        )
         is_content = is_content and not is_negation(lower) and lower not in _OR | _BUT
         is_stuck = covered[match.start()]
         mark = not is_stuck and bool(re.search(r"[^\w\s]", plain[end : match.start()]))

@@ -158,7 +158,7 @@ def test_a_run_gets_one_more_judge_beside_its_scores(client: Client, root: Path)
     run = client.get(at, params={"judge": job["scoring"]}).json()
     assert [one["id"] for one in run["scorings"]] == ["", job["scoring"]]
     assert [one["judge"] for one in run["scorings"]] == ["…/model", "…/second"]
-    assert (run["scoring"], run["strategies"][0]["n"]) == (job["scoring"], 1)
+    assert (run["scoring"], run["strategies"][0]["values"][0]["n"]) == (job["scoring"], 1)
     other = client.get(f"{at}/questions/0", params={"judge": job["scoring"]}).json()
     assert other["summaries"][0]["score"] == pytest.approx(before["summaries"][0]["score"])
     assert client.get(f"{at}/questions/0").json() == before

@@ -54,7 +54,7 @@ class CalibratorOptions(Struct, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--estimator NAME",
-            "The estimator. wepr has weights that are fitted here.",
+            "The estimator. wepr fits weights here.",
             default="modal_share; stated, if no question has two answers; support of claims",
         ),
     ] = None

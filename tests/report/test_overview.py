@@ -300,6 +300,8 @@ def test_shares_that_rest_on_fewer_questions_than_scores_have_their_own_n():
     assert counts == [(2, 3), (3, 3)]
     whole = overview(measured_run({"greedy": [5.0, 6.0]}, scores={"greedy": [0.1, 0.2]}))
     assert "mean score n" not in whole.headings
+    none = overview(measured_run({"greedy": [None] * 3}, scores={"greedy": [0.1] * 3}))
+    assert [heading for heading in none.headings if heading.endswith("n")] == ["n"], "a count of nothing"
 
 
 def test_information_alone_has_no_columns_of_scores_and_lacks_nothing():

@@ -86,7 +86,8 @@ def overview(run: RunRecords, *, with_controls: bool = True) -> Table:
     columns = [Column("strategy", shown=run.noun)]
     for measure in measures:
         columns += mean_columns(measure)
-        if any(result.estimate(measure).n != result.estimate(main).n for result in results):
+        counts = [(result.estimate(measure).n, result.estimate(main).n) for result in results]
+        if any(n for n, _ in counts) and any(n != n_of_main for n, n_of_main in counts):
             columns.append(Column(_own_n(measure), "d", short="n"))
     columns += [Column("n", "d"), Column("coverage", is_detail=True, has_percent=True)]
     columns += [Column("median words", "g", short="words"), Column("failures", "d", short="failed")]

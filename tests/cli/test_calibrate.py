@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,31 @@ def test_another_number_of_answers_is_noted(tmp_path: Path) -> None:
         "fitted on questions with 3, 4, 5, 6 answers, and these have 50"
         in calibrate(new, "--apply", saved).said
     )
+
+
+def test_a_saved_calibrator_says_on_what_and_when_it_was_fitted(tmp_path: Path) -> None:
+    saved = tmp_path / "cal.json"
+    before = datetime.now(UTC).date()
+    assert calibrate(written(tmp_path / "mine.json", rows(0, 60)), "--save", saved).code == 0
+    fields = json.loads(saved.read_text())
+    assert (fields["source"], fields["n"]) == ("mine.json", 60)
+    assert before <= date.fromisoformat(fields["fitted"]) <= datetime.now(UTC).date()
+    new = written(tmp_path / "new.json", rows(1000, 20))
+    assert f"60 labels of 'mine.json' on {fields['fitted']}" in calibrate(new, "--apply", saved).stderr
+    # files of earlier versions have neither
+    saved.write_text(json.dumps({**fields, "source": None, "fitted": None}))
+    assert calibrate(new, "--apply", saved).code == 2
+    del fields["source"], fields["fitted"]
+    saved.write_text(json.dumps(fields))
+    assert calibrate(new, "--apply", saved).code == 0
+
+
+def test_fewer_labels_than_a_risk_needs_are_counted_before_anything_is_fitted(tmp_path: Path) -> None:
+    few = written(tmp_path / "few.json", rows(0, 30))
+    outcome = calibrate(few, "--risk", "0.01", "--save", tmp_path / "cal.json")
+    # 299 answered ones, and a pilot of 397 // 4
+    assert (outcome.code, "398" in outcome.stderr) == (2, True)
+    assert calibrate(few, "--risk", "2", "--save", tmp_path / "cal.json").code == 2
 
 
 @pytest.mark.parametrize(("labels", "code"), [(49, 2), (50, 0)])

@@ -8,6 +8,7 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -174,7 +175,7 @@ def calibrate_command(
     name = _estimator(options.estimator, questions, reader)
     weights = _weights(options, promise, name, questions)
     if options.save is not None:
-        _require_labels(len(questions))  # before a model is asked
+        _require_labels(len(questions), promised=_labels_promised(promise))  # before a model is asked
     # not what the asked model says: the file must do without it
     comparison = replace(comparison, classes=comparison.classes or DEFAULT)
     with open_method(source, questions, [name], comparison, asking, overrides) as method:
@@ -192,7 +193,7 @@ def calibrate_command(
     if has_map and not json:  # readers want what may be shown first
         fitting.show_map()
     if options.save is not None:
-        fitting.write(options.save, comparison, guarantee, rule, keep)
+        fitting.write(options.save, source, comparison, guarantee, rule, keep)
 
 
 def _weights(
@@ -475,6 +476,7 @@ class _Fitting:
     def write(
         self,
         path: Path,
+        source: str,
         comparison: ComparisonOptions,
         guarantee: Guarantee | None,
         rule: SetRule | None,
@@ -488,6 +490,9 @@ class _Fitting:
         calibrator = fit_file(
             self.assessment, self.estimator, self.correctness, self.method, *made_by, weights=self.weights
         )
+        # names of files may hold bytes that are no text
+        name = Path(source).resolve().name.encode("utf-8", "replace").decode()
+        calibrator = replace(calibrator, source=name, fitted=datetime.now(UTC).date())
         if self.reader:
             calibrator = replace(calibrator, reader=self.reader)
         if guarantee is not None:
@@ -501,7 +506,18 @@ class _Fitting:
         say(f"Use it on other questions: selfreflect {use} {shlex.quote(str(path))}")
 
 
-def _require_labels(count: int, weights: int = 0) -> None:
+def _labels_promised(promise: PromiseOptions) -> int:
+    """Count the labels that a promise needs at least."""
+    from selfreflect.uncertainty.guarantee import check_levels, fewest_labels
+
+    if promise.risk is None:
+        return 0
+    confidence = SURE if promise.confidence is None else promise.confidence
+    check_levels(risk=promise.risk, confidence=confidence)
+    return fewest_labels(promise.risk, confidence)
+
+
+def _require_labels(count: int, weights: int = 0, promised: int = 0) -> None:
     from selfreflect.uncertainty.calibrator_file import FEWEST_LABELS
     from selfreflect.uncertainty.calibrators import ANSWERS_PER_WEIGHT
 
@@ -509,9 +525,10 @@ def _require_labels(count: int, weights: int = 0) -> None:
     if count < fewest:
         raise DataError(
             f"{counted(count, 'labelled answer')}: a map that is fitted on fewer than {fewest} is not saved, "
-            "because it may harm. Label more questions; hundreds are better",
+            "because it may harm",
             code="too_few_labels",
-            labels_needed=fewest,
+            remedy=f"Label at least {max(fewest, promised)} questions; hundreds are better.",
+            labels_needed=max(fewest, promised),
         )
 
 
@@ -578,6 +595,7 @@ def _apply(
             f"The calibrator was fitted on questions with {before} answers, and these have {new}: estimators "
             "depend on the number of answers."
         )
+    say(f"The calibrator was fitted to {saved.origin}.")
     comparison = ComparisonOptions(
         classes=saved.classes,
         class_order=saved.class_order,

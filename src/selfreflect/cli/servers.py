@@ -297,7 +297,10 @@ def _services(
         names = ["smollm2"]
     config = overrides.config(_base(overrides, sampling_of(names[0]) if len(names) == 1 else {}))
     reader = _reader(options)
-    guarantee = reader.calibrator.saved.guarantee if reader.calibrator is not None else None
+    guarantee = None
+    if reader.calibrator is not None:
+        guarantee = reader.calibrator.saved.guarantee
+        say(f"The calibrator was fitted to {reader.calibrator.saved.origin}.")
     if guarantee:
         config = _as_guaranteed(config, overrides, guarantee)
     settings = _settings(config, overrides, reader.kinds, names)

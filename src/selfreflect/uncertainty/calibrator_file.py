@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Literal
 
@@ -65,6 +66,10 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Numbers of answers that these had."""
     questions: tuple[str, ...]
     """Digests of their ids and texts."""
+    source: str | msgspec.UnsetType = msgspec.UNSET
+    """Name of the file or run directory that they are from."""
+    fitted: date | msgspec.UnsetType = msgspec.UNSET
+    """Date of the fit (UTC)."""
     ranks: int | msgspec.UnsetType = msgspec.UNSET
     """Likely tokens at each token, for an estimator that reads them; other numbers make other scores."""
     weights: tuple[float, ...] | msgspec.UnsetType = msgspec.UNSET
@@ -81,6 +86,16 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     @property
     def calibrator(self) -> Calibrator:
         return Calibrator(self.method, self.x, self.y)
+
+    @property
+    def origin(self) -> str:
+        """What it was fitted on, and when, as far as the file says."""
+        parts = [counted(self.n, "label")]
+        if self.source:
+            parts.append(f"of {excerpt(self.source)}")
+        if self.fitted:
+            parts.append(f"on {self.fitted}")
+        return " ".join(parts)
 
     def refuse_overlap(self, questions: Sequence[AnsweredQuestion]) -> None:
         """Raise DataError if the calibrator was fitted on one of these questions."""

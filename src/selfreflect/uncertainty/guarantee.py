@@ -84,6 +84,12 @@ def fewest_answers(risk: float, confidence: float, wrong: int = 0) -> int:
     return high
 
 
+def fewest_labels(risk: float, confidence: float) -> int:
+    """Find the fewest labelled questions, with those of the pilot, that pass if all answers are right."""
+    # the smallest n of which so many remain without the pilot's n // PILOT
+    return (fewest_answers(risk, confidence) - 1) * PILOT // (PILOT - 1) + 1
+
+
 class ThresholdTest(NamedTuple):
     """Result of the tested questions for one threshold."""
 
@@ -191,8 +197,7 @@ def search_threshold(
     check_levels(risk=risk, confidence=confidence)
     if not len(pilot) or not len(scores):
         labelled = counted(len(pilot) + len(scores), "labelled question")
-        # the smallest n of which so many remain without the pilot's n // PILOT
-        enough = (fewest_answers(risk, confidence) - 1) * PILOT // (PILOT - 1) + 1
+        enough = fewest_labels(risk, confidence)
         raise DataError(
             f"{labelled} cannot be divided into a pilot and tests",
             code="too_few_labels",

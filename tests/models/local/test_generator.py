@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -34,6 +35,7 @@ from selfreflect.models.local.decode import Draw, decode
 from selfreflect.models.local.generator import HFGenerator, token_texts
 from selfreflect.models.local.loading import CausalLM
 from selfreflect.models.smollm2 import REVISION
+from selfreflect.uncertainty.features import entropy_interval, probabilities
 
 GREEDY = Sampling(temperature=0, max_new_tokens=20)
 TEXTS = ["Hi", "What is the capital of France?", "radishes or lettuce " * 6, "no", "<|im_end|> is only text"]
@@ -362,3 +364,39 @@ def test_the_embedded_model_knows_the_capital_of_france(smollm2: HFGenerator) ->
         ).text
     )
     assert smollm2.revision == REVISION
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens", "mean", "least", "entropies", "certainty"),
+    [
+        ("What is the capital of France?", 7, -0.368443, 0.152177, (0.749268, 3.586997), 12.6549),
+        ("Who wrote the novel Middlemarch?", 24, -0.877205, 0.077974, (2.229132, 4.960465), 11.2749),
+    ],
+)
+def test_the_embedded_model_s_likely_tokens_bound_its_exact_entropy(
+    smollm2: HFGenerator,
+    text: str,
+    tokens: int,
+    mean: float,
+    least: float,
+    entropies: tuple[float, float],
+    certainty: float,
+) -> None:
+    """Known values of a second computation, from whole distributions."""
+    sampling = Sampling(temperature=0, max_new_tokens=24)
+    completion = only(smollm2, replace(ask(text, sampling), logprobs=True, top_logprobs=20))
+    answer = completion.logprobs
+    assert isinstance(answer, AnswerTokens)
+    exact = np.array(answer.entropies)
+    assert len(answer.logprobs) == tokens
+    assert np.mean(answer.logprobs) == pytest.approx(mean, abs=5e-5)
+    assert np.exp(min(answer.logprobs)) == pytest.approx(least, abs=5e-5)
+    assert (exact.mean(), exact.max()) == pytest.approx(entropies, abs=5e-5)
+    assert answer.self_certainty == pytest.approx(certainty, abs=5e-4)
+    widths = []
+    for ranks in (2, 5, 15, 20):
+        bounds = entropy_interval(probabilities([row[:ranks] for row in answer.top]), 49152)
+        assert (bounds.low <= exact + 1e-5).all()
+        assert (exact <= bounds.high + 1e-5).all()
+        widths.append(float((bounds.high - bounds.low).mean()))
+    assert widths == sorted(widths, reverse=True)

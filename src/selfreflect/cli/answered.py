@@ -268,8 +268,8 @@ def read_claims(
             code="no_labels",
             remedy='`selfreflect claims FILE --json` writes claims; add "correct": true or false to each.',
         )
-    if without := sum(not question.claims for question in questions):
-        say(f"{counted(without, 'question')} left out: no claims.")
+    if without := sum(not (question.claims and question.answers) for question in questions):
+        say(f"{counted(without, 'question')} left out: no claims or no answers.")
     with open_claim_reader(source, options.claims, asking, overrides) as reader:
         return list(claim_questions(reader, questions)), reader.name
 

@@ -277,10 +277,11 @@ def is_image(name: str) -> bool:
     return _OF_IMAGE.sub("", plain_name(name)) in IMAGE_COLUMNS
 
 
-_OF_IMAGE = re.compile(r"s?(?:_(?:url|path|file|bytes|base64))?s?(?:_?\d+)?$")
+_OF_IMAGE = re.compile(r"s?(?:_(?:url|path|file|bytes|base64))?s?(?:_?(?<!\d)\d++)?$")
 _DATA_ADDRESS = re.compile(r"\s*data:(?:image|audio|video)/", re.IGNORECASE)
 _PLACEHOLDER = re.compile(
-    r"<(?:image|audio|video) \d+>|(?:\A|\n)\s*<(?:image|audio|video)>|<(?:image|audio|video)>\s*(?:\n|\Z)",
+    r"<(?:image|audio|video) \d+>|"
+    r"(?:\A|\n)[^\S\n]*+<(?:image|audio|video)>|<(?:image|audio|video)>[^\S\n]*+(?:\n|\Z)",
     re.IGNORECASE,
 )
 _PARTS = {

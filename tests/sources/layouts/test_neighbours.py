@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -302,6 +303,13 @@ def test_what_a_model_of_texts_does_not_perceive_is_left_out(row: dict[str, obje
     )
     assert found.with_images == 1
     assert [question.text for question in found.questions] == ["What does the <image> element of SVG do?"]
+
+
+def test_a_picture_is_looked_for_in_a_long_text_at_once(tmp_path: Path) -> None:
+    rows = [{"question": "Oz?", "note": "\n" * 100_000 + "x", "1" * 20_000 + "x": 1}]
+    began = time.perf_counter()
+    assert load_questions(str(written(tmp_path / "q.json", rows))).with_images == 0
+    assert time.perf_counter() - began < 3
 
 
 def test_lists_of_values_travel_and_columns_of_objects_are_named(tmp_path: Path) -> None:

@@ -90,6 +90,8 @@ _MEASURED = re.compile(
 )
 # A letter that is no article or pronoun, as in "A and B".
 _LETTER = re.compile(r"[AI](?= (?:and\b|or\b|und\b|oder\b|&)|[^\w\s']|\s*\Z)")
+# What makes another number of the one before it, as in "7a" and "two thirds".
+_CHANGED = re.compile(rf"[a-z](?!\w)| (?i:{'|'.join(_PARTS)})\b")
 _POSSESSIVE = re.compile(r"'s?\Z|s'\Z")
 _NEGATING_PREFIXES = frozenset(["un", "in", "im", "il", "ir", "non", "non-", "dis", "nicht"])
 _YEAR_MONTH = re.compile(r"\d{4}-\d{1,2}\Z")
@@ -271,7 +273,8 @@ def contains_answer(question: str, answer: str, gold: str) -> bool:
         if number and target and (month := with_month(texts[1], target)) != target:
             number, target = with_month(texts[0], number), month
         is_equal = number is not None and target is not None and _agree([number], [target])
-        return bool(is_equal) and not _read(answer, question).has_choice
+        is_changed = number is not None and _CHANGED.match(texts[0], number.end) is not None
+        return bool(is_equal) and not is_changed and not _read(answer, question).has_choice
     clauses = _clauses(answer)
     words = [(word, index) for index, clause in enumerate(clauses) for word in clause.words]
     target_words = [word for clause in _clauses(gold) for word in clause.words]
@@ -327,7 +330,7 @@ def _clauses(text: str) -> tuple[_Clause, ...]:
         if lower in _AND | _OR | _BUT:
             close()
             joint, starts = lower, False
-        elif lower not in _ARTICLES:
+        elif lower not in _ARTICLES or _LETTER.match(plain, match.start()):
             words.append(lower)
     close()
     return tuple(clauses)

@@ -121,6 +121,7 @@ def test_a_schema_says_what_is_valid_and_of_what_kind() -> None:
             [6],
         ),
         (["2024-12-25", "25/12/2024", "12/25/2024", "25-12-2024"], [4]),
+        (["2024-12-25", "Monet 25 December 2024", "2024年12月25日"], [2, 1]),
         (["2024-03-05", "03/05/2024", "05/03/2024"], [1, 1, 1]),  # whose month is which?
         (["Berlin, March 5, 2024", "March 5, 2024"], [1, 1]),
         (["true", "True", "yes", True], [2, 1, 1]),

@@ -217,7 +217,7 @@ def _text(text: str, node: Node) -> FieldValue:
 
 
 _WEEKDAY = re.compile(
-    r"(?:(?:mon|tue|wed|thu|fri|sat|sun)[a-z]{0,3}(?:day)?|(?:mon|diens|donners|frei|sams|sonn)tag|mittwoch)"
+    r"(?:(?:mon|tues?|wed(?:nes)?|thu(?:rs?)?|fri|sat(?:ur)?|sun)(?:day)?|(?:mon|diens|donners|frei|sams|sonn)tag|mittwoch)"
     r"(?:\.?,|\.|) +(?=\S*\d|\S+ \d)",
     re.IGNORECASE,
 )

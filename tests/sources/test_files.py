@@ -214,6 +214,9 @@ def test_parquet_values_that_json_lacks_become_texts(tmp_path):
     pq.write_table(table, tmp_path / "q.parquet")
     [row] = read_rows(tmp_path / "q.parquet")
     assert row.fields == {"question": "Why?", "gold": "1.50", "answers": ["2024-03-05"], "blob": b"\xff"}
+    # as polars writes it
+    pq.write_table(pa.table({"question": pa.array([b"Why?"], pa.large_binary())}), tmp_path / "l.parquet")
+    assert read_rows(tmp_path / "l.parquet")[0].fields == {"question": "Why?"}
 
 
 def test_file_that_only_claims_to_be_parquet(tmp_path):

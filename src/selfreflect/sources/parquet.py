@@ -87,7 +87,7 @@ def _rows(name: str, data: bytes, streams: Iterable[tuple[Any, Iterable[Any]]]) 
 
 
 # Types that JSON lacks.
-_OTHERS = re.compile(r"\b(?:decimal|date|time|duration|binary)")
+_OTHERS = re.compile(r"(?:\b|_)(?:decimal|date|time|duration|binary)")
 
 
 def _readable(value: Any) -> Any:

@@ -68,6 +68,11 @@ def test_it_can_fail_a_comparison(folder: Path, condition: str, code: int) -> No
         assert "'contained.worse'" in done.said
 
 
+def test_a_join_counts_it(folder: Path, tmp_path: Path) -> None:
+    done = run("import", folder, "--out", tmp_path / "joined")
+    assert (done.code, " 12 by " in done.said) == (0, True), done.said
+
+
 class CountedReads(dict[Any, Measurement]):
     reads = 0
 

@@ -28,7 +28,7 @@ from selfreflect.cli.options import ItemOptions, Json, Overrides, argument, opti
 from selfreflect.cli.stages import check_strategies
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.metric.measure import DEFAULT_MEASURES, measures_of
-from selfreflect.records import AnswerSet, Question, Summary, dump_line
+from selfreflect.records import AnswerSet, Measurement, Question, Summary, dump_line
 from selfreflect.run.records import records_by_judge, run_items
 from selfreflect.run.resume import scoring_label, scoring_name
 from selfreflect.settings import Config, load_config, schema, template
@@ -196,6 +196,8 @@ def _join(runs: Sequence[Path], out: Path) -> None:
         for measure in measures_of(DEFAULT_MEASURES)
         if counts[measure.record]
     ]
+    if further := counts[Measurement]:
+        measured.append(f"{further} by further measures")
     say(
         f"{out}: {counted(counts[Question], 'question')}, {counted(counts[AnswerSet], 'answer set')}, "
         f"{counted(counts[Summary], 'summary')}, measured: {', '.join(measured) or 'none'}"

@@ -34,7 +34,13 @@ def turns(*roles: str, content: dict[str, Any]) -> dict[str, Any]:
     return {"type": "array", "items": turn, "maxItems": 4}
 
 
+SCHEMA = {"enum": [{}, {"type": "object", "properties": {"a": {"type": "integer"}}}, {"type": 3}, True]}
+FUNCTION = record("name", name={"enum": ["look_up", ""]}, description=TEXT, parameters=SCHEMA)
+TOOL = record("type", type={"enum": ["function", "web_search"]}, function=FUNCTION, name=TEXT)
+CHOICE = {"enum": ["auto", "none", "required", "any", {"type": "function", "function": {"name": "look_up"}}]}
 COMMON = {
+    "tools": {"type": "array", "items": TOOL, "maxItems": 2},
+    "tool_choice": CHOICE,
     "model": MODEL,
     "stream": FLAG,
     "temperature": NUMBER,
@@ -53,7 +59,18 @@ INPUT = {"anyOf": [TEXT, turns("system", "user", "assistant", content=parts("inp
 MESSAGE_TURNS = turns("user", "assistant", content=parts("text", "thinking"))
 BODIES = {
     "/v1/chat/completions": record(
-        "model messages", messages=CHAT_TURNS, n=WHOLE, stop=TEXT, seed=WHOLE, max_tokens=WHOLE, **COMMON
+        "model messages",
+        messages=CHAT_TURNS,
+        n=WHOLE,
+        stop=TEXT,
+        seed=WHOLE,
+        max_tokens=WHOLE,
+        response_format=record(
+            "type",
+            type={"enum": ["text", "json_object", "json_schema", "xml"]},
+            json_schema=record(name=TEXT, schema=SCHEMA),
+        ),
+        **COMMON,
     ),
     "/v1/responses": record(
         "model input",
@@ -62,7 +79,12 @@ BODIES = {
         max_output_tokens=WHOLE,
         previous_response_id=TEXT,
         reasoning=record(effort=TEXT),
-        text=record(format=record(type=TEXT), verbosity=TEXT),
+        text=record(
+            format=record(
+                "type", type={"enum": ["text", "json_object", "json_schema", "xml"]}, name=TEXT, schema=SCHEMA
+            ),
+            verbosity=TEXT,
+        ),
         **COMMON,
     ),
     "/v1/messages": record(
@@ -72,19 +94,21 @@ BODIES = {
         max_tokens=WHOLE,
         stop_sequences={"type": "array", "items": TEXT, "maxItems": 3},
         thinking=record(type=TEXT),
+        output_config=record(format=record(type=TEXT, schema=SCHEMA)),
         **COMMON,
     ),
     "/v1/embeddings": record("model input", model=MODEL, input=TEXT),
+    "/v1/completions": record("model prompt", model=MODEL, prompt=TEXT, n=WHOLE),
     "/v1/messages/count_tokens": record("model messages", model=MODEL, messages=MESSAGE_TURNS),
+    "/v1/responses/input_tokens": record("model input", model=MODEL, input=INPUT),
 }
+BY_NAME = {"parameters": [{"name": "id", "in": "path", "required": True, "schema": TEXT}]}
 PATHS = {
     **{
         path: {"post": {"requestBody": {"required": True, "content": {"application/json": {"schema": body}}}}}
         for path, body in BODIES.items()
     },
-    "/v1/selfreflect/{id}": {
-        "get": {"parameters": [{"name": "id", "in": "path", "required": True, "schema": TEXT}]}
-    },
+    **{path: {"get": BY_NAME} for path in ("/v1/selfreflect/{id}", "/v1/models/{id}")},
     **{path: {"get": {}} for path in ("/v1/models", "/health", "/metrics")},
 }
 

@@ -137,7 +137,7 @@ def test_no_cell_is_a_formula_where_semicolons_separate_and_quotes_mean_nothing(
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_the_terminal_gets_no_control_characters_and_no_markup(text):
-    shown = terminal(Table(text, (Column("text"),), ((text,),), (text,)))
+    shown = terminal(Table(text, (Column("text"), Column(text, "d")), ((text, 1),), (text,)))
     assert not re.search(
         "[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]", shown
     )

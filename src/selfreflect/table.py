@@ -252,7 +252,7 @@ def to_rich(table: Table, width: int = 80) -> list[RichTable | Text]:
     from rich.text import Text
 
     table = _without_empty(compact(table, explain=True))
-    columns = table.columns
+    columns = [replace(column, shown=one_line(column.label)) for column in table.columns]
     texts = [
         [printable(column.show(row[at])) for row in table.rows] for at, column in enumerate(table.columns)
     ]

@@ -276,7 +276,7 @@ def test_a_stream_that_passes_through_gets_the_reason_with_its_end() -> None:
     events = (
         b'data: {"choices": [{"delta": {"content": "Hel"}, "finish_reason": null}]}\n\n'
         b'data: {"choices": [{"delta": {"content": "lo"}, "finish_reason": null}], "x": 1.0}\n\n'
-        b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\n'
+        b'data: {"choices": [{"delta": null, "finish_reason": "stop"}]}\n\n'
         b"data: [DONE]\n\n"
     )
     with (

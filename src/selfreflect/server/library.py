@@ -138,7 +138,8 @@ class Library:
         ``texts`` forget them. Raises as :meth:`open`, or StoreError if another process writes."""
         with Run.open(self.directory(id_).path, {}) as run:
             existing = run.merged.get(question, MergedAnswers(question_id=question)).merged
-            merged = (*existing, tuple(texts)) if texts else ()
+            # a second click is no second merge
+            merged = tuple(dict.fromkeys((*existing, tuple(texts)))) if texts else ()
             run.append(MergedAnswers(question_id=question, merged=merged))
         return merged
 

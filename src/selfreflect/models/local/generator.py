@@ -241,14 +241,14 @@ class HFGenerator(TokenGenerator):
 
     def _decode(self, draws: Mapping[int, Sequence[Draw]]) -> Iterator[tuple[int, Draw]]:
         """Draw in batches that span requests: one sampling setting, prompts of similar length."""
-        queue = [(index, draw) for index, of_prompt in draws.items() for draw in of_prompt]
+        queue = [(index, draw) for index, prompt_draws in draws.items() for draw in prompt_draws]
         queue.sort(key=lambda one: (repr(one[1].sampling), len(one[1].prompt), one[1].prompt))
         for _, draws_alike in groupby(queue, key=lambda one: one[1].sampling):
             alike = list(draws_alike)
             for start in range(0, len(alike), self.batch_size):
                 batch = alike[start : start + self.batch_size]
-                of_prompt = [draw for _, draw in batch]
-                for step in decode(self.lm.model, of_prompt, self._stop_ids, self._pad_id, self._computed):
+                batch_draws = [draw for _, draw in batch]
+                for step in decode(self.lm.model, batch_draws, self._stop_ids, self._pad_id, self._computed):
                     self.on_step(step.tokens, len(step.ended))
                     for position in step.ended:
                         yield batch[position]

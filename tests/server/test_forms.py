@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -436,6 +437,21 @@ def test_part_of_a_streamed_text_never_passes_for_the_whole(name: str) -> None:
     assert last["type"] == ("error" if ending == "error" else f"response.{ending}")
     if ending != "error":
         assert text_of("/v1/responses", last["response"]) == "Leaves fall."
+
+
+@pytest.mark.parametrize("path", PATHS[:2])
+def test_an_event_without_an_end_holds_up_nobody(path: str) -> None:
+    endless = raw(b"data: " + b"x" * 40 * 2**20, "text/event-stream")
+    body = asked(path, "Write a poem about autumn.", stream=True)
+    with (
+        FaultServer(lambda call: endless) as upstream,
+        endpoint_server(upstream=upstream.url, names=["m"]) as client,
+    ):
+        began = time.monotonic()
+        text = client.http.post(path, json=body).text
+        assert "event: error" in text or '"error"' in text
+        # a minute where each part copies all before it
+        assert time.monotonic() - began < 15
 
 
 def gauge_of(client: EndpointClient, name: str) -> float:

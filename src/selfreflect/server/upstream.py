@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, aclosing
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -276,6 +276,25 @@ class RelayedResponse:
         if tail:
             yield endpoint.without_parts(tail)
 
+    async def lines(self) -> AsyncGenerator[list[bytes], None]:
+        """Yield the lines that end with each part, at last the rest. Raises ChatError as :meth:`parts`."""
+        # joined at a line's end only: each part of a long line would copy all before it
+        pending: list[bytes] = []
+        size = 0
+        async with aclosing(self.parts()) as parts:
+            async for part in parts:
+                pending.append(part)
+                size += len(part)
+                if b"\n" in part:
+                    *lines, rest = b"".join(pending).split(b"\n")
+                    pending, size = [rest], len(rest)
+                    yield [line + b"\n" for line in lines]
+                if size > LARGEST_RESPONSE:
+                    message = f"an event is larger than {LARGEST_RESPONSE // 2**20} MB"
+                    raise self.server.fault(APIError(message))
+        if size:
+            yield [b"".join(pending)]
+
 
 def _unusable(response: httpx2.Response) -> tuple[str, str] | None:
     """Code and words for a response that cannot be handed on."""
@@ -330,8 +349,9 @@ def relay(
                     if response.is_stream:
                         await begin(send, headers)
                         has_begun = True
-                        async with aclosing(response.parts()) as parts:
-                            async for part in parts if belief is None else _events_with(parts, belief):
+                        events = response.parts() if belief is None else _events_with(response, belief)
+                        async with aclosing(events) as parts:
+                            async for part in parts:
                                 numbered = part if _NUMBER.search(part) else numbered
                                 await send_part(send, part)
                                 await asyncio.sleep(0)  # a fast upstream leaves others, and news, no turn
@@ -373,12 +393,10 @@ class LiveText:
 
         Raises ChatError if it breaks off, ends in an unknown way, or holds an error.
         """
-        pending, held = b"", ""
-        async with aclosing(self.response.parts()) as parts:
-            async for part in parts:
-                *lines, pending = (pending + part).split(b"\n")
-                for line in lines:
-                    held += self._take(line)
+        held = ""
+        async with aclosing(self.response.lines()) as parts:
+            async for lines in parts:
+                held += "".join(map(self._take, lines))
                 trace = held.lstrip()
                 begins = trace.startswith(_TRACE) or (trace and _TRACE.startswith(trace))
                 if begins and not self.text.strip():
@@ -390,7 +408,6 @@ class LiveText:
                     self.text += held
                     yield held
                     held = ""
-        held += self._take(pending)
         if held and not held.lstrip().startswith(_TRACE):
             self.text += held
             yield held
@@ -422,17 +439,14 @@ class LiveText:
 _TRACE, _TRACE_END = "<think>", "</think>"
 
 
-async def _events_with(parts: AsyncIterable[bytes], belief: Belief) -> AsyncGenerator[bytes, None]:
+async def _events_with(response: RelayedResponse, belief: Belief) -> AsyncGenerator[bytes, None]:
     """Add a belief to the event that ends the text of a stream; all others keep their bytes."""
-    pending = b""
-    async for part in parts:
-        *lines, pending = (pending + part).split(b"\n")
-        for line in lines:
-            if line.startswith(b"data:") and b'"finish_reason"' in line:
-                line = b"data: " + (_with_belief(line[5:], belief, only_ends=True) or line[5:].strip())
-            yield line + b"\n"
-    if pending:
-        yield pending
+    async with aclosing(response.lines()) as parts:
+        async for lines in parts:
+            for line in lines:
+                is_end = line.startswith(b"data:") and b'"finish_reason"' in line
+                data = _with_belief(line[5:], belief, only_ends=True) if is_end else None
+                yield line if data is None else b"data: %b\n" % data
 
 
 class _Choice(msgspec.Struct):

@@ -169,7 +169,8 @@ def coverage_figure(
         risk_values = np.asarray(risks)[counts - 1]
         axes.fill_between(counts / n, risk_values, bounds, color=MARK, alpha=0.15, linewidth=0)
         for risk, (share, bound) in (guaranteed or {}).items():
-            axes.plot([share], [bound], "D", color=INK, markersize=6, gid=f"{CHOICE}{risk:g}")
+            mark = axes.plot([share], [bound], "D", color=INK, markersize=6, gid=f"{CHOICE}{risk:g}")
+            mark[0].set_clip_on(False)  # a share of 1 lies on the edge
         axes.set(xlim=(0, 1), ylim=(-0.02, None), xlabel="share of questions answered", ylabel="share wrong")
         axes.grid(color=LINE, linewidth=0.6)
         axes.set_axisbelow(True)

@@ -105,6 +105,8 @@ _SIGNS = re.compile(
     r"|(?<=\w)\+(?=\w)|(?:(?<=\d)|(?<=\d ))[×÷·](?= ?\d)"
     r"|\[(?=[^\[\]()]*\))|\((?=[^\[\]()]*\])"  # half-open intervals
 )
+# What gives the order of items a meaning, as in "Rome → Milan".
+_SEQUENCE = re.compile(r"[<>≤≥→←⇒⇐]|\b(?:then|dann|danach)\b", re.IGNORECASE)
 # A thousand in German, one in English.
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}\.\d{3}(?![\d.,])")
 _SOFT_NO = re.compile(
@@ -174,7 +176,8 @@ def same_answer(question: str, first_answer: str, second_answer: str) -> bool | 
         return False
     # words count only where both texts deny or neither does
     is_level = first.is_negated == second.is_negated
-    is_equal = first.new == second.new or _items(first) == _items(second)
+    is_list = not (_SEQUENCE.search(short) or _SEQUENCE.search(long))
+    is_equal = first.new == second.new or (is_list and _items(first) == _items(second))
     if agree and is_level and is_equal and first.has_choice == second.has_choice and _says(first):
         return True
     for part, whole in ((first, second), (second, first)):

@@ -439,6 +439,17 @@ def test_part_of_a_streamed_text_never_passes_for_the_whole(name: str) -> None:
         assert text_of("/v1/responses", last["response"]) == "Leaves fall."
 
 
+def test_a_streamed_text_of_reasoning_alone_is_not_whole() -> None:
+    piece = b'data: {"choices": [{"delta": {"content": "<think>A poem."}, "finish_reason": "stop"}]}\n\n'
+    body = asked("/v1/messages", "Write a poem about autumn.", stream=True)
+    with (
+        FaultServer(lambda call: raw(piece, "text/event-stream")) as upstream,
+        endpoint_server(upstream=upstream.url, names=["m"]) as client,
+    ):
+        *_, end, _ = events_of(client.http.post("/v1/messages", json=body).text)
+    assert end["delta"]["stop_reason"] == "max_tokens"
+
+
 @pytest.mark.parametrize("path", PATHS[:2])
 def test_an_event_without_an_end_holds_up_nobody(path: str) -> None:
     endless = raw(b"data: " + b"x" * 40 * 2**20, "text/event-stream")

@@ -408,7 +408,8 @@ class LiveText:
                     self.text += held
                     yield held
                     held = ""
-        if held and not held.lstrip().startswith(_TRACE):
+        only_reasons = held.lstrip().startswith(_TRACE)
+        if held and not only_reasons:
             self.text += held
             yield held
         finish = finish_of(self._ending)
@@ -416,7 +417,7 @@ class LiveText:
         if finish is None and (self._ending or not self._is_over):
             message = "the stream of the upstream broke off"
             raise ChatError(502, message, type="upstream_error", code="backend")
-        self.finish = finish or "stop"
+        self.finish = "unclosed_reasoning" if only_reasons else finish or "stop"
 
     def _take(self, line: bytes) -> str:
         """Read a line of the stream; give the text in it."""

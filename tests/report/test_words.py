@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import get_args
 
@@ -15,7 +16,7 @@ from synthetic import informed_run
 from selfreflect.cli.show import print_question
 from selfreflect.metric.measure import measure_named
 from selfreflect.records import NothingToTell, Question, UnclearCause, WordBits
-from selfreflect.report.compare import summary_table
+from selfreflect.report.compare import SHOWN_ROWS, summary_table
 from selfreflect.report.findings import show_case_note, value_sentence
 from selfreflect.report.overview import overview
 from selfreflect.report.page.view import question_view
@@ -126,6 +127,13 @@ def test_without_available_bits_or_with_a_share_nothing_is_doubtful(nothing):
 
 def test_a_wild_share_is_never_printed():
     assert "%" not in INFORMATION.doubtful(doubtful(told=27.37, available=1.0)).text
+
+
+def test_thousands_of_questions_are_listed_at_once():
+    run = measured_run({"greedy": [5.0] * 4000}, scores={"greedy": [0.1] * 4000})
+    began = time.perf_counter()
+    assert len(summary_table(run).rows) == SHOWN_ROWS
+    assert time.perf_counter() - began < 10
 
 
 def test_tables_and_pages_show_the_value_in_brackets(capsys):

@@ -420,24 +420,31 @@ def summary_table(run: RunRecords) -> Table:
     main = main_measure_of(run)
     only_name = names[0] if len(names) == 1 else None
     columns = [Column("question")]
+    ours = [main]
     if only_name is None:
         columns += [Column(one_line(run.display_name(name), 24), main.form) for name in names[:_SEVERAL]]
     else:
         columns.append(Column("reply" if run.is_imported else "summary"))
-        ours = [main, *(measure for measure in measures if measure is not main)]
+        ours += [measure for measure in measures if measure is not main]
         columns += [Column(measure.heading.removeprefix("mean "), measure.form) for measure in ours]
+    values = {(measure, name): values_of(measure, run, name) for measure in ours for name in names[:_SEVERAL]}
+
+    def value(measure: Measure, id_: str, outcome: SummaryOutcome) -> Cell:
+        number = values[measure, outcome.strategy].of_question(id_)
+        return undefined_text(run, measure, outcome, id_) if number is None else number
+
     rows: list[tuple[Cell, ...]] = []
     for id_ in worst_first(run, main):
         outcomes = {outcome.strategy: outcome for outcome in run.outcomes(id_)}
         cells: list[Cell] = [one_line(run.questions[id_].text, _TEXT)]
         if only_name is None:
-            cells += [_value(run, main, id_, outcomes[name]) for name in names[:_SEVERAL]]
+            cells += [value(main, id_, outcomes[name]) for name in names[:_SEVERAL]]
         else:
             outcome = outcomes[only_name]
             if outcome.summary is None:
                 continue
             cells.append(one_line(outcome.summary.text, _REPLY))
-            cells += [_value(run, measure, id_, outcome) for measure in ours]
+            cells += [value(measure, id_, outcome) for measure in ours]
         rows.append(tuple(cells))
     notes = []
     if len(rows) > SHOWN_ROWS:
@@ -446,11 +453,6 @@ def summary_table(run: RunRecords) -> Table:
         notes.append(f"and {len(names) - _SEVERAL} more columns on the page")
     title = "Questions, worst first" + (f": {main.short}" if only_name is None else "")
     return Table(title, tuple(columns), tuple(rows[:SHOWN_ROWS]), tuple(notes))
-
-
-def _value(run: RunRecords, measure: Measure, id_: str, outcome: SummaryOutcome) -> Cell:
-    value = values_of(measure, run, outcome.strategy).of_question(id_)
-    return undefined_text(run, measure, outcome, id_) if value is None else value
 
 
 def changes(baseline: Contender, candidate: Contender, measure: Measure) -> list[tuple[str, float]]:

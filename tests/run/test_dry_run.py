@@ -14,17 +14,20 @@ from command import run, small, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from transformers import AutoTokenizer
 
 from selfreflect.answers import draw_answers
 from selfreflect.errors import ConfigError
 from selfreflect.metric.measure import Measures, TextLimits
 from selfreflect.metric.scorer import SelfReflect, tree_nodes
-from selfreflect.models.base import Completion, Reply, Request, Sampling
+from selfreflect.models.base import Completion, Message, Reply, Request, Sampling
+from selfreflect.models.chat import ChatTokenizer
 from selfreflect.models.judge import Judge
 from selfreflect.models.local.generator import HFGenerator
+from selfreflect.models.smollm2 import model_directory
 from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSet, Question, Summary
-from selfreflect.run.cost import NOTHING, UNKNOWN, Amount
+from selfreflect.run.cost import NOTHING, UNKNOWN, Amount, RequestCount
 from selfreflect.run.dry_run import DryRun, judge_tokens, most_judge_tokens
 from selfreflect.run.models import Quiet
 from selfreflect.run.stages import StageTask
@@ -523,3 +526,14 @@ def test_a_judge_behind_a_server_is_not_asked(server: socket.socket, tmp_path: P
     assert (found["to_do"], found["judge_tokens"]) == (1, {"expected": None, "most": None})
     with pytest.raises(TimeoutError):
         server.accept()
+
+
+@pytest.mark.parametrize("system", [[], [Message(role="system", content="Be brief.")]])
+def test_the_bound_holds_where_the_template_writes_a_turn_of_its_own(system: list[Message]) -> None:
+    chat = ChatTokenizer(AutoTokenizer.from_pretrained(model_directory()))
+    messages = (*system, Message(role="user", content="Hi?"))
+    [ids] = chat.encode(chat.render_all([messages], thinking=False))
+    count = RequestCount(draws_together=True)
+    count.add(Request(messages=messages, sampling=Sampling(max_new_tokens=5), n=1, seed=1))
+    assert count.prompt_tokens.bound is not None
+    assert len(ids) <= count.prompt_tokens.bound

@@ -72,15 +72,20 @@ class RequestCount:
         self.calls = self.completions = self.prompt_tokens = self.completion_tokens = UNKNOWN
 
 
+# Tokens of the turn of the system that some templates write themselves, at most.
+_OWN_SYSTEM = 64
+
+
 def estimated_tokens(messages: Sequence[Message]) -> tuple[int, int]:
     """Estimate and bound the tokens of a conversation without its tokenizer.
 
     A token has four bytes of UTF-8, at least one; each turn, and the one to come, gets eight tokens for its
-    markers.
+    markers. Where there is no turn of the system, a template may write one of its own.
     """
     size = sum(len(message.content.encode("utf-8", "surrogatepass")) for message in messages)
     markers = 8 * (1 + len(messages))
-    return size // 4 + markers, size + markers
+    has_system = any(message.role == "system" for message in messages)
+    return size // 4 + markers, size + markers + (0 if has_system else _OWN_SYSTEM)
 
 
 AMOUNTS = {

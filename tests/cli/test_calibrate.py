@@ -301,7 +301,7 @@ def test_a_guarantee_is_for_the_same_number_of_new_questions(tmp_path: Path) -> 
     refused(calibrate(written(tmp_path / "new.json", answered(2000, 20)), "--apply", saved), "not a saved")
 
 
-def run_at(path: Path, start: int, *temperatures: float | None) -> Path:
+def run_at(path: Path, start: int, *temperatures: float | None, model: str = "m") -> Path:
     """Write a run of 100 questions whose answers were drawn at these temperatures in turn."""
     with Run.open(path, {}) as stored:
         for number in range(start, start + 100):
@@ -309,8 +309,19 @@ def run_at(path: Path, start: int, *temperatures: float | None) -> Path:
             stored.append(Question(id=id_, text=f"{number}?", gold=("a",)))
             halves = {"masked_out": ("a", "a") if number % 20 else ("b", "b"), "conditioning": ("a", "c")}
             sampling = {"temperature": temperature, "top_p": None if temperature is None else 1.0}
-            stored.append(AnswerSet(question_id=id_, model="m", **halves, **sampling))
+            stored.append(AnswerSet(question_id=id_, model=model, **halves, **sampling))
     return path
+
+
+@pytest.mark.parametrize(("model", "code"), [("m", 0), ("other", 2), ("", 0)])
+def test_a_calibrator_is_for_answers_of_one_model(tmp_path: Path, model: str, code: int) -> None:
+    saved = tmp_path / "cal.json"
+    assert calibrate(run_at(tmp_path / "fitted", 0, 0.7), "--save", saved).code == 0
+    assert json.loads(saved.read_text())["answered_by"] == "m"
+    applied = calibrate(run_at(tmp_path / "new", 100, 0.7, model=model), "--apply", saved)
+    assert applied.code == code, applied.said
+    served = run("serve", "--port", 0, "--model", "json:loads", "--calibrator", saved)
+    assert (served.code, "'m'" in served.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(("temperature", "code"), [(0.7, 0), (1.0, 2), (None, 0)])

@@ -311,9 +311,11 @@ def _services(
         judge = _judge(config, overrides) if overrides.sets("scores", "judge") else {}
         reflector = Reflector(settings, reader, judge)
         table = _table(names, base_url, config, overrides)
-        if guarantee and guarantee.model and names:
+        saved = reader.calibrator.saved if reader.calibrator is not None else None
+        fitted = ((guarantee.model if guarantee else "") or saved.answered_by) if saved else ""
+        if fitted and names:
             served = [table.find(_name_for_clients(name)).generator.name for name in names]
-            _refuse_other_models(guarantee.model, served)
+            _refuse_other_models(fitted, served)
         stack.pop_all()
     queue = Admission()
     watch = reader.calibrator.watch if reader.calibrator is not None else None
@@ -357,10 +359,10 @@ def _as_guaranteed(config: Config, overrides: Overrides, guarantee: Guarantee) -
 
 
 def _refuse_other_models(model: str, served: Sequence[str]) -> None:
-    """Refuse models that a guarantee says nothing about."""
+    """Refuse models that a calibrator says nothing about."""
     if others := [name for name in served if name != model]:
         raise ConfigError(
-            f"the guarantee is about answers of {excerpt(model)}, not of {excerpt(others[0])}",
+            f"the calibrator is about answers of {excerpt(model)}, not of {excerpt(others[0])}",
             code="other_model",
             remedy="Serve that model, or calibrate this one with labelled answers of its own.",
         )

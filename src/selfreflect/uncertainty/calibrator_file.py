@@ -68,6 +68,8 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Digests of their ids and texts."""
     source: str | msgspec.UnsetType = msgspec.UNSET
     """Name of the file or run directory that they are from."""
+    answered_by: str | msgspec.UnsetType = msgspec.UNSET
+    """The model that drew their answers, if the questions say so, all the same."""
     fitted: date | msgspec.UnsetType = msgspec.UNSET
     """Date of the fit (UTC)."""
     ranks: int | msgspec.UnsetType = msgspec.UNSET
@@ -121,6 +123,13 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 f"the calibrator is for {self.ranks} likely tokens at each token, and these answers have "
                 f"{', '.join(map(str, lengths))}: {self.estimator} moves with their number",
                 code="other_ranks",
+            )
+        others = {question.model for question in questions} - {"", self.answered_by}
+        if self.answered_by and others:
+            raise DataError(
+                f"the calibrator was fitted on answers of {excerpt(self.answered_by)}, and these are of "
+                f"{excerpt(min(others))}",
+                code="other_model",
             )
         for rule in (self.guarantee, self.sets, self.keep):
             if not rule:
@@ -182,6 +191,7 @@ def fit_file(
         # log-odds that a regression gives need no other map than the logistic curve
         weights_of_map, method, curve = curve.x, "platt", Calibrator("platt", (1.0, 0.0))
     questions = [assessment.questions[index] for index in answers.indices]
+    models = {question.model for question in questions}
     return CalibratorFile(
         estimator=estimator,
         classes=classes,
@@ -197,6 +207,7 @@ def fit_file(
         samples=tuple(sample_sizes(questions)),
         questions=digests(questions) + (weights.questions if weights is not None else ()),
         ranks=_ranks(estimator, questions),
+        answered_by=(models.pop() if len(models) == 1 else "") or msgspec.UNSET,
         weights=weights_of_map,
     )
 

@@ -123,6 +123,7 @@ def test_contradictions_are_no_question_for_a_model(question: str, one: str, oth
         ("いつ？", "2020年5月", "2020年"),
         ("When?", "May 5, 1990", "May 1990"),
         ("How many?", "two thirds", "two"),
+        ("How many?", "one hundred twenty", "20"),
         ("How many?", "5 apples and 3 pears", "3 apples and 5 pears"),
         ("Where?", "(1, 2)", "(2, 1)"),
         ("Which interval?", "[1, 2)", "[1, 2]"),

@@ -450,7 +450,7 @@ async def _events_with(response: RelayedResponse, belief: Belief) -> AsyncGenera
                 yield line if data is None else b"data: %b\n" % data
 
 
-class _Choice(msgspec.Struct):
+class _StreamedChoice(msgspec.Struct):
     finish_reason: Any = None
 
 
@@ -458,7 +458,7 @@ def _with_belief(data: bytes, belief: Belief, *, only_ends: bool = False) -> byt
     """Add a belief to a JSON object, if it is a completion; with ``only_ends``, one that ends a text."""
     try:
         fields = msgspec.json.decode(data, type=Fields)
-        choices = msgspec.json.decode(fields.get("choices", b"[]"), type=list[_Choice])
+        choices = msgspec.json.decode(fields.get("choices", b"[]"), type=list[_StreamedChoice])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if not choices or (only_ends and not any(choice.finish_reason for choice in choices)):

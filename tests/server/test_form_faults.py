@@ -36,6 +36,23 @@ def gauge(client: EndpointClient, name: str) -> float:
     return float(line.rpartition(" ")[2])
 
 
+def streamed_poem(path: str, upstream_stream: bytes) -> tuple[str, float]:
+    """Stream an order in front of a scripted upstream; return the events, and how many responses failed."""
+    turns = [{"role": "user", "content": "Write a poem about autumn."}]
+    body = {**BODY[path], "stream": True, "input": turns, "messages": turns}
+    with (
+        FaultServer(lambda call: raw(upstream_stream, "text/event-stream")) as upstream,
+        endpoint_server(upstream=upstream.url, names=["m"]) as client,
+    ):
+        text = client.http.post(path, json=body).text
+        failed = [
+            float(line.rpartition(" ")[2])
+            for line in client.http.get("/metrics").text.splitlines()
+            if line.startswith('selfreflect_responses_total{outcome="failed"} ')
+        ]
+    return text, sum(failed)
+
+
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("stream", [False, True])
 def test_clients_that_leave_free_their_places_and_end_the_calls(path: str, stream: bool) -> None:
@@ -116,14 +133,8 @@ def test_an_error_within_a_stream_that_began_well_is_no_whole_text(path: str) ->
         b'data: {"choices": [{"delta": {"content": "Lea"}}]}\n\n'
         b'data: {"error": {"message": "overloaded", "code": 502}}\n\ndata: [DONE]\n\n'
     )
-    turns = [{"role": "user", "content": "Write a poem about autumn."}]
-    body = {**BODY[path], "stream": True, "input": turns, "messages": turns}
-    with (
-        FaultServer(lambda call: raw(told, "text/event-stream")) as upstream,
-        endpoint_server(upstream=upstream.url, names=["m"]) as client,
-    ):
-        text = client.http.post(path, json=body).text
-        assert gauge(client, 'selfreflect_responses_total{outcome="failed"}') == 1
+    text, failed = streamed_poem(path, told)
+    assert failed == 1
     assert "event: error" in text
     assert "overloaded" in text
     assert "event: response.completed" not in text
@@ -141,13 +152,7 @@ def test_an_error_within_a_stream_that_began_well_is_no_whole_text(path: str) ->
 )
 def test_a_stream_may_end_in_the_words_of_its_server(path: str, end: bytes) -> None:
     told = b'data: {"choices": [{"delta": {"content": [{"type": "text", "text": "Leaves"}]}}]}\n\n' + end
-    turns = [{"role": "user", "content": "Write a poem about autumn."}]
-    body = {**BODY[path], "stream": True, "input": turns, "messages": turns}
-    with (
-        FaultServer(lambda call: raw(told, "text/event-stream")) as upstream,
-        endpoint_server(upstream=upstream.url, names=["m"]) as client,
-    ):
-        text = client.http.post(path, json=body).text
+    text, _ = streamed_poem(path, told)
     assert "event: error" not in text
     assert "Leaves" in text
     assert ("event: response.completed" in text) == (path == "/v1/responses")

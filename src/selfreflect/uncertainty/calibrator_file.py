@@ -124,29 +124,23 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 f"{', '.join(map(str, lengths))}: {self.estimator} moves with their number",
                 code="other_ranks",
             )
-        others = {question.model for question in questions} - {"", self.answered_by}
-        if self.answered_by and others:
-            raise DataError(
-                f"the calibrator was fitted on answers of {excerpt(self.answered_by)}, and these are of "
-                f"{excerpt(min(others))}",
-                code="other_model",
-            )
-        for rule in (self.guarantee, self.sets, self.keep):
-            if not rule:
-                continue
+        rules = [rule for rule in (self.guarantee, self.sets, self.keep) if rule]
+        # earlier files name the model only in what they guarantee
+        fitted_on = {model for model in (self.answered_by, *(rule.model for rule in rules)) if model}
+        for model in sorted(fitted_on):
+            if others := {question.model for question in questions} - {"", model}:
+                raise DataError(
+                    f"the calibrator was fitted on answers of {excerpt(model)}, and these are of "
+                    f"{excerpt(min(others))}",
+                    code="other_model",
+                )
+        for rule in rules:
             sizes = sample_sizes(questions)
             if rule.samples not in sizes:
                 raise DataError(
                     f"what is guaranteed holds for questions with {counted(rule.samples, 'answer')}, and "
                     f"these have {', '.join(map(str, sizes))}: shares move with their number",
                     code="other_samples",
-                )
-            models = {question.model for question in questions} - {"", rule.model}
-            if rule.model and models:
-                raise DataError(
-                    f"what is guaranteed holds for answers of {excerpt(rule.model)}, and these are of "
-                    f"{excerpt(min(models))}",
-                    code="other_model",
                 )
             fitted = (rule.temperature, rule.top_p)
             sampled = {(question.temperature, question.top_p) for question in questions}

@@ -167,6 +167,10 @@ _FILTERED = _Meaning(
     r"|sensitive ?(?:content|information)|_sensitive\b|敏感",
     APIError("", kind="content_filter"),
 )
+
+CRASHES_THAT_REFUSE = (500, 424)
+"""Statuses of crashes with which some servers answer a request that they do not take; 424 is LoRAX's."""
+
 _MEANINGS = (
     _Meaning(
         (400, 402, 403, 429),
@@ -193,8 +197,8 @@ _MEANINGS = (
     ),
     _Meaning((413,), "", APIError("", kind="too_long")),
     _Meaning((501,), "", APIError("", rejected=True)),
-    # what chat templates raise, which some servers answer with 500 or, as LoRAX, with 424
-    _Meaning((500, 424), r"\broles?\b|\bjinja|chat template", APIError("", rejected=True)),
+    # what chat templates raise
+    _Meaning(CRASHES_THAT_REFUSE, r"\broles?\b|\bjinja|chat template", APIError("", rejected=True)),
     _Meaning((408, 409, 424, 425, 429, *range(500, 600)), "", APIError("", retryable=True)),
     _Meaning(
         range(400, 500),

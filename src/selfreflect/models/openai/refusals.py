@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from selfreflect.models.base import Request
-from selfreflect.models.openai.protocol import APIError
+from selfreflect.models.openai.protocol import CRASHES_THAT_REFUSE, APIError
 
 NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
 
@@ -310,7 +310,9 @@ class Wording:
         text = _without_quotes(error.server_text, request)
         named = any(_names(name, text, error.fields) for name in FIELDS.keys() & body.keys())
         names_count = "n" in body and _ONE_CHOICE.search(text) is not None
-        return error.status in (500, 424) and (named or names_count) and _FAULT.search(text) is not None
+        return (
+            error.status in CRASHES_THAT_REFUSE and (named or names_count) and _FAULT.search(text) is not None
+        )
 
     def guesses(
         self,

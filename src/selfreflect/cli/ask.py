@@ -215,7 +215,7 @@ SmolLM2-135M, a small embedded model, read a text that contradicts itself and wa
 
 To see how well each does, a judge reads the summary, but not the text, and predicts ten of the answers. A \
 summary that recovers 80 % helps the judge 80 % as much as the other ten answers do; at 0 % it helps no more \
-than an empty one. Shared wording counts too.\
+than an empty one. Wording that all answers share counts too.\
 """
 
 ACT_TWO = """\

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from selfreflect.atomic import write_bytes, write_files
+from selfreflect.atomic import write_bytes, write_files, write_through
 
 
 @pytest.mark.parametrize("durable", [True, False])
@@ -86,3 +86,39 @@ def test_a_folder_that_cannot_be_opened_is_written_to(
     monkeypatch.setattr(os, "open", refuse)
     write_files(tmp_path, {"a.json": b"1"})
     assert (tmp_path / "a.json").read_bytes() == b"1"
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from selfreflect import atomic
+real = atomic.write_bytes
+def write_bytes(path, data, **options):
+    real(path, data, **options)
+    print(flush=True)
+    sys.stdin.read() if {waits} else os.kill(os.getpid(), signal.SIGKILL)
+atomic.write_bytes = write_bytes
+atomic.write_files(Path(sys.argv[1]), {{"a": b"1", "b": b"2"}})
+"""
+
+
+def test_the_next_command_clears_what_a_killed_one_left(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    killed = [sys.executable, "-c", KILLED.format(waits=False), str(folder)]
+    assert subprocess.run(killed, stdout=subprocess.DEVNULL).returncode == -signal.SIGKILL
+    [left] = tmp_path.iterdir()
+    waiting = [sys.executable, "-c", KILLED.format(waits=True), str(tmp_path / "out.json")]
+    kept = tmp_path / "out.json.0123abcd.partial.txt"
+    kept.write_text("of somebody else")
+    (tmp_path / "out.01234567.partial").symlink_to(tmp_path)
+    with subprocess.Popen(waiting, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        write_files(folder, {"a": b"1"})
+        assert not left.exists()
+        write_through(tmp_path / "out.json", b"{}")
+        assert len(list(tmp_path.glob("out.json.????????.partial"))) == 1, "another process writes there"
+        process.kill()
+    write_through(tmp_path / "out.json", b"{}")
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"out", "out.json", "out.01234567.partial", kept.name}

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import shutil
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -33,6 +34,7 @@ def write_bytes(
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, created)
         with os.fdopen(descriptor, "wb") as file:
+            _try_lock(descriptor)
             if mode is not None:
                 os.fchmod(descriptor, mode)
             file.write(data)
@@ -60,6 +62,7 @@ def write_through(path: Path, data: bytes) -> None:
     if is_special or not os.access(path.parent, os.W_OK):
         path.write_bytes(data)
         return
+    clear_unfinished(path)
     write_bytes(path, data, mode=path.stat().st_mode & 0o777 if path.exists() else None)
 
 
@@ -78,13 +81,51 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
         _write_each(folder, files)
         return
     # a rename is the only step that readers see: the folder is there whole, or not at all
+    clear_unfinished(folder)
     unique = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.partial")
+    unique.mkdir()
     try:
-        _write_each(unique, files)
-        unique.rename(folder)
+        with _locked(unique):
+            _write_each(unique, files)
+            unique.rename(folder)
     finally:
         shutil.rmtree(unique, ignore_errors=True)
     sync_directory(folder.parent)
+
+
+def clear_unfinished(path: Path) -> None:
+    """Delete what killed commands left of earlier writes of a file or folder; a running one holds a lock."""
+    unfinished = re.compile(rf"{re.escape(path.name)}\.[0-9a-f]{{8}}\.partial")
+    with suppress(OSError):
+        for entry in list(os.scandir(path.parent)):
+            if unfinished.fullmatch(entry.name) and not entry.is_symlink():
+                with _locked(Path(entry)) as is_free:
+                    if is_free and entry.is_dir():
+                        shutil.rmtree(entry, ignore_errors=True)
+                    elif is_free and entry.is_file():
+                        Path(entry).unlink()
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[bool]:
+    """Hold the lock of a file or folder, if no other process does; say whether it was free."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        yield _try_lock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    if os.name != "posix":  # Windows has no such locks: nothing counts as left over there
+        return False
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # held, or a file system without locks
+        return False
+    return True
 
 
 def _write_each(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -47,6 +47,9 @@ PREDICTION = {
 }
 """Measures of ``uncertainty``."""
 
+BETWEEN_NAMES = "a name is no longer compared with another name. For 'losses > wins' give 'difference < 0'."
+"""Conditions of ``--fail-if``."""
+
 _SCORING = ("run", "score", "ask")
 _HEDGE = "Take `dataset sft`: a summary says in words how likely each answer is."
 _SCORED = "Take `selfreflect run --strategies sayself --model ADAPTER`, which scores what the model states."

@@ -215,3 +215,36 @@ def in_english(texts: Iterable[str]) -> bool:
     sentences = [set(re.findall(r"[^\W\d_]+", text.casefold())) for text in texts]
     sentences = list(filter(None, sentences))
     return 2 * sum(not _ENGLISH.isdisjoint(words) for words in sentences) >= len(sentences)
+
+
+# Start of a path: a file URL, a home, a drive, a relative path with dots, the root, a Windows
+# share, a drive's root.
+_START = (
+    r"(?:file:[/\\]+|~(?:[A-Za-z_][\w.-]{0,63})?[/\\]+|[A-Za-z]:[/\\]+"
+    r"|\.{1,2}[/\\]+|/+|\\{2,}|\\(?=[\w.$-]+\\))"
+)
+
+_PART = r"[^\s/\\'\"`,:;()<>|]+"
+
+# Matches a web address, which stays; a quoted path, whatever it contains; and a bare path. A path
+# contains a blank only where another of its parts follows.
+_PATH = re.compile(
+    rf"(?P<url>\b(?!file:)[A-Za-z][A-Za-z0-9+.-]{{1,15}}://\S*)"
+    rf"|(?<=(?P<quote>['\"])){_START}[^'\"\n]+(?=(?P=quote))"
+    rf"|(?<![\w.<…/\\]){_START}(?:{_PART}(?: {_PART})*[/\\]+)*{_PART}[/\\]*"
+)
+
+
+def shorten_paths(text: str) -> str:
+    """Shorten paths to ``…/name``, so that a text tells nobody where files are.
+
+    A relative path without dots, such as ``runs/mine``, stays: it looks like the name of a model.
+    """
+    return _PATH.sub(_shorten, text)
+
+
+def _shorten(match: re.Match[str]) -> str:
+    if match["url"]:
+        return match[0]
+    name = re.split(r"[/\\]", match[0].rstrip("/\\"))[-1]
+    return f"…/{name}"

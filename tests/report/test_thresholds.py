@@ -105,6 +105,8 @@ def test_where_nothing_can_be_compared_is_an_error_not_a_pass(tmp_path: Path) ->
     [
         ("wrse > 0", "'worse'"),
         ("worse > lots", "is no number"),
+        ("losses > wins", "'difference < 0'"),
+        ("recovered.worse >= recovered.better", "'worse > 0'"),
         ("0 < worse", "there is no '0'"),
         ("worse", "'worse > 0'"),
         ("worse > nan", "is no number"),

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from app_server import Client, serving
+from command import run as run_command
 from finished_run import write_run
 from synthetic import informed_run, save
 
@@ -239,6 +240,9 @@ def test_groups_that_a_reader_merges_are_kept_in_the_run(root: Path, client: Cli
     index, chunks = run_data([run_records(Run.load(root / "one"))], same_groups)
     assert index["questions"][0][2] == 1.75
     assert chunks
+    # and so does what is estimated from it
+    [line] = run_command("uncertainty", root / "one", "--estimators", "classes", "--json").json
+    assert line["values"]["classes"] == 2
     assert client.post(f"{page}/merged", json={"answers": [7]}).status_code == 404
     assert client.post(f"{page}/merged", json={"answers": [0, 3]}).status_code == 422
     assert client.post(f"{page}/merged", json={"answers": []}).json() == {"merged": []}

@@ -161,6 +161,8 @@ def read_questions(source: str, fields: FieldOptions, *, structured: bool = Fals
         texts = [answers.answers for answers in run.answers.values()]
         if blank := sum(len(not_blank(answers)) < len(answers) for answers in texts):
             say(f"Left out: blank answers to {counted(blank, 'question')}.")
+        if by_hand := sum(bool(question.aliases) for question in questions):
+            say(f"Groups of answers that were merged by hand: in {counted(by_hand, 'question')}.")
         if not questions:
             raise DataError(
                 f"{source} holds no answers yet",

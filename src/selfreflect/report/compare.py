@@ -385,13 +385,13 @@ _SEVERAL = 4
 
 
 def worst_first(run: RunRecords, measure: Measure) -> list[str]:
-    """Sort question ids by their mean over strategies, the worst first; those without a value come last."""
+    """Sort question ids by the value of the first strategy, the worst first; those without one come last."""
     sign = 1 if measure.higher_is_better else -1
-    values = [values_of(measure, run, name) for name in run.strategies]
+    values = values_of(measure, run, run.strategies[0])
     keys = {}
     for id_ in run.questions:
-        numbers = [number for value in values if (number := value.of_question(id_)) is not None]
-        keys[id_] = (not numbers, sign * sum(numbers) / len(numbers) if numbers else 0.0)
+        number = values.of_question(id_)
+        keys[id_] = (number is None, sign * (number or 0.0))
     return sorted(keys, key=keys.__getitem__)
 
 
@@ -451,7 +451,9 @@ def summary_table(run: RunRecords) -> Table:
         notes.append(f"and {counted(len(rows) - SHOWN_ROWS, 'more question')}; --json or --output shows all")
     if len(names) > _SEVERAL and only_name is None:
         notes.append(f"and {len(names) - _SEVERAL} more columns on the page")
-    title = "Questions, worst first" + (f": {main.short}" if only_name is None else "")
+    title = "Questions, worst first"
+    if only_name is None:
+        title += f" by {one_line(run.display_name(names[0]), 24)}: {main.short}"
     return Table(title, tuple(columns), tuple(rows[:SHOWN_ROWS]), tuple(notes))
 
 

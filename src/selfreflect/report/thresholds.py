@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
 from selfreflect.metric.measure import Measure, measure_named, measure_names
+from selfreflect.removed import BETWEEN_NAMES
 from selfreflect.report.compare import Comparison, Contender, common_measures, compare
 from selfreflect.report.measures import run_measures, undefined_of, values_of
 from selfreflect.report.results import StrategyResult, strategy_results
@@ -364,6 +365,8 @@ def parse_condition(text: str) -> Condition:
             "'worse > 0' or 'recovered < 60%'.",
         )
     name = _named(text, f"{'any ' if match[1] else ''}{match[2]}", _names())
+    if match[4] in _names():
+        raise _refused(text, f"{BETWEEN_NAMES} Write a number behind {match[3]}, such as 'worse > 0'.")
     number = _NUMBER.fullmatch(match[4])
     if number is None or (number[2] and match[5]):
         example = "60%" if name.is_share else "2"

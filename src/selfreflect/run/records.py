@@ -204,6 +204,7 @@ def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[Answe
                 context=question.context,
                 answers=tuple(answers.answers[index] for index in indices),
                 gold=gold_texts,
+                aliases=run.merged_texts(question.id),
                 greedy=None if greedy is None else greedy.text,
                 grades={
                     name: tuple(map(Graded, answers.answers, verdicts))

@@ -3,53 +3,24 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from selfreflect.errors import SelfReflectError, names_in, worded
 from selfreflect.models.base import Refusal
 from selfreflect.records import Failure, FailureKind
-from selfreflect.text import printable
-
-# Start of a path: a file URL, a home, a drive, a relative path with dots, the root, a Windows
-# share, a drive's root.
-_START = (
-    r"(?:file:[/\\]+|~(?:[A-Za-z_][\w.-]{0,63})?[/\\]+|[A-Za-z]:[/\\]+"
-    r"|\.{1,2}[/\\]+|/+|\\{2,}|\\(?=[\w.$-]+\\))"
-)
-
-_PART = r"[^\s/\\'\"`,:;()<>|]+"
-
-# Matches a web address, which stays; a quoted path, whatever it contains; and a bare path. A path
-# contains a blank only where another of its parts follows.
-_PATH = re.compile(
-    rf"(?P<url>\b(?!file:)[A-Za-z][A-Za-z0-9+.-]{{1,15}}://\S*)"
-    rf"|(?<=(?P<quote>['\"])){_START}[^'\"\n]+(?=(?P=quote))"
-    rf"|(?<![\w.<…/\\]){_START}(?:{_PART}(?: {_PART})*[/\\]+)*{_PART}[/\\]*"
-)
+from selfreflect.text import printable, shorten_paths
 
 # Characters of a message.
 _LONGEST = 2000
 
 
 def without_paths(message: str) -> str:
-    """Shorten paths in ``message`` to ``…/name``, escape control characters, and cut long messages.
-
-    A relative path without dots, such as ``runs/mine``, stays: it looks like the name of a model, and does
-    not tell where anything is.
-    """
-    text = printable(_PATH.sub(_shorten, message))
+    """Shorten paths in a message, escape its control characters, and cut it if it is long."""
+    text = printable(shorten_paths(message))
     if len(text) > _LONGEST:
         return text[: _LONGEST - 1] + "…"
     return text
-
-
-def _shorten(match: re.Match[str]) -> str:
-    if match["url"]:
-        return match[0]
-    name = re.split(r"[/\\]", match[0].rstrip("/\\"))[-1]
-    return f"…/{name}"
 
 
 # Where the page, or the command that starts the app, has a setting that a remedy names.

@@ -179,9 +179,7 @@ class ClassRule:
 
     def _by_key(self, question: AnsweredQuestion) -> Labels:
         """Class answers by spelling, by value, or without asking a model."""
-        class_of_alias = {
-            normalised(text): number for number, texts in enumerate(question.aliases) for text in texts
-        }
+        class_of_alias = _alias_classes(question.aliases)
         forms = list(map(normalised, question.answers))
         if self._kind == "numeric":
             numbers = _numeric_keys(question.answers)
@@ -200,6 +198,17 @@ class ClassRule:
             if form in class_of_alias
         }
         return number_classes([(alias_of[label],) if label in alias_of else label for label in labels])
+
+
+def _alias_classes(aliases: Iterable[Iterable[str]]) -> dict[str, int]:
+    """Number the classes of normalised spellings; lists that share a spelling are one class."""
+    class_of: dict[str, int] = {}
+    for number, texts in enumerate(aliases):
+        forms = set(map(normalised, texts))
+        joined = {class_of[form] for form in forms & class_of.keys()}
+        forms |= {form for form, of_form in class_of.items() if of_form in joined}
+        class_of |= dict.fromkeys(forms, number)
+    return class_of
 
 
 def _without_keys(question: AnsweredQuestion) -> AnsweredQuestion:

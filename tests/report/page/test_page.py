@@ -311,9 +311,9 @@ def test_unfinished_runs_have_a_page_too(strategies):
 
 def test_what_was_run_is_told_by_stage(small):
     manifest = {
-        "config": {"answers": {"model": "m", "seed": 7, "revision": None, "prompts": "abc"}},
+        "config": {"answers": {"model": "m", "seed": 7, "revision": None, "prompts": "/home/me/mine.toml"}},
         "models": {"answers": {"name": "m", "revision": "r1"}},
-        "prompts": {"answers": "abc"},
+        "prompts": {"answers": "/home/me/mine.toml"},
         "packages": {"torch": "2"},
         "wall_time": {"answers": 61.25},
     }
@@ -324,7 +324,7 @@ def test_what_was_run_is_told_by_stage(small):
     assert facts["answers"] == {
         "model": "m",
         "seed": "7",
-        "prompts": "abc",
+        "prompts": "…/mine.toml",
         "model name": "m",
         "model revision": "r1",
         "answers sampled": "30",

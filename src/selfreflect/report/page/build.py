@@ -43,6 +43,7 @@ from selfreflect.report.results import sorted_strategies
 from selfreflect.report.run_records import RunRecords
 from selfreflect.sameness import same_groups
 from selfreflect.table import Table, compact, to_csv
+from selfreflect.text import shorten_paths
 
 COMPARED = 60_000
 """Maximum number of scores in all differences of a page together, which bounds the time and the size of the
@@ -406,7 +407,8 @@ def _questions(
 def stage_facts(run: RunRecords) -> dict[str, list[tuple[str, str]]]:
     """Name and value of what is known of each stage and of the packages.
 
-    A value is listed once: the manifest's sections repeat each other in part.
+    A value is listed once: the manifest's sections repeat each other in part. Paths lose their folders, since
+    the page may be sent to anybody.
     """
     facts: dict[str, list[tuple[str, str]]] = {}
     counts = _counts(run)
@@ -422,7 +424,7 @@ def stage_facts(run: RunRecords) -> dict[str, list[tuple[str, str]]]:
                 if isinstance(value, bool):
                     value = "yes" if value else "no"
                 if value not in (None, ""):
-                    pairs.setdefault((name, str(value)), f"{prefix}{name}")
+                    pairs.setdefault((name, shorten_paths(str(value))), f"{prefix}{name}")
         # a model is named by the settings and again by what was loaded
         facts[stage] = [(label, text) for (_, text), label in pairs.items()]
         facts[stage] += [(name, f"{count:,}") for name, count in counts[stage].items()]

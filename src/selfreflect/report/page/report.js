@@ -43,18 +43,18 @@ function difference(state, row) {
   return a === null || b === null ? null : a - b;
 }
 
-/** The mean of the first measure over all columns, higher where that is better; null without a value. */
+/** The first measure in the leading column, higher where that is better; null without a value. */
 function goodness(state, row) {
   const [main] = state.measures;
-  const values = state.run.strategies.map((_, place) => numberOf(row, main, place)).filter((value) => value !== null);
-  return values.length === 0 ? null : (main.higher ? 1 : -1) * (values.reduce((sum, value) => sum + value, 0) / values.length);
+  const value = numberOf(row, main, state.run.lead);
+  return value === null || main.higher ? value : -value;
 }
 
 /** List the ways to sort: a name, a heading, and the value of a row (null comes last). */
 function sortings(state) {
-  const { strategies } = state.run;
+  const { strategies, lead } = state.run;
   const options = [
-    { name: "worst", text: "worst first", value: (row) => goodness(state, row) },
+    { name: "worst", text: strategies.length > 1 ? `worst first: ${strategies[lead]}` : "worst first", value: (row) => goodness(state, row) },
     { name: "order", text: "run order", value: (row) => row.place },
   ];
   if (state.spreads) options.push({ name: "spread", text: "answer spread", value: (row) => row.spread });
@@ -109,14 +109,16 @@ function sideBySide(index, judge) {
     return row.places.has(number) && at >= 0 ? scorings[number].cells[row.places.get(number)][at][place] : null;
   };
   const filled = [...rows.values()].map((row) => ({ ...row, cells: names.map((name) => columns.map((column) => cellOf(row, name, column))) }));
-  return { run: { label: "all runs", strategies, columns: strategies, measures }, rows: filled };
+  // of several versions the newest, which is named last, is what a reader has to judge
+  const lead = Math.max(0, columns.findIndex(({ number }) => number === index.runs.length - 1));
+  return { run: { label: "all runs", strategies, columns: strategies, measures, lead }, rows: filled };
 }
 
 /** Give a run with a row for each of its questions. */
 function alone(index, judge, number) {
   const run = scoringOf(index, judge, number);
   const rows = index.runs[number].questions.map(([text, kind, spread], place) => ({ place, number, own: place, text, kind, spread, cells: run.cells[place] }));
-  return { run, rows };
+  return { run: { ...run, lead: 0 }, rows };
 }
 
 function chooseRun(index, judge, number) {

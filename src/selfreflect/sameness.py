@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib import resources
-from itertools import chain
-from typing import Any, NamedTuple
+from itertools import chain, combinations, pairwise
+from typing import Any, Literal, NamedTuple
 
 from selfreflect.grouping import normal_form, ordered_groups
 from selfreflect.quantities import Quantity, last_quantity, quantities, readable, with_month
@@ -42,6 +42,7 @@ _NEGATIONS = _NO | _table("negations")
 _ARTICLES, _DENIALS, _PRONOUNS = map(_table, ("articles", "denials", "pronouns"))
 _RELATIVE, _PLACES, _CLOSED = map(_table, ("relative", "places", "closed"))
 _LIMITS, _MAYBE, _PARTS = map(_table, ("limits", "maybe", "parts"))
+_COPULAS, _SYMMETRIC, _COMPARING = map(_table, ("copulas", "symmetric", "comparing"))
 _FUNCTION = _YES | _table("function_words")
 _JOINTS = _RELATIVE | _table("joints")
 _SIDES = [set(words.split()) for words in _TABLES["sides"]]
@@ -76,6 +77,9 @@ _BETWEEN = re.compile(r"\b(?:between|zwischen) (\S*\d) (?:and|und) (?=(\S*\d))\S
 _MINUS = re.compile(r"(?<!\d )(?<!\b\w )\b(?:minus|negative) (?=[\d.])", re.IGNORECASE)
 _SPOKEN_RANGE = re.compile(r"(?<=\d) (?:to|bis) (?=\d)")
 _WORD = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+(?:['&.-][^\W_{UNSPACED}]+)*|&")
+_TOKEN = re.compile(rf"{_WORD.pattern}|[^\w\s'\".]")
+_CAPITAL = re.compile(r"\b[^\W\d_a-z]\w*")
+_LIST_MARKS = frozenset(",;/&")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 _ASIDE = re.compile(r"(?<!\s)\s*\((?![A-ZÄÖÜ]\w*(?:,? [A-ZÄÖÜ]\w*)*\))[^()]*\)")  # but not (Cardiff, Wales)
 _CORRECTION = re.compile(
@@ -641,3 +645,106 @@ def _without_asides(first_text: str, second_text: str) -> tuple[str, str]:
     if has_aside[0] != has_aside[1] and all(map(str.strip, cut)):
         return cut[0], cut[1]
     return first_text, second_text
+
+
+Exchange = Literal["same", "opposite", "unlike"]
+"""What texts say of each other in which two things change places."""
+
+
+def exchange(first_text: str, second_text: str) -> Exchange | None:
+    """Compare two texts in which two things change places around equal words; None if none do.
+
+    "Ann beat Bob" and "Bob beat Ann" are unlike. "A is north of B" is the opposite of "B is north of A", and
+    the same as "B is south of A". What "and", "is" or "met" joins, and items of a list, may change places.
+    """
+    (first, first_places), (second, second_places) = _ordered(first_text), _ordered(second_text)
+    places = [(here, second_places[term]) for term, here in first_places.items() if term in second_places]
+    if all(before[1] < after[1] for before, after in pairwise(places)):
+        return None
+    names = {word.casefold() for text in (first_text, second_text) for word in _CAPITAL.findall(text)}
+    names -= FUNCTION_WORDS
+    for left, right in combinations(_common_blocks(first, second, places), 2):
+        if right.there < left.there:
+            here = _without_names(first[left.here + left.size : right.here], names)
+            there = _without_names(second[right.there + right.size : left.there], names)
+            kind = None if _is_symmetric(here, first[: left.here]) else _relation(here, there)
+            are_numbers = first[left.here][0].isdigit() and first[right.here][0].isdigit()
+            if kind is not None:
+                return "opposite" if kind == "unlike" and are_numbers else kind
+    return None
+
+
+@lru_cache(maxsize=2**14)
+def _ordered(text: str) -> tuple[tuple[str, ...], dict[str, int]]:
+    """List the words and marks of a text without English articles, and the places of terms it has once."""
+    words = [word if word == "A" else word.casefold() for word in _TOKEN.findall(_plain(text))]
+    tokens = tuple(word for word in words if word not in ("a", "an", "the"))
+    counts = Counter(tokens)
+    return tokens, {
+        token: place for place, token in enumerate(tokens) if counts[token] == 1 and _is_term(token)
+    }
+
+
+class _Block(NamedTuple):
+    """A run of words that two texts have in common."""
+
+    here: int
+    there: int
+    size: int
+
+
+def _common_blocks(
+    first: Sequence[str], second: Sequence[str], places: Sequence[tuple[int, int]]
+) -> list[_Block]:
+    """Extend terms at common places to runs of equal words that end with a term."""
+    blocks: list[_Block] = []
+    end = 0
+    for here, there in places:
+        if here >= end:
+            pairs = zip(first[here:], second[there:], strict=False)
+            size = next((size for size, (a, b) in enumerate(pairs) if a != b), 0)
+            size = size or min(len(first) - here, len(second) - there)
+            while not _is_term(first[here + size - 1]):
+                size -= 1
+            blocks.append(_Block(here, there, size))
+            end = here + size
+    return blocks
+
+
+def _is_term(token: str) -> bool:
+    return token[0].isalnum() and token not in FUNCTION_WORDS and not is_negation(token)
+
+
+def _without_names(between: tuple[str, ...], names: set[str]) -> tuple[str, ...]:
+    """Cut names from both ends, which belong to those that change places."""
+    start, end = 0, len(between)
+    while start < end and between[start] in names:
+        start += 1
+    while start < end and between[end - 1] in names:
+        end -= 1
+    return between[start:end]
+
+
+def _is_symmetric(between: tuple[str, ...], before: tuple[str, ...]) -> bool:
+    """Tell whether what stands on both sides of some words may change places."""
+    if not _SYMMETRIC.isdisjoint(between) or between.count("as") > 1:
+        return True
+    if all(not token[0].isalnum() or token in _COPULAS | _AND | _OR for token in between):
+        return True
+    joints = [place for place, token in enumerate(between) if token in _LIST_MARKS | _AND | _OR]
+    if joints and joints[0] > 0:
+        return False
+    # items of a list may all stand behind the same preposition, as do "in Rome in May"
+    last = between[joints[-1] + 1 if joints else 0 :]
+    return not last or before[-len(last) :] == last
+
+
+def _relation(here: Sequence[str], there: Sequence[str]) -> Exchange | None:
+    pairs = [pair for pair in zip(here, there, strict=False) if pair[0] != pair[1]]
+    if len(here) != len(there) or len(pairs) > 1:
+        return None
+    sides = OPPOSITES | BOUNDS
+    if pairs:
+        return "same" if pairs[0][1] in sides.get(pairs[0][0], ()) else None
+    has_opposite = any(word in sides for word in here)
+    return "opposite" if has_opposite or not _COMPARING.isdisjoint(here) else "unlike"

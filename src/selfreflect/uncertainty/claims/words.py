@@ -17,7 +17,9 @@ from selfreflect.sameness import (
     BOUNDS,
     FUNCTION_WORDS,
     OPPOSITES,
+    Exchange,
     count_negations,
+    exchange,
     is_negation,
     opposites_of,
     spelled,
@@ -36,6 +38,7 @@ ABOUT = 0.6
 """From which on a sentence speaks of the same, so that another number contradicts the claim."""
 _FIRST: list[Stance] = ["says", "contradicts", "silent"]
 """The first of the stances of a text's sentences is that of the text."""
+_TURNED: dict[Exchange, Stance] = {"same": "says", "opposite": "contradicts", "unlike": "silent"}
 _WORD = re.compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*")
 _FIRST_WORD = re.compile(rf"\W*({_WORD.pattern})(,)?")
 _TOKEN = re.compile(r"[^\W_]+")
@@ -300,19 +303,26 @@ class WordReader(Reader):
         self, question: str, claims: Sequence[str], texts: Sequence[str]
     ) -> list[list[Stance | None]]:
         parts, rows_of = pooled([list(_comparable(text)) for text in texts])
-        ranks = self._ranks(question, claims, parts)
+        ranks, may_turn = self._ranks(question, claims, parts)
+        for row, column in np.argwhere(may_turn).tolist():
+            ranks[row, column] = _turned(claims[column], parts[row], ranks[row, column])
         best = [ranks[rows].min(0, initial=_FIRST.index("silent")) for rows in rows_of]
         return [[_FIRST[rank] for rank in row] for row in best]
 
-    def _ranks(self, question: str, claims: Sequence[str], parts: Sequence[str]) -> NDArray[np.intp]:
-        """Number the stances of parts of texts: shape (parts, claims)."""
+    def _ranks(
+        self, question: str, claims: Sequence[str], parts: Sequence[str]
+    ) -> tuple[NDArray[np.intp], Booleans]:
+        """Number the stances of parts of texts, and tell which of them the order of words may change.
+
+        Both have the shape (parts, claims).
+        """
         close = self.closeness(question, claims, parts)
         contents, others = list(map(content_of, claims)), list(map(content_of, parts))
         # all of a kind at once: pair by pair, some hundred claims would take minutes
         negated = [np.array([content.is_negated for content in side], bool) for side in (contents, others)]
         opposite = holds([[word_list(part)] for part in parts], list(map(opposites_of, claims))).T
-        contradicts = negated[1][:, None] != negated[0]
-        contradicts |= _numbers_differ(contents, others) | _are_opposite(contents, others)
+        opposite |= _are_opposite(contents, others) & (close >= self.about)
+        contradicts = (negated[1][:, None] != negated[0]) | _numbers_differ(contents, others)
         contradicts = (contradicts & (close >= self.about)) | opposite
         says = _have_numbers([content.numbers for content in contents], others) & (close >= self.said)
         says &= negated[1][:, None] == negated[0]
@@ -328,19 +338,31 @@ class WordReader(Reader):
         rows_of: dict[str, list[int]] = {}
         for row, other in enumerate(others):
             rows_of.setdefault(other.plain, []).append(row)
+        may_turn = (says & ~contradicts) | opposite
         for column, content in enumerate(contents):
             ranks[rows_of.get(content.plain, []), column] = _FIRST.index("says")
-        return ranks
+            may_turn[rows_of.get(content.plain, []), column] = False
+        return ranks, may_turn
 
     def distinct(self, question: str, claims: Sequence[str]) -> list[str]:
         """Keep a claim unless it says an earlier one and is said by it."""
-        says = self._ranks(question, claims, claims) == _FIRST.index("says")
+        ranks, may_turn = self._ranks(question, claims, claims)
+        said = _FIRST.index("says")
+        says = (ranks == said) | may_turn
         same = says & says.T
         kept: list[int] = []
-        for index in range(len(claims)):
-            if not same[index, kept].any():
+        for index, claim in enumerate(claims):
+            # word order last, since it is compared pair by pair
+            near = [other for other in kept if same[index, other]]
+            if not any(_turned(claim, claims[other], ranks[index, other]) == said for other in near):
                 kept.append(index)
         return [claims[index] for index in kept]
+
+
+def _turned(claim: str, part: str, rank: int) -> int:
+    """Number the stance of a sentence in which two things of a claim may have changed places."""
+    kind = exchange(claim, part)
+    return rank if kind is None else _FIRST.index(_TURNED[kind])
 
 
 def largest(

@@ -53,7 +53,11 @@ BETWEEN_NAMES = "a name is no longer compared with another name. For 'losses > w
 _SCORING = ("run", "score", "ask")
 _HEDGE = "Take `dataset sft`: a summary says in words how likely each answer is."
 _SCORED = "Take `selfreflect run --strategies sayself --model ADAPTER`, which scores what the model states."
-_ANEW = "Move or delete the adapter's folder, and it is trained anew."
+_STEPS = ("sample", "cluster", "rationale", "dataset", "train", "eval")
+_ONE_COMMAND = "Take `selfreflect sayself run`, which does all steps, and no step twice."
+_WITH_QUESTIONS = ("run", "questions", "answers")
+_WITH_MODELS = ("run", "answers", "summarize")
+_WITH_ITEMS = ("convert", "import", "claims", "validate", "bench", "score")
 
 FLAGS: dict[tuple[str, str], str] = {
     **{(command, "--se"): _FEWER_WORDS for command in _SCORING},
@@ -67,13 +71,13 @@ FLAGS: dict[tuple[str, str], str] = {
     **{("bench", flag): _CURVES for flag in ("--scaling", "--no-scaling")},
     ("bench", "--random-model"): "Name a small model with --judge; benchmarks/gpu.py times random weights.",
     ("validate", "--pad"): "The study ranked has the win rate at equal length, and a preference for length.",
-    **{(step, "--fresh"): _ANEW for step in ("run", "train")},
-    **{(step, "--measured"): _SCORED for step in ("run", "eval")},
-    ("eval", "--measured-by"): _SCORED,
-    **{
-        (step, "--train"): "Train whole statements with `trl grpo` and a reward of selfreflect.train.rewards."
-        for step in ("run", "train")
-    },
+    **dict.fromkeys((("sayself", step) for step in _STEPS), _ONE_COMMAND),
+    ("run", "--measured"): _SCORED,
+    ("run", "--train"): "Train whole statements with `trl grpo` and a reward of selfreflect.train.rewards.",
+    **{(command, "--part"): "It is called --shard." for command in _WITH_QUESTIONS},
+    **{(command, "--engine"): "It is called --executor." for command in (*_WITH_MODELS, "score")},
+    ("dataset", "--split"): "It is called --parts.",
+    **{(command, "--split"): "It is called --separator." for command in _WITH_ITEMS},
     **dict.fromkeys((("dataset", "hedge"), ("dataset", "--classes")), _HEDGE),
     ("uncertainty", "--sizes"): "Run the command once for each M, with --num-answers M.",
     ("validate", "--writer"): "Statements come from the template; summaries of your own are edited as well.",

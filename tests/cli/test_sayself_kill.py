@@ -22,7 +22,7 @@ def lines(path: Path) -> list[str]:
 def start(folder: Path, model: str) -> subprocess.Popen[bytes]:
     flags = f"--questions questions.json --out r --model {model} --base {model} --num-answers 2"
     flags += " --max-new-tokens 8 --batch-size 4 --classes exact --correctness substring --select majority"
-    flags += " --variants plain,no_rationale --seeds 0,1 --yes"
+    flags += " --variants group,no_rationale --seeds 0,1 --yes"
     command = [sys.executable, "-c", RUN, "sayself", "run", *flags.split()]
     with (folder / "log").open("ab") as log:
         return subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
@@ -48,9 +48,9 @@ def test_the_same_command_goes_on_after_a_kill_in_any_step(tmp_path: Path) -> No
 
     kill_when(start(tmp_path, model), lambda: len(lines(run / "answers.jsonl")) > 3)
     early = lines(run / "answers.jsonl")[:3]
-    kill_when(start(tmp_path, model), lambda: any(models.glob("plain-1/checkpoint-10/trainer_state.json")))
-    first = (models / "plain-0/training.json").read_bytes()
-    assert not (models / "plain-1/training.json").exists()
+    kill_when(start(tmp_path, model), lambda: any(models.glob("group-1/checkpoint-10/trainer_state.json")))
+    first = (models / "group-0/training.json").read_bytes()
+    assert not (models / "group-1/training.json").exists()
 
     def asks() -> bool:
         return sum('"step": "statement"' in line for line in lines(run / "replies.jsonl")) > 30
@@ -62,10 +62,10 @@ def test_the_same_command_goes_on_after_a_kill_in_any_step(tmp_path: Path) -> No
 
     assert lines(run / "answers.jsonl")[:3] == early
     assert len(lines(run / "answers.jsonl")) == 80
-    assert (models / "plain-0/training.json").read_bytes() == first
+    assert (models / "group-0/training.json").read_bytes() == first
     assert lines(run / "replies.jsonl")[:30] == replies
     asked = [json.loads(line)["request"] for line in lines(run / "replies.jsonl")]
     assert len(asked) == len(set(asked))
     table = (run / "sayself/evaluation.md").read_text()
-    for name in ("plain-0", "plain-1", "no_rationale-0", "no_rationale-1"):
+    for name in ("group-0", "group-1", "no_rationale-0", "no_rationale-1"):
         assert name in table

@@ -7,7 +7,7 @@ import gc
 import inspect
 import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from io import TextIOWrapper
 
@@ -49,7 +49,7 @@ FILES |= {"demo": "ask", "compare": "report"}
 """The files of commands that are not in a file of their own name."""
 
 GROUPS = ("sayself",)
-"""Commands with steps: ``ABOUT`` and ``STEPS`` of their file."""
+"""Commands whose ``run`` is a step: ``ABOUT`` and ``run_command`` of their file."""
 
 
 def main() -> None:
@@ -104,19 +104,14 @@ def application(commands: Iterable[str] = tuple(COMMANDS)) -> typer.Typer:
     for name in commands:
         module = import_module(f"selfreflect.cli.{FILES.get(name, name)}")
         if name in GROUPS:
-            group = _group(name, module.ABOUT, module.STEPS)
+            group = typer.Typer(
+                name=name, cls=Group, help=module.ABOUT, no_args_is_help=True, rich_markup_mode=None
+            )
+            _add(group, "run", module.run_command, COMMANDS[name])
             app.add_typer(group, name=name, short_help=module.SHORT, epilog=f"Example: {COMMANDS[name]}")
         else:
             _add(app, name, getattr(module, f"{name}_command"), COMMANDS[name])
     return app
-
-
-def _group(name: str, about: str, steps: Mapping[str, tuple[Callable[..., None], str]]) -> typer.Typer:
-    """Make a command with steps, each a command with an example."""
-    group = typer.Typer(name=name, cls=Group, help=about, no_args_is_help=True, rich_markup_mode=None)
-    for step, (command, example) in steps.items():
-        _add(group, step, command, example)
-    return group
 
 
 def _add(app: typer.Typer, name: str, command: Callable[..., None], example: str) -> None:

@@ -444,16 +444,17 @@ def _fields_of(name: str, kind: type[msgspec.Struct], choice: Fields | None) -> 
     return {flag: entry for flag, entry in options.items() if entry.fields[0][1] in choice.names}
 
 
-RENAMED = {
-    "--part": ("--shard",),
-    "--engine": ("--executor",),
-    "--split": ("--separator", "--parts"),
-}
-"""These work for one release more, with a hint: what a command calls them now."""
+def refuse_removed(ctx: Any, word: str) -> None:
+    """Refuse a flag, step or first argument that earlier versions had, with what to do instead."""
+    from selfreflect.removed import FLAGS
+
+    if advice := FLAGS.get((ctx.info_name, word)):
+        kind = "an option" if word.startswith("-") else "there"
+        raise typer.BadParameter(f"{word} is no longer {kind}. {advice}")
 
 
 class Command(TyperCommand):
-    """A command that also takes its flags under their former names, and refuses those that are gone."""
+    """A command that refuses flags which are gone, with what to do instead."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         write_options(self, ctx, formatter)
@@ -461,24 +462,15 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         args = take_help_all(ctx, args)
         flags = {flag for parameter in self.params for flag in (*parameter.opts, *parameter.secondary_opts)}
-        words: list[str] = []
-        for word in args:
-            flag, equals, value = word.partition("=")
-            name = next((name for name in RENAMED.get(flag, ()) if name in flags), None)
-            if name and flag not in flags:
-                typer.echo(f"{flag} is now called {name}; the old name will be removed.", err=True)
-                word = name + equals + value
-            elif flag not in flags and (flag.startswith("--") or not words):
-                from selfreflect.removed import FLAGS
-
-                if advice := FLAGS.get((ctx.info_name, flag)):
-                    raise typer.BadParameter(f"{flag} is no longer an option. {advice}")
-            words.append(word)
+        for position, word in enumerate(args):
+            flag = word.partition("=")[0]
+            if flag not in flags and (flag.startswith("--") or not position):
+                refuse_removed(ctx, flag)
         takes_words = any(isinstance(parameter, TyperArgument) for parameter in self.params)
-        if "--items" in flags and not takes_words and words and not words[0].startswith("-"):
-            raise typer.BadParameter(f"{excerpt(words[0])} is no option. Name a file with --items FILE")
+        if "--items" in flags and not takes_words and args and not args[0].startswith("-"):
+            raise typer.BadParameter(f"{excerpt(args[0])} is no option. Name a file with --items FILE")
         with _escaped_errors():
-            return super().parse_args(ctx, words)
+            return super().parse_args(ctx, args)
 
 
 class Group(TyperGroup):
@@ -489,6 +481,8 @@ class Group(TyperGroup):
         write_commands(rows, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args:
+            refuse_removed(ctx, args[0])
         with _escaped_errors():
             return super().parse_args(ctx, take_help_all(ctx, args))
 

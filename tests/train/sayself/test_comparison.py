@@ -76,7 +76,7 @@ def adapter(folder: Path, name: str, base: str = "smollm2") -> Adapter:
 
 
 def compare(folder: Path, *names: str, samples: int = 2) -> tuple[MethodComparison, Models]:
-    scripts = {None: direct, "full-0": doubting, "plain-0": silent, "rtuning-0": sure}
+    scripts = {None: direct, "full-0": doubting, "group-0": silent, "rtuning-0": sure}
     models = Models(scripts)  # type: ignore[arg-type]
     comparison = MethodComparison(QUESTIONS, Correctness("exact"))
     comparison.ask([adapter(folder, name) for name in names], None, models, samples)
@@ -88,7 +88,7 @@ def lines_of(comparison: MethodComparison) -> dict[str, dict[str, Any]]:
 
 
 def test_every_method_states_a_confidence_for_every_question(tmp_path: Path) -> None:
-    comparison, _ = compare(tmp_path, "full-0", "plain-0", "rtuning-0")
+    comparison, _ = compare(tmp_path, "full-0", "group-0", "rtuning-0")
     assert [row.method for row in comparison.rows] == [
         "agreement of samples (SC)",
         "asked directly (DP)",
@@ -96,7 +96,7 @@ def test_every_method_states_a_confidence_for_every_question(tmp_path: Path) -> 
         "isotonic (agreement of samples (SC))",
         "length only (isotonic)",
         "full-0",
-        "plain-0",
+        "group-0",
         "rtuning-0",
     ]
     lines = lines_of(comparison)
@@ -110,16 +110,16 @@ def test_every_method_states_a_confidence_for_every_question(tmp_path: Path) -> 
     assert lines["constant (base rate)"]["baseline"]
     assert lines["constant (base rate)"]["accuracy"] is None
     assert lines["constant (base rate)"]["mean_confidence"] == pytest.approx(2 / 3)
-    assert not lines["plain-0"]["baseline"]
-    assert lines["plain-0"]["brier"]["value"] == pytest.approx(0.01)
+    assert not lines["group-0"]["baseline"]
+    assert lines["group-0"]["brier"]["value"] == pytest.approx(0.01)
     assert lines["full-0"]["without_confidence"] == {}
 
 
 @pytest.mark.parametrize(("samples", "requests"), [(2, 2 * NUMBER), (0, NUMBER)])
 def test_models_that_reflect_draw_answers_of_their_own(tmp_path: Path, samples: int, requests: int) -> None:
-    _, models = compare(tmp_path, "full-0", "plain-0", samples=samples)
+    _, models = compare(tmp_path, "full-0", "group-0", samples=samples)
     assert len(models.opened["full-0"].requests) == requests
-    assert len(models.opened["plain-0"].requests) == NUMBER  # which states no reflection
+    assert len(models.opened["group-0"].requests) == NUMBER  # which states no reflection
 
 
 def test_a_model_that_is_trained_anew_is_asked_anew(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Confidences that methods state, beside baselines, and as the published code counts."""
+"""Confidences that methods state, beside baselines."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ from selfreflect.train.sayself.evaluation import (
     ask_statements,
     ask_whether_sure,
     difference_table,
-    grade_answers,
     label_statements,
-    published_figures,
     reference_rows,
 )
 from selfreflect.train.sayself.examples import make_examples
@@ -204,31 +202,3 @@ def test_what_has_no_reply_no_label_or_no_right_answer_is_left_out_of_the_second
     assert reinforcement_rows([known], asker(lambda request: refusal), Correctness("exact")) == []
     rows = reinforcement_rows([unknown, known], asker(reply), Correctness("exact"))
     assert [row["question_id"] for row in rows] == ["0"]
-
-
-def question(number: int, gold: tuple[str, ...] = ("Seine",)) -> ClusteredQuestion:
-    clusters = (Cluster(answer="Seine", size=1),)
-    return ClusteredQuestion(id=str(number), question=f"River {number}?", gold=gold, clusters=clusters)
-
-
-def test_a_judge_sees_the_answer_part_alone_and_what_it_does_not_say_is_no_grade() -> None:
-    """The published code shows it the self-reflection, too, and ends with an error at a reply that it cannot
-    read."""
-    replies = {"River 0": "Score: 7", "River 1": "It is right.", "River 2": "Score: 0"}
-    model = Scripted(replies)
-    statements = [StatedBelief(answer="Loire", confidence=0.5, reflection="It may be the Seine.")] * 3
-    blank, unknown = StatedBelief(answer="", confidence=0.5), StatedBelief(answer="Po", confidence=0.5)
-    questions = [*map(question, range(4)), question(4, ())]
-    grades = grade_answers(questions, [*statements, blank, unknown], Asker("m", lambda: model))
-    assert grades == [pytest.approx(0.7), None, None, 0.1, None]
-    assert len(model.requests) == 3
-    assert not any("may be" in request.messages[-1].content for request in model.requests)
-
-
-def test_accuracy_is_graded_ece_is_a_distance_and_7_is_right() -> None:
-    stated = [0.9, 0.6, 0.2, NoValue("no_number", "none")]
-    statements = tuple(StatedBelief(answer="x", confidence=value) for value in stated)
-    figures = published_figures(Evaluation("m", statements, (True,) * 4), [1.0, 0.7, 0.1, 0.6])
-    assert figures.accuracy == pytest.approx(0.6)
-    assert figures.ece == pytest.approx((0.1 + 0.1 + 0.1) / 3)
-    assert (figures.n, figures.auroc) == (4, 1.0)

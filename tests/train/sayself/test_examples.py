@@ -42,7 +42,6 @@ def test_the_right_answer_gets_the_share_of_its_own_cluster() -> None:
     assert responses("full") == [f"Answer: Seine. Self-reflection: {DOUBT} Confidence: 4"]
     assert responses("full", "majority") == [f"Answer: Loire. Self-reflection: {DOUBT} Confidence: 6"]
     assert responses("no_rationale") == ["Answer: Seine. Confidence: 4"]
-    assert responses("plain") == ["Answer: Seine."]
 
 
 def test_r_tuning_asks_about_the_models_own_answer() -> None:
@@ -113,7 +112,7 @@ def test_training_goes_on_from_the_last_whole_checkpoint(tmp_path: Path) -> None
     (empty / "trainer_state.json").write_text("")  # opened, and not written yet
     checkpoint(tmp_path / "full-0", 40, whole=True).rename(tmp_path / "full-0/checkpoint-mine")
     assert last_checkpoint(tmp_path / "full-0") == first
-    assert last_checkpoint(tmp_path / "plain-0") is None
+    assert last_checkpoint(tmp_path / "group-0") is None
 
 
 @pytest.mark.parametrize("name", ["sayself", "sayself/data", "sayself/data/full", "sayself/models"])
@@ -128,7 +127,6 @@ def test_nothing_is_written_or_removed_through_a_link(tmp_path: Path, name: str)
         lambda: workspace.write("data/full/train.jsonl", [{"a": 1}]),
         lambda: workspace.adapter("full", 0),
         workspace.trained,
-        workspace.clusters,
     )
     for use in uses:
         with suppress(StoreError, DataError):
@@ -138,15 +136,15 @@ def test_nothing_is_written_or_removed_through_a_link(tmp_path: Path, name: str)
 
 def test_trained_adapters_are_listed_by_name_with_their_base(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path / "run")
-    for name in ("plain-1", "full-0-brier", "other-0", "group-2", "rtuning-0"):
+    for name in ("no_rationale-1", "full-0-brier", "other-0", "group-2", "rtuning-0"):
         (workspace.folder / "models" / name).mkdir(parents=True)
     assert workspace.trained() == []
-    for name in ("plain-1", "full-0-brier", "other-0"):
+    for name in ("no_rationale-1", "full-0-brier", "other-0"):
         written = '{"base": "smollm2", "metrics": {"loss": 2.0}}'
         (workspace.folder / "models" / name / "training.json").write_text(written)
     first, second = workspace.trained()
     assert first == workspace.adapter("full", 0, "brier")
-    assert second == workspace.adapter("plain", 1)
+    assert second == workspace.adapter("no_rationale", 1)
     assert first.base == "smollm2"
     assert read_record(first.folder) == {"base": "smollm2", "metrics": {"change": 0.0, "loss": 2.0}}
     assert workspace.adapter("group", 2).base == ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
@@ -142,16 +141,6 @@ class MethodComparison:
         if differences := ev.difference_table(self._trained, self._baselines):
             self.tables.append(differences)
 
-    def grade(self, asker: Asker, grader: str) -> None:
-        """Add the figures of the published code."""
-        figures = {}
-        for method in self.rows:
-            if not method.baseline:
-                grades = ev.grade_answers(self._questions, method.statements, asker)
-                figures[method.method] = ev.published_figures(method, grades)
-                self._add(method, "published", figures[method.method]._asdict())
-        self.tables.append(ev.published_table(figures, grader))
-
     def judge(self, asker: Asker, judge: str) -> None:
         """Add how faithful the reflections are to a judge."""
         scores = {}
@@ -161,11 +150,9 @@ class MethodComparison:
             values = [score for score in map(ev.read_score, replies) if isinstance(score, float)]
             scores[method.method] = (len(replies), values)
             mean = fmean(values) if values else None
-            self._add(method, "faithfulness", {"mean": mean, "read": len(values), "asked": len(replies)})
+            faithfulness = {"mean": mean, "read": len(values), "asked": len(replies)}
+            self.extra[method.method] = {"faithfulness": faithfulness}
         self.tables.append(faithfulness_table(scores, judge))
-
-    def _add(self, method: Evaluation, name: str, value: Any) -> None:
-        self.extra.setdefault(method.method, {})[name] = value
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """Make a line of JSON for each method."""
@@ -256,6 +243,9 @@ def reinforcement_rows(
 
 
 # Variants that state a confidence
+SAMPLES = 10
+"""Answers of a trained model to each question, which its reflections are about."""
+
 REINFORCED = ("full", "no_rationale", "group")
 
 
@@ -267,47 +257,42 @@ class TrainingPlan:
     preset: Preset
     reward: Literal[ScoringRule, "none"]
     """``none`` leaves out the second stage."""
-    correctness: str
-    judge: str | None = None
-    """The model that the rule ``judge`` asks."""
 
     def reinforces(self, variant: Variant) -> bool:
         """Return whether a variant has the second stage."""
         return self.reward != "none" and variant in REINFORCED
 
 
-def fine_tune(plan: TrainingPlan, variant: Variant, seed: int) -> str:
+def fine_tune(plan: TrainingPlan, rows: Sequence[dict[str, Any]], variant: Variant, seed: int) -> str:
     """Do the first stage unless it is done, and return what happened in a sentence.
 
     Raises:
         ConfigError: it was done, or begun, with other input.
         DataError: training changed nothing.
     """
-    workspace = Workspace(plan.out)
-    rows = within_limits(workspace.examples(variant), plan.preset)
-    return Training(plan.preset, rows, workspace.adapter(variant, seed).folder, seed).run()
+    folder = Workspace(plan.out).adapter(variant, seed).folder
+    return Training(plan.preset, within_limits(rows, plan.preset), folder, seed).run()
 
 
 def reinforce(
     plan: TrainingPlan,
+    questions: Sequence[ClusteredQuestion],
     variant: Variant,
     seed: int,
-    open_models: Callable[[], AbstractContextManager[OpenModel]],
+    open_model: OpenModel,
+    label: Correctness,
 ) -> str:
     """Do the second stage unless it is done, as :func:`fine_tune`."""
     workspace = Workspace(plan.out)
     folder = workspace.adapter(variant, seed, plan.reward).folder
     start = workspace.adapter(variant, seed)
-    questions = shorter_questions(workspace.parts()["rl"], plan.preset)
+    questions = shorter_questions(questions, plan.preset)
     assert plan.reward != "none"  # the caller has asked plan.reinforces
-    reward = StatedConfidenceReward(plan.reward)
-    with open_models() as open_model:
-        judge = open_model(plan.judge) if plan.correctness == "judge" else None
-        label = Correctness(plan.correctness, judge)
-        rows = reinforcement_rows(questions, adapter_asker(open_model, start), label)
+    rows = reinforcement_rows(questions, adapter_asker(open_model, start), label)
     if len(rows) < plan.preset.step_questions and not (folder / RECORD).exists():
         return (
             f"{start.folder} states a confidence on {len(rows)} of the {len(questions)} questions for "
             "reinforcement, so that stage is left out. Train on more examples, or for more epochs."
         )
+    reward = StatedConfidenceReward(plan.reward)
     return Training(plan.preset, rows, folder, seed, start=start.folder, reward=reward).run()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from selfreflect.uncertainty.assess import ScoredAnswers
 from selfreflect.uncertainty.calibrators import FOLDS
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.measures import INTERVALS, MeasuredValue, definitions, measure_all
-from selfreflect.uncertainty.prediction import Tally, auroc
+from selfreflect.uncertainty.prediction import Tally
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 from selfreflect.uncertainty.relations import words
 from selfreflect.uncertainty.tables import measured_cells, measured_columns
@@ -313,86 +313,7 @@ def faithfulness_inquiries(
     return inquiries
 
 
-# The published evaluation lets a judge grade each answer from 1 to 10. The accuracy is the mean grade, an
-# answer from 7 on counts as right for AUROC, and "ECE" is the mean distance of confidence and grade.
-WORST_GRADE = 0.1
-RIGHT_FROM = 0.7
-
-
 def read_score(reply: ModelReplies) -> float | NoValue:
     """Read ``Score: 7`` as 0.7, by the rules of :func:`parse_confidence`."""
     text = reply_text(reply)
     return text if isinstance(text, NoValue) else parse_confidence(text.rpartition("Score:")[2])
-
-
-def grade_answers(
-    questions: Sequence[ClusteredQuestion], statements: Sequence[StatedBelief], asker: Asker
-) -> list[float | None]:
-    """Let a judge compare the answer part of each statement with the right answers.
-
-    Returns:
-        Grades from 0.1 to 1; a blank answer has the worst. None without a right answer, or if the judge gives
-        no score from 1 to 10.
-    """
-    inquiries = {}
-    grades: list[float | None] = [None] * len(questions)
-    for index, (question, statement) in enumerate(zip(questions, statements, strict=True)):
-        if question.gold and not statement.answer:
-            grades[index] = WORST_GRADE
-        elif question.gold:
-            values = {
-                "question": quoted(question.asked),
-                "gold": " or ".join(map(quoted, question.gold)),
-                "answer": quoted(statement.answer),
-            }
-            inquiries[index] = Inquiry("grade", (user_message("grade", values),), max_new_tokens=48)
-    for index, reply in zip(inquiries, asker.ask(list(inquiries.values())), strict=True):
-        grade = read_score(reply)
-        if not isinstance(grade, NoValue) and grade >= WORST_GRADE:
-            grades[index] = grade
-    return grades
-
-
-class PublishedFigures(NamedTuple):
-    """Figures of one method by the published definitions; None where they are undefined."""
-
-    n: int
-    """Answers with a grade."""
-    accuracy: float | None
-    """Mean grade."""
-    ece: float | None
-    """Mean distance of the confidence from the grade, over answers that have both."""
-    auroc: float | None
-
-
-def published_figures(evaluation: Evaluation, grades: Sequence[float | None]) -> PublishedFigures:
-    """Compute the figures of the published code, but for its clamping of confidences above 10."""
-    valid = defined(grades)
-    pairs = []
-    for statement, grade in zip(evaluation.statements, grades, strict=True):
-        if grade is not None and not isinstance(statement.confidence, NoValue):
-            pairs.append((statement.confidence, grade))
-    labels = [grade >= RIGHT_FROM for _, grade in pairs]
-    return PublishedFigures(
-        len(valid),
-        fmean(valid) if valid else None,
-        fmean(abs(confidence - grade) for confidence, grade in pairs) if pairs else None,
-        float(auroc(Tally.of([pair[0] for pair in pairs], labels))) if len(set(labels)) > 1 else None,
-    )
-
-
-def published_table(figures: Mapping[str, PublishedFigures], judge: str) -> Table:
-    """Make a row per method."""
-    columns = (
-        Column("method"),
-        Column("n", "d"),
-        Column("graded accuracy", ".3f"),
-        Column("published ECE", ".3f"),
-        Column("AUROC, right from 7", ".3f"),
-    )
-    rows = tuple((method, *cells) for method, cells in figures.items())
-    notes = (
-        "Grades from 1 to 10 count as tenths. published ECE: mean distance of confidence and grade, not "
-        "binned.",
-    )
-    return Table(f"Counted as published, with grades of {judge}", columns, rows, notes)

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from selfreflect.atomic import write_bytes
-from selfreflect.errors import DataError, excerpt
-from selfreflect.grouping import normal_form
-from selfreflect.records import R, Record, dump_line
-from selfreflect.store.journal import Journal, refuse_links, store_errors
+from selfreflect.records import Record, dump_line
+from selfreflect.store.journal import refuse_links, store_errors
 from selfreflect.train.folder import place_of
 from selfreflect.train.sayself.clusters import Choice, Cluster, ClusteredQuestion, Rationale, prompts, tenths
 from selfreflect.train.sayself.statement import has_marker, write_statement
 from selfreflect.train.trainers import RECORD, read_record
 
-Variant = Literal["full", "no_rationale", "plain", "rtuning", "group"]
-"""``full``: answer, self-reflection and confidence. ``no_rationale``: answer and confidence. ``plain``: the
-answer. ``rtuning``: the answer, then whether the model is sure, from whether its own answer is right
+Variant = Literal["full", "no_rationale", "rtuning", "group"]
+"""``full``: answer, self-reflection and confidence. ``no_rationale``: answer and confidence. ``rtuning``: the
+answer, then whether the model is sure, from whether its own answer is right
 (R-Tuning, arXiv 2311.09677). ``group``: like ``no_rationale``, with one confidence for all questions of equal
 agreement: how often their largest cluster is right."""
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
@@ -31,9 +29,6 @@ PARTS: tuple[Part, ...] = get_args(Part)
 # Of the questions, by part: for fine-tuning, for reinforcement, for choosing, for the final
 # figures
 PERCENTAGES = (50, 15, 10, 25)
-
-# The parts that examples are made of. The others need the questions alone.
-WITH_EXAMPLES: tuple[Part, ...] = ("train", "dev")
 
 Messages = list[dict[str, str]]
 
@@ -116,7 +111,7 @@ def group_levels(questions: Sequence[ClusteredQuestion]) -> dict[int, int]:
 def _confidence(
     question: ClusteredQuestion, cluster: Cluster, variant: Variant, levels: Mapping[int, int]
 ) -> int | None:
-    if variant in ("plain", "rtuning"):
+    if variant == "rtuning":
         return None
     if variant == "group":
         largest = question.choose("majority")
@@ -142,23 +137,6 @@ def _row(question: ClusteredQuestion, cluster: Cluster, response: str, variant: 
     }
 
 
-class Turn(Record, frozen=True, kw_only=True):
-    """Turn of a conversation to train on."""
-
-    role: Literal["system", "user", "assistant"]
-    content: str
-
-
-class TrainingExample(Record, frozen=True, kw_only=True):
-    """Row of training data: the published line, and the same as chat messages."""
-
-    question_id: str
-    question: str
-    response: str
-    prompt: tuple[Turn, ...]
-    completion: tuple[Turn, ...]
-
-
 @dataclass(frozen=True)
 class Adapter:
     """Trained model in its folder."""
@@ -174,7 +152,7 @@ class Adapter:
 
 
 class Workspace:
-    """Files of SaySelf's steps. A step that comes too early says which one is missing.
+    """Files that a training leaves in a run directory.
 
     Args:
         run: the run directory that holds the sampled answers.
@@ -187,51 +165,6 @@ class Workspace:
     def path(self, name: str) -> Path:
         """Name a file or folder in the workspace. Raises StoreError if a link leads there."""
         return refuse_links(self.run, self.folder / name)
-
-    def clusters(self) -> list[ClusteredQuestion]:
-        """Read the clusters of ``sayself cluster``."""
-        return self._read("clusters.jsonl", ClusteredQuestion, lambda record: record.id, "cluster")
-
-    def rationales(self) -> dict[str, Rationale]:
-        """Read the rationales of ``sayself rationale``, by question id."""
-        records = self._read("rationales.jsonl", Rationale, lambda record: record.question_id, "rationale")
-        return {rationale.question_id: rationale for rationale in records}
-
-    def parts(self) -> dict[Part, list[ClusteredQuestion]]:
-        """Sort the questions that ``sayself dataset`` has split into their parts.
-
-        A part follows from the text, so no text is in two: a model is never tested on what it has learned.
-        """
-        self._check_step("splits.jsonl", "dataset")
-        parts: dict[Part, list[ClusteredQuestion]] = {part: [] for part in PARTS}
-        for question in self.clusters():
-            parts[part_of(question.question)].append(question)
-        return parts
-
-    def examples(self, variant: Variant) -> list[dict[str, Any]]:
-        """Read the rows that a variant is trained on.
-
-        Raises:
-            DataError: a row has the question of another part, so a model would be tested on what it was
-                trained on.
-        """
-        name = f"data/{variant}/train.jsonl"
-        rows = self._read(name, TrainingExample, lambda record: record.question_id, "dataset")
-        cluster_forms = {normal_form(question.question) for question in self.clusters()}
-        for number, row in enumerate(rows, start=1):
-            part = part_of(row.question)
-            if part != "train" and normal_form(row.question) in cluster_forms:
-                raise DataError(
-                    f"{self.folder / name}, line {number}: the question {excerpt(row.question_id)} is in the "
-                    f"part {part!r}",
-                    code="other_part",
-                    remedy=f"Run `selfreflect sayself dataset --out {self.run}` again, and train anew.",
-                )
-        return [row.to_dict() for row in rows]
-
-    def data(self, variant: Variant, part: Part) -> Path:
-        """Name the file of a variant's examples."""
-        return self.path(f"data/{variant}/{part}.jsonl")
 
     def adapter(self, variant: Variant, seed: int, reward: str = "") -> Adapter:
         """Name a trained adapter, or the folder of one to come."""
@@ -253,19 +186,4 @@ class Workspace:
         with store_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_bytes(path, "".join(dump_line(row) + "\n" for row in rows).encode())
-        return path
-
-    def _read(self, name: str, kind: type[R], key: Callable[[R], str], step: str) -> list[R]:
-        return list(Journal(self._check_step(name, step), kind, key).records.values())
-
-    def _check_step(self, name: str, step: str) -> Path:
-        """Name a file of a step, or raise DataError if the step has not been done."""
-        path = self.path(name)
-        if not path.exists():
-            raise DataError(
-                f"{path} is missing",
-                code="missing_step",
-                remedy=f"Make it with: selfreflect sayself {step} --out {self.run}",
-                step=step,
-            )
         return path

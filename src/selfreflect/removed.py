@@ -66,6 +66,7 @@ FLAGS: dict[tuple[str, str], str] = {
         (command, "--shard"): "Spread a model over GPUs with --device-map auto."
         for command in ("summarize", "score")
     },
+    ("app", "--config"): "Count what questions cost with `selfreflect run --dry-run --config FILE`.",
     ("import", "--leave-out"): "Join whole directories.",
     ("report", "--leave-out"): "Large pages leave out guesses by themselves.",
     **{("bench", flag): _CURVES for flag in ("--scaling", "--no-scaling")},

@@ -11,21 +11,19 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import tiny
-from app_server import ANSWERS, Client, by_first_letter, process, serving
+from app_server import Client, process, serving
 from command import run
 from fault_server import FaultServer
 from finished_run import write_run
 from synthetic import informed_run, save
 
-from selfreflect.models import embed as embedding
 from selfreflect.records import Measurement, question_id
 from selfreflect.server.jobs import WAITING, Job
-from selfreflect.server.library import Meaning
 from selfreflect.server.work import GUESSES
 from selfreflect.store.run import Run
 
@@ -114,41 +112,6 @@ def test_the_model_reads_the_context_of_a_question(client: Client, root: Path, c
     assert client.get(f"/api/runs/{end['run']}/questions/0").json()["text"] == "Which colour?"
 
 
-@pytest.mark.parametrize(
-    "answers",
-    [{"answers": ANSWERS}, {"masked_out": ANSWERS[:2], "conditioning": ANSWERS[2:]}],
-    ids=["one list", "two halves"],
-)
-def test_summaries_of_given_answers_are_scored(client: Client, answers: dict[str, list[str]]) -> None:
-    body = {
-        "question": "What first?",
-        "judge": "model",
-        "summaries": {"good": "Radishes or lettuce.", "bad": "It is not clear."},
-        **answers,
-    }
-    job = client.scored(**body)
-    assert job["status"] == "done"
-    view = client.get(f"/api/runs/{job['run']}/questions/0").json()
-    assert sorted(view["answers"]) == sorted(ANSWERS)
-    assert {one["name"] for one in view["summaries"] if one["score"] is not None} == {"good", "bad"}
-
-
-def test_information_alone_is_measured_by_the_reader_that_was_asked_for(client: Client) -> None:
-    body = {
-        "question": "What first?",
-        "judge": "model",
-        "answers": ANSWERS,
-        "summaries": {"good": "Radishes."},
-    }
-    for reader in ("informed", "blind"):
-        measured = {**body, "measures": ["information"], "reader": reader}
-        job = client.scored(**measured)
-        run = client.get(f"/api/runs/{job['run']}").json()
-        assert [measure["heading"] for measure in run["measures"]] == ["recovered"]
-        [summary] = client.get(f"/api/runs/{job['run']}/questions/0").json()["summaries"]
-        assert (summary["score"], summary["information"]["reader"]) == (None, reader)
-
-
 def test_what_summaries_tell_is_listed_with_the_run_and_exported(client: Client, root: Path) -> None:
     save(informed_run(), root / "informed")
     [run_id] = [one["id"] for one in client.get("/api/runs").json()["runs"] if one["name"] == "informed"]
@@ -158,9 +121,6 @@ def test_what_summaries_tell_is_listed_with_the_run_and_exported(client: Client,
     assert values["good"] == {"mean": "60 %", "interval": None, "n": 2}
     assert values["bad"]["mean"] == "-10 %"
     assert [one["cells"][place] for one in listed["questions"]] == [["60 %", "-10 %"]] * 2
-    exported = client.get(f"/api/runs/{run_id}/export").json()
-    assert [one["recovered"] for one in exported["information"]] == [0.6, -0.1, 0.6, -0.1]
-    assert [one["question_id"] for one in exported["controls"]] == ["q0"]
 
 
 @pytest.mark.usefixtures("plugin")
@@ -173,35 +133,6 @@ def test_a_measure_of_another_package_is_listed_with_the_run(client: Client, roo
     place = [measure["heading"] for measure in listed["measures"]].index("contained")
     assert listed["strategies"][0]["values"][place] == {"mean": "50 %", "interval": None, "n": 1}
     assert listed["questions"][0]["cells"][place] == ["50 %"]
-    exported = client.get(f"/api/runs/{run_id}/export").json()
-    assert [one["value"] for one in exported["measurements"]] == [0.5]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {},
-        {"answers": ["one"]},
-        {"masked_out": ["a"]},
-        {"answers": ANSWERS, "masked_out": ["a"]},
-        {"answers": ANSWERS, "summaries": {}},
-    ],
-)
-def test_scores_of_nothing_are_refused(client: Client, wrong: dict[str, object]) -> None:
-    answer = client.post(
-        "/api/score", json={"question": "What?", "judge": "model", "summaries": {"a": "b"}, **wrong}
-    )
-    assert answer.status_code == 422
-    assert answer.json()["error"]["code"] == "invalid"
-
-
-def test_what_cannot_be_scored_is_a_failure_that_is_shown(client: Client) -> None:
-    halves = {"masked_out": [" ", ""], "conditioning": ["x", "y"]}
-    body = {"question": "What?", "judge": "model", **halves, "summaries": {"a": "b"}}
-    job = client.scored(**body)
-    assert job["summaries"][0]["why"] != ""
-    view = client.get(f"/api/runs/{job['run']}/questions/0").json()
-    assert view["summaries"][0]["why"].startswith("no_answers")
 
 
 def test_a_model_that_cannot_be_loaded_fails_its_job_without_a_path(root: Path, tmp_path: Path) -> None:
@@ -244,21 +175,6 @@ def test_fifty_may_wait_and_memory_stays_bounded(tmp_path: Path) -> None:
         assert psutil.Process().memory_info().rss - before < 30e6
 
 
-def test_without_its_extra_meaning_is_not_offered_and_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert Meaning().installed
-    monkeypatch.setattr(embedding, "_NEEDED", ("not_there",))
-    monkeypatch.setattr(embedding, "_CARRIER", "not_there")
-    with serving(tmp_path, work=lambda job: None, meaning=Meaning()) as client:
-        assert client.get("/api/options").json()["meaning"] is False
-        write_run(tmp_path / "one")
-        [entry] = client.get("/api/runs").json()["runs"]
-        answer = client.get(f"/api/runs/{entry['id']}/questions/0/groups")
-        assert (answer.status_code, answer.json()["error"]["code"]) == (422, "missing_extra")
-        assert "pip install '.[embed]'" in answer.json()["error"]["message"]
-
-
 def test_a_context_that_does_not_fit_the_window_says_what_to_do(client: Client) -> None:
     [problem] = client.finished(client.ask(context="evidence " * 11_000))["problems"]
     assert (problem["code"], problem["remedy"]) == ("too_long", "Shorten the question or its context.")
@@ -266,23 +182,16 @@ def test_a_context_that_does_not_fit_the_window_says_what_to_do(client: Client) 
 
 
 def test_what_the_judge_expected_can_be_asked_for_word_by_word(client: Client) -> None:
-    body = {
-        "question": "What first?",
-        "judge": "model",
-        "masked_out": [f"Radish number {number}" for number in range(120)],
-        "conditioning": ["Lettuce", "Radish"],
-        "summaries": {"good": "Lettuce.", "bad": "Why?"},
-    }
-    job = client.scored(**body)
-    page = f"/api/runs/{job['run']}/questions/0"
+    run_id = client.scored("What first?", {"good": "Lettuce.", "bad": "Why?"}, "--guesses", str(GUESSES))
+    page = f"/api/runs/{run_id}/questions/0"
     view = client.get(page).json()
     assert [one["guesses"] for one in view["summaries"]] == [True, True]
     guesses = []
     for summary in (0, 1):
-        parameters = {"summary": summary, "answer": 119}
+        parameters = {"summary": summary, "answer": 1}
         guesses.append(client.get(f"{page}/guesses", params=parameters).json())
-    assert list(guesses[0]) == [str(word) for word in view["words"][119]] != []
-    for word, mean in zip(guesses[0].values(), view["summaries"][0]["distances"][119], strict=True):
+    assert list(guesses[0]) == [str(word) for word in view["words"][1]] != []
+    for word, mean in zip(guesses[0].values(), view["summaries"][0]["distances"][1], strict=True):
         assert sum(distance for distance, _ in word) / len(word) == pytest.approx(mean, abs=1)
         assert all(len(tokens) >= GUESSES and all(len(token) == 5 for token in tokens) for _, tokens in word)
     assert guesses[0] != guesses[1]
@@ -312,25 +221,6 @@ def test_short_answers_are_asked_for_with_the_prompts_of_the_demo(client: Client
     assert hashes[0] != hashes[1]
 
 
-def test_grouping_waits_for_no_job_and_no_job_for_it(tmp_path: Path) -> None:
-    grouping, go = threading.Event(), threading.Event()
-
-    def slow(answers: Sequence[str], question: str) -> list[list[int]]:
-        grouping.set()
-        assert go.wait(200)
-        return by_first_letter(answers)
-
-    write_run(tmp_path / "one")
-    with serving(tmp_path, work=lambda job: None, meaning=Meaning(lambda: slow)) as client:
-        [entry] = client.get("/api/runs").json()["runs"]
-        waiting = threading.Thread(target=client.get, args=(f"/api/runs/{entry['id']}/questions/0/groups",))
-        waiting.start()
-        assert grouping.wait(200)
-        assert client.finished(client.ask(model="smollm2"))["status"] == "done"
-        go.set()
-        waiting.join(200)
-
-
 def test_what_may_be_asked_for_is_said_and_described(client: Client) -> None:
     options = client.get("/api/options").json()
     assert [one["name"] for one in options["models"]] == ["model", "smollm2"]
@@ -339,7 +229,7 @@ def test_what_may_be_asked_for_is_said_and_described(client: Client) -> None:
     assert len(options["defaults"]["strategies"]) >= 2
     assert options["server"] is None
     api = client.get("/api/openapi.json").json()
-    assert {"/api/ask", "/api/score", "/api/runs", "/api/jobs/{id}"} <= api["paths"].keys()
+    assert {"/api/ask", "/api/runs", "/api/jobs/{id}"} <= api["paths"].keys()
 
 
 def test_what_is_proposed_for_a_model_of_a_server_can_be_asked(tmp_path: Path) -> None:
@@ -349,7 +239,6 @@ def test_what_is_proposed_for_a_model_of_a_server_can_be_asked(tmp_path: Path) -
     ):
         proposed = client.get("/api/options").json()["defaults"]
         assert (proposed["model"], proposed["judge"]) == ("openai:m", "smollm2")
-        assert client.post("/api/check", json=proposed).json()["problems"] == []
 
 
 def test_a_server_that_the_app_was_started_with_answers_and_no_other(
@@ -368,9 +257,9 @@ def test_a_server_that_the_app_was_started_with_answers_and_no_other(
         assert {(call.body["temperature"], call.body["top_p"]) for call in server.calls} >= {(0.3, 0.8)}
         assert all(call.headers["authorization"] == "Bearer sk-very-secret" for call in server.calls)
         assert all(call.body["service_tier"] == "flex" for call in server.calls)
-        exported = client.get(f"/api/runs/{job['run']}/export").text
-        assert "answer " in exported
-        assert "sk-very-secret" not in exported
+        shown = client.get(f"/api/runs/{job['run']}/questions/0").text
+        assert "answer " in shown
+        assert "sk-very-secret" not in shown
         sent = {"question": "?", "judge": "model", "model": "openai:any", "base_url": "http://127.0.0.1:9/v1"}
         assert client.post("/api/ask", json=sent).status_code == 422  # nobody else chooses an address
     files = [path for path in tmp_path.rglob("*") if path.is_file()]

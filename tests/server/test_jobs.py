@@ -34,7 +34,7 @@ class Gate:
 
 
 def job(question: str = "?") -> Job:
-    return Job(None, "ask", question)
+    return Job(None, question)
 
 
 def until(true: Callable[[], bool]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import shutil
 from collections.abc import Iterator
@@ -24,8 +22,6 @@ from selfreflect.sameness import same_groups
 from selfreflect.server.library import Library
 from selfreflect.store.layout import FILES, MANIFEST
 from selfreflect.store.run import Run
-
-FORMULA = '=HYPERLINK("http://evil.example","x")'
 
 
 @pytest.fixture
@@ -116,7 +112,7 @@ def test_links_out_of_the_root_lead_nowhere(tmp_path: Path, root: Path, client: 
     (inside / "answers.jsonl").symlink_to(outside / "answers.jsonl")
     entry = client.get("/api/runs").json()["runs"][0]
     assert "links" in entry["problem"]
-    for path in (f"/api/runs/{id_}", f"/api/runs/{id_}/questions/0", f"/api/runs/{id_}/export"):
+    for path in (f"/api/runs/{id_}", f"/api/runs/{id_}/questions/0"):
         answer = client.get(path)
         assert answer.status_code == 422
         assert "SECRET" not in answer.text
@@ -142,7 +138,7 @@ def test_links_out_of_the_root_lead_nowhere(tmp_path: Path, root: Path, client: 
 def test_only_ids_of_the_listing_open_a_run(tmp_path: Path, root: Path, client: Client, id_: str) -> None:
     write_run(tmp_path / "outside", "SECRET")
     write_run(root / "inside", "SECRET")
-    for path in (f"/api/runs/{id_}", f"/api/runs/{id_}/questions/0", f"/api/runs/{id_}/export?format=csv"):
+    for path in (f"/api/runs/{id_}", f"/api/runs/{id_}/questions/0"):
         answer = client.get(path, follow_redirects=True)
         assert answer.status_code in (200, 404, 422)
         assert "SECRET" not in answer.text or path == "/api/runs/"  # which is the listing
@@ -196,7 +192,7 @@ def test_a_directory_whose_name_is_no_text_can_be_opened(root: Path, client: Cli
     [entry] = client.get("/api/runs").json()["runs"]
     assert entry["question"] == "Odd?"
     assert os.fsencode(entry["name"]) == b"\xff\xfe<b>\xed\xa0\x80"
-    for path in ("", "/questions/0", "/questions/0/groups", "/export", "/export?format=csv"):
+    for path in ("", "/questions/0"):
         assert client.get(f"/api/runs/{entry['id']}{path}").status_code == 200
 
 
@@ -211,17 +207,6 @@ def test_the_list_goes_on_to_the_last_run(root: Path, client: Client) -> None:
     assert client.get("/api/runs", params={"offset": 200, "limit": 100}).json()["more"] is False
 
 
-def test_answers_are_grouped_by_meaning_on_request(root: Path, client: Client) -> None:
-    with Run.open(root / "one", {}) as run:
-        run.append_all([Question(id="q", text="Where?"), Question(id="later", text="And then?")])
-        run.append(AnswerSet(question_id="q", masked_out=("Rome", "Lyon"), conditioning=("Reims", "Rome")))
-    page = f"/api/runs/{listed(client)['one']}/questions"
-    assert client.get(f"{page}/0").json()["groups"] == [[0, 3], [1], [2]]
-    assert client.get(f"{page}/0/groups").json() == {"answers": 4, "groups": [[0, 3, 2], [1]]}
-    assert client.get(f"{page}/1/groups").json() == {"answers": 0, "groups": []}
-    assert client.get(f"{page}/2/groups").status_code == 404
-
-
 def test_groups_that_a_reader_merges_are_kept_in_the_run(root: Path, client: Client) -> None:
     with Run.open(root / "one", {}) as run:
         run.append(Question(id="q", text="Where?"))
@@ -232,7 +217,6 @@ def test_groups_that_a_reader_merges_are_kept_in_the_run(root: Path, client: Cli
         assert response.json() == {"merged": [["Rome", "Lyon"]]}
     view = client.get(page).json()
     assert (view["groups"], view["merged"]) == ([[0, 3, 1], [2]], 1)
-    assert client.get(f"{page}/groups").json()["groups"] == [[0, 3, 1, 2]]  # by meaning, and by hand
     # a report of the run shows the same
     with Run.load(root / "one") as run:
         [texts] = run.merged["q"].merged
@@ -274,36 +258,11 @@ def test_damaged_runs_are_listed_with_the_reason(root: Path, client: Client) -> 
     assert entries["fine"]["problem"] is None
 
 
-def test_exports_hold_everything_and_no_formulas(root: Path, client: Client) -> None:
-    write_run(root / "one", FORMULA, strategy="@SUM(1)", informed=True)
-    id_ = listed(client)["one"]
-    answer = client.get(f"/api/runs/{id_}/export", params={"format": "csv"})
-    assert answer.headers["content-disposition"] == f'attachment; filename="selfreflect-{id_}.csv"'
-    [row] = csv.DictReader(io.StringIO(answer.content.decode()))
-    assert (row["question"], row["strategy"], row["score"]) == ("'" + FORMULA, "'@SUM(1)", "0.375")
-    records = client.get(f"/api/runs/{id_}/export").json()
-    assert {name: len(rows) for name, rows in records.items()} == {
-        "questions": 1,
-        "answers": 1,
-        "summaries": 1,
-        "scores": 1,
-        "information": 1,
-        "controls": 1,
-        "measurements": 0,
-        "merged": 0,
-        "failures": 0,
-    }
-    assert records["questions"][0]["text"] == FORMULA
-    assert client.get(f"/api/runs/{id_}/export", params={"format": "../x"}).status_code == 422
-
-
 def test_lone_surrogates_do_not_break_an_answer(root: Path, client: Client) -> None:
     write_run(root / "odd", "half a pair \ud83d and \x00")
     id_ = listed(client)["odd"]
     for path in (
         f"/api/runs/{id_}",
         f"/api/runs/{id_}/questions/0",
-        f"/api/runs/{id_}/export",
-        f"/api/runs/{id_}/export?format=csv",
     ):
         assert client.get(path).status_code == 200

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app_server import ANSWERS, Client
+from app_server import Client
 
-RADISHES = {
-    "question": "What first?",
-    "judge": "model",
-    "answers": ANSWERS,
-    "summaries": {"good": "Radishes or lettuce.", "bad": "Not clear."},
-    "measures": ["selfreflect"],
-}
+RADISHES = {"good": "Radishes or lettuce.", "bad": "Not clear."}
 
 
 def ready(page: Any) -> None:
@@ -65,10 +59,6 @@ def start(
     page.click("button.primary")
 
 
-def scored(client: Client, **changes: Any) -> str:
+def scored(client: Client, question: str, summaries: Mapping[str, str] = RADISHES) -> str:
     """The run of summaries that were scored."""
-    answer = client.post("/api/score", json={**RADISHES, **changes})
-    assert answer.status_code == 202, answer.text
-    job = client.finished(answer.json()["id"])
-    assert job["status"] == "done", job
-    return str(job["run"])
+    return client.scored(question, summaries, "--measures", "selfreflect", "--guesses", "5")

@@ -3,6 +3,7 @@ own."""
 
 from __future__ import annotations
 
+import secrets
 import signal
 import subprocess
 import time
@@ -12,23 +13,27 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from command import COMMAND, environment
+from command import COMMAND, environment, run
 from http_server import running
 
-from selfreflect.grouping import ordered_groups
+from selfreflect.records import AnswerSet, Question, Summary
 from selfreflect.server.app import AppServer, Services
 from selfreflect.server.guard import LOCAL, Access
 from selfreflect.server.jobs import Job, JobQueue
-from selfreflect.server.library import Library, Meaning
-from selfreflect.server.requests import ModelChoices, Preflight
+from selfreflect.server.library import Library
+from selfreflect.server.requests import ModelChoices
 from selfreflect.server.work import JobRunner
-from selfreflect.settings import ExecutionOptions, Price
+from selfreflect.settings import ExecutionOptions
+from selfreflect.store.run import Run
 
 ANSWERS = ["Radishes, quickly.", "Lettuce.", "radishes soon", "Tomatoes and basil."]
 
 
 class Client:
     """Talks to a server as the page does; its address may hold the token."""
+
+    root = Path()
+    judge: Path | str | None = None
 
     def __init__(self, address: str, token: str | None = None, server: AppServer | None = None) -> None:
         self.server = server
@@ -70,21 +75,18 @@ class Client:
         """The state of a job once it has ended."""
         return self.until(job, lambda state: state["status"] in ("done", "failed", "cancelled"))
 
-    def scored(self, **body: Any) -> Any:
-        """The state of a job that has scored given answers."""
-        answer = self.post("/api/score", json=body)
-        assert answer.status_code == 202, answer.text
-        return self.finished(answer.json()["id"])
-
-
-def by_first_letter(answers: Sequence[str], question: str = "") -> list[list[int]]:
-    """A grouping that is not the one by spelling and needs no model."""
-    letters = dict.fromkeys(answer[:1].casefold() for answer in answers)
-    groups = [
-        [index for index, answer in enumerate(answers) if answer[:1].casefold() == letter]
-        for letter in letters
-    ]
-    return ordered_groups(answers, groups)
+    def scored(self, question: str, summaries: Mapping[str, str], *options: str) -> str:
+        """The run below the root whose summaries of ``ANSWERS`` the command ``score`` has scored."""
+        path = self.root / f"scored-{secrets.token_hex(4)}"
+        with Run.open(path, {}) as stored:
+            stored.append(Question(id="q", text=question))
+            halves = {"masked_out": tuple(ANSWERS[:2]), "conditioning": tuple(ANSWERS[2:])}
+            stored.append(AnswerSet(question_id="q", **halves))
+            for name, text in summaries.items():
+                stored.append(Summary(question_id="q", name=name, text=text))
+        outcome = run("score", "--out", path, "--judge", self.judge, "--device", "cpu", *options)
+        assert outcome.code == 0, outcome.said
+        return Library(self.root).id_of(path.resolve())
 
 
 @contextmanager
@@ -96,22 +98,19 @@ def serving(
     work: Callable[[Job], None] | None = None,
     token: str | None = None,
     host: str = "127.0.0.1",
-    meaning: Meaning | None = None,
     base_url: str | None = None,
-    prices: Mapping[str, Price] | None = None,
     extra_body: Mapping[str, Any] | None = None,
 ) -> Iterator[Client]:
-    """A server in a thread. ``work`` replaces what a job does; what means the same is, without ``meaning``,
-    what begins alike."""
-    models = ModelChoices([str(path) for path in (model, *others) if path], base_url, prices, extra_body)
+    """A server in a thread. ``work`` replaces what a job does."""
+    models = ModelChoices([str(path) for path in (model, *others) if path], base_url, extra_body)
     library, options = Library(root), ExecutionOptions(device="cpu")
-    checks = Preflight(models, options)
-    queue = JobQueue(work or JobRunner(library, models, options, checks))
-    services = Services(queue, library, models, meaning or Meaning(lambda: by_first_letter), checks)
+    queue = JobQueue(work or JobRunner(library, models, options))
+    services = Services(queue, library, models)
     try:
         server = AppServer(services, Access(LOCAL, token=token))
         with running(server, host) as url:
             client = Client(url, token, server)
+            client.root, client.judge = root, model
             with client.http:
                 yield client
     finally:

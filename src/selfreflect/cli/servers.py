@@ -25,7 +25,7 @@ from selfreflect.models.base import Sampling, check_extra_body
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.prompts import load_prompts
 from selfreflect.run.models import Quiet, load_measures, stage_model
-from selfreflect.settings import Config, ServeConfig, load_config, sampling_of
+from selfreflect.settings import Config, ServeConfig, sampling_of
 from selfreflect.text import counted, name_list
 from selfreflect.traits import traits_of
 
@@ -123,9 +123,6 @@ def app_command(
     base_url: str | None = option(
         "--base-url URL", "Let people use any model of this server, as openai:NAME. [default: none]"
     ),
-    config: Path | None = option(
-        "--config FILE", "Show what questions cost, by [prices.MODEL] in this TOML file. [default: none]"
-    ),
     host: str = _HOST,
     port: int = _port(8765),
     allow_remote: bool = _allow_remote(APP_TOKEN),
@@ -135,7 +132,7 @@ def app_command(
     browser: bool = option("--open/--no-browser", "Open the page in a browser.", False),
     overrides: Overrides,
 ) -> None:
-    """Serve a page in the browser for asking and scoring.
+    """Serve a page in the browser for asking.
 
     Open the address that is printed: it holds the token that the page needs. $SELFREFLECT_APP_TOKEN sets one
     that stays the same.
@@ -146,13 +143,12 @@ def app_command(
         from selfreflect.server.app import serve, url
         from selfreflect.server.guard import access, listen
         from selfreflect.server.requests import ModelChoices
-    prices = load_config(config, {}).prices
     token = _app_token(host, allow_remote, no_token)
     make_folder(root)
     socket = listen(host, port)
     address = url(host, socket.getsockname()[1], token)
     extra_body = overrides.config(_base(overrides)).answers.extra_body
-    models, options = ModelChoices(model, base_url, prices, extra_body), overrides.execution
+    models, options = ModelChoices(model, base_url, extra_body), overrides.execution
     try:
         # the socket listens already, so that the page can be opened before the server answers
         say(f"selfreflect is at {address}\nRuns are kept in {root}. Stop with Ctrl-C.")

@@ -26,21 +26,20 @@ from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 
 from selfreflect import __version__
-from selfreflect.errors import ConfigError, DataError, SelfReflectError
+from selfreflect.errors import ConfigError, SelfReflectError
 from selfreflect.metric.measure import Measure, default_measures
-from selfreflect.records import Question, dump_line
-from selfreflect.report.document import question_table
+from selfreflect.records import Question
 from selfreflect.report.measures import plain_measure, run_measures
 from selfreflect.report.page.frame import part_html
 from selfreflect.report.page.view import guesses_view, question_cells, question_view
 from selfreflect.report.results import StrategyResult, strategy_results
-from selfreflect.report.run_records import RECORD_FIELDS, RunRecords
+from selfreflect.report.run_records import RunRecords
 from selfreflect.run.records import is_labelled, labelled_part
 from selfreflect.server.errors import CUT_OFF, failure_problem, problem, problem_text, without_paths
 from selfreflect.server.guard import Access, Guard, Policy
 from selfreflect.server.http import HttpServer, log_to_stderr
 from selfreflect.server.jobs import WAITING, Job, JobQueue
-from selfreflect.server.library import TITLE, AnswersToGroup, Library, Meaning
+from selfreflect.server.library import TITLE, Library
 from selfreflect.server.requests import (
     MAX_ANSWERS,
     MAX_QUESTION,
@@ -48,16 +47,12 @@ from selfreflect.server.requests import (
     MAX_TEXT,
     AskBody,
     ErrorAnswer,
-    JudgeBody,
     MergeBody,
     ModelChoices,
-    Preflight,
-    ScoreBody,
 )
-from selfreflect.server.work import PATIENCE, JobProcess, RunToJudge
+from selfreflect.server.work import PATIENCE, JobProcess
 from selfreflect.settings import ExecutionOptions
 from selfreflect.strategies import STRATEGIES
-from selfreflect.table import to_csv
 from selfreflect.uncertainty.claims.page import claims_of
 
 MAX_BODY = 1_000_000
@@ -103,8 +98,6 @@ class Services:
     queue: JobQueue
     library: Library
     models: ModelChoices
-    meaning: Meaning
-    checks: Preflight
 
 
 async def _services(request: Request) -> Services:
@@ -116,10 +109,6 @@ Shared = Annotated[Services, Depends(_services)]
 Id = Annotated[str, InPath(pattern="^[0-9a-f]{16}$")]
 Index = Annotated[int, InPath(ge=0, lt=10**9)]
 Number = Annotated[int, Query(ge=0, lt=10**9)]
-Scoring = Annotated[
-    str, Query(pattern=r"^[a-z0-9.-]{0,80}$", description="A judge, by the id that the run gives it.")
-]
-Form = Annotated[str, Query(alias="format", pattern="^(json|csv)$")]
 
 # matplotlib draws one figure at a time.
 _DRAWING = threading.Lock()
@@ -127,9 +116,6 @@ _DRAWING = threading.Lock()
 _UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"model": ErrorAnswer}}
 _BAD_BODY: dict[int | str, dict[str, Any]] = {413: {"model": ErrorAnswer}, 415: {"model": ErrorAnswer}}
 _SUBMITTED: dict[int | str, dict[str, Any]] = {**_BAD_BODY, 429: {"model": ErrorAnswer}}
-_EXPORT: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"application/json": {"schema": {"type": "object"}}, "text/csv": {}}}
-}
 
 routes = APIRouter(prefix="/api")
 
@@ -151,7 +137,6 @@ def options(services: Shared) -> dict[str, Any]:
         "strategies": list(STRATEGIES),
         "about": {name: (getdoc(function) or "").partition("\n")[0] for name, function in STRATEGIES.items()},
         "server": services.models.server,
-        "meaning": services.meaning.installed,
         "defaults": defaults.model_dump(),
         "limits": {
             "question": MAX_QUESTION,
@@ -165,38 +150,11 @@ def options(services: Shared) -> dict[str, Any]:
 
 @routes.post("/ask", status_code=202, responses=_SUBMITTED, summary="Ask a question")
 def ask(body: AskBody, services: Shared) -> dict[str, Any]:
-    _check_body(body, services)
-    return services.queue.submit(Job(body, "ask", body.question)).to_dict()
-
-
-@routes.post(
-    "/check",
-    responses=_BAD_BODY,
-    summary="Check what could fail, before a question is asked; a server is asked for two samples",
-)
-def check(body: AskBody, services: Shared) -> dict[str, Any]:
-    _check_body(body, services)
-    return services.checks.check(body)
-
-
-@routes.post("/estimate", responses=_BAD_BODY, summary="Count what a question takes; no server is asked")
-def estimate(body: AskBody, services: Shared) -> dict[str, Any]:
-    _check_body(body, services)
-    return services.checks.estimate(body)
-
-
-def _check_body(body: AskBody, services: Services) -> None:
-    """Raise ConfigError for a model that may not be used, or an unknown strategy."""
     services.models.config(body)
     for name in body.strategies:
         if name not in STRATEGIES:  # the name of a user's own strategy would be code to import
             raise ConfigError(f"unknown strategy {name!r}. Known: {', '.join(STRATEGIES)}")
-
-
-@routes.post("/score", status_code=202, responses=_SUBMITTED, summary="Score summaries of given answers")
-def score(body: ScoreBody, services: Shared) -> dict[str, Any]:
-    services.models.config(body)
-    return services.queue.submit(Job(body, "score", body.question)).to_dict()
+    return services.queue.submit(Job(body, body.question)).to_dict()
 
 
 @routes.get("/jobs", summary="List waiting, running and recently finished jobs")
@@ -243,32 +201,14 @@ def runs(
     return {"runs": entries, "more": len(directories) > end}
 
 
-@routes.post(
-    "/runs/{id}/judges",
-    status_code=202,
-    responses={**_UNKNOWN, **_SUBMITTED},
-    summary="Score a run by one more judge, beside the scores that it has",
-)
-def add_judge(id: Id, body: JudgeBody, services: Shared) -> dict[str, Any]:
-    services.models.config(body)
-    records = services.library.records(id)
-    if not records.summaries:
-        raise DataError("this run has no summaries, so there is nothing to score")
-    first = next(iter(records.questions.values()), None)
-    # a run made elsewhere may have no question left
-    title = first.text if first else records.label
-    return services.queue.submit(Job(RunToJudge(id, body), "judge", title)).to_dict()
-
-
 @routes.get("/runs/{id}", responses=_UNKNOWN, summary="Show the strategies and questions of a run")
 def run(
     id: Id,
     services: Shared,
     offset: Number = 0,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
-    judge: Scoring = "",
 ) -> dict[str, Any]:
-    records, labels = services.library.open(id, judge)
+    records = services.library.records(id)
     measures = run_measures(records)
     page = dict(islice(records.questions.items(), offset, offset + limit))
     cells = question_cells(replace_fields(records, questions=page), measures)
@@ -277,8 +217,6 @@ def run(
         "id": id,
         "name": records.label,
         "judge": sorted({without_paths(plain_measure().settings_text(score)) for score in scores}),
-        "scorings": [{"id": name, "judge": label} for name, label in labels.items()],
-        "scoring": judge,
         "models": list(map(without_paths, records.models)),
         "measures": [{"heading": measure.heading, "title": measure.title} for measure in measures],
         "strategies": [_strategy_entry(result, measures) for result in strategy_results(records)],
@@ -300,18 +238,18 @@ def run(
     responses=_UNKNOWN,
     summary="Show how well uncertainty predicts correctness, and what may be shown at each risk",
 )
-def uncertainty(id: Id, services: Shared, judge: Scoring = "") -> dict[str, Any]:
+def uncertainty(id: Id, services: Shared) -> dict[str, Any]:
     """The HTML is the section of the report page, with every text escaped; null without right answers."""
-    records = services.library.records(id, judge)
+    records = services.library.records(id)
     with _DRAWING:
         part = labelled_part(records, "uncertainty")
     return {"html": part and part_html(part), "csv": part.csv if part else {}}
 
 
 @routes.get("/runs/{id}/questions/{index}", responses=_UNKNOWN, summary="Show one question in full")
-def question(id: Id, index: Index, services: Shared, judge: Scoring = "") -> dict[str, Any]:
+def question(id: Id, index: Index, services: Shared) -> dict[str, Any]:
     """Guesses are not part of it; they are fetched answer by answer."""
-    records, question = _find_question(services, id, index, judge)
+    records, question = _find_question(services, id, index)
     outcomes = []
     for outcome in records.outcomes(question.id):
         if outcome.failure is not None:
@@ -346,20 +284,6 @@ def question(id: Id, index: Index, services: Shared, judge: Scoring = "") -> dic
     return view
 
 
-@routes.get(
-    "/runs/{id}/questions/{index}/groups",
-    responses=_UNKNOWN,
-    summary="Group the answers to one question by meaning",
-)
-async def question_groups(id: Id, index: Index, services: Shared) -> dict[str, Any]:
-    def read() -> AnswersToGroup:
-        records, question = _find_question(services, id, index)
-        return AnswersToGroup(question.text, _answers(records, question), records.merged_texts(question.id))
-
-    count, groups = await services.meaning.groups(read)
-    return {"answers": count, "groups": groups}
-
-
 @routes.post(
     "/runs/{id}/questions/{index}/merged",
     responses={**_UNKNOWN, **_BAD_BODY},
@@ -382,10 +306,8 @@ def merge_answers(id: Id, index: Index, body: MergeBody, services: Shared) -> di
     summary="Show the judge's likeliest tokens for each masked word of one test answer, under one "
     "summary; words by their index",
 )
-def guesses(
-    id: Id, index: Index, summary: Number, answer: Number, services: Shared, judge: Scoring = ""
-) -> dict[str, Any]:
-    records, question = _find_question(services, id, index, judge)
+def guesses(id: Id, index: Index, summary: Number, answer: Number, services: Shared) -> dict[str, Any]:
+    records, question = _find_question(services, id, index)
     answer_set = records.answers.get(question.id)
     names = list(records.strategies)
     score = records.scores.get((question.id, names[summary])) if summary < len(names) else None
@@ -394,27 +316,8 @@ def guesses(
     return {str(word): tokens for word, tokens in guesses_view(score, answer_set, answer).items()}
 
 
-@routes.get(
-    "/runs/{id}/export",
-    responses={**_UNKNOWN, **_EXPORT},
-    response_class=Response,
-    summary="Export all records of a run as JSON, or its scores as CSV",
-)
-def export(id: Id, services: Shared, form: Form = "json", judge: Scoring = "") -> Response:
-    records = services.library.records(id, judge)
-    if form == "csv":
-        text = to_csv(question_table(records))
-        media_type = "text/csv; charset=utf-8"
-    else:
-        kinds = {name: list(getattr(records, name).values()) for name in RECORD_FIELDS}
-        text = dump_line({**kinds, "failures": list(records.failures)})
-        media_type = "application/json"
-    headers = {"Content-Disposition": f'attachment; filename="selfreflect-{id}.{form}"'}
-    return Response(text.encode("utf-8", "backslashreplace"), media_type=media_type, headers=headers)
-
-
-def _find_question(services: Services, id_: str, index: int, judge: str = "") -> tuple[RunRecords, Question]:
-    records = services.library.records(id_, judge)
+def _find_question(services: Services, id_: str, index: int) -> tuple[RunRecords, Question]:
+    records = services.library.records(id_)
     questions = list(records.questions.values())
     if index >= len(questions):
         raise HTTPException(404, f"this run has {len(questions)} questions")
@@ -558,10 +461,9 @@ def serve(
     """Serve until SIGINT or SIGTERM, which also stop the running job."""
     log_to_stderr(logging.getLogger("selfreflect.app"))
     library = Library(root)
-    checks = Preflight(models, options)
-    work = JobProcess(root, models, options, checks)
+    work = JobProcess(root, models, options)
     queue = JobQueue(work)
-    services = Services(queue, library, models, Meaning(), checks)
+    services = Services(queue, library, models)
     try:
         AppServer(services, allowed).run([bound])
     finally:

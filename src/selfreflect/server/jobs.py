@@ -15,7 +15,6 @@ from selfreflect.grouping import group_indices
 from selfreflect.sameness import same_groups
 from selfreflect.server.errors import problem
 
-Kind = Literal["ask", "score", "judge"]
 Status = Literal["waiting", "running", "done", "failed", "cancelled"]
 
 WAITING = 50
@@ -51,10 +50,9 @@ class Stop(Protocol):
 class Job:
     """A request in the queue, what has come of it so far, and its outcome."""
 
-    def __init__(self, request: Any, kind: Kind, question: str, stop: Stop | None = None) -> None:
+    def __init__(self, request: Any, question: str, stop: Stop | None = None) -> None:
         self.id = secrets.token_hex(8)
         self.request = request
-        self.kind = kind
         self.question = question
         self.created = time.time()
         self.status: Status = "waiting"
@@ -102,7 +100,7 @@ class Job:
 
     def to_dict(self, after: int | None = None) -> dict[str, Any]:
         """Describe the job; given ``after``, with its view and the answers from that number on."""
-        names = ("id", "kind", "question", "status", "ahead", "run", "error", "created")
+        names = ("id", "question", "status", "ahead", "run", "error", "created")
         facts = {name: getattr(self, name) for name in names}
         if after is None:
             return facts

@@ -1,8 +1,7 @@
-"""The run directories under one root, and groups of their answers by meaning."""
+"""The run directories under one root."""
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import os
@@ -10,22 +9,18 @@ import secrets
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from selfreflect.errors import DataError, SelfReflectError, StoreError
-from selfreflect.grouping import group_indices, merged_groups
-from selfreflect.models.embed import MeaningGroups, can_group_by_meaning
+from selfreflect.errors import SelfReflectError, StoreError
 from selfreflect.records import MergedAnswers
-from selfreflect.report.page.view import Grouping
 from selfreflect.report.results import sorted_strategies
 from selfreflect.report.run_records import RunRecords
 from selfreflect.run.records import run_records
-from selfreflect.run.resume import scoring_label
 from selfreflect.server.errors import problem, problem_text, without_paths
 from selfreflect.store.journal import store_errors
 from selfreflect.store.layout import FILES, MANIFEST, SCORED_FILES
@@ -63,13 +58,6 @@ class RunDirectory:
         return tuple((name, status.st_mtime_ns, status.st_size) for name, status in self.files.items())
 
 
-class OpenRun(NamedTuple):
-    records: RunRecords
-    """With the chosen scoring, and the best strategy first."""
-    judges: dict[str, str]
-    """The judge of each scoring, with settings that are not the defaults; empty where it is not known."""
-
-
 class Library:
     """Finds, opens and names run directories. Threads may share it."""
 
@@ -83,9 +71,9 @@ class Library:
         """List the runs under the root, latest first."""
         return sorted(self._search(), key=lambda run: (-run.changed, run.name))
 
-    def begin(self, kind: str) -> Path:
+    def begin(self) -> Path:
         """Name a new run directory by the time."""
-        return self.root / f"{kind}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+        return self.root / f"ask-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
 
     def id_of(self, path: Path) -> str:
         return _id(path.relative_to(self.root))
@@ -118,24 +106,20 @@ class Library:
                 return directory
         raise StoreError("there is no run of that id; choose one from the list of runs", code="unknown_run")
 
-    def records(self, id_: str, scoring: str = "") -> RunRecords:
-        """Read the records of a run with one of its scorings. Raises as :meth:`open`."""
-        return self.open(id_, scoring).records
-
-    def open(self, id_: str, scoring: str = "") -> OpenRun:
-        """Read a run, again only after it has changed.
+    def records(self, id_: str) -> RunRecords:
+        """Read a run as its first judge scored it, the best strategy first; again only after a change.
 
         Raises:
-            StoreError: there is no such run or scoring (code ``unknown_run``), or the run is damaged, or
-                contains links or special files.
+            StoreError: there is no such run (code ``unknown_run``), or the run is damaged, or contains links
+                or special files.
         """
         directory = self.directory(id_)
         with self._lock:
-            return self._read(directory.path, directory.name, scoring, directory.version)
+            return self._read(directory.path, directory.name, directory.version)
 
     def merge_answers(self, id_: str, question: str, texts: Sequence[str]) -> tuple[tuple[str, ...], ...]:
         """Keep in a run that answers to a question say the same, and return all that it keeps; without
-        ``texts`` forget them. Raises as :meth:`open`, or StoreError if another process writes."""
+        ``texts`` forget them. Raises as :meth:`records`, or StoreError if another process writes."""
         with Run.open(self.directory(id_).path, {}) as run:
             existing = run.merged.get(question, MergedAnswers(question_id=question)).merged
             # a second click is no second merge
@@ -195,20 +179,9 @@ def _refuse_special_files(directory: RunDirectory) -> None:
             raise StoreError(f"{name} of run {directory.name!r} is not an ordinary file, so it is not read")
 
 
-def _read_records(path: Path, label: str, scoring: str, version: object) -> OpenRun:
+def _read_records(path: Path, label: str, version: object) -> RunRecords:
     """``version`` makes the cache read a changed run again."""
-    run = Run.load(path)
-    judges = {}
-    for name in run.scorings:
-        run.select_scoring(name)
-        settings = run.manifest.config.get("scores")
-        judges[name] = without_paths(scoring_label(settings)) if settings else ""
-    if scoring not in judges:
-        raise StoreError(
-            "this run has no scores by that judge; choose one from its list of judges", code="unknown_run"
-        )
-    run.select_scoring(scoring)
-    return OpenRun(sorted_strategies(run_records(run, label)), judges)
+    return sorted_strategies(run_records(Run.load(path), label))
 
 
 def _first_and_count(directory: RunDirectory) -> tuple[str | None, int]:
@@ -243,55 +216,3 @@ def _question_text(line: bytes) -> str | None:
 def _id(relative: Path) -> str:
     # names of folders need not be text
     return hashlib.sha256(os.fsencode(relative.as_posix())).hexdigest()[:16]
-
-
-# Characters of an answer that are read; the embedding reads fewer.
-_MAX_CHARACTERS = 2000
-
-# Different answers that are grouped. Each is one pass through the embedding, and the distances
-# grow with the square of their number.
-_MAX_SPELLINGS = 1000
-
-
-class AnswersToGroup(NamedTuple):
-    question: str
-    answers: Sequence[str]
-    merged: Sequence[Sequence[str]] = ()
-    """Texts of groups that a reader merged by hand."""
-
-
-class Meaning:
-    """Groups answers in a thread, one request at a time. The first request calls ``load``."""
-
-    def __init__(self, load: Callable[[], Grouping] = MeaningGroups) -> None:
-        self._load = load
-        self._lock = asyncio.Lock()
-
-    @property
-    def installed(self) -> bool:
-        return self._load is not MeaningGroups or can_group_by_meaning()
-
-    async def groups(self, read: Callable[[], AnswersToGroup]) -> tuple[int, list[list[int]]]:
-        """Count and group the answers to the question that ``read`` returns. It is called in the thread,
-        because it may read a file.
-
-        Raises:
-            MissingExtraError: the extra ``embed`` is not installed.
-            DataError: there are too many different answers.
-        """
-        async with self._lock:
-            return await asyncio.to_thread(self._group, read)
-
-    @cached_property
-    def _grouping(self) -> Grouping:
-        return self._load()
-
-    def _group(self, read: Callable[[], AnswersToGroup]) -> tuple[int, list[list[int]]]:
-        question, answers, merged = read()
-        texts = [answer[:_MAX_CHARACTERS] for answer in answers]
-        if len(group_indices(texts)) > _MAX_SPELLINGS:
-            raise DataError(
-                f"more than {_MAX_SPELLINGS:,} different answers are too many to group by meaning here; "
-                "make a report page with: selfreflect report"
-            )
-        return len(texts), merged_groups(answers, self._grouping(texts, question), merged)

@@ -1,39 +1,21 @@
-"""Requests to the app: bodies, models, and the checks and counts before a job."""
+"""Requests to the app: their bodies, and the models that they may name."""
 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import msgspec
-from msgspec.structs import replace
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from selfreflect.errors import ConfigError, SelfReflectError, excerpt
+from selfreflect.errors import ConfigError, excerpt
 from selfreflect.metric.measure import default_measures
-from selfreflect.models.backend import backend_of, check_loadable, on_server
-from selfreflect.models.base import ModelSpec
-from selfreflect.prompts import load_prompts
-from selfreflect.records import ModelStage, Question, SamplingCheck, question_id
-from selfreflect.report.findings import sampling_warning
-from selfreflect.run.cost import reasons_to_ask, sum_up
-from selfreflect.run.dry_run import DryRun
-from selfreflect.run.models import (
-    ConfiguredModels,
-    ModelProvider,
-    Quiet,
-    check_sampling,
-    server_stages,
-    stage_model,
-)
-from selfreflect.server.errors import problem, without_paths
-from selfreflect.settings import Config, ExecutionOptions, Price, load_config, sampling_of
-from selfreflect.store.run import Run
+from selfreflect.models.backend import backend_of, on_server
+from selfreflect.records import Question, question_id
+from selfreflect.settings import Config, load_config, sampling_of
 
 MAX_QUESTION = 10_000
 MAX_TEXT = 100_000
@@ -52,21 +34,6 @@ QuestionText = Annotated[str, StringConstraints(min_length=1, max_length=MAX_QUE
 ModelName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Text = Annotated[str, StringConstraints(max_length=MAX_TEXT)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"\S")]
-Half = Annotated[list[Text], Field(min_length=1, max_length=MAX_ANSWERS)]
-
-
-class JudgeBody(BaseModel):
-    """Scores a finished run with one more judge."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    judge: ModelName = "smollm2"
-    measures: Annotated[list[Name], Field(min_length=1), AfterValidator(_unique)] | None = Field(
-        default=None, description="Any measures that are known here; by default what suits the judge."
-    )
-    reader: Literal["auto", "informed", "blind"] = Field(
-        default="auto", description="Whether the judge sees the question when information is measured."
-    )
 
 
 class MergeBody(BaseModel):
@@ -77,16 +44,20 @@ class MergeBody(BaseModel):
     answers: Annotated[list[Annotated[int, Field(ge=0)]], Field(max_length=MAX_ANSWERS)]
 
 
-class RequestBody(JudgeBody):
-    """A question, and how its summaries are measured."""
+class AskBody(BaseModel):
+    """Draws the answers to a question, makes a summary with every strategy, and scores the summaries."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     question: QuestionText
     context: Text = Field(default="", description="What the model reads with it, and the judge does not.")
-
-
-class AskBody(RequestBody):
-    """Draws the answers to a question, makes a summary with every strategy, and scores the summaries."""
-
+    judge: ModelName = "smollm2"
+    measures: Annotated[list[Name], Field(min_length=1), AfterValidator(_unique)] | None = Field(
+        default=None, description="Any measures that are known here; by default what suits the judge."
+    )
+    reader: Literal["auto", "informed", "blind"] = Field(
+        default="auto", description="Whether the judge sees the question when information is measured."
+    )
     model: ModelName = "smollm2"
     strategies: Annotated[
         list[Annotated[str, StringConstraints(max_length=100)]],
@@ -104,23 +75,6 @@ class AskBody(RequestBody):
     summary_tokens: int = Field(default=256, ge=1, le=4096, description="Maximum tokens per summary.")
     brief: bool = Field(default=False, description="Ask for answers of a few words, with the demo's prompts.")
     seed: int = Field(default=0, ge=0, lt=2**53)
-
-
-class ScoreBody(RequestBody):
-    """Scores summaries against given answers: one list, which is halved, or both halves."""
-
-    answers: Annotated[list[Text], Field(min_length=2, max_length=2 * MAX_ANSWERS)] | None = None
-    masked_out: Half | None = None
-    conditioning: Half | None = None
-    summaries: Annotated[dict[Name, Text], Field(min_length=1, max_length=MAX_SUMMARIES)]
-
-    @model_validator(mode="after")
-    def _one_way(self) -> ScoreBody:
-        halves = [self.masked_out is not None, self.conditioning is not None]
-        pattern = [False, False] if self.answers is not None else [True, True]
-        if halves != pattern:
-            raise ValueError("give either answers, or both masked_out and conditioning")
-        return self
 
 
 class Problem(BaseModel):
@@ -154,12 +108,10 @@ class ModelChoices:
         self,
         names: Sequence[str] = (),
         base_url: str | None = None,
-        prices: Mapping[str, Price] | None = None,
         extra_body: Mapping[str, Any] | None = None,
     ) -> None:
         self.base_url = base_url
         self.extra_body = extra_body
-        self.prices = dict(prices or {})
         self._names = {"smollm2": "smollm2"}
         for name in names:
             if not backend_of(name).can_generate:
@@ -215,26 +167,18 @@ class ModelChoices:
             )
         return name
 
-    def config(self, body: JudgeBody, base: Mapping[str, Mapping[str, Any]] | None = None) -> Config:
-        """Build the settings of a request, over those in ``base``.
+    def config(self, body: AskBody) -> Config:
+        """Build the settings of a request.
 
         Raises:
             ConfigError: a model may not be used, or a value is out of range.
         """
-        judge = self.resolve(body.judge)
+        judge, model = self.resolve(body.judge), self.resolve(body.model)
         scores = {
             "judge": judge,
             "measures": ",".join(body.measures or default_measures(judge)),
             "reader": body.reader,
         }
-        sections: dict[str, dict[str, Any]] = {"scores": scores}
-        if isinstance(body, AskBody):
-            sections |= self._generation(body)
-        return msgspec.structs.replace(load_config(None, sections, base), prices=self.prices)
-
-    def _generation(self, body: AskBody) -> dict[str, dict[str, Any]]:
-        """Build the sections of answers and summaries."""
-        model = self.resolve(body.model)
         common: dict[str, Any] = {"model": model, "seed": body.seed}
         if is_served(model):
             common |= {"base_url": self.base_url, "extra_body": self.extra_body}
@@ -252,120 +196,17 @@ class ModelChoices:
             "sample_max_new_tokens": body.answer_tokens,
             "num_samples": 2 * body.num_answers,
         }
-        return {"answers": answers, "summaries": summaries}
-
-
-# Seconds for which a server is not asked again whether it samples.
-_REMEMBERED = 600.0
-
-_GENERATING: tuple[ModelStage, ...] = ("answers", "summaries")
+        return load_config(None, {"answers": answers, "summaries": summaries, "scores": scores})
 
 
 @contextmanager
-def prompts_of(body: RequestBody) -> Iterator[Path | None]:
+def prompts_of(body: AskBody) -> Iterator[Path | None]:
     """Open the file of prompts of a request; None for the paper's prompts."""
     short_answers = resources.files("selfreflect") / "data" / "demo_prompts.toml"
     with resources.as_file(short_answers) as path:
-        yield path if isinstance(body, AskBody) and body.brief else None
+        yield path if body.brief else None
 
 
-def question_of(body: RequestBody) -> Question:
+def question_of(body: AskBody) -> Question:
     context = body.context.strip()
     return Question(id=question_id(body.question, context), text=body.question, context=context)
-
-
-class Preflight:
-    """Checks and estimates requests. Threads may share it."""
-
-    def __init__(self, choices: ModelChoices, options: ExecutionOptions) -> None:
-        self._choices = choices
-        self._options = options
-        self.checked: dict[Any, tuple[float, dict[ModelStage, SamplingCheck]]] = {}
-        """What the last server gave for samples, and when."""
-
-    def check(self, body: AskBody) -> dict[str, Any]:
-        """Look for what would fail later, or make results worthless: names, keys, files, a server's samples.
-
-        Raises:
-            ConfigError: a model may not be used.
-        """
-        config = self._choices.config(body)
-        problems = []
-        fields: tuple[tuple[ModelStage, str], ...] = (("answers", "model"), ("scores", "judge"))
-        for stage, field in fields:
-            try:
-                _check_model(stage_model(config, self._options, stage))
-            except SelfReflectError as error:
-                problems.append({"field": field, **problem(error)})
-        warnings: list[str] = []
-        if not problems:
-            try:
-                models = ConfiguredModels(config, self._options, Quiet())
-                checks = dict.fromkeys(self.sampling(config, models).values())
-                warnings = [sampling_warning(check) for check in checks if check.is_suspect]
-            except SelfReflectError as error:
-                problems.append({"field": "model", **problem(error)})
-        return {"problems": problems, "warnings": list(map(without_paths, warnings))}
-
-    def sampling(self, config: Config, models: ModelProvider) -> dict[ModelStage, SamplingCheck]:
-        """Ask each server for two samples, unless it was asked some minutes ago.
-
-        Raises:
-            BackendError: a server cannot be used.
-        """
-        servers = server_stages(_GENERATING, config, self._options)
-        if not servers:
-            return {}
-        # two samples cost money: the form checks, and the job a moment later
-        key = _servers_key(config)
-        checked_at, checks = self.checked.get(key, (0.0, {}))
-        if not checks or time.monotonic() - checked_at > _REMEMBERED:
-            checks = check_sampling(servers, config, models)
-            self.checked = {key: (time.monotonic(), checks)}
-        return checks
-
-    def estimate(self, body: AskBody) -> dict[str, Any]:
-        """Count the calls, tokens and money of a question, without asking a server.
-
-        Raises:
-            ConfigError: a model may not be used.
-        """
-        config = self._choices.config(body)
-        run = Run.in_memory(Path())
-        run.add_in_memory([question_of(body)])
-        with prompts_of(body) as prompts:
-            options = replace(self._options, prompts=prompts)
-            dry_run = DryRun(run, config, load_prompts(prompts), options, Quiet(), load_models=False)
-        # an empty run in memory, so that nothing is stored for a question that is never asked
-        dry_run.fill("answers")
-        dry_run.fill("summaries", body.strategies)
-        stages, total = sum_up(dry_run)
-        return {
-            "stages": list(map(_stage_cost, stages)),
-            "money": total.get("money"),
-            "reasons": reasons_to_ask(dry_run, config),
-        }
-
-
-def _servers_key(config: Config) -> Any:
-    """List the settings that decide how a server replies to the preflight."""
-    answers, summaries = config.answers, config.summaries
-    return (
-        *(answers.model, answers.base_url, answers.temperature, answers.top_p),
-        *(summaries.sample_temperature, summaries.sample_top_p),
-    )
-
-
-def _check_model(spec: ModelSpec) -> None:
-    """Check one model, without its weights. The embedded one is there, or will be downloaded by the job.
-
-    Its chat template is left to the job, whose process can be killed if the template never ends.
-    """
-    if spec.name != "smollm2":
-        check_loadable(spec, template=False)
-
-
-def _stage_cost(stage: dict[str, Any]) -> dict[str, Any]:
-    names = ("calls", "completions", "prompt_tokens", "completion_tokens", "money")
-    amounts = {name: stage[name] for name in names if name in stage}
-    return {"stage": stage["stage"], "model": without_paths(stage["model"]), "amounts": amounts}

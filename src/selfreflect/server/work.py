@@ -9,13 +9,11 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from msgspec import to_builtins
 from msgspec.structs import replace
 
 from selfreflect.errors import BackendError, SelfReflectError
@@ -30,34 +28,19 @@ from selfreflect.models.base import (
     as_drawn,
 )
 from selfreflect.models.judge import Judge
-from selfreflect.records import STAGES, ModelStage, Stage
-from selfreflect.report.findings import sampling_warning
+from selfreflect.records import STAGES
 from selfreflect.report.page.view import information_view
-from selfreflect.run.experiment import Experiment, open_experiment
-from selfreflect.run.models import ConfiguredModels, ModelProvider, WorkDone, check_models
-from selfreflect.run.resume import settings_of
+from selfreflect.run.experiment import open_experiment
+from selfreflect.run.models import ConfiguredModels, ModelProvider, WorkDone
 from selfreflect.server.errors import CUT_OFF, failure_problem, problem_text, without_paths
-from selfreflect.server.jobs import Job, Kind, Stop, StopRequested
+from selfreflect.server.jobs import Job, Stop, StopRequested
 from selfreflect.server.library import Library
-from selfreflect.server.requests import (
-    AskBody,
-    JudgeBody,
-    ModelChoices,
-    Preflight,
-    ScoreBody,
-    prompts_of,
-    question_of,
-)
-from selfreflect.settings import Config, ExecutionOptions
-from selfreflect.sources.items import Item
+from selfreflect.server.requests import AskBody, ModelChoices, prompts_of, question_of
+from selfreflect.settings import ExecutionOptions
 from selfreflect.store.run import Run
 
 GUESSES = 5
 """Likeliest tokens kept for every masked word; the page shows them on a click."""
-
-# Characters of test answers times summaries, up to which guesses are kept. They take about a
-# hundred times as many bytes on disk.
-_MOST_GUESSED = 400_000
 
 # Seconds.
 _BETWEEN_ADVANCES = 1.0
@@ -66,111 +49,33 @@ _BETWEEN_ADVANCES = 1.0
 class JobRunner:
     """Opens a run directory for each job and fills it."""
 
-    def __init__(
-        self, library: Library, choices: ModelChoices, options: ExecutionOptions, checks: Preflight
-    ) -> None:
+    def __init__(self, library: Library, choices: ModelChoices, options: ExecutionOptions) -> None:
         self._library = library
         self._choices = choices
         self._options = options
-        self._checks = checks
 
     def __call__(self, job: Job) -> None:
-        if isinstance(job.request, RunToJudge):
-            self._judge(job, job.request)
-        else:
-            self._work(job, job.request)
-
-    def _work(self, job: Job, body: AskBody | ScoreBody) -> None:
-        """Fill a new run directory."""
-        path = self._library.begin(job.kind)
+        body: AskBody = job.request
         config = self._choices.config(body)
-        stages = STAGES[1:] if isinstance(body, AskBody) else STAGES[3:]
+        progress = JobProgress(job)
         with prompts_of(body) as prompts:
-            options = replace(self._options, prompts=prompts, guesses=guesses_for(body))
-            with self._experiment(job, path, config, stages, options) as (experiment, progress, models):
-                question = question_of(body)
-                experiment.run.append(question)
-                if isinstance(body, AskBody):
-                    self._check(experiment.run, config, progress, models)
-                    experiment.fill("answers")
-                    progress.show_records()
-                    if experiment.run.answers:
-                        experiment.fill("summaries", body.strategies)
-                else:
-                    item = _item(body)
-                    experiment.run.append_all([item.answer_set, *item.summary_records])
+            options = replace(self._options, prompts=prompts, guesses=GUESSES)
+            models = JobModels(ConfiguredModels(config, options, progress), progress)
+            path = self._library.begin()
+            with open_experiment(
+                path, config, STAGES[1:], options=options, progress=progress, models=models
+            ) as experiment:
+                job.run = self._library.id_of(path)
+                progress.run = experiment.run
+                experiment.run.append(question_of(body))
+                experiment.check(("answers", "summaries", "scores"), body.strategies)
+                experiment.fill("answers")
+                progress.show_records()
+                if experiment.run.answers:
+                    experiment.fill("summaries", body.strategies)
                 if experiment.run.summaries:
                     experiment.fill("scores")
                 progress.show_records()
-
-    def _judge(self, job: Job, task: RunToJudge) -> None:
-        """Score a run by one more judge, beside the scores that it has."""
-        path = self._library.directory(task.run).path
-        base = settings_of(path, {"judge": self._choices.resolve(task.body.judge)})
-        config = self._choices.config(task.body, {"scores": base.get("scores", {})})
-        options = replace(self._options, guesses=GUESSES)
-        with self._experiment(job, path, config, STAGES[3:], options) as (experiment, progress, _):
-            job.show(scoring=experiment.run.scoring)
-            experiment.fill("scores")
-            progress.show_records()
-
-    @contextmanager
-    def _experiment(
-        self, job: Job, path: Path, config: Config, stages: Sequence[Stage], options: ExecutionOptions
-    ) -> Iterator[tuple[Experiment, JobProgress, JobModels]]:
-        progress = JobProgress(job)
-        models = JobModels(ConfiguredModels(config, options, progress), progress)
-        with (
-            progress.hooks,
-            open_experiment(
-                path, config, stages, options=options, progress=progress, models=models
-            ) as experiment,
-        ):
-            job.run = self._library.id_of(path)
-            progress.run = experiment.run
-            yield experiment, progress, models
-
-    def _check(self, run: Run, config: Config, progress: JobProgress, models: JobModels) -> None:
-        """Check all models before the first answer, and that servers sample.
-
-        Raises:
-            SelfReflectError: a later stage could not run.
-        """
-        stages: list[ModelStage] = ["answers", "summaries", "scores"]
-        check_models(stages, config, self._options, progress)
-        checks = self._checks.sampling(config, models)
-        run.update_manifest(checks=to_builtins(checks))
-        for check in dict.fromkeys(checks.values()):
-            if check.is_suspect:
-                progress.warn(sampling_warning(check))
-
-
-@dataclass(frozen=True)
-class RunToJudge:
-    """The request of a job that adds a judge to a run."""
-
-    run: str
-    """Its id in the library."""
-    body: JudgeBody
-
-
-def guesses_for(body: AskBody | ScoreBody) -> int:
-    """Choose how many guesses to keep for each masked token."""
-    if isinstance(body, AskBody):  # whose answers are short
-        return GUESSES
-    characters = sum(map(len, _item(body).masked_out)) * len(body.summaries)
-    return GUESSES if characters <= _MOST_GUESSED else 0
-
-
-def _item(body: ScoreBody) -> Item:
-    return Item.of(
-        body.question,
-        body.summaries,
-        answers=body.answers,
-        masked_out=body.masked_out or (),
-        conditioning=body.conditioning or (),
-        context=body.context.strip(),
-    )
 
 
 class JobProgress:
@@ -187,8 +92,6 @@ class JobProgress:
         """Work of the current stage, if it scores."""
         self._shown_at = 0.0
         self._warnings: list[str] = []
-        self.hooks = ExitStack()
-        """Removes what :meth:`hook` adds to the models, which later jobs share."""
 
     def note(self, line: str) -> None:
         self.job.check()
@@ -203,14 +106,10 @@ class JobProgress:
         self.job.check()
         self._done = 0
         self._work = WorkDone()
-        body = self.job.request
-        if name == "answers" and isinstance(body, AskBody):
-            total = 2 * body.num_answers  # which are shown one by one
+        if name == "answers":
+            total = 2 * self.job.request.num_answers  # which are shown one by one
         self.job.show(stage=name, note="", done=0, total=total, stage_began=time.time())
-        try:
-            yield self
-        finally:
-            self.hooks.close()
+        yield self
 
     def advance(self, count: int = 1, failures: int = 0) -> None:
         self.job.check()
@@ -220,7 +119,9 @@ class JobProgress:
             self.job.show(done=self._done)
 
     def add(self, work: WorkDone) -> None:
-        """Show now and then how much of a question the judge has read."""
+        """Show now and then how much of a question the judge has read. Called before each pass of a local
+        model, where a cancelled job ends."""
+        self.job.check()
         if self._stage != "scores":
             return
         self._work += work
@@ -234,17 +135,6 @@ class JobProgress:
     def _stage(self) -> str | None:
         stage: str | None = self.job.view.get("stage")
         return stage
-
-    def hook(self, model: Any) -> None:
-        """Check for a stop before every forward pass of a local model, for one stage."""
-        self.job.show(note="")  # the model is loaded
-        lm = getattr(model, "lm", None)
-        # vLLM computes in a process of its own, which a hook here cannot stop
-        runs_elsewhere = getattr(model, "last_states", None) is not None
-        if lm is not None and not runs_elsewhere:
-            embeddings = lm.model.get_input_embeddings()
-            handle = embeddings.register_forward_pre_hook(lambda *_: self.job.check())
-            self.hooks.callback(handle.remove)
 
     def show_answers(self, texts: Sequence[str]) -> None:
         """Show answers that were just drawn."""
@@ -287,12 +177,12 @@ class JobModels:
 
     def generator(self, stage: Literal["answers", "summaries"]) -> StageGenerator:
         generator = self._models.generator(stage)
-        self._progress.hook(generator)
+        self._progress.note("")
         return ShownAnswers(generator, self._progress) if stage == "answers" else generator
 
     def judge(self) -> Judge:
         judge = self._models.judge()
-        self._progress.hook(judge)
+        self._progress.note("")
         return judge
 
 
@@ -343,11 +233,8 @@ class JobProcess:
     The models stay loaded from job to job.
     """
 
-    def __init__(
-        self, root: Path, choices: ModelChoices, options: ExecutionOptions, checks: Preflight
-    ) -> None:
+    def __init__(self, root: Path, choices: ModelChoices, options: ExecutionOptions) -> None:
         self._setup = (root, choices, options)
-        self._checks = checks
         # a forked process could not use CUDA
         self._context = multiprocessing.get_context("spawn")
         self._stop: Any = None  # an event for each process
@@ -386,8 +273,7 @@ class JobProcess:
         last_moment: float | None = None
         try:
             self._stop.clear()
-            # what the app found out about servers, they are not asked again
-            connection.send((job.request, job.kind, job.question, self._checks.checked))
+            connection.send((job.request, job.question))
             while last_moment is None or time.monotonic() < last_moment:
                 if job.is_stopped and last_moment is None:
                     self._stop.set()
@@ -427,17 +313,15 @@ def _serve(
     """Do one job after the other, until the app ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the app handles interrupts and ends this process
     threading.Thread(target=_end_with_the_app, daemon=True).start()
-    checks = Preflight(choices, options)
-    work = JobRunner(Library(root), choices, options, checks)
+    work = JobRunner(Library(root), choices, options)
     while True:
         try:
-            request, kind, question, checked = connection.recv()
+            request, question = connection.recv()
         except EOFError:  # the app was killed
             return
-        checks.checked = dict(checked)
         end = _News({}, (), None, is_over=True)
         try:
-            work(_ForwardedJob(request, kind, question, stop, connection))
+            work(_ForwardedJob(request, question, stop, connection))
         except (StopRequested, SelfReflectError) as error:
             end = end._replace(error=error)
         # a model may raise anything, even a panic of its tokenizer; it must cost only this job
@@ -457,8 +341,8 @@ def _end_with_the_app() -> None:
 class _ForwardedJob(Job):
     """A job that shows in the app what comes of it here."""
 
-    def __init__(self, request: Any, kind: Kind, question: str, stop: Stop, connection: Connection) -> None:
-        super().__init__(request, kind, question, stop)
+    def __init__(self, request: Any, question: str, stop: Stop, connection: Connection) -> None:
+        super().__init__(request, question, stop)
         self._connection = connection
         self._sending = threading.Lock()  # a client of servers tells its news from a thread of its own
 

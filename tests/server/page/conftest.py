@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,6 @@ import tiny
 from app_page import clean, opened
 from app_server import Client, serving
 from fault_server import FaultServer
-
-from selfreflect.settings import Price
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +37,8 @@ def client(tmp_path_factory: pytest.TempPathFactory, model: Path, api: FaultServ
     import torch
 
     torch.set_num_threads(1)
-    second = Path(shutil.copytree(model, model.with_name("second")))
-    prices = {"openai:paid": Price(input_per_million=1.0, output_per_million=2.0)}
     root = tmp_path_factory.mktemp("root")
-    with serving(root, model=model, others=[second], base_url=api.url, prices=prices) as served:
+    with serving(root, model=model, base_url=api.url) as served:
         yield served
 
 

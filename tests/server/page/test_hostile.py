@@ -125,8 +125,8 @@ def test_hostile_text_in_the_form_is_only_text(page: Any, client: Client) -> Non
     assert shown.evaluate("window.pwned === undefined")
     run = scored(
         client,
-        question=PAYLOADS[2],
-        summaries={PAYLOADS[3]: PAYLOADS[4], PAYLOADS[5]: json.dumps(PAYLOADS[:8])},
+        PAYLOADS[2],
+        {PAYLOADS[3]: PAYLOADS[4], PAYLOADS[5]: json.dumps(PAYLOADS[:8])},
     )
     shown.goto(f"{client.url}/#run={run}")
     shown.wait_for_selector("button.word")

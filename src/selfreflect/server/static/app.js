@@ -2,7 +2,7 @@
 
 import { follow, get, post, takeToken } from "./client.js";
 import { cut, element, label, visible } from "./dom.js";
-import { refreshEstimate, startForm } from "./form.js";
+import { startForm } from "./form.js";
 import { liveView, problem, stageText } from "./live.js";
 import { loadRun, questionView, runPage } from "./run.js";
 
@@ -36,18 +36,12 @@ async function showJob(id, signal) {
     if (!signal.aborted) result.replaceChildren(problem(error));
     return;
   }
-  refreshEstimate();
-  if (!signal.aborted && known.run) await showEnd(known, live, signal);
+  if (!signal.aborted && known.run) await showEnd(known, signal);
 }
 
-/** Replaces the live view by the finished question, if that has all answers; by the whole run, if it got another judge. */
-async function showEnd(job, live, signal) {
+/** Replaces the live view by the finished question, if that has all answers. */
+async function showEnd(job, signal) {
   const { run, status, error } = job;
-  if (job.kind === "judge") {
-    if (status === "done") location.replace(`#run=${run}&judge=${job.scoring}`);
-    else live.element.append(element("p", {}, element("a", { href: `#run=${run}` }, "Back to the run")));
-    return;
-  }
   const opened = await loadRun(run, { question: 0 }).catch(() => null);
   if (opened === null || signal.aborted || opened.view.answers.length < job.answers.length) return;
   const ended = status === "done" ? [] : [element("p", { class: "line" }, stageText(job))];
@@ -129,10 +123,9 @@ function route() {
   const at = new URLSearchParams(location.hash.slice(1));
   const number = (name) => (/^\d{1,9}$/.test(at.get(name) ?? "") ? Number(at.get(name)) : null);
   const id = (name) => (/^[0-9a-f]{16}$/.test(at.get(name) ?? "") ? at.get(name) : null);
-  const judge = /^[a-z0-9.-]{1,80}$/.test(at.get("judge") ?? "") ? at.get("judge") : "";
   document.title = "selfreflect";
   if (id("job") !== null) showJob(id("job"), signal);
-  else if (id("run") !== null) showRun(id("run"), { question: number("question"), offset: number("offset") ?? 0, judge }, signal);
+  else if (id("run") !== null) showRun(id("run"), { question: number("question"), offset: number("offset") ?? 0 }, signal);
   else result.replaceChildren(start);
 }
 

@@ -56,16 +56,6 @@ export function options() {
   return fetchedOptions;
 }
 
-/** Saves a response as a file. A plain link would not send the token. */
-export async function download(path, name) {
-  const address = URL.createObjectURL(await (await fetched(path, { headers: headers() })).blob());
-  const link = document.createElement("a");
-  link.href = address;
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(address), 10_000);
-}
-
 /** Milliseconds between two looks at a job. */
 const POLL = 500;
 

@@ -1,4 +1,4 @@
-/** The form: what it offers, what a question would cost, and what is checked before it is asked. */
+/** The form: what it offers, and what it asks. */
 
 import { options, post } from "./client.js";
 import { element, label, visible } from "./dom.js";
@@ -10,7 +10,6 @@ const EXAMPLES = {
   "What kind of dog was it?": "The postman says that the dog was a poodle. The baker says that the dog was a terrier.",
   "What colour is the sofa?": "The advertisement says that the sofa is green. The shop says that the sofa is grey.",
 };
-const ESTIMATE_PAUSE = 300;
 
 const byId = (id) => document.getElementById(id);
 
@@ -73,11 +72,10 @@ function unfold(field) {
   if (folded !== null) folded.open = true;
 }
 
-/** Says beside the folded settings what is chosen there, and what the question would take. */
+/** Says beside the folded settings what is chosen there. */
 function changed() {
   const { strategies, num_answers, judge } = requestBody();
   byId("chosen").textContent = `${strategies.join(", ")} · ${2 * num_answers} answers · judge ${visible(judge)}`;
-  refreshEstimate();
 }
 
 const optionalNumber = (id) => (byId(id).value === "" ? null : Number(byId(id).value));
@@ -102,62 +100,6 @@ const requestBody = () => ({
   seed: Number(byId("seed").value),
 });
 
-// --- what it takes
-
-let estimates = 0;
-
-/** Says what the question would take. Waits until the form has been left alone for a moment. */
-export function refreshEstimate() {
-  const turn = (estimates += 1);
-  setTimeout(async () => {
-    const body = requestBody();
-    const fields = [...byId("ask").elements].filter((field) => field.id !== "question");
-    const ready = body.strategies.length > 0 && body.measures.length > 0 && fields.every((field) => field.validity.valid);
-    if (turn !== estimates || !ready) return;
-    const estimate = await post("/api/estimate", { ...body, question: body.question.trim() || "?" }).catch(() => null);
-    if (turn !== estimates) return;
-    byId("estimate").textContent = estimate === null ? "" : estimateText(estimate);
-    byId("costs").hidden = estimate === null;
-    byId("cost-table").replaceChildren(...(estimate === null ? [] : [costTable(estimate)]));
-  }, ESTIMATE_PAUSE);
-}
-
-const estimateText = ({ money }) => (money === null ? "" : `At most ${moneyText(money.most)} in the currency of your prices.`);
-
-const AMOUNTS = { calls: "calls", completions: "completions", prompt_tokens: "prompt tokens", completion_tokens: "completion tokens", money: "money" };
-
-const moneyText = (value) => value.toFixed(value < 1 ? 4 : 2);
-
-function amountText(name, value) {
-  if (value === null) return "–";
-  return name === "money" ? moneyText(value) : Math.round(value).toLocaleString("en");
-}
-
-/** The amounts of each stage that a model or a server works on, expected and at most. */
-function costTable({ stages }) {
-  const rows = stages.flatMap(({ stage, model, amounts }) => [
-    element("tr", {}, element("th", { scope: "rowgroup", colspan: 3 }, stage, " with ", label(model, 120))),
-    ...Object.entries(AMOUNTS)
-      .filter(([name]) => name in amounts)
-      .map(([name, heading]) =>
-        element("tr", {}, element("th", { scope: "row" }, heading), ...["expected", "most"].map((kind) => element("td", {}, amountText(name, amounts[name][kind])))),
-      ),
-  ]);
-  const head = ["", "expected", "at most"].map((name) => (name ? element("th", { scope: "col" }, name) : element("td", {})));
-  return element("table", {}, element("thead", {}, element("tr", {}, head)), element("tbody", {}, rows));
-}
-
-/** Asks whether to start; resolves to the answer. */
-function agreed(warnings, estimate) {
-  const dialog = byId("confirm");
-  const reasons = estimate.reasons.map((reason) => `${reason[0].toUpperCase()}${reason.slice(1)}.`);
-  byId("confirm-reasons").replaceChildren(...[...warnings, ...reasons].map((line) => element("p", {}, visible(line))));
-  byId("confirm-costs").replaceChildren(element("p", { class: "quiet" }, estimateText(estimate)), costTable(estimate));
-  dialog.returnValue = "";
-  dialog.showModal();
-  return new Promise((resolve) => dialog.addEventListener("close", () => resolve(dialog.returnValue === "start"), { once: true }));
-}
-
 // --- asking
 
 /** Shows problems above the form, and brings them into view. */
@@ -167,14 +109,11 @@ function showProblems(boxes) {
   if (boxes.length > 0) place.scrollIntoView({ block: "nearest" });
 }
 
-const FIELDS = { model: "Model", judge: "Judge" };
-
 async function ask(event) {
   event.preventDefault();
   const button = byId("start");
   if (button.ariaDisabled === "true") return;
   showProblems([]);
-  for (const field of Object.keys(FIELDS)) byId(field).removeAttribute("aria-invalid");
   const body = requestBody();
   if (body.strategies.length === 0 || body.measures.length === 0) {
     byId("settings").open = true;
@@ -182,28 +121,10 @@ async function ask(event) {
     return;
   }
   button.ariaDisabled = "true"; // a disabled one would lose the focus
-  button.textContent = "Checking…";
   try {
-    await checkAndAsk(body);
+    location.hash = `job=${(await post("/api/ask", body)).id}`;
   } catch (error) {
     showProblems([problem(error)]);
   }
   button.ariaDisabled = null;
-  button.textContent = "Start";
-}
-
-async function checkAndAsk(body) {
-  const { problems, warnings } = await post("/api/check", body);
-  if (problems.length > 0) {
-    for (const { field } of problems) {
-      byId(field).setAttribute("aria-invalid", "true");
-      unfold(byId(field));
-    }
-    showProblems(problems.map(({ field, message, remedy }) => problem({ message: `${FIELDS[field]}: ${message}`, remedy })));
-    return;
-  }
-  const estimate = await post("/api/estimate", body);
-  if (warnings.length + estimate.reasons.length > 0 && !(await agreed(warnings, estimate))) return;
-  const job = await post("/api/ask", body);
-  location.hash = `job=${job.id}`;
 }

@@ -39,7 +39,6 @@ function lineText(job) {
  */
 export function liveView(stop) {
   const heading = element("h2", {});
-  const about = element("p", { class: "quiet", hidden: true }, "One more judge scores this run. Its other scores stay.");
   const line = element("p", { class: "line" });
   const bar = element("progress", { "aria-label": "Progress of this step" });
   const button = element("button", { type: "button", onclick: stop }, "Stop");
@@ -49,7 +48,7 @@ export function liveView(stop) {
   const groups = element("section", { hidden: true }, element("h3", {}, "Sampled answers"), bars);
   const cards = element("section", { "aria-label": "Summaries" });
   const parts = element("div", { class: "two-parts" }, cards, groups);
-  const root = element("div", { class: "live" }, heading, about, problems, element("div", { class: "status" }, line, bar, button), newest, parts);
+  const root = element("div", { class: "live" }, heading, problems, element("div", { class: "status" }, line, bar, button), newest, parts);
   const drawn = { answers: 0, summaries: "[]", problems: "[]", line: "" };
 
   const update = (job) => {
@@ -58,7 +57,6 @@ export function liveView(stop) {
     const summaries = (job.summaries ?? []).map((summary) => ({ ...blank(summary.name), ...summary }));
     const view = { id: "", text: job.question, kind: "", context: "", answers: job.answers, masked: 0, groups: job.groups, merged: 0, words: [], summaries, controls: [] };
     heading.replaceChildren(label(job.question, 500));
-    about.hidden = job.kind !== "judge";
     line.textContent = lineText(job);
     bar.hidden = over;
     if (job.done) Object.assign(bar, { max: job.total, value: job.done });

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -56,8 +55,8 @@ def judge() -> Judge:
 
 
 @cache
-def metric(cache_folder: str | None = None) -> SelfReflect:
-    return SelfReflect(judge(), reader=None, cache=cache_folder)
+def metric() -> SelfReflect:
+    return SelfReflect(judge(), reader=None)
 
 
 @cache
@@ -65,11 +64,11 @@ def generator() -> HFGenerator:
     return HFGenerator.load("smollm2", device="cpu")
 
 
-def score(cache_folder: str | None = None, *, answers: int = 5, summaries: int = 1) -> object:
+def score(*, answers: int = 5, summaries: int = 1) -> object:
     """Score summaries of an item of the parity test by some of its masked answers."""
     item = json.loads(ITEMS.read_text("utf-8"))[0]
     texts = {str(number): f"{number}. {item['conditioning_answers'][0]}" for number in range(summaries)}
-    return metric(cache_folder).score(
+    return metric().score(
         item["question"],
         masked_out=item["masked_out_task_answers"][:answers],
         conditioning=item["conditioning_answers"],
@@ -142,14 +141,13 @@ def sorted_vocabulary() -> AbstractContextManager[object]:
     return patch.object(decode, "_largest", largest)
 
 
-def make_parts(folder: str) -> dict[str, Part]:
+def make_parts() -> dict[str, Part]:
     whole_texts = partial(patch.object, ChatTokenizer, "encode_alike", ChatTokenizer.encode)
     return {
         "attention in C": Part(score, partial(patch.object, attention, "native", lambda: None)),
         "own layers": Part(score, library_decoder),
         "shared passes": Part(partial(score, answers=1, summaries=10), a_pass_for_each_context),
         "rows in cache": Part(score, partial(patch.object, logits, "ROWS_IN_CACHE", 2**30)),
-        "reference cache": Part(partial(score, folder), lambda: patch.object(metric(folder), "cache", None)),
         "cut at markers": Part(tokenise, whole_texts),
         "packed weights": Part(draw, own_weights),
         "race": Part(draw, torch_race),
@@ -190,13 +188,12 @@ def main() -> None:
         parser.error("--pairs must be at least 1")
     set_library_defaults()
     torch.set_num_threads(1)  # threads that wait for each other would count
-    with tempfile.TemporaryDirectory() as folder:
-        parts = make_parts(folder)
-        if unknown := sorted({*options.names} - {*parts}):
-            parser.error(f"no part {', '.join(unknown)}; there are {', '.join(parts)}")
-        for name in options.names or parts:
-            ours, ratios = compare(parts[name], options.pairs)
-            print(f"{name:18} {ours:6.2f} s {median(ratios):5.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+    parts = make_parts()
+    if unknown := sorted({*options.names} - {*parts}):
+        parser.error(f"no part {', '.join(unknown)}; there are {', '.join(parts)}")
+    for name in options.names or parts:
+        ours, ratios = compare(parts[name], options.pairs)
+        print(f"{name:18} {ours:6.2f} s {median(ratios):5.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
 
 
 if __name__ == "__main__":

@@ -96,7 +96,6 @@ def calibrator(folder: Path) -> Path:
     saved = CalibratorFile(
         estimator="normalised_prob",
         classes="same",
-        class_order="first",
         similarity="jaccard",
         correctness="contains",
         method="isotonic",

@@ -331,7 +331,7 @@ NAME_MEASURES = {
     **dict.fromkeys(("store.layout", "store.run", "report.run_records"), "files of run directories"),
     **dict.fromkeys(("report.reflection", "report.page.view", "server.work"), "keys of pages and of Python"),
     **dict.fromkeys(
-        ("validate.base", "validate.judged", "validate.ranked"),
+        ("validate.base", "validate.judged"),
         "metrics of the paper's studies",
     ),
 }

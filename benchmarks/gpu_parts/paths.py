@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import copy
 import random
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,9 +33,7 @@ from selfreflect.metric.engine.engines import (
 )
 from selfreflect.metric.engine.logits import (
     Reference,
-    ReferenceCache,
     SummaryStates,
-    judge_key,
     log_probabilities,
 )
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree, pack
@@ -308,7 +304,7 @@ def _check_formulas(setting: Setting) -> None:
 
 
 def _check_texts(setting: Setting, dtype: torch.dtype) -> None:
-    """Scores, usable information and the cache of reference states, from texts as users give them."""
+    """Scores and usable information, from texts as users give them."""
     judge = tiny_judge(setting, "qwen2", dtype, own_vocabulary=False)
     item = setting.item(answers=3, summaries=2)
     contexts = encode(judge, item)
@@ -326,17 +322,6 @@ def _check_texts(setting: Setting, dtype: torch.dtype) -> None:
         check(float(np.max(np.abs(np.array(found) - truth))), allowed)
     with _reported(setting, "information of texts, bits of an answer", dtype) as check:
         check(_information_error(judge, exact, item), 1.0 if half else 2e-3)
-    with (
-        _reported(setting, "reference states from the cache", dtype) as check,
-        tempfile.TemporaryDirectory() as root,
-    ):
-        engine = choose_engine(judge.lm.model, judge.decoder, judge.head)
-        cache = ReferenceCache(Path(root), judge_key(judge, engine.head))
-        reference, *trees = [build_tree(prompts) for prompts in contexts]
-        for _ in range(2):
-            distances = _in_order(Reference(engine, reference, cache).compare(trees))
-        assert cache.get(reference) is not None, "nothing was kept"
-        check(float(np.max(np.abs(distances - truth))), allowed)
 
 
 def _information_error(judge: Judge, exact: Any, item: Any) -> float:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-_FEWER_WORDS = (
-    "Give --budget: judge tokens or seconds per question, spent on the same words of all summaries."
-)
+_FEWER_WORDS = "Give --budget: judge tokens per question, spent on the same words of all summaries."
 
 SCORES = {"standard_error": _FEWER_WORDS, "race": _FEWER_WORDS}
 """Keys of ``[scores]``, which old run directories hold too."""
@@ -41,15 +39,24 @@ METRICS = {
 }
 """Metrics of ``validate``, whose stored values stay, and groups of metrics."""
 
+CORRECTNESS = dict.fromkeys(("rouge", "embedding"), "Take squad_f1, contains or judge.")
+"""Kinds of correctness."""
+
 PREDICTION = {
     "ece_10_right": "Take ece_10_left, which differs where confidences are multiples of 0.1, or smooth_ece.",
     "ece_10_mass": "Take ece_exact for few distinct confidences, or smooth_ece.",
+    **dict.fromkeys(("auprc", "auprc_wrong", "recall_at_fpr_05"), "Take auroc, or prr."),
+    "e_aurc": "Take aurc, or prr, which is relative to the best order.",
+    **dict.fromkeys(
+        ("brier_reliability", "brier_resolution"), "Take ece_exact for calibration, auroc for order."
+    ),
 }
 """Measures of ``uncertainty``."""
 
 BETWEEN_NAMES = "a name is no longer compared with another name. For 'losses > wins' give 'difference < 0'."
 """Conditions of ``--fail-if``."""
 
+_TOGETHER = "Score all summaries of a question in one command: they share its reference answers."
 _SCORING = ("run", "score", "ask")
 _HEDGE = "Take `dataset sft`: a summary says in words how likely each answer is."
 _SCORED = "Take `selfreflect run --strategies sayself --model ADAPTER`, which scores what the model states."
@@ -67,6 +74,7 @@ FLAGS: dict[tuple[str, str], str] = {
         for command in ("summarize", "score")
     },
     ("app", "--config"): "Count what questions cost with `selfreflect run --dry-run --config FILE`.",
+    **{(command, "--cache"): _TOGETHER for command in ("run", "score")},
     ("import", "--leave-out"): "Join whole directories.",
     ("report", "--leave-out"): "Large pages leave out guesses by themselves.",
     **{("bench", flag): _CURVES for flag in ("--scaling", "--no-scaling")},
@@ -80,6 +88,10 @@ FLAGS: dict[tuple[str, str], str] = {
     ("dataset", "--split"): "It is called --parts.",
     **{(command, "--split"): "It is called --separator." for command in _WITH_ITEMS},
     **dict.fromkeys((("dataset", "hedge"), ("dataset", "--classes")), _HEDGE),
+    **dict.fromkeys(
+        (("uncertainty", "--class-order"), ("calibrate", "--class-order")),
+        "An answer joins the first class whose first answer it matches.",
+    ),
     ("uncertainty", "--sizes"): "Run the command once for each M, with --num-answers M.",
     ("validate", "--writer"): "Statements come from the template; summaries of your own are edited as well.",
 }

@@ -75,10 +75,10 @@ def test_a_command_has_defaults_of_its_own() -> None:
     assert AnswersConfig().num_answers == 50
 
 
-def test_execution_options_keep_their_defaults(tmp_path: Path) -> None:
-    arguments = ["--cache", str(tmp_path), "--timeout", "1.5", "--trust-remote-code"]
+def test_execution_options_keep_their_defaults() -> None:
+    arguments = ["--timeout", "1.5", "--trust-remote-code"]
     options = called(arguments, execution=(*GENERATING, *JUDGING)).execution
-    assert options == ExecutionOptions(cache=tmp_path, timeout=1.5, trust_remote_code=True)
+    assert options == ExecutionOptions(timeout=1.5, trust_remote_code=True)
 
 
 def test_thinking_can_be_turned_on_and_off() -> None:

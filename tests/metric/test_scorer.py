@@ -94,21 +94,19 @@ def test_many_summaries_run_a_few_at_a_time_beside_one_reference(metric, monkeyp
         )
 
 
-def test_groups_share_what_the_cache_has_and_keep_their_guesses(metric, monkeypatch, tmp_path):
+def test_groups_keep_their_guesses(metric, monkeypatch):
     together = records(SelfReflect(metric.judge, guesses=2), MANY)
     monkeypatch.setattr(scorer, "MAX_IDS", 1)
-    first, second = (SelfReflect(metric.judge, guesses=2, cache=tmp_path) for _ in range(2))
-    for grouped, calls in ((first, [2, 1, 1, 1, 1]), (second, [1, 1, 1, 1, 1])):
-        grouped.engine = Watched(grouped.engine)
-        found = records(grouped, MANY)
-        assert [len(trees) for trees in grouped.engine.calls] == calls
-        for one, other in zip(found, together, strict=True):
-            assert token_distances(one) == pytest.approx(token_distances(other), abs=1e-6)
-            for word, same in zip(one.words, other.words, strict=True):
-                assert [[guess.token for guess in task] for task in word.guesses] == [
-                    [guess.token for guess in task] for task in same.guesses
-                ]
-    assert len(list(tmp_path.iterdir())) == 1
+    grouped = SelfReflect(metric.judge, guesses=2)
+    grouped.engine = Watched(grouped.engine)
+    found = records(grouped, MANY)
+    assert [len(trees) for trees in grouped.engine.calls] == [2, 1, 1, 1, 1]
+    for record, whole in zip(found, together, strict=True):
+        assert token_distances(record) == pytest.approx(token_distances(whole), abs=1e-6)
+        for word, same in zip(record.words, whole.words, strict=True):
+            assert [[guess.token for guess in task] for task in word.guesses] == [
+                [guess.token for guess in task] for task in same.guesses
+            ]
 
 
 # --- what a score says

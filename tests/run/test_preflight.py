@@ -150,15 +150,6 @@ def test_a_command_that_is_refused_leaves_an_earlier_directory_as_it_is(
     assert {path: path.read_bytes() for path in (tmp_path / "r").iterdir() if path.is_file()} == before
 
 
-def test_a_cache_that_cannot_be_made_is_found_before_the_server_is_asked(
-    judge: Path, server: FaultServer, tmp_path: Path
-) -> None:
-    refused = run(*command(tmp_path, server, judge, "--cache", written(tmp_path / "file", "x") / "cache"))
-    assert refused.code == 2
-    assert "--cache" in refused.said
-    assert server.calls == []
-
-
 @pytest.mark.parametrize(("code", "part"), [(401, "does not accept the key"), (404, "no such model")])
 def test_a_server_that_refuses_is_found_with_one_call(
     code: int, part: str, judge: Path, server: FaultServer, tmp_path: Path

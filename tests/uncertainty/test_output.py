@@ -1,16 +1,14 @@
-"""Lines of JSON, Markdown and CSV of an assessment, read back."""
+"""Lines of JSON of an assessment, read back."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 
 import pytest
 
 from selfreflect.uncertainty.assess import Assessment, Method, predictions
 from selfreflect.uncertainty.classes import ClassRule
-from selfreflect.uncertainty.output import csv_texts, json_lines, markdown
+from selfreflect.uncertainty.output import json_lines
 from selfreflect.uncertainty.question import AnsweredQuestion
 
 QUESTIONS = [
@@ -65,7 +63,6 @@ def test_a_line_of_each_estimator_says_what_it_is(assessment: Assessment) -> Non
         "semantic_entropy_mc",
         "entropy",
         "constant",
-        "isotonic",
         "length",
     ]
     entropy = by_name["entropy"]
@@ -77,21 +74,3 @@ def test_a_line_of_each_estimator_says_what_it_is(assessment: Assessment) -> Non
     assert "direction" not in by_name["constant"]
     assert "model" not in entropy
     json.dumps(lines, allow_nan=False)
-
-
-def test_tables_are_written_with_all_they_hold(assessment: Assessment) -> None:
-    rows = predictions(assessment, "exact", ("auroc",))
-    texts = csv_texts(assessment, {"exact": rows})
-    assert list(texts) == ["", "-reliability", "-coverage"]
-    tables = {name: list(csv.DictReader(io.StringIO(text))) for name, text in texts.items()}
-    assert [row["estimator"] for row in tables[""]][:3] == ["stated", "semantic_entropy_mc", "entropy"]
-    assert {row["labels"] for row in tables[""]} == {"exact"}
-    stated = [row for row in tables["-reliability"] if row["estimator"] == "stated"]
-    assert sum(int(row["n"]) for row in stated if row["confidence"] == "as it is") == 7
-    assert {row["estimator"] for row in tables["-coverage"]} == {"stated", "entropy"}
-    answered = [int(row["answered"]) for row in tables["-coverage"] if row["estimator"] == "entropy"]
-    assert answered[-1] == 8
-    written = markdown(assessment, {"exact": rows})
-    assert "AUROC 1.000" not in written
-    assert "37.5 % of the judged answers to 8 questions are correct" in written
-    assert "| stated |" in written

@@ -10,13 +10,13 @@ import pytest
 from selfreflect.uncertainty.assess import Assessment, Method, predictions
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.measures import measure_all
-from selfreflect.uncertainty.page import overview_table
 from selfreflect.uncertainty.prediction import Tally
 from selfreflect.uncertainty.question import AnsweredQuestion
 from selfreflect.uncertainty.tables import (
     calibration_table,
     interval_cells,
     length_notes,
+    ranking_table,
     value_table,
 )
 
@@ -44,12 +44,15 @@ def test_values_have_their_mean_and_ends() -> None:
     assert table.rows[1][1:4] == ("uncertainty", "nats [0, ∞)", 2)
     assert table.rows[2][3:7] == (0, None, None, None)
     notes = " ".join(table.notes)
-    assert "3 questions, 0 to 3 samples each. Classes: exact. Similarity of eigv" in notes
+    assert "3 questions, answers to each: 0 to 3. Classes: exact. Similarity of eigv" in notes
     assert "entropy: no value for 1 question: 0 of at least 1 sample." in notes
     assert "p_true: no value for 3 questions: no model was asked" in notes
     assert "cMFG " in notes
     assert "on 2 questions" in notes
-    assert "4 questions, 3 samples each" in value_table(assessed("entropy", questions=QUESTIONS[:4])).notes[0]
+    assert (
+        "4 questions, answers to each: 3"
+        in value_table(assessed("entropy", questions=QUESTIONS[:4])).notes[0]
+    )
 
 
 def test_estimators_that_follow_the_length_are_named_together() -> None:
@@ -64,7 +67,7 @@ def test_estimators_that_follow_the_length_are_named_together() -> None:
     assessment = Assessment(questions, ["stated"], Method(ClassRule("exact"), correctness=("human",)))
     rows = predictions(assessment, "human", ("auroc",))
     [note] = length_notes(rows)
-    assert "and so do stated, isotonic." in note
+    assert "and so do stated." in note
     plain = [replace(row, audit=None) for row in rows]
     assert length_notes(plain) == []
 
@@ -103,25 +106,11 @@ def test_calibration_draws_whole_objects() -> None:
         assert row[headings.index("brier") + 1] == interval_cells(expected)[1]
 
 
-def test_the_overview_says_what_each_row_is_made_of() -> None:
-    twice = [replace(one, id=f"{one.id}-{copy}") for one in QUESTIONS for copy in "ab"]
+def test_a_ranking_has_measures_and_calibration_of_each_row() -> None:
+    twice = [replace(question, id=f"{question.id}-{copy}") for question in QUESTIONS for copy in "ab"]
     assessment = assessed("stated", "entropy", questions=twice)
     rows = predictions(assessment, "exact", ("auroc",))
-    table = overview_table(assessment, rows)
-    headings = [column.heading for column in table.columns]
-    cells = {str(row[0]): dict(zip(headings, row, strict=True)) for row in table.rows}
-    assert cells["entropy"]["is a"] == "estimator"
-    assert cells["constant (base rate)"]["is a"] == "baseline"
-    assert (cells["entropy"]["samples"], cells["entropy"]["classes"]) == ("3", "exact")
-    assert (cells["stated"]["samples"], cells["stated"]["classes"]) == (None, None)
-    assert cells["entropy"]["higher is more"] == "uncertainty"
-    assert cells["stated"]["higher is more"] == "confidence"
-    assert cells["length only"]["range"] is None
-    assert cells["stated"]["auroc"] == 1.0
-    assert cells["stated"]["auroc 95%"] == "0.735 to 1.000"
-    assert cells["stated"]["brier isotonic"] == rows[0].isotonic["brier"].value
-    assert cells["constant (base rate)"]["brier isotonic"] is None
-    assert list(cells) == ["stated", "entropy", "constant (base rate)", "isotonic (stated)", "length only"]
-    assert rows[0].audit is not None
-    assert cells["stated"]["rho length"] == rows[0].audit.score_with_length
-    assert cells["constant (base rate)"]["rho length"] is None
+    table = ranking_table(rows, "exact", ["auroc"])
+    assert [row[0] for row in table.rows] == ["stated", "entropy", "constant (base rate)", "length only"]
+    assert table.rows[0][1:] == (24, 1.0, "0.735 to 1.000", rows[0].isotonic["brier"].value)
+    assert table.rows[2][4] is None

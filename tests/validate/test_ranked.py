@@ -148,38 +148,6 @@ def test_pairs_of_equal_length_take_the_wins_of_length_away():
     assert rows(table(blank, "How often"))[0]["n equal"] == 0
 
 
-def test_the_paired_test_is_mcnemars_on_the_same_pairs():
-    found = finding(RankedSets(items(20)), selfreflect=right_in_first(18), other=right_in_first(6))
-    (row,) = rows(table(found, "SelfReflect against"))
-    assert (row["metric"], row["other"], row["only metric"], row["only other"]) == (
-        "selfreflect",
-        "other",
-        12,
-        0,
-    )
-    assert row["difference"] == pytest.approx(0.6)
-    assert row["p"] == pytest.approx(2 / 2**12) == row["p (Holm)"]
-
-
-def test_usable_information_is_tested_against_all_others():
-    infos = [metric("information", "information"), metric("half"), metric("none"), metric("same")]
-    study = RankedSets(items(20))
-    values = []
-    for info, right in zip(infos, (20, 10, 0, 20), strict=True):
-        values += measured(study, info, right_in_first(right))
-    found = study.finding(values, infos)
-    tests = {row["other"]: row for row in rows(table(found, "Usable information against"))}
-    assert set(tests) == {"half", "none", "same"}
-    clearest = tests["none"]
-    assert (clearest["difference"], clearest["n"], clearest["only metric"]) == (1, 20, 20)
-    assert clearest["p"] == pytest.approx(2 / 2**20)
-    # of three metrics one wins the same pairs, which is no test
-    assert (tests["same"]["difference"], tests["same"]["p"], tests["same"]["p (Holm)"]) == (0, None, None)
-    assert tests["same"]["95% low"] < 0 < tests["same"]["95% high"]
-    assert clearest["p (Holm)"] == pytest.approx(2 * 2 / 2**20)
-    assert not any(made.title.startswith("SelfReflect against") for made in found.tables)
-
-
 def test_values_by_two_models_never_hide_one_another():
     study = RankedSets(items(6))
     values = measured(study, SELFREFLECT, right_in_first(4))

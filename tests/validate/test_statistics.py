@@ -13,10 +13,8 @@ from selfreflect.validate.statistics import (
     column_shuffle_p,
     correlation_interval,
     detectable_rate,
-    holm,
     interaction,
     kendall,
-    mcnemar,
     pearson,
     side_of_chance,
     somers,
@@ -38,28 +36,11 @@ def test_all_wins_are_no_certainty():
     assert (none.low, none.high) == (0, pytest.approx(1 - 0.025 ** (1 / 60)))
 
 
-def test_mcnemar_is_the_binomial_test_of_the_discordant_pairs():
-    assert mcnemar(8, 1) == pytest.approx(2 * (1 + 9) / 2**9)
-    assert mcnemar(1, 8) == mcnemar(8, 1)
-    assert mcnemar(1, 1) == 1  # never above 1
-    assert mcnemar(0, 0) is None
-
-
 def test_a_rate_is_on_a_side_of_chance_if_its_interval_is_and_a_coin_is_ruled_out():
     assert side_of_chance(win_rate(20, 20)) == 1
     assert side_of_chance(win_rate(0, 20)) == -1
     assert side_of_chance(win_rate(5, 5)) == 0
     assert side_of_chance(win_rate(10, 20)) == 0
-
-
-def test_holm_steps_down_keeps_the_order_and_passes_over_what_is_no_test():
-    assert holm([0.01, None, 0.04, 0.03]) == [
-        pytest.approx(0.03),
-        None,
-        pytest.approx(0.06),
-        pytest.approx(0.06),
-    ]
-    assert holm([0.9, 0.8]) == [1, 1]
 
 
 def test_correlations_of_known_points():

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from msgspec import Struct
@@ -104,14 +104,6 @@ class ComparisonOptions(Struct, frozen=True, kw_only=True):
             "asked or named; else same",
         ),
     ] = None
-    class_order: Annotated[
-        Literal["first", "components"],
-        Flag(
-            "--class-order",
-            "How chains of matches become classes: an answer joins the first class whose first "
-            "answer it matches (first), or the whole chain is one class (components).",
-        ),
-    ] = "first"
     similarity: Annotated[
         str,
         Flag(
@@ -126,9 +118,8 @@ class ComparisonOptions(Struct, frozen=True, kw_only=True):
             "--correctness A,B",
             "What counts as correct: human (the field 'correct'), graded (the grades in a log; "
             "graded:NAME for those of one grader), contains (a right answer stands whole in a short answer, "
-            "not negated and not one of several), exact, numeric, substring, squad_f1, "
-            "rouge or embedding, the last three with a threshold, as in rouge:0.5; or judge (--model is "
-            "asked). `calibrate` takes one.",
+            "not negated and not one of several), exact, numeric, substring, squad_f1 (with a "
+            "threshold, as in squad_f1:0.8), or judge (--model is asked). `calibrate` takes one.",
             default="human where labelled, graded where a log holds grades, else contains",
         ),
     ] = None
@@ -329,7 +320,7 @@ def make_method(
     names = name_list(options.correctness or default_correctness(questions) or "")
     is_default = options.classes is None and asker is not None and can_compare(asker.model)
     name = options.classes or ("judge" if is_default else DEFAULT)
-    rule = ClassRule(name, options.class_order, asker, store, bounded=is_default)
+    rule = ClassRule(name, asker, store, bounded=is_default)
     return Method(rule, options.similarity, tuple(names), asker)
 
 

@@ -485,10 +485,11 @@ class _Fitting:
         """Fit on all labelled questions, and write the file."""
         from selfreflect.uncertainty.calibrator_file import fit_file, write_calibrator
 
-        answers, made_by = self.answers, (comparison.classes or "", comparison.class_order)
+        answers = self.answers
         _require_labels(len(answers.labels), answers.scores.shape[1] + 1 if self.method == "weights" else 0)
+        classes = comparison.classes or ""
         calibrator = fit_file(
-            self.assessment, self.estimator, self.correctness, self.method, *made_by, weights=self.weights
+            self.assessment, self.estimator, self.correctness, self.method, classes, weights=self.weights
         )
         # names of files may hold bytes that are no text
         name = Path(source).resolve().name.encode("utf-8", "replace").decode()
@@ -544,7 +545,6 @@ def _say_better(quality: MapQuality) -> None:
 _ALTERNATIVES = {
     "constant": "always saying the accuracy",
     "unchanged": "no map",
-    "unweighted": "a logistic curve of epr, which has no weights",
 }
 """Ways to do without a map, by field of its quality."""
 
@@ -598,7 +598,6 @@ def _apply(
     say(f"The calibrator was fitted to {saved.origin}.")
     comparison = ComparisonOptions(
         classes=saved.classes,
-        class_order=saved.class_order,
         similarity=saved.similarity,
         correctness=saved.correctness,
     )

@@ -252,8 +252,7 @@ def check_output(
                 code="suffix",
                 remedy="Give {output} another name.",
             )
-        for ending in ("", "-reliability", "-coverage") if path.suffix == ".csv" else ("",):
-            check_file(path.with_stem(path.stem + ending), source)
+        check_file(path, source)
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes], overwrite: bool) -> None:

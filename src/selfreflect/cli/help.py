@@ -22,10 +22,10 @@ OPTION_GROUPS: Mapping[str, str] = {
     ESTIMATES: "--estimator --estimators --classes --correctness --gold --confidence --calibrator "
     "--when-unsure --below --method --risk --set --one-call",
     DETAILS: "--seed --judge-url --device --device-map --executor --ray-address --batch-size "
-    "--max-connections --timeout --trust-remote-code --cache --guesses --compat --judge-dtype "
+    "--max-connections --timeout --trust-remote-code --guesses --compat --judge-dtype "
     "--judge-revision --revision --extra-body --prompts --write-batch --read-batch --top-p "
     "--num-samples --summary-tokens --logprobs --top-logprobs --thinking --reader --shard --split --subset "
-    "--separator --question-column --context-column --log --fresh --add-questions --class-order "
+    "--separator --question-column --context-column --log --fresh --add-questions "
     "--similarity --sample-p-true --proxies --band --ask-candidates --ask-hypotheses --ignore-tools "
     "--allow-remote --words --measured --measured-by --sampled --graded --variants --seeds "
     "--groups --parts --ratings --list-metrics --keep-texts --footer --writer --reward --train",

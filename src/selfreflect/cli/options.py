@@ -172,7 +172,7 @@ GENERATING = ("--prompts", *_RUNNING, "--batch-size", "--max-connections")
 """Execution options of stages whose texts a model generates."""
 BATCHED = (*GENERATING, "--write-batch", "--read-batch")
 """Execution options of a single such stage."""
-JUDGING = ("--guesses", "--cache", *_RUNNING)
+JUDGING = ("--guesses", *_RUNNING)
 """Execution options of the stage that scores."""
 
 

@@ -272,7 +272,7 @@ def cluster(out: Path, options: SayselfOptions, open_model: OpenModel) -> list[C
     questions = read_questions(str(out), FieldOptions())
     judge = open_model(options.judge) if options.classes == "judge" else None
     is_right = open_model.correctness(options)
-    rule = ClassRule(options.classes, "first", judge, open_model.store)
+    rule = ClassRule(options.classes, judge, open_model.store)
     clustered = cluster_answers(questions, rule, is_right)
     Workspace(out).write("clusters.jsonl", clustered)
     sizes = [len(question.clusters) for question in clustered]

@@ -463,7 +463,7 @@ def _reader(options: ServeConfig) -> BeliefReader:
             code="other_classes",
             remedy="Leave out {serve.classes}.",
         )
-    return BeliefReader(ClassRule(saved.classes, saved.class_order), calibrator)
+    return BeliefReader(ClassRule(saved.classes), calibrator)
 
 
 def _settings(

@@ -33,7 +33,6 @@ from selfreflect.errors import ConfigError, DataError
 from selfreflect.flags import Flag
 from selfreflect.sources.columns import plain_name
 from selfreflect.sources.files import source_name
-from selfreflect.table import Table
 from selfreflect.text import counted, name_list, one_line, percent
 from selfreflect.uncertainty.question import AnsweredQuestion, graded_by
 
@@ -92,8 +91,7 @@ def uncertainty_command(
     structure: StructureOptions,
     output: list[Path] = option(
         "--output FILE",
-        "Write a page with figures (.html), the tables (.md), or all estimators, and in files of their own "
-        "bins and coverages (.csv). Can be repeated.",
+        "Write a page with figures (.html).",
         [],
     ),
     explain: bool = option("--explain", "Print what each column means, and all notes on the values.", False),
@@ -102,11 +100,11 @@ def uncertainty_command(
     """Estimate uncertainty from stored answers, with every method on the same answers.
 
     Where right answers or labels are known, shows how well each estimator predicts correctness, with 95 %
-    intervals, beside three baselines: always the accuracy, the length of the answer, and the estimator after
-    cross-fitted isotonic calibration (needs the calibrate extra). The answer that is judged is the record's
-    'response', else the most common spelling of the largest class. Needs no model, except for embedding, and
-    for estimators that ask one: --model, or the model of the run. Their replies are kept in the run, or in
-    --out DIR, and nothing is asked twice.
+    intervals, beside two baselines: always the accuracy, and the length of the answer; also the Brier score
+    after cross-fitted isotonic calibration (needs the calibrate extra). The answer that is judged is the
+    record's 'response', else the most common spelling of the largest class. Needs no model, except for
+    embedding, and for estimators that ask one: --model, or the model of the run. Their replies are kept in
+    the run, or in --out DIR, and nothing is asked twice.
 
     A file has questions and answers in any layout that `selfreflect convert` understands, or a "confidence"
     for each question. It may have "gold", "logprobs" (of each answer's tokens), "tokens", "aliases", "length"
@@ -118,7 +116,7 @@ def uncertainty_command(
     from selfreflect.uncertainty.output import json_lines
     from selfreflect.uncertainty.tables import conclude
 
-    check_output(output, source)
+    check_output(output, source, (".html",))
     measure_names = _measure_names(options.measures)
     if not 0 <= options.risk < 1:
         raise ConfigError(
@@ -185,20 +183,24 @@ def _print(
     measures: Sequence[str] = (),
 ) -> None:
     from selfreflect.uncertainty import tables
-    from selfreflect.uncertainty.page import Headline, best_first, overview_table
+    from selfreflect.uncertainty.measures import INTERVALS, definitions
+    from selfreflect.uncertainty.page import best_first
 
     for name, rows in results.items():
-        headline = Headline(assessment, name, rows)
-        for sentence in (headline.lead(), *headline.about()):
-            stdout.print(Text(one_line(sentence)))
-    if results and not explain:
-        for name, rows in results.items():
-            rows_to_show = [*best_first(rows), *(row for row in rows if row.baseline)]
-            print_table(tables.ranking_table(rows_to_show, name, measures or tables.RANKED_BY))
+        rows_to_show = [*best_first(rows), *(row for row in rows if row.baseline)]
+        names = measures or tables.RANKED_BY
+        if explain and not measures:
+            names = list(dict.fromkeys(measure for row in rows for measure in row.measures))
+        table = tables.ranking_table(rows_to_show, name, names)
+        if explain:
+            table = dataclasses.replace(table, notes=(*definitions(names), INTERVALS, *table.notes))
+        print_table(table)
+    if results:
         print_table(tables.right_table(assessment))
+    if results and not explain:
         for note in tables.assessment_notes(assessment)[:_MOST_NOTES]:
             stdout.print(Text(one_line(note)))
-        say("What the columns mean: add --explain. It adds all estimators and measures, too.")
+        say("What the columns mean: add --explain. It adds all measures, and the values of estimators, too.")
         return
     shares = [] if results or explain else tables.modal_shares(assessment)
     if shares:
@@ -212,23 +214,14 @@ def _print(
             stdout.print(Text(one_line(note)))
         say("The values of all estimators: add --explain, or --json for those of each question.")
         return
-    all_tables = [tables.value_table(assessment)]
-    if results:
-        all_tables.append(tables.right_table(assessment))
-    all_tables += [overview_table(assessment, rows) for rows in results.values()]
-    for table in all_tables:
-        print_table(table if explain else _without_most_notes(table))
+    table = tables.value_table(assessment)
+    surplus = 0 if explain else len(table.notes) - _MOST_NOTES
+    if surplus > 0:
+        more = f"{counted(surplus, 'more note')}: add --explain."
+        table = dataclasses.replace(table, notes=(*table.notes[:_MOST_NOTES], more))
+    print_table(table)
     if not explain:
         say("What the columns mean: add --explain.")
-
-
-def _without_most_notes(table: Table) -> Table:
-    """Keep the first notes of a table, among which are all warnings."""
-    surplus = len(table.notes) - _MOST_NOTES
-    if surplus <= 0:
-        return table
-    notes = (*table.notes[:_MOST_NOTES], f"{counted(surplus, 'more note')}: add --explain.")
-    return dataclasses.replace(table, notes=notes)
 
 
 def _available(questions: Sequence[AnsweredQuestion], similarity: str) -> list[str]:
@@ -271,7 +264,7 @@ def _available(questions: Sequence[AnsweredQuestion], similarity: str) -> list[s
 def write_output(
     path: Path, source: str, assessment: Assessment, results: Mapping[str, list[Prediction]]
 ) -> None:
-    """Write a page or tables; ``results`` are predictions by kind of correctness.
+    """Write a page; ``results`` are predictions by kind of correctness.
 
     Raises:
         DataError: nothing has a right answer or a label.
@@ -282,13 +275,7 @@ def write_output(
             code="no_gold",
             remedy="If the right answers are in another field, name it with {gold}.",
         )
-    from selfreflect.uncertainty.output import csv_texts, markdown, page
+    from selfreflect.uncertainty.output import page
 
-    if path.suffix == ".html":
-        write_file(path, page(one_line(source_name(source), 120), assessment, results))
-        say(f"Open {path} in a browser.")
-    elif path.suffix == ".md":
-        write_file(path, markdown(assessment, results))
-    else:
-        for name, text in csv_texts(assessment, results).items():
-            write_file(path.with_stem(path.stem + name), text)
+    write_file(path, page(one_line(source_name(source), 120), assessment, results))
+    say(f"Open {path} in a browser.")

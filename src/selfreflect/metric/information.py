@@ -202,7 +202,7 @@ def information_of_work(metric: SelfReflect, choice: ReaderChoice) -> Callable[[
         tokens = 0
         try:
             # fewer answers are read under a budget; the same ones for all summaries of a question
-            if work.limits is not None and work.limits.tokens is not None:
+            if work.limits is not None:
                 share = int(work.token_share * work.limits.tokens)
                 counts = [sum(map(bool, record.answers)) for record in work.other_records]
                 fewer, tokens = within_budget(

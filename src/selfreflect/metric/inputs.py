@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -109,21 +108,18 @@ def _shown(value: object) -> str:
     return "None" if value is None else f"{type(value).__name__} {excerpt(value)}"
 
 
-_BUDGET = re.compile(r"(\d+(?:\.\d+)?)\s*(tokens?|s|sec|seconds?|m|min|minutes?|)", re.ASCII)
-_ADVICE = "give judge tokens per question, as in 20000, or seconds or minutes per question, as in 30s or 2m"
+_BUDGET = re.compile(r"(\d+)\s*(tokens?)?", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Limits:
     """When to stop scoring the masked words of a question. Make one with :meth:`parse`."""
 
-    budget: str | None = None
+    budget: str
     """As the user wrote it."""
-    tokens: int | None = None
+    tokens: int
     """Judge tokens per question, counted as nodes of all prefix trees; never exceeded. A judge without tree
     attention computes more for the same nodes."""
-    seconds: float | None = None
-    """Time per question, kept approximately; another run may score other words."""
     seed: int = 0
     """Decides, with the question's id, which words come first."""
 
@@ -132,37 +128,21 @@ class Limits:
         """Read the limits; None if every masked word is to be scored.
 
         Args:
-            budget: judge tokens (``20000``, ``"20000 tokens"``) or time (``"30s"``, ``"2m"``).
+            budget: judge tokens (``20000``, ``"20000 tokens"``).
 
         Raises:
-            ConfigError: ``budget`` is neither tokens nor time, or out of range.
+            ConfigError: ``budget`` is no count of tokens above 0.
         """
         if budget is None:
             return None
-        tokens, seconds = _parse_budget(str(budget))
-        return cls(str(budget), tokens, seconds, seed)
+        match = _BUDGET.fullmatch(str(budget).strip().lower())
+        if match is None or not 0 < len(match[1].lstrip("0")) < 19:
+            raise ConfigError(
+                f"the budget {excerpt(budget)} is not understood: give judge tokens per question, as in "
+                "20000. Time is no budget any more: another machine would score other words"
+            )
+        return cls(str(budget), int(match[1]), seed)
 
-    def less(self, tokens: int, seconds: float) -> Limits:
-        """Subtract work on the same question; a moment of time is always left."""
-        return replace(
-            self,
-            tokens=None if self.tokens is None else self.tokens - tokens,
-            seconds=None if self.seconds is None else max(0.01, self.seconds - seconds),
-        )
-
-
-def _parse_budget(text: str) -> tuple[int | None, float | None]:
-    """(tokens, None) or (None, seconds)."""
-    match = _BUDGET.fullmatch(text.strip().lower())
-    if match is None:
-        raise ConfigError(f"the budget {excerpt(text)} is not understood: {_ADVICE}")
-    number, unit = float(match[1]), match[2]
-    if not 0 < number < math.inf:
-        raise ConfigError(f"the budget {excerpt(text)} must be above 0 and finite: {_ADVICE}")
-    if unit.startswith("s"):
-        return None, number
-    if unit.startswith("m"):
-        return None, 60 * number
-    if not number.is_integer():
-        raise ConfigError(f"the budget {excerpt(text)} must be a whole number of tokens: {_ADVICE}")
-    return int(number), None
+    def less(self, tokens: int) -> Limits:
+        """Subtract work on the same question."""
+        return replace(self, tokens=self.tokens - tokens)

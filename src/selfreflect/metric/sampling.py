@@ -5,16 +5,13 @@ drawn one after the other, with probability proportional to their token tasks: d
 the rate per token varies little. The first N words of this order are the sample of size N, so a larger sample
 extends a smaller one, and all summaries of a question get the same words.
 
-A budget of tokens is spent in one round. One of time is spent in a few, since only the rounds before tell how
-fast the machine is. Every round takes new words, so nothing but prefixes is computed twice. What the words
-cannot determine is None, never NaN.
+What the words cannot determine is None, never NaN.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-import time
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -170,18 +167,15 @@ class Cost:
             first += len(tree.prefix) - self._prefix
             self._most.append(list(accumulate([first, *rest], initial=0)))
 
-    def tokens(self, before: int, after: int) -> int:
-        """Upper bound on the tokens of a round that enlarges the sample from ``before`` to ``after``."""
-        if before == 0 and after < len(self._population.strata):
+    def tokens(self, size: int) -> int:
+        """Upper bound on the tokens that a sample of this size takes."""
+        if size < len(self._population.strata):
             # any stratum may be drawn, with one word
             first_words = sorted([bounds[1] for bounds in self._most], reverse=True)
-            return self._prefix + sum(first_words[:after])
-        bound = self._prefix
-        quotas_before = self._population.quotas(before)
-        quotas_after = self._population.quotas(after)
-        for bounds, old, new in zip(self._most, quotas_before, quotas_after, strict=True):
-            bound += bounds[min(new - old, len(bounds) - 1)]
-        return min(bound, self._all)
+            return self._prefix + sum(first_words[:size])
+        quotas = self._population.quotas(size)
+        bound = sum(bounds[quota] for bounds, quota in zip(self._most, quotas, strict=True))
+        return min(self._prefix + bound, self._all)
 
 
 def _path_lengths(tree: PrefixTree) -> list[int]:
@@ -338,12 +332,6 @@ def _first_answers(answers: Sequence[WordSample]) -> float:
     return math.fsum(estimates) / len(estimates)
 
 
-# Words of the round that measures how fast the machine is.
-_TIMED_FIRST_ROUND = 8
-
-# Share of the remaining time that a round may be expected to take.
-_SAFETY = 0.9
-
 Measure = Callable[[Sequence[int]], Sequence[Sequence[WordDistance]]]
 """Indices of words -> for each summary the distances of those words."""
 
@@ -370,12 +358,10 @@ class BudgetScoring:
         measure: Measure,
         *,
         max_words: int | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.population = population
         self.limits = limits
         self.measure = measure
-        self.clock = clock
         self.max_size = population.size if max_words is None else population.size_within(max_words)
         self.size = 0
         """Distinct words scored, see :class:`~selfreflect.metric.sampling.Population`."""
@@ -383,25 +369,27 @@ class BudgetScoring:
         """Of each summary, by index of the word."""
         self.stopped: Literal["budget", "paired"] = "budget"
         self._costs = [Cost(population, prompts) for prompts in contexts]
-        self._spent = 0
 
     def run(self) -> None:
-        """Score words until the budget is spent.
+        """Score as many words as the budget pays for.
 
         Raises:
-            OverBudgetError: the token budget does not suffice for a single word.
+            OverBudgetError: it does not suffice for a single word.
         """
-        start = self.clock()
-        while self.distances and self.size < self.max_size:
-            size = self._next_size(self.clock() - start)
-            if size == self.size:
-                return
-            old = self.population.indices(self.size)
-            new = sorted(set(self.population.indices(size)).difference(old))
-            for distances, words in zip(self.distances, self.measure(new), strict=True):
-                distances.update(zip(new, words, strict=True))
-            self.size = size
-        if self.size < self.population.size:
+        if not self.distances or not self.max_size:
+            return
+
+        def cost(size: int) -> int:
+            """Bound the tokens of the reference and all summaries."""
+            return sum(cost.tokens(size) for cost in self._costs)
+
+        self.size = bisect_right(range(1, self.max_size + 1), self.limits.tokens, key=cost)
+        if not self.size:
+            raise OverBudgetError(cost(1))
+        words = sorted(self.population.indices(self.size))
+        for distances, measured in zip(self.distances, self.measure(words), strict=True):
+            distances.update(zip(words, measured, strict=True))
+        if self.size == self.max_size < self.population.size:
             self.stopped = "paired"
 
     def words(self, summary: int) -> tuple[WordDistance, ...]:
@@ -428,29 +416,3 @@ class BudgetScoring:
             seed=self.limits.seed,
         )
         return mean, self.population.answer_means(self.size, values), estimate
-
-    def _next_size(self, elapsed: float) -> int:
-        """Choose the size of the sample after the next round; the present one if the budget is spent."""
-        size, target, room = self.size, self.max_size, math.inf
-        if self.limits.tokens is not None:
-            if size:
-                return size
-            room = self.limits.tokens
-        elif size == 0:
-            target = min(_TIMED_FIRST_ROUND, target)
-        elif elapsed > 0:
-            assert self.limits.seconds is not None  # a budget is one or the other
-            room = _SAFETY * (self.limits.seconds - elapsed) * self._spent / elapsed
-        sizes = range(size + 1, target + 1)
-        added = bisect_right(sizes, room, key=lambda after: self._round_cost(size, after))
-        if size == added == 0:
-            raise OverBudgetError(self._round_cost(0, 1))
-        # a few words more are not worth another pass over the contexts
-        if added == 0 or (size + added < target and added < size // 8):
-            return size
-        self._spent += self._round_cost(size, size + added)
-        return size + added
-
-    def _round_cost(self, before: int, after: int) -> int:
-        """Tokens that a round takes at most: the reference and all summaries in it."""
-        return sum(cost.tokens(before, after) for cost in self._costs)

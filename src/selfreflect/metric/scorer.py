@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from msgspec.structs import replace
@@ -48,7 +46,7 @@ from selfreflect.records import (
 from selfreflect.stats import clustered_mean
 
 if TYPE_CHECKING:
-    from selfreflect.metric.engine.logits import Guesses, ReferenceCache
+    from selfreflect.metric.engine.logits import Guesses
     from selfreflect.metric.inputs import Limits
 
 MAX_IDS = 500_000
@@ -96,7 +94,7 @@ class SelfReflect:
     >>> scores = metric.score("What should I plant first?", answers=samples, summaries={"mine": "Radishes."})
     >>> scores["mine"].value, scores["mine"].recovered
 
-    Every masked word is scored unless a limit, such as ``Limits.parse("30s")``, is set. Then a
+    Every masked word is scored unless a limit, such as ``Limits.parse("20000")``, is set. Then a
     random subset is, the same for all summaries of a question; such a :class:`Score` is marked by its
     ``estimate``. If the limit leaves no word out, the score is exact.
 
@@ -105,12 +103,9 @@ class SelfReflect:
         limits: when to stop scoring words; see :class:`~selfreflect.metric.inputs.Limits`.
         guesses: keep for each token task this many of the judge's likeliest tokens after the summary, and
             after the reference answers.
-        cache: a directory that keeps what the judge predicts after the reference answers, so that one more
-            summary of a question costs only itself. Under limits, only if it scores the same words.
         reader: who reads the summaries when :meth:`score` measures their usable information, see
             :func:`~selfreflect.metric.information.choose_reader`. None: it is not measured. Under limits,
             and for controls, use :class:`~selfreflect.metric.measure.Measures`.
-        warn: gets a sentence for people if the cache cannot be used.
 
     Raises:
         ConfigError: a setting makes no sense.
@@ -124,9 +119,7 @@ class SelfReflect:
         temperature: float = JUDGE_TEMPERATURE,
         limits: Limits | None = None,
         guesses: int = 0,
-        cache: Path | str | None = None,
         reader: ReaderChoice | None = "auto",
-        warn: Callable[[str], object] = warnings.warn,
     ) -> None:
         if not isinstance(guesses, int) or guesses < 0:
             raise ConfigError(f"the number of guesses to keep must be 0 or more, not {guesses!r:.60}")
@@ -139,26 +132,17 @@ class SelfReflect:
             from selfreflect.metric.inputs import Limits
 
             if not isinstance(limits, Limits):
-                raise ConfigError(f"limits must be made like Limits.parse('30s'), not {excerpt(limits)}")
+                raise ConfigError(f"limits must be made like Limits.parse('20000'), not {excerpt(limits)}")
         if reader is not None and reader not in get_args(ReaderChoice):
             raise ConfigError(
                 f"reader must be {', '.join(get_args(ReaderChoice))} or None, not {excerpt(reader)}"
             )
-        if not isinstance(cache, Path | str | None):
-            raise ConfigError(f"cache must be a directory, not {excerpt(cache)}")
         # checked after the settings, because loading takes seconds
         if isinstance(judge, str | ModelSpec):
             judge = Judge.load(judge)
         if not isinstance(judge, Judge):
             raise ConfigError(
                 f"a judge must be a name, or made like Judge.load('smollm2'), not {excerpt(judge)}"
-            )
-        if cache is not None and judge.last_states is not None:
-            raise ConfigError(
-                f"the cache keeps states of judges that run here, unlike {judge.name!r}: the weights of "
-                "a remote judge may change unnoticed",
-                code="remote_judge",
-                remedy="Leave out {execution.cache}; vLLM has a cache of its own.",
             )
         self.judge = judge
         self.temperature = temperature
@@ -168,11 +152,6 @@ class SelfReflect:
         self.engine = engine_for(judge)
         self.on_begin: Callable[[int], object] = lambda tokens: None
         """Called with the number of tokens that the judge is about to read for exact scores."""
-        self.cache: ReferenceCache | None = None
-        if cache is not None:
-            from selfreflect.metric.engine.logits import ReferenceCache, judge_key
-
-            self.cache = ReferenceCache(Path(cache), judge_key(judge, self.engine.head), warn=warn)
 
     def __repr__(self) -> str:
         return f"SelfReflect({self.judge!r}, temperature={self.temperature:g})"
@@ -336,7 +315,7 @@ class SelfReflect:
 
     def _reference(self, prompts: QuestionPrompts, words: Sequence[int]) -> Reference:
         tree = build_tree([prompts.reference[word] for word in words])
-        return Reference(self.engine, tree, self.cache)
+        return Reference(self.engine, tree)
 
     def _measure(
         self,

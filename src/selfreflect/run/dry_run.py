@@ -287,10 +287,6 @@ class DryRun:
             total += tokens if limits is None else _limited(tokens, limits.tokens)
         for tokens, questions in self._tokens_to_come(judge):
             total += (tokens if limits is None else _limited(tokens, limits.tokens)) * questions
-        if limits is not None and limits.seconds is not None:
-            self._note("a budget of time may stop earlier, or compute shared words again each round")
-        if self._options.cache is not None:
-            self._note("what the cache holds already is not subtracted")
         return total
 
     def _tokens_to_come(self, judge: Judge) -> Iterator[tuple[Amount, int]]:

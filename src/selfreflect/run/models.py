@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec.structs import replace
 
-from selfreflect.errors import BackendError, ConfigError, SelfReflectError
+from selfreflect.errors import BackendError, SelfReflectError
 from selfreflect.models.backend import backend_of, check_loadable, load_generator, load_judge
 from selfreflect.models.base import (
     Completion,
@@ -199,9 +199,7 @@ def load_measures(
                 progress.note(f"scoring is slower without its C code: {compiled}")
         if scores.controls and scores.limits is not None:
             progress.note("no controls are measured under a budget")
-        metric = SelfReflect(
-            judge, limits=scores.limits, guesses=options.guesses, cache=options.cache, warn=progress.note
-        )
+        metric = SelfReflect(judge, limits=scores.limits, guesses=options.guesses)
     return Measures(metric, wanted_names=scores.measure_names, controls=scores.controls, reader=scores.reader)
 
 
@@ -323,7 +321,7 @@ def check_models(
     are in a directory of this machine too must be usable here.
 
     Raises:
-        SelfReflectError: as loading the model would; or the folder of ``--cache`` cannot be made.
+        SelfReflectError: as loading the model would.
     """
     # a judge that no measure asks for need not exist
     if not needs_judge(config):
@@ -336,17 +334,6 @@ def check_models(
             if options.executor != "ray" or Path(spec.name).is_dir():
                 raise
             progress.note(f"not checked before the cluster starts, since it cannot be here: {error}")
-    if options.executor == "ray":
-        return
-    if "scores" in stages and options.cache is not None:
-        try:
-            options.cache.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(
-                f"the folder {options.cache} of the cache cannot be made: {error.strerror}",
-                code="unwritable",
-                remedy="Give {execution.cache} another folder.",
-            ) from None
 
 
 def server_stages(

@@ -227,7 +227,7 @@ def reflect(
         progress: whether to show it; by default on a terminal.
         stream: return an iterator that yields the result of each question as soon as it is there.
         settings: flags of the command line as ``num_answers=10``, ``temperature=0.7``, ``seed=1``,
-            ``summary_tokens=256``, ``measures="information"``, ``reader="blind"``, ``budget="30s"``,
+            ``summary_tokens=256``, ``measures="information"``, ``reader="blind"``, ``budget=20000``,
             ``device="cpu"``.
 
     Returns:

@@ -266,8 +266,8 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
     budget: Annotated[
         str | None,
         Flag(
-            "--budget TOKENS|TIME",
-            "Score random words within a limit per question: judge tokens (20000) or time (30s, 2m). "
+            "--budget TOKENS",
+            "Score random words within a limit of judge tokens per question. "
             "Such scores are estimates; none scores every word.",
             default="none",
             example="20000",
@@ -395,16 +395,6 @@ class ExecutionOptions(ExecutionConfig, frozen=True, kw_only=True):
             range=between(0, 100),
         ),
     ] = 0
-    cache: Annotated[
-        Path | None,
-        Flag(
-            "--cache DIR",
-            "Store the judge's states after the reference answers in DIR, so that one more"
-            " summary of a question is cheap to score: about 1 MB per question for smollm2, 4"
-            " GB at most. With limits, such as --budget, this helps only if the same words "
-            "are scored again.",
-        ),
-    ] = None
     batch_questions: int = 8
     """Questions that a worker elsewhere takes at a time."""
     trust_remote_code: Annotated[

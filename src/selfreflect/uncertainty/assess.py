@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -20,8 +20,14 @@ from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.correctness import DEFAULT, Correctness
 from selfreflect.uncertainty.estimators import COLUMN, ESTIMATORS, choose_estimators, estimate
 from selfreflect.uncertainty.features import Samples
-from selfreflect.uncertainty.length_audit import LengthAudit, audit_length
-from selfreflect.uncertainty.measures import MEASURES, MeasuredValue, faithfulness, measure_all
+from selfreflect.uncertainty.measures import (
+    MEASURES,
+    LengthAudit,
+    MeasuredValue,
+    audit_length,
+    faithfulness,
+    measure_all,
+)
 from selfreflect.uncertainty.prediction import Tally
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, with_answers
 from selfreflect.uncertainty.relations import SIMILARITIES, make_similarity, prepare, words
@@ -282,15 +288,13 @@ class Prediction:
     """The same scores after cross-fitted isotonic calibration; empty if that is impossible."""
     audit: LengthAudit | None = None
     baseline: bool = False
-    of: str = ""
-    """The estimator that the isotonic baseline calibrates."""
 
 
 def predictions(
     assessment: Assessment, correctness: str, measures: Sequence[str] = MEASURED
 ) -> list[Prediction]:
-    """Measure every estimator, and three baselines: the constant base rate, the first estimator after
-    cross-fitted isotonic calibration, and length alone (shorter is surer)."""
+    """Measure every estimator, and two baselines: the constant base rate, and length alone (shorter is
+    surer)."""
     results = []
     for name in assessment.values:
         answers = assessment.labelled_scores(name, correctness)
@@ -304,7 +308,6 @@ def predictions(
     groups = assessment.groups_of(indices)
     constant = ScoredAnswers(indices, np.full(len(labels), labels.mean()), labels, unknown, groups)
     results.append(_prediction(assessment, "constant", correctness, measures, constant))
-    results.append(_isotonic_baseline(assessment, correctness, measures))
     base = constant._replace(lengths=[judged.lengths[index] for index in indices])
     _, labels, lengths = base.with_lengths()
     if len(lengths):
@@ -313,30 +316,6 @@ def predictions(
         shorter = ScoredAnswers(indices_with_length, -lengths, labels, [None] * len(lengths), groups)
         results.append(_prediction(assessment, "length", correctness, measures, shorter))
     return results
-
-
-def _isotonic_baseline(assessment: Assessment, correctness: str, measures: Sequence[str]) -> Prediction:
-    """Measure the first estimator that has enough values, calibrated on the other folds; undefined where that
-    is impossible."""
-    of = next(iter(assessment.values), "")
-    why = f"isotonic calibration needs {FOLDS} answers with a value and a label"
-    for name in assessment.values:
-        answers = assessment.labelled_scores(name, correctness)
-        if len(answers.labels) < FOLDS:
-            continue
-        calibrated = answers.calibrated()
-        if isinstance(calibrated, str):
-            of, why = name, calibrated
-            break
-        answers = answers._replace(scores=calibrated)
-        return replace(_prediction(assessment, "isotonic", correctness, measures, answers), of=name)
-    nothing = {measure: MeasuredValue(None, None, None, 0, 0, why) for measure in measures}
-    total = len(assessment.questions)
-    return Prediction("isotonic", correctness, 0, total, nothing, {}, None, baseline=True, of=of)
-
-
-PROBABILITIES = ("constant", "isotonic")
-"""Baselines that are confidences."""
 
 
 def _prediction(
@@ -348,13 +327,13 @@ def _prediction(
 ) -> Prediction:
     _, scores, labels, *_ = answers
     baseline = name not in ESTIMATORS
-    probability = name in PROBABILITIES or (not baseline and ESTIMATORS[name].is_probability)
+    probability = ESTIMATORS[name].is_probability if not baseline else name == "constant"
     measurements: dict[str, MeasuredValue] = {}
     isotonic: dict[str, MeasuredValue] = {}
     if len(scores):
         usable = [m for m in measures if m not in MEASURES or probability or not MEASURES[m].probability]
         measurements = measure_all(usable, Tally.of(scores, labels, answers.groups))
-    if name not in PROBABILITIES and not isinstance(calibrated := answers.calibrated(), str):
+    if name != "constant" and not isinstance(calibrated := answers.calibrated(), str):
         isotonic = measure_all(CALIBRATED, Tally.of(calibrated, labels, answers.groups))
     columns = answers.with_lengths()
     audit = audit_length(*columns) if len(columns[0]) > 2 else None

@@ -35,7 +35,6 @@ from selfreflect.uncertainty.guarantee import (
     search_threshold,
 )
 from selfreflect.uncertainty.question import AnsweredQuestion, list_lengths, sample_sizes
-from selfreflect.uncertainty.relations import Order
 
 _ROUNDING = 1e-9
 FEWEST_LABELS = 50
@@ -49,7 +48,7 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     version: Literal[1] = 1
     estimator: str
     classes: str
-    class_order: Order
+    class_order: Literal["first"] = "first"
     similarity: str
     correctness: str
     method: CalibrationMethod
@@ -168,14 +167,13 @@ def fit_file(
     correctness: str,
     method: FitMethod,
     classes: str,
-    class_order: Order,
     *,
     weights: CalibratorFile | None = None,
 ) -> CalibratorFile:
     """Fit a calibrator on all questions with a value and a label.
 
     Args:
-        classes, class_order: the rule that the classes of the assessment were made by.
+        classes: the rule that the classes of the assessment were made by.
         weights: the file that the weights of the estimator are from; its questions count as fitted on, too.
     """
     answers = assessment.labelled_scores(estimator, correctness, inputs=method == "weights")
@@ -189,7 +187,6 @@ def fit_file(
     return CalibratorFile(
         estimator=estimator,
         classes=classes,
-        class_order=class_order,
         model=assessment.model or "",
         token_probability=estimator in BY_REPLIES and estimator not in assessment.by_replies,
         similarity=assessment.method.similarity,
@@ -375,41 +372,25 @@ def read_calibrator(path: Path) -> CalibratorFile:
 
 
 def _unsound_part(saved: CalibratorFile) -> str:
-    """Name the part whose numbers do not fit each other or the estimator; empty if all do."""
+    """Name the part whose numbers cannot be computed with; empty if all can."""
     estimator = ESTIMATORS.get(saved.estimator)  # an unknown one is refused by its name
-    if saved.sets and not saved.sets.is_sound:
+    if saved.sets and not (0 < saved.sets.share <= 1 and saved.sets.n > 0):
         return "sets of answers"
-    if saved.keep and not saved.keep.is_sound:
+    if saved.keep and not (0 < saved.keep.share < 1 and math.isfinite(saved.keep.threshold)):
         return "kept claims"
-    scores = saved.guarantee.scores if saved.guarantee else ()
-    in_range = estimator is None or all(
-        estimator.low - _ROUNDING <= estimator.score(score) <= estimator.high + _ROUNDING for score in scores
-    )
-    if saved.guarantee and not (saved.guarantee.is_sound and in_range):
+    if saved.guarantee and not saved.guarantee.is_sound:
         return "guarantee"
-    return "" if _is_sound_map(saved) else f"{saved.method} map"
-
-
-def _is_sound_map(saved: CalibratorFile) -> bool:
-    estimator = ESTIMATORS.get(saved.estimator)
-    if not all(map(math.isfinite, (*saved.x, *saved.y))) or saved.n < 1:
-        return False
-    if saved.ranks is not msgspec.UNSET and saved.ranks < 2:
-        return False
-    weights = saved.weights or ()
-    if estimator is not None and estimator.inputs is not None:
-        if len(weights) != PER_RANK * (saved.ranks or 0) + 1 or not all(map(math.isfinite, weights)):
-            return False
-    elif weights:
-        return False
+    weights, has_weights = saved.weights or (), estimator is not None and estimator.inputs is not None
+    is_whole = len(weights) == (PER_RANK * (saved.ranks or 0) + 1 if has_weights else 0)
     if saved.method == "isotonic":
-        rising = list(saved.x) == sorted(saved.x) and list(saved.y) == sorted(saved.y)
-        return rising and len(saved.x) == len(saved.y) > 0 and saved.y[0] >= 0 and saved.y[-1] <= 1
-    if saved.method == "platt":
-        return len(saved.x) == 2 and not saved.y
-    if estimator is not None and not estimator.is_probability:
-        return False
-    return len(saved.x) == 1 and saved.x[0] > 0 and not saved.y
+        is_whole &= len(saved.x) == len(saved.y) > 0 and min(saved.y) >= 0 and max(saved.y) <= 1
+        is_whole &= list(saved.x) == sorted(saved.x)
+    elif saved.method == "platt":
+        is_whole &= len(saved.x) == 2
+    else:
+        is_whole &= len(saved.x) == 1 and saved.x[0] > 0
+    is_whole &= all(map(math.isfinite, (*saved.x, *saved.y, *weights)))
+    return "" if is_whole else f"{saved.method} map"
 
 
 def write_calibrator(saved: CalibratorFile) -> str:

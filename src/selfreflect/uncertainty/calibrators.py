@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from selfreflect.errors import DataError, MissingExtraError
 from selfreflect.stats import Floats
-from selfreflect.uncertainty.features import PER_RANK
 from selfreflect.uncertainty.prediction import CLIP, finite_scores, score_pairs
 
 CalibrationMethod = Literal["isotonic", "platt", "temperature"]
@@ -127,8 +126,6 @@ class MapQuality(NamedTuple):
     """Of always saying the accuracy of the other folds."""
     unchanged: float | None
     """Of the scores as they are; None if they are no probabilities."""
-    unweighted: float | None = None
-    """Of a logistic curve on the sum of what weights multiply; None without weights."""
 
     @property
     def better(self) -> dict[str, float]:
@@ -154,12 +151,7 @@ def map_quality(
     def brier(confidences: Floats) -> float:
         return float(((confidences - correct) ** 2).mean())
 
-    unweighted = None
-    if method == "weights":
-        # the first half of the columns are means over tokens, which add up to the unweighted rate
-        sums = -scores[:, : scores.shape[1] // PER_RANK].sum(axis=1)
-        unweighted = brier(cross_fit("platt", sums, correct, seed=seed, groups=groups))
-    return MapQuality(brier(calibrated), brier(constant), brier(scores) if probability else None, unweighted)
+    return MapQuality(brier(calibrated), brier(constant), brier(scores) if probability else None)
 
 
 def _folds(

@@ -2,7 +2,7 @@
 
 ``exact`` and ``numeric`` compare a key of each answer, so they are transitive; ``same`` joins answers by
 :mod:`selfreflect.sameness`, without a model. The others compare pairs: A may match B and B match C where A
-does not match C. Then the order decides, and a rule's name says which it is.
+does not match C. Then an answer joins the first class whose first answer it matches.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from selfreflect.uncertainty.question import AnsweredQuestion, with_answers
 from selfreflect.uncertainty.relations import (
     Close,
     Entailment,
-    Order,
     Relation,
     SameMeaning,
     make_similarity,
@@ -56,9 +55,8 @@ class ClassRule:
 
     Args:
         name: one of ``RULES``, with a threshold for those that compare similarities, as in ``jaccard:0.6``
-            (from there on) or ``jaccard:>0.6`` (only above), and with a model for ``nli:MODEL``.
+            (from there on) or ``jaccard:>0.6`` and with a model for ``nli:MODEL``.
             ``numeric:1%`` joins numbers that differ by at most this part of the larger one.
-        order: for rules that compare pairs.
         asker: the model that ``judge`` asks.
         bounded: whether ``judge`` asks about ``PAIRS_PER_ANSWER`` pairs at most for each answer, and only a
             model that gets two control pairs right.
@@ -73,7 +71,6 @@ class ClassRule:
     def __init__(
         self,
         name: str = DEFAULT,
-        order: Order = "first",
         asker: Asker | None = None,
         store: Journal[ModelReplies] | None = None,
         *,
@@ -82,24 +79,20 @@ class ClassRule:
         self._kind, _, argument = name.partition(":")
         if self._kind not in RULES:
             raise unknown_name("class rule", self._kind, RULES)
-        self._order = order
         self._of_fields: dict[str, ClassRule] = {}
         self._name = self._kind
         self._relation: Relation | None = None
         if self._kind in THRESHOLDS:
-            sign = argument[:1] if argument.startswith(">") else ""
-            threshold = threshold_of(name.replace(":>", ":", 1), THRESHOLDS[self._kind])
-            # ":>0.6" excludes the threshold: the next larger float is the lowest similarity that counts
-            lowest = float(np.nextafter(threshold, np.inf)) if sign else threshold
-            self._relation = Close(make_similarity(self._kind), lowest, guarded=self._kind in _GUARDED)
-            self._name = f"{self._kind}:{sign}{threshold:g}, {order}"
+            threshold = threshold_of(name, THRESHOLDS[self._kind])
+            self._relation = Close(make_similarity(self._kind), threshold, guarded=self._kind in _GUARDED)
+            self._name = f"{self._kind}:{threshold:g}, first"
         elif self._kind == "nli":
-            self._relation = Entailment(argument, store, order)
-            self._name = f"{name}, {order}"
+            self._relation = Entailment(argument, store)
+            self._name = f"{name}, first"
         elif self._kind == "numeric" and argument:
             tolerance = threshold_of(f"numeric:{_share(argument)}", 1.0)
             self._relation = Close(numeric_closeness, 1 - tolerance - _ROUNDING)
-            self._name = f"{name}, {order}"
+            self._name = f"{name}, first"
         elif argument:
             raise ConfigError(f"the class rule {self._kind!r} has no threshold")
         elif self._kind == "judge":
@@ -107,8 +100,8 @@ class ClassRule:
                 raise ConfigError(
                     "the class rule 'judge' asks a model", code="no_model", remedy="Name one with {model}."
                 )
-            self._relation = SameMeaning(asker, order, PAIRS_PER_ANSWER if bounded else None)
-            self._name = f"judge {asker.model}, {order}"
+            self._relation = SameMeaning(asker, PAIRS_PER_ANSWER if bounded else None)
+            self._name = f"judge {asker.model}, first"
 
     @property
     def name(self) -> str:
@@ -165,7 +158,7 @@ class ClassRule:
         """Sort the answers of a question, by the rule of its own if it has one."""
         if question.classes:
             if question.classes not in self._of_fields:
-                self._of_fields[question.classes] = ClassRule(question.classes, self._order)
+                self._of_fields[question.classes] = ClassRule(question.classes)
             return self._of_fields[question.classes](replace(question, classes=""))
         if question.keys:
             # the rule sorts only answers without a key
@@ -175,7 +168,7 @@ class ClassRule:
         if self._relation is None or not len(labels):
             return labels
         related = self._relation((question, _spellings(question, labels)))
-        return number_classes(group_related(related, self._order)[labels].tolist())
+        return number_classes(group_related(related)[labels].tolist())
 
     def _by_key(self, question: AnsweredQuestion) -> Labels:
         """Class answers by spelling, by value, or without asking a model."""
@@ -276,8 +269,8 @@ def threshold_of(name: str, default: float) -> float:
     return value
 
 
-def group_related(related: NDArray[np.bool_], order: Order) -> Labels:
-    """Make classes of a symmetric relation that need not be transitive.
+def group_related(related: NDArray[np.bool_]) -> Labels:
+    """Join each answer to the first class whose first answer it is related to.
 
     Args:
         related: shape (n, n), true on the diagonal.
@@ -287,14 +280,7 @@ def group_related(related: NDArray[np.bool_], order: Order) -> Labels:
     for start in range(len(related)):
         if labels[start] >= 0:
             continue
-        if order == "first":
-            members = related[start] & (labels < 0)
-        else:
-            members = np.zeros(len(related), dtype=bool)
-            members[start] = True
-            while (wider := related[members].any(0)).sum() > members.sum():
-                members = wider
-        labels[members] = size
+        labels[related[start] & (labels < 0)] = size
         size += 1
     return labels
 

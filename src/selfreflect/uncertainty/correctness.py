@@ -11,19 +11,18 @@ from dataclasses import replace
 
 from selfreflect.errors import ConfigError, unknown_name
 from selfreflect.quantities import Quantity, last_quantity
+from selfreflect.removed import CORRECTNESS as REMOVED
 from selfreflect.sameness import contains_answer
-from selfreflect.stats import defined
 from selfreflect.text import UNSPACED
 from selfreflect.uncertainty.asking.asker import Asker, judge_answers
 from selfreflect.uncertainty.classes import normalised, threshold_of
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, graded_by, has_gold
-from selfreflect.uncertainty.relations import EmbeddingSimilarity, rouge_l, words
 
-THRESHOLDS = {"squad_f1": 0.5, "rouge": 0.3, "embedding": 0.7}
-"""From which similarity with a gold answer an answer counts as correct."""
+SHARED_WORDS = 0.5
+"""From which F1 of words with a gold answer ``squad_f1`` calls an answer correct."""
 DEFAULT = "contains"
 GRADED = "graded"
-CORRECTNESS = ("human", GRADED, "contains", "exact", "numeric", "substring", *THRESHOLDS, "judge")
+CORRECTNESS = ("human", GRADED, "contains", "exact", "numeric", "substring", "squad_f1", "judge")
 
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
@@ -43,10 +42,10 @@ class Correctness:
     """A function that labels answers correct if close enough to a gold answer.
 
     Args:
-        name: one of ``CORRECTNESS``; ``squad_f1``, ``rouge`` and ``embedding`` take a threshold, as in
-            ``rouge:0.5``. ``contains`` looks for the same answer, or a gold answer among the words of a short
-            one that neither negates it nor offers others (:func:`~selfreflect.sameness.contains_answer`).
-            ``numeric`` compares the last numbers, with their units where both have one. ``substring`` looks
+        name: one of ``CORRECTNESS``; ``squad_f1`` takes a threshold, as in ``squad_f1:0.8``. ``contains``
+            looks for the same answer, or a gold answer among the words of a short one that neither negates it
+            nor offers others (:func:`~selfreflect.sameness.contains_answer`). ``numeric`` compares the last
+            numbers, with their units where both have one. ``substring`` looks
             for a gold answer anywhere in the answer, in lower case, even inside of words, as the published
             code of SaySelf does (arXiv 2405.20974). ``human`` reads the label in the record, ``graded`` the
             verdicts that another program stored on answers, by the first grader of each question, and
@@ -56,27 +55,25 @@ class Correctness:
 
     Raises:
         ConfigError: there is no such function, the threshold is not in (0, 1], or ``judge`` has no model.
-        MissingExtraError: ``embedding`` without the ``embed`` extra.
     """
 
     def __init__(self, name: str, asker: Asker | None = None) -> None:
         self._kind, _, argument = name.partition(":")
+        if self._kind in REMOVED:
+            raise ConfigError(f"{self._kind} is no longer a correctness function", remedy=REMOVED[self._kind])
         if self._kind not in CORRECTNESS:
             raise unknown_name("correctness function", self._kind, CORRECTNESS)
         self.name = self._kind
         self._threshold = 1.0
         self._grader = ""
-        self._embed: EmbeddingSimilarity | None = None
-        if self._kind in THRESHOLDS:
-            self._threshold = threshold_of(name, THRESHOLDS[self._kind])
+        if self._kind == "squad_f1":
+            self._threshold = threshold_of(name, SHARED_WORDS)
             self.name = f"{self._kind}:{self._threshold:g}"
         elif self._kind == GRADED:
             self._grader = argument
             self.name = name
         elif argument:
             raise ConfigError(f"{self._kind!r} has no threshold")
-        if self._kind == "embedding":
-            self._embed = EmbeddingSimilarity()
         self._asker = asker
         self._verdicts: dict[tuple[str, str], bool | None] = {}
         if self._kind == "judge" and asker is None:
@@ -101,9 +98,6 @@ class Correctness:
                 raise unknown_name("grader", self._grader, graders)
         if self._kind == "judge" and self._asker is not None:
             self._judge(self._asker, questions, answers)
-        if self._embed is not None:
-            gold = [text for question in questions for text in question.gold]
-            self._embed.prepare([*gold, *defined(answers)])
         judged_texts = [None] * len(questions) if judged is None else judged
         return [self(*arguments) for arguments in zip(questions, answers, judged_texts, strict=True)]
 
@@ -160,12 +154,7 @@ class Correctness:
             return float(_equal(number, target))
         if self._kind == "substring":
             return float(bool(gold.strip()) and gold.strip().lower() in answer.lower())
-        if self._kind == "squad_f1":
-            return squad_f1(answer, gold)
-        if self._kind == "rouge":
-            return rouge_l(words(answer), words(gold))
-        assert self._embed is not None
-        return float(self._embed([answer, gold])[0, 1])
+        return squad_f1(answer, gold)
 
 
 def graded(

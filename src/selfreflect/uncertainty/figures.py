@@ -11,7 +11,6 @@ import numpy as np
 from selfreflect.errors import DataError
 from selfreflect.plots import (
     CHOICE,
-    DOT,
     INK,
     LINE,
     MARK,
@@ -91,8 +90,6 @@ def wilson(share: float, n: int) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-DRAWN = 2_000
-"""Maximum number of answers drawn as dots."""
 _COLOURS = (MARK, QUIET)
 _CURVE_POINTS = 200
 _BOUND_POINTS = 40
@@ -176,29 +173,3 @@ def coverage_figure(
         axes.set_axisbelow(True)
         figure.legend(loc="outside upper center", frameon=False, ncols=3, fontsize="small")
         return svg(figure, style)
-
-
-def dots_step(count: int) -> int:
-    """Every how many answers one is drawn."""
-    return max(1, -(-count // DRAWN))
-
-
-def length_figure(
-    name: str, values: Sequence[float], correct: Sequence[float], lengths: Sequence[float], label: str
-) -> str:
-    """Draw an estimator's value against answer length, correct and wrong answers apart."""
-    step = dots_step(len(values))
-    with drawing(name, "page", 2.8) as figure:
-        panels = figure.subplots(1, 2, sharex=True, sharey=True)
-        for axes, outcome, title in zip(panels, (1, 0), ("correct", "wrong"), strict=True):
-            indices = np.flatnonzero(np.asarray(correct) == outcome)
-            points = indices[indices % step == 0]
-            x, y = np.asarray(lengths)[points], np.asarray(values)[points]
-            axes.plot(x, y, "o", color=MARK, markersize=DOT, markeredgewidth=0)
-            axes.set_title(f"{title} (n = {len(indices)})")
-            axes.grid(color=LINE, linewidth=0.6)
-            axes.set_axisbelow(True)
-            axes.locator_params(axis="x", nbins=4)
-        figure.supxlabel("length of the answer")
-        figure.supylabel(label)
-        return svg(figure, "page")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from selfreflect.errors import ConfigError, DataError, unknown_name
 from selfreflect.removed import PREDICTION as REMOVED
-from selfreflect.stats import Floats
+from selfreflect.stats import Floats, ranks
 from selfreflect.uncertainty import prediction
 from selfreflect.uncertainty.prediction import Tally
 
@@ -39,10 +38,8 @@ class OutcomeMeasure:
     """Why it may have no value."""
     ranks: bool = False
     """Whether its value needs ``FEWEST_RANKED`` answers of each kind."""
-    spread: Callable[[Tally], Floats] | None = None
-    """Of a sum of absolute deviations: a matrix that turns gaps into them, see :func:`_norm_interval`."""
     has_interval: bool = True
-    """False where neither interval covers the truth, because the estimate itself grows with noise."""
+    """False where none covers the truth, because the estimate itself grows with noise."""
 
 
 ONE_CLASS = "all answers are correct, or all are wrong"
@@ -56,29 +53,7 @@ MEASURES = {
         undefined=ONE_CLASS,
         ranks=True,
     ),
-    "auprc": OutcomeMeasure(
-        prediction.auprc,
-        "average precision of finding correct answers",
-        higher_is_better=True,
-        undefined="no answer is correct",
-        ranks=True,
-    ),
-    "auprc_wrong": OutcomeMeasure(
-        partial(prediction.auprc, positive="wrong"),
-        "average precision of finding wrong answers",
-        higher_is_better=True,
-        undefined="no answer is wrong",
-        ranks=True,
-    ),
-    "recall_at_fpr_05": OutcomeMeasure(
-        prediction.recall_at_fpr,
-        "correct answers accepted when 5 % of the wrong ones are",
-        higher_is_better=True,
-        undefined=ONE_CLASS,
-        ranks=True,
-    ),
     "aurc": OutcomeMeasure(prediction.aurc, "area under risk against coverage, expected over ties"),
-    "e_aurc": OutcomeMeasure(prediction.excess_aurc, "AURC minus that of the best order"),
     "augrc": OutcomeMeasure(prediction.augrc, "area under generalized risk against coverage"),
     "prr": OutcomeMeasure(
         prediction.prr,
@@ -91,7 +66,7 @@ MEASURES = {
         prediction.ece,
         "calibration error, 10 bins of equal width, [low, high)",
         probability=True,
-        spread=prediction.bin_matrix,
+        has_interval=False,
     ),
     "ece_exact": OutcomeMeasure(
         prediction.ece_exact,
@@ -103,7 +78,7 @@ MEASURES = {
         prediction.smooth_ece,
         "calibration error, smoothed with a kernel",
         probability=True,
-        spread=prediction.smoothing_matrix,
+        has_interval=False,
     ),
     "mae": OutcomeMeasure(
         prediction.mean_absolute_error,
@@ -111,19 +86,6 @@ MEASURES = {
         probability=True,
     ),
     "brier": OutcomeMeasure(prediction.brier, "mean squared error of the confidence", probability=True),
-    "brier_reliability": OutcomeMeasure(
-        lambda tally: prediction.brier_parts(tally).reliability,
-        "part of the Brier score that calibration can remove",
-        probability=True,
-        has_interval=False,
-    ),
-    "brier_resolution": OutcomeMeasure(
-        lambda tally: prediction.brier_parts(tally).resolution,
-        "how far the accuracy at each confidence is from the overall one",
-        higher_is_better=True,
-        probability=True,
-        has_interval=False,
-    ),
     "log_loss": OutcomeMeasure(
         prediction.log_loss,
         f"negative log-likelihood in nats, confidences clipped at {prediction.CLIP:g}",
@@ -150,8 +112,8 @@ class MeasuredValue:
 
 
 INTERVALS = (
-    "95 %: over questions, by bootstrap; of a calibration error, from bounds on its noise. There is none for "
-    f"fewer than {FEWEST_RESAMPLED} questions, or of a measure of order, right or wrong answers."
+    "95 %: over questions, by bootstrap. There is none of a calibration error, or for fewer than "
+    f"{FEWEST_RESAMPLED} questions, or of a measure of order, right or wrong answers."
 )
 
 
@@ -196,10 +158,9 @@ def measure_all(
         smallest = number if MEASURES[name].probability else min(kinds)
         if MEASURES[name].has_interval and smallest >= FEWEST_RESAMPLED:
             resampled[name] = []
-    computes = {name: _resampled(MEASURES[name], tally) for name in resampled}
     for block in tally.resamples(resamples, seed) if resampled else ():
-        for name, compute in computes.items():
-            resampled[name].append(compute(block))
+        for name, values in resampled.items():
+            values.append(MEASURES[name].compute(block))
     results = {}
     for name in names:
         info = MEASURES[name]
@@ -209,20 +170,18 @@ def measure_all(
             undefined = ONE_CLASS if min(kinds) == 0 else TOO_FEW
         low, high = None, None
         if not undefined and name in resampled:
-            interval = percentile_interval if info.spread is None else partial(_norm_interval, tally)
-            low, high = interval(resampled[name], value)
+            low, high = _percentile_interval(resampled[name], value)
             if name == "auroc" and value in (0, 1):  # all resamples are equal
-                share = least_share(min(kinds))
+                # Clopper and Pearson's bound of a chance that held in every one of so many independent pairs
+                share = 0.025 ** (1 / min(kinds))
                 low, high = (share, 1.0) if value else (0.0, 1 - share)
         defined = None if undefined else value
         results[name] = MeasuredValue(defined, low, high, tally.n, len(tally.values), undefined)
     return results
 
 
-def percentile_interval(blocks: Sequence[Floats], value: float) -> tuple[float, float] | tuple[None, None]:
+def _percentile_interval(blocks: Sequence[Floats], value: float) -> tuple[float, float] | tuple[None, None]:
     """Compute the 95% percentile interval of defined resamples; None for too few."""
-    if not blocks:
-        return None, None
     values = np.concatenate(blocks)
     defined = values[~np.isnan(values)]
     if len(defined) < 0.95 * len(values):
@@ -231,37 +190,6 @@ def percentile_interval(blocks: Sequence[Floats], value: float) -> tuple[float, 
     if high - low <= _ROUNDING or not low - _ROUNDING <= value <= high + _ROUNDING:
         return None, None
     return float(low), float(high)
-
-
-def least_share(pairs: float) -> float:
-    """The lower 97.5% bound of a chance that held in every one of some independent pairs (Clopper and Pearson
-    1934), such as those of a right and a wrong answer, each in one pair."""
-    return float(0.025 ** (1 / pairs))
-
-
-def _resampled(info: OutcomeMeasure, tally: Tally) -> Callable[[Tally], Floats]:
-    """Measure each resample, or the distance of its deviations from the observed ones."""
-    if info.spread is None:
-        return info.compute
-    gaps, matrix = prediction.gaps(tally), info.spread(tally)
-    return lambda block: np.asarray(np.abs((prediction.gaps(block) - gaps) @ matrix).sum(-1) / block.sizes)
-
-
-def _norm_interval(
-    tally: Tally, blocks: Sequence[Floats], value: float
-) -> tuple[float, float] | tuple[None, None]:
-    """Compute the 95% interval of a calibration error, an L1 norm of mean deviations.
-
-    The error of noise alone is far above 0, so resamples of the error itself cover no small one. But lengths
-    differ at most by the length of the difference of their vectors: the lower end is the value less the 97.5%
-    quantile of that, over resamples. The true error is a mean of deviations with fixed signs, whose variance
-    is at most the Brier score less its square: the upper end is 1.96 standard errors above the value. In
-    simulations it covers 90 to 100%.
-    """
-    noise = float(np.quantile(np.concatenate(blocks), 0.975))
-    variance = max(0.0, float(prediction.brier(tally)) - value**2)
-    low, high = max(0.0, value - noise), min(1.0, value + _CLEAR * math.sqrt(variance / tally.independent[0]))
-    return (low, high) if high - low > _ROUNDING else (None, None)
 
 
 def faithfulness(
@@ -292,3 +220,69 @@ def faithfulness(
     sums, sizes = np.bincount(bin_numbers, close, bins), np.bincount(bin_numbers, minlength=bins)
     nonempty = sizes > 0
     return float((sums[nonempty] / sizes[nonempty]).mean())
+
+
+@dataclass(frozen=True)
+class LengthAudit:
+    """Rank correlations between length, a score and correctness (arXiv 2504.13677); None where one of them is
+    constant.
+
+    If score and correctness both follow the length of answers, the score may rank answers well for the
+    label's bias alone: long answers get low overlap with a short gold answer, and low likelihoods.
+    """
+
+    n: int
+    auroc_of_length: float | None
+    """Of the shorter answer being the correct one."""
+    score_with_length: float | None
+    """Spearman's rho."""
+    correct_with_length: float | None
+    score_with_correct: float | None
+    score_with_correct_at_length: float | None
+    """Partial rank correlation: what is left of the one above at equal length."""
+
+    @property
+    def confounded(self) -> bool:
+        """Whether score and correctness both clearly depend on length."""
+        score_rho, label_rho = self.score_with_length, self.correct_with_length
+        if score_rho is None or label_rho is None:
+            return False
+        return min(abs(score_rho), abs(label_rho)) >= _CLEAR / math.sqrt(self.n - 1)
+
+    @property
+    def warning(self) -> str:
+        """A sentence if score and correctness both clearly depend on length, else empty."""
+        score_rho, label_rho = self.score_with_length, self.correct_with_length
+        if not self.confounded or score_rho is None or label_rho is None:
+            return ""
+        effect = "flatters" if score_rho * label_rho > 0 else "harms"
+        return (
+            "Score and correctness both depend on length (rank correlations "
+            f"{score_rho:+.2f} and {label_rho:+.2f}), which {effect} the score. Judge it at equal length."
+        )
+
+
+def audit_length(scores: Floats, correct: Floats, lengths: Floats) -> LengthAudit:
+    """Audit one score, where a higher one means more confidence, against one kind of label; shape (n,)."""
+    area = float(prediction.auroc(Tally.of(-lengths, correct)))
+    score_length, correct_length = _spearman(scores, lengths), _spearman(correct, lengths)
+    score_correct = at_length = _spearman(scores, correct)
+    if score_correct is not None and score_length is not None and correct_length is not None:
+        rest = (1 - score_length**2) * (1 - correct_length**2)
+        difference = score_correct - score_length * correct_length
+        at_length = difference / math.sqrt(rest) if rest > 1e-12 else None
+    return LengthAudit(
+        n=len(lengths),
+        auroc_of_length=None if math.isnan(area) else area,
+        score_with_length=score_length,
+        correct_with_length=correct_length,
+        score_with_correct=score_correct,
+        score_with_correct_at_length=at_length,
+    )
+
+
+def _spearman(x: Floats, y: Floats) -> float | None:
+    a, b = ranks(x), ranks(y)
+    if len(a) < 3 or a.min() == a.max() or b.min() == b.max():
+        return None
+    return float(np.corrcoef(a, b)[0, 1])

@@ -1,4 +1,4 @@
-"""Write an assessment for others to read: as JSON lines, a page, Markdown and CSV."""
+"""Write an assessment for others to read: as JSON lines and as a page."""
 
 from __future__ import annotations
 
@@ -8,21 +8,14 @@ from dataclasses import asdict
 from typing import Any
 
 from selfreflect.report.page.frame import uncertainty_page
-from selfreflect.table import Table, joined, to_csv, to_markdown
-from selfreflect.text import markdown_text
 from selfreflect.uncertainty.assess import Assessment, Prediction, right_counts
 from selfreflect.uncertainty.estimators import ESTIMATORS
 from selfreflect.uncertainty.page import (
-    all_curves,
-    joined_tables,
-    overview_table,
-    part_without_figures,
-    sample_numbers,
     shaded_answers,
     uncertainty_part,
 )
 from selfreflect.uncertainty.question import NoValue, sample_sizes
-from selfreflect.uncertainty.tables import RISK, conclude
+from selfreflect.uncertainty.tables import RISK, conclude, sample_numbers
 
 Results = Mapping[str, Sequence[Prediction]]
 """Predictions by kind of correctness."""
@@ -114,33 +107,3 @@ def page(title: str, assessment: Assessment, results: Results) -> str:
         ("classes", assessment.method.rule.name),
     ]
     return uncertainty_page(title, parts, facts)
-
-
-def markdown(assessment: Assessment, results: Results) -> str:
-    """Write the tables and notes of the page."""
-    texts = []
-    for correctness, rows in results.items():
-        part = part_without_figures(assessment, correctness, rows)
-        texts += [f"{markdown_text(sentence)}\n" for sentence in (part.lead, *part.about)]
-        texts.append(to_markdown(part.table))
-        if curves_by_name := all_curves(assessment, correctness, rows):
-            texts += map(to_markdown, joined_tables(curves_by_name))
-        texts += [f"{markdown_text(note)}\n" for note in part.notes]
-    return "\n".join(texts)
-
-
-def csv_texts(assessment: Assessment, results: Results) -> dict[str, str]:
-    """All estimators under the name ``""``, their bins under ``-reliability`` and their coverages under
-    ``-coverage``, if they have any."""
-    estimators: dict[str, Table] = {}
-    bins: dict[str, Table] = {}
-    coverages: dict[str, Table] = {}
-    for correctness, rows in results.items():
-        estimators[correctness] = overview_table(assessment, rows)
-        if curves_by_name := all_curves(assessment, correctness, rows):
-            bins[correctness], coverages[correctness] = joined_tables(curves_by_name)
-    texts = {"": to_csv(joined(estimators, "labels"))}
-    for name, tables in (("-reliability", bins), ("-coverage", coverages)):
-        if tables:
-            texts[name] = to_csv(joined(tables, "correctness"))
-    return texts

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -172,39 +171,6 @@ def auroc(tally: Tally) -> Floats:
     return _ratio((tally.correct * wrong_below).sum(-1), tally.correct.sum(-1) * tally.wrong.sum(-1))
 
 
-def auprc(tally: Tally, positive: Literal["correct", "wrong"] = "correct") -> Floats:
-    """Compute average precision; equal scores are one step of the curve.
-
-    With ``positive="wrong"`` it is that of finding wrong answers by low scores.
-    """
-    if positive == "correct":
-        hits, counts = tally.correct[..., ::-1], tally.counts[..., ::-1]
-    else:
-        hits, counts = tally.wrong, tally.counts
-    precision = hits.cumsum(-1) / np.maximum(counts.cumsum(-1), 1)
-    return _ratio((hits * precision).sum(-1), hits.sum(-1))
-
-
-def recall_at_fpr(tally: Tally, rate: float = 0.05) -> Floats:
-    """Compute the share of correct answers accepted with a share ``rate`` of wrong ones.
-
-    Within equal scores the curve is a straight line: the expectation over random ties.
-    """
-    correct, wrong = tally.correct[..., ::-1], tally.wrong[..., ::-1]
-    none = np.zeros((*correct.shape[:-1], 1))
-    hits = np.concatenate([none, _ratio(correct.cumsum(-1), correct.sum(-1)[..., None])], -1)
-    false_alarms = np.concatenate([none, _ratio(wrong.cumsum(-1), wrong.sum(-1)[..., None])], -1)
-    last_index = (false_alarms <= rate).sum(-1, keepdims=True) - 1
-    next_index = np.minimum(last_index + 1, hits.shape[-1] - 1)
-    start, end = (np.take_along_axis(false_alarms, at, -1)[..., 0] for at in (last_index, next_index))
-    low, high = (np.take_along_axis(hits, at, -1)[..., 0] for at in (last_index, next_index))
-    # interpolate between the two points of the curve around the rate
-    part = np.where(end > start, (rate - start) / np.where(end > start, end - start, 1), 0)
-    recall = low + part * (high - low)
-    is_defined = (correct.sum(-1) > 0) & (wrong.sum(-1) > 0)
-    return np.where(is_defined, recall, np.nan)
-
-
 def _ratio(top: Floats, bottom: Floats) -> Floats:
     """NaN where the denominator is 0."""
     ratio: Floats = np.where(bottom > 0, top / np.where(bottom > 0, bottom, 1), np.nan)
@@ -233,14 +199,9 @@ def ece(tally: Tally, bins: int = BINS) -> Floats:
     of 0.1, which are the edges.
     """
     tally.require_probabilities()
-    error: Floats = np.abs(gaps(tally) @ bin_matrix(tally, bins)).sum(-1) / tally.sizes
+    in_bin = np.eye(bins)[bin_of(tally.values, bins)]  # shape (G, bins)
+    error: Floats = np.abs(gaps(tally) @ in_bin).sum(-1) / tally.sizes
     return error
-
-
-def bin_matrix(tally: Tally, bins: int = BINS) -> Floats:
-    """Mark the bin of each distinct confidence, to sum gaps by bin; shape (G, bins)."""
-    matrix: Floats = np.eye(bins)[bin_of(tally.values, bins)]
-    return matrix
 
 
 def ece_exact(tally: Tally) -> Floats:
@@ -289,44 +250,12 @@ def smooth_ece(tally: Tally) -> Floats:
     return np.asarray((low + high) / 2)
 
 
-def smoothing_matrix(tally: Tally) -> Floats:
-    """Turn gaps into the deviations whose absolute sum is the smooth error; shape (G, grid)."""
-    wave = np.arange(_WAVES)
-    amplitude = np.exp(-((np.pi * float(smooth_ece(tally)) * wave) ** 2) / 2)
-    amplitude[1:] *= 2
-    grid = (wave + 0.5) / _WAVES
-    cosines = np.cos(np.pi * np.outer(wave, grid))
-    matrix: Floats = (np.cos(np.pi * np.outer(tally.values, wave)) * amplitude) @ cosines / _WAVES
-    return matrix
-
-
 def brier(tally: Tally) -> Floats:
     """Average the squared difference between confidence and correctness (Brier 1950)."""
     tally.require_probabilities()
     squares = tally.counts * tally.values**2 - 2 * tally.values * tally.correct + tally.correct
     score: Floats = squares.sum(-1) / tally.sizes
     return score
-
-
-class BrierParts(NamedTuple):
-    """Brier score = reliability - resolution + uncertainty (Murphy 1973, J. Appl. Meteorol. 12, 595-600)."""
-
-    reliability: Floats
-    """Mean squared difference between a confidence and the share of correct answers at it."""
-    resolution: Floats
-    """How far these shares are from the overall accuracy; higher is better."""
-    uncertainty: Floats
-    """Brier score of always saying the accuracy."""
-
-
-def brier_parts(tally: Tally) -> BrierParts:
-    """Murphy's decomposition, exact, with one group for each distinct confidence."""
-    tally.require_probabilities()
-    share = tally.correct / np.maximum(tally.counts, 1)
-    accuracy = tally.accuracy
-    reliability = (tally.counts * (tally.values - share) ** 2).sum(-1) / tally.sizes
-    resolution = (tally.counts * (share - accuracy[..., None]) ** 2).sum(-1) / tally.sizes
-    return BrierParts(reliability, resolution, accuracy * (1 - accuracy))
 
 
 def log_loss(tally: Tally, clip: float = CLIP) -> Floats:
@@ -379,11 +308,6 @@ def best_aurc(tally: Tally) -> Floats:
     steps = harmonic[sizes.astype(np.intp)] - harmonic[right.astype(np.intp)]
     area: Floats = (sizes - right - right * steps) / sizes
     return area
-
-
-def excess_aurc(tally: Tally) -> Floats:
-    """Compute E-AURC: AURC minus the exact AURC of the best order."""
-    return np.asarray(aurc(tally) - best_aurc(tally))
 
 
 def augrc(tally: Tally) -> Floats:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations, islice
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,9 +156,6 @@ STORED_AT_ONCE = 256
 """Pairs whose verdicts are written together, so that an interruption loses at most these."""
 _ENTAILED, _OTHER = "entailment", "other"
 
-Order = Literal["first", "components"]
-"""``first``: an answer joins the first class whose first answer it matches. ``components``: any chain of
-matches makes one class."""
 Group = tuple[AnsweredQuestion, Sequence[str]]
 """A question, and answers to it that are spelled differently."""
 Pair = tuple[AnsweredQuestion, str, str]
@@ -202,17 +199,16 @@ class Close:
 class Verdicts:
     """Answers match if a model says so. Each pair is decided once.
 
-    With the order ``first``, an answer is compared with the first answer of one class after another until it
-    matches, because later pairs cannot change its class. With ``components`` every pair is compared.
+    An answer is compared with the first answer of one class after another until it matches, because later
+    pairs cannot change its class.
 
     Args:
         per_answer: how many pairs of a question and its fields are compared at most, for each of its
             answers; None for no limit. Pairs beyond it count as different.
     """
 
-    def __init__(self, order: Order = "first", per_answer: int | None = None) -> None:
+    def __init__(self, per_answer: int | None = None) -> None:
         self.undecided = 0
-        self._order = order
         self._per_answer = per_answer
         self._same: dict[Key, bool] = {}
         self._left_out: set[Key] = set()
@@ -241,10 +237,6 @@ class Verdicts:
     def _rounds(self, group: Group) -> Iterator[list[Pair]]:
         """Yield lists of pairs to decide, each after the verdicts on the lists before."""
         question, texts = group
-        if self._order == "components":
-            batches: list[Sequence[str]] = [texts[start:] for start in range(len(texts) - 1)]
-            yield self._within([(question, first, text) for first, *rest in batches for text in rest])
-            return
         while len(texts) > 1:
             first, *rest = texts
             yield self._within([(question, first, text) for text in rest])
@@ -313,8 +305,8 @@ class SameMeaning(Verdicts):
     ``CONTROLS`` right first; else it is not asked.
     """
 
-    def __init__(self, asker: Asker, order: Order = "first", per_answer: int | None = None) -> None:
-        super().__init__(order, per_answer)
+    def __init__(self, asker: Asker, per_answer: int | None = None) -> None:
+        super().__init__(per_answer)
         self._asker = asker
         self._is_trusted: bool | None = True if per_answer is None else None
 
@@ -351,10 +343,8 @@ class Entailment(Verdicts):
         ConfigError: no model is named.
     """
 
-    def __init__(
-        self, model: str, store: Journal[ModelReplies] | None = None, order: Order = "first"
-    ) -> None:
-        super().__init__(order)
+    def __init__(self, model: str, store: Journal[ModelReplies] | None = None) -> None:
+        super().__init__()
         if not model:
             raise ConfigError("the class rule nli needs a model, as in nli:DIRECTORY or nli:HUB-NAME")
         self._name = model

@@ -32,7 +32,7 @@ from selfreflect.uncertainty.measures import MeasuredValue, definitions, measure
 from selfreflect.uncertainty.prediction import Tally
 from selfreflect.uncertainty.question import NoValue, sample_sizes
 
-BASELINES = {"constant": "constant (base rate)", "isotonic": "isotonic", "length": "length only"}
+BASELINES = {"constant": "constant (base rate)", "length": "length only"}
 AFTER = ("ece_10_left", "smooth_ece", "brier", "log_loss", "auroc")
 """What is measured before and after calibration."""
 
@@ -99,13 +99,17 @@ def range_text(info: Estimator) -> str:
     return f"{low}, {high}"
 
 
+def sample_numbers(assessment: Assessment) -> str:
+    """Say how many answers each question has."""
+    sizes = sample_sizes(assessment.questions)
+    return f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+
+
 def assessment_notes(assessment: Assessment) -> list[str]:
     """Say what the values were made of, and which are missing for which reason."""
-    sizes = sample_sizes(assessment.questions)
-    samples = counted(sizes[0], "sample") if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} samples"
     notes = [
-        f"{counted(len(assessment.questions), 'question')}, {samples} each. Classes: "
-        f"{assessment.method.rule.name}. Similarity of eigv, deg, ecc, kle and SAR: "
+        f"{counted(len(assessment.questions), 'question')}, answers to each: {sample_numbers(assessment)}. "
+        f"Classes: {assessment.method.rule.name}. Similarity of eigv, deg, ecc, kle and SAR: "
         f"{assessment.method.similarity}."
     ]
     notes += [f"Classes: {caveat}." for caveat in assessment.method.rule.caveats]
@@ -121,28 +125,28 @@ def assessment_notes(assessment: Assessment) -> list[str]:
     return notes
 
 
-def row_name(prediction: Prediction) -> str:
-    """Name an estimator or a baseline in tables."""
-    name = BASELINES.get(prediction.estimator, prediction.estimator)
-    return f"{name} ({prediction.of})" if prediction.of else name
-
-
 RANKED_BY = ("auroc", "brier")
 """Measures of :func:`ranking_table` where nobody names others."""
 
 
 def ranking_table(rows: Sequence[Prediction], correctness: str, names: Sequence[str] = RANKED_BY) -> Table:
-    """List estimators and baselines by how well they tell right answers from wrong ones, in few columns."""
+    """List estimators and baselines by how well they tell right answers from wrong ones."""
     columns = [Column("estimator"), Column("n", "d")]
     for name in names:
-        columns += [Column(name, ".3f"), Column("95% CI", ".3f")]
+        columns += [Column(name, ".3f"), Column("95% CI")]
+    columns.append(Column("brier after calibration", ".3f", short="calibrated"))
     cells: list[tuple[Cell, ...]] = []
     for row in rows:
         numbers: list[Cell] = []
         for name in names:
             numbers += interval_cells(row.measures.get(name), " to ")
-        cells.append((row_name(row), row.n, *numbers))
-    notes = (*length_notes(rows), *undefined_notes(rows))
+        numbers.append(row.isotonic["brier"].value if row.isotonic else None)
+        cells.append((BASELINES.get(row.estimator, row.estimator), row.n, *numbers))
+    notes = (
+        "Calibrated: isotonic, each answer by a map of the other four fifths of the questions.",
+        *length_notes(rows),
+        *undefined_notes(rows),
+    )
     return Table(f"Predicting correctness ({correctness})", tuple(columns), tuple(cells), notes)
 
 
@@ -181,14 +185,11 @@ def length_notes(predictions: Sequence[Prediction]) -> list[str]:
         return []
     names = ", ".join(row.estimator for row in confounded)
     audit = confounded[0].audit
-    correlation, ratio = (
-        "–" if value is None else format(value, "+.2f")
-        for value in (audit and audit.correct_with_length, audit and audit.correct_between_lengths)
-    )
+    correlation = "–" if audit is None else f"{audit.correct_with_length:+.2f}"
     return [
-        f"Warning: correctness depends on the length of answers (rank correlation {correlation}, correlation "
-        f"ratio {ratio}), and so do {names}. Part of their success or failure may be length alone: see "
-        "partial rho and effect, and --json for what is left within groups of equal length."
+        f"Warning: correctness depends on the length of answers (rank correlation {correlation}), and so do "
+        f"{names}. Part of their success or failure may be length alone; --json has what is left at equal "
+        "length."
     ]
 
 

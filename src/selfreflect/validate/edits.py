@@ -107,18 +107,15 @@ def short(text: str) -> str:
     return line if line == " ".join(words) else f"{line}…"
 
 
-PAD, DETAIL = "pad with filler", "replace a detail"
+PAD = "pad with filler"
 FILLER = (
     "This is a matter that can be looked at from more than one side, and it is worth a moment of thought. "
     "There is of course more to say, and others may well put it in their own way."
 )
 _NEW = "Nobody has ever found out"
-_NAMES = ("Lisbon", "Nairobi", "Hanoi", "Quito", "Oslo", "Perth")
 # Makes an added possibility weigh a quarter of all others together: 20% of the statement
 _SCALE = 4
-_TRIES = 20
 _WORD = re.compile(r"\w+")
-_DETAIL = re.compile(r"(?P<number>\d+(?:[.,]\d+)*)|(?P<name>[^\W\d_]{2,})")
 
 
 class CannotEditError(Exception):
@@ -137,47 +134,11 @@ class Material:
     def new_possibility(self) -> str:
         """Find a possibility that no answer gives, not even in part; CannotEditError if there is none."""
         answers = list(filter(None, map(_words, self.answers)))
-        for text in (*self._shuffled(), _NEW):
+        for text in (*self.rng.sample(self.possibilities, len(self.possibilities)), _NEW):
             words = _words(text)
             if words and not any(words <= answer or answer <= words for answer in answers):
                 return text
         raise CannotEditError("every possibility at hand was given")
-
-    def replace_detail(self, text: str) -> str:
-        """Change one number or name to one that the item does not have; CannotEditError if that cannot be."""
-        matches = _details(text)
-        old = _words(text).union(*map(_words, self.answers))
-        for match in self.rng.sample(matches, len(matches)):
-            detail = self._number(match[0], old) if match["number"] else self._name(old)
-            if detail:
-                return text[: match.start()] + detail + text[match.end() :]
-        raise CannotEditError("it has no number or name to replace")
-
-    def _shuffled(self) -> list[str]:
-        return self.rng.sample(self.possibilities, len(self.possibilities))
-
-    def _number(self, number: str, old: set[str]) -> str | None:
-        """Draw the last two digits of a number again."""
-        digits = [index for index, letter in enumerate(number) if letter.isdigit()]
-        for _ in range(_TRIES):
-            letters = list(number)
-            for index in digits[-2:]:
-                letters[index] = self.rng.choice("123456789")
-            changed_number = "".join(letters)
-            if not _words(changed_number) <= old:
-                return changed_number
-        return None
-
-    def _name(self, old: set[str]) -> str | None:
-        """Draw a name from the possibilities of other items, or a city."""
-        sources: list[Sequence[str]] = []
-        for text in self._shuffled():
-            sources.append([match["name"] for match in _details(text) if match["name"]])
-        for names in (*sources, _NAMES):
-            new = [name for name in names if name.casefold() not in old]
-            if new:
-                return self.rng.choice(new)
-        return None
 
 
 def other_possibilities(statements: Mapping[str, Statement | None], item: str) -> list[str]:
@@ -187,19 +148,6 @@ def other_possibilities(statements: Mapping[str, Statement | None], item: str) -
         if statement is not None and id_ != item:
             texts.add(statement.possibilities[0].text)
     return sorted(texts)
-
-
-def _details(text: str) -> list[re.Match[str]]:
-    """Find numbers, and words whose capital letter no sentence start explains; the only word of a text is a
-    name if it has a capital."""
-    single = len(text.split()) == 1
-    details = []
-    for match in _DETAIL.finditer(text):
-        before = text[: match.start()].rstrip("\"'“‘(*_ \t\n")
-        opens_sentence = not before or before[-1] in ".!?:…。！？"
-        if match["number"] or (match[0][0].isupper() and (single or not opens_sentence)):
-            details.append(match)
-    return details
 
 
 def _words(text: str) -> set[str]:
@@ -231,19 +179,6 @@ def _add_a_possibility(statement: Statement, material: Material) -> str:
     return replace(statement, possibilities=(*scaled, added), rest=statement.rest * _SCALE).text()
 
 
-def _replace_a_detail(statement: Statement, material: Material) -> str:
-    """Replace one in the most frequent possibility that has one."""
-    possibilities = list(statement.possibilities)
-    for index, possibility in enumerate(possibilities):
-        try:
-            possibilities[index] = replace(possibility, text=material.replace_detail(possibility.text))
-        except CannotEditError as error:
-            reason = error
-        else:
-            return replace(statement, possibilities=tuple(possibilities)).text()
-    raise reason
-
-
 def _cut_to_the_majority(statement: Statement, material: Material) -> str:
     first, second, *_ = _several(statement)
     if first.weight == second.weight:
@@ -269,20 +204,17 @@ STATEMENT_EDITS: Mapping[str, Callable[[Statement, Material], str]] = {
     "drop least frequent": _drop_least_frequent,
     "swap two frequencies": _swap_two_frequencies,
     "add a possibility": _add_a_possibility,
-    DETAIL: _replace_a_detail,
     "cut to the majority": _cut_to_the_majority,
 }
 
-# Edits of summaries in any wording
-TEXT_EDITS: Mapping[str, Callable[[str, Material], str]] = {
-    PAD: lambda text, material: f"{text.rstrip()} {FILLER}",
-    DETAIL: lambda text, material: material.replace_detail(text),
-}
+
+def _pad(text: str, material: Material) -> str:
+    return f"{text.rstrip()} {FILLER}"
 
 
 BASE, QUESTION = "template", "repeat the question"
 OWN = " (own summaries)"
-_ORDER = (*STATEMENT_EDITS, PAD, QUESTION, *(edit + OWN for edit in TEXT_EDITS))
+_ORDER = (*STATEMENT_EDITS, PAD, QUESTION, PAD + OWN)
 Edit = Callable[[Material], str]
 """Makes the edited text of a summary."""
 
@@ -327,17 +259,16 @@ class Interventions:
             edits: dict[str, Edit] = {}
             for edit, change in STATEMENT_EDITS.items():
                 edits[edit] = partial(change, statement)
-            edits[PAD] = partial(TEXT_EDITS[PAD], text)
+            edits[PAD] = partial(_pad, text)
             edits[QUESTION] = lambda _: item.question.strip()
             summaries |= self._edited(item, BASE, text, edits)
         for name, text in item.summaries.items():
-            if {name, *(f"{name}: {edit}" for edit in TEXT_EDITS)} & summaries.keys():
+            if {name, f"{name}: {PAD}"} & summaries.keys():
                 self.skipped["all" + OWN, "its name is that of a made one"] += 1
             elif not text.strip():
                 self.skipped["all" + OWN, "it is blank"] += 1
             else:
-                edits = {edit: partial(edit_text, text) for edit, edit_text in TEXT_EDITS.items()}
-                summaries |= self._edited(item, name, text, edits, OWN)
+                summaries |= self._edited(item, name, text, {PAD: partial(_pad, text)}, OWN)
         return summaries
 
     def _edited(

@@ -26,12 +26,9 @@ from selfreflect.sources.files import listed
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate, defined
 from selfreflect.text import counted
-from selfreflect.validate.base import Group, MetricInfo, Value
+from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.statistics import (
-    bounded_mean,
     detectable_rate,
-    holm,
-    mcnemar,
     share_by_item,
     side_of_chance,
     somers,
@@ -221,36 +218,6 @@ class MetricRanking(NamedTuple):
     """Among pairs of about the same length."""
 
 
-def paired_tests(reference: MetricRanking, rivals: Sequence[MetricRanking], kind: Relation) -> list[Row]:
-    """Test a metric against each rival by McNemar's test, on the pairs that both have values for.
-
-    Each test is one row, with p adjusted for all of them.
-    """
-    rows: list[Row] = []
-    p_values = []
-    for rival in rivals:
-        differences = [
-            win - rival.wins[pair]
-            for pair, win in reference.wins.items()
-            if pair.kind == kind and pair in rival.wins
-        ]
-        only_reference, only_rival = differences.count(1), differences.count(-1)
-        p_values.append(mcnemar(only_reference, only_rival))
-        row = {
-            "metric": reference.metric.name,
-            "other": rival.metric.name,
-            "better": kind[0],
-            "worse": kind[1],
-            **interval("difference", bounded_mean(differences, -1, 1)),
-            "n": len(differences),
-            "only metric": only_reference,
-            "only other": only_rival,
-        }
-        rows.append(row)
-    adjusted = zip(rows, p_values, holm(p_values), strict=True)
-    return [{**row, "p": p, "p (Holm)": adjusted_p} for row, p, adjusted_p in adjusted]
-
-
 # The controls by name: what is measured beside the summaries of each item
 QUESTION, EMPTY, NONSENSE = f"{CONTROL}question repeated", f"{CONTROL}empty", f"{CONTROL}nonsense"
 PASTED = f"{CONTROL}all answers pasted"
@@ -304,8 +271,6 @@ class RankedSets:
             finding.add("ranking", {**self._ranking_row(result), **columns[result.metric.name]})
         for result in results:
             finding.add("pairs", *self._pair_rows(result, alike))
-        for group in ("selfreflect", "information"):
-            self._add_tests(finding, group, results)
         counts = {
             "Pairs of summaries in a known order": len(self.order.pairs),
             "items": len({pair.item for pair in self.order.pairs}),
@@ -371,14 +336,6 @@ class RankedSets:
                 "at equal length": equal.mean,
                 "n equal": equal.n,
             }
-
-    def _add_tests(self, finding: Finding, group: Group, results: Sequence[MetricRanking]) -> None:
-        """Test the metrics of one group against all others."""
-        for result in results:
-            rivals = [rival for rival in results if rival is not result]
-            if result.metric.group == group and rivals:
-                for kind in dict.fromkeys(pair.kind for pair in self.order.pairs):
-                    finding.add(group, *paired_tests(result, rivals, kind))
 
 
 def _control_texts(item: Item) -> tuple[str | None, ...]:

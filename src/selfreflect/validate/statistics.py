@@ -73,27 +73,6 @@ def side_of_chance(rate: Estimate) -> int:
     return 0 if detectable_rate(rate.n) is None else rate.side_of(0.5)
 
 
-def mcnemar(only_a: int, only_b: int) -> float | None:
-    """Compute the two-sided exact p of McNemar's test (1947, Psychometrika 12, 153-157).
-
-    Args:
-        only_a, only_b: pairs that only the first, or only the second, of two metrics gets right.
-    """
-    n = only_a + only_b
-    return float(scipy_stats().binomtest(only_a, n).pvalue) if n else None
-
-
-def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Adjust p-values for multiple tests (Holm 1979, Scand. J. Statist. 6, 65-70). None is no test."""
-    order = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
-    adjusted: list[float | None] = [None] * len(p_values)
-    largest = 0.0
-    for rank, (p, index) in enumerate(order):
-        largest = max(largest, min(1.0, (len(order) - rank) * p))
-        adjusted[index] = largest
-    return adjusted
-
-
 def detectable_rate(n: int) -> float | None:
     """Compute the smallest win rate that n pairs tell from one half with a power of 80%.
 

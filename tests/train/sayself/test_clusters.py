@@ -44,7 +44,7 @@ def test_the_largest_cluster_comes_first_and_the_right_one_is_known() -> None:
 def test_a_cluster_is_led_by_the_first_answer_and_leaders_do_not_chain() -> None:
     """jaccard: "a b" matches "b c" matches "c d", and "a b" does not match "c d"."""
     answers = ("a b", "b c", "c d")
-    rule = ClassRule("jaccard:0.3", "first")
+    rule = ClassRule("jaccard:0.3")
     [question] = cluster_answers([AnsweredQuestion(id="q", answers=answers)], rule, Correctness("exact"))
     assert [(one.answer, one.size) for one in question.clusters] == [("a b", 2), ("c d", 1)]
 

@@ -129,7 +129,6 @@ class UncertaintyPart:
     """Tells it from other parts."""
     lead: str
     """What was found, in one sentence."""
-    about: list[str]
     table: Table
     baselines: frozenset[int]
     """The rows of the table that are baselines."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from selfreflect.errors import ConfigError, DataError, excerpt
@@ -40,7 +39,6 @@ class JudgeReward(Reward):
         scale: what the best completion gets, or the worst loses.
         length_penalty: lost for each of the first ``MOST_WORDS`` words.
         limits: how much of each question to measure, such as ``Limits.parse(20_000)``.
-        cache: a directory that keeps what the judge predicts after the reference answers.
         model: of :class:`~selfreflect.models.base.ModelSpec`, such as ``device="cuda:1"`` or ``base_url=``.
 
     Raises:
@@ -57,7 +55,6 @@ class JudgeReward(Reward):
         length_penalty: float = 0.0,
         failed: Literal["worst"] | float = "worst",
         limits: Limits | None = None,
-        cache: Path | str | None = None,
         **model: Any,
     ) -> None:
         if not 0 < checked_number(scale, "scale") < math.inf:
@@ -69,7 +66,6 @@ class JudgeReward(Reward):
         self.answers = answers
         self.masked = masked
         self.limits = limits
-        self.cache = cache
         self.spec: ModelSpec | None = None
         self._judge: Judge | None = None
         self._metric: SelfReflect | None = None
@@ -110,7 +106,7 @@ class JudgeReward(Reward):
 
             judge = self._judge or self.spec
             assert judge is not None
-            self._metric = SelfReflect(judge, limits=self.limits, cache=self.cache, reader=None)
+            self._metric = SelfReflect(judge, limits=self.limits, reader=None)
         return self._metric
 
     def prepare(self) -> None:
@@ -229,8 +225,8 @@ class InformationReward(JudgeReward):
     ) -> None:
         if reader not in ("auto", "informed", "blind"):
             raise ConfigError(f"reader must be auto, informed or blind, not {excerpt(reader)}")
-        if options.get("limits") is not None or options.get("cache") is not None:
-            raise ConfigError("limits and cache are of SelfReflectReward; information needs each answer once")
+        if options.get("limits") is not None:
+            raise ConfigError("limits are of SelfReflectReward; information needs each answer once")
         self.reader: ReaderChoice = reader
         super().__init__(judge, **options)
 

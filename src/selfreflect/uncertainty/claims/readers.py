@@ -98,7 +98,7 @@ class EntailmentReader(WordReader):
         found = [_likeliest(entailed) == "says" for entailed in self._probabilities(both)]
         for (first, second), there, back in zip(pairs, found[::2], found[1::2], strict=True):
             related[first, second] = related[second, first] = there and back
-        labels = group_related(related, "first").tolist()
+        labels = group_related(related).tolist()
         return [claims[labels.index(label)] for label in dict.fromkeys(labels)]
 
     def _entailed(

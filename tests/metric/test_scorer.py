@@ -414,9 +414,8 @@ def test_answers_without_a_scored_word_have_no_mean(metric):
     assert {index for index, mean in enumerate(found.answer_means) if mean is not None} == scored
 
 
-@pytest.mark.parametrize("budget", [10**6, "10m"])
-def test_a_budget_that_leaves_no_word_out_gives_exact_scores(metric, budget):
-    found = records(limited(metric, budget=budget), TEXTS, LONGER)
+def test_a_budget_that_leaves_no_word_out_gives_exact_scores(metric):
+    found = records(limited(metric, budget=10**6), TEXTS, LONGER)
     for one, exact in zip(found, records(metric, TEXTS, LONGER), strict=True):
         assert one.estimate is None
         assert (one.value, one.stderr) == (

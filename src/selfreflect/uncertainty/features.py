@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache, wraps
@@ -408,13 +407,9 @@ class UnsureWord(NamedTuple):
     high: float
 
     @property
-    def levels(self) -> tuple[int, int, int]:
-        """How unsure it is, from 0 to 3: by its entropy, its probability, and the low end."""
-        return (
-            unsure_level(self.entropy),
-            unsure_level(-math.log(max(self.probability, 1e-300))),
-            unsure_level(self.low),
-        )
+    def level(self) -> int:
+        """How unsure it is by its entropy, from 0 to 3."""
+        return unsure_level(self.entropy)
 
 
 def unsure_level(surprise: float) -> int:
@@ -445,7 +440,7 @@ def unsure_words(
 def leveled_words(tokens: AnswerTokens) -> list[tuple[str, int]]:
     """Split an answer into words with their levels: by the likely tokens, or else by their probability."""
     if tokens.top and (words := unsure_words(tokens.texts, tokens.logprobs, tokens.top)):
-        return [(word.text, word.levels[0]) for word in words]
+        return [(word.text, word.level) for word in words]
     return [
         ("".join(tokens.texts[word]), unsure_level(-sum(tokens.logprobs[word])))
         for word in word_tokens(tokens.texts)

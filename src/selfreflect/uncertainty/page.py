@@ -208,7 +208,7 @@ def _shaded(question: str, words: Sequence[UnsureWord]) -> ShadedAnswer:
     columns = (Column("word"), *(Column(name, ".3f") for name in UnsureWord._fields[1:]))
     notes = ("Entropies are in nats; low and high hold that of the whole prediction.",)
     table = Table("Words", columns, tuple((word.text.strip(), *word[1:]) for word in words), notes)
-    return ShadedAnswer(question, [(word.text, word.levels) for word in words], table)
+    return ShadedAnswer(question, [(word.text, word.level) for word in words], table)
 
 
 def _reliability(panel: str, curves: Curves) -> UncertaintyFigure:

@@ -109,14 +109,10 @@ class ShadedAnswer:
     """An answer whose words are shaded by how unsure the model was of them."""
 
     question: str
-    words: list[tuple[str, tuple[int, ...]]]
-    """Each word with a level from 0 to 3 for each of the ways to shade."""
+    words: list[tuple[str, int]]
+    """Each word with a level from 0 to 3, by the entropy of its likely tokens."""
     table: Table
     """What the levels are made of."""
-
-
-SHADES = ("entropy of the likely tokens", "probability of the word", "least entropy that is possible")
-"""Ways to shade words."""
 
 
 @dataclass
@@ -134,7 +130,6 @@ class UncertaintyPart:
     """The rows of the table that are baselines."""
     panels: list[EstimatorPanel]
     shaded: list[ShadedAnswer] = field(default_factory=list)
-    shades: tuple[str, ...] = SHADES
     notes: list[str] = field(default_factory=list)
     csv: dict[str, str] = field(default_factory=dict)
     """By name."""

@@ -4,7 +4,6 @@ import { chooseParts, chooseRisks, offerCsv, sortTables, unpacked } from "./fram
 
 offerCsv((await unpacked("index")).csv);
 chooseParts("select.estimator", ".uncertainty-part", "estimator");
-chooseParts("select.shade", ".shaded-answers", "shade");
 sortTables();
 chooseRisks();
 document.documentElement.dataset.ready = "yes";

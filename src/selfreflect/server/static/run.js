@@ -96,7 +96,6 @@ function uncertaintyOf(run) {
       message.replaceWith(...new DOMParser().parseFromString(html, "text/html").body.childNodes);
       offerCsv(csv);
       chooseParts("select.estimator", ".uncertainty-part", "estimator");
-      chooseParts("select.shade", ".shaded-answers", "shade");
       sortTables();
       chooseRisks();
     } catch (error) {

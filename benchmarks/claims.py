@@ -43,6 +43,25 @@ def print_starts(texts: list[dict[str, Any]]) -> None:
     print(f"sentence starts: {hits} of {total}, {hits / total:.1%}")
 
 
+def print_controls(name: str, data: dict[str, dict[str, dict[str, Any]]]) -> None:
+    """Print how well the brevity of a model's claims and their place in the text rank them."""
+    brevity: list[float] = []
+    places: list[float] = []
+    labels: list[bool] = []
+    for topic, row in data[name].items():
+        if not all(topic in data[model] for model in MODELS):
+            continue
+        annotated = (annotation.get("human-atomic-facts") for annotation in row["annotations"] or ())
+        facts = [fact for of_sentence in annotated for fact in of_sentence or ()]
+        for place, fact in enumerate(facts):
+            if fact["label"] in ("S", "NS"):
+                brevity.append(-len(fact["text"].split()))
+                places.append(-place / len(facts))
+                labels.append(fact["label"] == "S")
+    values = (roc_auc_score(labels, brevity), roc_auc_score(labels, places))
+    print(f"controls, {name}: AUROC of brevity {values[0]:.4f}, of an early place {values[1]:.4f}")
+
+
 def print_auroc(reader: Reader, name: str, data: dict[str, dict[str, dict[str, Any]]]) -> None:
     """Print how well a reader ranks the claims of a model, facts that are not relevant left out."""
     mentioned: list[float] = []
@@ -72,6 +91,8 @@ def print_auroc(reader: Reader, name: str, data: dict[str, dict[str, dict[str, A
 if __name__ == "__main__":
     labelled = {name: read(Path(sys.argv[1]) / f"{name}.jsonl") for name in MODELS}
     print_starts([row for rows in labelled.values() for row in rows.values()])
+    for model in MODELS:
+        print_controls(model, labelled)
     for reader_name in sys.argv[2:] or ["words"]:
         for model in MODELS:
             print_auroc(open_reader(reader_name), model, labelled)

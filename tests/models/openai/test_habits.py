@@ -396,3 +396,12 @@ def test_a_question_about_fields_is_no_refusal_of_them() -> None:
         [result] = model.generate([warm])
     assert isinstance(result, Refusal)
     assert all("seed" in call.body for call in server.calls[:1])
+
+
+@pytest.mark.parametrize("given_choices", [[odd("whatever")], [odd(None)], []])
+def test_a_server_that_ends_no_text_is_given_up_within_seconds(given_choices: list[dict[str, Any]]) -> None:
+    with FaultServer(lambda call: chat(*given_choices)) as server:
+        result = only(server.url, retries=RetryPolicy(tries=10, first=0.001, longest=0.002))
+    assert isinstance(result, Refusal)
+    assert len(server.calls) == 5
+    assert not given_choices or not given_choices[0]["finish_reason"] or "whatever" in result.message

@@ -46,6 +46,10 @@ TRIES_TO_REACH = 4
 address is wrong. One that has responded before is given all tries of the policy."""
 
 
+UNUSABLE_TRIES = 5
+"""Tries, within some seconds, for a text where a server gives none that ended: it may give no others."""
+
+
 @dataclass(frozen=True)
 class Connection:
     """A client of one event loop."""
@@ -171,6 +175,8 @@ class ServerClient:
                 if not error.retryable:
                     raise error
                 wait = retries.wait(tries, error.wait, random.random())
+                if error.unusable and tries >= UNUSABLE_TRIES:
+                    wait = None
                 if wait is None or clock() + wait > deadline:
                     asks = "" if error.wait is None else f", asks to wait {error.wait:.0f} s"
                     count = "1 try" if tries == 1 else f"{tries} tries"

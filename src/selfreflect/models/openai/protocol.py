@@ -100,6 +100,8 @@ class APIError(Exception):
     """The server found fault with the request itself; another request may succeed."""
     retryable: bool = False
     """The same request may succeed later."""
+    unusable: bool = False
+    """The server answered, without a text that ended."""
     wait: float | None = None
     """Seconds that the server asks to wait."""
     fatal: bool = False
@@ -357,7 +359,7 @@ def parse_response(
     if not choices:
         if any(_messages(_error_value(data))):  # in a layout without ``error``
             raise embedded_error(_error_value(data))
-        raise APIError("the response holds no completions", kind="empty", retryable=True)
+        raise APIError("the response holds no completions", kind="empty", retryable=True, unusable=True)
     usage = body.usage if isinstance(body.usage, dict) else {}
     # A server counts the tokens of a call, not of each completion: they are shared out evenly.
     share, rest = divmod(token_count(usage.get("completion_tokens")), len(choices))
@@ -441,7 +443,8 @@ def _unfinished(choice: _Choice) -> APIError:
             return error
         server_text = f"{server_text} {error_message(choice.fault)}".strip()
     ending = "finish_reason" if choice.ending else "no finish_reason"
-    return APIError(f"the text did not end: it came with {ending}", server_text=server_text, retryable=True)
+    message = f"the text did not end: it came with {ending}"
+    return APIError(message, server_text=server_text, retryable=True, unusable=True)
 
 
 def _body(data: bytes) -> _Body:
@@ -451,7 +454,8 @@ def _body(data: bytes) -> _Body:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         if _holds_half_a_character(data):
             raise APIError("the response holds half of a character (a lone surrogate escape)") from None
-        raise APIError(f"the response is not a chat completion ({error})", retryable=True) from None
+        message = f"the response is not a chat completion ({error})"
+        raise APIError(message, retryable=True, unusable=True) from None
 
 
 def _decoded(data: bytes) -> _Body:

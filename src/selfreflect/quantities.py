@@ -38,6 +38,11 @@ class Quantity(NamedTuple):
     def key(self) -> tuple[str, str]:
         """Equal for equal quantities, whatever their notation."""
         value, base = self.in_base
+        if self.unit in _CLOCK:
+            hour, _, minutes = (self.text or f"{value:g}").partition(":")
+            if hour.isdigit() and self.unit != "uhr":
+                hour = str(int(hour) % 12 + 12 * (self.unit == "pm"))
+            return f"{hour}:{minutes or '00'}", ""
         return (self.text, base) if self.value is None else (f"{value:.10g}", base)
 
 
@@ -59,13 +64,13 @@ _SPELLINGS = {
     "dl": ("dl decilitre decilitres deciliter deciliters deziliter", "l", 0.1),
     "cl": ("cl centilitre centilitres centiliter centiliters zentiliter", "l", 0.01),
     "ml": ("ml millilitre millilitres milliliter milliliters", "l", 0.001),
-    "s": ("s sec secs second seconds sekunde sekunden", "s", 1),
-    "min": ("min mins minute minutes minuten", "s", 60),
-    "h": ("h hr hrs hour hours stunde stunden", "s", 3600),
-    "day": ("day days tag tage tagen", "s", 86400),
-    "week": ("week weeks woche wochen", "s", 604800),
-    "month": ("month months monat monate monaten", "month", 1),
-    "year": ("year years jahr jahre jahren", "month", 12),
+    "s": ("s sec secs second seconds sekunde sekunden seconde secondes segundos", "s", 1),
+    "min": ("min mins minute minutes minuten minuto minutos", "s", 60),
+    "h": ("h hr hrs hour hours stunde stunden heure heures hora horas", "s", 3600),
+    "day": ("day days tag tage tagen jour jours día días", "s", 86400),
+    "week": ("week weeks woche wochen semaine semaines semana semanas", "s", 604800),
+    "month": ("month months monat monate monaten mois mes meses", "month", 1),
+    "year": ("year years jahr jahre jahren ans année années año años", "month", 12),
     "usd": ("usd $ dollar dollars", "usd", 1),
     "eur": ("eur € euro euros", "eur", 1),
     "gbp": ("gbp £", "gbp", 1),
@@ -78,8 +83,10 @@ _SPELLINGS = {
     "°f": ("°f °fahrenheit fahrenheit", "°f", 1),
     "am": ("am a.m", "am", 1),
     "pm": ("pm p.m", "pm", 1),
+    "uhr": ("uhr o'clock", "uhr", 1),
 }
 UNITS = {name: (base, factor) for name, (_, base, factor) in _SPELLINGS.items()}
+_CLOCK = ("am", "pm", "uhr")
 _UNIT_OF = {word: name for name, (words, _, _) in _SPELLINGS.items() for word in words.split()}
 _MAGNITUDES = {
     **dict.fromkeys(("%", "percent", "prozent", "per cent"), 0.01),
@@ -125,7 +132,7 @@ _GRAMMAR = {
     "decade": r"(?<![\w.,])(?:[12]\d{2}0'?s|(?:the |')[3-9]0'?s|[12]\d{2}0er)(?!\w)",
     # times and ratios, versions, lists such as 1,2,3, powers
     "other": (
-        r"(?<![\w.,:])(?:\d+(?::\d+)+(?: ?(?P<half>[ap])\.?m\b)?"
+        r"(?<![\w.,:])(?:\d{1,2}[.:]\d\d ?uhr\b|\d+(?::\d+)+(?: ?(?P<half>[ap])\.?m\b| o'clock)?"
         r"|(?!\d{1,3}(?:\.\d{3})+(?!\d))\d+(?:\.\d+){3,}|\d+(?:,\d+){2,}(?<!,\d{3})"
         r"|\d+(?:\.\d+){2}(?<!\.\d{3})|(?!10\^)\d[\d.,]*\^\(?-?\d+\)?|0[xbo][\da-f]+)(?![\w:])"
     ),
@@ -139,7 +146,8 @@ _GRAMMAR = {
 _TOKEN = re.compile("|".join(f"(?P<{name}>{shape})" for name, shape in _GRAMMAR.items()), re.IGNORECASE)
 _AFTER = re.compile(
     r"(?P<ordinal>(?:st|nd|rd|th)\b)|(?P<gap> ?-?)"
-    r"(?P<word>%|‰|per (?:cent|mille)\b|[ap]\.m\b|[$€£¥₹百千万萬億亿천만억]|°\s?\w+|[^\W\d_]++(?!\d))",
+    r"(?P<word>o'clock\b|%|‰|per (?:cent|mille)\b|[ap]\.m\b|[$€£¥₹百千万萬億亿천만억]|°\s?\w+"
+    r"|[^\W\d_]++(?!\d))",
     re.I,
 )
 _NAME = re.compile(rf"[^\W\d_{UNSPACED}]-?\Z")
@@ -198,7 +206,9 @@ def _read(text: str, asides: list[tuple[int, int]]) -> Iterator[Quantity]:
             year = re.sub(r"\D", "", match[0])
             yield Quantity(None, "", f"{'19' * (len(year) == 2)}{year}s", is_aside, *match.span())
         elif match["other"] or match["range"]:
-            shape = re.sub(r"[ $€£%]|[ap]\.?m\Z", "", match[0].casefold())
+            shape = re.sub(r"[ $€£%]|(?:[ap]\.?m|o'clock)\Z|\A0(?=\d:)", "", match[0].casefold())
+            if shape.endswith("uhr"):
+                shape = shape.removesuffix("uhr").replace(".", ":")
             half = f"{match['half'].lower()}m" if match["half"] else ""  # of the day
             yield Quantity(None, half, shape, is_aside, *match.span())
         elif match["fraction"]:

@@ -3,7 +3,7 @@
 Answers are the same with an equal normal form, with the same content words in the same order, or where a
 short one is contained in the other and what the other adds names nothing else. Words of the question and
 function words are no content. Numbers, dates, units, negations, yes and no must agree. The tables are of
-English and German; in other languages little but equal normal forms joins.
+English and German, with the commonest words of French and Spanish.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ _SMALL_NUMBERS = {
     word: number for number, words in enumerate(_TABLES["numbers"], 2) for word in words.split()
 }
 _TENS = {word: 10 * ten for ten, words in enumerate(_TABLES["tens"], 2) for word in words.split()}
-_ONES = {"one": 1, "ein": 1, **{word: number for word, number in _SMALL_NUMBERS.items() if number < 10}}
+_ONES = {
+    **dict.fromkeys(("one", "ein", "un", "uno"), 1),
+    **{word: number for word, number in _SMALL_NUMBERS.items() if number < 10},
+}
 
 FUNCTION_WORDS = frozenset(_FUNCTION | _ARTICLES)
 """Words that are no content of an answer."""
@@ -70,12 +73,17 @@ OPPOSITES, BOUNDS = map(_opposites, ("opposites", "bounds"))
 _ONE = "|".join(_ONES)
 _NUMBER_WORD = re.compile(
     rf"\b(?:(?P<small>{'|'.join(_SMALL_NUMBERS)})"
-    rf"|(?:(?P<before>{_ONE})und)?(?P<tens>{'|'.join(_TENS)})(?:[- ](?P<after>{_ONE}))?)\b",
+    rf"|(?:(?P<before>{_ONE})und)?(?P<tens>{'|'.join(_TENS)})(?:(?:[- ]| (?:y|et) )(?P<after>{_ONE}))?)\b",
     re.IGNORECASE,
 )
 _BETWEEN = re.compile(r"\b(?:between|zwischen) (\S*\d) (?:and|und) (?=(\S*\d))\S*\d", re.IGNORECASE)
 _MINUS = re.compile(r"(?<!\d )(?<!\b\w )\b(?:minus|negative) (?=[\d.])", re.IGNORECASE)
-_SPOKEN_RANGE = re.compile(r"(?<=\d) (?:to|bis) (?=\d)")
+_SPOKEN_RANGE = re.compile(r"(?<=\d) (?:to|zu|bis) (?=\d)|(?<![\d:]\d\d)(?<=\d):(?=\d(?![\d:]))")
+_RATIO = re.compile(
+    r"\b(?P<part>\d+|one|eine?[rs]?|une?|uno) "
+    r"(?P<joint>to|zu|bis|in|(?:out )?of|von|aus|sur|de cada) (?:the |den )?(?P<whole>\d[\d,]*)\b(?![.%]\d)",
+    re.IGNORECASE,
+)
 _WORD = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+(?:['&.-][^\W_{UNSPACED}]+)*|&")
 _TOKEN = re.compile(rf"{_WORD.pattern}|[^\w\s'\".]")
 _CAPITAL = re.compile(r"\b[^\W\d_a-z]\w*")
@@ -97,6 +105,14 @@ _LETTER = re.compile(r"[AI](?= (?:and\b|or\b|und\b|oder\b|&)|[^\w\s']|\s*\Z)")
 # What makes another number of the one before it, as in "7a" and "two thirds".
 _CHANGED = re.compile(rf"[a-z](?!\w)| (?i:{'|'.join(_PARTS)})\b")
 _POSSESSIVE = re.compile(r"'s?\Z|s'\Z")
+# Where the spelling in capitals is another word, and where a letter makes a milli of a mega, a bit of a byte.
+_CASED = re.compile(r"\b(?:US|IT|WHO|ME)\b|(?<![^\W\d])(?:m[A-Z][a-z]{0,2}|[kKMGT]b(?:it)?)(?!\w)")
+# Beside these words 3.10 is not 3.1.
+_VERSION = re.compile(
+    r"\b(?:versions?|releases?|chapter|section|python|java|fassung|kapitel|abschnitt|versión|capítulo)\b",
+    re.IGNORECASE,
+)
+_ELISION = re.compile(r"(?:[cdjlmnst]|qu)'(?=\w{2})")
 _NEGATING_PREFIXES = frozenset(["un", "in", "im", "il", "ir", "non", "non-", "dis", "nicht"])
 _YEAR_MONTH = re.compile(r"\d{4}-\d{1,2}\Z")
 _NEAR = 3
@@ -149,6 +165,21 @@ class _Reading(NamedTuple):
     @property
     def names(self) -> set[str]:
         return {word.text for word in self.words if word.is_new and word.is_capital}
+
+    @property
+    def roles(self) -> set[tuple[str | int, str]]:
+        """Names with the preposition before each, or its place among those without; lists share one."""
+        roles: set[tuple[str | int, str]] = set()
+        place, before, is_list = 0, "", False
+        for word in self.words:
+            if word.is_new and word.is_capital:
+                place += not is_list
+                roles.add((before if before in _FUNCTION - _AND else place, word.text))
+                is_list = True
+            else:
+                is_list = is_list and word.text in _AND
+            before = word.text
+        return roles
 
 
 def same_answer(question: str, first_answer: str, second_answer: str) -> bool | None:
@@ -230,17 +261,22 @@ class _Signs(NamedTuple):
     limits: set[str]
     sides: tuple[set[str], ...]
     has_digit: bool
+    cased: frozenset[str]
+    """Words that another case makes another word."""
+    words: set[str]
 
 
 @lru_cache(maxsize=2**14)
 def _signs(text: str) -> _Signs:
     text = spelled(text)
-    words = {match.casefold() for match in _WORD.findall(text)}
+    words = {match.casefold().lstrip("0123456789") for match in _WORD.findall(text)}
     return _Signs(
         signs=sorted(_SIGNS.findall(text)) + sorted(_THOUSANDS.findall(text)),
         limits=words & _LIMITS,
         sides=tuple(words & side for side in _SIDES),
         has_digit=bool(re.search(r"\d", text)),
+        cased=frozenset(() if text.isupper() and " " in text else _CASED.findall(text.replace("U.S", "US"))),
+        words=words,
     )
 
 
@@ -248,6 +284,8 @@ def _may_differ(first_text: str, second_text: str) -> bool:
     """Tell whether two texts differ in signs or small words that change an answer."""
     first, second = _signs(first_text), _signs(second_text)
     if first.signs != second.signs:
+        return True
+    if any(word.casefold() in first.words & second.words for word in first.cased ^ second.cased):
         return True
     if first.limits != second.limits and (first.has_digit or second.has_digit):
         return True
@@ -260,15 +298,17 @@ def contains_answer(question: str, answer: str, gold: str) -> bool:
     Not if it is longer than ``MOST_WORDS``, negates the right answer in its clause, or offers it as one of
     several candidates. Of several numbers only the last one counts.
     """
-    if not _form(gold):
+    if not normal_form(gold):
         return False
-    if _form(answer) == _form(gold):
+    if normal_form(answer) == normal_form(gold):
         return True
     if len(answer.split()) > MOST_WORDS:
         return False
     if _SIGNS.findall(readable(gold)) and sorted(_SIGNS.findall(readable(answer))) != sorted(
         _SIGNS.findall(readable(gold))
     ):
+        return False
+    if not _signs(gold).cased <= _signs(answer).cased:
         return False
     gold_reading = _read(gold, question)
     is_same = same_answer(question, answer, gold) is True
@@ -279,6 +319,8 @@ def contains_answer(question: str, answer: str, gold: str) -> bool:
         number, target = map(last_quantity, texts)
         if number and target and (month := with_month(texts[1], target)) != target:
             number, target = with_month(texts[0], number), month
+        if number and target and any(map(_VERSION.search, (question, *texts))):
+            number, target = _as_version(texts[0], number), _as_version(texts[1], target)
         is_equal = number is not None and target is not None and _agree([number], [target])
         is_changed = number is not None and _CHANGED.match(texts[0], number.end) is not None
         return bool(is_equal) and not is_changed and not _read(answer, question).has_choice
@@ -367,9 +409,14 @@ def are_apart(question: str, first_answer: str, second_answer: str) -> bool:
 
 
 def name_apart(question: str, first_answer: str, second_answer: str) -> bool:
-    """Tell whether each answer has a capitalised name that the other and the question lack."""
-    first, second = _read(first_answer, question).names, _read(second_answer, question).names
-    return bool(first - second and second - first)
+    """Tell whether each answer has a capitalised name that the other and the question lack.
+
+    Or the same names in other places, as in "Ann beat Bob" and "Bob beat Ann".
+    """
+    first, second = _read(first_answer, question), _read(second_answer, question)
+    if first.names == second.names and sorted(first.new) == sorted(second.new):
+        return first.roles != second.roles
+    return bool(first.names - second.names and second.names - first.names)
 
 
 def same_classes(question: str, answers: Sequence[str]) -> list[int]:
@@ -378,7 +425,7 @@ def same_classes(question: str, answers: Sequence[str]) -> list[int]:
     Classes that have a pair of the same answers become one, unless another pair contradicts. With more than
     ``MOST_COMPARED`` different answers, each is compared with that many of the most frequent ones alone.
     """
-    forms: dict[str, int] = {}
+    forms: dict[tuple[str, frozenset[str]], int] = {}
     form_of = [forms.setdefault(_form(answer), len(forms)) for answer in answers]
     texts = [answers[form_of.index(form)] for form in range(len(forms))]
     frequent = {form for form, _ in Counter(form_of).most_common(MOST_COMPARED)}
@@ -411,18 +458,34 @@ def same_groups(answers: Sequence[str], question: str = "") -> list[list[int]]:
     return ordered_groups(answers, groups.values())
 
 
-_form = lru_cache(maxsize=2**16)(normal_form)
+@lru_cache(maxsize=2**16)
+def _form(text: str) -> tuple[str, frozenset[str]]:
+    return normal_form(text), _signs(text).cased
 
 
 @lru_cache(maxsize=2**10)
 def _quantity_keys(question: str) -> frozenset[Any]:
-    return frozenset(quantity.key for quantity in quantities(_plain(question)))
+    plain = _plain(question)
+    found = quantities(plain)
+    return frozenset(quantity.key for number in found for quantity in (number, _as_version(plain, number)))
+
+
+def _as_version(text: str, number: Quantity) -> Quantity:
+    """Turn a number such as 3.10 into a version, which is no decimal."""
+    digits = text[number.start : number.end]
+    if number.unit or not re.fullmatch(r"\d+(?:\.\d+)*", digits):
+        return number
+    return number._replace(value=None, text=re.sub(r"(?:\.0)+\Z", "", digits))
 
 
 @lru_cache(maxsize=2**14)
 def _read(text: str, question: str) -> _Reading:
     """Read an answer to a question, whose words and quantities are not new in it."""
     reading = _read_alone(text)
+    if _VERSION.search(question) or _VERSION.search(text):
+        plain = _plain(text)
+        versions = tuple(_as_version(plain, quantity) for quantity in reading.quantities)
+        reading = reading._replace(quantities=versions)
     question_keys = _quantity_keys(question) if reading.quantities else ()
     new_quantities = tuple(quantity for quantity in reading.quantities if quantity.key not in question_keys)
     words = [
@@ -450,7 +513,7 @@ def _read_alone(text: str) -> _Reading:
     for match in _WORD.finditer(plain):
         if covered[match.end() - 1]:
             continue
-        lower = _POSSESSIVE.sub("", match[0].casefold())
+        lower = _POSSESSIVE.sub("", _ELISION.sub("", match[0].casefold(), count=1))
         if covered[match.start()]:
             # what sticks to a number, as in 100W or 7a, makes it another one
             lower = lower[covered.index(False, match.start()) - match.start() :].lstrip("'&.-")
@@ -458,6 +521,7 @@ def _read_alone(text: str) -> _Reading:
             lower = f"-{lower}" if lower in FUNCTION_WORDS or is_letter else lower
         if not lower:
             continue
+        lower = match[0] if _CASED.fullmatch(match[0]) else lower
         is_content = (lower not in _FUNCTION or _LETTER.match(plain, match.start()) is not None) and (
             lower not in _AND
         )
@@ -475,7 +539,8 @@ def _read_alone(text: str) -> _Reading:
         quantities=all_quantities,
         is_negated=any(map(is_negation, texts)),
         lead=None if is_soft else next((value for value, table in leads.items() if lead in table), None),
-        has_choice=not (_OR | _BUT).isdisjoint(texts) or "?" in plain or "/" in plain,
+        has_choice=not (_OR | _BUT).isdisjoint(texts)
+        or any(sign in "?/" and not covered[place] for place, sign in enumerate(plain)),
     )
 
 
@@ -486,9 +551,20 @@ def _in_digits(match: re.Match[str]) -> str:
     return str(_TENS[match["tens"].lower()] + _ONES.get(ones.lower(), 0))
 
 
+def _as_fraction(match: re.Match[str]) -> str:
+    """Write "1 in 5" as 1/5, but not "5 in 1" and "3 in 1990"."""
+    part = match["part"] if match["part"].isdigit() else "1"
+    whole = match["whole"].replace(",", "")
+    if match["joint"].lower() in ("to", "zu", "bis"):
+        return f"{part} {match['joint']} {whole}"
+    is_year = match["joint"].lower() == "in" and part != "1" and len(match["whole"]) == 4
+    return match[0] if is_year or int(part) >= int(whole) else f"{part}/{whole}"
+
+
 def spelled(text: str) -> str:
     """Write numbers and ranges of a text in digits, without emphasis."""
     plain = _NUMBER_WORD.sub(_in_digits, readable(text).replace("*", ""))
+    plain = _RATIO.sub(_as_fraction, plain)
     return _BETWEEN.sub(r"\1-\2", _SPOKEN_RANGE.sub("-", _MINUS.sub("-", plain)))
 
 
@@ -609,8 +685,10 @@ def _contains(part: _Reading, whole: _Reading, question: str, *, agree: bool) ->
     """Tell whether a longer answer contains a short one and adds nothing that competes."""
     if part.has_choice or whole.has_choice or part.is_negated:
         return False
-    if agree and not whole.is_negated and part.quantities and (_MEASURED.search(question) or not part.new):
-        here, there = ({word.text for word in reading.words if word.is_new} for reading in (part, whole))
+    here, there = ({word.text for word in reading.words if word.is_new} for reading in (part, whole))
+    # "version 2" and "it is version 2" say no more than the question and a number
+    is_bare = not part.new or (not here | there and set(part.new) <= set(whole.new))
+    if agree and not whole.is_negated and part.quantities and (_MEASURED.search(question) or is_bare):
         has_unit = [any(quantity.unit for quantity in reading.quantities) for reading in (part, whole)]
         # the words of a number without a unit may be its unit, and a letter makes another number of it
         if (has_unit[0] > has_unit[1] and there) or (has_unit[1] > has_unit[0] and here):

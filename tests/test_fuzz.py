@@ -80,7 +80,7 @@ num_answers = 5
 temperature = 0.7
 [scores]
 judge = "smollm2"
-budget = "2M"
+budget = "20000 tokens"
 [prices."smollm2"]
 input_per_million = 1.0
 output_per_million = 2.0

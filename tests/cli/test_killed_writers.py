@@ -33,7 +33,7 @@ WRITERS = {
     "calibrate": "calibrate FILE --estimator stated --method platt --save OUT/saved.json",
     "convert": "convert FILE --output OUT/items.jsonl",
     "report": "report RUN --output OUT/table.md",
-    "uncertainty": "uncertainty FILE --estimators modal_share --output OUT/table.md",
+    "uncertainty": "uncertainty FILE --estimators modal_share --output OUT/page.html",
 }
 
 

@@ -106,7 +106,9 @@ _LETTER = re.compile(r"[AI](?= (?:and\b|or\b|und\b|oder\b|&)|[^\w\s']|\s*\Z)")
 _CHANGED = re.compile(rf"[a-z](?!\w)| (?i:{'|'.join(_PARTS)})\b")
 _POSSESSIVE = re.compile(r"'s?\Z|s'\Z")
 # Where the spelling in capitals is another word, and where a letter makes a milli of a mega, a bit of a byte.
-_CASED = re.compile(r"\b(?:US|IT|WHO|ME)\b|(?<![^\W\d])(?:m[A-Z][a-z]{0,2}|[kKMGT]b(?:it)?)(?!\w)")
+_CASED = re.compile(
+    rf"\b(?:{_TABLES['cased'].replace(' ', '|')})\b|(?<![^\W\d])(?:m[A-Z][a-z]{{0,2}}|[kKMGT]b(?:it)?)(?!\w)"
+)
 # Beside these words 3.10 is not 3.1.
 _VERSION = re.compile(
     r"\b(?:versions?|releases?|chapter|section|python|java|fassung|kapitel|abschnitt|versión|capítulo)\b",
@@ -165,21 +167,6 @@ class _Reading(NamedTuple):
     @property
     def names(self) -> set[str]:
         return {word.text for word in self.words if word.is_new and word.is_capital}
-
-    @property
-    def roles(self) -> set[tuple[str | int, str]]:
-        """Names with the preposition before each, or its place among those without; lists share one."""
-        roles: set[tuple[str | int, str]] = set()
-        place, before, is_list = 0, "", False
-        for word in self.words:
-            if word.is_new and word.is_capital:
-                place += not is_list
-                roles.add((before if before in _FUNCTION - _AND else place, word.text))
-                is_list = True
-            else:
-                is_list = is_list and word.text in _AND
-            before = word.text
-        return roles
 
 
 def same_answer(question: str, first_answer: str, second_answer: str) -> bool | None:
@@ -415,7 +402,7 @@ def name_apart(question: str, first_answer: str, second_answer: str) -> bool:
     """
     first, second = _read(first_answer, question), _read(second_answer, question)
     if first.names == second.names and sorted(first.new) == sorted(second.new):
-        return first.roles != second.roles
+        return exchange(first_answer, second_answer) in ("opposite", "unlike")
     return bool(first.names - second.names and second.names - first.names)
 
 

@@ -27,8 +27,8 @@ OPTION_GROUPS: Mapping[str, str] = {
     "--num-samples --summary-tokens --logprobs --top-logprobs --thinking --reader --shard --split --subset "
     "--separator --question-column --context-column --log --fresh --add-questions "
     "--similarity --sample-p-true --proxies --band --ask-candidates --ask-hypotheses --ignore-tools "
-    "--allow-remote --words --measured --measured-by --sampled --graded --variants --seeds "
-    "--groups --parts --ratings --list-metrics --keep-texts --footer --writer --reward --train",
+    "--allow-remote --words --variants --seeds "
+    "--groups --parts --ratings --list-metrics --keep-texts --footer --writer --reward",
 }
 """Flags by group. Others are common; the last group is explained by ``--help-all`` alone where a help
 text would be long."""

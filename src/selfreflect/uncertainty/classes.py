@@ -55,7 +55,7 @@ class ClassRule:
 
     Args:
         name: one of ``RULES``, with a threshold for those that compare similarities, as in ``jaccard:0.6``
-            (from there on) or ``jaccard:>0.6`` and with a model for ``nli:MODEL``.
+            (from there on), and with a model for ``nli:MODEL``.
             ``numeric:1%`` joins numbers that differ by at most this part of the larger one.
         asker: the model that ``judge`` asks.
         bounded: whether ``judge`` asks about ``PAIRS_PER_ANSWER`` pairs at most for each answer, and only a

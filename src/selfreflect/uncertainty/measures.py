@@ -112,8 +112,8 @@ class MeasuredValue:
 
 
 INTERVALS = (
-    "95 %: over questions, by bootstrap. There is none of a calibration error, or for fewer than "
-    f"{FEWEST_RESAMPLED} questions, or of a measure of order, right or wrong answers."
+    "95 %: an interval over questions, by bootstrap. Calibration errors have none. Other values need "
+    f"{FEWEST_RESAMPLED} questions, and measures of order as many right and wrong answers."
 )
 
 

@@ -242,10 +242,10 @@ def reinforcement_rows(
     return rows
 
 
-# Variants that state a confidence
 SAMPLES = 10
 """Answers of a trained model to each question, which its reflections are about."""
 
+# Variants that state a confidence
 REINFORCED = ("full", "no_rationale", "group")
 
 

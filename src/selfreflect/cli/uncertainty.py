@@ -184,9 +184,11 @@ def _print(
 ) -> None:
     from selfreflect.uncertainty import tables
     from selfreflect.uncertainty.measures import INTERVALS, definitions
-    from selfreflect.uncertainty.page import best_first
+    from selfreflect.uncertainty.page import best_first, best_sentence
 
     for name, rows in results.items():
+        if sentence := best_sentence(rows):
+            stdout.print(Text(one_line(sentence)))
         rows_to_show = [*best_first(rows), *(row for row in rows if row.baseline)]
         names = measures or tables.RANKED_BY
         if explain and not measures:

@@ -44,6 +44,18 @@ def best_first(rows: Sequence[Prediction]) -> list[Prediction]:
     return sorted(methods, key=rank)
 
 
+def best_sentence(rows: Sequence[Prediction]) -> str:
+    """Say which estimator tells right from wrong best; empty where none has an AUROC."""
+    methods = best_first(rows)
+    area = methods[0].measures.get("auroc") if methods else None
+    if area is None or area.value is None:
+        return ""
+    several = f" best of {len(methods)} estimators" if len(methods) > 1 else ""
+    interval = "" if area.low is None else f" (95 % CI {area.low:.2f} to {area.high:.2f})"
+    hedge = "" if (area.low or 0) > 0.5 else ", not clearly better than guessing"
+    return f"{methods[0].estimator} tells right from wrong{several}: AUROC {area.value:.2f}{interval}{hedge}."
+
+
 COVERAGES = 10
 """Rows of a table of coverages."""
 

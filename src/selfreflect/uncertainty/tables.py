@@ -133,7 +133,7 @@ def ranking_table(rows: Sequence[Prediction], correctness: str, names: Sequence[
     """List estimators and baselines by how well they tell right answers from wrong ones."""
     columns = [Column("estimator"), Column("n", "d")]
     for name in names:
-        columns += [Column(name, ".3f"), Column("95% CI")]
+        columns += [Column(name, ".3f"), Column("95% CI", ".3f")]
     columns.append(Column("brier after calibration", ".3f", short="calibrated"))
     cells: list[tuple[Cell, ...]] = []
     for row in rows:
@@ -142,8 +142,9 @@ def ranking_table(rows: Sequence[Prediction], correctness: str, names: Sequence[
             numbers += interval_cells(row.measures.get(name), " to ")
         numbers.append(row.isotonic["brier"].value if row.isotonic else None)
         cells.append((BASELINES.get(row.estimator, row.estimator), row.n, *numbers))
+    how_calibrated = "Calibrated: isotonic, each answer by a map of the other four fifths of the questions."
     notes = (
-        "Calibrated: isotonic, each answer by a map of the other four fifths of the questions.",
+        *([how_calibrated] if any(row.isotonic for row in rows) else []),
         *length_notes(rows),
         *undefined_notes(rows),
     )
@@ -213,6 +214,8 @@ def interval_cells(measurement: MeasuredValue | None, between: str = "–") -> t
     """Fill the cells of a value and its interval."""
     if measurement is None:
         return None, None
+    if measurement.low is None:
+        return measurement.value, None
     return measurement.value, interval_text(measurement.low, measurement.high, between=between)
 
 
@@ -447,6 +450,8 @@ class Conclusion(NamedTuple):
     best: str | None
     """The estimator with the highest AUROC."""
     auroc: float | None
+    auroc_low: float | None
+    """Lower end of its 95 % interval; None without one."""
     risk: float
     """The share of wrong answers that may be given."""
     answered: float | None
@@ -465,7 +470,8 @@ class Conclusion(NamedTuple):
         elif self.auroc <= 0.5:
             parts.append("no estimator tells right from wrong better than chance")
         else:
-            parts.append(f"{self.best} tells right from wrong best (AUROC {self.auroc:.2f})")
+            hedge = "" if (self.auroc_low or 0) > 0.5 else ", but not clearly better than guessing"
+            parts.append(f"{self.best} tells right from wrong best (AUROC {self.auroc:.2f}){hedge}")
             share, risk = percent(self.answered), exact_percent(self.risk)
             # chosen on the labels that it is measured with, so other questions may turn out worse
             parts.append(
@@ -502,6 +508,7 @@ def conclude(assessment: Assessment, correctness: str, risk: float = RISK) -> Co
         else:
             aurocs[name] = auroc.value
     best = max(aurocs, key=aurocs.__getitem__, default=None)
+    interval = None if best is None else measure_all(["auroc"], tallies[best])["auroc"]
     return Conclusion(
         correctness=correctness,
         accuracy=fmean(labels),
@@ -510,6 +517,7 @@ def conclude(assessment: Assessment, correctness: str, risk: float = RISK) -> Co
         sure=sure,
         best=best,
         auroc=None if best is None else aurocs[best],
+        auroc_low=None if interval is None else interval.low,
         risk=risk,
         answered=None if best is None else coverage_at(tallies[best], risk),
         undefined=undefined if best is None else "",

@@ -23,7 +23,7 @@ from selfreflect.uncertainty.figures import (
     reliability_figure,
 )
 from selfreflect.uncertainty.guarantee import ThresholdSearch
-from selfreflect.uncertainty.measures import definitions
+from selfreflect.uncertainty.measures import INTERVALS, definitions
 from selfreflect.uncertainty.prediction import Tally, expected_risks
 from selfreflect.uncertainty.tables import (
     assessment_notes,
@@ -172,7 +172,7 @@ def uncertainty_part(
         name=name,
         label=label or f"Correctness: {correctness}",
         lead=conclusion.sentence if conclusion else f"No answer could be judged ({correctness}).",
-        table=replace(table, notes=(*definitions(measures), *table.notes)),
+        table=replace(table, notes=(" ".join(definitions(measures)), INTERVALS, *table.notes)),
         baselines=frozenset(range(sum(not row.baseline for row in rows), len(rows))),
         panels=[],
         notes=assessment_notes(assessment),

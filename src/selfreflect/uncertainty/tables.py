@@ -131,15 +131,19 @@ RANKED_BY = ("auroc", "brier")
 
 def ranking_table(rows: Sequence[Prediction], correctness: str, names: Sequence[str] = RANKED_BY) -> Table:
     """List estimators and baselines by how well they tell right answers from wrong ones."""
+    with_interval = {name for row in rows for name, value in row.measures.items() if value.low is not None}
     columns = [Column("estimator"), Column("n", "d")]
     for name in names:
-        columns += [Column(name, ".3f"), Column("95% CI", ".3f")]
+        columns.append(Column(name, ".3f"))
+        if name in with_interval:
+            columns.append(Column("95% CI", ".3f"))
     columns.append(Column("brier after calibration", ".3f", short="calibrated"))
     cells: list[tuple[Cell, ...]] = []
     for row in rows:
         numbers: list[Cell] = []
         for name in names:
-            numbers += interval_cells(row.measures.get(name), " to ")
+            value, interval = interval_cells(row.measures.get(name), " to ")
+            numbers += [value, interval] if name in with_interval else [value]
         numbers.append(row.isotonic["brier"].value if row.isotonic else None)
         cells.append((BASELINES.get(row.estimator, row.estimator), row.n, *numbers))
     how_calibrated = "Calibrated: isotonic, each answer by a map of the other four fifths of the questions."
@@ -214,8 +218,6 @@ def interval_cells(measurement: MeasuredValue | None, between: str = "–") -> t
     """Fill the cells of a value and its interval."""
     if measurement is None:
         return None, None
-    if measurement.low is None:
-        return measurement.value, None
     return measurement.value, interval_text(measurement.low, measurement.high, between=between)
 
 

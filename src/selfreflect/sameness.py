@@ -12,7 +12,8 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from importlib import resources
 from itertools import chain, combinations, pairwise
 from typing import Any, Literal, NamedTuple
@@ -148,7 +149,8 @@ class _Word(NamedTuple):
     """Whether punctuation stands before it."""
 
 
-class _Reading(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _Reading:
     words: tuple[_Word, ...]
     """Without those of quantities."""
     quantities: tuple[Quantity, ...]
@@ -158,15 +160,32 @@ class _Reading(NamedTuple):
     has_choice: bool
     """Whether it offers alternatives, or makes an exception."""
 
-    @property
+    @cached_property
     def new(self) -> tuple[str, ...]:
         """Content beyond the question's, or else all content."""
         new = tuple(word.text for word in self.words if word.is_new)
         return new or tuple(word.text for word in self.words if word.is_content)
 
-    @property
-    def names(self) -> set[str]:
-        return {word.text for word in self.words if word.is_new and word.is_capital}
+    @cached_property
+    def new_words(self) -> frozenset[str]:
+        """Content beyond the question's; empty if there is none."""
+        return frozenset(word.text for word in self.words if word.is_new)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        return frozenset(word.text for word in self.words if word.is_new and word.is_capital)
+
+    @cached_property
+    def items(self) -> list[tuple[str, ...]]:
+        """Sorted items of a list such as "Ann, Bob and Cem"; empty if it is none, or negated."""
+        items: list[list[str]] = [[]]
+        for word in self.words:
+            if word.after_mark or word.text in _AND:
+                items.append([])
+            if word.is_content:
+                items[-1].append(word.text)
+        items = [item for item in items if item]
+        return sorted(map(tuple, items)) if len(items) > 1 and not self.is_negated else []
 
 
 def same_answer(question: str, first_answer: str, second_answer: str) -> bool | None:
@@ -189,7 +208,7 @@ def same_answer(question: str, first_answer: str, second_answer: str) -> bool | 
     stances = [_stance(reading, question) for reading in (first, second)]
     has_leads = None not in (first.lead, second.lead)
     # an open question is settled by a bare yes, but "not Ann" is not "not Bob"
-    is_bare = has_leads and not all(any(word.is_new for word in reading.words) for reading in (first, second))
+    is_bare = has_leads and not all(reading.new_words for reading in (first, second))
     if None not in stances and (_is_closed(question) or is_bare or (has_leads and stances[0] != stances[1])):
         return stances[0] == stances[1] and agree is not False
     if agree is False:
@@ -198,8 +217,9 @@ def same_answer(question: str, first_answer: str, second_answer: str) -> bool | 
         return False
     # words count only where both texts deny or neither does
     is_level = first.is_negated == second.is_negated
-    is_list = not (_SEQUENCE.search(short) or _SEQUENCE.search(long))
-    is_equal = first.new == second.new or (is_list and _items(first) == _items(second))
+    is_equal = first.new == second.new
+    if not is_equal and first.items == second.items != []:
+        is_equal = not (_SEQUENCE.search(short) or _SEQUENCE.search(long))
     if agree and is_level and is_equal and first.has_choice == second.has_choice and _says(first):
         return True
     for part, whole in ((first, second), (second, first)):
@@ -472,7 +492,7 @@ def _read(text: str, question: str) -> _Reading:
     if _VERSION.search(question) or _VERSION.search(text):
         plain = _plain(text)
         versions = tuple(_as_version(plain, quantity) for quantity in reading.quantities)
-        reading = reading._replace(quantities=versions)
+        reading = replace(reading, quantities=versions)
     question_keys = _quantity_keys(question) if reading.quantities else ()
     new_quantities = tuple(quantity for quantity in reading.quantities if quantity.key not in question_keys)
     words = [
@@ -485,7 +505,7 @@ def _read(text: str, question: str) -> _Reading:
         is_before = following.is_new and not following.after_mark and following.text not in _PLACES
         if words[index].is_content and is_before:
             words[index] = words[index]._replace(is_new=True)
-    return reading._replace(words=tuple(words), quantities=new_quantities or reading.quantities)
+    return replace(reading, words=tuple(words), quantities=new_quantities or reading.quantities)
 
 
 @lru_cache(maxsize=2**14)
@@ -656,23 +676,11 @@ def _order(quantity: Quantity) -> tuple[float, str]:
     return quantity.value or 0.0, quantity.text
 
 
-def _items(reading: _Reading) -> list[tuple[str, ...]] | object:
-    """Sort the items of a list such as "Ann, Bob and Cem"."""
-    items: list[list[str]] = [[]]
-    for word in reading.words:
-        if word.after_mark or word.text in _AND:
-            items.append([])
-        if word.is_content:
-            items[-1].append(word.text)
-    items = [item for item in items if item]
-    return sorted(map(tuple, items)) if len(items) > 1 and not reading.is_negated else object()
-
-
 def _contains(part: _Reading, whole: _Reading, question: str, *, agree: bool) -> bool:
     """Tell whether a longer answer contains a short one and adds nothing that competes."""
     if part.has_choice or whole.has_choice or part.is_negated:
         return False
-    here, there = ({word.text for word in reading.words if word.is_new} for reading in (part, whole))
+    here, there = part.new_words, whole.new_words
     # "version 2" and "it is version 2" say no more than the question and a number
     is_bare = not part.new or (not here | there and set(part.new) <= set(whole.new))
     if agree and not whole.is_negated and part.quantities and (_MEASURED.search(question) or is_bare):
@@ -705,6 +713,8 @@ def _contains(part: _Reading, whole: _Reading, question: str, *, agree: bool) ->
 
 def _without_asides(first_text: str, second_text: str) -> tuple[str, str]:
     """Leave out brackets where only one of two texts has any."""
+    if "(" not in first_text and "(" not in second_text:
+        return first_text, second_text
     cut = [_ASIDE.sub("", text) for text in (first_text, second_text)]
     has_aside = [text != short for text, short in zip((first_text, second_text), cut, strict=True)]
     if has_aside[0] != has_aside[1] and all(map(str.strip, cut)):

@@ -43,15 +43,18 @@ def marks(words: Sequence[WordBits], summary: str) -> list[Mark]:
     looks = list(map(mark, words))
     for index, look in enumerate(looks):
         # the comparison is slow, and changes this label alone
-        if look.kind == "missed" and _stands_in(normal_form(words[index].text), _forms(summary)):
+        if look.kind == "missed" and _stands_in(_word_form(words[index].text), _forms(summary)):
             looks[index] = mark(words[index], is_said=True)
     return looks
+
+
+_word_form = lru_cache(maxsize=2**14)(normal_form)
 
 
 @lru_cache(maxsize=256)
 def _forms(summary: str) -> str:
     """Join the words of a summary as the classes compare them."""
-    return f" {' '.join(map(normal_form, summary.split()))} "
+    return f" {' '.join(map(_word_form, summary.split()))} "
 
 
 def _stands_in(form: str, summary_forms: str) -> bool:

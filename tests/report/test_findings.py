@@ -136,7 +136,7 @@ def test_incomplete_strategies_come_last_and_are_named():
     failures = [failure("q7", "summaries", "cut_off", "basic")]
     text = headline(run({"greedy": HIGH, "basic": LOW[:7]}, questions=8, failures=failures))
     assert text.startswith("greedy has a mean SelfReflect score of ")
-    assert text.endswith("Incomplete is basic: 7 of 8 questions.")
+    assert text.endswith("basic has results on only 7 of 8 questions.")
 
 
 def test_identical_answers_at_a_temperature_are_doubted():
@@ -239,7 +239,7 @@ def test_a_score_has_a_place_between_its_controls(score, empty, pasted, position
         (
             "incomplete",
             {"names": ["a", "b"], "count": 1, "total": 3},
-            "Incomplete are a, b: 1 of 3 questions.",
+            "a, b have results on only 1 of 3 questions.",
         ),
         ("pending", {"count": 1}, ": 1 score is still missing"),
         ("pending", {"count": 1200}, ": 1,200 scores are still missing"),

@@ -216,7 +216,7 @@ SERVERS: dict[str, Habit] = {
         "seed",
         '{"error": {"message": "No endpoints found that can handle the requested parameters.", "code": 404}}',
         404,
-        left="temperature top_p",
+        left="temperature",
     ),
     "Groq, several": Habit("n>1", '{"error": {"message": "\'n\' : number must be at most 1"}}'),
     "Fireworks": Habit(

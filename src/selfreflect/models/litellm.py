@@ -15,16 +15,11 @@ import msgspec
 
 from selfreflect.errors import ConfigError, MissingExtraError, excerpt
 from selfreflect.models.backend import Backend
-from selfreflect.models.base import ModelSpec, Request
+from selfreflect.models.base import ModelSpec
 from selfreflect.models.openai.client import asked_wait, transport_error
 from selfreflect.models.openai.endpoint import KEYS, Endpoint, endpoint
 from selfreflect.models.openai.generator import OpenAIGenerator
-from selfreflect.models.openai.protocol import (
-    APIError,
-    ParsedResponse,
-    parse_response,
-    status_error,
-)
+from selfreflect.models.openai.protocol import APIError, status_error
 from selfreflect.models.openai.refusals import FIELDS
 
 if TYPE_CHECKING:
@@ -118,9 +113,7 @@ class LiteLLMGenerator(OpenAIGenerator):
             )
         return generator
 
-    async def _send(
-        self, http: httpx2.AsyncClient, body: dict[str, Any], request: Request, first: int, count: int
-    ) -> ParsedResponse:
+    async def _post(self, http: httpx2.AsyncClient, body: dict[str, Any]) -> bytes:
         fields = {
             name: value
             for name, value in body.items()
@@ -143,8 +136,7 @@ class LiteLLMGenerator(OpenAIGenerator):
             raise self._meaning(error) from None
         body = response.model_dump(mode="json")
         _restore_endings(body["choices"], bodies)
-        data = self.client.server.without_secrets(msgspec.json.encode(body))
-        return parse_response(data, request, first, count)
+        return self.client.server.without_secrets(msgspec.json.encode(body))
 
     def _meaning(self, error: Any) -> APIError:
         """Translate an error of LiteLLM: those of all providers have the status of HTTP."""

@@ -383,7 +383,7 @@ def check_sampling(
             generator = models.generator(stage)
             request = _probe(PROBE, system, sampling, n=2, seed=seed, **extras)
             if meet := getattr(generator, "meet", None):
-                _usable(meet(_probe(PROBE, system, sampling)))
+                _usable(meet(request))
             whole = replace(request, sampling=section.sampling, thinking=section.thinking)
             by_server[key] = _ask(generator, url, request, partial(_check_reasoning, generator, whole, stage))
         checks[stage] = by_server[key]

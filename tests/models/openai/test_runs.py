@@ -37,7 +37,7 @@ def test_where_a_server_stays_down_what_is_done_is_kept_and_the_next_start_does_
     assert done.code == 0
     stored = Run.load(out)
     assert (len(stored.answers), stored.failures) == (60, [])
-    assert len(again.calls) == 60 - kept + 2  # the first two are the check before the run
+    assert len(again.calls) == 60 - kept + 4  # the first four are the check before the run
     assert stored.manifest.models["answers"] == {"name": "openai:m", "revision": "", "base_url": again.url}
     assert stored.manifest.config["answers"]["base_url"] == server.url
 
@@ -156,7 +156,7 @@ def test_settings_that_cannot_be_are_refused(options: str, part: str, tmp_path: 
 
 def test_an_interrupt_stops_at_once_and_keeps_what_was_stored(tmp_path: Path) -> None:
     asked, out = questions(tmp_path / "q.txt", 40), tmp_path / "r"
-    with FaultServer(lambda call: answers() if call.number < 12 else fault.silent) as server:
+    with FaultServer(lambda call: answers() if call.number < 14 else fault.silent) as server:
         call = [*COMMAND, *command(out, server.url, asked)]
         with subprocess.Popen(
             call, env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True

@@ -176,7 +176,7 @@ def leaks(folder: Path, *outcomes: Outcome, logged: str = "") -> list[str]:
 
 def tattle(call: fault.Call) -> fault.Action:
     """Two of four calls fail, and the server repeats every header in its errors."""
-    if call.number % 4 < 2:
+    if call.number < 4 or call.number % 4 < 2:
         return answers()
     return status(
         [400, 403][call.number % 2], f"you mean http://me:pa55word@here/ and sent {json.dumps(call.headers)}"

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace as replace_record
+
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.logprobs import WHY, NoLogprobs
 from selfreflect.models.backend import bare_name
-from selfreflect.models.base import ModelSpec, Refusal, Reply, Request, Sample, StreamingGenerator
+from selfreflect.models.base import (
+    Message,
+    ModelSpec,
+    Refusal,
+    Reply,
+    Request,
+    Sample,
+    StreamingGenerator,
+)
 from selfreflect.models.openai.client import Connection, RetryPolicy, ServerClient, http_errors, together
 from selfreflect.models.openai.endpoint import Endpoint, endpoint
-from selfreflect.models.openai.protocol import APIError, ParsedResponse, parse_response
+from selfreflect.models.openai.protocol import APIError, ParsedResponse, only_reasoning, parse_response
 from selfreflect.models.openai.refusals import (
     FIELDS,
     THINKING_OFF,
@@ -43,6 +53,9 @@ DECIDING_TEXTS = 8
 """Of one call, which tell a server that copies texts from one whose texts were equal by chance."""
 SAMPLES = 0.5
 """Temperature from which equal texts are looked into."""
+
+MEETING_TOKENS = 16
+"""Of each short call that finds out what a server takes; nobody keeps its text."""
 
 FAILURES_IN_A_ROW = 3
 """Failed requests without a success in between after which the server is given up."""
@@ -107,9 +120,10 @@ class OpenAIGenerator(StreamingGenerator):
     def recall(self, facts: Mapping[str, Any]) -> None:
         """Say calls as those were said that had these :attr:`facts`, if they are of the same server."""
         same = ("name", "base_url")
-        is_same = [facts.get(name) for name in same] == [self.facts[name] for name in same]
-        if is_same and "wording" in facts:
-            self.learned.wording = Wording.restored(facts["wording"])
+        if [facts.get(name) for name in same] == [self.facts[name] for name in same]:
+            self.learned.is_met = True
+            if "wording" in facts:
+                self.learned.wording = Wording.restored(facts["wording"])
 
     @classmethod
     def load(cls, spec: ModelSpec, progress: Callable[[str], None] | None = None) -> OpenAIGenerator:
@@ -143,23 +157,17 @@ class OpenAIGenerator(StreamingGenerator):
         generator.learned = Learned(self.learned.wording, set(self.learned.accepted))
         return generator
 
-    def meet(self, request: Request) -> Reply | Refusal | None:
-        """Answer a request without what some servers do not know, before the first call that holds it.
+    def meet(self, request: Request) -> Refusal | None:
+        """Find out what the server takes of such requests, before the first of them.
 
-        What is refused later without a cause is nothing of this call. None if the server is known.
+        Each of a few short calls has something that the one before lacks, so a refusal that names no cause
+        costs one call, and what else the server takes is kept. None if it is usable, or known already.
         """
-        usual = self.learned.wording
-        if self.learned.accepted or usual != Wording():
+        if self.learned.is_met:
             return None
-        body = usual.body(self._model, request, 0, 1)
-        generator = copy(self)
-        # a model that thinks here is not asked in other ways not to
-        generator.learned = Learned(usual.plain(body), self.learned.accepted, tried_thinking_off=True)
-        generator._opens_trace = {}
-        [reply] = generator.generate([request])
-        wording = generator.learned.wording
-        self.learned.wording = replace(wording, left_out=wording.left_out - usual.plain(body).left_out)
-        return reply
+        self.learned.is_met = True
+        [(_, refusal)] = self.client.run([partial(self._meet, request)])
+        return refusal
 
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
         """Yield results as :meth:`stream`, and early completions where several calls make a reply."""
@@ -271,35 +279,67 @@ class OpenAIGenerator(StreamingGenerator):
     async def _call(self, connection: Connection, request: Request, first: int, count: int) -> ParsedResponse:
         """Send one call, said as the server takes it.
 
-        The first one of each kind goes ahead: otherwise each of those at once would be refused.
+        The first one of each kind, and of each larger number of texts, goes ahead: otherwise each of those
+        at once would be refused.
         """
         kind = (
             request.logprobs,
             request.ranks > 0,
-            count > 1,
             request.sampling.temperature == 0,
             any(message.role == "system" for message in request.messages),
         )
-        if kind in self.learned.asked:
+        size = min(count, self.learned.wording.most_texts or count)
+        if size <= self.learned.asked.get(kind, 0):
             return await self._negotiate(connection, request, first, count)
-        if kind not in connection.first:
-            connection.first[kind] = asyncio.Event()
+        key = (self.name, kind, size)  # several models may share a connection
+        if key not in connection.first:
+            connection.first[key] = asyncio.Event()
             # counted from here, so that calls which come later do not wait longer for a slow one
-            asyncio.get_running_loop().call_later(AHEAD_SECONDS, connection.first[kind].set)
+            asyncio.get_running_loop().call_later(AHEAD_SECONDS, connection.first[key].set)
             try:
                 return await self._negotiate(connection, request, first, count)
             finally:
-                self.learned.asked.add(kind)
-                connection.first[kind].set()
-        await connection.first[kind].wait()
+                self.learned.asked[kind] = max(size, self.learned.asked.get(kind, 0))
+                connection.first[key].set()
+        await connection.first[key].wait()
         return await self._negotiate(connection, request, first, count)
 
+    async def _meet(self, request: Request, connection: Connection) -> Refusal | None:
+        system = [message for message in request.messages if message.role == "system"]
+        short = replace_record(
+            request,
+            # harmless texts: no refusal is about them
+            messages=(*system, Message(role="user", content="Name a colour.")),
+            sampling=replace_record(request.sampling, max_new_tokens=MEETING_TOKENS),
+            n=1,
+        )
+        # values that change the distribution are in the first call: nothing is paid where it is refused
+        withheld = Wording.spare(self.learned.wording.body(self._model, short, 0, 1, self._extra))
+        withheld -= {"temperature", "stream", *self._extra}
+        try:
+            await self._negotiate(connection, short, 0, 1, withheld)
+            for added in ({"seed"}, {"logprobs", "top_logprobs"}):
+                if withheld & added:
+                    withheld -= added
+                    await self._negotiate(connection, short, 0, 1, withheld)
+            if request.n > 1:
+                await self._negotiate(connection, replace_record(short, n=2), 0, 2, withheld)
+        except APIError as error:
+            return self._refusal(error)
+        return None
+
     async def _negotiate(
-        self, connection: Connection, request: Request, first: int, count: int
+        self,
+        connection: Connection,
+        request: Request,
+        first: int,
+        count: int,
+        withheld: Collection[str] = (),
     ) -> ParsedResponse:
         """Repeat one call in other words as long as the server's refusals point to some.
 
-        Other calls say it so, too, once that has helped: a refusal alone may be about this request.
+        Other calls say it so, too, once that has helped: a refusal alone may be about this request. A call
+        that lacks ``withheld`` fields only finds out what the server takes.
         """
         common = wording = self.learned.wording
         body: dict[str, Any] = {}
@@ -315,9 +355,13 @@ class OpenAIGenerator(StreamingGenerator):
                     common = wording = self.learned.wording
                 size = min(count, wording.most_texts or count)
                 body = wording.body(self._model, request, first, size, self._extra)
+                for name in withheld:
+                    body.pop(name, None)
                 try:
                     return await self._send(http, body, request, first, size)
                 except APIError as error:
+                    if withheld and error.unusable:
+                        return ParsedResponse([], 0)
                     accepted = self.learned.accepted
                     if not (error.rejected or wording.refuses(error, body, request)):
                         if error.status in CRASHES:  # a busy server says nothing of the call
@@ -331,10 +375,12 @@ class OpenAIGenerator(StreamingGenerator):
                         continue
                     candidate = wording.without(error, body, request, accepted, self._extra, common)
                     if candidate is None and not error.retryable:
-                        guesses = guesses or wording.guesses(body, accepted, self._extra)
+                        if guesses is None:
+                            await self._find_culprit(http, error, body, request)
+                            guesses = wording.guesses(body, accepted, self._extra)
                         candidate = next(guesses, None)
                         if candidate is None:
-                            await self._find_culprit(http, error, body, request)
+                            self._blame_users(error, body)
                     if candidate is None:
                         raise
                     wording = candidate
@@ -346,8 +392,9 @@ class OpenAIGenerator(StreamingGenerator):
             with suppress(TimeoutError):
                 if again := await self._offer(connection, doubted, request, first, response.size):
                     response, wording = again, doubted
-        response, wording = await self._without_thinking(connection, response, wording, request, first)
-        response, wording = await self._with_logprobs(connection, response, wording, request, first)
+        if not withheld:
+            response, wording = await self._without_thinking(connection, response, wording, request, first)
+            response, wording = await self._with_logprobs(connection, response, wording, request, first)
         if self._gave_logprobs and "logprobs" in wording.left_out - common.left_out:
             wording = common  # only these answers have values that cannot be sent
         if wording != common:
@@ -356,7 +403,8 @@ class OpenAIGenerator(StreamingGenerator):
             self.learned.wording = wording
         self.learned.take(body)
         self._gave_logprobs = self._gave_logprobs or "logprobs" in body
-        self._note_missing_logprobs(response)
+        if not withheld:
+            self._note_missing_logprobs(response)
         return response
 
     async def _find_culprit(
@@ -364,26 +412,42 @@ class OpenAIGenerator(StreamingGenerator):
     ) -> None:
         """Raise an APIError for values that must not be left out, if a call is refused because of them."""
         new = {name for name, value in body.items() if (name, repr(value)) not in self.learned.accepted}
-        new.discard("seed")
-        theirs = new & self._extra.keys()
+        new -= {"seed", *self._extra}
         telling = {name for name in new & FIELDS.keys() if not FIELDS[name].is_neutral(body[name])}
-        for names in (theirs, telling - theirs):
-            if not names:
-                continue
-            if new != names:  # all else was taken before, or is asked for now
-                bare = {name: value for name, value in body.items() if name not in names}
-                try:
-                    await self._send(http, bare, request, 0, 1)
-                except APIError:
-                    continue
-            raise refused_field(sorted(names), body, error, self._extra)
+        if not telling:
+            return
+        if new != telling:  # else all else was taken before
+            bare = {name: value for name, value in body.items() if name not in telling}
+            try:
+                await self._send(http, bare, request, 0, 1)
+            except APIError as again:
+                if not again.unusable:
+                    return
+        raise refused_field(sorted(telling), body, error)
+
+    def _blame_users(self, error: APIError, body: dict[str, Any]) -> None:
+        """Raise an APIError for fields of the user that were never taken, where no guess is left.
+
+        No call goes without them: they may say who must not get the texts.
+        """
+        accepted = {name for name, _ in self.learned.accepted}
+        if new := self._extra.keys() - accepted:
+            raise refused_field(sorted(new), body, error, self._extra)
 
     async def _send(
         self, http: httpx2.AsyncClient, body: dict[str, Any], request: Request, first: int, count: int
     ) -> ParsedResponse:
-        data = await self.client.send(http, "POST", "/chat/completions", body)
+        try:
+            data = await self._post(http, body)
+        except APIError as error:
+            if error.kind == "unclosed_reasoning":
+                return only_reasoning(request, first, count)
+            raise
         takes_calls = "tools" in body and body.get("tool_choice") != "none"
         return parse_response(data, request, first, count, takes_calls=takes_calls)
+
+    async def _post(self, http: httpx2.AsyncClient, body: dict[str, Any]) -> bytes:
+        return await self.client.send(http, "POST", "/chat/completions", body)
 
     async def _offer(
         self, connection: Connection, wording: Wording, request: Request, first: int, count: int

@@ -211,6 +211,15 @@ _MEANINGS = (
         r"|`inputs` (?:tokens \+ `max_new_tokens` )?must (?:be <=|have less than)",
         APIError("", kind="too_long"),
     ),
+    # of OpenAI's reasoning models, which the limit met before a text began
+    _Meaning(
+        _REFUSED,
+        r"(?:max_(?:\w+_)?tokens|(?:output|completion|reasoning)[ -](?:token[ -])?(?:limit|budget))\b.{0,60}"
+        r"\b(?:reached|exhausted|hit|used up)"
+        r"|(?:finish|complet|produc|generat)\w*\b.{0,80}\b(?:higher|larger|raise|increase)\b.{0,20}"
+        r"max_(?:\w+_)?tokens",
+        APIError("the model spent all of its tokens on reasoning", kind="unclosed_reasoning"),
+    ),
     _FILTERED,
     _Meaning(_REFUSED, "", APIError("", rejected=True)),
     # as OpenAI does for some models
@@ -383,6 +392,14 @@ def parse_response(
     if not samples:
         raise _unfinished(choices[0])
     return ParsedResponse(samples, token_count(usage.get("prompt_tokens")), broken)
+
+
+def only_reasoning(request: Request, first: int, count: int) -> ParsedResponse:
+    """Make the response of a server which says that a request's tokens did not suffice for its reasoning."""
+    completion = Completion(text="", finish="unclosed_reasoning", tokens=request.sampling.max_new_tokens)
+    return ParsedResponse(
+        [Sample(index=index, completion=completion) for index in range(first, first + count)], 0
+    )
 
 
 class Piece(NamedTuple):

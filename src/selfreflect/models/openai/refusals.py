@@ -328,12 +328,14 @@ class Wording:
         before, so that it must refuse what the request says.
         """
         taken = {name for name, _ in accepted} | extra.keys()
-        spare = {name for name in FIELDS.keys() & body.keys() - taken if FIELDS[name].is_neutral(body[name])}
+        spare = self.spare(body) - taken
         # a missing temperature may be another one, and some servers stream where nothing is said
-        basic = spare & {"temperature", "top_p", "stream"}
+        basic = spare & {"temperature", "stream"}
         wanted = spare & {"logprobs", "top_logprobs"}
         known_by_some = spare - basic - wanted
-        few = 1 if "n" in body and "n" not in taken else self.most_texts
+        few = self.most_texts
+        if "n" in body and ("n", repr(body["n"])) not in accepted:
+            few = max((int(value) for name, value in accepted if name == "n"), default=1)
         folds = self.folds_system or (_has_system(body) and "system" not in taken)
 
         def without(names: Collection[str], most_texts: int | None, folds_system: bool) -> Wording:
@@ -355,6 +357,11 @@ class Wording:
         if basic or (is_known_by_some and is_wanted):
             yield without(spare, few, folds)
 
+    @staticmethod
+    def spare(body: Mapping[str, Any]) -> set[str]:
+        """List the fields of a call without which texts come from the same distribution."""
+        return {name for name in FIELDS.keys() & body.keys() if FIELDS[name].is_neutral(body[name])}
+
     def without_crashes(
         self, body: Mapping[str, Any], accepted: Collection[tuple[str, str]]
     ) -> Iterator[Wording]:
@@ -365,12 +372,6 @@ class Wording:
             yield replace(self, folds_system=True)
         yield self
 
-    def plain(self, body: Mapping[str, Any]) -> Wording:
-        """Leave out what some servers do not know, for a call whose texts nobody keeps."""
-        names = (EXTENSIONS | {"seed"}) & body.keys()
-        spare = {name for name in names if FIELDS[name].is_neutral(body[name])}
-        return replace(self, left_out=self.left_out | spare)
-
 
 @dataclass
 class Learned:
@@ -380,8 +381,10 @@ class Learned:
     """That of the last call which succeeded after a refusal."""
     accepted: set[tuple[str, str]] = field(default_factory=set)
     """Fields with values that the server took, and ``system`` for such a turn."""
-    asked: set[tuple[bool, ...]] = field(default_factory=set)
-    """Kinds of calls of which one has ended: a refusal costs that one, not as many as run at once."""
+    asked: dict[tuple[bool, ...], int] = field(default_factory=dict)
+    """By kind of call, the most texts of one that has ended: a refusal costs that one, not all at once."""
+    is_met: bool = False
+    """Whether short calls, of this run or of an earlier command, have found out what the server takes."""
     tried_thinking_off: bool = False
     """Whether a model that thinks against the request was asked in other ways not to."""
     tried_likely: bool = False

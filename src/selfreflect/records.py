@@ -371,7 +371,7 @@ TODAYS_SCALE: Scale = SCALES[-1]
 
 
 def latest_scale(scales: Iterable[Scale]) -> Scale:
-    """Find the scale of the latest version; today's without any."""
+    """Find the scale of the newest version of scores, or today's if there are none."""
     return max(scales, key=SCALES.index, default=TODAYS_SCALE)
 
 
@@ -453,7 +453,7 @@ class Information(_Shown, frozen=True, kw_only=True):
 
     @property
     def scale(self) -> Scale:
-        """Both ends of its share."""
+        """Scale of its share, by its zero and anchor."""
         return _scale(self.zero, self.anchor)
 
     @property

@@ -314,13 +314,13 @@ def compare_command(
 
     'untestable > 0': there are too few questions to tell;
 
-    'recovered < 60%': the mean of a strategy is lower, whatever the baseline reaches, as in `report`.
+    'recovered < 60%': the mean of a strategy is lower; the baseline does not matter.
 
     Names: better, worse, unclear and untestable count strategies. Each strategy has n, wins, ties and losses,
     which count questions, and difference, low, high and p_value, which are shares of 1: 0.05 and 5% are the
     same, and 5 is refused. They are about SelfReflect scores (0 to 1, lower is better), after "recovered."
     about recovered information (1 is all of it), and after the name of another measure about that. Exit
-    codes: 0 no condition holds, 3 one does, 2 an error. What is undefined never passes, it ends with 2 too,
+    codes: 0 no condition holds, 3 one does, 2 an error. An undefined value never passes: it ends with 2 too,
     unless 'undefined > N' or 'untestable > N' says how much may be.
     """
     from selfreflect.report.compare import comparisons, comparisons_by, contenders

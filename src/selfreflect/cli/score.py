@@ -65,15 +65,14 @@ def score_command(
 
     --items new.csv --against old.csv says which questions got worse. --fail-if exits with 3 if a condition
     holds: 'recovered < 60%' (the mean), 'any recovered < 10%' (a question), 'undefined > 2' (questions; also
-    failures and missing), and with --against those of `selfreflect compare`, such as 'worse > 0'. It exits
-    with 2 where a value is undefined, unless such a condition as 'undefined > 2' says how many may be.
-
-    With --budget, a random part of the masked words is scored, the same for all summaries of a question. Such
-    estimates are marked with ≈.
+    failures and missing), and with --against the conditions of `selfreflect compare`, such as 'worse > 0'. It
+    exits with 2 if a value is undefined, unless 'undefined > 2' or the like allows that. ≈ marks estimates.
     """
     if (items is None) == (out is None):
         raise ConfigError(
-            "nothing or too much to score", code="usage", remedy="Give either {items} or {out}."
+            "`score` takes either a file or a run directory",
+            code="usage",
+            remedy="Give either {items} or {out}.",
         )
     conditions = parsed_conditions(fail_if, compares=against is not None)
     if out is not None:

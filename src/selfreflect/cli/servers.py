@@ -230,12 +230,12 @@ def serve_command(
 ) -> None:
     """Serve models over OpenAI's API, with honest answers.
 
-    Each question to the model selfreflect/NAME is answered several times; what comes back is the model's
-    summary of its answers, with their shares and a confidence in the field `selfreflect`. NAME is the model
-    itself. Images and whatever else cannot be reflected reach the server of --base-url unchanged.
+    The model selfreflect/NAME answers each question several times and returns a summary of its answers, with
+    their shares and a confidence in the field `selfreflect`. NAME is the model itself. Requests that cannot
+    be reflected, such as images, reach the server of --base-url unchanged.
 
-    On this machine clients need no API key unless $SELFREFLECT_SERVE_TOKEN sets one. The key of --base-url is
-    read from $SELFREFLECT_API_KEY, for OpenAI also from $OPENAI_API_KEY.
+    $SELFREFLECT_SERVE_TOKEN is the key of clients (none: open on this machine), $SELFREFLECT_API_KEY or
+    $OPENAI_API_KEY that of --base-url.
     """
     with _web_stack("The endpoint", "serve"):
         from selfreflect.server.endpoint import serve
@@ -358,7 +358,7 @@ def _refuse_other_models(model: str, served: Sequence[str]) -> None:
     """Refuse models that a calibrator says nothing about."""
     if others := [name for name in served if name != model]:
         raise ConfigError(
-            f"the calibrator is about answers of {excerpt(model)}, not of {excerpt(others[0])}",
+            f"the calibrator was fitted on answers of {excerpt(model)}, not of {excerpt(others[0])}",
             code="other_model",
             remedy="Serve that model, or calibrate this one with labelled answers of its own.",
         )

@@ -143,7 +143,7 @@ def questions_command(
         if question.context:
             stdout.print(context_line(question), soft_wrap=True)
     if source.with_images:
-        say(f"{counted(source.with_images, 'question')} with a picture left out")
+        say(f"Left out: {counted(source.with_images, 'question')} with a picture.")
     say(f"{len(source.questions)} of {source.total} questions of {source.source}")
 
 

@@ -246,7 +246,7 @@ class StreamingGenerator(ABC):
         return results_of(self.stream_samples(requests))
 
     def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
-        """Answer requests: one reply or refusal for each, in order."""
+        """Answer requests in order, each with a response or a refusal."""
         results = dict(self.stream(requests))
         return [results[index] for index in range(len(requests))]
 

@@ -398,7 +398,7 @@ def _check_gpus(spec: StageSpec, section: str, gpus: float, loads_model: bool) -
         raise ConfigError(
             f"{section}: an actor with {excerpt(spec.model.name)} uses one GPU, and gpus is {gpus:g}",
             code="placement",
-            remedy="{execution.device_map} auto spreads local models.",
+            remedy="Spread a local model over GPUs with {execution.device_map} auto.",
         )
 
 

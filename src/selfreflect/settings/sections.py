@@ -383,8 +383,8 @@ class ExecutionOptions(ExecutionConfig, frozen=True, kw_only=True):
         Path | None,
         Flag(
             "--prompts FILE",
-            "TOML file that replaces some prompts, or published:DIR for those of the published code, in your "
-            "checkout of it.",
+            "TOML file that replaces some prompts, or published:DIR for the prompts of the published code, "
+            "in your checkout of it.",
         ),
     ] = None
     guesses: Annotated[

@@ -459,7 +459,7 @@ class ModelReplies(Record, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if len(self.texts) != len(self.finishes) or bool(self.texts) == (self.failure is not None):
-            raise ValueError("replies are either texts that each ended somehow, or a failure")
+            raise ValueError("a record holds either texts with the reason why each ended, or a failure")
 
     @property
     def is_final(self) -> bool:

@@ -326,7 +326,7 @@ class ParsedResponse:
 
     @property
     def unclosed(self) -> int:
-        """How many completions hold reasoning alone."""
+        """Number of completions that hold reasoning and no answer."""
         return sum(sample.completion.finish == "unclosed_reasoning" for sample in self.samples)
 
     @property

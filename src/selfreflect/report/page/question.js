@@ -307,7 +307,7 @@ export function summaryCards(view) {
 
 const cardsNote = (informed) =>
   informed
-    ? "Share of the information in the sampled answers; then the SelfReflect score, of which 0 is perfect and lower is better. With 95 % intervals."
+    ? "Share of the information in the sampled answers; then the SelfReflect score: 0 is perfect, lower is better. With 95 % intervals."
     : "0 is perfect, lower is better; with 95 % intervals";
 
 /** A sentence of a result; no line ends before a percent sign. */

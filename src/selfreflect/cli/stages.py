@@ -251,8 +251,12 @@ def run_stages(
         for stage in model_stages(stages):
             experiment.fill(stage, strategies)
         records = run_records(experiment.run)
+        is_complete = not stages_with_work(experiment.run, stages, strategies, config.scores)
     # the requests are in a file now; nothing was answered
     if options.write_batch is not None:
+        if is_complete:
+            say(f"Nothing is missing, so {options.write_batch} was not written.")
+            return
         command = "summarize" if stages[-1] == "summaries" else stages[-1]
         read = f"selfreflect {command} --out {shlex.quote(str(out))} --read-batch OUTPUT"
         say(f"When its output is there: {read}")

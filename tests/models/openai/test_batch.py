@@ -95,6 +95,61 @@ def test_what_is_missing_is_counted_and_asked_for_again(tmp_path: Path) -> None:
     assert ("text 0", "text 1", "later 0", "later 1") in texts
 
 
+def refused(request: Line, message: str) -> Line:
+    response = {"status_code": 400, "body": {"error": {"message": message}}}
+    return {"id": "b", "custom_id": request["custom_id"], "response": response, "error": None}
+
+
+def test_the_next_file_is_written_without_what_was_refused_in_every_line(tmp_path: Path) -> None:
+    batch = tmp_path / "batch.jsonl"
+    answers(tmp_path, "--write-batch", batch)
+    for message in (
+        "Unsupported parameter: 'max_tokens' is not supported with this model.",
+        "Unsupported parameter: 'top_p'.",
+        "n must be at most 3",
+    ):
+        output_path = written(tmp_path, [refused(line, message) for line in requests(batch)])
+        assert answers(tmp_path, "--read-batch", output_path).code == 1
+        assert answers(tmp_path, "--write-batch", batch).code == 0
+    lines = requests(batch)
+    assert [line["body"].get("n", 1) for line in lines] == [3, 1] * 3
+    standard = {"model", "messages", "temperature", "max_completion_tokens", "n", "seed"}
+    assert {*lines[0]["body"]} == standard
+    known = Run.load(tmp_path / "run").manifest.models["answers"]["refused"]
+    assert known == {
+        "max_tokens": "sent as max_completion_tokens",
+        "n": "at most 3 per call",
+        "top_p": "left out",
+    }
+    whole = written(tmp_path, [output(line) for line in lines])
+    assert answers(tmp_path, "--read-batch", whole).code == 0
+    before = batch.read_bytes()
+    assert answers(tmp_path, "--write-batch", batch).code == 0
+    assert batch.read_bytes() == before, "nothing is missing"
+
+
+def test_one_refused_line_changes_no_other(tmp_path: Path) -> None:
+    batch = tmp_path / "batch.jsonl"
+    answers(tmp_path, "--write-batch", batch)
+    first, *others = requests(batch)
+    lines: list[Line | str] = [refused(first, "Unsupported parameter: 'seed'."), *map(output, others)]
+    assert answers(tmp_path, "--read-batch", written(tmp_path, lines)).code == 1
+    answers(tmp_path, "--write-batch", batch)
+    assert [line["body"]["seed"] for line in requests(batch)] == [first["body"]["seed"]]
+
+
+def test_a_refused_value_that_makes_the_distribution_ends_with_the_choice(tmp_path: Path) -> None:
+    batch = tmp_path / "batch.jsonl"
+    answers(tmp_path, "--write-batch", batch)
+    answers(tmp_path, "--read-batch", written(tmp_path, [output(line) for line in requests(batch)]))
+    summarize = ["summarize", "--strategies", "basic", "--out", tmp_path / "run"]
+    assert run(*summarize, "--write-batch", batch).code == 0
+    lines: list[Line | str] = [refused(line, "'temperature' must be 1 here") for line in requests(batch)]
+    ended = run(*summarize, "--read-batch", written(tmp_path, lines))
+    assert ended.code == 2
+    assert "basic#1-2" in ended.said
+
+
 def test_texts_that_did_not_end_are_no_answers(tmp_path: Path) -> None:
     batch = tmp_path / "batch.jsonl"
     answers(tmp_path, "--write-batch", batch, count=1)

@@ -5,26 +5,27 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from selfreflect.atomic import write_through
-from selfreflect.errors import DataError, excerpt
+from selfreflect.errors import BackendError, DataError, excerpt
 from selfreflect.models.backend import bare_name
 from selfreflect.models.base import ModelSpec, Refusal, Reply, Request, Sample, StreamingGenerator
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.openai.protocol import APIError, ParsedResponse, parse_response, status_error
-from selfreflect.models.openai.refusals import EXTENSIONS, Wording, runs
+from selfreflect.models.openai.refusals import EXTENSIONS, Learned, Wording, runs
 from selfreflect.text import counted
 
 LONGEST_ID = 48
 """Characters of a question's id in a ``custom_id``, which servers limit."""
 
 # a batch cannot be said again without what a server refuses, and hosted APIs refuse these
-_WORDING = Wording(left_out=EXTENSIONS | {"stream"})
+_NOT_SENT = EXTENSIONS | {"stream"}
 
 # What a reader says of its file, in this order.
 _COUNTED = ("lines", "unreadable", "doubled", "failed", "unfinished", "of other requests")
@@ -32,8 +33,8 @@ _COUNTED = ("lines", "unreadable", "doubled", "failed", "unfinished", "of other 
 _PATH = "/v1/chat/completions"
 
 
-class BatchWriter(StreamingGenerator):
-    """Writes what it is asked to a file, and answers nothing."""
+class _BatchFile(StreamingGenerator):
+    """A model whose requests or responses stand in a file."""
 
     revision = ""
 
@@ -44,17 +45,46 @@ class BatchWriter(StreamingGenerator):
         self._extra = spec.extra_body or {}
         self._path = path
         self._progress = progress or (lambda line: None)
+        self.learned = Learned()
 
     @property
     def facts(self) -> dict[str, Any]:
-        return {"name": self.name, "revision": self.revision, "base_url": self._url}
+        facts = {"name": self.name, "revision": self.revision, "base_url": self._url}
+        return facts | self.learned.wording.facts
+
+    def recall(self, facts: Mapping[str, Any]) -> None:
+        """Write requests as those of the same server were written in the end."""
+        if [facts.get(name) for name in ("name", "base_url")] == [self.name, self._url]:
+            self.learned.wording = Wording.restored(facts.get("wording", {}))
+
+    def _problem(self, error: APIError) -> BackendError:
+        return BackendError(f"{self._path}: {error}", code=error.code, remedy=error.remedy)
+
+    def _calls(self, request: Request) -> Iterator[tuple[int, int]]:
+        """Yield the number of the first completion of each call, and how many it asks for."""
+        for first, count in runs(request.missing):
+            size = self.learned.wording.most_texts or count
+            for start in range(first, first + count, size):
+                yield start, min(size, first + count - start)
+
+    def _body(self, request: Request, first: int, count: int) -> dict[str, Any]:
+        wording = self.learned.wording
+        wording = replace(wording, left_out=wording.left_out | _NOT_SENT)
+        return wording.body(self._model, request, first, count, self._extra)
+
+
+class BatchWriter(_BatchFile):
+    """Writes what it is asked to a file, and answers nothing."""
 
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
         """Refuse every request, once all are in the file. Raises DataError if that cannot be written."""
         lines = []
         for request in requests:
-            for first, count in runs(request.missing):
-                body = _WORDING.body(self._model, request, first, count, self._extra)
+            for first, count in self._calls(request):
+                try:
+                    body = self._body(request, first, count)
+                except APIError as error:
+                    raise self._problem(error) from None
                 line = {"custom_id": custom_id(request, first), "method": "POST", "url": _PATH, "body": body}
                 lines.append(json.dumps(line, ensure_ascii=True))
         try:
@@ -66,29 +96,22 @@ class BatchWriter(StreamingGenerator):
             yield index, Refusal(kind="backend", message="its request was written to a batch file")
 
 
-class BatchReader(StreamingGenerator):
+class BatchReader(_BatchFile):
     """Answers requests from the output file of a batch.
+
+    Where every line was refused, the next file is written in other words, as a call would be.
 
     Raises:
         DataError: the file cannot be read, or holds no line of a batch's output.
     """
 
-    revision = ""
-
     def __init__(self, spec: ModelSpec, path: Path, progress: Callable[[str], None] | None) -> None:
-        self.name = spec.name
-        self._url = endpoint(spec.base_url).url
-        self._path = path
-        self._progress = progress or (lambda line: None)
+        super().__init__(spec, path, progress)
         self._responses: dict[str, list[tuple[int, dict[str, Any]]]] = {}
         """By the beginning of the id, with the number of its first completion."""
         self._counts: Counter[str] = Counter()
         self._used: set[str] = set()
         self._read()
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        return {"name": self.name, "revision": self.revision, "base_url": self._url}
 
     def _read(self) -> None:
         ids = set()
@@ -122,13 +145,11 @@ class BatchReader(StreamingGenerator):
 
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
         """Yield replies where all completions are there; elsewhere those that are, and a refusal."""
+        self._learn(requests)
         for index, request in enumerate(requests):
             samples, prompt_tokens, refusals = list(request.samples), 0, []
             missing = set(request.missing)
-            beginning = custom_id(request, 0).rpartition("#")[0]
-            if beginning in self._responses:
-                self._used.add(beginning)
-            for first, entry in self._responses.get(beginning, ()):
+            for first, entry in self._lines(request):
                 try:
                     response = _parsed(entry, request, first)
                 except APIError as error:
@@ -153,6 +174,38 @@ class BatchReader(StreamingGenerator):
             whole = ParsedResponse(samples, prompt_tokens)
             yield index, whole.reply(bool(whole.opens_trace))
         self._say()
+
+    def _lines(self, request: Request) -> list[tuple[int, dict[str, Any]]]:
+        """List the responses to a request, with the number of the first completion of each."""
+        beginning = custom_id(request, 0).rpartition("#")[0]
+        if beginning in self._responses:
+            self._used.add(beginning)
+        return self._responses.get(beginning, [])
+
+    def _learn(self, requests: Sequence[Request]) -> None:
+        """Write later files without what a server refused in every line. Raises BackendError if that would
+        change the distribution."""
+        refused: tuple[APIError, Request, int] | None = None
+        for request in requests:
+            for first, entry in self._lines(request):
+                try:
+                    _parsed(entry, request, first)
+                except APIError as error:
+                    refused = refused or ((error, request, first) if error.rejected else None)
+                else:
+                    return  # so a refusal is about its request
+        if refused is None:
+            return
+        refusal, request, first = refused
+        body = self._body(request, first, request.n - first)
+        try:
+            wording = self.learned.wording.without(refusal, body, request, (), self._extra)
+        except APIError as problem:
+            raise self._problem(problem) from None
+        if wording is not None:
+            self.learned.wording = wording
+            changes = ", ".join(f"{name} {change}" for name, change in wording.changes.items())
+            self._progress(f"every line was refused; the next file has {changes}")
 
     def _say(self) -> None:
         self._counts["of other requests"] = len(self._responses.keys() - self._used)

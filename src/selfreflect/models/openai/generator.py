@@ -109,13 +109,9 @@ class OpenAIGenerator(StreamingGenerator):
     def facts(self) -> dict[str, Any]:
         """What a manifest says of the model, and of what its server refused so far."""
         facts = {"name": self.name, "revision": self.revision, "base_url": self.client.server.url}
-        wording = self.learned.wording
-        observations = {
-            "refused": wording.changes,
-            "wording": wording.stored,
-            "drawn_again": self.learned.drawn_again,
-        }
-        return facts | {name: value for name, value in observations.items() if value}
+        facts |= self.learned.wording.facts
+        drawn_again = self.learned.drawn_again
+        return facts | ({"drawn_again": drawn_again} if drawn_again else {})
 
     def recall(self, facts: Mapping[str, Any]) -> None:
         """Say calls as those were said that had these :attr:`facts`, if they are of the same server."""

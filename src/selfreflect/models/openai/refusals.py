@@ -153,6 +153,12 @@ class Wording:
         return changed | ({"left_out": sorted(self.left_out)} if self.left_out else {})
 
     @property
+    def facts(self) -> dict[str, Any]:
+        """Differences from the usual call, for people and as JSON, as a manifest keeps them."""
+        facts = {"refused": self.changes, "wording": self.stored}
+        return {name: value for name, value in facts.items() if value}
+
+    @property
     def changes(self) -> dict[str, Any]:
         """Differences from the usual call, for people."""
         changes: dict[str, Any] = dict.fromkeys(sorted(self.left_out), "left out")

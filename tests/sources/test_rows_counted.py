@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from selfreflect.errors import DataError
+from selfreflect.sources import files
 from selfreflect.uncertainty.reading import AnsweredFile, read_answered_questions
 
 ANSWER = st.one_of(st.none(), st.just(" "), st.sampled_from(["a", "b", "It is a."]))
@@ -118,6 +119,38 @@ def test_grades_in_the_file_are_labels_or_counted(questions: Any) -> None:
     assert labelled == sum(grade in ("C", "I", 1, 0) for grade in expected)
     if labelled:
         assert said(file, "neither right nor wrong") == len(expected) - labelled
+
+
+SHORT = st.lists(st.lists(st.sampled_from(["a", "b", " "]), min_size=0, max_size=3), min_size=1, max_size=6)
+
+
+@given(answers=SHORT)
+def test_rows_without_their_last_cells_are_read_and_counted(answers: list[list[str]]) -> None:
+    lines = [",".join([f"Q{number}?", *cells]) for number, cells in enumerate(answers)]
+    text = "question,answer_1,answer_2,answer_3\n" + "".join(line + "\n" for line in lines)
+    with piped(text.encode()):
+        content = files.read_content("-")._replace(suffix=".csv", notes=[])
+    rows = files.parse_rows(content)
+    assert [[cell for cell in row.fields.values() if cell is not None][1:] for row in rows] == answers
+    short = sum(len(cells) < 3 for cells in answers)
+    assert sum(int(note.split()[0]) for note in content.notes or ()) == short
+
+
+def test_a_list_of_labels_beside_plain_ones_costs_none(tmp_path: Path) -> None:
+    rows = [
+        {"question": "Oz?", "answers": ["a", "b"], "correct": ["C", "I"]},
+        {"question": "Nod?", "answers": ["a", "b"], "response": "a", "correct": "yes"},
+        {"question": "Uz?", "answers": ["a", "b"], "response": "a", "correct": "P"},
+    ]
+    path = written(tmp_path / "l.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    converted = tmp_path / "c.jsonl"
+    assert run("convert", path, "--output", converted).code == 0
+    for source in (path, converted):
+        file = read_answered_questions(source)
+        labels = [[right for _, right in q.grades.get("correct", ())] for q in file.questions]
+        assert [sorted(map(str, of_question)) for of_question in labels[:2]] == [["False", "True"], ["True"]]
+        assert [question.correct for question in file.questions] == [None] * 3
+    assert said(read_answered_questions(path), "neither right nor wrong") == 1
 
 
 def test_convert_says_what_a_file_is_what_its_columns_are_and_what_is_ignored(tmp_path: Path) -> None:

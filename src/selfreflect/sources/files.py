@@ -17,7 +17,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime, time
-from itertools import chain, islice
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeGuard
 
@@ -141,6 +141,12 @@ class Content(NamedTuple):
     """Whether JSON may hold NaN, as data frames and logs write it, which the caller checks."""
     path: Path | None = None
     """The file, where it is read in parts and ``data`` is only its beginning."""
+    notes: list[str] | None = None
+    """Gets what a user should know of what is read, one sentence each."""
+
+    def note(self, text: str) -> None:
+        if self.notes is not None:
+            self.notes.append(text)
 
     def stream(self) -> IO[bytes]:
         return io.BytesIO(self.data) if self.path is None else self.path.open("rb")
@@ -449,7 +455,7 @@ def _csv_rows(content: Content) -> Iterator[Row]:
             yield where, cells
 
     try:
-        yield from _table_rows(content.name, numbered())
+        yield from _table_rows(content, numbered())
     except csv.Error as error:
         raise DataError(
             f"{content.name}, line {line}: not CSV: {error}",
@@ -457,9 +463,14 @@ def _csv_rows(content: Content) -> Iterator[Row]:
         ) from None
 
 
-def _table_rows(name: str, lines: Iterable[tuple[str, list[str]]]) -> Iterator[Row]:
-    """Make rows of the lines of a table, of which the first names the columns."""
+def _table_rows(content: Content, lines: Iterable[tuple[str, list[str]]]) -> Iterator[Row]:
+    """Make rows of the lines of a table, of which the first names the columns.
+
+    Some programs leave out the blank cells at the end of a row, which are null then.
+    """
     header: list[str] = []
+    name = content.name
+    short: list[str] = []
     for where, cells in lines:
         if not any(cells):
             continue  # spreadsheets keep rows that were once used
@@ -475,16 +486,20 @@ def _table_rows(name: str, lines: Iterable[tuple[str, list[str]]]) -> Iterator[R
                     f"{excerpt(header)}",
                     remedy="Remove what stands above the names of columns, and give each its own.",
                 )
-        elif len(cells) < len(header) or any(map(str.strip, cells[len(header) :])):
+        elif any(map(str.strip, cells[len(header) :])):
             raise DataError(
                 f"{name}, {where}: {len(cells)} cells, but the header has {len(header)} columns: "
                 f"{excerpt(header)}",
-                remedy="Remove what stands above the header, or fill up the row.",
+                remedy="Remove what stands above the header, or put the cell with the separator in quotes.",
             )
         else:
-            fields = dict(zip(header, cells, strict=False))
+            short += [where] * (len(cells) < len(header))
+            fields: dict[str, Any] = dict(zip_longest(header, cells[: len(header)]))
             fields.pop("", None)
             yield Row(name, where, fields)
+    if short:
+        rows = "1 row has" if len(short) == 1 else f"{len(short)} rows have"
+        content.note(f"{rows} fewer cells than the header, such as {short[0]}: the others count as blank")
 
 
 def _xlsx_rows(content: Content) -> Iterator[Row]:
@@ -505,21 +520,27 @@ def _xlsx_rows(content: Content) -> Iterator[Row]:
         raise DataError(f"{content.name} is not a readable workbook: {excerpt(str(error), 200)}") from None
     # a cover or a legend is no table
     tables = {title: rows for title, rows in sheets.items() if len(list(filter(any, rows))) > 1}
-    asking = {title: rows for title, rows in tables.items() if _has_question(next(filter(any, rows)))}
-    tables = asking or tables
+    asking = {title: rank for title, rows in tables.items() if (rank := _asks(next(filter(any, rows)))) >= 0}
+    chosen = {title: tables[title] for title, rank in asking.items() if rank == min(asking.values())}
+    left_out = [title for title in tables if chosen and title not in chosen]
+    tables = chosen or tables
     if len(tables) > 1:
         raise DataError(
             f"{content.name} has a table in each of the sheets {listed(tables)}",
             remedy="Save one to a file of its own.",
         )
+    if left_out:
+        content.note(f"sheet {listed(left_out)} left out: the questions are in {listed(tables)}")
     rows = next(iter(tables.values()), [])
     while rows and not any(rows[0]):
         rows.pop(0)
-    return _table_rows(content.name, ((f"row {number}", cells) for number, cells in enumerate(rows, 1)))
+    return _table_rows(content, ((f"row {number}", cells) for number, cells in enumerate(rows, 1)))
 
 
-def _has_question(header: Iterable[str]) -> bool:
-    return not {*map(plain_name, header)}.isdisjoint(QUESTION_COLUMNS)
+def _asks(header: Iterable[str]) -> int:
+    """Rank a header by what it calls the question, the usual name first; -1 if it has none."""
+    plain = {*map(plain_name, header)}
+    return next((rank for rank, name in enumerate(QUESTION_COLUMNS) if name in plain), -1)
 
 
 MAX_WORKBOOK = 1_000_000_000

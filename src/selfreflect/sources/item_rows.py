@@ -302,7 +302,9 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
     in_cell = reading.cells and isinstance(value, str)
     if columns.plural and in_cell and not value.strip():
         value = None  # neither a list nor an answer
-    is_list = columns.plural and (not in_cell or str(value).lstrip()[:1] == "[")
+        in_cell, is_list = False, False
+    else:
+        is_list = columns.plural and (not in_cell or value.lstrip()[:1] == "[")
     if in_cell and (columns.plural or "answer" in reading.assigned) and list_in(value) is not None:
         is_list = True
     if reading.separator and isinstance(value, str):

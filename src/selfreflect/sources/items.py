@@ -323,11 +323,14 @@ def _known_grades(rows: Sequence[ItemRow], columns: Collection[str]) -> list[dic
     by_row = any(CORRECT in row.varying for row in rows)
     if not by_row and not {GRADES, CORRECT} & {*columns}:
         return [{}] * len(rows)
-    from selfreflect.sources.answer_values import for_each_answer, grades, row_grades
+    from selfreflect.sources.answer_values import field_value, for_each_answer, grades, row_grades
 
     all_grades = []
     for row in rows:
         verdicts = grades(row)
+        label = field_value(row.row, CORRECT) if CORRECT in columns else None
+        if label not in (None, "") and CORRECT not in verdicts:  # other questions have a list of them
+            row.metadata[CORRECT] = label
         if by_row and row.one_answer:
             verdicts[CORRECT] = row_grades(row, CORRECT)
             row.metadata.pop(CORRECT, None)

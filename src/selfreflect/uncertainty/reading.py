@@ -24,7 +24,6 @@ from selfreflect.sources.answer_values import (
     field_value,
     grades,
     label,
-    label_list,
     row_grades,
     token_values,
 )
@@ -120,21 +119,20 @@ def read_answered_questions(
         for name in varying:  # labels of only those questions whose answers share one would be a biased part
             row.fields.pop(name, None)
     by_row = CORRECT in varying  # then each answer has a label of its own
+    verdicts = [_grades(item, by_row) for item in items]
+    if any(CORRECT in by_grader for by_grader in verdicts):
+        _label_each(rows, verdicts)
     varying.discard(CORRECT)
     questions = [
-        _question(item, row, ids, gold, structured, _grades(item, by_row))
-        for item, row in zip(items, rows, strict=True)
+        _question(item, row, ids, gold, structured, by_grader)
+        for item, row, by_grader in zip(items, rows, verdicts, strict=True)
     ]
     if not any(question.answers or question.confidence is not None for question in questions):
         raise rows[0].error("no question has an answer or a confidence")
     notes = _notes(items, questions, file.layout.is_log)
     notes += _grade_notes(questions)
     pairs = zip(rows, questions, strict=True)
-    labels = [
-        question.correct
-        for row, question in pairs
-        if row.fields.get(CORRECT) not in (None, "") and not label_list(row)
-    ]
+    labels = [question.correct for row, question in pairs if row.fields.get(CORRECT) not in (None, "")]
     if neither := labels.count(None):
         notes.append(f"{counted(neither, 'label')} of {len(labels)} neither right nor wrong")
     if varying:
@@ -217,6 +215,14 @@ def _grade_notes(questions: Sequence[AnsweredQuestion]) -> list[str]:
             f"{shlex.quote(f'graded:{graders[1]}')}"
         )
     return notes
+
+
+def _label_each(rows: Sequence[Row], verdicts: Sequence[dict[str, tuple[Graded, ...]]]) -> None:
+    """Make the labels of some questions grades of their judged answers, as others have lists of them."""
+    for row, by_grader in zip(rows, verdicts, strict=True):
+        value = row.fields.pop(CORRECT, None)
+        if value not in (None, "") and CORRECT not in by_grader:
+            by_grader[CORRECT] = (Graded(None, _label(row, value)),)
 
 
 def _grades(item: ItemRow, by_row: bool) -> dict[str, tuple[Graded, ...]]:
@@ -308,8 +314,7 @@ def _question(
         token_entropies=values.token_entropies or None,
         confidence=confidence,
         length=_number(row, "length", 0, math.inf),
-        # a list labels each answer
-        correct=None if label_list(row) is not None else _label(row, row.fields.get(CORRECT)),
+        correct=_label(row, row.fields.get(CORRECT)),
         claims=tuple(_claims(row)),
         columns=item.metadata,
         grades=verdicts,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -404,3 +405,47 @@ def test_a_file_of_another_kind_is_told_by_its_beginning(tmp_path: Path) -> None
         with pytest.raises(DataError) as raised:
             read_item_file(tmp_path / "f.csv")
         assert suffix in raised.value.remedy
+
+
+def test_a_blank_cell_among_lists_is_a_missing_answer(tmp_path: Path) -> None:
+    path = written(tmp_path / "f.csv", 'question,answers\nOz?,\nNod?,"[""a"",""b""]"\n')
+    for file in (read_item_file(path), read_answered_questions(path)):
+        assert any(note.startswith("1 ") for note in file.notes)
+    assert [len(item.answer_set.answers) for item in read_item_file(path).items] == [0, 2]
+
+
+@pytest.mark.parametrize("names", [("Actual Output", "actual_output"), ("expectedOutput", "expected_output")])
+def test_two_columns_of_one_name_are_refused_by_name(names: tuple[str, str], tmp_path: Path) -> None:
+    path = written(tmp_path / "f.json", [{"input": "Oz?", "actual_output": "a"} | dict.fromkeys(names, "b")])
+    for read in (read_item_file, read_answered_questions):
+        with pytest.raises(DataError) as raised:
+            read(path)
+        assert all(name in raised.value.message for name in names)
+
+
+def test_a_sheet_that_explains_the_columns_is_left_out_by_name(tmp_path: Path) -> None:
+    book = pytest.importorskip("openpyxl").Workbook()
+    sheets = {"Sheet": ["question", "answer_1", "answer_2"], "Legend": ["column", "text", "x"]}
+    for title, header in sheets.items():
+        sheet = book.active if title == "Sheet" else book.create_sheet(title)
+        for row in (header, ["Oz?", "a", "b"]):
+            sheet.append(row)
+    book.save(tmp_path / "f.xlsx")
+    file = read_item_file(tmp_path / "f.xlsx")
+    assert [item.question for item in file.items] == ["Oz?"]
+    assert any("Legend" in note for note in file.notes)
+
+
+def test_a_sample_that_is_stored_in_both_ways_counts_once(tmp_path: Path) -> None:
+    sample = {
+        "id": 1,
+        "epoch": 1,
+        "input": "Oz?",
+        "output": {"choices": [{"message": {"role": "assistant", "content": "a"}}]},
+    }
+    with zipfile.ZipFile(tmp_path / "l.eval", "w") as archive:
+        for name in ("1_epoch_1.json", "1_epoch_1/sample.json", "1_epoch_2.json"):
+            archive.writestr(f"samples/{name}", json.dumps(sample))
+    file = read_answered_questions(tmp_path / "l.eval")
+    assert [question.answers for question in file.questions] == [("a", "a")]
+    assert any(note.startswith("1 file") for note in file.notes)

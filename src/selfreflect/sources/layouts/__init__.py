@@ -145,6 +145,8 @@ def rows_in(
     Args:
         logs: whether it may be a log. Where questions are wanted, a model's answers are no gold.
     """
+    notes: list[str] = []
+    content = content._replace(notes=notes)
     if logs and content.suffix == ".eval":
         raw_rows = [Row(content.name, "the archive", {"samples": content, "progress": progress})]
         stream: Iterator[Row] = iter(())
@@ -169,7 +171,6 @@ def rows_in(
     while getattr(layouts[-1], "wraps", False) and (inner := _layout_of(rows, logs)).name != "items":
         rows = _rows_of(inner, rows, assigned, content.name)
         layouts.append(inner)
-    notes: list[str] = []
     words: list[str] = []
     for layout in layouts:
         with _failures_of(layout):
@@ -183,7 +184,7 @@ def rows_in(
     if names := dict.fromkeys(name for name, value in cells if not isfinite(value)):
         notes.append(f"NaN or Infinity is no value and is left out of {listed(names)}")
     format = content.suffix.removeprefix(".").upper()
-    return RowFile(content.name, format, layouts[-1], rows, notes, ", ".join(words) or format)
+    return RowFile(content.name, format, layouts[-1], rows, notes, ", ".join(dict.fromkeys(words)) or format)
 
 
 def _rows_of(layout: Layout, rows: Iterable[Row], assigned: Collection[str], name: str) -> list[Row]:

@@ -106,7 +106,7 @@ class Inspect(Layout):
             )
         left_out = f"{counted(failures, 'sample')} without an answer left out"
         cut = f"{counted(cut_off, 'answer')} cut off at the token limit"
-        again = f"{counted(len(replaced), 'file')} of the archive replaced by a later one of the same name"
+        again = f"{counted(len(replaced), 'file')} of the archive replaced by another of the same sample"
         self.notes = [left_out] * bool(failures) + [cut] * bool(cut_off) + [again] * bool(replaced)
         return items.values()
 
@@ -215,9 +215,10 @@ def _samples_in(
         if chunk and not _READ.fullmatch(chunk["part"]):
             continue  # messages and events, which hold no answers
         size += member.file_size
-        by_part = parts.setdefault(chunk["sample"] if chunk else name, {})
+        by_part = parts.setdefault(chunk["sample"] if chunk else name.removesuffix(".json"), {})
         part = chunk["part"] if chunk else ""
-        replaced += [name] * (part in by_part)
+        in_both_ways = part in ("", _SHELL) and ("" in by_part or _SHELL in by_part)
+        replaced += [name] * (part in by_part or in_both_ways)
         by_part[part] = member
     if size > MAX_LOG_BYTES:
         raise DataError(f"{content.name}: its samples are larger than {MAX_LOG_BYTES:,} bytes unpacked")

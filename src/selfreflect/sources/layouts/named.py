@@ -16,7 +16,7 @@ from selfreflect.sources.columns import (
     number_in,
     plain_name,
 )
-from selfreflect.sources.files import Row, is_text_list
+from selfreflect.sources.files import Row, is_text_list, listed
 from selfreflect.sources.item_rows import list_in
 from selfreflect.sources.layouts import Layout
 
@@ -124,7 +124,7 @@ class Named(Layout):
 
     def items(self, rows: Iterable[Row]) -> Iterable[Row]:
         for row in rows:
-            usual_of = {column: self.known.usual.get(_plain(column), column) for column in row.fields}
+            usual_of = self._usual_names(row)
             self.columns |= {usual: column for column, usual in usual_of.items()}
             fields: dict[str, Any] = {}
             for column, value in row.fields.items():
@@ -144,6 +144,19 @@ class Named(Layout):
             if self.name == "truthfulqa":
                 fields[GOLD] = _accepted(fields)
             yield row._replace(fields=fields)
+
+    def _usual_names(self, row: Row) -> dict[str, str]:
+        """Give our name for each column. Raises DataError if two columns are called alike."""
+        columns: dict[str, str] = {}
+        for column in row.fields:
+            plain = _plain(column)
+            if plain in columns and plain in self.known.usual:
+                raise row.error(
+                    f"{listed([columns[plain], column])} could each be the {self.known.usual[plain]}",
+                    remedy="Rename one.",
+                )
+            columns[plain] = column
+        return {column: self.known.usual.get(_plain(column), column) for column in row.fields}
 
     def explain(self) -> str:
         return self.known.words

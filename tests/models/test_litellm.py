@@ -167,11 +167,13 @@ def test_a_server_that_is_not_there_is_said_soon(tmp_path: Path) -> None:
     assert base(running) in out.stderr
 
 
-def test_a_dry_run_says_what_the_provider_takes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [CLAUDE, "litellm:anthropic/nobody-knows-this"])
+def test_a_dry_run_says_what_the_provider_takes_or_that_nobody_knows(name: str, tmp_path: Path) -> None:
     asked = questions(tmp_path / "asked.txt", 2)
-    line = (
-        f"answers --questions {asked} --model {CLAUDE} --num-answers 2 --out {tmp_path}/run --dry-run --json"
-    )
+    line = f"answers --questions {asked} --model {name} --num-answers 2 --out {tmp_path}/run --dry-run --json"
     out = run(*line.split())
     assert out.code == 0, out.stderr
-    assert '"money"' in out.stdout
+    costs = json.loads(out.stdout)
+    assert ("money" in costs["total"]) == (name == CLAUDE)
+    assert any(name in note for note in costs["notes"]) == (name != CLAUDE)
+    assert costs["dry_run"][0]["model"] == name, "the provider's address is LiteLLM's"

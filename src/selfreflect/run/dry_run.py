@@ -255,7 +255,11 @@ class DryRun:
             price_sum += completion_tokens * price.output_per_million
             amounts["money"] = price_sum * 1e-6
         model, backend = spec.model, backend_of(spec.model.name)
-        address = f" at {backend.server(model.base_url).url}" if backend.is_remote else ""
+        if price is None and to_do and backend.may_charge(model.base_url):
+            self._note(f"what {model.name} charges is not known: see [prices] in docs/models.md")
+        # without an address, LiteLLM knows that of the provider in the name
+        server = backend.server(model.base_url) if backend.is_remote else None
+        address = f" at {server.url}" if server and server.host else ""
         self.costs.append(StageCost(stage, model.name + address, to_do, amounts))
 
     def _count_scores(self) -> None:

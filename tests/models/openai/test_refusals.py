@@ -362,6 +362,8 @@ def test_a_hidden_cause_costs_one_refused_call_and_little_else(name: str, cause:
     assert done.code == code, done.said
     assert sum(map(refuses, server.calls)) <= most_refused
     assert all("temperature" in call.body for call in server.calls) or code == 2
+    short = [json.dumps(call.body) for call in server.calls if "colour" in str(call.body["messages"])]
+    assert len({*short}) == len(short), "none is sent twice"
     if code == 2:
         assert cause in done.said
         assert not (tmp_path / "r" / "answers.jsonl").exists()

@@ -353,6 +353,8 @@ class OpenAIGenerator(StreamingGenerator):
                 body = wording.body(self._model, request, first, size, self._extra)
                 for name in withheld:
                     body.pop(name, None)
+                if withheld and self.learned.takes(body):
+                    return ParsedResponse([], 0)
                 try:
                     return await self._send(http, body, request, first, size)
                 except APIError as error:
@@ -408,7 +410,7 @@ class OpenAIGenerator(StreamingGenerator):
     ) -> None:
         """Raise an APIError for values that must not be left out, if a call is refused because of them."""
         new = {name for name, value in body.items() if (name, repr(value)) not in self.learned.accepted}
-        new -= {"seed", *self._extra}
+        new -= {"seed", "messages", *self._extra}
         telling = {name for name in new & FIELDS.keys() if not FIELDS[name].is_neutral(body[name])}
         if not telling:
             return

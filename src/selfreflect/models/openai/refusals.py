@@ -418,10 +418,11 @@ class Learned:
 
     def take(self, body: dict[str, Any]) -> None:
         """Remember what a call held that succeeded."""
-        # a seed is another one in each call
-        self.accepted |= {(name, "" if name == "seed" else repr(value)) for name, value in body.items()}
-        if _has_system(body):
-            self.accepted.add(("system", ""))
+        self.accepted |= _entries(body)
+
+    def takes(self, body: dict[str, Any]) -> bool:
+        """Tell whether calls that succeeded held all of this one."""
+        return _entries(body) <= self.accepted
 
 
 def refused_field(
@@ -454,6 +455,15 @@ def _names(name: str, text: str, fields: Collection[str], extra: Mapping[str, An
     # gateways write them in their own notation: topP, top-p, "Top p"
     spelt = "[_ -]?".join(map(re.escape, name.split("_")))
     return re.search(rf"(?<![A-Za-z0-9_]){spelt}(?![A-Za-z0-9_])", text, re.IGNORECASE) is not None
+
+
+def _entries(body: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """List fields with their values, and ``system`` for such a turn."""
+    # messages and seed are others in each call
+    entries = {
+        (name, "" if name == "seed" else repr(value)) for name, value in body.items() if name != "messages"
+    }
+    return entries | ({("system", "")} if _has_system(body) else set())
 
 
 def _has_system(body: Mapping[str, Any]) -> bool:

@@ -7,7 +7,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from selfreflect.errors import excerpt
 from selfreflect.logprobs import UNKNOWN_LOGPROB, Logprobs, Tokens, TokenValues, ranked
-from selfreflect.sources.columns import CORRECT, GRADES, TOKEN_COLUMNS, type_name
+from selfreflect.sources.columns import (
+    CORRECT,
+    CORRECT_NAMES,
+    GRADES,
+    TOKEN_COLUMNS,
+    plain_name,
+    type_name,
+)
 from selfreflect.sources.files import Row, is_text_list
 from selfreflect.sources.item_rows import ItemRow, list_in, object_in
 
@@ -307,9 +314,21 @@ def _plain(value: object) -> str:
     return str(value).strip().rstrip(".").lower().replace(" ", "_").replace("-", "_")
 
 
+def label_columns(rows: Sequence[Row], names: Collection[str]) -> list[str]:
+    """Find columns of labels that are called otherwise than ``correct``, where none is called so."""
+    if {CORRECT, GRADES} & {*names}:
+        return []
+    likely = [name for name in names if plain_name(name) in CORRECT_NAMES]
+    return [name for name in likely if are_labels(row.fields.get(name) for row in rows)]
+
+
 def are_labels(values: Iterable[object]) -> bool:
-    """Tell whether all values are known verdicts or missing, and some are right or wrong."""
-    plain = [_plain(value) for value in values if value is not None and value != ""]
+    """Tell whether all values are known verdicts, lists of them or missing, and some right or wrong."""
+    entries: list[object] = []
+    for value in values:
+        cell = list_in(value) if isinstance(value, str) and value.lstrip().startswith("[") else value
+        entries += cell if isinstance(cell, list) else [value]
+    plain = [_plain(value) for value in entries if value is not None and value != ""]
     return all(name in VERDICTS for name in plain) and any(VERDICTS[name] is not None for name in plain)
 
 

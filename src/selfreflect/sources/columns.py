@@ -355,6 +355,14 @@ def _named_summaries(columns: Iterable[str]) -> dict[str, str]:
     return names
 
 
+def is_divided(value: object, name: str) -> bool:
+    """Tell whether a text holds several right answers, ``A; B``, since its column is called by a plural."""
+    return isinstance(value, str) and ";" in value.strip(" ;") and plain_name(name) in _SEVERAL_GOLD
+
+
+_SEVERAL_GOLD = {name for name in GOLD_NAMES if name.endswith("s")}
+
+
 def gold_texts(value: object) -> tuple[str, ...]:
     """Read the spellings of a right answer: a text, a number, true or false, or a list of them.
 

@@ -472,7 +472,7 @@ def _table_rows(content: Content, lines: Iterable[tuple[str, list[str]]]) -> Ite
     name = content.name
     short: list[str] = []
     for where, cells in lines:
-        if not any(cells):
+        if not any(map(str.strip, cells)):
             continue  # spreadsheets keep rows that were once used
         if not header:
             header = cells
@@ -512,10 +512,14 @@ def _xlsx_rows(content: Content) -> Iterator[Row]:
         with zipfile.ZipFile(io.BytesIO(content.data)) as archive:
             if sum(member.file_size for member in archive.infolist()) > MAX_WORKBOOK:
                 raise DataError(f"{content.name} is larger than {MAX_WORKBOOK:,} bytes unpacked")
-        book = openpyxl.load_workbook(io.BytesIO(content.data), read_only=True, data_only=True)
+            merges = any(b"<mergeCell " in archive.read(member) for member in archive.infolist())
+        # only a workbook that is in memory as a whole knows its merged cells
+        book = openpyxl.load_workbook(io.BytesIO(content.data), read_only=not merges, data_only=True)
         sheets = {
             sheet.title: [list(map(cell_text, cells)) for cells in sheet.values] for sheet in book.worksheets
         }
+        for sheet in book.worksheets if merges else ():
+            _fill_down(sheets[sheet.title], sheet.merged_cells.ranges)
     except (*DAMAGE, LookupError, TypeError, AttributeError, SyntaxError) as error:
         raise DataError(f"{content.name} is not a readable workbook: {excerpt(str(error), 200)}") from None
     # a cover or a legend is no table
@@ -535,6 +539,14 @@ def _xlsx_rows(content: Content) -> Iterator[Row]:
     while rows and not any(rows[0]):
         rows.pop(0)
     return _table_rows(content, ((f"row {number}", cells) for number, cells in enumerate(rows, 1)))
+
+
+def _fill_down(rows: list[list[str]], ranges: Iterable[Any]) -> None:
+    """Repeat the text of cells that are merged over several rows, as a question over those of its answers."""
+    for area in ranges:
+        column = area.min_col - 1
+        for number in range(area.min_row, min(area.max_row, len(rows))):
+            rows[number][column] = rows[area.min_row - 1][column]
 
 
 def _asks(header: Iterable[str]) -> int:

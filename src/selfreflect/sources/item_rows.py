@@ -29,6 +29,7 @@ from selfreflect.sources.columns import (
     column_range,
     item_columns,
     metadata,
+    plain_name,
     type_name,
 )
 from selfreflect.sources.files import ROWS_BETWEEN_PROGRESS, Row, field_names, id_text, listed, rename
@@ -299,6 +300,8 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
         return
     [name] = columns.answers
     value = row.fields[name]
+    if isinstance(value, dict) and not reading.structured:
+        value = text_of(value)
     in_cell = reading.cells and isinstance(value, str)
     if columns.plural and in_cell and not value.strip():
         value = None  # neither a list nor an answer
@@ -335,6 +338,9 @@ def naming(row: Row, roles: Sequence[str]) -> str:
     options = []
     for role in roles:
         likely = [name for name in row.fields if any(word in name.lower() for word in _LIKELY[role])]
+        rest = [name for name in row.fields if plain_name(name) not in QUESTION_COLUMNS]
+        if role == "answer" and not likely and len(rest) == 1:
+            likely = rest
         numbered = likely or [name for name in row.fields if name[-1:].isdecimal()]
         span = f"{numbered[0]}..{numbered[-1]}" if role == "answer" and numbered else ""
         if len(column_range(span, numbered)) > 1:

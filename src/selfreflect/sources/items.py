@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from importlib import resources
 from itertools import chain
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.logprobs import TokenValues, stored_values
 from selfreflect.records import AnswerSet, Halving, Question, Record, Scalar, Summary, halves, question_id
-from selfreflect.sources.answer_values import Verdict
+from selfreflect.sources.answer_values import Verdict, label_columns
 from selfreflect.sources.columns import (
     CONDITIONING,
     CORRECT,
@@ -24,9 +25,10 @@ from selfreflect.sources.columns import (
     TOKEN_COLUMNS,
     columns_with_values,
     fold_assigned,
+    gold_texts,
     numbered_columns,
 )
-from selfreflect.sources.files import RowIds, field_names, listed, usual_columns
+from selfreflect.sources.files import Row, RowIds, field_names, listed, rename, usual_columns
 from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, name_assigned
 from selfreflect.sources.layouts import read_row_file
 from selfreflect.text import counted, one_line
@@ -215,6 +217,13 @@ def read_item_file(
     assigned = name_assigned(file.rows, columns, file.notes)
     usual = {name: name for name in (CORRECT, GRADES, GOLD, *TOKEN_COLUMNS)}
     renamed = usual_columns(file.rows, usual, assigned.values())
+    free = [name for name in field_names(file.rows) if name not in assigned.values()]
+    labels = label_columns(file.rows, free)
+    cells = {name: [row.fields.get(name) for row in file.rows] for name in labels}
+    lists = [name for name in labels if any(str(cell).startswith("[") for cell in cells[name])][:1]
+    rename(file.rows, dict.fromkeys(lists, CORRECT))
+    renamed |= dict.fromkeys(lists, CORRECT)
+    _spell_gold(file.rows)
     reserved = columns_with_values(file.rows) - set(assigned.values())
     reading = Reading(
         assigned,
@@ -227,7 +236,8 @@ def read_item_file(
     taken = _take_replies(rows) if need_summaries else ""
     ids = RowIds()
     values, problems = _known_tokens(rows, reserved - {GRADES, CORRECT})
-    verdicts = _known_grades(rows, reserved)
+    label = next((name for name in (CORRECT, *labels) if any(name in row.varying for row in rows)), "")
+    verdicts = _known_grades(rows, reserved, label)
     # what further rows of a question hold is read, and a large file must not be in memory twice
     file.rows.clear()
     for row in rows:
@@ -257,7 +267,7 @@ def read_item_file(
         items = _with_summaries(items, file.name, notes)
     roles = _column_roles(rows) | ({taken: "summary"} if taken else {})
     if any(CORRECT in item.grades for item in items):
-        roles |= {name: _GRADES_ROLE for name in roles if name == CORRECT}
+        roles |= {name: _GRADES_ROLE for name in roles if name == (label or CORRECT)}
     for name in sorted(reserved):
         roles[name] = _GRADES_ROLE if name in (GRADES, CORRECT) else "of the tokens of each answer"
     theirs = {target: name for name, target in renamed.items()} | dict(getattr(file.layout, "columns", {}))
@@ -318,9 +328,18 @@ def _known_tokens(rows: Sequence[ItemRow], columns: Collection[str]) -> tuple[li
     return values, problems
 
 
-def _known_grades(rows: Sequence[ItemRow], columns: Collection[str]) -> list[dict[str, tuple[Verdict, ...]]]:
-    """Read the grades of each row's answers, also from labels that differ between rows of a question."""
-    by_row = any(CORRECT in row.varying for row in rows)
+def _spell_gold(rows: Iterable[Row]) -> None:
+    """List the spellings of right answers that are objects, as in TriviaQA, so that they travel."""
+    for row in rows:
+        if isinstance(value := row.fields.get(GOLD), dict):
+            with suppress(ValueError):
+                row.fields[GOLD] = list(gold_texts(value))
+
+
+def _known_grades(
+    rows: Sequence[ItemRow], columns: Collection[str], by_row: str
+) -> list[dict[str, tuple[Verdict, ...]]]:
+    """Read the grades of each row's answers, also from a column that differs between rows of a question."""
     if not by_row and not {GRADES, CORRECT} & {*columns}:
         return [{}] * len(rows)
     from selfreflect.sources.answer_values import field_value, for_each_answer, grades, row_grades
@@ -332,9 +351,9 @@ def _known_grades(rows: Sequence[ItemRow], columns: Collection[str]) -> list[dic
         if label not in (None, "") and CORRECT not in verdicts:  # other questions have a list of them
             row.metadata[CORRECT] = label
         if by_row and row.one_answer:
-            verdicts[CORRECT] = row_grades(row, CORRECT)
-            row.metadata.pop(CORRECT, None)
-            row.varying -= {CORRECT}
+            verdicts[CORRECT] = row_grades(row, by_row)
+            row.metadata.pop(by_row, None)
+            row.varying -= {by_row}
         for name, [(text, right), *_] in verdicts.items():
             if text not in row.texts and right is not None:  # of an answer that is not among these
                 row.metadata.setdefault(name, right)

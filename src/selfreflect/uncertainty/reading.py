@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 from selfreflect.errors import excerpt
 from selfreflect.sources.answer_values import (
     Graded,
-    are_labels,
     field_list,
     field_value,
     grades,
     label,
+    label_columns,
     row_grades,
     token_values,
 )
@@ -31,13 +31,13 @@ from selfreflect.sources.columns import (
     CONFIDENCE,
     CONFIDENCE_NAMES,
     CORRECT,
-    CORRECT_NAMES,
     GOLD,
     GOLD_NAMES,
     GRADES,
     TOKEN_COLUMNS,
     fold_assigned,
     gold_texts,
+    is_divided,
     is_percent,
     item_columns,
     number_in,
@@ -130,6 +130,8 @@ def read_answered_questions(
     if not any(question.answers or question.confidence is not None for question in questions):
         raise rows[0].error("no question has an answer or a confidence")
     notes = _notes(items, questions, file.layout.is_log)
+    if divided := sum(is_divided(row.fields.get(gold), gold) for row in rows):
+        notes.append(f"{counted(divided, 'cell')} of {excerpt(gold)} divided into several at ';'")
     notes += _grade_notes(questions)
     pairs = zip(rows, questions, strict=True)
     labels = [question.correct for row, question in pairs if row.fields.get(CORRECT) not in (None, "")]
@@ -157,12 +159,11 @@ def _fold_names(rows: list[Row], gold: str, assigned: Collection[str], notes: li
     usual |= dict.fromkeys(CONFIDENCE_NAMES, CONFIDENCE)
     renamed = usual_columns(rows, usual, {*assigned, gold})
     names = [renamed.get(name, name) for name in names]
-    if not {CORRECT, GRADES} & {*names, *inner}:
-        labels = [name for name in names if plain_name(name) in CORRECT_NAMES and name not in assigned]
-        labels = [name for name in labels if are_labels(row.fields.get(name) for row in rows)]
-        notes += [f"{excerpt(name)} is taken for the labels of correctness" for name in labels[:1]]
-        rename(rows, dict.fromkeys(labels[:1], CORRECT))
-        names = [CORRECT if name in labels[:1] else name for name in names]
+    if not {CORRECT, GRADES} & inner.keys():
+        labels = [name for name in label_columns(rows, names) if name not in assigned][:1]
+        notes += [f"{excerpt(name)} is taken for the labels of correctness" for name in labels]
+        rename(rows, dict.fromkeys(labels, CORRECT))
+        names = [CORRECT if name in labels else name for name in names]
     of_hundred = any(
         target == CONFIDENCE and plain_name(name).rstrip(")").endswith(("%", "percent"))
         for name, target in renamed.items()
@@ -328,6 +329,8 @@ def _right_answers(row: Row, name: str, structured: bool) -> tuple[str, ...]:
     value = row.fields.get(name)
     if isinstance(value, str):
         value = field_list(row, name, single=True)
+        if len(value) == 1 and is_divided(row.fields[name], name):
+            value = list(filter(None, map(str.strip, value[0].split(";"))))
     if structured:
         values = value if isinstance(value, list) else [value]
         value = [json.dumps(v, ensure_ascii=False) if isinstance(v, dict) else v for v in values]

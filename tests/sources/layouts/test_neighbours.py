@@ -449,3 +449,70 @@ def test_a_sample_that_is_stored_in_both_ways_counts_once(tmp_path: Path) -> Non
     file = read_answered_questions(tmp_path / "l.eval")
     assert [question.answers for question in file.questions] == [("a", "a")]
     assert any(note.startswith("1 file") for note in file.notes)
+
+
+@pytest.mark.parametrize("name", ["Is Correct", "grade", "verdict"])
+@pytest.mark.parametrize("kind", ["list", "cell", "rows"])
+def test_labels_of_each_answer_under_another_name(name: str, kind: str, tmp_path: Path) -> None:
+    if kind == "list":
+        path = written(tmp_path / "f.jsonl", {**OZ, name: ["C", 0]})
+    elif kind == "cell":
+        path = written(tmp_path / "f.csv", f'question,answers,{name}\nOz?,"[""a"",""b""]","[1, 0]"\n')
+    else:
+        path = written(tmp_path / "f.csv", f"question,answer,{name}\nOz?,a,Yes.\nOz?,b,no\n")
+    [question] = read_answered_questions(path).questions
+    assert [(text, right) for text, right in question.grades["correct"]] == [("a", True), ("b", False)]
+    converted = tmp_path / "c.jsonl"
+    run("convert", path, "--output", converted)
+    [question] = read_answered_questions(converted).questions
+    assert dict(question.grades["correct"]) == {"a": True, "b": False}
+
+
+@pytest.mark.parametrize(
+    ("target", "choices"),
+    [
+        ("B", ["no", "yes"]),
+        ("2", {"text": ["no", "yes"], "label": ["1", "2"]}),
+        ("yes", ["no", "yes"]),
+        ("1", ["no", "yes"]),
+    ],
+)
+def test_the_right_choice_is_a_text_a_number_or_a_letter(target: str, choices: Any, tmp_path: Path) -> None:
+    sample = {
+        "doc_id": 0,
+        "doc": {"question": "Is ice cold?", "choices": choices},
+        "target": target,
+        "resps": [[["-2.3", "False"]], [["-0.4", "True"]]],
+    }
+    [question] = read_answered_questions(written(tmp_path / "s.jsonl", sample)).questions
+    assert (question.answer, question.gold, round(question.confidence or 0, 2)) == ("yes", ("yes",), 0.87)
+
+
+def test_several_right_answers_in_a_cell_are_divided_where_the_column_is_called_so(tmp_path: Path) -> None:
+    text = "question,answer_1,answer_2,{}\nOz?,a,b,a; the a\nNod?,c,d,c\n"
+    file = read_answered_questions(written(tmp_path / "f.csv", text.format("Correct Answers")))
+    assert [question.gold for question in file.questions] == [("a", "the a"), ("c",)]
+    assert any(note.startswith("1 cell") for note in file.notes)
+    file = read_answered_questions(written(tmp_path / "f.csv", text.format("target")))
+    assert [question.gold for question in file.questions] == [("a; the a",), ("c",)]
+
+
+def test_a_question_that_is_merged_over_the_rows_of_its_answers_belongs_to_each(tmp_path: Path) -> None:
+    book = pytest.importorskip("openpyxl").Workbook()
+    for row in (["Question", "Answer"], ["Oz?", "a"], [None, "b"], [" ", "  "], ["Nod?", "c"], [None, "d"]):
+        book.active.append(row)
+    book.active.merge_cells("A2:A3")
+    book.active.merge_cells("A5:A6")
+    book.save(tmp_path / "f.xlsx")
+    questions = read_answered_questions(tmp_path / "f.xlsx").questions
+    assert [(q.text, q.answers) for q in questions] == [("Oz?", ("a", "b")), ("Nod?", ("c", "d"))]
+
+
+def test_an_answer_may_be_a_turn_and_right_answers_an_object(tmp_path: Path) -> None:
+    row = {"question": "Oz?", "gold": {"value": "a", "aliases": ["A"]}}
+    rows = [{**row, "output": {"role": "assistant", "content": text}} for text in ("a", "b", None)]
+    path = written(tmp_path / "f.json", rows)
+    assert run("convert", path, "--output", tmp_path / "c.jsonl").code == 0
+    for source in (path, tmp_path / "c.jsonl"):
+        [question] = read_answered_questions(source).questions
+        assert (sorted(question.answers), question.gold) == (["a", "b"], ("a", "A"))

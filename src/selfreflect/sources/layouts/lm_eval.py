@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from string import ascii_uppercase
 from typing import Any
 
 from selfreflect.sources.answer_values import is_grader, verdict
@@ -100,7 +101,7 @@ class LmEval(Layout):
         choices = _choices(values, sample.fields.get("arguments"), len(likelihoods))
         likelihoods = likelihoods[: len(choices)]  # twice as many where acc_mutual_info is asked for
         likeliest = max(likelihoods)
-        index = _index(target, choices)
+        index = _index(target, choices, _letters(values, len(choices)))
         right = right_answers(target if index is None else choices[index])
         confidence = 1 / sum(math.exp(value - likeliest) for value in likelihoods)
         return {
@@ -185,10 +186,21 @@ def _targets(target: Any) -> Any:
     return values if values and is_text_list(values) else target
 
 
-def _index(target: Any, choices: Sequence[str]) -> int | None:
-    """Read the number of the right choice, which may be written as text."""
-    if isinstance(target, str) and target.isdecimal() and target not in choices:
-        target = int(target)
+def _letters(doc: Mapping[str, Any], count: int) -> list[str]:
+    """Find what the choices are called: ``{"choices": {"text": …, "label": ["A", "B"]}}``, or letters."""
+    for column in doc.values():
+        labels = column.get("label") if isinstance(column, dict) else None
+        if is_text_list(labels) and len(labels) == count:
+            return labels
+    return list(ascii_uppercase[:count])
+
+
+def _index(target: Any, choices: Sequence[str], letters: Sequence[str]) -> int | None:
+    """Read the number of the right choice, which may be written as text, or be its letter."""
+    if isinstance(target, str) and target not in choices:
+        if target in letters:
+            return letters.index(target)
+        target = int(target) if target.isdecimal() else target
     is_number = isinstance(target, int) and not isinstance(target, bool)
     return target if is_number and 0 <= target < len(choices) else None
 

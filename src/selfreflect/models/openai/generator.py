@@ -392,7 +392,6 @@ class OpenAIGenerator(StreamingGenerator):
                     response, wording = again, doubted
         if not withheld:
             response, wording = await self._without_thinking(connection, response, wording, request, first)
-            response, wording = await self._with_logprobs(connection, response, wording, request, first)
         if self._gave_logprobs and "logprobs" in wording.left_out - common.left_out:
             wording = common  # only these answers have values that cannot be sent
         if wording != common:
@@ -482,25 +481,6 @@ class OpenAIGenerator(StreamingGenerator):
                     if current is None:
                         self.client.note(f"{self.client.server.url} {self.learned.note(candidate)}")
                         self.learned.wording = candidate
-                    return again, candidate
-            return response, wording
-
-    async def _with_logprobs(
-        self, connection: Connection, response: ParsedResponse, wording: Wording, request: Request, first: int
-    ) -> tuple[ParsedResponse, Wording]:
-        """Ask once for likely tokens, too, where log-probabilities alone were asked for and did not come."""
-        lacks = all(sample.completion.logprobs == "not_returned" for sample in response.samples)
-        if not (request.logprobs and lacks) or request.ranks or "logprobs" in wording.left_out:
-            return response, wording
-        async with connection.offer:
-            if self.learned.tried_likely and not self.learned.wording.asks_for_likely:
-                return response, wording
-            self.learned.tried_likely = True
-            candidate = replace(wording, asks_for_likely=True)
-            with suppress(TimeoutError):
-                again = await self._offer(connection, candidate, request, first, response.size)
-                if again and any(not isinstance(each.completion.logprobs, str) for each in again.samples):
-                    self.learned.wording = replace(self.learned.wording, asks_for_likely=True)
                     return again, candidate
             return response, wording
 

@@ -119,8 +119,6 @@ class Wording:
     """What the server calls the largest number of new tokens."""
     most_likely: int = 1000
     """How many likely tokens it gives at most."""
-    asks_for_likely: bool = False
-    """Whether log-probabilities come only where a likely token is asked for as well."""
     most_texts: int | None = None
     """How many completions it gives per call; None without a limit."""
     all_tokens: int = -1
@@ -161,7 +159,9 @@ class Wording:
     @property
     def changes(self) -> dict[str, Any]:
         """Differences from the usual call, for people."""
-        changes: dict[str, Any] = dict.fromkeys(sorted(self.left_out), "left out")
+        # likely tokens come with log-probabilities alone
+        left_out = self.left_out - ({"top_logprobs"} if "logprobs" in self.left_out else set())
+        changes: dict[str, Any] = dict.fromkeys(sorted(left_out), "left out")
         if self.limit in RENAMED.values():
             changes["max_tokens"] = f"sent as {self.limit}"
         if self.most_likely != Wording.most_likely:
@@ -211,10 +211,8 @@ class Wording:
             body |= THINKING_OFF[self.thinking_off]
         if request.logprobs or request.first_tokens:
             body["logprobs"] = True
-            if request.ranks:
-                body["top_logprobs"] = min(request.ranks, self.most_likely)
-            elif self.asks_for_likely:
-                body["top_logprobs"] = 1
+            # some servers give none where no likely token is asked for as well
+            body["top_logprobs"] = min(request.ranks or 1, self.most_likely)
         for name in sorted((self.left_out & body.keys()) - extra.keys()):
             if not FIELDS[name].is_neutral(body[name]):
                 raise refused_field([name], body)
@@ -260,7 +258,8 @@ class Wording:
                 allowed = [int(number) for number in _NUMBER.findall(text) if 0 < int(number) < limit]
                 if allowed:
                     return replace(self, most_likely=max(allowed))
-            field_names = list(dict.fromkeys([*field_names, "logprobs", "top_logprobs"]))
+            if request.ranks or "top_logprobs" not in body or "logprobs" in field_names:
+                field_names = list(dict.fromkeys([*field_names, "logprobs", "top_logprobs"]))
         if "top_k" in field_names and body["top_k"] == -1 and not is_unknown:
             return replace(self, all_tokens=0)
         # A server that names another unknown field each time would do so for all extensions.
@@ -345,14 +344,14 @@ class Wording:
         folds = self.folds_system or (_has_system(body) and "system" not in taken)
 
         def without(names: Collection[str], most_texts: int | None, folds_system: bool) -> Wording:
-            given_up = [*names, most_texts != self.most_texts, folds_system != self.folds_system]
-            return replace(
+            wording = replace(
                 self,
                 left_out=self.left_out.union(names),
                 most_texts=most_texts,
                 folds_system=folds_system,
-                is_guess=self.is_guess or sum(map(bool, given_up)) > 1,
             )
+            is_guess = len(wording.changes) > len(self.changes) + 1
+            return replace(wording, is_guess=self.is_guess or is_guess)
 
         is_known_by_some = bool(known_by_some) or few != self.most_texts
         is_wanted = bool(wanted) or folds != self.folds_system
@@ -393,8 +392,6 @@ class Learned:
     """Whether short calls, of this run or of an earlier command, have found out what the server takes."""
     tried_thinking_off: bool = False
     """Whether a model that thinks against the request was asked in other ways not to."""
-    tried_likely: bool = False
-    """Whether log-probabilities that did not come were asked for with likely tokens."""
     equal_calls: int = 0
     """Calls with several texts that were all equal, without a call that told why."""
     drawn_again: int = 0

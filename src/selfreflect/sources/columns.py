@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING
+from string import ascii_uppercase
+from typing import TYPE_CHECKING, Any
 
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.records import Scalar
@@ -43,8 +44,9 @@ IMAGE_COLUMNS = ("image", "picture", "photo", "figure", "audio", "video")
 TOKEN_COLUMNS = ("logprobs", "tokens", "self_certainty", "top_logprobs", "token_entropies")
 """What may be known of the tokens of each answer."""
 
-CHOICES = "choices"
-"""Texts of a multiple-choice question, of which the right answer may be a number."""
+CHOICES = ("choices", "options")
+"""Texts of a multiple-choice question, of which the right answer may be a number or a letter; or an object
+that has them in ``text``, and in ``label`` what they are called."""
 GRADES = "grades"
 """Verdicts on answers: an object that has, for each grader, one verdict for each answer."""
 CORRECT = "correct"
@@ -361,6 +363,25 @@ def is_divided(value: object, name: str) -> bool:
 
 
 _SEVERAL_GOLD = {name for name in GOLD_NAMES if name.endswith("s")}
+
+
+def right_choice(target: Any, choices: object) -> Any:
+    """Find the text of the right choice by its number or letter; return a target that is neither.
+
+    A number that no choice has stands for none.
+    """
+    texts = choices.get("text") if isinstance(choices, Mapping) else choices
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+        return target
+    labels = choices.get("label") if isinstance(choices, Mapping) else None
+    letters = labels if isinstance(labels, list) and len(labels) == len(texts) else ascii_uppercase
+    if isinstance(target, str) and target not in texts:
+        if target and target in letters[: len(texts)]:
+            return texts[letters.index(target)]
+        target = int(target) if target.isdecimal() else target
+    if isinstance(target, int) and not isinstance(target, bool):
+        return texts[target] if 0 <= target < len(texts) else None
+    return target
 
 
 def gold_texts(value: object) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import re
 import shlex
 import tokenize
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -302,6 +303,7 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
     value = row.fields[name]
     if isinstance(value, dict) and not reading.structured:
         value = text_of(value)
+    value = scalar_text(value)
     in_cell = reading.cells and isinstance(value, str)
     if columns.plural and in_cell and not value.strip():
         value = None  # neither a list nor an answer
@@ -355,7 +357,7 @@ def _numbered_answers(row: Row, names: Sequence[str]) -> list[str | None]:
     """Read the answers of numbered columns; blank cells after the last are none."""
     answers: list[str | None] = []
     for name in names:
-        value = row.fields[name]
+        value = scalar_text(row.fields[name])
         if value is not None and not isinstance(value, str):
             raise row.error(f"the field {excerpt(name)} must be a text, not {type_name(value)}")
         answers.append(value)
@@ -385,6 +387,8 @@ def _texts(row: Row, name: str, reading: Reading) -> tuple[str | None, ...]:
         values = list_in(values) or values
     if values is None:
         return ()
+    if isinstance(values, dict) and values and all(map(str.isdecimal, values)):
+        values = list(values.values())  # as data frames write a list
     if not isinstance(values, list):
         raise row.error(
             f"the field {excerpt(name)} must be a list of texts, not {type_name(values)}",
@@ -396,16 +400,22 @@ def _texts(row: Row, name: str, reading: Reading) -> tuple[str | None, ...]:
             value = text_of(value)
         elif isinstance(value, dict | list):
             value = json.dumps(value, ensure_ascii=False)
-        if isinstance(value, int | float) and abs(value) < math.inf:
-            value = json.dumps(value)
-        if isinstance(value, float) and math.isnan(value):  # data frames write it where nothing is
-            value = None
+        value = scalar_text(value)
         if value is not None and not isinstance(value, str):
             raise row.error(
                 f"the field {excerpt(name)} must be a list of texts, but entry {number} is {type_name(value)}"
             )
         texts.append(value)
     return tuple(texts)
+
+
+def scalar_text(value: Any) -> Any:
+    """Write a number or truth value as a text; NaN, which data frames have for a missing text, is None."""
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if isinstance(value, int | float) and abs(value) < math.inf:
+        return json.dumps(value)
+    return value
 
 
 def _present(texts: Sequence[str | None]) -> Texts:
@@ -427,6 +437,7 @@ def list_in(text: str) -> list[Any] | None:
 # Spreadsheets keep line ends within texts.
 _JSON = json.JSONDecoder(strict=False)
 _ARRAY = re.compile(r"\s*array\((.*?)(?:,\s*dtype=\S+)?\)\s*", re.DOTALL)
+_ARRAY_WITHIN = re.compile(r"\barray\((\[[^\[\]]*\])(?:,\s*dtype=\w+)?\)")
 _LIST_START = re.compile(r"\s*(?:\[|\(|array\()")
 
 
@@ -454,13 +465,18 @@ def _printed_list(text: str) -> Any:
 
 
 def object_in(value: object) -> dict[str, Any] | None:
-    """Read an object, or the one that a cell holds as JSON; None for anything else."""
-    if isinstance(value, str) and value.lstrip().startswith("{"):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            return None
-    return value if isinstance(value, dict) else None
+    """Read an object, or the one in a cell, as JSON or as Python prints it; None for anything else."""
+    if not isinstance(value, str) or not value.lstrip().startswith("{"):
+        return value if isinstance(value, dict) else None
+    for parse in (json.loads, _printed_object):
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            entry = parse(value)
+            return entry if isinstance(entry, dict) else None
+    return None
+
+
+def _printed_object(text: str) -> Any:
+    return ast.literal_eval(_ARRAY_WITHIN.sub(r"\1", text.strip()))
 
 
 def text_of(entry: Any) -> Any:

@@ -26,6 +26,7 @@ from selfreflect.sources.columns import (
     is_image,
     metadata,
     plain_name,
+    right_choice,
     scalar,
 )
 from selfreflect.sources.files import (
@@ -34,7 +35,6 @@ from selfreflect.sources.files import (
     Row,
     RowIds,
     field_names,
-    is_text_list,
     listed,
     parse_rows,
     read_content,
@@ -48,7 +48,7 @@ from selfreflect.sources.hub import (
     revision_of,
     rows_with_values,
 )
-from selfreflect.sources.item_rows import list_in
+from selfreflect.sources.item_rows import list_in, object_in
 from selfreflect.sources.layouts import rows_in
 
 _SHARD = re.compile(r"([1-9][0-9]*)/([1-9][0-9]*)", re.ASCII)
@@ -333,7 +333,7 @@ def _hub_table(
         rewrite = hub_set.rewrite
     else:
         columns = _guess_columns(name, available, question_column, context_column)
-    to_read.update([CHOICES], columns, [column.partition(".")[0] for column in columns])
+    to_read.update(CHOICES, columns, [column.partition(".")[0] for column in columns])
     origin = {
         "dataset": hub_set.name,
         "subset": subset or "",
@@ -442,11 +442,10 @@ def _text(row: Row, column: str, lenient: bool) -> str:
 
 def _gold(row: Row, column: str, lenient: bool) -> tuple[str, ...]:
     value = row.get(column) if column else None
-    choices = row.get(CHOICES)
-    if isinstance(value, int) and not isinstance(value, bool) and is_text_list(choices):
-        value = choices[value] if 0 <= value < len(choices) else None
-    if isinstance(value, str) and value.lstrip()[:1] == "[":
-        value = list_in(value) or value
+    choices = next((row.fields[name] for name in CHOICES if name in row.fields), None)
+    value = right_choice(value, list_in(choices) if isinstance(choices, str) else choices)
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+        value = list_in(value) or object_in(value) or value
     try:
         return gold_texts(value)
     except ValueError as error:

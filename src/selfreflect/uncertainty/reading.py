@@ -52,7 +52,16 @@ from selfreflect.sources.files import (
     rename,
     usual_columns,
 )
-from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, list_in, name_assigned, naming
+from selfreflect.sources.item_rows import (
+    ItemRow,
+    Reading,
+    item_rows,
+    list_in,
+    name_assigned,
+    naming,
+    object_in,
+    scalar_text,
+)
 from selfreflect.sources.items import separated_cell
 from selfreflect.sources.layouts import read_row_file
 from selfreflect.text import counted
@@ -307,7 +316,7 @@ def _question(
         answers=answers,
         gold=_right_answers(row, gold, structured),
         aliases=tuple(map(tuple, aliases)),
-        answer=row.optional_text(_RESPONSE) or None,
+        answer=_judged(row),
         logprobs=values.logprobs or None,
         tokens=values.tokens or None,
         self_certainty=values.self_certainty or None,
@@ -324,13 +333,20 @@ def _question(
     return question if len(present) == len(answers) else with_answers(question, present)
 
 
+def _judged(row: Row) -> str | None:
+    """Read the judged answer, which may be a number."""
+    value = scalar_text(row.fields.get(_RESPONSE))
+    return row._replace(fields={_RESPONSE: value}).optional_text(_RESPONSE) or None
+
+
 def _right_answers(row: Row, name: str, structured: bool) -> tuple[str, ...]:
     """Read the spellings of the right answer, which may be a number."""
     value = row.fields.get(name)
     if isinstance(value, str):
-        value = field_list(row, name, single=True)
-        if len(value) == 1 and is_divided(row.fields[name], name):
-            value = list(filter(None, map(str.strip, value[0].split(";"))))
+        texts = field_list(row, name, single=True)
+        if len(texts) == 1 and is_divided(value, name):
+            texts = list(filter(None, map(str.strip, value.split(";"))))
+        value = object_in(value) or texts
     if structured:
         values = value if isinstance(value, list) else [value]
         value = [json.dumps(v, ensure_ascii=False) if isinstance(v, dict) else v for v in values]

@@ -516,3 +516,57 @@ def test_an_answer_may_be_a_turn_and_right_answers_an_object(tmp_path: Path) -> 
     for source in (path, tmp_path / "c.jsonl"):
         [question] = read_answered_questions(source).questions
         assert (sorted(question.answers), question.gold) == (["a", "b"], ("a", "A"))
+
+
+@pytest.mark.parametrize("name", ["answer", "response", "output", "answer_1"])
+@pytest.mark.parametrize(("values", "texts"), [((4, 5.5), ["4", "5.5"]), ((True, False), ["false", "true"])])
+def test_answers_that_are_numbers_or_truth_values_are_texts(
+    name: str, values: tuple[Any, Any], texts: list[str], tmp_path: Path
+) -> None:
+    rows = [{"question": "How many?", name: value} for value in (*values, float("nan"))]
+    if name == "answer_1":
+        rows = [{"question": "How many?", "answer_1": values[0], "answer_2": values[1]}]
+    path = written(tmp_path / "f.json", rows)
+    assert sorted(read_answered_questions(path).questions[0].answers) == texts
+    assert sorted(read_item_file(path).items[0].answer_set.answers) == texts
+    judged = [{"question": "How many?", "answers": texts, "response": value} for value in values[:1]]
+    [question] = read_answered_questions(written(path, judged)).questions
+    assert question.answer in texts
+
+
+@pytest.mark.parametrize(
+    ("row", "gold"),
+    [
+        ({"choices": ["w", "x"], "answer": 1}, ("x",)),
+        ({"choices": ["w", "x"], "answer": "B"}, ("x",)),
+        ({"options": ["w", "x"], "answer": "x"}, ("x",)),
+        ({"choices": {"text": ["w", "x"], "label": ["1", "2"]}, "answerKey": "2"}, ("x",)),
+        ({"choices": ["w", "x"], "answer": 7}, ()),
+        ({"answer": "B"}, ("B",)),
+        (
+            {"answers": "{'text': array(['a', 'b'], dtype=object), 'answer_start': array([1], dtype=int32)}"},
+            ("a", "b"),
+        ),
+        ({"answer": "{'value': 'a', 'aliases': ['b']}"}, ("a", "b")),
+        ({"answer": "{1, 2}"}, ("{1, 2}",)),
+    ],
+)
+def test_right_answers_of_a_question_to_ask(row: Any, gold: tuple[str, ...], tmp_path: Path) -> None:
+    [question] = load_questions(str(written(tmp_path / "q.json", [{"question": "Oz?", **row}]))).questions
+    assert question.gold == gold
+
+
+def test_samples_of_one_id_with_different_questions_stay_apart(tmp_path: Path) -> None:
+    samples = [
+        {
+            "id": 1,
+            "epoch": epoch,
+            "input": text,
+            "output": {"choices": [{"message": {"role": "assistant", "content": "a"}}]},
+        }
+        for text in ("Oz?", "Nod?")
+        for epoch in (1, 2)
+    ]
+    log = {"version": 2, "status": "success", "eval": {}, "samples": samples}
+    items = read_item_file(written(tmp_path / "l.json", log)).items
+    assert [(item.question, len(item.answer_set.answers)) for item in items] == [("Oz?", 2), ("Nod?", 2)]

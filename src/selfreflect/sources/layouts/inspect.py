@@ -73,7 +73,7 @@ class Inspect(Layout):
         return len(rows) == 1 and (unpacks or fields.keys() >= {"version", "status", "eval"})
 
     def items(self, rows: Sequence[Row]) -> Iterable[Row]:
-        name, items = rows[0].source, dict[str | int, Row]()
+        name, items = rows[0].source, dict[tuple[str | int, str], Row]()
         failures = cut_off = 0
         replaced: list[str] = []
         for where, value in _samples(replaced, **rows[0].fields):
@@ -86,9 +86,9 @@ class Inspect(Layout):
                 failures += 1
                 continue
             cut_off += sum(choice.stop_reason in ("max_tokens", "model_length") for choice in choices)
-            if sample.id not in items:
-                items[sample.id] = Row(name, where, _fields(sample))
-            fields = items[sample.id].fields
+            row = Row(name, where, _fields(sample))
+            key = sample.id, row.fields["question"]  # the ids of each task begin anew
+            fields = items.setdefault(key, row).fields
             # scorers see the first choice only
             missing = [None] * (len(choices) - 1)
             for grader, verdict in _verdicts(sample):

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from string import ascii_uppercase
 from typing import Any
 
 from selfreflect.sources.answer_values import is_grader, verdict
-from selfreflect.sources.columns import GRADES, QUESTION_COLUMNS, metadata, plain_name
+from selfreflect.sources.columns import GRADES, QUESTION_COLUMNS, metadata, plain_name, right_choice
 from selfreflect.sources.files import Row, is_text_list
 from selfreflect.sources.item_rows import list_in
 from selfreflect.sources.layouts import Layout, right_answers
@@ -101,8 +100,9 @@ class LmEval(Layout):
         choices = _choices(values, sample.fields.get("arguments"), len(likelihoods))
         likelihoods = likelihoods[: len(choices)]  # twice as many where acc_mutual_info is asked for
         likeliest = max(likelihoods)
-        index = _index(target, choices, _letters(values, len(choices)))
-        right = right_answers(target if index is None else choices[index])
+        columns = [column for column in values.values() if isinstance(column, dict)]
+        named = next((column for column in columns if column.get("text") == choices), choices)
+        right = right_answers(right_choice(target, named))
         confidence = 1 / sum(math.exp(value - likeliest) for value in likelihoods)
         return {
             **fields,
@@ -184,25 +184,6 @@ def _targets(target: Any) -> Any:
     """Read several right answers, which are printed into one text: ``"['a', 'b']"``."""
     values = list_in(target) if isinstance(target, str) and target.startswith("[") else None
     return values if values and is_text_list(values) else target
-
-
-def _letters(doc: Mapping[str, Any], count: int) -> list[str]:
-    """Find what the choices are called: ``{"choices": {"text": …, "label": ["A", "B"]}}``, or letters."""
-    for column in doc.values():
-        labels = column.get("label") if isinstance(column, dict) else None
-        if is_text_list(labels) and len(labels) == count:
-            return labels
-    return list(ascii_uppercase[:count])
-
-
-def _index(target: Any, choices: Sequence[str], letters: Sequence[str]) -> int | None:
-    """Read the number of the right choice, which may be written as text, or be its letter."""
-    if isinstance(target, str) and target not in choices:
-        if target in letters:
-            return letters.index(target)
-        target = int(target) if target.isdecimal() else target
-    is_number = isinstance(target, int) and not isinstance(target, bool)
-    return target if is_number and 0 <= target < len(choices) else None
 
 
 def _metrics(sample: Row) -> Iterable[tuple[str, Any]]:

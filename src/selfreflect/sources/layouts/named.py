@@ -93,6 +93,11 @@ NAMES = {
         {"problem": "question", "answer": GOLD, "grade": CORRECT},
         {"a": "correct", "b": "incorrect", "c": "not_attempted"},
     ),
+    "arc": Names(
+        "questions of multiple choice",
+        frozenset({"choices", "answer_key"}),
+        {"question_stem": "question", "answer_key": GOLD},
+    ),
     "truthfulqa": Names(
         "questions of TruthfulQA",
         frozenset({"question", "best_answer", "correct_answers"}),

@@ -9,6 +9,7 @@ from typing import Any
 from selfreflect.errors import DataError
 from selfreflect.sources.columns import QUESTION_COLUMNS, plain_name
 from selfreflect.sources.files import Row, listed
+from selfreflect.sources.item_rows import object_in
 from selfreflect.sources.layouts import Layout
 from selfreflect.sources.layouts.named import NAMES
 
@@ -275,7 +276,7 @@ class Squad(Shape):
     words = "questions of SQuAD"
 
     def holds(self, fields: Mapping[str, Any]) -> bool:
-        articles, answers = fields.get("data"), fields.get("answers")
+        articles, answers = fields.get("data"), object_in(fields.get("answers"))
         is_row = isinstance(answers, dict) and answers.keys() == {"text", "answer_start"}
         return is_row or (
             _is_list_of(articles, dict) and all("paragraphs" in article for article in articles or ())
@@ -284,7 +285,7 @@ class Squad(Shape):
     def records(self, fields: Mapping[str, Any]) -> Places:
         if "answers" in fields:
             rest = {name: value for name, value in fields.items() if name != "answers"}
-            yield "row", {**rest, "gold": fields["answers"]["text"]}
+            yield "row", {**rest, "gold": (object_in(fields["answers"]) or {})["text"]}
             return
         for article in fields["data"]:
             for paragraph in _objects(article.get("paragraphs"), "paragraphs"):

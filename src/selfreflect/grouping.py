@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import chain
 
 _SYMMETRIC = "\"'*_"
@@ -97,6 +98,7 @@ def unified(text: str) -> str:
     return " ".join(plain.split())
 
 
+@lru_cache(maxsize=2**15)
 def normal_form(text: str) -> str:
     """Normalise spelling and packaging, so that equal forms are the same answer.
 

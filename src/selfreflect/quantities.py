@@ -158,6 +158,7 @@ _MONTH_BEFORE = re.compile(rf"\b({_MONTH})(?:,| of)? \Z", re.IGNORECASE)
 _LONGEST_MONTH = 20
 """Characters before a year in which its month is looked for."""
 _BRACKETS = re.compile(r"\([^()]*\)")
+_DIGIT = re.compile(r"\d")
 
 
 def readable(text: str) -> str:
@@ -168,8 +169,15 @@ def readable(text: str) -> str:
 
 def quantities(text: str) -> list[Quantity]:
     """List the quantities of a :func:`readable` text, in order."""
+    if not has_digit(text):
+        return []
     asides = [match.span() for match in _BRACKETS.finditer(text)]
     return list(_read(text, asides))
+
+
+def has_digit(text: str) -> bool:
+    """Check whether a text has a digit of any script, without which it has no quantity."""
+    return _DIGIT.search(text) is not None
 
 
 def with_month(text: str, year: Quantity) -> Quantity:

@@ -721,15 +721,19 @@ def halves(
     return texts[:middle], texts[middle:]
 
 
-def dump_line(value: Any) -> str:
+def dump_line(value: Any, *, is_compact: bool = False) -> str:
     """Encode as one line of strict JSON (no NaN), without a line end.
 
     Text stays readable, but a lone surrogate, which UTF-8 cannot hold, turns the line into ASCII escapes.
+
+    Args:
+        is_compact: no spaces between values.
     """
     plain = value.to_dict() if isinstance(value, Record) else msgspec.to_builtins(value)
-    line = json.dumps(plain, ensure_ascii=False, allow_nan=False)
+    separators = (",", ":") if is_compact else None
+    line = json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=separators)
     if _SURROGATE.search(line):
-        return json.dumps(plain, allow_nan=False)
+        return json.dumps(plain, allow_nan=False, separators=separators)
     return line
 
 

@@ -19,7 +19,7 @@ from itertools import chain, combinations, pairwise
 from typing import Any, Literal, NamedTuple
 
 from selfreflect.grouping import normal_form, ordered_groups
-from selfreflect.quantities import Quantity, last_quantity, quantities, readable, with_month
+from selfreflect.quantities import Quantity, has_digit, last_quantity, quantities, readable, with_month
 from selfreflect.text import UNSPACED
 
 MOST_WORDS = 60
@@ -39,6 +39,7 @@ def _table(name: str) -> set[str]:
 
 
 _YES, _NO, _OR, _BUT, _AND = map(_table, ("yes", "no", "or", "but", "and"))
+_CHOICES = _OR | _BUT
 _NEGATIONS = _NO | _table("negations")
 _ARTICLES, _DENIALS, _PRONOUNS = map(_table, ("articles", "denials", "pronouns"))
 _RELATIVE, _PLACES, _CLOSED = map(_table, ("relative", "places", "closed"))
@@ -89,6 +90,7 @@ _WORD = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+(?:['&.-][^\W_{UNSPACED}]+)*
 _TOKEN = re.compile(rf"{_WORD.pattern}|[^\w\s'\".]")
 _CAPITAL = re.compile(r"\b[^\W\d_a-z]\w*")
 _LIST_MARKS = frozenset(",;/&")
+_MARK = re.compile(r"[^\w\s]")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 _ASIDE = re.compile(r"(?<!\s)\s*\((?![A-ZÄÖÜ]\w*(?:,? [A-ZÄÖÜ]\w*)*\))[^()]*\)")  # but not (Cardiff, Wales)
 _CORRECTION = re.compile(
@@ -172,6 +174,10 @@ class _Reading:
         return frozenset(word.text for word in self.words if word.is_new)
 
     @cached_property
+    def content(self) -> frozenset[str]:
+        return frozenset(word.text for word in self.words if word.is_content)
+
+    @cached_property
     def names(self) -> frozenset[str]:
         return frozenset(word.text for word in self.words if word.is_new and word.is_capital)
 
@@ -228,6 +234,7 @@ def same_answer(question: str, first_answer: str, second_answer: str) -> bool | 
     return None if is_level else False
 
 
+@lru_cache(maxsize=2**14)
 def _is_long(text: str) -> bool:
     return len(text.split()) + len(_UNSPACED.findall(text)) // 2 > MOST_WORDS
 
@@ -237,8 +244,10 @@ def are_opposite(first_text: str, second_text: str) -> bool:
     first, second = word_list(first_text), word_list(second_text)
     if second in opposites_of(first_text):
         return True
-    differing = [pair for pair in zip(first, second, strict=False) if pair[0] != pair[1]]
-    if len(first) != len(second) or len(differing) != 1:
+    if len(first) != len(second):
+        return False
+    differing = [pair for pair in zip(first, second, strict=True) if pair[0] != pair[1]]
+    if len(differing) != 1:
         return False
     plain, negated = sorted(differing[0], key=len)
     return len(plain) > _SHARED and negated.removesuffix(plain) in _NEGATING_PREFIXES
@@ -281,7 +290,7 @@ def _signs(text: str) -> _Signs:
         signs=sorted(_SIGNS.findall(text)) + sorted(_THOUSANDS.findall(text)),
         limits=words & _LIMITS,
         sides=tuple(words & side for side in _SIDES),
-        has_digit=bool(re.search(r"\d", text)),
+        has_digit=has_digit(text),
         cased=frozenset(() if text.isupper() and " " in text else _CASED.findall(text.replace("U.S", "US"))),
         words=words,
     )
@@ -292,10 +301,13 @@ def _may_differ(first_text: str, second_text: str) -> bool:
     first, second = _signs(first_text), _signs(second_text)
     if first.signs != second.signs:
         return True
-    if any(word.casefold() in first.words & second.words for word in first.cased ^ second.cased):
+    cased = first.cased ^ second.cased
+    if cased and any(word.casefold() in first.words & second.words for word in cased):
         return True
     if first.limits != second.limits and (first.has_digit or second.has_digit):
         return True
+    if first.sides == second.sides:
+        return False
     return any(here - there and there - here for here, there in zip(first.sides, second.sides, strict=True))
 
 
@@ -520,7 +532,9 @@ def _read_alone(text: str) -> _Reading:
     for match in _WORD.finditer(plain):
         if covered[match.end() - 1]:
             continue
-        lower = _POSSESSIVE.sub("", _ELISION.sub("", match[0].casefold(), count=1))
+        lower = match[0].casefold()
+        if "'" in lower:
+            lower = _POSSESSIVE.sub("", _ELISION.sub("", lower, count=1))
         if covered[match.start()]:
             # what sticks to a number, as in 100W or 7a, makes it another one
             lower = lower[covered.index(False, match.start()) - match.start() :].lstrip("'&.-")
@@ -532,13 +546,13 @@ def _read_alone(text: str) -> _Reading:
         is_content = (lower not in _FUNCTION or _LETTER.match(plain, match.start()) is not None) and (
             lower not in _AND
         )
-        is_content = is_content and not is_negation(lower) and lower not in _OR | _BUT
+        is_content = is_content and not is_negation(lower) and lower not in _CHOICES
         is_stuck = covered[match.start()]
-        mark = not is_stuck and bool(re.search(r"[^\w\s]", plain[end : match.start()]))
+        mark = not is_stuck and _MARK.search(plain, end, match.start()) is not None
         words.append(_Word(lower, match[0][0].isupper(), is_content, is_content, mark))
         end = match.end()
     texts = [word.text for word in words]
-    lead = next((text for text in texts if text in _YES | _NO or text not in _FUNCTION), "")
+    lead = next((text for text in texts if text in _YES or text in _NO or text not in _FUNCTION), "")
     leads = {True: _YES, False: _NO | {"not", "nicht"}}
     is_soft = bool(_SOFT_NO.search(plain)) or not (_YES.isdisjoint(texts) or _NO.isdisjoint(texts))
     return _Reading(
@@ -546,7 +560,7 @@ def _read_alone(text: str) -> _Reading:
         quantities=all_quantities,
         is_negated=any(map(is_negation, texts)),
         lead=None if is_soft else next((value for value, table in leads.items() if lead in table), None),
-        has_choice=not (_OR | _BUT).isdisjoint(texts)
+        has_choice=not _CHOICES.isdisjoint(texts)
         or any(sign in "?/" and not covered[place] for place, sign in enumerate(plain)),
     )
 
@@ -568,9 +582,12 @@ def _as_fraction(match: re.Match[str]) -> str:
     return match[0] if is_year or int(part) >= int(whole) else f"{part}/{whole}"
 
 
+@lru_cache(maxsize=2**14)
 def spelled(text: str) -> str:
     """Write numbers and ranges of a text in digits, without emphasis."""
     plain = _NUMBER_WORD.sub(_in_digits, readable(text).replace("*", ""))
+    if not has_digit(plain):
+        return plain
     plain = _RATIO.sub(_as_fraction, plain)
     return _BETWEEN.sub(r"\1-\2", _SPOKEN_RANGE.sub("-", _MINUS.sub("-", plain)))
 
@@ -619,6 +636,7 @@ def _is_asked(word: str, question: str) -> bool:
     return False
 
 
+@lru_cache(maxsize=2**10)
 def _is_closed(question: str) -> bool:
     words = question.casefold().split()
     return bool(words) and words[0] in _CLOSED and _OR.isdisjoint(words)
@@ -667,6 +685,8 @@ def _is_within(date: Sequence[Quantity], period: Sequence[Quantity]) -> bool:
 def _is_reordered(first: _Reading, second: _Reading) -> bool:
     """Tell whether equal quantities belong to other words, as in "3 cats, 5 dogs" and "5 cats, 3 dogs"."""
     pairs = list(zip(first.quantities, second.quantities, strict=False))
+    if not pairs:
+        return False
     is_place = all(quantity.is_aside for pair in pairs for quantity in pair)
     has_words = min(len(first.new), len(second.new)) > 1
     return (has_words or is_place) and any(_agree([here], [there]) is False for here, there in pairs)
@@ -691,7 +711,7 @@ def _contains(part: _Reading, whole: _Reading, question: str, *, agree: bool) ->
         changes = any(word.startswith("-") or word in _PARTS for word in here ^ there)
         return (here <= there or there <= here) and not changes
     new = part.new
-    if not new or (part.quantities and not agree):
+    if not new or (part.quantities and not agree) or not whole.content.issuperset(new):
         return False
     positions = [
         position for position, word in enumerate(whole.words) if word.text in new and word.is_content

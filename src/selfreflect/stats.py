@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain
 from statistics import NormalDist
 from typing import TypeVar
@@ -365,6 +365,16 @@ def _bca(deviations: Floats, resamples: int, seed: int, weights: Floats | None =
     """Compute the ends of the interval relative to the estimate, from deviations that are not all zero.
 
     The estimate is their mean, or with ``weights`` their sum as a share of the sum of these."""
+    # a page asks for the interval of one strategy many times
+    return _bca_of_bytes(
+        deviations.tobytes(), None if weights is None else weights.tobytes(), resamples, seed
+    )
+
+
+@lru_cache(maxsize=2**6)
+def _bca_of_bytes(data: bytes, weights_data: bytes | None, resamples: int, seed: int) -> tuple[float, float]:
+    deviations = np.frombuffer(data)
+    weights = None if weights_data is None else np.frombuffer(weights_data)
     n = len(deviations)
     rng = np.random.default_rng(seed)
     blocks = []
@@ -416,7 +426,12 @@ def halves_p_value(counts: Iterable[tuple[int, int]]) -> float:
         The exact p-value: the share of all splits of these sizes whose overlap, the sum over classes of the
         smaller count, is not larger. 1 if no class has two members.
     """
-    pairs = list(counts)
+    return _halves_p_value(tuple(counts))
+
+
+@lru_cache(maxsize=2**10)
+def _halves_p_value(pairs: tuple[tuple[int, int], ...]) -> float:
+    # many questions of a run have classes of the same sizes
     if sum(map(sum, pairs)) > FEW_EXACT:
         return _halves_p_value_drawn(pairs)
     taken = sum(first for first, _ in pairs)

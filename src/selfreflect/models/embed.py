@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from selfreflect.errors import BackendError, ConfigError, MissingExtraError, excerpt
 from selfreflect.grouping import ordered_groups
 from selfreflect.models.base import ModelSpec
-from selfreflect.models.local.loading import locate
 from selfreflect.models.local.machine import set_library_defaults
 from selfreflect.sameness import are_apart, same_groups
 
@@ -196,6 +195,8 @@ class EntailmentModel:
         set_library_defaults()
         import torch
         import transformers
+
+        from selfreflect.models.local.loading import locate
 
         source = locate(ModelSpec(name), None)
         with source.explain_errors():

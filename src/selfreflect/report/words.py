@@ -6,7 +6,6 @@ And the answers and words that show it best.
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
@@ -43,24 +42,32 @@ def marks(words: Sequence[WordBits], summary: str) -> list[Mark]:
     looks = list(map(mark, words))
     for index, look in enumerate(looks):
         # the comparison is slow, and changes this label alone
-        if look.kind == "missed" and _stands_in(_word_form(words[index].text), _forms(summary)):
+        if look.kind == "missed" and _stands_in(normal_form(words[index].text), _forms(summary)):
             looks[index] = mark(words[index], is_said=True)
     return looks
-
-
-_word_form = lru_cache(maxsize=2**14)(normal_form)
 
 
 @lru_cache(maxsize=256)
 def _forms(summary: str) -> str:
     """Join the words of a summary as the classes compare them."""
-    return f" {' '.join(map(_word_form, summary.split()))} "
+    return f" {' '.join(map(normal_form, summary.split()))} "
 
 
 def _stands_in(form: str, summary_forms: str) -> bool:
     if form.lower() == form.upper() and not form.isnumeric():  # scripts that may put no spaces between words
         return len(form) > 1 and form in summary_forms
-    return re.search(rf"(?<!\w){re.escape(form)}(?!\w)", summary_forms) is not None
+    # most words are not there, and a pattern of each would have to be compiled
+    place = summary_forms.find(form)
+    while place >= 0:
+        after = place + len(form)
+        if not (_is_letter(summary_forms[place - 1]) or _is_letter(summary_forms[after : after + 1])):
+            return True
+        place = summary_forms.find(form, place + 1)
+    return False
+
+
+def _is_letter(character: str) -> bool:
+    return character.isalnum() or character == "_"
 
 
 def mark(word: WordBits, is_said: bool = False) -> Mark:

@@ -25,7 +25,7 @@ _IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)
 
 def packed(value: Any) -> str:
     """Encode plain values as gzipped JSON in base64, which is inert in HTML. Equal values give equal text."""
-    data = gzip.compress(dump_line(value).encode("utf-8"), compresslevel=9, mtime=0)
+    data = gzip.compress(dump_line(value, is_compact=True).encode("utf-8"), compresslevel=6, mtime=0)
     return base64.b64encode(data).decode("ascii")
 
 

@@ -248,16 +248,12 @@ def _summary_view(
     }
     if not by_place:
         return view
-    distances = []
-    tokens = []
+    aligned = []
     for answer, indices in enumerate(words):
-        aligned = [by_place.get((answer, index)) for index in indices]
-        distances.append([word and _thousandths(word.mean) for word in aligned])
-        if guesses:
-            tokens.append(list(map(_tokens, aligned)))
-    view["distances"] = distances
+        aligned.append([by_place.get((answer, index)) for index in indices])
+    view["distances"] = [[word and _thousandths(word.mean) for word in row] for row in aligned]
     if any(word.guesses for word in by_place.values()):
-        view["guesses"] = tokens if guesses else True
+        view["guesses"] = [list(map(_tokens, row)) for row in aligned] if guesses else True
     return view
 
 

@@ -20,16 +20,13 @@ from selfreflect.models.openai.client import asked_wait, transport_error
 from selfreflect.models.openai.endpoint import KEYS, Endpoint, endpoint
 from selfreflect.models.openai.generator import OpenAIGenerator
 from selfreflect.models.openai.protocol import APIError, status_error
-from selfreflect.models.openai.refusals import FIELDS
+from selfreflect.models.openai.refusals import EXTENSIONS, FIELDS
 
 if TYPE_CHECKING:
     import httpx2
 
 # Names of environment variables that may hold what a provider must not show again.
 _SECRET = re.compile(r"(?i)(?:.*_)?(?:API_KEY|TOKEN|SECRET|PASSWORD|SECRET_ACCESS_KEY)")
-
-# Fields that providers have no defaults for, left out at neutral values.
-_NOT_SENT = ("top_k", "min_p", "repetition_penalty", "chat_template_kwargs", "stream")
 
 _NO_SERVER = "litellm:"
 
@@ -117,9 +114,10 @@ class LiteLLMGenerator(OpenAIGenerator):
         fields = {
             name: value
             for name, value in body.items()
+            # providers have no defaults for these
             if name in self._extra
-            or name not in _NOT_SENT
-            or (name != "chat_template_kwargs" and not FIELDS[name].is_neutral(value))
+            or name not in (*EXTENSIONS, "stream")
+            or not FIELDS[name].is_neutral(value)
         }
         server = self.client.server
         if server.host:

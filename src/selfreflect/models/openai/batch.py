@@ -24,9 +24,6 @@ from selfreflect.text import counted
 LONGEST_ID = 48
 """Characters of a question's id in a ``custom_id``, which servers limit."""
 
-# a batch cannot be said again without what a server refuses, and hosted APIs refuse these
-_NOT_SENT = EXTENSIONS | {"stream"}
-
 # What a reader says of its file, in this order.
 _COUNTED = ("lines", "unreadable", "doubled", "failed", "unfinished", "of other requests")
 
@@ -68,8 +65,9 @@ class _BatchFile(StreamingGenerator):
                 yield start, min(size, first + count - start)
 
     def _body(self, request: Request, first: int, count: int) -> dict[str, Any]:
-        wording = self.learned.wording
-        wording = replace(wording, left_out=wording.left_out | _NOT_SENT)
+        # a batch cannot be said again without what a server refuses, and hosted APIs refuse these
+        left_out = self.learned.wording.left_out | EXTENSIONS | {"stream"}
+        wording = replace(self.learned.wording, left_out=left_out)
         return wording.body(self._model, request, first, count, self._extra)
 
 

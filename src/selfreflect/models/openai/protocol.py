@@ -469,36 +469,23 @@ def _body(data: bytes) -> _Body:
     try:
         return _decoded(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        if _holds_half_a_character(data):
-            raise APIError("the response holds half of a character (a lone surrogate escape)") from None
         message = f"the response is not a chat completion ({error})"
         raise APIError(message, retryable=True, unusable=True) from None
 
 
 def _decoded(data: bytes) -> _Body:
     data = data.removeprefix(codecs.BOM_UTF8)
-    try:
+    with suppress(msgspec.DecodeError):
         return msgspec.json.decode(data, type=_Body)
-    except msgspec.DecodeError:
-        if b"Infinity" not in data and b"NaN" not in data:
-            raise
-    # Some servers write these, which JSON does not have, among log-probabilities: they must cost no answers.
+    # Some servers write NaN or Infinity among log-probabilities, or half of a character in a text, which JSON
+    # does not have: they must cost no answers.
     try:
-        value = json.loads(data, parse_constant=lambda name: None)
+        text = json.dumps(json.loads(data), ensure_ascii=False)
+        whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        value = json.loads(whole, parse_constant=lambda name: None)
     except ValueError as error:
         raise msgspec.DecodeError(str(error)) from None
     return msgspec.convert(value, _Body)
-
-
-def _holds_half_a_character(data: bytes) -> bool:
-    """Check for a lone surrogate, which the standard library accepts and msgspec does not."""
-    try:
-        json.dumps(json.loads(data), ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return True
-    except (ValueError, RecursionError):
-        return False
-    return False
 
 
 def _is_moderation(error: Any) -> bool:

@@ -52,6 +52,7 @@ LAMP = "Ist die Lampe wasserdicht?"
         ("日本の首都は？", "東京。", "東京"),
         ("Which department do I write to?", "IT", "Write to IT."),
         ("Which country?", "U.S.", "the US"),
+        ("Which country?", "U.S.A.", "USA"),
         ("Which version?", "3.0", "version 3"),
         ("How long?", "3.10 m", "3.1 m"),
         ("How likely?", "one in five", "20 %"),

@@ -112,6 +112,7 @@ _POSSESSIVE = re.compile(r"'s?\Z|s'\Z")
 _CASED = re.compile(
     rf"\b(?:{_TABLES['cased'].replace(' ', '|')})\b|(?<![^\W\d])(?:m[A-Z][a-z]{{0,2}}|[kKMGT]b(?:it)?)(?!\w)"
 )
+_DOTTED = re.compile(r"\b[A-Z](?:\.[A-Z])+\b\.?")
 # Beside these words 3.10 is not 3.1.
 _VERSION = re.compile(
     r"\b(?:versions?|releases?|chapter|section|python|java|fassung|kapitel|abschnitt|versión|capítulo)\b",
@@ -291,9 +292,15 @@ def _signs(text: str) -> _Signs:
         limits=words & _LIMITS,
         sides=tuple(words & side for side in _SIDES),
         has_digit=has_digit(text),
-        cased=frozenset(() if text.isupper() and " " in text else _CASED.findall(text.replace("U.S", "US"))),
+        cased=frozenset(
+            () if text.isupper() and " " in text else _CASED.findall(_DOTTED.sub(_without_dots, text))
+        ),
         words=words,
     )
+
+
+def _without_dots(initials: re.Match[str]) -> str:
+    return initials[0].replace(".", "")
 
 
 def _may_differ(first_text: str, second_text: str) -> bool:

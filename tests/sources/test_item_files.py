@@ -106,6 +106,19 @@ def test_summaries_as_text_list_mapping_or_columns(fields: dict[str, Any], summa
     assert read([{"question": "Why?", "answers": ["a", "b"], **fields}])[0].summaries == summaries
 
 
+def test_a_number_is_a_summary_beside_texts_and_where_answers_are_numbers() -> None:
+    texts = {"question": "Why?", "answers": ["a", "b"], "summary_mine": "Because.", "summary_length": 1}
+    number = {
+        "question": "When?",
+        "answers": ["1971", "in 1971"],
+        "summary_mine": "1971",
+        "summary_length": 1,
+    }
+    assert [item.summaries for item in read([texts, number])] == [{"mine": "Because."}, {"mine": "1971"}]
+    count = {"question": "How many?", "answers": ["204", "205"], "summary_mine": 204, "summary_other": "1e3"}
+    assert [item.summaries for item in read([count])] == [{"mine": "204", "other": "1e3"}]
+
+
 def test_a_question_with_another_context_is_another_question() -> None:
     rows = [["Why?", context, answer] for answer in "ab" for context in ("x", "y")]
     items = parse(table(["question", "context", "answer"], *rows)).items

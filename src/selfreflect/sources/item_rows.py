@@ -28,6 +28,7 @@ from selfreflect.sources.columns import (
     SINGLE_ANSWERS,
     ItemColumns,
     column_range,
+    gold_texts,
     item_columns,
     metadata,
     plain_name,
@@ -159,10 +160,11 @@ def item_rows(
 
     items: list[ItemRow] = []
     by_question: dict[tuple[str, str], ItemRow] = {}
+    text_columns = {name for row in rows for name, value in row.fields.items() if _is_text(value)}
     for number, row in enumerate(rows, start=1):
         if progress and number % ROWS_BETWEEN_PROGRESS == 0:
             progress(number / len(rows))
-        item = _item_row(row, columns_of(tuple(row.fields)), reading)
+        item = _item_row(row, columns_of(tuple(row.fields)), reading, text_columns)
         key = (" ".join(item.question.split()), item.context if item.question else _id(item))
         if item.one_answer and key in by_question:
             by_question[key].add(item)
@@ -230,7 +232,7 @@ def _holds(item: ItemRow, separator: str) -> bool:
     return any(separator in value for name in names if isinstance(value := item.row.fields.get(name), str))
 
 
-def _item_row(row: Row, columns: ItemColumns, reading: Reading) -> ItemRow:
+def _item_row(row: Row, columns: ItemColumns, reading: Reading, text_columns: Collection[str]) -> ItemRow:
     cells = reading.cells
     if reading.need_question and not columns.question:
         roles = ["question"] if columns.answers or columns.halves else ["question", "answer"]
@@ -259,9 +261,13 @@ def _item_row(row: Row, columns: ItemColumns, reading: Reading) -> ItemRow:
         )
     if reading.need_answers or columns.answers or columns.halves:
         _read_answers(item, reading)
-    item.summaries = {name: [text] for name, text in _summaries(row, columns, cells).items()}
+    # where answers are numbers, summaries are too; elsewhere a number says something about a summary
+    if item.texts and all(map(_is_number, item.texts)):
+        text_columns = row.fields
+    summaries = _summaries(row, columns, text_columns, cells)
+    item.summaries = {name: [text] for name, text in summaries.items()}
     item.order = _order(row, columns.order, cells)
-    numbers = [name for name, _ in columns.named_summaries if not _is_summary(row.fields[name])]
+    numbers = [column for column, name in columns.named_summaries if name not in summaries]
     numbers += [columns.order] * (not item.order)  # the place of a row is called so, too
     item.metadata = metadata(row.fields, [*columns.extras, *numbers])
     return item
@@ -502,25 +508,30 @@ def text_of(entry: Any) -> Any:
 _TEXT_FIELDS = ("text", "content", "generated_text", "output_text", "value", *SINGLE_ANSWERS)
 
 
-def _summaries(row: Row, columns: ItemColumns, cells: bool) -> dict[str, str]:
+def _summaries(row: Row, columns: ItemColumns, text_columns: Collection[str], cells: bool) -> dict[str, str]:
     summaries = {}
     if columns.summaries:
         summaries = _summaries_in(row, columns.summaries, cells)
     for column, name in columns.named_summaries:
-        if _is_summary(row.fields[column]):
-            summaries.setdefault(name, row.fields[column])
+        value = row.fields[column]
+        if _is_text(value) or (column in text_columns and _is_number(value)):
+            summaries.setdefault(name, value if isinstance(value, str) else gold_texts(value)[0])
     return summaries
 
 
-def _is_summary(value: object) -> bool:
+def _is_text(value: object) -> bool:
     """Tell whether a value is a text, neither blank nor a number."""
-    if not isinstance(value, str) or not value.strip():
+    return isinstance(value, str) and bool(value.strip()) and not _is_number(value)
+
+
+def _is_number(value: object) -> bool:
+    """Tell whether a value is a finite number, or a text that holds nothing else."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
         return False
     try:
-        float(value)
-    except ValueError:
-        return True
-    return False
+        return math.isfinite(float(value))
+    except (ValueError, OverflowError):
+        return False
 
 
 def _summaries_in(row: Row, column: str, cells: bool) -> dict[str, str]:

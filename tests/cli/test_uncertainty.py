@@ -162,6 +162,21 @@ def test_without_gold_there_are_values_and_no_predictions(tmp_path: Path) -> Non
     assert "modal_share" in run("uncertainty", path, "--explain").stdout
 
 
+@pytest.mark.parametrize("file_says", [{"grades": {"g": ["I", "I"]}}, {"correct": False}])
+def test_a_named_field_of_right_answers_counts_before_what_a_file_says(
+    tmp_path: Path, file_says: dict[str, Any]
+) -> None:
+    row = {"question": "Which city?", "answers": ["Oz", "Oz"], "target": ["Oz", "Emerald City"], **file_says}
+    path = written(tmp_path / "a.json", [row])
+    [by_gold], _ = lines(path, "--gold", "target")
+    assert by_gold["correct"] == {"contains": True}
+    [of_file], _ = lines(path)
+    assert {*of_file["correct"].values()} == {False}
+    name = "graded" if "grades" in file_says else "human"
+    [both], _ = lines(path, "--gold", "target", "--correctness", f"{name},contains")
+    assert both["correct"] == {name: False, "contains": True}
+
+
 def test_gold_field_and_spellings(tmp_path: Path) -> None:
     rows = [{**question, "gold": None, "meta": {"right": ["x", "PARIS"]}} for question in QUESTIONS]
     of_questions, _ = lines(written(tmp_path / "a.json", rows), "--gold", "meta.right")

@@ -127,6 +127,8 @@ def test_without_available_bits_or_with_a_share_nothing_is_doubtful(nothing):
 
 def test_a_wild_share_is_never_printed():
     assert "%" not in INFORMATION.doubtful(doubtful(told=27.37, available=1.0)).text
+    record = msgspec.structs.replace(doubtful(told=-1.8, available=0.6), cause="out_of_range")
+    assert INFORMATION.doubtful(record).brief == "(-1.8 of 0.6 bits)"
 
 
 def test_thousands_of_questions_are_listed_at_once():

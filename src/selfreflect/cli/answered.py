@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from selfreflect.cli.console import (
     ProgressReporter,
@@ -120,7 +120,8 @@ class ComparisonOptions(Struct, frozen=True, kw_only=True):
             "graded:NAME for those of one grader), contains (a right answer stands whole in a short answer, "
             "not negated and not one of several), exact, numeric, substring, squad_f1 (with a "
             "threshold, as in squad_f1:0.8), or judge (--model is asked). `calibrate` takes one.",
-            default="human where labelled, graded where a log holds grades, else contains",
+            default="contains where --gold is given, human where labelled, graded where a log holds "
+            "grades, else contains",
         ),
     ] = None
 
@@ -322,6 +323,22 @@ def make_method(
     name = options.classes or ("judge" if is_default else DEFAULT)
     rule = ClassRule(name, asker, store, bounded=is_default)
     return Method(rule, options.similarity, tuple(names), asker)
+
+
+def by_named_gold(
+    questions: Sequence[AnsweredQuestion], comparison: ComparisonOptions, fields: FieldOptions
+) -> ComparisonOptions:
+    """Let right answers in a field that the user named count before labels and grades, and say so."""
+    from selfreflect.uncertainty.correctness import DEFAULT, default_correctness
+
+    if comparison.correctness or fields.gold == GOLD or not has_gold(questions):
+        return comparison
+    if (others := default_correctness(questions)) != DEFAULT:
+        say(
+            f"{DEFAULT}: the right answers of --gold count, not what the file says of answers. For both: "
+            f"--correctness {DEFAULT},{others}"
+        )
+    return structs.replace(comparison, correctness=DEFAULT)
 
 
 def can_compare(model: str) -> bool:

@@ -23,6 +23,7 @@ from selfreflect.cli.answered import (
     ComparisonOptions,
     FieldOptions,
     StructureOptions,
+    by_named_gold,
     labelled,
     open_method,
     read_claims,
@@ -178,6 +179,7 @@ def calibrate_command(
         _require_labels(len(questions), promised=_labels_promised(promise))  # before a model is asked
     # not what the asked model says: the file must do without it
     comparison = replace(comparison, classes=comparison.classes or DEFAULT)
+    comparison = by_named_gold(questions, comparison, columns)
     with open_method(source, questions, [name], comparison, asking, overrides) as method:
         method = dataclasses.replace(method, weights=(weights.weights or ()) if weights else ())
         assessment = Assessment(questions, [name], method)

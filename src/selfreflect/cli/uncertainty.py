@@ -20,6 +20,7 @@ from selfreflect.cli.answered import (
     ComparisonOptions,
     FieldOptions,
     StructureOptions,
+    by_named_gold,
     labelled,
     open_method,
     read_claims,
@@ -140,6 +141,7 @@ def uncertainty_command(
         check_estimators(names)
         names = names or list(ESTIMATED)
     names = names or _available(questions, comparison.similarity)
+    comparison = by_named_gold(questions, comparison, columns)
     with open_method(source, questions, names, comparison, asking, overrides) as method:
         assessment = Assessment(questions, names, method)
         results = {name: predictions(assessment, name, measure_names) for name in labelled(assessment)}

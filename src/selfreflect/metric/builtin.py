@@ -193,9 +193,7 @@ class UsableInformation(Measure):
             ),
             "few_answers": "too few answers to say; draw more",
             "different_answers": "too different answers to say; draw shorter ones",
-            "out_of_range": (
-                "the share is below -100 % or above 200 %, which is no result; its bits are in the records"
-            ),
+            "out_of_range": ("the share of these bits is below -100 % or above 200 %, which is no result"),
             "unclear": "too few answers, or too different ones, to say; draw more answers, or shorter ones",
             "unmeasured": "it could not be measured",
         }
@@ -274,7 +272,9 @@ class UsableInformation(Measure):
         share = bits / available
         word = (record.reason or "").replace("_", " ")
         if not _SOUND[0] <= share <= _SOUND[1]:
-            return Doubtful(share, word, f"({bits:.1f} of {available:.1f} bits) {word}")
+            numbers = f"({bits:.1f} of {available:.1f} bits)"
+            is_range = record.cause == "out_of_range"
+            return Doubtful(share, numbers if is_range else word, f"{numbers} {word}")
         interval = record.interval or _share_interval(record, share)
         between = "" if interval is None else f", {100 * interval[0]:z.0f} to {percent(interval[1])}"
         return Doubtful(share, f"({percent(share)}) {word}", f"({percent(share)}{between}) {word}")

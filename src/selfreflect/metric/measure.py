@@ -164,7 +164,8 @@ class Doubtful(NamedTuple):
 
     value: float
     brief: str
-    """The value in brackets and the reason in a few words, as ``(97 %) few answers``."""
+    """The value in brackets and the reason in a few words, as ``(97 %) few answers``; if the value is out of
+    range, what it comes from, as ``(-1.8 of 0.6 bits)``."""
     text: str
     """The same with its interval, as ``(97 %, -70 to 238 %) few answers``."""
 

@@ -45,11 +45,13 @@ def best_first(rows: Sequence[Prediction]) -> list[Prediction]:
 
 
 def best_sentence(rows: Sequence[Prediction]) -> str:
-    """Say which estimator tells right from wrong best; empty where none has an AUROC."""
+    """Say which estimator tells right from wrong best, or why none can be ranked; empty without any AUROC."""
     methods = best_first(rows)
     area = methods[0].measures.get("auroc") if methods else None
-    if area is None or area.value is None:
+    if area is None:
         return ""
+    if area.value is None:
+        return f"No estimator could be ranked: {area.undefined}."
     several = f" best of {len(methods)} estimators" if len(methods) > 1 else ""
     interval = "" if area.low is None else f" (95 % CI {area.low:.2f} to {area.high:.2f})"
     hedge = "" if (area.low or 0) > 0.5 else ", not clearly better than guessing"

@@ -176,6 +176,18 @@ def test_a_limit_that_reasoning_met_is_no_refusal_of_the_limit(message: str, tmp
     assert not [call for call in few if "number" in str(call.body["messages"])]
 
 
+def test_a_least_limit_is_no_reason_to_end(tmp_path: Path) -> None:
+    def script(call: fault.Call) -> fault.Action:
+        enough = call.body["max_tokens"] >= 20
+        return answers() if enough else status(400, "max_tokens must be at least 20")
+
+    asked = questions(tmp_path / "q.txt", 2)
+    with FaultServer(script) as server:
+        done = run(*command(tmp_path / "r", server.url, asked, "--max-new-tokens", 32))
+    assert done.code == 0, done.said
+    assert sum(call.body["max_tokens"] < 20 for call in server.calls) == 1
+
+
 def test_models_of_one_connection_are_refused_once_each() -> None:
     models = [OpenAIGenerator(name, endpoint("http://127.0.0.1:1/v1"), retries=QUICK) for name in "ab"]
 

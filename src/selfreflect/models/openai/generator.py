@@ -300,13 +300,15 @@ class OpenAIGenerator(StreamingGenerator):
         await connection.first[key].wait()
         return await self._negotiate(connection, request, first, count)
 
-    async def _meet(self, request: Request, connection: Connection) -> Refusal | None:
+    async def _meet(
+        self, request: Request, connection: Connection, tokens: int = MEETING_TOKENS
+    ) -> Refusal | None:
         system = [message for message in request.messages if message.role == "system"]
         short = replace_record(
             request,
             # harmless texts: no refusal is about them
             messages=(*system, Message(role="user", content="Name a colour.")),
-            sampling=replace_record(request.sampling, max_new_tokens=MEETING_TOKENS),
+            sampling=replace_record(request.sampling, max_new_tokens=tokens),
             n=1,
         )
         # values that change the distribution are in the first call: nothing is paid where it is refused
@@ -321,6 +323,9 @@ class OpenAIGenerator(StreamingGenerator):
             if request.n > 1:
                 await self._negotiate(connection, replace_record(short, n=2), 0, 2, withheld)
         except APIError as error:
+            longest = request.sampling.max_new_tokens
+            if self.learned.wording.limit in error.fields and tokens < longest:  # there may be a least
+                return await self._meet(request, connection, longest)
             return self._refusal(error)
         return None
 

@@ -307,6 +307,7 @@ class Wording:
                 remedy="Lower {answers.max_new_tokens}, and {summaries.max_new_tokens} for summaries.",
                 server_text=error.server_text,
                 fatal=True,
+                fields=frozenset({self.limit}),
             )
         return None
 

@@ -26,6 +26,7 @@ PAIRS = {
     "kimi": ("◁think▷", "◁/think▷"),
     "gemma": ("<|channel>thought", "<channel|>"),
     "harmony": ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
+    "harmony's words": ("analysisWe", "assistantfinal"),
 }
 # Brackets and bars would let a drawn text hold a tag of its own.
 PROSE = st.text(
@@ -103,6 +104,8 @@ def test_any_mixture_of_tags_gives_parts_of_the_text_or_the_error(pieces):
         ("<think/>Yes.", "<think/>Yes."),
         ("<think />Yes.", "<think />Yes."),
         ("Yes.<|end|>", "Yes.<|end|>"),
+        ("analysisHm.assistantanalysisSo.assistantfinalYes.", "Yes."),
+        ("analysis of the text: Yes.", "analysis of the text: Yes."),
         ("", ""),
     ],
 )

@@ -414,7 +414,6 @@ STREAMS: dict[str, tuple[list[str], str]] = {
     "an end by an error": ([r'{"delta": {}, "finish_reason": "error"}'], "error"),
     "an error in a choice": ([r'{"delta": {}, "error": {"code": 502, "message": "gone"}}'], "error"),
     "half of an event": ([r'{"delta": {"content": "fal', r'{"finish_reason": "stop"}'], "error"),
-    "half of a character": ([r'{"delta": {"content": "\ud83d"}}', r'{"finish_reason": "stop"}'], "error"),
     "deep nesting": (
         ['{"delta": {"content": ' + "[" * 5000 + "]" * 5000 + '}, "finish_reason": "stop"}'],
         "error",
@@ -437,6 +436,21 @@ def test_part_of_a_streamed_text_never_passes_for_the_whole(name: str) -> None:
     assert last["type"] == ("error" if ending == "error" else f"response.{ending}")
     if ending != "error":
         assert text_of("/v1/responses", last["response"]) == "Leaves fall."
+
+
+def test_a_character_that_two_pieces_share_arrives_whole() -> None:
+    pieces = (
+        r'{"delta": {"content": "Oz \ud83d"}}',
+        r'{"delta": {"content": "\ude00"}, "finish_reason": "stop"}',
+    )
+    stream = "".join(f'data: {{"choices": [{piece}]}}\n\n' for piece in pieces).encode()
+    body = asked("/v1/responses", "Write a poem about autumn.", stream=True)
+    with (
+        FaultServer(lambda call: raw(stream, "text/event-stream")) as upstream,
+        endpoint_server(upstream=upstream.url, names=["m"]) as client,
+    ):
+        last = events_of(client.http.post("/v1/responses", json=body).text)[-1]
+    assert text_of("/v1/responses", last["response"]) == "Oz \U0001f600"
 
 
 def test_a_streamed_text_of_reasoning_alone_is_not_whole() -> None:

@@ -50,6 +50,15 @@ REFUSALS: dict[str, Refuse] = {
     "a failed validation": lambda field: status(
         500, {"error": {"message": f"1 validation error: {{'loc': ('body', '{field}'), 'msg': 'Input'}}"}}
     ),
+    "problem details": lambda field: status(
+        400, {"title": "Bad Request", "invalid-params": [{"name": f"#/{field}", "reason": "additional"}]}
+    ),
+    "Symfony": lambda field: status(
+        422, {"title": "Validation Failed", "violations": [{"propertyPath": f"[{field}]", "title": "extra"}]}
+    ),
+    "Qianfan": lambda field: status(
+        200, {"error_code": 336003, "error_msg": f"the parameter {field} is not supported", "id": "as-1"}
+    ),
     "not implemented": lambda field: status(501, {"error": {"message": f"{field} is not implemented"}}),
     "in a choice": lambda field: chat(
         {"index": 0, "error": {"code": 400, "message": f"Unsupported parameter: {field}"}}
@@ -288,6 +297,12 @@ SERVERS: dict[str, Habit] = {
         422,
         left=_OTHERS,
     ),
+    "a limit by another name": Habit(
+        "max_tokens", '{"error": {"message": "Invalid parameter", "param": "max_tokens", "code": "invalid"}}'
+    ),
+    "a smallest number": Habit(
+        "top_k<1", '{"detail": "FIELD: ensure this value is greater than or equal to 1"}', 422
+    ),
     "a Rust server": Habit(
         "top_k<0", "FIELD: invalid value: integer `-1`, expected u32 at line 1 column 9", 422, left=_OTHERS
     ),
@@ -349,6 +364,16 @@ LASTING: dict[str, tuple[int, str, str]] = {
     "OpenRouter's model": (400, '{"error": {"message": "m is not a valid model ID"}}', "not_found"),
     "a wrong path": (405, "Method Not Allowed", "not_found"),
     "DeepSeek's limit": (400, '{"message": "Invalid max_tokens value, the valid range is [1, 8]"}', "field"),
+    "a model that is not there": (
+        400,
+        '{"error": {"message": "The model `m` is not available. Available models: a", "param": "model"}}',
+        "not_found",
+    ),
+    "a smallest limit": (
+        400,
+        '{"error": {"message": "integer below minimum value: expected >= 16, got 9", "param": "max_tokens"}}',
+        "field",
+    ),
     "OpenAI's limit": (400, '{"error": {"message": "It is too large: 9", "param": "max_tokens"}}', "field"),
 }
 """What every call would meet: status, body, and the code of the error that ends a run."""

@@ -39,6 +39,8 @@ TRACES: dict[str, tuple[str, str]] = {
         rf"{_SPEAKER}<\|channel\|>(?:analysis|commentary){_HEADER_END}",
         rf"(?:<\|end\|>\s*)?{_SPEAKER}<\|channel\|>final{_HEADER_END}",
     ),
+    # what servers leave of it that drop special tokens
+    "harmony's words": (r"(?-i:\banalysis(?=[A-Z]))", r"(?-i:assistantfinal)"),
 }
 
 # What models put around the visible text when it follows a trace.
@@ -54,7 +56,7 @@ WRAPPERS: tuple[tuple[str, str], ...] = (
 
 _EITHER = "|".join(f"({opening})|({closing})" for opening, closing in TRACES.values())
 # The look-ahead passes over most of a text without trying every row.
-_ANY_TAG = re.compile(rf"(?=[<\[◁]/?[|\w])(?:{_EITHER})", re.IGNORECASE)
+_ANY_TAG = re.compile(rf"(?=[<\[◁]/?[|\w]|analysis|assistantfinal)(?:{_EITHER})", re.IGNORECASE)
 
 
 # Tags that training taught models to put around their answer; in backquotes they are text.

@@ -167,6 +167,10 @@ def test_no_more_calls_are_under_way_than_allowed() -> None:
     [
         (choice(" yes \n"), "yes", "stop"),
         (choice("Mars is", "length"), "Mars is", "length"),
+        *[(choice(f"Mars {token}\n"), "Mars", "stop") for token in ("</s>", "<|im_end|>", "<eos></s>")],
+        (choice("</s> ends it"), "</s> ends it", "stop"),
+        (choice("<|im_end|>"), "", "stop"),
+        (choice(["Ma", "rs"]), "Mars", "stop"),  # type: ignore[arg-type]
         ({"message": {}, "finish_reason": "PROHIBITED_CONTENT"}, "", "content_filter"),
         ({"message": {}, "finish_reason": "SAFETY"}, "", "content_filter"),
         (choice(None, "stop"), "", "stop"),
@@ -248,12 +252,6 @@ def test_a_passing_fault_is_tried_again_and_a_lasting_one_is_told(name: str) -> 
             "filtered",
         ),
         (status(403, "not for you"), "backend", "not for you"),
-        (
-            status(307, "moved", Location="http://127.0.0.1:1/elsewhere"),
-            "backend",
-            "points to another address (HTTP 307)",
-        ),
-        (fault.HTML, "backend", "'text/html'"),
         (fault.huge, "backend", "larger than 32 MB"),
     ],
 )
@@ -300,6 +298,25 @@ def test_what_every_call_would_meet_ends_at_once_with_advice(
     assert server.url in raised.value.message
 
 
+@pytest.mark.parametrize(
+    ("action", "word"),
+    [
+        (status(307, "moved", Location="http://127.0.0.1:1/elsewhere"), "redirect"),
+        (fault.HTML, "not_json"),
+    ],
+)
+def test_a_wrong_address_ends_a_run_at_its_first_call(action: fault.Action, word: str) -> None:
+    with FaultServer(lambda call: action) as server:
+        with pytest.raises(BackendError) as raised:
+            generator(server.url, max_connections=1).generate([ask(), ask("Why?")])
+        assert len(server.calls) == 1
+        server.script = in_turn(answers(), answers(), action)
+        model = generator(server.url, max_connections=1)
+        results = model.generate([ask(f"{number}") for number in range(3)])
+    assert (raised.value.code, "{answers.base_url}" in raised.value.remedy) == (word, True)
+    assert sum(isinstance(result, Reply) for result in results) >= 1, "it was right before"
+
+
 def test_a_response_that_never_ends_runs_out_of_time() -> None:
     for action in (fault.endless, fault.silent):
         refused, server = refusal(lambda call, action=action: action, timeout=1.0)
@@ -325,16 +342,14 @@ def test_only_a_socks_proxy_that_calls_would_take_is_refused(monkeypatch: pytest
 
 
 def test_a_certificate_that_nobody_vouches_for_and_a_server_without_tls() -> None:
-    with FaultServer(tls=True) as server:
-        distrusted = only(server.url)
-    assert isinstance(distrusted, Refusal)
-    assert "self-signed" in distrusted.message
-    assert "SSL_CERT_FILE" in distrusted.message
+    with FaultServer(tls=True) as server, pytest.raises(BackendError) as distrusted:
+        only(server.url)
+    assert "self-signed" in distrusted.value.message
+    assert "SSL_CERT_FILE" in distrusted.value.remedy
     assert server.calls == []
-    with FaultServer() as server:
-        plain = only(server.url.replace("http:", "https:"))
-    assert isinstance(plain, Refusal)
-    assert "no secure connection" in plain.message
+    with FaultServer() as server, pytest.raises(BackendError) as plain:
+        only(server.url.replace("http:", "https:"))
+    assert plain.value.code == "tls"
 
 
 def test_a_certificate_of_ones_own_can_be_trusted(monkeypatch: pytest.MonkeyPatch) -> None:

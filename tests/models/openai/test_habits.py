@@ -103,6 +103,7 @@ def test_what_every_call_would_meet_ends_a_run_behind_any_status(name: str) -> N
         status(429, {"error": {"message": "quota", "details": [{"@type": "RetryInfo", "retryDelay": "7s"}]}}),
         status(429, "slow down", Retry_After_Ms="7000"),
         status(503, "overloaded", Retry_After="7"),
+        status(429, "slow down", Retry_After="7s"),
     ],
 )
 def test_a_time_to_come_back_is_read_wherever_it_stands(action: fault.Action) -> None:
@@ -396,6 +397,28 @@ def test_a_question_about_fields_is_no_refusal_of_them() -> None:
         [result] = model.generate([warm])
     assert isinstance(result, Refusal)
     assert all("seed" in call.body for call in server.calls[:1])
+
+
+@pytest.mark.parametrize(
+    "said_so", ["The model is still loading.", "Server overloaded, try again later", "请稍后重试"]
+)
+def test_a_busy_server_that_calls_itself_a_bad_request_teaches_nothing(said_so: str) -> None:
+    with FaultServer(in_turn(status(400, said_so), status(400, said_so), answers())) as server:
+        model = generator(server.url)
+        assert all(isinstance(result, Reply) for result in model.generate([ask(), ask("Why?")]))
+        assert "refused" not in model.facts
+    with FaultServer(strict("seed", lambda field: status(400, f"{said_so} No {field} here."))) as server:
+        model = generator(server.url)
+        assert isinstance(model.generate([ask()])[0], Reply)
+    assert model.facts["refused"] == {"seed": "left out"}
+
+
+def test_a_compression_that_is_none_is_given_up_within_seconds() -> None:
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    with FaultServer(lambda call: lambda handler, call: handler.send(200, b"{}", headers)) as server:
+        result = only(server.url, retries=RetryPolicy(tries=10, first=0.001, longest=0.002))
+    assert isinstance(result, Refusal)
+    assert len(server.calls) == 5
 
 
 @pytest.mark.parametrize("given_choices", [[odd("whatever")], [odd(None)], []])

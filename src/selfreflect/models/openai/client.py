@@ -329,6 +329,7 @@ def transport_error(exception: BaseException) -> APIError:
     there.
     """
     import aiohttp
+    import httpx2
 
     chain: list[BaseException] = []
     link: BaseException | None = exception
@@ -351,6 +352,8 @@ def transport_error(exception: BaseException) -> APIError:
     cause = chain[-1]
     reason = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
     message = f"the connection failed: {excerpt(reason, 200)}"
+    if any(isinstance(error, httpx2.DecodingError) for error in chain):
+        return APIError(message, retryable=True, unusable=True)
     is_connected = isinstance(cause, ConnectionResetError)  # it hung up: it is there
     if not is_connected and any(isinstance(error, aiohttp.ClientConnectorError) for error in chain):
         remedy = "Start the server, or correct {base_url}."
@@ -368,7 +371,7 @@ def retry_after(value: str | None) -> float | None:
     """Read the seconds that a Retry-After header asks to wait, as a number or until a date; None without
     either."""
     try:
-        seconds = float(value or "")
+        seconds = float((value or "").removesuffix("s"))
     except ValueError:
         try:
             date = parsedate_to_datetime(value or "")

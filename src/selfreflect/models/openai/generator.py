@@ -189,7 +189,9 @@ class OpenAIGenerator(StreamingGenerator):
         # A fault found with one request says nothing of the next, so only others count towards giving up.
         if error.kind == "backend" and not error.rejected:
             self._failures += 1
-        if error.fatal:
+        # from a server that has never taken a call, what a setting mends comes again each time
+        is_wrong_setting = error.remedy and not (error.retryable or self.learned.accepted)
+        if error.fatal or is_wrong_setting:
             raise problem from None
         if self._failures >= FAILURES_IN_A_ROW:
             problem.remedy = (

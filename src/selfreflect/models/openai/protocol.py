@@ -45,6 +45,11 @@ half of one."""
 _FINISH = {word: finish for finish, words in _ENDINGS.items() for word in words.split()}
 _CALLING = frozenset(("toolcalls", "toolcall", "tooluse", "functioncall"))
 """What they call the end of a text that calls a tool."""
+_END_TOKENS = (
+    "</s> <eos> <end_of_turn> <|im_end|> <|eot_id|> <|eom_id|> <|endoftext|> <|end_of_text|> <|end|> "
+    "<|return|> <|END_OF_TURN_TOKEN|> <|end_of_turn|> <|endofturn|> <｜end▁of▁sentence｜>"
+).split()
+"""Tokens that end a turn, which some servers leave in the text."""
 _NO_LETTER = re.compile(r"[\W\d_]+")
 
 _SHIFT = 1e-3
@@ -53,14 +58,19 @@ _SHIFT = 1e-3
 MOST_TOKENS = 10**9
 """Of one call. A larger count is the server's mistake, and a record could not hold it."""
 
-_PATH_KEYS = "loc param parameter field path pointer property instancePath additionalProperty".split()
+_PATH_KEYS = (
+    "loc param parameter field path pointer property instancePath additionalProperty propertyPath name"
+).split()
 """Where the structure of an error names a field of the request."""
-_TEXT_KEYS = "msg status_msg message detail error_description description reason title error".split()
+_TEXT_KEYS = (
+    "msg status_msg error_msg message Message detail error_description description reason title error"
+).split()
 """Where an error holds words, the most telling first."""
 _CODE_KEYS = ("code", "status", "status_code", "error_code", "type")
 """Where an error holds words or numbers for itself, the most telling first."""
 _NESTED_KEYS = (
-    "error errors detail details fieldViolations metadata raw params source base_resp external_model_message"
+    "error errors detail details fieldViolations metadata raw params source base_resp external_model_message "
+    "invalid-params invalid_params invalidParams violations validationErrors"
 ).split()
 """Where an error holds others, such as those of the provider behind a gateway."""
 _CODES = {
@@ -194,11 +204,19 @@ _MEANINGS = (
         _REFUSED,
         r"model[_ ]not[_ ](?:found|exist)|not a valid model|\bdecommissioned\b"
         r"|\b(?:invalid|unknown)[_ ]model\b(?![_ ](?:param|field|option|setting|kwarg))"
-        r"|\bmodel\b.{0,80} does not exist",
+        r"|\bmodel\b.{0,80} (?:does not exist|is not (?:available|served|loaded|installed)|not found)",
         _NOT_FOUND,
     ),
     _Meaning((413,), "", APIError("", kind="too_long")),
     _Meaning((501,), "", APIError("", rejected=True)),
+    # a field that it names as well is left out first
+    _Meaning(
+        _REFUSED,
+        r"\b(?:is|still|currently|being) (?:re)?load(?:ing|ed)\b|\bwarming up\b"
+        r"|\btry again (?:later|in|soon)\b|\btemporar(?:y|ily)\b|\boverloaded\b|\bat capacity\b"
+        r"|稍后(?:再试|重试)",
+        APIError("", rejected=True, retryable=True),
+    ),
     # what chat templates raise
     _Meaning(CRASHES_THAT_REFUSE, r"\broles?\b|\bjinja|chat template", APIError("", rejected=True)),
     _Meaning((408, 409, 424, 425, 429, *range(500, 600)), "", APIError("", retryable=True)),
@@ -415,7 +433,7 @@ class Piece(NamedTuple):
 
 def read_piece(data: bytes) -> Piece:
     """Read an event of a stream. Raises APIError if it holds an error, or is no part of a completion."""
-    body = _body(data)
+    body = _body(data, "surrogatepass")
     # in a layout without ``error``
     if body.error or (body.choices is None and not body.usage and any(_messages(_error_value(data)))):
         raise embedded_error(body.error or _error_value(data))
@@ -464,16 +482,19 @@ def _unfinished(choice: _Choice) -> APIError:
     return APIError(message, server_text=server_text, retryable=True, unusable=True)
 
 
-def _body(data: bytes) -> _Body:
-    """Read a chat completion, or an event of one. Raises APIError if it is none."""
+def _body(data: bytes, halves: str = "replace") -> _Body:
+    """Read a chat completion, or an event of one. Raises APIError if it is none.
+
+    ``halves`` of characters are replaced; those of an event pass, as the next one may hold the rest.
+    """
     try:
-        return _decoded(data)
+        return _decoded(data, halves)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         message = f"the response is not a chat completion ({error})"
         raise APIError(message, retryable=True, unusable=True) from None
 
 
-def _decoded(data: bytes) -> _Body:
+def _decoded(data: bytes, halves: str) -> _Body:
     data = data.removeprefix(codecs.BOM_UTF8)
     with suppress(msgspec.DecodeError):
         return msgspec.json.decode(data, type=_Body)
@@ -481,7 +502,7 @@ def _decoded(data: bytes) -> _Body:
     # does not have: they must cost no answers.
     try:
         text = json.dumps(json.loads(data), ensure_ascii=False)
-        whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        whole = text.encode("utf-16", "surrogatepass").decode("utf-16", halves)
         value = json.loads(whole, parse_constant=lambda name: None)
     except ValueError as error:
         raise msgspec.DecodeError(str(error)) from None
@@ -622,7 +643,7 @@ def _parse(
         text = message.refusal.strip()
     else:
         try:
-            text, closes_trace = split_answer(text_of(message.content))
+            text, closes_trace = split_answer(_without_end_tokens(text_of(message.content)))
         except UnclosedReasoningError:
             finish = "unclosed_reasoning"
         # a text of no letter that met the limit was spent on reasoning that the server hides
@@ -719,13 +740,29 @@ def text_of(content: str | list[Any] | dict[str, Any] | None) -> str:
     """Join the parts of a content that are text; other parts hold the reasoning."""
     if isinstance(content, str):
         return content
-    text = ""
     parts: list[Any] = content if isinstance(content, list) else [content]
+    if all(isinstance(part, str) for part in parts):
+        return "".join(parts)
+    text = ""
     for part in parts:
         is_text = isinstance(part, dict) and part.get("type", "text") in ("text", "output_text")
         if is_text and isinstance(part.get("text"), str):
             text += part["text"]
     return text
+
+
+def _without_end_tokens(text: str) -> str:
+    """Take the tokens that end a turn, and white space, off the end of a text."""
+    end = len(text)
+    while end:
+        if text[end - 1].isspace():
+            size = 1
+        else:
+            size = next((len(token) for token in _END_TOKENS if text.endswith(token, 0, end)), 0)
+        if not size:
+            break
+        end -= size
+    return text[:end]
 
 
 def token_count(value: Any) -> int:

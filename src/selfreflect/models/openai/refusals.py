@@ -106,6 +106,9 @@ _ONE_CHOICE = re.compile(
 """How servers say that they give one completion per call."""
 _NUMBER = re.compile(r"(?<![\w.-])[0-9]{1,3}(?![\w-])")
 
+_AT_LEAST_ONE = re.compile(r"(?:at least|equal to|>=|≥|between|\[) ?1\b", re.IGNORECASE)
+"""How servers say that a number has no value that means none."""
+
 RENAMED = {"max_tokens": "max_completion_tokens"}
 """Fields that newer servers call otherwise."""
 
@@ -260,7 +263,8 @@ class Wording:
                     return replace(self, most_likely=max(allowed))
             if request.ranks or "top_logprobs" not in body or "logprobs" in field_names:
                 field_names = list(dict.fromkeys([*field_names, "logprobs", "top_logprobs"]))
-        if "top_k" in field_names and body["top_k"] == -1 and not is_unknown:
+        takes_none = is_unknown or _AT_LEAST_ONE.search(text)
+        if "top_k" in field_names and body["top_k"] == -1 and not takes_none:
             return replace(self, all_tokens=0)
         # A server that names another unknown field each time would do so for all extensions.
         is_second = first is not None and EXTENSIONS & (self.left_out - first.left_out)
@@ -272,7 +276,8 @@ class Wording:
         if spare := [name for name in neutral if not FIELDS[name].is_last_resort]:
             changes["left_out"] = self.left_out.union(spare)
         names_limit = self.limit in body and _names(self.limit, text, error.fields)
-        if names_limit and is_unknown and self.limit in RENAMED:
+        # words that find fault with a value tell which they take
+        if names_limit and (is_unknown or not _NUMBER.search(text)) and self.limit in RENAMED:
             changes["limit"] = RENAMED[self.limit]
         if "n" in body and ("n" in error.fields or _ONE_CHOICE.search(text)):
             numbers = [int(number) for number in _NUMBER.findall(text) if 0 < int(number) < body["n"]]
@@ -304,7 +309,8 @@ class Wording:
             raise APIError(
                 f"the server does not take {self.limit} {body[self.limit]}",
                 code="field",
-                remedy="Lower {answers.max_new_tokens}, and {summaries.max_new_tokens} for summaries.",
+                remedy="Set {answers.max_new_tokens}, and {summaries.max_new_tokens} for summaries, to a "
+                "number that it takes.",
                 server_text=error.server_text,
                 fatal=True,
                 fields=frozenset({self.limit}),

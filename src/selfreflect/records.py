@@ -453,7 +453,7 @@ class Information(_Shown, frozen=True, kw_only=True):
 
     @property
     def scale(self) -> Scale:
-        """Scale of its share, by its zero and anchor."""
+        """Scale that a share is expressed in, by its zero and anchor."""
         return _scale(self.zero, self.anchor)
 
     @property

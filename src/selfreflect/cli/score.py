@@ -70,9 +70,7 @@ def score_command(
     """
     if (items is None) == (out is None):
         raise ConfigError(
-            "`score` takes either a file or a run directory",
-            code="usage",
-            remedy="Give either {items} or {out}.",
+            "`score` takes either a file or a run directory", code="usage", remedy="Give {items} or {out}."
         )
     conditions = parsed_conditions(fail_if, compares=against is not None)
     if out is not None:

@@ -234,8 +234,8 @@ def serve_command(
     their shares and a confidence in the field `selfreflect`. NAME is the model itself. Requests that cannot
     be reflected, such as images, reach the server of --base-url unchanged.
 
-    $SELFREFLECT_SERVE_TOKEN is the key of clients (none: open on this machine), $SELFREFLECT_API_KEY or
-    $OPENAI_API_KEY that of --base-url.
+    Clients on this machine need no API key unless $SELFREFLECT_SERVE_TOKEN sets one. The key of --base-url is
+    $SELFREFLECT_API_KEY or $OPENAI_API_KEY.
     """
     with _web_stack("The endpoint", "serve"):
         from selfreflect.server.endpoint import serve

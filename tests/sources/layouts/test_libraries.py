@@ -60,6 +60,11 @@ FILES: dict[str, tuple[str, Any, Known]] = {
         {"data": {"responses": ["a"], "sampled_responses": [["a", "c"]]}, "metadata": {}},
         ("", ("a", "c"), "a", ()),
     ),
+    "uqlm frame without prompts": (
+        "uqlm-answers",
+        [{"response": "a", "sampled_responses": ["a", "c"], "exact_match": 0.5}],
+        ("", ("a", "c"), "a", ()),
+    ),
     "lm-polygraph frame": (
         "lm-polygraph",
         [{"input_texts": "Oz?", "greedy_texts": "a", "sample_texts": ["a", "c"], "target_texts": "b"}],

@@ -12,6 +12,8 @@ from selfreflect.sources.columns import (
     CORRECT,
     GOLD,
     GRADES,
+    ID_COLUMNS,
+    QUESTION_COLUMNS,
     is_percent,
     number_in,
     plain_name,
@@ -31,8 +33,14 @@ class Names(NamedTuple):
     """Our names by theirs."""
     verdicts: Mapping[str, str] = {}
     """Its codes for right, wrong and neither, where they are not the usual ones."""
+    elsewhere: str = ""
+    """What to do about questions, if its rows lack them; then the number of a row is its id."""
 
 
+WITHOUT_PROMPTS = (
+    "The method score() of uqlm leaves the prompts out: add them, as in frame.insert(0, 'prompt', prompts), "
+    "or measure what needs none: selfreflect uncertainty FILE."
+)
 _CONTEXTS = dict.fromkeys(("context", "contexts", "retrieval_context", "retrieved_contexts"), "context")
 # What a retriever should have found, which is the context where there is no other.
 _IDEAL = "ideal_context"
@@ -82,6 +90,12 @@ NAMES = {
         {"1": "1", "0": "0", "-1": "not_attempted"},
     ),
     "uqlm": Names("result of uqlm", frozenset({"prompt", "response", "sampled_responses"}), {}),
+    "uqlm-answers": Names(
+        "result of uqlm without prompts",
+        frozenset({"response", "sampled_responses"}),
+        {},
+        elsewhere=WITHOUT_PROMPTS,
+    ),
     "alpaca": Names(
         "instructions with inputs",
         frozenset({"instruction", "input", "output"}),
@@ -120,15 +134,17 @@ class Named(Layout):
         columns = [{*map(_plain, names)} for names in {tuple(row.fields) for row in rows}]
         for name, known in NAMES.items():
             # some programs leave out what is missing in a row
-            if any(names >= known.needs for names in columns) and all(
+            are_asked = known.elsewhere and any(_ASKED & names for names in columns)
+            is_known = any(names >= known.needs for names in columns) and all(
                 names & known.needs for names in columns
-            ):
-                self.name, self.known = name, known
+            )
+            if is_known and not are_asked:
+                self.name, self.known, self.elsewhere = name, known, known.elsewhere
                 return True
         return False
 
     def items(self, rows: Iterable[Row]) -> Iterable[Row]:
-        for row in rows:
+        for number, row in enumerate(rows, 1):
             usual_of = self._usual_names(row)
             self.columns |= {usual: column for column, usual in usual_of.items()}
             fields: dict[str, Any] = {}
@@ -146,6 +162,8 @@ class Named(Layout):
                 fields["context"] = fields.pop(_IDEAL)
             missing = self.known.needs - {*map(_plain, row.fields)}
             fields |= {self.known.usual.get(name, name): None for name in sorted(missing)}
+            if self.known.elsewhere:
+                fields["id"] = number
             if self.name == "truthfulqa":
                 fields[GOLD] = _accepted(fields)
             yield row._replace(fields=fields)
@@ -165,6 +183,9 @@ class Named(Layout):
 
     def explain(self) -> str:
         return self.known.words
+
+
+_ASKED = {*QUESTION_COLUMNS, *ID_COLUMNS}
 
 
 def _plain(name: str) -> str:

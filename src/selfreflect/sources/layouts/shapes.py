@@ -11,7 +11,7 @@ from selfreflect.sources.columns import QUESTION_COLUMNS, plain_name
 from selfreflect.sources.files import Row, listed
 from selfreflect.sources.item_rows import object_in
 from selfreflect.sources.layouts import Layout
-from selfreflect.sources.layouts.named import NAMES
+from selfreflect.sources.layouts.named import NAMES, WITHOUT_PROMPTS
 
 Places = Iterator[tuple[str, dict[str, Any]]]
 """Records with their place in the object."""
@@ -206,10 +206,7 @@ class Uqlm(ColumnLists):
 
     name = "uqlm"
     words = "result of uqlm"
-    elsewhere = (
-        "uqlm leaves the prompts out of this dictionary: write result.to_df().to_json(FILE, "
-        "orient='records') instead, or measure what needs none: selfreflect uncertainty FILE."
-    )
+    elsewhere = WITHOUT_PROMPTS
 
     def holds(self, fields: Mapping[str, Any]) -> bool:
         data = fields.get("data")

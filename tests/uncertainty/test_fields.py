@@ -294,6 +294,23 @@ def test_parts_of_a_character_count_for_the_value_that_begins_with_it() -> None:
     assert field.logprobs == ((-2, -3, -4, -5, -6),)
 
 
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [
+        (('{"a":1', ',"b":2', "}"), {"q#/a": (-1, -2), "q#/b": (-2, -3)}),
+        (('{"a":"x","b":"y"}',), {"q#/a": (-1,), "q#/b": (-1,)}),
+        (('{"a":"x', '","b":"', 'y"}'), {"q#/a": (-1, -2), "q#/b": (-3,)}),
+    ],
+)
+def test_a_token_across_two_fields_counts_for_both(
+    tokens: tuple[str, ...], expected: dict[str, tuple[float, ...]]
+) -> None:
+    logprobs = tuple(-float(number) for number in range(1, len(tokens) + 1))
+    question = AnsweredQuestion(id="q", answers=("".join(tokens),), tokens=(tokens,), logprobs=(logprobs,))
+    fields = structure(question).questions()
+    assert {field.id: field.logprobs for field in fields} == {key: (row,) for key, row in expected.items()}
+
+
 def test_tokens_of_many_fields_are_found_in_seconds() -> None:
     text = json.dumps({f"key{number}": number for number in range(500)})
     columns = {"tokens": (tuple(text),) * 10, "logprobs": ((-0.5,) * len(text),) * 10}

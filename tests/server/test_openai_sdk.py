@@ -236,6 +236,9 @@ def test_an_object_is_the_most_common_one_and_tells_its_fields() -> None:
         belief = (answer.model_extra or {})["selfreflect"]
         fields = belief["fields"]["fields"]
         assert belief["fields"]["invalid"] == {"not_json": 2, "schema": 2}
+        # no text stands for those that are invalid, each in its own way
+        assert not any("Sorry" in entry["text"] for entry in belief["classes"])
+        assert sorted(entry["share"] for entry in belief["classes"]) == [0.2, 0.2, 0.2, 0.4]
         assert (fields["/total"]["value"], fields["/total"]["share"]) == ("12.5", pytest.approx(2 / 3))
         assert fields["/paid"]["share_of_all"] == pytest.approx(0.6)
         # the least of all fields, which a strict schema requires: 4 of 10 answers say 12.5

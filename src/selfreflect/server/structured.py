@@ -16,6 +16,7 @@ from selfreflect.server.reply import Confidence
 from selfreflect.uncertainty.classes import ClassRule, members_of, number_classes
 from selfreflect.uncertainty.fields.distribution import Structured, notes_on, pointer_of, structure
 from selfreflect.uncertainty.fields.values import (
+    FAULTS,
     Schema,
     Unreadable,
     dumped,
@@ -53,7 +54,11 @@ def read_objects(
     objects = iter(structured.objects)
     keys = [fault.reason if fault else next(objects) for fault in structured.faults]
     required = [] if schema is None else _required("", schema.resolved(schema.document))
-    texts = list(map(without_fence, answers))
+    # invalid answers are one class for each reason, of which no text is an example
+    texts = [
+        f"({FAULTS[fault.reason]})" if fault else without_fence(answer)
+        for answer, fault in zip(answers, structured.faults, strict=True)
+    ]
     reading = _reading(structured, answers, keys, required, rule, note, texts)
     if reading.chosen is None or reading.confidence.value is None:
         return reading

@@ -19,6 +19,7 @@ from itertools import chain, combinations, pairwise
 from typing import Any, Literal, NamedTuple
 
 from selfreflect.grouping import normal_form, ordered_groups
+from selfreflect.numerals import in_digits
 from selfreflect.quantities import Quantity, has_digit, last_quantity, quantities, readable, with_month
 from selfreflect.text import UNSPACED
 
@@ -48,13 +49,8 @@ _COPULAS, _SYMMETRIC, _COMPARING = map(_table, ("copulas", "symmetric", "compari
 _FUNCTION = _YES | _table("function_words")
 _JOINTS = _RELATIVE | _table("joints")
 _SIDES = [set(words.split()) for words in _TABLES["sides"]]
-_SMALL_NUMBERS = {
-    word: number for number, words in enumerate(_TABLES["numbers"], 2) for word in words.split()
-}
-_TENS = {word: 10 * ten for ten, words in enumerate(_TABLES["tens"], 2) for word in words.split()}
-_ONES = {
-    **dict.fromkeys(("one", "ein", "un", "uno"), 1),
-    **{word: number for word, number in _SMALL_NUMBERS.items() if number < 10},
+_ABBREVIATIONS = {
+    name: re.compile(rf"(?<!\w)(?:{spellings})(?!\w)") for name, spellings in _TABLES["abbreviations"].items()
 }
 
 FUNCTION_WORDS = frozenset(_FUNCTION | _ARTICLES)
@@ -72,12 +68,6 @@ def _opposites(name: str) -> dict[str, frozenset[str]]:
 OPPOSITES, BOUNDS = map(_opposites, ("opposites", "bounds"))
 """By word, the words that make an opposite answer in its place, and an opposite limit of a number."""
 
-_ONE = "|".join(_ONES)
-_NUMBER_WORD = re.compile(
-    rf"\b(?:(?P<small>{'|'.join(_SMALL_NUMBERS)})"
-    rf"|(?:(?P<before>{_ONE})und)?(?P<tens>{'|'.join(_TENS)})(?:(?:[- ]| (?:y|et) )(?P<after>{_ONE}))?)\b",
-    re.IGNORECASE,
-)
 _BETWEEN = re.compile(r"\b(?:between|zwischen) (\S*\d) (?:and|und) (?=(\S*\d))\S*\d", re.IGNORECASE)
 _MINUS = re.compile(r"(?<!\d )(?<!\b\w )\b(?:minus|negative) (?=[\d.])", re.IGNORECASE)
 _SPOKEN_RANGE = re.compile(r"(?<=\d) (?:to|zu|bis) (?=\d)|(?<![\d:]\d\d)(?<=\d):(?=\d(?![\d:]))")
@@ -101,6 +91,12 @@ _MEASURED = re.compile(
     r"\b(?:when|how (?:many|much|long|old|far|often|high|tall|big|large|heavy|deep|fast|wide)|wann|"
     r"wie ?(?:viele?|lange|alt|weit|oft|hoch|groß|schwer|tief|schnell|breit)|what (?:year|number|age|price)|"
     r"which year|in welchem jahr)\b",
+    re.IGNORECASE,
+)
+# "Le magasin est-il ouvert ?" but not "Où est-il ?"
+_INVERTED = re.compile(r"\w-(?:t-)?(?:ce|il|elle|on|ils|elles|je|tu|nous|vous)(?![\w-])", re.IGNORECASE)
+_FRENCH_QUESTION_WORD = re.compile(
+    r"\b(?:qu'|(?:qui|que|quoi|où|quand|comment|combien|pourquoi|(?:le|la|les)?quel(?:le)?s?)\b)",
     re.IGNORECASE,
 )
 # A letter that is no article or pronoun, as in "A and B".
@@ -209,6 +205,8 @@ def same_answer(question: str, first_answer: str, second_answer: str) -> bool | 
     short, long = _without_asides(first_answer, second_answer)
     first, second = _read(short, question), _read(long, question)
     agree = _agree(first.quantities, second.quantities)
+    if _is_nothing(first) and _is_nothing(second) and first.quantities != second.quantities:
+        return True if _MEASURED.search(question) else None
     if agree and _is_reordered(first, second):
         agree = None
     # a yes and a no settle closed questions, whatever else the answers say
@@ -236,6 +234,12 @@ def same_answer(question: str, first_answer: str, second_answer: str) -> bool | 
 
 
 @lru_cache(maxsize=2**14)
+def _is_nothing(reading: _Reading) -> bool:
+    """Tell whether an answer is 0, or a bare "none"."""
+    values = [quantity.value for quantity in reading.quantities]
+    return not reading.new_words and (values == [0.0] or (not values and reading.is_negated))
+
+
 def _is_long(text: str) -> bool:
     return len(text.split()) + len(_UNSPACED.findall(text)) // 2 > MOST_WORDS
 
@@ -572,13 +576,6 @@ def _read_alone(text: str) -> _Reading:
     )
 
 
-def _in_digits(match: re.Match[str]) -> str:
-    if match["small"]:
-        return str(_SMALL_NUMBERS[match["small"].lower()])
-    ones = match["before"] or match["after"] or ""
-    return str(_TENS[match["tens"].lower()] + _ONES.get(ones.lower(), 0))
-
-
 def _as_fraction(match: re.Match[str]) -> str:
     """Write "1 in 5" as 1/5, but not "5 in 1" and "3 in 1990"."""
     part = match["part"] if match["part"].isdigit() else "1"
@@ -591,8 +588,10 @@ def _as_fraction(match: re.Match[str]) -> str:
 
 @lru_cache(maxsize=2**14)
 def spelled(text: str) -> str:
-    """Write numbers and ranges of a text in digits, without emphasis."""
-    plain = _NUMBER_WORD.sub(_in_digits, readable(text).replace("*", ""))
+    """Write numbers and ranges of a text in digits and some names in one way, without emphasis."""
+    plain = in_digits(readable(text).replace("*", ""))
+    for name, spellings in _ABBREVIATIONS.items():
+        plain = spellings.sub(name, plain)
     if not has_digit(plain):
         return plain
     plain = _RATIO.sub(_as_fraction, plain)
@@ -646,7 +645,10 @@ def _is_asked(word: str, question: str) -> bool:
 @lru_cache(maxsize=2**10)
 def _is_closed(question: str) -> bool:
     words = question.casefold().split()
-    return bool(words) and words[0] in _CLOSED and _OR.isdisjoint(words)
+    if not words or not _OR.isdisjoint(words):
+        return False
+    is_inverted = bool(_INVERTED.search(question)) and not _FRENCH_QUESTION_WORD.search(question)
+    return words[0] in _CLOSED or is_inverted
 
 
 def _stance(reading: _Reading, question: str) -> bool | None:

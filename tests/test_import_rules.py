@@ -24,6 +24,7 @@ ROOT = Path(selfreflect.__file__).parent
 LAYERS = (
     ("atomic", "errors", "grouping", "logprobs", "stats", "text", "traits"),
     ("quantities",),
+    ("numerals",),
     ("sameness",),
     ("flags", "plots", "plugins", "removed", "table"),
     ("records",),

@@ -200,7 +200,7 @@ def demo_command(
     _tell("\nOne of the questions in full:")
     print_question(records, SHOWN)
     page = out / "report.html"
-    write_page(page, [[records]], None, "same")
+    write_page(page, [[records]], None)
     path = printable(str(page))
     stdout.print(Text("\nAll ten questions, with every word in colour:"))
     stdout.print(Text(f"open {path} in a browser."), soft_wrap=True)  # a path to be copied

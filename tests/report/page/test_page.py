@@ -25,7 +25,6 @@ from measured import measured_run
 from msgspec.structs import replace
 from synthetic import informed_run, synthetic_run
 
-from selfreflect.cli import report as report_command
 from selfreflect.errors import DataError
 from selfreflect.grouping import spread
 from selfreflect.prompts import load_prompts
@@ -380,14 +379,11 @@ def test_a_large_page_says_its_size(tmp_path):
     assert "fewer runs on one page" in said(stored(run, tmp_path / "other"))
 
 
-def test_many_different_answers_are_grouped_without_a_model_by_default(small, tmp_path, monkeypatch):
-    monkeypatch.setattr(report_command, "MOST_EMBEDDED", 3)
-    page = tmp_path / "page.html"
-    done = run_command("report", stored(small, tmp_path / "run"), "--output", page)
-    different = sum(len({*one.masked_out, *one.conditioning}) for one in small.answers.values())
-    assert different > 3
-    assert f"grouped without a model: there are {different} different ones" in done.said
-    assert "add --groups meaning" in done.said
+def test_the_page_groups_answers_as_the_terminal_does(small, tmp_path):
+    path, page = stored(small, tmp_path / "run"), tmp_path / "page.html"
+    assert run_command("report", path, "--output", page).code == 0
+    assert run_command("report", path, "--output", tmp_path / "same.html", "--groups", "same").code == 0
+    assert page.read_bytes() == (tmp_path / "same.html").read_bytes()
 
 
 @pytest.mark.parametrize("option", [("--groups", "meaning")])

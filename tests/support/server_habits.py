@@ -13,6 +13,11 @@ from fault_server import Action, Call, Script, chat, choice, raw, status, text
 Refuse = Callable[[str], Action]
 
 
+def camel(field: str) -> str:
+    first, *words = field.split("_")
+    return first + "".join(map(str.title, words))
+
+
 def _wrapped(field: str) -> str:
     return json.dumps({"error": {"message": f"property '{field}' is unsupported", "type": "invalid"}})
 
@@ -55,6 +60,15 @@ REFUSALS: dict[str, Refuse] = {
     ),
     "Symfony": lambda field: status(
         422, {"title": "Validation Failed", "violations": [{"propertyPath": f"[{field}]", "title": "extra"}]}
+    ),
+    "ajv": lambda field: status(
+        400, {"error": {"message": "no", "validation": [{"params": {"additionalProperty": field}}]}}
+    ),
+    "GraphQL": lambda field: status(
+        400, {"errors": [{"message": "Unknown argument", "extensions": {"argument": f"body.{camel(field)}"}}]}
+    ),
+    "Tencent": lambda field: status(
+        200, {"Response": {"Error": {"Code": "InvalidParameter", "Message": f"{field} is not supported"}}}
     ),
     "Qianfan": lambda field: status(
         200, {"error_code": 336003, "error_msg": f"the parameter {field} is not supported", "id": "as-1"}
@@ -104,6 +118,8 @@ FILTERED: dict[str, Action] = {
     "an armour": chat({"index": 0, "finish_reason": "MODEL_ARMOR", "message": {"content": "half"}}),
     "type": status(400, {"error": {"message": "The request was rejected", "type": "content_filter"}}),
     "Zhipu": status(400, {"error": {"code": "1301", "message": "系统检测到输入可能包含敏感内容"}}),
+    "in Chinese": status(400, {"error": {"message": "输入内容涉及违规内容，请修改后重试"}}),
+    "a safety system": status(400, "Your request was rejected as a result of our safety system."),
     "Volcengine": status(
         400,
         {
@@ -205,8 +221,7 @@ def said(code: int, body: str, names: Sequence[str] = ()) -> Action:
         form, _, tail = form.partition("HCAE")
         body = head + ", ".join(form.replace("FIELD", name) for name in names) + tail
     for name in names[:1]:
-        first, *others = name.split("_")
-        body = body.replace("FIELD", name).replace("CAMEL", first + "".join(map(str.title, others)))
+        body = body.replace("FIELD", name).replace("CAMEL", camel(name))
     kind = {"{": "application/json", "[": "application/json", "<": "text/html"}.get(body[:1], "text/plain")
     return text(code, body, kind)
 

@@ -240,6 +240,11 @@ def test_a_passing_fault_is_tried_again_and_a_lasting_one_is_told(name: str) -> 
             "too_long",
             "1168",
         ),
+        (
+            status(400, "However, the model is loaded with a context length of only 4096 tokens"),
+            "too_long",
+            "4096",
+        ),
         (status(400, "the prompt has 900 tokens, with max_tokens more than 1024"), "too_long", "1024"),
         (
             status(422, "`inputs` tokens + `max_new_tokens` must be <= 2048. Given: 1244 and 1000"),

@@ -400,7 +400,13 @@ def test_a_question_about_fields_is_no_refusal_of_them() -> None:
 
 
 @pytest.mark.parametrize(
-    "said_so", ["The model is still loading.", "Server overloaded, try again later", "请稍后重试"]
+    "said_so",
+    [
+        "The model is still loading.",
+        "Server overloaded, try again later",
+        "Too many concurrent requests.",
+        "请稍后重试",
+    ],
 )
 def test_a_busy_server_that_calls_itself_a_bad_request_teaches_nothing(said_so: str) -> None:
     with FaultServer(in_turn(status(400, said_so), status(400, said_so), answers())) as server:

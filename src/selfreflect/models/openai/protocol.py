@@ -58,19 +58,15 @@ _SHIFT = 1e-3
 MOST_TOKENS = 10**9
 """Of one call. A larger count is the server's mistake, and a record could not hold it."""
 
-_PATH_KEYS = (
-    "loc param parameter field path pointer property instancePath additionalProperty propertyPath name"
-).split()
-"""Where the structure of an error names a field of the request."""
 _TEXT_KEYS = (
     "msg status_msg error_msg message Message detail error_description description reason title error"
 ).split()
 """Where an error holds words, the most telling first."""
-_CODE_KEYS = ("code", "status", "status_code", "error_code", "type")
+_CODE_KEYS = ("code", "Code", "status", "status_code", "error_code", "type")
 """Where an error holds words or numbers for itself, the most telling first."""
 _NESTED_KEYS = (
     "error errors detail details fieldViolations metadata raw params source base_resp external_model_message "
-    "invalid-params invalid_params invalidParams violations validationErrors"
+    "invalid-params invalid_params invalidParams violations validationErrors Response Error"
 ).split()
 """Where an error holds others, such as those of the provider behind a gateway."""
 _CODES = {
@@ -88,6 +84,7 @@ _CODES = {
 }
 """Beginnings of the words for errors that come with HTTP 200, and the status that each means."""
 _STEP = re.compile(r"[.\[\]/'\"$]+")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _DEEPEST_ERROR = 6
 _TAG = re.compile(rb"(?is)<(script|style|svg)\b.*?</\1>|<[^>]*>")
 _DELAY = re.compile(r"(\d+(?:\.\d+)?)s")
@@ -174,9 +171,10 @@ _NOT_FOUND = APIError(
 _FILTERED = _Meaning(
     (*_REFUSED, 403, 451),
     r"content[_ -]?(?:filter|policy|management policy)|responsible ?ai|\bmoderation|usage polic"
+    r"|\bsafety (?:system|filter|check|polic|guideline)"
     r"|\bflagged (?:by|as|for|due)\b|data_?inspection|content exists risk|inappropriate|considered high risk"
     r"|blocked by .{0,40}(?:safety|guardrail)|(?:safety|guardrail).{0,40} blocked|\bprohibited_content\b"
-    r"|sensitive ?(?:content|information)|_sensitive\b|敏感",
+    r"|sensitive ?(?:content|information)|_sensitive\b|敏感|违规|审核",
     APIError("", kind="content_filter"),
 )
 
@@ -204,19 +202,12 @@ _MEANINGS = (
         _REFUSED,
         r"model[_ ]not[_ ](?:found|exist)|not a valid model|\bdecommissioned\b"
         r"|\b(?:invalid|unknown)[_ ]model\b(?![_ ](?:param|field|option|setting|kwarg))"
-        r"|\bmodel\b.{0,80} (?:does not exist|is not (?:available|served|loaded|installed)|not found)",
+        r"|\bmodel\b.{0,80} does not exist"
+        r"|\bmodel:? \S{1,80} (?:is |was )?not (?:available|served|loaded|installed|found)\b",
         _NOT_FOUND,
     ),
     _Meaning((413,), "", APIError("", kind="too_long")),
     _Meaning((501,), "", APIError("", rejected=True)),
-    # a field that it names as well is left out first
-    _Meaning(
-        _REFUSED,
-        r"\b(?:is|still|currently|being) (?:re)?load(?:ing|ed)\b|\bwarming up\b"
-        r"|\btry again (?:later|in|soon)\b|\btemporar(?:y|ily)\b|\boverloaded\b|\bat capacity\b"
-        r"|稍后(?:再试|重试)",
-        APIError("", rejected=True, retryable=True),
-    ),
     # what chat templates raise
     _Meaning(CRASHES_THAT_REFUSE, r"\broles?\b|\bjinja|chat template", APIError("", rejected=True)),
     _Meaning((408, 409, 424, 425, 429, *range(500, 600)), "", APIError("", retryable=True)),
@@ -239,6 +230,14 @@ _MEANINGS = (
         APIError("the model spent all of its tokens on reasoning", kind="unclosed_reasoning"),
     ),
     _FILTERED,
+    # a field that it names as well is left out first
+    _Meaning(
+        _REFUSED,
+        r"\b(?:is|still|currently|being) (?:re)?loading\b|\bwarming up\b|\btry again (?:later|in|soon)\b"
+        r"|\btemporar(?:y|ily)\b|\boverloaded\b|\bat capacity\b|\brate limit|\btoo many [a-z ]*requests\b"
+        r"|稍后(?:再试|重试)",
+        APIError("", rejected=True, retryable=True),
+    ),
     _Meaning(_REFUSED, "", APIError("", rejected=True)),
     # as OpenAI does for some models
     _Meaning((403,), "logprobs", APIError("", code="forbidden", rejected=True)),
@@ -567,7 +566,7 @@ def _messages(error: Any) -> Iterator[str]:
     for part in _parts(error):
         text = next(filter(None, (_words(part.get(name)) for name in _TEXT_KEYS)), "")
         for name, entry in part.items():  # some list what is wrong by the names of fields
-            if name not in (*_TEXT_KEYS, *_PATH_KEYS) and isinstance(entry, list) and _words(entry):
+            if name not in (*_TEXT_KEYS, "loc") and isinstance(entry, list) and _words(entry):
                 text = "; ".join(filter(None, [text, f"{name}: {_words(entry)}"]))
         path = ".".join(map(str, part["loc"])).removeprefix("body.") if "loc" in part else ""
         code = part.get("type" if path else "code")
@@ -585,9 +584,7 @@ def _words(value: Any) -> str:
 
 def _parts(error: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
     """Yield an error and those within it, also where a gateway wraps one as JSON in a text."""
-    if isinstance(error, str) and error.lstrip()[:1] in ("{", "["):
-        with suppress(msgspec.MsgspecError, RecursionError):
-            error = msgspec.json.decode(error)
+    error = _unwrapped(error)
     for entry in error if isinstance(error, list) else [error]:
         if isinstance(entry, dict) and depth < _DEEPEST_ERROR:
             if isinstance(entry.get("loc", []), list):
@@ -596,13 +593,27 @@ def _parts(error: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
                 yield from _parts(entry.get(name), depth + 1)
 
 
-def _paths(error: Any) -> Iterator[str]:
-    """Yield the parts of all paths of an error, such as ``messages``, ``0`` and ``role``."""
-    for part in _parts(error):
-        for path in (part.get(name) for name in _PATH_KEYS):
-            steps = _STEP.split(path) if isinstance(path, str) else path
-            if isinstance(steps, list):
-                yield from (str(step) for step in steps if isinstance(step, str | int) and step != "")
+def _paths(error: Any, depth: int = 0) -> Iterator[str]:
+    """Yield the steps of all words of an error that may be paths, as ``messages``, ``0`` and ``role``.
+
+    They stand under too many names for a list; what a server quotes of a call has its fields as names, not
+    as values.
+    """
+    error = _unwrapped(error)
+    if isinstance(error, str):
+        if not any(map(str.isspace, error)):
+            yield from (_CAMEL.sub("_", step).lower() for step in _STEP.split(error) if step)
+    elif isinstance(error, dict | list) and depth < 2 * _DEEPEST_ERROR:
+        for entry in error.values() if isinstance(error, dict) else error:
+            yield from _paths(entry, depth + 1)
+
+
+def _unwrapped(error: Any) -> Any:
+    """Read the JSON in a text."""
+    if isinstance(error, str) and error.lstrip()[:1] in ("{", "["):
+        with suppress(msgspec.MsgspecError, RecursionError):
+            return msgspec.json.decode(error)
+    return error
 
 
 class _Function(msgspec.Struct):

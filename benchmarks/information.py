@@ -25,15 +25,13 @@ from selfreflect.metric import information
 from selfreflect.metric.engine.engines import engine_for
 from selfreflect.metric.engine.tree import build_tree
 from selfreflect.metric.inputs import Limits
-from selfreflect.metric.prompts import SYSTEM, prepare, summary_prompts
+from selfreflect.metric.prompts import prepare, summary_prompts
 from selfreflect.metric.sampling import Cost, Population, sampled_mean
 from selfreflect.metric.scorer import SelfReflect, tree_nodes
-from selfreflect.metric.texts import NONSENSE, pasted, pasted_subsets
-from selfreflect.models.base import Message
+from selfreflect.metric.texts import NONSENSE, SUBSETS, pasted, pasted_subsets
 from selfreflect.models.judge import Judge
 from selfreflect.records import Reader, Score, Summary
 from selfreflect.sources.items import Item, read_item_file
-from selfreflect.text import normalise_question
 from selfreflect.uncertainty.figures import wilson
 
 PASTED = (1, 2, 5)
@@ -43,16 +41,6 @@ LEAST_WORDS = 8
 
 Row = dict[str, Any]
 """``id``, ``values`` by name of the text, ``words`` of each text, ``undefined``: why there is no share."""
-
-
-def own_words(question: str, told: str, reader: Reader) -> tuple[Message, ...]:
-    """The alternative: the judge has said itself what it is told, as in SelfReflect."""
-    return (
-        Message(role="system", content=SYSTEM),
-        Message(role="user", content=normalise_question(question)),
-        Message(role="assistant", content=told),
-        Message(role="user", content=information.GIVE_ONE),
-    )
 
 
 def texts(item: Item) -> dict[str, str]:
@@ -134,11 +122,11 @@ def token_budget(judge: Judge, item: Item, texts: Sequence[str], share: float) -
     """Judge tokens to be ``spent`` at most on an item, and those of ``all`` its words."""
     question = item.question_record
     prompts = prepare(judge, question, item.answer_set)
-    population = Population(prompts.words, prompts.sizes, Limits().seed, question.id)
+    population = Population(prompts.words, prompts.sizes, Limits.seed, question.id)
     nodes = least = 0
     for context in (prompts.reference, *(summary_prompts(judge, prompts, text) for text in texts)):
         nodes += build_tree(context).computed_tokens
-        least += Cost(population, context).tokens(0, min(LEAST_WORDS, population.size))
+        least += Cost(population, context).tokens(min(LEAST_WORDS, population.size))
     return {"spent": max(least, int(share * nodes)), "all": nodes}
 
 
@@ -181,7 +169,7 @@ def measured(measure: Callable[[Item], Row], items: Sequence[Item], path: Path |
     return [rows[item.id] for item in items]
 
 
-def averaged(rows: Sequence[Row], most: int = information.SUBSETS) -> list[Row]:
+def averaged(rows: Sequence[Row], most: int = SUBSETS) -> list[Row]:
     """Replace the values and words of each text by their means over its first ``most`` subsets."""
     means_of = []
     for row in rows:
@@ -216,7 +204,7 @@ def against_pasted(rows: Sequence[Row], names: Sequence[str], num_answers: int) 
     the first answers alone and by means over subsets."""
     curve = ["empty"] + [f"{count} pasted" for count in pasted_counts(num_answers)]
     columns: list[dict[str, str]] = []
-    for most, tokens in ((1, "first answers"), (information.SUBSETS, "subsets")):
+    for most, tokens in ((1, "first answers"), (SUBSETS, "subsets")):
         cells: dict[str, list[bool]] = {}
         for row in averaged(rows, most):
             values = [row["values"][name] for name in curve]
@@ -231,7 +219,7 @@ def against_pasted(rows: Sequence[Row], names: Sequence[str], num_answers: int) 
         column = {heading: share(wins) for heading, wins in cells.items()}
         spent = sum(row["tokens"][tokens] for row in rows) / sum(row["tokens"]["SelfReflect"] for row in rows)
         columns.append(column | {"judge tokens, of SelfReflect's": f"{spent:.1%}"})
-    print(f"\n| of the items | first answers | {information.SUBSETS} subsets |\n| --- | --- | --- |")
+    print(f"\n| of the items | first answers | {SUBSETS} subsets |\n| --- | --- | --- |")
     for heading in columns[0]:
         print(f"| {heading} | {' | '.join(column[heading] for column in columns)} |")
 
@@ -302,7 +290,6 @@ def main() -> None:
     parser.add_argument("--limit", type=int, help="only the first items")
     parser.add_argument("--judge", default="smollm2")
     parser.add_argument("--reader", choices=("informed", "blind"), default="informed")
-    parser.add_argument("--own-words", action="store_true", help="measure with the other wording")
     parser.add_argument("--measures", default="information", help="information, selfreflect, or both")
     parser.add_argument(
         "--budget", type=float, metavar="SHARE", help="of SelfReflect's judge tokens, such as 0.2"
@@ -310,9 +297,6 @@ def main() -> None:
     parser.add_argument("--save", type=Path, help="directory of what has been measured")
     arguments = parser.parse_args()
     judge = Judge.load(arguments.judge)
-    wording = "own-words" if arguments.own_words else arguments.reader
-    if arguments.own_words:
-        information.answering = own_words
     columns: dict[str, list[Row]] = {}
     for count in map(int, arguments.num_answers.split(",")):
         items = read_item_file(
@@ -327,9 +311,9 @@ def main() -> None:
             return arguments.save / f"{arguments.items.stem}-{count}-{measure}.jsonl"
 
         if "information" in arguments.measures:
-            rows = measured(bits(judge, arguments.reader), items, path(wording))
+            rows = measured(bits(judge, arguments.reader), items, path(arguments.reader))
             columns[f"usable information, N = {count}"] = averaged(rows)
-            print(f"\nN = {count}, {wording}")
+            print(f"\nN = {count}, {arguments.reader}")
             means(averaged(rows), count)
             against_pasted(rows, names, count)
         if "selfreflect" in arguments.measures:

@@ -540,6 +540,26 @@ def test_log_probabilities_that_make_a_server_fail_are_given_up(code: int) -> No
     assert tried == [True, True, False, True, False, False, False]
 
 
+def test_a_restart_during_the_short_calls_costs_no_log_probabilities(tmp_path: Path) -> None:
+    def script(call: fault.Call) -> fault.Action:
+        if call.number in (2, 3):  # the third short call, and the same once more
+            return status(500)
+        choices = []
+        for text in (f"t{call.number}-{place}" for place in range(call.n)):
+            tokens = {"content": [{"token": text, "logprob": -0.5}]} if "logprobs" in call.body else None
+            choices.append({**choice(text), "logprobs": tokens})
+        return chat(*choices)
+
+    out = tmp_path / "r"
+    with FaultServer(script) as server:
+        done = run(*command(out, server.url, questions(tmp_path / "q.txt", 2), "--logprobs"))
+    assert done.code == 0, done.said
+    stored = Run.load(out)
+    assert "refused" not in stored.manifest.models["answers"]
+    tokens = [each for answer_set in stored.answers.values() for each in answer_set.logprobs]
+    assert all(isinstance(each, AnswerTokens) for each in tokens)
+
+
 def test_one_answer_whose_log_probabilities_cannot_be_sent_costs_no_other_answer_its_own() -> None:
     given = {**choice("Oz"), "logprobs": {"content": [{"token": "Oz", "logprob": -1}]}}
 

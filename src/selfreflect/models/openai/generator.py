@@ -395,7 +395,7 @@ class OpenAIGenerator(StreamingGenerator):
         if doubted and doubted != wording and not self._gave_logprobs:
             # the server may have been restarting
             with suppress(TimeoutError):
-                if again := await self._offer(connection, doubted, request, first, response.size):
+                if again := await self._offer(connection, doubted, request, first, response.size or count):
                     response, wording = again, doubted
         if not withheld:
             response, wording = await self._without_thinking(connection, response, wording, request, first)

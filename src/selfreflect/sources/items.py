@@ -18,6 +18,7 @@ from selfreflect.records import AnswerSet, Halving, Question, Record, Scalar, Su
 from selfreflect.sources.answer_values import Verdict, label_columns
 from selfreflect.sources.columns import (
     CONDITIONING,
+    CONFIDENCE,
     CORRECT,
     GOLD,
     GRADES,
@@ -215,7 +216,7 @@ def read_item_file(
     file = read_row_file(source, half, tuple((columns or {}).values()))
     columns = fold_assigned(columns or {}, field_names(file.rows))
     assigned = name_assigned(file.rows, columns, file.notes)
-    usual = {name: name for name in (CORRECT, GRADES, GOLD, *TOKEN_COLUMNS)}
+    usual = {name: name for name in (CORRECT, GRADES, GOLD, CONFIDENCE, "response", *TOKEN_COLUMNS)}
     renamed = usual_columns(file.rows, usual, assigned.values())
     free = [name for name in field_names(file.rows) if name not in assigned.values()]
     labels = label_columns(file.rows, free)

@@ -570,3 +570,11 @@ def test_samples_of_one_id_with_different_questions_stay_apart(tmp_path: Path) -
     log = {"version": 2, "status": "success", "eval": {}, "samples": samples}
     items = read_item_file(written(tmp_path / "l.json", log)).items
     assert [(item.question, len(item.answer_set.answers)) for item in items] == [("Oz?", 2), ("Nod?", 2)]
+
+
+def test_the_judged_answer_of_a_table_in_capitals_survives_convert(tmp_path: Path) -> None:
+    text = 'Prompt,Response,Sampled Responses,Confidence\nOz?,a,"[""a"", ""b""]",85%\n'
+    converted = tmp_path / "c.jsonl"
+    assert run("convert", written(tmp_path / "f.csv", text), "--output", converted).code == 0
+    [question] = read_answered_questions(converted).questions
+    assert (question.answer, question.confidence) == ("a", 0.85)

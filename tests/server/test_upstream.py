@@ -205,6 +205,16 @@ def test_lasting_faults_are_typed_before_any_status_is_sent(
     assert error(client.chat(stream=stream), expected)["message"]
 
 
+def test_a_model_that_cannot_be_greedy_says_which_strategies_can_do_without(
+    upstream: FaultServer, client: EndpointClient
+) -> None:
+    usual = upstream.script
+    upstream.script = lambda call: (
+        usual(call) if call.body["temperature"] == 1 else status(400, "temperature must be 1")
+    )
+    assert "basic#1-2" in error(client.chat(), 502)["message"]
+
+
 def test_passing_faults_are_tried_again(upstream: FaultServer, client: EndpointClient) -> None:
     upstream.script = in_turn(status(503, "loading"), reset, answers())
     assert client.chat(selfreflect={"strategy": "greedy"}).status_code == 200

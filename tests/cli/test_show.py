@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from measured import WORDS, measured_run
 
-from selfreflect.cli.show import marked_words, print_question, unsure_answer
+from selfreflect.cli.show import ONE_GROUP, marked_words, print_question, unsure_answer
 from selfreflect.logprobs import AnswerTokens
 from selfreflect.records import AnswerSet, WordBits
 
@@ -87,6 +87,15 @@ def test_unsure_words_have_signs_or_lines(top, marked, capsys):
     styles = [str(span.style) for span in line.spans if span.style]
     assert len(styles) == len(set(styles)) == marked.count(" ~")
     assert all("underline" in style for style in styles)
+
+
+def test_where_all_answers_agree_the_rest_is_their_wording(capsys):
+    records = measured_run({"greedy": [5.6]})
+    assert ONE_GROUP not in shown(records, capsys)
+    answers = msgspec.structs.replace(
+        records.answers["q0"], masked_out=("Ankara.", "It is Ankara."), conditioning=("Ankara",)
+    )
+    assert ONE_GROUP in shown(replace(records, answers={**records.answers, "q0": answers}), capsys)
 
 
 def test_where_nothing_can_be_told_one_line_says_so_and_no_number_follows(capsys):

@@ -124,7 +124,12 @@ def show_versions(runs: Sequence[RunRecords], pairs: Pairs, explain: bool) -> No
         print_differences(table, explain)
         if note := show_case_note(candidate.run):
             stdout.print(Text(f"{note[:1].upper()}{note[1:]}."))
-        print_table(worse_table(base, candidate, measure))
+        worse = worse_table(base, candidate, measure)
+        if worse.rows:
+            print_table(worse)
+        else:  # no headings of nothing
+            for note in worse.notes:
+                stdout.print(Text(one_line(note)))
     for run in runs:
         label = run.distinct_label and f"{run.distinct_label}: "
         stdout.print(Text(one_line(f"{label}{headline(run)}")))
@@ -146,6 +151,9 @@ def show_failures(records: RunRecords) -> None:
     """Print what failed, and what to do about it."""
     if records.failures:
         print_table(failure_table(records, Overrides({}).name_of))
+
+
+ONE_GROUP = "All answers say the same: what a summary does not recover of them is their wording."
 
 
 class GroupedAnswers(NamedTuple):
@@ -208,6 +216,8 @@ def print_question(
         _print_dim(f"   … and {len(groups) - answers} more")
     if not records.strategies:
         return
+    if len(groups) == 1 < total:
+        stdout.print(Text(ONE_GROUP))
     stdout.print()
     if note := show_case_note(records, named_models_only=True):
         stdout.print(Text(f"{note[:1].upper()}{note[1:]}."))

@@ -77,6 +77,23 @@ def test_a_score_and_a_label_that_both_follow_length_are_warned_of() -> None:
     assert audit_length(rng.normal(size=400), label, length).warning == ""
 
 
+def test_answers_of_middle_length_that_are_right_are_warned_of() -> None:
+    rng = np.random.default_rng(1)
+    length = rng.integers(1, 30, 300)
+    is_middle = (length > 10) & (length < 20)
+    label = np.where(rng.random(300) < 0.95, is_middle, ~is_middle)
+    audit = audit_length(is_middle + rng.normal(0, 0.3, 300), label, length)
+    assert audit.score_with_length is not None
+    assert abs(audit.score_with_length) < 0.11
+    assert audit.score_with_middle is not None
+    assert audit.score_with_middle < -0.5
+    assert audit.confounded
+    assert audit.score_with_correct is not None
+    assert audit.score_with_correct_at_middle is not None
+    assert audit.score_with_correct_at_middle < audit.score_with_correct - 0.1
+    assert not audit_length(rng.normal(size=300), label, length).confounded
+
+
 def test_what_speaks_of_the_greedy_answer_is_compared_with_its_correctness() -> None:
     rows = []
     for number, (greedy, gold) in enumerate(

@@ -545,7 +545,7 @@ def _say_better(quality: MapQuality) -> None:
 
 
 _ALTERNATIVES = {
-    "constant": "always saying the accuracy",
+    "constant": "always saying the accuracy of the other questions",
     "unchanged": "no map",
 }
 """Ways to do without a map, by field of its quality."""

@@ -240,24 +240,44 @@ class LengthAudit:
     score_with_correct: float | None
     score_with_correct_at_length: float | None
     """Partial rank correlation: what is left of the one above at equal length."""
+    score_with_middle: float | None
+    """Spearman's rho with the distance of the length's rank from the middle rank, which sees that very short
+    and very long answers are alike."""
+    correct_with_middle: float | None
+    score_with_correct_at_middle: float | None
+    """Partial rank correlation at an equal distance from the middle."""
+
+    @property
+    def dependence(self) -> tuple[str, float, float] | None:
+        """What score and correctness both clearly depend on, with both correlations; None if on nothing."""
+        for cause, score_rho, label_rho in (
+            ("the length of answers", self.score_with_length, self.correct_with_length),
+            (
+                "how far the length of answers is from the middle",
+                self.score_with_middle,
+                self.correct_with_middle,
+            ),
+        ):
+            if score_rho is None or label_rho is None:
+                continue
+            if min(abs(score_rho), abs(label_rho)) >= _CLEAR / math.sqrt(self.n - 1):
+                return cause, score_rho, label_rho
+        return None
 
     @property
     def confounded(self) -> bool:
         """Whether score and correctness both clearly depend on length."""
-        score_rho, label_rho = self.score_with_length, self.correct_with_length
-        if score_rho is None or label_rho is None:
-            return False
-        return min(abs(score_rho), abs(label_rho)) >= _CLEAR / math.sqrt(self.n - 1)
+        return self.dependence is not None
 
     @property
     def warning(self) -> str:
         """A sentence if score and correctness both clearly depend on length, else empty."""
-        score_rho, label_rho = self.score_with_length, self.correct_with_length
-        if not self.confounded or score_rho is None or label_rho is None:
+        if self.dependence is None:
             return ""
+        cause, score_rho, label_rho = self.dependence
         effect = "flatters" if score_rho * label_rho > 0 else "harms"
         return (
-            "Score and correctness both depend on length (rank correlations "
+            f"Score and correctness both depend on {cause} (rank correlations "
             f"{score_rho:+.2f} and {label_rho:+.2f}), which {effect} the score. Judge it at equal length."
         )
 
@@ -265,20 +285,28 @@ class LengthAudit:
 def audit_length(scores: Floats, correct: Floats, lengths: Floats) -> LengthAudit:
     """Audit one score, where a higher one means more confidence, against one kind of label; shape (n,)."""
     area = float(prediction.auroc(Tally.of(-lengths, correct)))
-    score_length, correct_length = _spearman(scores, lengths), _spearman(correct, lengths)
-    score_correct = at_length = _spearman(scores, correct)
-    if score_correct is not None and score_length is not None and correct_length is not None:
-        rest = (1 - score_length**2) * (1 - correct_length**2)
-        difference = score_correct - score_length * correct_length
-        at_length = difference / math.sqrt(rest) if rest > 1e-12 else None
+    places = ranks(lengths)
+    from_middle = np.abs(places - places.mean())
     return LengthAudit(
         n=len(lengths),
         auroc_of_length=None if math.isnan(area) else area,
-        score_with_length=score_length,
-        correct_with_length=correct_length,
-        score_with_correct=score_correct,
-        score_with_correct_at_length=at_length,
+        score_with_length=_spearman(scores, lengths),
+        correct_with_length=_spearman(correct, lengths),
+        score_with_correct=_spearman(scores, correct),
+        score_with_correct_at_length=_partial(scores, correct, lengths),
+        score_with_middle=_spearman(scores, from_middle),
+        correct_with_middle=_spearman(correct, from_middle),
+        score_with_correct_at_middle=_partial(scores, correct, from_middle),
     )
+
+
+def _partial(x: Floats, y: Floats, given: Floats) -> float | None:
+    """Rank correlation of ``x`` and ``y`` without what both share with ``given``."""
+    together, x_given, y_given = _spearman(x, y), _spearman(x, given), _spearman(y, given)
+    if together is None or x_given is None or y_given is None:
+        return together
+    rest = (1 - x_given**2) * (1 - y_given**2)
+    return (together - x_given * y_given) / math.sqrt(rest) if rest > 1e-12 else None
 
 
 def _spearman(x: Floats, y: Floats) -> float | None:

@@ -184,17 +184,17 @@ def _undefined_sentences(reasons: Mapping[str, Iterable[str]]) -> list[str]:
 
 
 def length_notes(predictions: Sequence[Prediction]) -> list[str]:
-    """Word one sentence on all estimators that depend on length like correctness does."""
-    confounded = [row for row in predictions if row.audit and row.audit.confounded]
-    if not confounded:
-        return []
-    names = ", ".join(row.estimator for row in confounded)
-    audit = confounded[0].audit
-    correlation = "–" if audit is None else f"{audit.correct_with_length:+.2f}"
+    """Word one sentence for each way in which estimators depend on length like correctness does."""
+    dependent: dict[str, list[tuple[str, float]]] = {}
+    for row in predictions:
+        if row.audit is not None and row.audit.dependence is not None:
+            cause, _, label_rho = row.audit.dependence
+            dependent.setdefault(cause, []).append((row.estimator, label_rho))
     return [
-        f"Warning: correctness depends on the length of answers (rank correlation {correlation}), and so do "
-        f"{names}. Part of their success or failure may be length alone; --json has what is left at equal "
-        "length."
+        f"Warning: correctness depends on {cause} (rank correlation {rows[0][1]:+.2f}), and so do "
+        f"{', '.join(name for name, _ in rows)}. Part of their success or failure may be length alone; "
+        "--json has what is left at equal length."
+        for cause, rows in dependent.items()
     ]
 
 

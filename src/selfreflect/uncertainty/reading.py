@@ -198,7 +198,7 @@ def _reserved(rows: list[Row], gold: str, assigned: Mapping[str, str], is_log: b
     free_names = [name for name in names if name not in reserved and name != _RESPONSE]
     columns = item_columns(free_names, assigned)
     reserved |= {columns.summaries, columns.order}
-    if _RESPONSE in assigned.values():
+    if any(path.partition(".")[0] == _RESPONSE for path in assigned.values()):
         return reserved
     texts = {repr(row.fields.get(columns.question)) for row in rows}
     repeated = columns.question != "" and len(texts) < len(rows) and not is_log

@@ -578,3 +578,20 @@ def test_the_judged_answer_of_a_table_in_capitals_survives_convert(tmp_path: Pat
     assert run("convert", written(tmp_path / "f.csv", text), "--output", converted).code == 0
     [question] = read_answered_questions(converted).questions
     assert (question.answer, question.confidence) == ("a", 0.85)
+
+
+def test_a_path_into_the_judged_answer_names_the_answers(tmp_path: Path) -> None:
+    results = [
+        {
+            "vars": {"question": "Oz?"},
+            "prompt": {"raw": "Q"},
+            "response": {"output": text},
+            "success": text == "a",
+        }
+        for text in "ab"
+    ]
+    path = written(tmp_path / "f.json", {"results": {"results": results}})
+    columns = {"question": "vars.question", "answer": "response.output", "correct": "success"}
+    [question] = read_answered_questions(path, columns=columns).questions
+    assert (question.text, question.answers) == ("Oz?", ("a", "b"))
+    assert [right for _, right in question.grades["correct"]] == [True, False]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.models.reasoning import TRACES, UnclosedReasoningError, split_reasoning
+from selfreflect.models.reasoning import TRACES, StreamedTrace, UnclosedReasoningError, split_reasoning
 
 # Written out as the models write them, independently of the patterns that find them.
 PAIRS = {
@@ -33,6 +33,34 @@ PROSE = st.text(
     alphabet=st.characters(blacklist_characters="<>[]◁▷|", blacklist_categories=["Cs"]), max_size=60
 )
 KINDS = st.sampled_from(sorted(PAIRS))
+
+
+@given(kind=KINDS, trace=PROSE, visible=PROSE, sizes=st.lists(st.integers(1, 30), max_size=40))
+def test_a_text_in_pieces_loses_its_trace_as_the_whole_does(kind, trace, visible, sizes):
+    opening, closing = PAIRS[kind]
+    text = f"\n{opening}{trace}{closing}\n\n{visible}"
+    streamed, shown, start = StreamedTrace(), [], 0
+    for size in [*sizes, len(text)]:
+        shown.append(streamed.take(text[start : start + size]))
+        start += size
+    assert not streamed.is_open
+    whole = split_reasoning(text, unwrap=False).visible
+    assert ("".join(shown) + streamed.held).strip() == whole
+
+
+@pytest.mark.parametrize("kind", sorted(PAIRS))
+def test_a_trace_without_an_end_shows_nothing(kind):
+    streamed = StreamedTrace()
+    assert [streamed.take(piece) for piece in f"{PAIRS[kind][0]} so be it"] == [""] * (
+        len(PAIRS[kind][0]) + 9
+    )
+    assert streamed.is_open
+
+
+@pytest.mark.parametrize("text", ["Paris.", "<b>Paris</b> is", "[1] Paris", "analysis of it", "  a", "<", ""])
+def test_a_streamed_text_without_a_trace_is_whole(text):
+    streamed = StreamedTrace()
+    assert "".join(map(streamed.take, text)) + streamed.held == text
 
 
 def test_every_row_of_the_table_has_its_example():

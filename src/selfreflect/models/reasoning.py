@@ -109,6 +109,57 @@ def split_answer(text: str, in_trace: bool = False) -> Split:
     return split._replace(visible=_in_answer_tags(split.visible))
 
 
+_STREAMED = [
+    (re.compile(rf"\s*{opening}", re.IGNORECASE), re.compile(closing, re.IGNORECASE))
+    for opening, closing in TRACES.values()
+]
+_LONGEST_TAG = 80
+"""Characters after which a text that still comes, and begins like a tag, is none."""
+
+
+class StreamedTrace:
+    """Takes the traces off the beginning of a text that comes piece by piece."""
+
+    def __init__(self) -> None:
+        self.held = ""
+        """Text of which it is not known yet whether it is shown."""
+        self._closing: re.Pattern[str] | None = None
+        self._is_past = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a trace has begun and not ended."""
+        return self._closing is not None
+
+    def take(self, piece: str) -> str:
+        """Add a piece; return the text that can be shown now."""
+        if self._is_past:
+            return piece
+        self.held += piece
+        # a tag may stand across two pieces
+        start = max(0, len(self.held) - len(piece) - _LONGEST_TAG)
+        while not self._is_past:
+            if self._closing is None:
+                tags = (closing for opening, closing in _STREAMED if opening.match(self.held))
+                self._closing = next(tags, None)
+                if self._closing is None and _may_open(self.held.lstrip()):
+                    return ""
+                self._is_past = self._closing is None
+                continue
+            end = self._closing.search(self.held, start)
+            if end is None:
+                return ""
+            self.held, self._closing, start = self.held[end.end() :].lstrip(), None, 0
+        shown, self.held = self.held, ""
+        return shown
+
+
+def _may_open(text: str) -> bool:
+    """Tell whether a text may become a tag that opens a trace."""
+    is_begun = text[:1] in ("", "<", "[", "◁") or "analysis".startswith(text)
+    return is_begun and len(text) < _LONGEST_TAG
+
+
 def _in_answer_tags(text: str) -> str:
     tags = list(_ANSWER_TAG.finditer(text))
     if not tags:

@@ -30,6 +30,7 @@ from selfreflect.models.openai.client import (
 from selfreflect.models.openai.endpoint import Endpoint
 from selfreflect.models.openai.generator import OpenAIGenerator
 from selfreflect.models.openai.protocol import APIError, finish_of, read_piece
+from selfreflect.models.reasoning import StreamedTrace
 from selfreflect.records import Finish
 from selfreflect.server.chat import OF_TOOLS, PREFIX, RESPONSE_FORMAT, ChatRequest, Fields
 from selfreflect.server.errors import ChatError, upstream_busy
@@ -393,31 +394,21 @@ class LiveText:
 
         Raises ChatError if it breaks off, ends in an unknown way, or holds an error.
         """
-        held = ""
+        trace = StreamedTrace()
         async with aclosing(self.response.lines()) as parts:
             async for lines in parts:
-                held += "".join(map(self._take, lines))
-                trace = held.lstrip()
-                begins = trace.startswith(_TRACE) or (trace and _TRACE.startswith(trace))
-                if begins and not self.text.strip():
-                    before, end, after = held.partition(_TRACE_END)
-                    held = after.lstrip() if end else before
-                    if not end:
-                        continue
-                if held:
-                    self.text += held
-                    yield held
-                    held = ""
-        only_reasons = held.lstrip().startswith(_TRACE)
-        if held and not only_reasons:
-            self.text += held
-            yield held
+                if shown := trace.take("".join(map(self._take, lines))):
+                    self.text += shown
+                    yield shown
+        if trace.held and not trace.is_open:
+            self.text += trace.held
+            yield trace.held
         finish = finish_of(self._ending)
         # some servers say nothing after the reason, and some give none
         if finish is None and (self._ending or not self._is_over):
             message = "the stream of the upstream broke off"
             raise ChatError(502, message, type="upstream_error", code="backend")
-        self.finish = "unclosed_reasoning" if only_reasons else finish or "stop"
+        self.finish = "unclosed_reasoning" if trace.is_open else finish or "stop"
 
     def _take(self, line: bytes) -> str:
         """Read a line of the stream; give the text in it."""
@@ -435,9 +426,6 @@ class LiveText:
         self.prompt_tokens = piece.prompt_tokens or self.prompt_tokens
         self.completion_tokens = piece.completion_tokens or self.completion_tokens
         return piece.text
-
-
-_TRACE, _TRACE_END = "<think>", "</think>"
 
 
 async def _events_with(response: RelayedResponse, belief: Belief) -> AsyncGenerator[bytes, None]:

@@ -106,6 +106,13 @@ def test_summaries_as_text_list_mapping_or_columns(fields: dict[str, Any], summa
     assert read([{"question": "Why?", "answers": ["a", "b"], **fields}])[0].summaries == summaries
 
 
+@pytest.mark.parametrize("name", ["response", "reply", "output", "completion"])
+def test_numbered_columns_win_and_what_stands_beside_may_be_a_summary(name: str) -> None:
+    file = parse(table(["question", "sample_1", "sample_2", name], ["Why?", "b", "a", "a or b"]))
+    assert sorted(file.items[0].answer_set.answers) == ["a", "b"]
+    assert f"--column summary={name}" in " ".join(file.notes)
+
+
 def test_a_number_is_a_summary_beside_texts_and_where_answers_are_numbers() -> None:
     texts = {"question": "Why?", "answers": ["a", "b"], "summary_mine": "Because.", "summary_length": 1}
     number = {

@@ -87,6 +87,13 @@ def test_one_version_can_fail(folder: Path, condition: str, code: int) -> None:
     assert len(done.json) == (0 if "worse" in condition else 3)
 
 
+def test_a_value_just_below_its_threshold_is_not_rounded_onto_it(folder: Path) -> None:
+    lines = score(folder, "--json").json
+    share = sum(line["contained"]["value"] for line in lines) / len(lines)
+    done = score(folder, "--fail-if", f"contained < {100 * share + 0.2:.4f}%")
+    assert f"it is {100 * share:.4g} %" in done.said
+
+
 def test_a_seed_decides_which_answers_are_test_answers(folder: Path) -> None:
     values = set()
     for seed in range(3):

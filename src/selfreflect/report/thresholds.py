@@ -158,7 +158,9 @@ class Name:
         if self.part not in OF_QUESTIONS:
             measure = self.measured(side)
             mean = result.estimate(measure).mean
-            text = "" if mean is None else f"it is {measure.text(mean)}"
+            text = ""
+            if mean is not None:  # 59.9 % is below 60 %, and no 60 %
+                text = f"it is {100 * mean:.4g} %" if measure.is_share else f"it is {measure.text(mean)}"
             return ConditionValue(subject, mean, text, _gaps(side, measure, result))
         if self.part == "undefined":
             measures = run_measures(side.run) if self.measure is None else [self.measured(side)]

@@ -68,6 +68,15 @@ def test_the_best_strategy_of_a_run_comes_first_whatever_came_first_in_time(
     assert [one["name"] for one in strategies] == [one["name"] for one in summaries] == ["good", "bad"]
 
 
+def test_a_run_names_the_judge_of_information_alone(root: Path, client: Client) -> None:
+    run = informed_run()
+    save(replace(run, scores={}), root / "mine")
+    judges = {information.judge for information in run.information.values()}
+    described = client.get(f"/api/runs/{listed(client)['mine']}").json()["judge"]
+    assert len(described) == len(judges) == 1
+    assert described[0].startswith(judges.pop())
+
+
 def test_a_run_is_shown_question_by_question(root: Path, client: Client) -> None:
     write_run(root / "many", count=3, failed="cannot open /home/somebody/x/y.json")
     id_ = listed(client)["many"]

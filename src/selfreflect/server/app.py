@@ -29,7 +29,7 @@ from selfreflect import __version__
 from selfreflect.errors import ConfigError, SelfReflectError
 from selfreflect.metric.measure import Measure, default_measures
 from selfreflect.records import Question
-from selfreflect.report.measures import plain_measure, run_measures
+from selfreflect.report.measures import run_measures
 from selfreflect.report.page.frame import part_html
 from selfreflect.report.page.view import guesses_view, question_cells, question_view
 from selfreflect.report.results import StrategyResult, strategy_results
@@ -201,6 +201,16 @@ def runs(
     return {"runs": entries, "more": len(directories) > end}
 
 
+def _judges_of(records: RunRecords, measures: Sequence[Measure]) -> set[str]:
+    """Describe the judges and settings of all measured summaries."""
+    return {
+        without_paths(measure.settings_text(record))
+        for measure in measures
+        for (question_id, _), record in records.results(measure).items()
+        if question_id in records.questions
+    }
+
+
 @routes.get("/runs/{id}", responses=_UNKNOWN, summary="Show the strategies and questions of a run")
 def run(
     id: Id,
@@ -212,11 +222,10 @@ def run(
     measures = run_measures(records)
     page = dict(islice(records.questions.items(), offset, offset + limit))
     cells = question_cells(replace_fields(records, questions=page), measures)
-    scores = [score for (question_id, _), score in records.scores.items() if question_id in records.questions]
     return {
         "id": id,
         "name": records.label,
-        "judge": sorted({without_paths(plain_measure().settings_text(score)) for score in scores}),
+        "judge": sorted(_judges_of(records, measures)),
         "models": list(map(without_paths, records.models)),
         "measures": [{"heading": measure.heading, "title": measure.title} for measure in measures],
         "strategies": [_strategy_entry(result, measures) for result in strategy_results(records)],

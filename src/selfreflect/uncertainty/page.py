@@ -26,6 +26,7 @@ from selfreflect.uncertainty.guarantee import ThresholdSearch
 from selfreflect.uncertainty.measures import INTERVALS, definitions
 from selfreflect.uncertainty.prediction import Tally, expected_risks
 from selfreflect.uncertainty.tables import (
+    RANKED_BY,
     assessment_notes,
     conclude,
     guarantee_sentence,
@@ -135,7 +136,7 @@ def curves(estimator: str, answers: ScoredAnswers) -> Curves:
     if isinstance(calibrated, str):
         undefined = calibrated if versions else f"{estimator} is no probability, and {calibrated}"
     else:
-        versions["isotonic, cross-fitted"] = reliability(calibrated, labels)
+        versions["calibrated"] = reliability(calibrated, labels)
     n = len(labels)
     right = labels.sum()
     best = np.maximum(0, np.arange(1, n + 1) - right) / np.arange(1, n + 1)
@@ -169,16 +170,21 @@ def uncertainty_part(
     """
     conclusion = conclude(assessment, correctness)
     measures = list(dict.fromkeys(measure for row in rows for measure in row.measures))
-    table = ranking_table([*best_first(rows), *(row for row in rows if row.baseline)], correctness, measures)
+    ranked = [*best_first(rows), *(row for row in rows if row.baseline)]
+    table = ranking_table(ranked, correctness, [name for name in RANKED_BY if name in measures] or measures)
+    whole = ranking_table(ranked, f"{correctness}, all measures", measures)
     part = UncertaintyPart(
         name=name,
         label=label or f"Correctness: {correctness}",
-        lead=conclusion.sentence if conclusion else f"No answer could be judged ({correctness}).",
-        table=replace(table, notes=(" ".join(definitions(measures)), INTERVALS, *table.notes)),
+        lead=f"{conclusion.finding[0].upper()}{conclusion.finding[1:]}."
+        if conclusion
+        else f"No answer could be judged ({correctness}).",
+        table=table,
+        whole=replace(whole, notes=(" ".join(definitions(measures)), INTERVALS)),
         baselines=frozenset(range(sum(not row.baseline for row in rows), len(rows))),
         panels=[],
         notes=assessment_notes(assessment),
-        csv={f"{name}-estimators": to_csv(table)},
+        csv={f"{name}-estimators": to_csv(whole)},
     )
     curves_by_name = all_curves(assessment, correctness, rows)
     for estimator, curves in list(curves_by_name.items())[:PANELS]:

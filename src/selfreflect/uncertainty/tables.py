@@ -462,7 +462,7 @@ class Conclusion(NamedTuple):
     """Why there is no best estimator; empty if there is one."""
 
     @property
-    def sentence(self) -> str:
+    def finding(self) -> str:
         """Word it for a reader who knows none of the measures."""
         parts = [f"the model is right in {percent(self.accuracy)} of {counted(self.answers, 'answer')}"]
         if self.sure is not None and self.sure_by is not None:
@@ -479,7 +479,12 @@ class Conclusion(NamedTuple):
             parts.append(
                 f"in hindsight, {share} of these questions could be answered with at most {risk} errors"
             )
-        return f"In short ({self.correctness}): {'; '.join(parts)}."
+        return "; ".join(parts)
+
+    @property
+    def sentence(self) -> str:
+        """Word it for a terminal, where no heading names the kind of correctness."""
+        return f"In short ({self.correctness}): {self.finding}."
 
 
 def conclude(assessment: Assessment, correctness: str, risk: float = RISK) -> Conclusion | None:

@@ -126,6 +126,9 @@ class UncertaintyPart:
     lead: str
     """What was found, in one sentence."""
     table: Table
+    """Estimators and baselines by what ranks them."""
+    whole: Table
+    """The same with all measures."""
     baselines: frozenset[int]
     """The rows of the table that are baselines."""
     panels: list[EstimatorPanel]

@@ -69,6 +69,19 @@ def test_estimators_of_claims_are_assessed_on_labels(tmp_path: Path) -> None:
     assert auroc > 0.75
 
 
+def test_labels_of_claims_and_answers_travel_into_a_run(tmp_path: Path) -> None:
+    rows = [{**row, "correct": number % 3 > 0} for number, row in enumerate(towns(0, 30))]
+    file = written(tmp_path / "labelled.json", rows)
+    assert run("import", "--items", file, "--out", tmp_path / "run").code == 0
+    for options in (("--claims", "words"), ()):
+        of_file, of_run = (
+            [line["correct"] for line in run("uncertainty", source, *options, "--json").json if "id" in line]
+            for source in (file, tmp_path / "run")
+        )
+        assert of_file == of_run
+        assert {True, False} <= {label for entry in of_run for label in entry.values()}
+
+
 def test_a_calibrator_of_claims_gives_their_chance_to_be_right(saved: Path, tmp_path: Path) -> None:
     fitted = json.loads(saved.read_text())
     assert (fitted["reader"], fitted["estimator"], fitted["samples"], fitted["n"]) == (

@@ -15,13 +15,15 @@ from selfreflect.prompts import Prompts, load_prompts, stored_prompts
 from selfreflect.records import Stage, latest_scale
 from selfreflect.report.run_records import RunRecords
 from selfreflect.run.resume import sampling_checks, scoring_label
-from selfreflect.sources.answer_values import Graded
-from selfreflect.sources.files import is_text_list
+from selfreflect.sources.answer_values import Graded, are_labels, label
+from selfreflect.sources.columns import CORRECT, GOLD
+from selfreflect.sources.files import Row, is_text_list
 from selfreflect.sources.item_rows import list_in
 from selfreflect.sources.items import Item, items_from_records
 from selfreflect.store.run import Run
 from selfreflect.text import one_line
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, has_gold, not_blank, token_fields
+from selfreflect.uncertainty.reading import labelled_claims
 
 if TYPE_CHECKING:
     from selfreflect.report.page.frame import UncertaintyPart
@@ -173,22 +175,25 @@ def is_labelled(run: RunRecords) -> bool:
     return any(question.gold for question in run.questions.values())
 
 
-GOLD = "gold"
-"""The field of a file with the right answer, unless --gold names another."""
-
-
 def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[AnsweredQuestion]:
     """List the questions of a run that have answers, for estimators of uncertainty.
 
-    Right answers come from the field ``gold``, and measures of the greedy answer from ``scoring``. Blank
-    answers are left out. Questions are in their order:
-    the order of answers changes if a command is interrupted."""
+    Right answers come from the field ``gold``, and measures of the greedy answer from ``scoring``. Labels
+    of answers and claims are those of an imported file: other answers are not what people labelled. Blank
+    answers are left out. Questions are in their order: the order of answers changes if a command is
+    interrupted.
+
+    Raises:
+        DataError: a claim is labelled both right and wrong.
+    """
     result = []
+    has_labels = are_labels(question.metadata.get(CORRECT) for question in run.questions.values())
     for question in run.questions.values():
         answers = run.answers.get(question.id)
         if answers is None or not answers.answers:
             continue
         indices = not_blank(answers.answers)
+        labels = Row(run.label, question.id, {} if answers.model else {**question.metadata})
         gold_value = question.metadata.get(gold, question.gold if gold == GOLD else ())
         gold_texts = gold_value if isinstance(gold_value, tuple) else (str(gold_value),)
         if isinstance(gold_value, str) and gold_value.startswith("["):
@@ -210,6 +215,8 @@ def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[Answe
                     name: tuple(map(Graded, answers.answers, verdicts))
                     for name, verdicts in answers.grades.items()
                 },
+                correct=label(labels.fields.get(CORRECT)) if has_labels else None,
+                claims=tuple(labelled_claims(labels)),
                 model=answers.model,
                 temperature=answers.temperature,
                 top_p=answers.top_p,

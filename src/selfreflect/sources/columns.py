@@ -51,6 +51,8 @@ GRADES = "grades"
 """Verdicts on answers: an object that has, for each grader, one verdict for each answer."""
 CORRECT = "correct"
 """The label of a question's judged answer, or of the answer of each row."""
+CLAIMS = "claims"
+"""Objects with the text of a claim, and whether it is right."""
 
 READ_BY_NAME = (CONFIDENCE, CORRECT)
 """Roles whose columns are read by their names, wherever they stand."""

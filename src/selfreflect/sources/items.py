@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ from selfreflect.logprobs import TokenValues, stored_values
 from selfreflect.records import AnswerSet, Halving, Question, Record, Scalar, Summary, halves, question_id
 from selfreflect.sources.answer_values import Verdict, label_columns
 from selfreflect.sources.columns import (
+    CLAIMS,
     CONDITIONING,
     CONFIDENCE,
     CORRECT,
@@ -243,6 +245,7 @@ def read_item_file(
     file.rows.clear()
     for row in rows:
         del row.rows[1:]
+        _keep_objects(row)
     items = [
         _item(row, ids, num_answers, token_values, by_grader, seed)
         for row, token_values, by_grader in zip(rows, values, verdicts, strict=True)
@@ -335,6 +338,16 @@ def _spell_gold(rows: Iterable[Row]) -> None:
         if isinstance(value := row.fields.get(GOLD), dict):
             with suppress(ValueError):
                 row.fields[GOLD] = list(gold_texts(value))
+
+
+def _keep_objects(row: ItemRow) -> None:
+    """Let a right answer that is JSON, and claims with their labels, travel as JSON of any length."""
+    gold, claims = (row.row.fields.get(name) for name in (GOLD, CLAIMS))
+    if isinstance(gold, dict):
+        row.metadata[GOLD] = json.dumps(gold, ensure_ascii=False)
+    if isinstance(claims, list) and all(isinstance(claim, dict) and "text" in claim for claim in claims):
+        labels = [{name: claim.get(name) for name in ("text", CORRECT)} for claim in claims]
+        row.metadata[CLAIMS] = json.dumps(labels, ensure_ascii=False)
 
 
 def _known_grades(

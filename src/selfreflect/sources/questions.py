@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from importlib import resources
@@ -446,6 +447,9 @@ def _gold(row: Row, column: str, lenient: bool) -> tuple[str, ...]:
     value = right_choice(value, list_in(choices) if isinstance(choices, str) else choices)
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
         value = list_in(value) or object_in(value) or value
+    # the right answer of a question whose answers are JSON, and no object with its spellings
+    if isinstance(value, dict) and not lenient and not {"value", "text", "spans"} & value.keys():
+        return (json.dumps(value, ensure_ascii=False),)
     try:
         return gold_texts(value)
     except ValueError as error:

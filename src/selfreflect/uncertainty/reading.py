@@ -28,6 +28,7 @@ from selfreflect.sources.answer_values import (
     token_values,
 )
 from selfreflect.sources.columns import (
+    CLAIMS,
     CONFIDENCE,
     CONFIDENCE_NAMES,
     CORRECT,
@@ -74,8 +75,7 @@ from selfreflect.uncertainty.question import (
     with_answers,
 )
 
-_CLAIMS = "claims"
-_OF_QUESTION = ("aliases", CONFIDENCE, "length", CORRECT, _CLAIMS)
+_OF_QUESTION = ("aliases", CONFIDENCE, "length", CORRECT, CLAIMS)
 # The judged answer, where the samples are in another column; else it is one of them.
 _RESPONSE = "response"
 
@@ -325,7 +325,7 @@ def _question(
         confidence=confidence,
         length=_number(row, "length", 0, math.inf),
         correct=_label(row, row.fields.get(CORRECT)),
-        claims=tuple(_claims(row)),
+        claims=tuple(labelled_claims(row)),
         columns=item.metadata,
         grades=verdicts,
     )
@@ -376,9 +376,13 @@ def _number(row: Row, name: str, low: float, high: float) -> float | None:
     return number
 
 
-def _claims(row: Row) -> Iterator[LabelledClaim]:
-    """Read claims with their labels; anything else of that name says nothing here."""
-    value = row.fields.get(_CLAIMS)
+def labelled_claims(row: Row) -> Iterator[LabelledClaim]:
+    """Read claims with their labels; anything else of that name says nothing here.
+
+    Raises:
+        DataError: a claim is labelled both right and wrong, or otherwise.
+    """
+    value = row.fields.get(CLAIMS)
     entries = list_in(value) if isinstance(value, str) else value
     labels: dict[str, bool | None] = {}
     for entry in entries if isinstance(entries, list) else ():

@@ -155,6 +155,22 @@ def test_values_in_other_words_are_one_and_others_are_not(values: list[Any], siz
             "/a/x",
             {"1": 2},
         ),
+        # kinds of objects that a client tells apart by a constant
+        (
+            {
+                "anyOf": [
+                    {
+                        "properties": {"k": {"const": "c"}, "r": {"type": "number", "default": 3}},
+                        "required": ["k", "r"],
+                        "additionalProperties": False,
+                    },
+                    {"$ref": "#/$defs/square"},
+                ],
+            },
+            [{"k": "c", "r": "1"}, {"k": "c", "r": 1.0}, {"k": "C", "w": 2}, {"k": "c", "w": 2}],
+            "/a/r",
+            {"1": 2, "(missing)": 1},
+        ),
         # places of a tuple mean something
         (
             {"type": "array", "prefixItems": [{"type": "number"}, {"type": "number"}]},
@@ -168,7 +184,13 @@ def test_values_in_other_words_are_one_and_others_are_not(values: list[Any], siz
 def test_a_schema_says_how_values_are_read(
     schema: dict[str, Any], answers: list[Any], pointer: str, counts: dict[str, int]
 ) -> None:
-    structured = taken_apart([{"a": answer} for answer in answers], {"properties": {"a": schema}})
+    square = {
+        "properties": {"k": {"const": "C"}, "w": {"type": "number"}},
+        "required": ["k", "w"],
+        "additionalProperties": False,
+    }
+    document = {"properties": {"a": schema}, "$defs": {"square": square}}
+    structured = taken_apart([{"a": answer} for answer in answers], document)
     assert shares(structured, pointer) == counts
 
 
@@ -275,6 +297,23 @@ def test_a_field_has_the_tokens_of_its_value_and_of_its_end() -> None:
     assert [row[0] for row in total.top_logprobs[0]] == [-11, -12, -13, -14]
     entry = with_tokens().summary(ClassRule("exact"))["fields"]["/total"]
     assert entry["tokens"] == pytest.approx({"joint": math.exp(-50), "min": math.exp(-14)})
+
+
+def test_a_token_of_two_fields_counts_for_both() -> None:
+    tokens = ('{"a":', '1,"b":"x', '","c', '":[', '2],"d":', "true}")
+    logprobs = (-1.0, -2.0, -3.0, -4.0, -5.0, -6.0)
+    answers = ("".join(tokens),)
+    question = AnsweredQuestion(id="q", answers=answers, tokens=(tokens,), logprobs=(logprobs,))
+    found = {field.id: field.logprobs for field in structure(question).questions()}
+    # "c" begins with the bracket, and no number ends before the next character
+    assert found == {"q#/a": ((-2,),), "q#/b": ((-2, -3),), "q#/c": ((-5,),), "q#/d": ((-6,),)}
+
+
+def test_items_of_sets_are_counted_in_any_spelling() -> None:
+    answers = [["Red", "2024-03-05", 1, {"x": 1}], ["red", "March 5, 2024", 1.0, {"x": 1.0}], [{"x": 2}]]
+    items = taken_apart([{"a": answer} for answer in answers]).summary(ClassRule("exact"))["fields"]["/a"]
+    assert items["items"] == {"Red": 2, "2024-03-05": 2, "1": 2, '{"x": 1}': 2, '{"x": 2}': 1}
+    assert [entry["answers"] for entry in items["classes"]] == [2, 1]  # one list of objects hides no others
 
 
 def test_without_the_tokens_of_every_answer_a_field_has_none() -> None:

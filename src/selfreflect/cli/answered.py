@@ -27,8 +27,8 @@ from selfreflect.errors import BackendError, ConfigError, DataError, excerpt
 from selfreflect.flags import Flag
 from selfreflect.models.backend import backend_of
 from selfreflect.models.base import ModelSpec
-from selfreflect.run.records import GOLD, run_questions
-from selfreflect.sources.columns import assigned_columns
+from selfreflect.run.records import run_questions
+from selfreflect.sources.columns import GOLD, assigned_columns
 from selfreflect.sources.files import is_row_file
 from selfreflect.text import counted, name_list
 from selfreflect.traits import traits_of

@@ -31,6 +31,7 @@ from selfreflect.uncertainty.fields.values import (
     Schema,
     Unreadable,
     default_of,
+    dumped,
     is_ordered,
     length_value,
     parse,
@@ -406,7 +407,7 @@ class _Walker:
         lists = [_objects_in(value) for value in column]
         if is_ordered(node):
             children = [dict(enumerate(value)) if isinstance(value, list) else None for value in column]
-        elif any(lists):
+        elif any(lists) and not any(_has_plain_item(value) for value in column):
             aligned = align(lists, node, self._samples)
             self.unmatched += aligned is None
             children = aligned or []
@@ -446,13 +447,14 @@ class _Walker:
 
     def _field(self, place: _Place, column: Sequence[Any], node: Node) -> AnswerField:
         lists = [value for value in column[: self._samples] if isinstance(value, list)]
-        members = Counter(text for value in lists for text in {scalar(item, {}).text for item in value})
+        spellings = {signature(item): item for value in reversed(lists) for item in reversed(value)}
+        members = Counter(key for value in lists for key in {signature(item) for item in value})
         return self._made(
             place,
             _kind(column[: self._samples], node),
             [scalar(value, node) for value in column],
             classes=str(setting(node, "classes") or ""),
-            items=tuple(members.most_common()),
+            items=tuple((_shown(spellings[key]), count) for key, count in members.most_common()),
             lengths=tuple(Counter(map(len, lists)).most_common()),
         )
 
@@ -476,10 +478,15 @@ class _Walker:
 
 def _objects_in(value: Any) -> list[dict[str, Any]] | None:
     """Return the objects of a list of nothing but objects, some of which may be null."""
-    if not isinstance(value, list) or not all(isinstance(item, dict | None) for item in value):
+    if not isinstance(value, list) or _has_plain_item(value):
         return None
     objects = [item for item in value if item is not None]
     return objects if objects or not value else None
+
+
+def _has_plain_item(value: Any) -> bool:
+    """Tell whether a list has an item that is no object: then all lists of its field are sets."""
+    return isinstance(value, list) and not all(isinstance(item, dict | None) for item in value)
 
 
 _KINDS = {bool: "boolean", Decimal: "number", str: "text", list: "set", dict: "object", type(None): "null"}
@@ -499,6 +506,11 @@ def _kind(values: Sequence[Any], node: Node) -> str:
         return "date"
     words = sorted(len(text.split()) for text in texts)
     return "free_text" if words[len(words) // 2] > _FREE_WORDS else "text"
+
+
+def _shown(item: Any) -> str:
+    """Write an item of a set as people read it."""
+    return dumped(item) if isinstance(item, dict) else scalar(item, {}).text
 
 
 _FREE = "free_text"

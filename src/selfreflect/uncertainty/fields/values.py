@@ -488,7 +488,18 @@ class Schema:
     def member(self, node: Node, key: str) -> Node:
         """Look up what the schema says of an object's key."""
         part = _part(node, "properties").get(key, node.get("additionalProperties"))
-        return self.resolved(part) if isinstance(part, Mapping) else {}
+        return self.resolved(part) if isinstance(part, Mapping) else self._of_alternatives(node, key)
+
+    def _of_alternatives(self, node: Node, key: str) -> Node:
+        """Look up what the objects of a union say of a key; defaults are those of one kind of object."""
+        objects = [item for item in node.get("anyOf") or node.get("oneOf") or () if isinstance(item, Mapping)]
+        found = [_part(self._once_resolved(item), "properties").get(key) for item in objects]
+        parts = [{**self.resolved(part)} for part in found if isinstance(part, Mapping)]
+        for part in parts:
+            part.pop("default", None)
+        if parts and all("const" in part or isinstance(part.get("enum"), list) for part in parts):
+            return {"enum": [value for part in parts for value in part.get("enum") or [part.get("const")]]}
+        return parts[0] if len(parts) == 1 else {"anyOf": parts}
 
     def item(self, node: Node, place: object = None) -> Node:
         """Look up what the schema says of a list's item, at a place if its places mean something."""

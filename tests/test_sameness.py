@@ -298,6 +298,17 @@ def test_precision_comes_before_recall_on_labelled_logs_in_two_languages() -> No
     assert right / same > 0.8
 
 
+def test_two_answers_share_a_class_where_the_rule_says_the_same() -> None:
+    texts = [text for question in QUESTIONS for texts in question["classes"] for text in texts]
+    texts += ["yes", "no", "none", "Yes, a lot", "It is open", "not at all", "Yes, until 6"]
+    texts += ["0", "Ann(my friend since May)", "Ann, who is tall"]
+    for question in ["", "Is it open on weekends?", "How many are there?", CAPITAL]:
+        for place, one in enumerate(texts):
+            for other in texts[place + 1 :: 7] + texts[-9:]:
+                is_same = same_answer(question, one, other) is True
+                assert (len(same_groups([one, other], question)) == 1) == is_same, (question, one, other)
+
+
 def test_a_class_never_holds_a_contradiction() -> None:
     answers = ["Yes, until 5", "Yes", "Yes, until 6", "No"]
     assert same_groups(answers, "Is it open?") == [[0, 1], [2], [3]]

@@ -13,7 +13,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from importlib import resources
 from itertools import chain, combinations, pairwise
 from typing import Any, Literal, NamedTuple
@@ -459,25 +459,44 @@ def same_classes(question: str, answers: Sequence[str]) -> list[int]:
     form_of = [forms.setdefault(_form(answer), len(forms)) for answer in answers]
     texts = [answers[form_of.index(form)] for form in range(len(forms))]
     frequent = {form for form, _ in Counter(form_of).most_common(MOST_COMPARED)}
-    verdicts = {}
-    for row in range(len(texts)):
-        for column in range(row):
-            if row in frequent or column in frequent:
-                verdicts[column, row] = same_answer(question, texts[column], texts[row])
+
+    @cache
+    def verdict(column: int, row: int) -> bool | None:
+        if row in frequent or column in frequent:
+            return same_answer(question, texts[column], texts[row])
+        return None
+
+    # a long text, whose form is no other's, is the same as none
+    places = [place for place, text in enumerate(texts) if not _is_long(text)]
+    sides = [(place, _read(texts[place], question), "(" in texts[place]) for place in places]
     members = {form: [form] for form in range(len(texts))}
     class_of = list(members)
-    for (column, row), verdict in verdicts.items():
-        target, source = sorted((class_of[column], class_of[row]))
-        if not verdict or target == source:
-            continue
-        pairs = ((left, right) for left in members[target] for right in members[source])
-        # one contradicting pair keeps two classes apart
-        if all(verdicts.get((min(pair), max(pair))) is not False for pair in pairs):
-            for form in members[source]:
-                class_of[form] = target
-            members[target] += members.pop(source)
+    for end, (row, second, has_aside) in enumerate(sides):
+        for column, first, had_aside in sides[:end]:
+            if row not in frequent and column not in frequent:
+                continue
+            # most pairs have different words, and nobody asks whether they contradict
+            if not (has_aside or had_aside) and _are_unlike(first, second):
+                continue
+            target, source = sorted((class_of[column], class_of[row]))
+            if target == source or not verdict(column, row):
+                continue
+            pairs = ((left, right) for left in members[target] for right in members[source])
+            # one contradicting pair keeps two classes apart
+            if all(verdict(min(pair), max(pair)) is not False for pair in pairs):
+                for form in members[source]:
+                    class_of[form] = target
+                members[target] += members.pop(source)
     numbers: dict[int, int] = {}
     return [numbers.setdefault(class_of[form], len(numbers)) for form in form_of]
+
+
+def _are_unlike(first: _Reading, second: _Reading) -> bool:
+    """Tell cheaply that :func:`same_answer` is not True: each names what the other lacks."""
+    # a yes and a yes may be the same whatever else they say
+    if None not in (first.lead, second.lead):
+        return False
+    return not (first.new_words <= second.content or second.new_words <= first.content)
 
 
 def same_groups(answers: Sequence[str], question: str = "") -> list[list[int]]:

@@ -240,6 +240,13 @@ def sign_flip_p(differences: Sequence[float], *, resamples: int = 10_000, seed: 
         for size in sizes:
             sums = np.concatenate((sums - size, sums + size))
         return float(np.mean(np.abs(sums) >= threshold))
+    return _drawn_sign_flip_p(sizes.tobytes(), threshold, resamples, seed)
+
+
+@lru_cache(maxsize=2**6)
+def _drawn_sign_flip_p(data: bytes, threshold: float, resamples: int, seed: int) -> float:
+    # a page asks for the p-value of two strategies many times, in both directions
+    sizes = np.frombuffer(data)
     rng = np.random.default_rng(seed)
     extreme = 0
     for rows in _blocks(resamples, len(sizes)):

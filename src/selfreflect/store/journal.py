@@ -19,6 +19,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NoReturn
 
+import msgspec
 from msgspec import to_builtins
 
 from selfreflect.atomic import sync_directory, write_bytes
@@ -320,6 +321,10 @@ def parse_line(line: bytes) -> Any:
     Raises:
         ValueError: the line is not UTF-8, or not strict JSON.
     """
+    try:
+        return msgspec.json.decode(line)
+    except (ValueError, RecursionError):
+        pass  # it refuses huge numbers and lone surrogates too, and says less
     try:
         return json.loads(line.decode(), parse_constant=_refuse)
     except RecursionError:

@@ -159,7 +159,7 @@ def read_questions(source: str, fields: FieldOptions, *, structured: bool = Fals
             raise DataError(
                 f"{source} holds no answers yet",
                 code="no_answers",
-                remedy=f"Make some with: selfreflect answers --out {source}",
+                remedy=f"Make them with: selfreflect answers --out {source}",
             )
     if gold != GOLD and not has_gold(questions):
         raise DataError(
@@ -225,7 +225,7 @@ def open_claim_reader(
         yield reader
     elif name != "asked":
         raise ConfigError(
-            "of the readers only 'asked' calls a model",
+            "only the reader 'asked' calls a model",
             code="usage",
             remedy="Leave out {model}, or take that reader.",
         )
@@ -525,7 +525,7 @@ def _reader(model: str, store: Journal[ModelReplies] | None, samples_p_true: boo
         raise ConfigError(
             f"{count} of the model {excerpt(model)} are missing",
             code="missing_replies",
-            remedy="If it may be asked, name it with {answers.model}.",
+            remedy="To allow it, name it with {answers.model}.",
         )
 
     return Asker(model, refuse, store, confirm=refuse, samples_p_true=samples_p_true)

@@ -56,7 +56,7 @@ class CalibratorOptions(Struct, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--estimator NAME",
-            "The estimator. wepr fits weights here.",
+            "The estimator; wepr also fits its weights.",
             default="modal_share; stated, if no question has two answers; support of claims",
         ),
     ] = None
@@ -285,7 +285,7 @@ def _check_promise(promise: PromiseOptions, structure: StructureOptions) -> None
 
     if promise.confidence is not None and promise.risk is None:
         raise ConfigError(
-            "a confidence alone promises nothing", code="usage", remedy="Add {risk}, such as 0.05."
+            "--confidence is the confidence of a guarantee", code="usage", remedy="Add {risk}, such as 0.05."
         )
     if promise.keep is not None and structure.claims is None:
         raise ConfigError(

@@ -160,7 +160,7 @@ def _print(distributions: Sequence[ClaimDistribution], explain: bool) -> None:
     claims = sum(len(item.claims) for item in distributions)
     weak = [value for item in distributions if (value := item.weak) is not None]
     say(
-        f"{counted(len(distributions), 'question')}, {counted(claims, 'claim')}. In the mean "
+        f"{counted(len(distributions), 'question')}, {counted(claims, 'claim')}. On average, "
         f"{percent(fmean(supports))} of the answers say a claim; {percent(fmean(weak))} of the claims "
         "are said by less than half."
     )

@@ -154,7 +154,7 @@ def import_command(
         )
     if items is None and reading != ItemOptions():
         raise ConfigError(
-            "only of a file of items some can be chosen",
+            "only items of a file can be chosen",
             code="usage",
             remedy="{num_answers}, {limit}, {column} and {separator} belong to {items}.",
         )

@@ -104,7 +104,7 @@ def report_command(
         _check_figures(figures)
     if groups == "meaning" and not any(path.suffix == ".html" for path in output):
         raise ConfigError(
-            "groups by meaning are only on a page", code="no_page", remedy="Add {output} FILE.html."
+            "only a page shows groups by meaning", code="no_page", remedy="Add {output} FILE.html."
         )
     whole = _load_records(runs)
     by_run = [scorings_by(of_run, judge, path) for path, of_run in zip(runs, whole, strict=True)]
@@ -300,7 +300,7 @@ def compare_command(
     which count questions, and difference, low, high and p_value, which are shares of 1: 0.05 and 5% are the
     same, and 5 is refused. They are about SelfReflect scores (0 to 1, lower is better), after "recovered."
     about recovered information (1 is all of it), and after the name of another measure about that. Exit
-    codes: 0 no condition holds, 3 one does, 2 an error. An undefined value never passes: it ends with 2 too,
+    codes: 0 no condition holds, 3 one does, 2 an error. An undefined value never passes: the code is then 2,
     unless 'undefined > N' or 'untestable > N' says how much may be.
     """
     from selfreflect.report.compare import comparisons, comparisons_by, contenders
@@ -314,7 +314,7 @@ def compare_command(
         raise DataError(
             f"{runs[0]} holds no summaries yet",
             code="no_summaries",
-            remedy=f"Make some with: selfreflect summarize --out {runs[0]}",
+            remedy=f"Make them with: selfreflect summarize --out {runs[0]}",
         )
     _check_column(by_run[0], by)
     sides = []

@@ -123,7 +123,7 @@ class SayselfOptions(Struct, frozen=True, kw_only=True):
         Literal["brier", "linear", "rlcr", "none"],
         Flag(
             "--reward",
-            "Of the second stage: brier (as published), linear, rlcr, or none to leave the stage out.",
+            "Reward of the second stage: brier (as published), linear, rlcr, or none to skip the stage.",
         ),
     ] = "brier"
 

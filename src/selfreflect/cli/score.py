@@ -258,7 +258,7 @@ def _show(versions: ScoredVersions, *, json: bool, explain: bool) -> None:
         show_versions(versions.runs, versions.pairs, explain)
     else:
         show_results(versions.new, json=False, explain=explain, details=summary_table(versions.new))
-    say("The numbers of every summary: add --json, and --words for those of every word.")
+    say("For the numbers of every summary add --json; for the numbers of every word add --words too.")
 
 
 def _write(output: Sequence[Path], versions: ScoredVersions) -> None:

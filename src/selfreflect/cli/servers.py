@@ -121,7 +121,7 @@ def app_command(
         [],
     ),
     base_url: str | None = option(
-        "--base-url URL", "Let people use any model of this server, as openai:NAME. [default: none]"
+        "--base-url URL", "Let users choose any model of this server, as openai:NAME. [default: none]"
     ),
     host: str = _HOST,
     port: int = _port(8765),
@@ -492,7 +492,7 @@ def _settings(
     measures = tuple(sorted(config.scores.measure_names)) if overrides.sets("scores", "judge") else ()
     if overrides.sets("scores", "measures") and not measures:
         raise ConfigError(
-            "nothing measures without a judge", code="no_judge", remedy="Name one with {scores.judge}."
+            "these measures need a judge", code="no_judge", remedy="Name one with {scores.judge}."
         )
     return ServeSettings(
         prompts=load_prompts(overrides.execution.prompts),

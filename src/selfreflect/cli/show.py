@@ -92,7 +92,7 @@ def show_results(
             _print_paste_curve(records)
         show_failures(records)
         if records.measures and not explain:
-            say("Controls, and what the numbers mean: add --explain.")
+            say("For controls, and what the numbers mean, add --explain.")
         return
     from selfreflect.report.document import result_lines
 

@@ -305,8 +305,8 @@ def _say_unfinished(out: Path, run: Run) -> None:
         return
     stage = "run" if any_task(missing_answers(run)) else "summarize"
     say(
-        f"Not all summaries are there yet: {listed(unfinished)}. What is there is scored. To go on with the "
-        f"others: selfreflect {stage} --out {shlex.quote(str(out))}"
+        f"Not all summaries are there yet: {listed(unfinished)}. The existing summaries "
+        f"are scored. To make the others: selfreflect {stage} --out {shlex.quote(str(out))}"
     )
 
 

@@ -204,7 +204,7 @@ def _print(
     if results and not explain:
         for note in tables.assessment_notes(assessment)[:_MOST_NOTES]:
             stdout.print(Text(one_line(note)))
-        say("What the columns mean: add --explain. It adds all measures, and the values of estimators, too.")
+        say("What the columns mean: add --explain. It also adds all measures and the estimators' values.")
         return
     shares = [] if results or explain else tables.modal_shares(assessment)
     if shares:
@@ -216,7 +216,7 @@ def _print(
         print_table(tables.agreement_table(shares))
         for note in tables.assessment_notes(assessment)[1:_MOST_NOTES]:
             stdout.print(Text(one_line(note)))
-        say("The values of all estimators: add --explain, or --json for those of each question.")
+        say("For the values of all estimators add --explain; for the values of each question add --json.")
         return
     table = tables.value_table(assessment)
     surplus = 0 if explain else len(table.notes) - _MOST_NOTES

@@ -91,7 +91,7 @@ def missing_scores(run: Run, settings: ScoresConfig) -> list[StageTask]:
         raise StoreError(
             f"{run.path} holds no summaries yet",
             code="no_summaries",
-            remedy=f"Make some with: selfreflect summarize --out {run.path}",
+            remedy=f"Make them with: selfreflect summarize --out {run.path}",
         )
     plain = asdict(settings)
     measures = measures_of(settings.measure_names)

@@ -448,8 +448,8 @@ class ServeConfig(Record, frozen=True, kw_only=True):
         Literal["always", "auto", "never"],
         Flag(
             "--reflect",
-            "Answer from a distribution what is a question by its words (auto), everything (always), or "
-            "nothing (never). A request may say so itself.",
+            "Answer from a distribution if the words form a question (auto), always, or never. A request can "
+            "override this.",
         ),
     ] = "auto"
     at_least: Annotated[
@@ -575,8 +575,8 @@ class ServeConfig(Record, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--proxies ADDRESSES",
-            "Believe these proxies, addresses or networks separated by commas, whose request it is "
-            "(X-Forwarded-For). Else all clients of a proxy share the limit of one address.",
+            "Trust these proxies (addresses or networks, separated by commas) to name the client in "
+            "X-Forwarded-For. Otherwise all clients of a proxy share the limit of one address.",
             example="10.0.0.5",
         ),
     ] = None

@@ -205,7 +205,7 @@ class RowOptions(Struct, frozen=True, kw_only=True):
         float,
         Flag(
             "--length-ratio R",
-            "Take pairs of which one has at most R times the words of the other (dpo).",
+            "Take pairs whose longer text has at most R times the words of the shorter one (dpo).",
             range=Range("1 or more", lambda value: value >= 1),
         ),
     ] = 1.25

@@ -72,6 +72,8 @@ def supports(found: ClaimDistribution) -> dict[str, Support]:
         ("東京は首都です。人口は多い。", ["東京は首都です。", "人口は多い。"]),
         ("هل أنقرة عاصمة؟ نعم هي العاصمة۔ انتهى.", ["هل أنقرة عاصمة؟", "نعم هي العاصمة۔", "انتهى."]),
         ("No end", ["No end"]),
+        ("Born c. 1500, see Fig. 3 and S. 5. He died.", ["Born c. 1500, see Fig. 3 and S. 5.", "He died."]),
+        ("Er sagt: „Ja.“ Dann ging er.", ["Er sagt: „Ja.“", "Dann ging er."]),
         ("> - [ ] He came.\n(a) She left.\nb) So.", ["He came.", "She left.", "So."]),
         (
             "Er ging z. B. nach Rom. Sie blieb u. a. hier.",
@@ -421,6 +423,9 @@ def test_embeddings_see_other_words_and_numbers_by_the_rule() -> None:
         ),
         ("She never married.", "She didn't marry.", "says"),
         ("It is large and heavy.", "Not only is it large, it is also heavy.", "says"),
+        ("It has lifts.", "It lacks lifts.", "contradicts"),
+        ("It lacks lifts.", "It has no lifts.", "says"),
+        ("Es hat Aufzüge.", "Aufzüge fehlen.", "contradicts"),
         ("Elle est née à Londres.", "Elle n'est pas née à Londres.", "contradicts"),
         ("Москва столица.", "Москва не столица.", "contradicts"),
     ],

@@ -14,7 +14,7 @@ _RULER = re.compile(r"\|?(?:[ \t]*:?-+:?[ \t]*\|)+(?:[ \t]*:?-+:?)?")
 """Stands between the head of a table, which says nothing, and its rows."""
 # a mark that ends a sentence, what closes with it, and the white space in front of the next one
 _END = re.compile(
-    r"(?:(?<![.!?…])[.!?…]+[\"'”’»)\]*_]*\s+(?=[\"'“‘«(\[*_¿¡]*[^\W_a-zß-öø-ÿ])|[。！？؟۔।]+[」』”»]*\s*)"
+    r"(?:(?<![.!?…])[.!?…]+[\"'”’“»«)\]*_]*\s+(?=[\"'“‘«(\[*_¿¡]*[^\W_a-zß-öø-ÿ])|[。！？؟۔।]+[」』”»]*\s*)"
 )
 _ABBREVIATION = re.compile(
     r"(?:\b(?:[A-ZÄÖÜ]|Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|Gen|Col|Lt|Sgt|Capt|Rev|Hon|Gov|Sen|Rep|Mt|Ft|No|Nr|vs|etc|ca|cf|approx|"
@@ -26,6 +26,10 @@ _LONGEST_ABBREVIATION = 20
 _FIRST_OF_TWO = re.compile(r"\b[zduosi]\.\s+\Z")
 _SECOND_OF_TWO = re.compile(r"(?:B|h|a|U|Ä|ä|o|E)\.")
 """The second letter of ``z. B.``, ``d. h.`` or ``u. a.``, after the first."""
+_OF_NUMBER = re.compile(
+    r"\b(?:c|pp?|fig|tab|eq|sec|ch|vol|art|abb|abs|bd|kap|ziff|s|v)\.\s+\Z", re.IGNORECASE
+)
+"""Stands before a number, as in ``Fig. 3``, ``c. 1500`` or ``S. 5``."""
 _ORDINAL = re.compile(r"(?<!\d)\d{1,2}\.\s+\Z")
 _MONTH = re.compile(
     r"(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember)\b"
@@ -101,6 +105,8 @@ def _in_line(text: str, start: int, end: int) -> Iterator[Sentence]:
         if _ABBREVIATION.search(before) and last not in _CLOSES:
             continue
         if _FIRST_OF_TWO.search(before) and _SECOND_OF_TWO.match(text, mark.end()):
+            continue
+        if _OF_NUMBER.search(before) and text[mark.end() : mark.end() + 1].isdigit():
             continue
         if _ORDINAL.search(before) and _MONTH.match(text, mark.end()):
             continue

@@ -42,6 +42,8 @@ _TURNED: dict[Exchange, Stance] = {"same": "says", "opposite": "contradicts", "u
 _WORD = re.compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*")
 _FIRST_WORD = re.compile(rf"\W*({_WORD.pattern})(,)?")
 _TOKEN = re.compile(r"[^\W_]+")
+_LACK = re.compile(r"\b(?:lack(?:s|ed|ing)?|fehl(?:t|en|te|ten))\b", re.IGNORECASE)
+"""Denies in a claim that something is there, and names it in an answer ("It lacks iron.")."""
 _BLOCK = 500
 _ENDINGS = re.compile(r"(?:'s|ies|ied|es|s|ed|ing|en|e|n|y)\Z")
 _JOINT = r"(?:or|but|oder|aber)\b"
@@ -135,7 +137,7 @@ def content_of(text: str) -> ClaimContent:
         plain=plain,
         words=_stems(_WORD.findall(rest)),
         numbers=frozenset(map(Number.of, found)),
-        is_negated=count_negations(spelled_text) % 2 == 1,
+        is_negated=(count_negations(spelled_text) + len(_LACK.findall(spelled_text))) % 2 == 1,
         tokens=_stems(_TOKEN.findall(plain)),
         names=_stems(capitals),
         subject=_stems([first[1]] if first and begin and first[1][0].isupper() and not first[2] else []),
@@ -153,7 +155,11 @@ def _stems(words: Sequence[str]) -> frozenset[str]:
     """Cut the endings of content words."""
     stems = set()
     for word in map(str.casefold, words):
-        if word not in FUNCTION_WORDS and word not in _FREQUENCY and not is_negation(word):
+        if (
+            word not in FUNCTION_WORDS
+            and word not in _FREQUENCY
+            and not (is_negation(word) or _LACK.fullmatch(word))
+        ):
             shorter = _ENDINGS.sub("", word)
             stems.add(shorter if len(shorter) >= 3 else word)
     return frozenset(stems)

@@ -14,6 +14,7 @@ from selfreflect.cli.options import ItemOptions, Overrides, argument, option, ta
 from selfreflect.errors import DataError
 from selfreflect.sources.files import is_row_file, source_name
 from selfreflect.sources.items import Item, items_from_records
+from selfreflect.stats import defined
 from selfreflect.store.run import Run
 from selfreflect.table import Cell, Column, Table, interval_text
 from selfreflect.text import counted, one_line, percent
@@ -154,11 +155,11 @@ def _read(
 
 
 def _print(distributions: Sequence[ClaimDistribution], explain: bool) -> None:
-    supports = [value for item in distributions if (value := item.mean_support) is not None]
+    supports = defined(item.mean_support for item in distributions)
     if not supports:
         raise DataError("no answer claims anything")
     claims = sum(len(item.claims) for item in distributions)
-    weak = [value for item in distributions if (value := item.weak) is not None]
+    weak = defined(item.weak for item in distributions)
     say(
         f"{counted(len(distributions), 'question')}, {counted(claims, 'claim')}. On average, "
         f"{percent(fmean(supports))} of the answers say a claim; {percent(fmean(weak))} of the claims "
@@ -174,17 +175,14 @@ def _claim_table(distribution: ClaimDistribution, explain: bool) -> Table:
     rows: list[tuple[Cell, ...]] = []
     shown = distribution.claims if explain else distribution.claims[:_MOST_CLAIMS]
     right = [Column("right", ".2f")] if distribution.is_calibrated else []
-    has_kept = any(claim.is_kept is not None for claim in distribution.claims)
-    kept = [Column("kept")] if has_kept else []
+    kept = [Column("kept")] if any(claim.is_kept is not None for claim in distribution.claims) else []
     for claim in shown:
         support = claim.support
         low, high = support.interval or (None, None)
         cells = (support.share, interval_text(low, high, ".2f"), support.contradicts)
-        rated = [
-            *([claim.confidence] if right else []),
-            *(["yes" if claim.is_kept else "no"] if kept else []),
-        ]
-        rows.append((*cells, *rated, one_line(claim.text, 200)))
+        chance = [claim.confidence] if right else []
+        is_kept = ["yes" if claim.is_kept else "no"] if kept else []
+        rows.append((*cells, *chance, *is_kept, one_line(claim.text.replace("**", ""), 200)))
     counts = (Column("said", ".2f"), Column("95%"), Column("contradict", "d"))
     columns = (*counts, *right, *kept, Column("claim"))
     notes = []
@@ -199,8 +197,8 @@ def _summary_table(distributions: Sequence[ClaimDistribution]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for name in names:
         coverages = [item.coverages[name] for item in distributions if name in item.coverages]
-        covered = [value for coverage in coverages if (value := coverage.covered) is not None]
-        precisions = [value for coverage in coverages if (value := coverage.precision) is not None]
+        covered = defined(coverage.covered for coverage in coverages)
+        precisions = defined(coverage.precision for coverage in coverages)
         rows.append(
             (
                 one_line(name, 40),

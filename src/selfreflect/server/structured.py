@@ -131,7 +131,8 @@ def read_calls(
         rule: compares answers in text, and texts of arguments.
         must_call: whether an answer in text is none.
     """
-    calls = [_sorted_calls(completion) for completion in completions]
+    # a model may write calls that run at once in any order
+    calls = [sorted(calls_of(item), key=lambda call: _identity([call])) for item in completions]
     names = [tuple(call.name for call in several) for several in calls]
     tool_names = {tool.name for tool in tools}
     strange = [not tool_names.issuperset(several) for several in names]
@@ -282,11 +283,6 @@ def _required(pointer: str, node: Mapping[str, Any]) -> list[str]:
 def calls_of(completion: Completion) -> tuple[ToolCall, ...]:
     """Give the tools that a completion calls."""
     return completion.calls if isinstance(completion, CallingCompletion) else ()
-
-
-def _sorted_calls(completion: Completion) -> list[ToolCall]:
-    """Sort the calls of an answer: a model may write those that run at once in any order."""
-    return sorted(calls_of(completion), key=lambda call: _identity([call]))
 
 
 def _parameters(tools: Sequence[Tool], name: str) -> dict[str, Any]:

@@ -111,11 +111,8 @@ def read_stances(reply: ModelReplies, size: int) -> list[Stance | None]:
     for line in () if isinstance(text, NoValue) else text.splitlines():
         if match := _LINE.match(line):
             verdicts.setdefault(int(match[1]), set()).add(_STANCES[match[2].lower()])
-    return [_only(verdicts.get(number, set())) for number in range(1, size + 1)]
-
-
-def _only(stances: set[Stance]) -> Stance | None:
-    return next(iter(stances)) if len(stances) == 1 else None
+    stances = [verdicts.get(number, set()) for number in range(1, size + 1)]
+    return [next(iter(of_claim)) if len(of_claim) == 1 else None for of_claim in stances]
 
 
 def _numbered_lines(reply: ModelReplies) -> tuple[str, ...] | None:

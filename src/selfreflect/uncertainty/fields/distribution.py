@@ -33,10 +33,9 @@ from selfreflect.uncertainty.fields.values import (
     default_of,
     dumped,
     is_ordered,
-    length_value,
     parse,
+    part_of,
     scalar,
-    schema_keys,
     setting,
     signature,
     without_fence,
@@ -227,11 +226,7 @@ class Structured:
                 "invalid": sum(fault is not None for fault in self.faults),
                 **self._token_summary(field, classes),
                 **({"items": dict(field.items)} if field.items else {}),
-                **(
-                    {"lengths": {str(length): count for length, count in field.lengths}}
-                    if field.lengths
-                    else {}
-                ),
+                **({"lengths": {str(n): count for n, count in field.lengths}} if field.lengths else {}),
             }
         whole = self.object_share(rule)
         faults = Counter(fault.reason for fault in self.faults if fault is not None)
@@ -415,7 +410,7 @@ class _Walker:
             if any(value is not MISSING and not isinstance(value, dict) for value in column):
                 yield self._field(place, column, node)  # an object in some answers only
             children = [value if isinstance(value, dict) else None for value in column]
-            names = [*schema_keys(node), *(key for child in children if child for key in child)]
+            names = [*part_of(node, "properties"), *(key for child in children if child for key in child)]
             different = dict.fromkeys(names)
             if len(different) > MOST_FIELDS:  # a model may write as many keys as it likes
                 frequent = dict(Counter(names).most_common(MOST_FIELDS))
@@ -460,9 +455,12 @@ class _Walker:
 
     def _list_field(self, place: _Place, column: Sequence[Any]) -> AnswerField:
         """Make a field of the number of a list's items, which are fields of their own."""
-        values = []
-        for value in column:
-            values.append(length_value(len(value)) if isinstance(value, list) else scalar(value, {}))
+        values = [
+            FieldValue(f"({counted(len(value), 'item')})", f"length {len(value)}")
+            if isinstance(value, list)
+            else scalar(value, {})
+            for value in column
+        ]
         return self._made(place, "list", values)
 
     def _made(self, place: _Place, kind: str, values: Sequence[FieldValue], **counts: Any) -> AnswerField:
@@ -480,8 +478,7 @@ def _objects_in(value: Any) -> list[dict[str, Any]] | None:
     """Return the objects of a list of nothing but objects, some of which may be null."""
     if not isinstance(value, list) or _has_plain_item(value):
         return None
-    objects = [item for item in value if item is not None]
-    return objects if objects or not value else None
+    return [item for item in value if item is not None] or (None if value else [])
 
 
 def _has_plain_item(value: Any) -> bool:
@@ -511,9 +508,6 @@ def _kind(values: Sequence[Any], node: Node) -> str:
 def _shown(item: Any) -> str:
     """Write an item of a set as people read it."""
     return dumped(item) if isinstance(item, dict) else scalar(item, {}).text
-
-
-_FREE = "free_text"
 
 
 def field_lines(structured: Sequence[Structured], rule: ClassRule) -> Iterator[dict[str, Any]]:
@@ -575,7 +569,7 @@ def _notes(structured: Sequence[Structured], rule: ClassRule, rows: Sequence[tup
             f"To {chimeras} of {len(wholes)} questions no answer gives the most common value in every field: "
             "an object made of these values was never sampled."
         )
-    if any(row[1] == _FREE for row in rows):
+    if any(row[1] == "free_text" for row in rows):
         notes.append(
             "Free text: answers that say the same in other words may count as different, so that a low share "
             "says little."

@@ -17,7 +17,6 @@ from typing import Any, Literal, NamedTuple
 from selfreflect.errors import ConfigError, DataError, MissingExtraError, excerpt
 from selfreflect.grouping import normal_form
 from selfreflect.quantities import quantities, readable
-from selfreflect.text import counted
 from selfreflect.uncertainty.classes import WITHOUT_MODEL, ClassRule
 
 Node = Mapping[str, Any]
@@ -79,11 +78,6 @@ _MARK = re.compile(r"\((?:missing|no valid JSON|object|[\d,]+ items?)\)|true|fal
 """What texts that are no text of an answer look like."""
 _CODE = re.compile(r"0\d+")
 """Digits whose first zero counts, as in a postcode."""
-
-
-def length_value(size: int) -> FieldValue:
-    """Make a value of the number of a list's items."""
-    return FieldValue(f"({counted(size, 'item')})", f"length {size}")
 
 
 class _RefusedError(Exception):
@@ -159,16 +153,11 @@ def _fault(value: Any) -> Unreadable | None:
         texts += [key for item in level if isinstance(item, dict) for key in item]
         if any("\ud800" <= character <= "\udfff" for text in texts for character in text):
             return Unreadable("surrogate")
-        level = [child for item in level for child in _children(item)]
+        nested = (item for item in level if isinstance(item, dict | list))
+        level = [child for part in nested for child in (part.values() if isinstance(part, dict) else part)]
         if not level:
             return None
     return Unreadable("too_deep")
-
-
-def _children(value: Any) -> Sequence[Any]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else ()
 
 
 def number_text(number: Decimal | int) -> str:
@@ -462,7 +451,7 @@ class Schema:
         """Join schemas that all hold, with the properties and required keys of each."""
         whole = {key: value for key, value in node.items() if key != "allOf"}
         resolved = [whole, *map(self._once_resolved, parts)]
-        properties = {key: part for item in resolved for key, part in _part(item, "properties").items()}
+        properties = {key: part for item in resolved for key, part in part_of(item, "properties").items()}
         lists = [item["required"] for item in resolved if isinstance(item.get("required"), list)]
         required = list(dict.fromkeys(key for keys in lists for key in keys if isinstance(key, str)))
         joined = {key: value for item in reversed(resolved) for key, value in item.items()}
@@ -479,21 +468,19 @@ class Schema:
 
     def _at(self, reference: str) -> Node:
         part: Any = self.document
-        for token in reference.lstrip("#").split("/")[1:]:
-            part = (
-                part.get(token.replace("~1", "/").replace("~0", "~")) if isinstance(part, Mapping) else None
-            )
+        for token in _steps(reference):
+            part = part.get(token) if isinstance(part, Mapping) else None
         return part if isinstance(part, Mapping) else {}
 
     def member(self, node: Node, key: str) -> Node:
         """Look up what the schema says of an object's key."""
-        part = _part(node, "properties").get(key, node.get("additionalProperties"))
+        part = part_of(node, "properties").get(key, node.get("additionalProperties"))
         return self.resolved(part) if isinstance(part, Mapping) else self._of_alternatives(node, key)
 
     def _of_alternatives(self, node: Node, key: str) -> Node:
         """Look up what the objects of a union say of a key; defaults are those of one kind of object."""
         objects = [item for item in node.get("anyOf") or node.get("oneOf") or () if isinstance(item, Mapping)]
-        found = [_part(self._once_resolved(item), "properties").get(key) for item in objects]
+        found = [part_of(self._once_resolved(item), "properties").get(key) for item in objects]
         parts = [{**self.resolved(part)} for part in found if isinstance(part, Mapping)]
         for part in parts:
             part.pop("default", None)
@@ -566,14 +553,10 @@ def _types(node: Node) -> list[str]:
     return [kinds] if isinstance(kinds, str) else list(kinds)
 
 
-def _part(node: Node, name: str) -> Node:
+def part_of(node: Node, name: str) -> Node:
+    """Look up a part of a schema; empty where it has none."""
     part = node.get(name)
     return part if isinstance(part, Mapping) else {}
-
-
-def schema_keys(node: Node) -> Iterator[str]:
-    """List the keys that a schema names for an object."""
-    yield from _part(node, "properties")
 
 
 def is_ordered(node: Node) -> bool:
@@ -583,7 +566,7 @@ def is_ordered(node: Node) -> bool:
 
 def setting(node: Node, name: str) -> Any:
     """Look up a setting of ours in a schema, under ``x-selfreflect``."""
-    return _part(node, "x-selfreflect").get(name)
+    return part_of(node, "x-selfreflect").get(name)
 
 
 def default_of(node: Node) -> Any:

@@ -58,7 +58,7 @@ EXTRA_BODY = Flag(
 MAX_NEW_TOKENS = Flag("--max-new-tokens N", "Maximum tokens per answer.", range=POSITIVE)
 TEMPERATURE = Flag(
     "--temperature T",
-    "Sampling temperature of answers, also of those that strategies draw. The paper used 1.",
+    "Sampling temperature of answers, including answers that strategies draw. The paper used 1.",
     range=ZERO_OR_MORE,
     example=0.7,
 )

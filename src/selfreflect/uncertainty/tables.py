@@ -33,7 +33,7 @@ from selfreflect.uncertainty.prediction import Tally
 from selfreflect.uncertainty.question import NoValue, sample_sizes
 
 BASELINES = {"constant": "constant (base rate)", "length": "length only"}
-AFTER = ("ece_10_left", "smooth_ece", "brier", "log_loss", "auroc")
+AFTER = ("ece_10_left", "brier", "auroc")
 """What is measured before and after calibration."""
 
 
@@ -256,13 +256,25 @@ def calibration_table(
         versions = {"before": np.array(before), **versions}
     undefined: dict[str, dict[str, None]] = {}
     groups = assessment.groups_of([indices[position] for position in positions])
+    measured = {
+        name: measure_all(AFTER, Tally.of(values, labels, groups)) for name, values in versions.items()
+    }
+    with_interval = {
+        name for row in measured.values() for name, value in row.items() if value.low is not None
+    }
     for name, values in versions.items():
-        measurements = measure_all(AFTER, Tally.of(values, labels, groups))
+        measurements = measured[name]
         for measure, measurement in measurements.items():
             if measurement.undefined:
                 undefined.setdefault(measurement.undefined, {})[measure] = None
-        rows.append((name, len(positions), float(values.mean()), *measured_cells(measurements, AFTER)))
-    columns += measured_columns(AFTER)
+        cells: list[Cell] = []
+        for measure in AFTER:
+            cells += interval_cells(measurements[measure])[: 2 if measure in with_interval else 1]
+        rows.append((name, len(positions), float(values.mean()), *cells))
+    for name in AFTER:
+        columns.append(Column(name, ".3f", short="ece" if name == "ece_10_left" else ""))
+        if name in with_interval:
+            columns.append(Column("95% CI"))
     notes = definitions(AFTER) + _undefined_sentences(undefined)
     title = f"Calibration of {estimator} ({correctness}): accuracy {labels.mean():.3f}"
     return Table(title, tuple(columns), tuple(rows), tuple(notes))

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 from command import run, written
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from round_trip import assert_converted_alike
 
 from selfreflect.errors import ConfigError
 from selfreflect.sources.answer_values import label, verdict
@@ -150,6 +153,40 @@ def test_a_grade_of_several_repeats_is_of_the_filtered_text(tmp_path: Path) -> N
     assert (question.answer, question.answers) == ("Ruby Town", tuple(resps[0]))
     assert labels(path) == [{"graded": True}]
     assert labels(path, "--correctness", "graded:exact_match:loose") == [{"graded:exact_match:loose": False}]
+    assert assert_converted_alike(path)
+
+
+LOGGED = sorted(LOGS.iterdir())
+
+
+@pytest.mark.parametrize("log", LOGGED, ids=[log.name for log in LOGGED])
+def test_a_log_that_is_converted_keeps_labels_and_right_answers(log: Path, tmp_path: Path) -> None:
+    (tmp_path / log.name).write_bytes(log.read_bytes())
+    assert_converted_alike(tmp_path / log.name)
+
+
+TEXT = st.sampled_from(["a", "b", "A."])
+REPEATS = st.lists(TEXT, min_size=1, max_size=3)
+SAMPLES = st.lists(st.tuples(REPEATS, TEXT, st.sampled_from([1.0, 0.0])), min_size=1, max_size=4)
+
+
+@settings(max_examples=25, deadline=None)
+@given(samples=SAMPLES)
+def test_grades_of_repeats_and_filters_survive_convert(
+    samples: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    rows = [
+        lm_eval(
+            doc={"question": f"Q{number // 2}?"},
+            doc_id=number // 2,
+            filter=str(number),
+            resps=[repeats],
+            filtered_resps=[text],
+            exact_match=grade,
+        )
+        for number, (repeats, text, grade) in enumerate(samples)
+    ]
+    assert_converted_alike(written(tmp_path_factory.mktemp("s") / "s.json", rows))
 
 
 def test_another_run_adds_answers_once_and_another_task_a_question(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.logprobs import TokenValues, stored_values
 from selfreflect.records import AnswerSet, Halving, Question, Record, Scalar, Summary, halves, question_id
-from selfreflect.sources.answer_values import Verdict, label_columns
+from selfreflect.sources.answer_values import Graded, Verdict, for_each_answer, label_columns
 from selfreflect.sources.columns import (
     CLAIMS,
     CONDITIONING,
@@ -65,6 +65,8 @@ class Item(Record, frozen=True, kw_only=True):
     """How the answers came into their halves."""
     grades: dict[str, tuple[Verdict, ...]] = {}  # noqa: RUF012
     """By grader, the verdicts on all answers, the masked-out ones first."""
+    further_grades: dict[str, tuple[Graded, ...]] = {}  # noqa: RUF012
+    """By grader, verdicts on texts beside the answers, such as the part of one that was judged."""
 
     @classmethod
     def of(
@@ -305,8 +307,11 @@ def to_plain(item: Item) -> dict[str, Any]:
     if item.metadata:
         fields["metadata"] = item.metadata
     fields |= {name: values for name, values in item.token_values._asdict().items() if values}
-    if item.grades:
-        fields[GRADES] = item.grades
+    verdicts: dict[str, Sequence[Any]] = dict(item.grades)
+    for name, further in item.further_grades.items():
+        verdicts[name] = [*zip(answers, item.grades.get(name, ()), strict=False), *further]
+    if verdicts:
+        fields[GRADES] = verdicts
     return fields
 
 
@@ -352,11 +357,11 @@ def _keep_objects(row: ItemRow) -> None:
 
 def _known_grades(
     rows: Sequence[ItemRow], columns: Collection[str], by_row: str
-) -> list[dict[str, tuple[Verdict, ...]]]:
+) -> list[dict[str, tuple[Graded, ...]]]:
     """Read the grades of each row's answers, also from a column that differs between rows of a question."""
     if not by_row and not {GRADES, CORRECT} & {*columns}:
         return [{}] * len(rows)
-    from selfreflect.sources.answer_values import field_value, for_each_answer, grades, row_grades
+    from selfreflect.sources.answer_values import field_value, grades, row_grades
 
     all_grades = []
     for row in rows:
@@ -371,7 +376,7 @@ def _known_grades(
         for name, [(text, right), *_] in verdicts.items():
             if text not in row.texts and right is not None:  # of an answer that is not among these
                 row.metadata.setdefault(name, right)
-        all_grades.append({name: for_each_answer(pairs, row.texts) for name, pairs in verdicts.items()})
+        all_grades.append(verdicts)
     return all_grades
 
 
@@ -418,12 +423,17 @@ def _item(
     ids: RowIds,
     num_answers: int | None,
     values: TokenValues,
-    verdicts: Mapping[str, tuple[Verdict, ...]],
+    verdicts: Mapping[str, tuple[Graded, ...]],
     seed: int,
 ) -> Item:
     id_ = ids.take(row.row, row.question, row.context, row.id_column)
     first, second = (half[:num_answers] for half in row.halves(id_, seed))
     texts = row.texts
+    columns = {name: for_each_answer(pairs, texts) for name, pairs in verdicts.items()}
+    further_grades = {
+        name: tuple(pair for pair in pairs if pair.answer not in texts and pair.right is not None)
+        for name, pairs in verdicts.items()
+    }
     return Item(
         id=id_,
         question=row.question,
@@ -437,9 +447,10 @@ def _item(
         halved="shuffled" if row.given_halves is None else "given",
         grades={
             name: tuple(map(column.__getitem__, (*first, *second)))
-            for name, column in verdicts.items()
+            for name, column in columns.items()
             if any(right is not None for right in column)
         },
+        further_grades={name: pairs for name, pairs in further_grades.items() if pairs},
     )
 
 

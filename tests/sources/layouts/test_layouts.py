@@ -10,6 +10,7 @@ import pytest
 import tiny
 from command import run, written
 from installed import PLUGIN, installed, plugin_folder
+from round_trip import assert_converted_alike
 
 from selfreflect.sources.items import read_item_file
 
@@ -55,6 +56,7 @@ def test_each_file_has_its_layout(name: str, suffix: str, tmp_path: Path) -> Non
     [item] = read_item_file(tmp_path / f"f.{suffix}").items
     halves = name in ("our halves", "published")
     assert (item.question, sorted(item.answer_set.answers)) == ("Oz?", sorted("ab" * (1 + halves)))
+    assert_converted_alike(tmp_path / f"f.{suffix}")
 
 
 def test_logs_have_theirs_also_where_their_format_differs(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from command import run, written
+from round_trip import assert_converted_alike
 
 from selfreflect.errors import DataError
 from selfreflect.sources.items import read_item_file
@@ -109,8 +110,10 @@ FILES: dict[str, tuple[str, Any, Known]] = {
 @pytest.mark.parametrize("name", FILES)
 def test_columns_of_a_library_become_ours(name: str, tmp_path: Path) -> None:
     _, content, known = FILES[name]
-    question = read_answered_questions(written(tmp_path / "f.json", content)).questions[0]
+    question = read_answered_questions(path := written(tmp_path / "f.json", content)).questions[0]
     assert (question.text, question.answers, question.answer, question.gold) == known
+    if question.text:  # what has no questions is not converted
+        assert_converted_alike(path)
 
 
 def test_labels_and_values_of_a_library_are_read(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from command import run, written
+from round_trip import assert_converted_alike
 
 from selfreflect.errors import DataError
 from selfreflect.sources.items import read_item_file
@@ -95,6 +96,7 @@ def test_they_hold_the_same_question(name: str, tmp_path: Path) -> None:
     [item] = read_item_file(path).items
     assert (item.question, sorted(item.answer_set.answers)) == ("Oz?", ["a", "b"])
     assert item.context == ("system: Be brief." if TURNS[0]["content"] in str(content) else "")
+    assert_converted_alike(path)
 
 
 @pytest.mark.parametrize("suffix", ["json", "jsonl", "ndjson", "jsonlines"])

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 from rich.text import Text
@@ -16,7 +16,6 @@ from selfreflect.cli.console import ProgressReporter, emit, exit_with, say, stdo
 from selfreflect.cli.options import Overrides, argument, option, takes
 from selfreflect.cli.report import write_page
 from selfreflect.cli.score import item_run
-from selfreflect.cli.show import GroupedAnswers, grouped_answers, print_question, show_results
 from selfreflect.cli.stages import Intent, check_strategies, fill_run
 from selfreflect.errors import BackendError, DataError
 from selfreflect.grouping import ordered_groups
@@ -29,6 +28,9 @@ from selfreflect.sources.files import read_text
 from selfreflect.sources.items import Item, bundled_items
 from selfreflect.text import counted, printable
 from selfreflect.traits import traits_of
+
+if TYPE_CHECKING:
+    from selfreflect.cli.show import GroupedAnswers
 
 DEMO: dict[str, dict[str, Any]] = {
     "questions": {"source": "demo"},
@@ -93,6 +95,8 @@ def ask_command(
     greedy and basic, and as the judge measures information alone; every other model samples at the paper's 1
     and 1, summarises with sample_and_summarize, and measures both.
     """
+    from selfreflect.cli.show import print_question
+
     if not question.strip():
         raise DataError("the question is blank")
     text = "" if context is None else read_text(context)
@@ -127,6 +131,7 @@ def _grouped(
     records: RunRecords, question: Question, config: Config, options: ExecutionOptions, classes: str | None
 ) -> GroupedAnswers | None:
     """Group the answers by meaning; None where no rule is named and no model can be asked, or it fails."""
+    from selfreflect.cli.show import GroupedAnswers
     from selfreflect.uncertainty.asking.asker import Asker, Inquiry, model_name
     from selfreflect.uncertainty.classes import ClassRule, members_of
     from selfreflect.uncertainty.question import AnsweredQuestion
@@ -159,6 +164,8 @@ def _grouped(
 
 
 def _emit_question(records: RunRecords, id_: str, answer_groups: GroupedAnswers | None) -> None:
+    from selfreflect.cli.show import GroupedAnswers, grouped_answers
+
     by, groups = answer_groups or GroupedAnswers("same", grouped_answers(records, id_))
     summaries = []
     for outcome in records.outcomes(id_):
@@ -187,6 +194,8 @@ def demo_command(
     For eight of them it reads evidence that contradicts itself, and that the judge does not see. Run it
     again, and it reuses what is done.
     """
+    from selfreflect.cli.show import print_question, show_results
+
     if not json:
         _measure_by_hand(bundled_items("demo_items")[0])
         _tell(ACT_TWO)
@@ -233,6 +242,8 @@ answer and leaves out the other, and the shares show what that costs.
 
 def _measure_by_hand(item: Item) -> None:
     """Measure the hand-written summaries of an item, with controls, and print it in full."""
+    from selfreflect.cli.show import print_question
+
     _tell(ACT_ONE)
     config = load_config(None, {"scores": DEMO["scores"]})
     measures = ConfiguredModels(config, ExecutionOptions(), ProgressReporter()).measures()

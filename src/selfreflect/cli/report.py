@@ -22,13 +22,6 @@ from selfreflect.cli.console import (
     write_file,
 )
 from selfreflect.cli.options import option
-from selfreflect.cli.show import (
-    exit_if,
-    log_runs,
-    print_differences,
-    print_question,
-    show_results,
-)
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.records import latest_scale
 from selfreflect.report.run_records import RunRecords
@@ -95,6 +88,7 @@ def report_command(
     model. Where several judges have scored a run, tables show them one after the other and then side by side;
     the page shows one of them and has a menu for the others; figures show the first, or --judge.
     """
+    from selfreflect.cli.show import exit_if, log_runs, print_question
     from selfreflect.report.document import judge_tables_of
     from selfreflect.report.thresholds import parse_conditions, versions
 
@@ -150,6 +144,7 @@ def write_tables(path: Path, by_run: Sequence[Sequence[RunRecords]], by: str | N
 
 
 def _show(records: Sequence[RunRecords], by: str | None, json: bool, explain: bool) -> None:
+    from selfreflect.cli.show import show_results
     from selfreflect.report.compare import summary_table
     from selfreflect.report.document import breakdown_lines
     from selfreflect.report.results import breakdown
@@ -303,6 +298,7 @@ def compare_command(
     codes: 0 no condition holds, 3 one does, 2 an error. An undefined value never passes: the code is then 2,
     unless 'undefined > N' or 'untestable > N' says how much may be.
     """
+    from selfreflect.cli.show import exit_if, print_differences
     from selfreflect.report.compare import comparisons, comparisons_by, contenders
     from selfreflect.report.document import comparison_line, comparison_lines_by, judge_tables_of
     from selfreflect.report.thresholds import parse_conditions

@@ -14,7 +14,6 @@ from selfreflect.cli import options as o
 from selfreflect.cli.console import ProgressReporter, emit, exit_with, say
 from selfreflect.cli.options import JUDGING, ItemOptions, Overrides, option, takes
 from selfreflect.errors import ConfigError, DataError
-from selfreflect.metric.builtin import word_fields
 from selfreflect.metric.measure import measure_of
 from selfreflect.records import Controls, Failure
 from selfreflect.report.run_records import RunRecords, answer_halves_p_value, records_in_memory
@@ -276,6 +275,8 @@ def _write(output: Sequence[Path], versions: ScoredVersions) -> None:
 
 def _lines(item: Item, results: Sequence[Measured], words: bool) -> Iterator[dict[str, Any]]:
     """Write the JSON line of each summary."""
+    from selfreflect.metric.builtin import word_fields
+
     by_name: dict[str, list[Any]] = {}
     controls: Controls | None = None
     for result in results:

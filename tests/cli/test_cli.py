@@ -172,7 +172,7 @@ def test_options_of_the_other_form_are_refused_and_not_ignored(tmp_path: Path, i
             ["score", "--out", tmp_path, "--limit", 1],
             "belong to --items",
         ),
-        (["score", "--out", tmp_path, "--items", items], "either --items or --out"),
+        (["score", "--out", tmp_path, "--items", items], "Give --items or --out"),
         (["answers", "--out", tmp_path, "--limit", 3], "--questions"),
         (["import", "--out", tmp_path / "o", "--questions", items, "--limit", 3], "belong to --items"),
         (["import", "--out", tmp_path / "o"], "Give --items"),

@@ -35,6 +35,7 @@ from selfreflect.uncertainty.question import NoValue, sample_sizes
 BASELINES = {"constant": "constant (base rate)", "length": "length only"}
 AFTER = ("ece_10_left", "brier", "auroc")
 """What is measured before and after calibration."""
+_SHORT = {"ece_10_left": "ece"}
 
 
 def value_table(assessment: Assessment) -> Table:
@@ -131,19 +132,11 @@ RANKED_BY = ("auroc", "brier")
 
 def ranking_table(rows: Sequence[Prediction], correctness: str, names: Sequence[str] = RANKED_BY) -> Table:
     """List estimators and baselines by how well they tell right answers from wrong ones."""
-    with_interval = {name for row in rows for name, value in row.measures.items() if value.low is not None}
-    columns = [Column("estimator"), Column("n", "d")]
-    for name in names:
-        columns.append(Column(name, ".3f"))
-        if name in with_interval:
-            columns.append(Column("95% CI", ".3f"))
+    measure_columns, cells_by_row = measured([row.measures for row in rows], names)
+    columns = [Column("estimator"), Column("n", "d"), *measure_columns]
     columns.append(Column("brier after calibration", ".3f", short="calibrated"))
     cells: list[tuple[Cell, ...]] = []
-    for row in rows:
-        numbers: list[Cell] = []
-        for name in names:
-            value, interval = interval_cells(row.measures.get(name), " to ")
-            numbers += [value, interval] if name in with_interval else [value]
+    for row, numbers in zip(rows, cells_by_row, strict=True):
         numbers.append(row.isotonic["brier"].value if row.isotonic else None)
         cells.append((BASELINES.get(row.estimator, row.estimator), row.n, *numbers))
     how_calibrated = "Calibrated: isotonic, each answer by a map of the other four fifths of the questions."
@@ -198,27 +191,26 @@ def length_notes(predictions: Sequence[Prediction]) -> list[str]:
     ]
 
 
-def measured_columns(names: Iterable[str]) -> list[Column]:
-    """Make a column for each measure, and one for its interval."""
-    columns = []
+def measured(
+    rows: Sequence[Mapping[str, MeasuredValue]], names: Iterable[str]
+) -> tuple[list[Column], list[list[Cell]]]:
+    """Make the columns of measures and, where it exists, of an interval; and the cells of each row."""
+    columns: list[Column] = []
+    cells: list[list[Cell]] = [[] for _ in rows]
     for name in names:
-        columns += [Column(name, ".3f"), Column("95%")]
-    return columns
+        pairs = [interval_cells(row.get(name)) for row in rows]
+        width = 2 if any(interval for _, interval in pairs) else 1
+        columns += [Column(name, ".3f", short=_SHORT.get(name, "")), Column("95% CI", ".3f")][:width]
+        for row_cells, pair in zip(cells, pairs, strict=True):
+            row_cells += pair[:width]
+    return columns, cells
 
 
-def measured_cells(measurements: Mapping[str, MeasuredValue], names: Iterable[str]) -> list[Cell]:
-    """Fill the cells of :func:`measured_columns`; empty without a measurement."""
-    cells: list[Cell] = []
-    for name in names:
-        cells += interval_cells(measurements.get(name))
-    return cells
-
-
-def interval_cells(measurement: MeasuredValue | None, between: str = "–") -> tuple[Cell, Cell]:
+def interval_cells(measurement: MeasuredValue | None) -> tuple[Cell, Cell]:
     """Fill the cells of a value and its interval."""
     if measurement is None:
         return None, None
-    return measurement.value, interval_text(measurement.low, measurement.high, between=between)
+    return measurement.value, interval_text(measurement.low, measurement.high, between=" to ")
 
 
 def calibration_table(
@@ -256,25 +248,14 @@ def calibration_table(
         versions = {"before": np.array(before), **versions}
     undefined: dict[str, dict[str, None]] = {}
     groups = assessment.groups_of([indices[position] for position in positions])
-    measured = {
-        name: measure_all(AFTER, Tally.of(values, labels, groups)) for name, values in versions.items()
-    }
-    with_interval = {
-        name for row in measured.values() for name, value in row.items() if value.low is not None
-    }
-    for name, values in versions.items():
-        measurements = measured[name]
-        for measure, measurement in measurements.items():
+    measurements = [measure_all(AFTER, Tally.of(values, labels, groups)) for values in versions.values()]
+    measure_columns, cells = measured(measurements, AFTER)
+    for (name, values), row, numbers in zip(versions.items(), measurements, cells, strict=True):
+        for measure, measurement in row.items():
             if measurement.undefined:
                 undefined.setdefault(measurement.undefined, {})[measure] = None
-        cells: list[Cell] = []
-        for measure in AFTER:
-            cells += interval_cells(measurements[measure])[: 2 if measure in with_interval else 1]
-        rows.append((name, len(positions), float(values.mean()), *cells))
-    for name in AFTER:
-        columns.append(Column(name, ".3f", short="ece" if name == "ece_10_left" else ""))
-        if name in with_interval:
-            columns.append(Column("95% CI"))
+        rows.append((name, len(positions), float(values.mean()), *numbers))
+    columns += measure_columns
     notes = definitions(AFTER) + _undefined_sentences(undefined)
     title = f"Calibration of {estimator} ({correctness}): accuracy {labels.mean():.3f}"
     return Table(title, tuple(columns), tuple(rows), tuple(notes))

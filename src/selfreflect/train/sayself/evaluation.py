@@ -26,7 +26,7 @@ from selfreflect.uncertainty.measures import INTERVALS, MeasuredValue, definitio
 from selfreflect.uncertainty.prediction import Tally
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 from selfreflect.uncertainty.relations import words
-from selfreflect.uncertainty.tables import measured_cells, measured_columns
+from selfreflect.uncertainty.tables import measured
 
 MEASURED = ("ece_10_left", "mae", "auroc", "brier")
 MAX_TOKENS = 160
@@ -251,13 +251,14 @@ def reference_rows(evaluation: Evaluation) -> list[Evaluation]:
 def evaluation_table(evaluations: Sequence[Evaluation], title: str) -> Table:
     """Make a row per method, with 95 % intervals over questions."""
     columns = [Column("method"), Column("n", "d"), Column("no confidence", "d"), Column("accuracy", ".3f")]
-    columns += [Column("mean confidence", ".3f"), *measured_columns(MEASURED)]
+    measure_columns, cells_by_row = measured([row.measures() for row in evaluations], MEASURED)
+    columns += [Column("mean confidence", ".3f"), *measure_columns]
     rows: list[tuple[Cell, ...]] = []
-    for row in evaluations:
+    for row, numbers in zip(evaluations, cells_by_row, strict=True):
         accuracy = None if row.baseline else row.accuracy
         n, silent = len(row.scored.labels), row.without_confidence.total()
         cells = (row.method, n, silent, accuracy, row.mean_confidence)
-        rows.append((*cells, *measured_cells(row.measures(), MEASURED)))
+        rows.append((*cells, *numbers))
     notes = definitions(MEASURED)
     notes += [INTERVALS, "no confidence: statements whose confidence cannot be read."]
     return Table(title, tuple(columns), tuple(rows), tuple(notes))

@@ -205,14 +205,22 @@ def test_lasting_faults_are_typed_before_any_status_is_sent(
     assert error(client.chat(stream=stream), expected)["message"]
 
 
-def test_a_model_that_cannot_be_greedy_says_which_strategies_can_do_without(
+def test_a_model_that_cannot_be_greedy_is_paid_for_one_question_and_then_for_what_it_takes(
     upstream: FaultServer, client: EndpointClient
 ) -> None:
     usual = upstream.script
     upstream.script = lambda call: (
         usual(call) if call.body["temperature"] == 1 else status(400, "temperature must be 1")
     )
-    assert "basic#1-2" in error(client.chat(), 502)["message"]
+    assert "basic#1-2" in error(client.chat(), 400)["message"]
+    calls = len(upstream.calls)
+    for fields in ({}, {"stream": True}, {"max_tokens": 9}):
+        refusal = error(client.chat(**fields), 400)
+        assert "basic#1-2" in refusal["message"]
+        assert refusal["code"] == "unsupported_value"
+    assert len(upstream.calls) == calls
+    # a summary that the model takes goes on
+    assert client.chat(temperature=1).status_code == 200
 
 
 def test_passing_faults_are_tried_again(upstream: FaultServer, client: EndpointClient) -> None:

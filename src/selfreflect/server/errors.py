@@ -141,6 +141,10 @@ _OF_REQUEST: dict[FailureKind, str] = {
 }
 
 
+REFUSED_FIELD = "unsupported_value"
+"""Code of an upstream that refuses a setting which changes what its texts are."""
+
+
 def failed(kind: FailureKind, message: str, refusal: Refusal | None = None) -> ChatError:
     """Make the error of a question whose answers or summary failed. The others are faults of the upstream.
 
@@ -152,6 +156,8 @@ def failed(kind: FailureKind, message: str, refusal: Refusal | None = None) -> C
         return ChatError(400, message, code=_OF_REQUEST[kind])
     if refusal is not None and refusal.status == 429:
         return upstream_busy(message, refusal.wait)
+    if refusal is not None and refusal.code == "field":
+        return ChatError(400, message, code=REFUSED_FIELD)
     return ChatError(502, message, type="upstream_error", code=kind)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,7 +24,7 @@ from selfreflect.records import AnswerSet, Failure, Finish, Question, Summary, q
 from selfreflect.server.belief import NO_CONFIDENCE, AnswerReading, BeliefReader, Classes
 from selfreflect.server.chat import ChatRequest, Reflect
 from selfreflect.server.clarify import AGREEMENTS, FinalText, UnsurePolicy, clarify
-from selfreflect.server.errors import ChatError
+from selfreflect.server.errors import REFUSED_FIELD, ChatError
 from selfreflect.server.kinds import ends_of
 from selfreflect.server.reply import Belief, ChatChoice, ChatResponse, Confidence, Ending, Spending
 from selfreflect.server.session import (
@@ -114,6 +116,12 @@ RANKS = 20
 the most that servers give."""
 
 
+REFUSED_SECONDS = 3600.0
+"""For how long a model is not asked again for a summary whose sampling it refused."""
+MOST_REFUSED = 256
+"""Refused samplings that are remembered."""
+
+
 @dataclass(frozen=True)
 class _Plan:
     """What one request wants."""
@@ -161,6 +169,8 @@ class Reflector:
         self._judge = dict(judge or {})
         self._judge_is_free = asyncio.Lock()
         self._claims_are_free = asyncio.Lock()
+        self._refused: dict[tuple[str, str, Sampling], tuple[float, str]] = {}
+        """By model, strategy and sampling of the summary: when it was refused, and why."""
         self._strategies: dict[str, StrategyFunction] = dict(STRATEGIES)
         for name in settings.strategies:
             self._strategies[name] = load_strategy(name)
@@ -408,13 +418,26 @@ class Reflector:
 
     async def _draw(self, plan: _Plan, session: Session, reader: BeliefReader) -> tuple[Reply, list[Summary]]:
         """Draw the answers and run the strategy, at the same time where possible."""
-        request = plan.tasks[0].sample_request()
+        task = plan.tasks[0]
+        request = task.sample_request()
+        key = (session.model.name, plan.strategy, replace(task.sampling, max_new_tokens=1))
+        refused_at, reason = self._refused.get(key, (-math.inf, ""))
+        # the answers of a summary that its model refuses would be paid for nothing
+        if time.monotonic() - refused_at < REFUSED_SECONDS:
+            raise ChatError(400, reason, code=REFUSED_FIELD)
         # the answers are drawn while a strategy that needs none of them works
         reply = asyncio.create_task(session.draw(request, self._next_count(plan, reader)))
         function = self._strategies[plan.strategy]
         try:
             drafts = await together(session.summarize(task, function, reply) for task in plan.tasks)
             return await reply, drafts
+        except ChatError as error:
+            # what a client's fields met holds for no other request
+            if error.code == REFUSED_FIELD and not session.model.takes_fields:
+                if len(self._refused) >= MOST_REFUSED:  # clients choose the sampling
+                    self._refused.clear()
+                self._refused[key] = (time.monotonic(), error.message)
+            raise
         finally:
             # where a strategy failed, nobody reads the answers
             reply.cancel()

@@ -204,6 +204,11 @@ class WithFields:
         """List the fields that the model does not get."""
         return () if self._ask else self._fields
 
+    @property
+    def takes_fields(self) -> bool:
+        """Whether the calls hold fields of the client."""
+        return self._ask is not None
+
     async def reply(self, request: Request, report: Report) -> Reply | Refusal:
         """Wait for the reply; without the fields, from now on, if the server refuses them."""
         if self._ask is None:

@@ -110,7 +110,9 @@ class RemoteModel:
             return await (generator or self.generator).answer(request, connection)
         except BackendError as error:
             status = error.status or (400 if error.code == "field" else 0)
-            return Refusal(kind="backend", message=str(error), status=status, wait=error.wait)
+            return Refusal(
+                kind="backend", message=str(error), status=status, wait=error.wait, code=error.code
+            )
 
 
 class RemoteServer:

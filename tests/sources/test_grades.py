@@ -78,6 +78,17 @@ def test_a_score_between_right_and_wrong_is_no_grade(tmp_path: Path) -> None:
     assert read_answered_questions(path).questions[0].grades == {}
 
 
+def test_every_graded_answer_counts_as_right_or_wrong(tmp_path: Path) -> None:
+    grades = [("Oz?", "a", 1.0), ("Oz?", "b", 0.0), ("Nod?", "a", 1.0), ("Nod?", "c", 0.0), ("Uz?", "b", 0.0)]
+    names = ("user_input", "response", "exact_match")
+    rows = [dict(zip(names, values, strict=True)) for values in grades]
+    options = ("--estimators", "modal_share", "--json")
+    lines = run("uncertainty", written(tmp_path / "r.json", rows), *options).json
+    [line] = [line for line in lines if "counts" in line]
+    assert line["counts"] == {"right": 2, "labelled": 5, "wrong_with_gold": 0}
+    assert (line["conclusion"]["accuracy"], line["conclusion"]["answers"]) == (0.4, 5)
+
+
 def test_grades_by_an_unknown_grader_are_refused_with_those_there_are(tmp_path: Path) -> None:
     path = log(tmp_path / "t.eval", ("Emerald City", "C"), ("Ruby Town", "I"))
     outcome = run("uncertainty", path, "--correctness", "graded:match", "--json")

@@ -11,13 +11,14 @@ from typing import NamedTuple
 import numpy as np
 
 from selfreflect.errors import MissingExtraError, unknown_name
+from selfreflect.sources.answer_values import Graded
 from selfreflect.sources.columns import plain_name
 from selfreflect.stats import Floats, defined
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.asking.estimates import AskedEstimates, ask_estimates
 from selfreflect.uncertainty.calibrators import FOLDS, cross_fit
 from selfreflect.uncertainty.classes import ClassRule
-from selfreflect.uncertainty.correctness import DEFAULT, Correctness
+from selfreflect.uncertainty.correctness import DEFAULT, GRADED, Correctness
 from selfreflect.uncertainty.estimators import COLUMN, ESTIMATORS, choose_estimators, estimate
 from selfreflect.uncertainty.features import Samples
 from selfreflect.uncertainty.measures import (
@@ -69,7 +70,7 @@ class JudgedAnswers:
 
 
 class RightCount(NamedTuple):
-    """How many answers one kind of correctness calls right."""
+    """How many of the labelled answers one kind of correctness calls right."""
 
     right: int
     labelled: int
@@ -248,12 +249,36 @@ def right_counts(assessment: Assessment) -> dict[str, RightCount]:
     """Count what each kind of correctness calls right."""
     contains = Correctness(DEFAULT)
     counts = {}
-    for name, labels in assessment.judged.labels.items():
-        wrong = [index for index, label in enumerate(labels) if label is False]
-        pairs = ((assessment.questions[index], assessment.judged.texts[index]) for index in wrong)
-        hidden = sum(contains(question, answer) is True for question, answer in pairs)
-        counts[name] = RightCount(sum(map(bool, labels)), len(defined(labels)), hidden)
+    for name in assessment.judged.labels:
+        answers = labelled_answers(assessment, name)
+        wrong = [answer for answer in answers if not answer.right]
+        hidden = sum(contains(answer.question, answer.text) is True for answer in wrong)
+        counts[name] = RightCount(len(answers) - len(wrong), len(answers), hidden)
     return counts
+
+
+class LabelledAnswer(NamedTuple):
+    """An answer that is right or wrong."""
+
+    question: AnsweredQuestion
+    text: str | None
+    right: bool
+
+
+def labelled_answers(assessment: Assessment, correctness: str) -> list[LabelledAnswer]:
+    """List the judged answers with a label; where a log grades answers, all that it grades."""
+    kind, _, grader = correctness.partition(":")
+    judged = assessment.judged
+    answers = []
+    pairs = zip(assessment.questions, judged.texts, judged.labels[correctness], strict=True)
+    for question, judged_text, label in pairs:
+        verdicts: Sequence[Graded] = [Graded(None, label)]
+        if kind == GRADED:  # tasks in one file have graders of their own
+            verdicts = question.grades.get(grader or next(iter(question.grades), ""), ())
+        for text, right in verdicts:
+            if right is not None:
+                answers.append(LabelledAnswer(question, judged_text if text is None else text, right))
+    return answers
 
 
 def _lengths(

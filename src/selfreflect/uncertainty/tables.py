@@ -13,9 +13,8 @@ import numpy as np
 from selfreflect.stats import Floats, defined
 from selfreflect.table import Cell, Column, Table, interval_text
 from selfreflect.text import counted, exact_percent, one_line, percent
-from selfreflect.uncertainty.assess import Assessment, Prediction, present, right_counts
+from selfreflect.uncertainty.assess import Assessment, Prediction, labelled_answers, present, right_counts
 from selfreflect.uncertainty.calibrator_file import CalibratorFile
-from selfreflect.uncertainty.correctness import GRADED
 from selfreflect.uncertainty.estimators import ESTIMATORS, Estimator
 from selfreflect.uncertainty.features import Samples, modal_share
 from selfreflect.uncertainty.guarantee import (
@@ -486,7 +485,7 @@ def conclude(assessment: Assessment, correctness: str, risk: float = RISK) -> Co
     Args:
         risk: share of wrong answers that may be given.
     """
-    labels = _labels(assessment, correctness)
+    labels = [answer.right for answer in labelled_answers(assessment, correctness)]
     if not labels:
         return None
     sure_by = sure = None
@@ -531,16 +530,3 @@ def coverage_at(tally: Tally, risk: float) -> float:
     # equal scores are given together or not at all
     allowed = counts[wrong <= risk * counts + 1e-9]
     return float(allowed.max(initial=0) / tally.n)
-
-
-def _labels(assessment: Assessment, correctness: str) -> list[bool]:
-    """Return the labels of the judged answers; the grades of all answers where a log has them."""
-    kind, _, grader = correctness.partition(":")
-    if kind != GRADED:
-        return defined(assessment.judged.labels[correctness])
-    # tasks in one file have graders of their own
-    labels = [
-        question.grades.get(grader or next(iter(question.grades), ""), ())
-        for question in assessment.questions
-    ]
-    return defined(right for verdicts in labels for _, right in verdicts)

@@ -183,8 +183,7 @@ def _logprobs(row: Row, answers: Sequence[str], tokens: Tokens) -> Logprobs:
             raise row.error(f"{entry} must be a list with the log-probability of each token")
         for value in logprobs:
             # an integer may be too large for a float, so it is compared before it is converted
-            good = isinstance(value, int | float) and not isinstance(value, bool)
-            if not good or not -_LARGEST <= value <= 0:
+            if not _is_number(value) or not -_LARGEST <= value <= 0:
                 raise row.error(f"{entry} holds {excerpt(value)}; a log-probability is a number up to 0")
             if value == UNKNOWN_LOGPROB:
                 raise row.error(
@@ -207,7 +206,8 @@ def _of_each_token(
     values = field_list(row, name)
     if not values:
         return ()
-    if list(map(_length, values)) != list(map(len, logprobs)):
+    lengths = [len(value) if isinstance(value, list) else None for value in values]
+    if lengths != list(map(len, logprobs)):
         raise row.error(
             f"the field {name!r} must have an entry for each log-probability in the field 'logprobs'"
         )
@@ -219,10 +219,6 @@ def _of_each_token(
             raise row.error(f"entry {number} of the field {name!r} holds {wrong}, which is out of range")
         lists.append(tuple(entry for entry in parsed if entry is not None))
     return tuple(lists)
-
-
-def _length(value: Any) -> int | None:
-    return len(value) if isinstance(value, list) else None
 
 
 def _is_number(value: Any) -> bool:
@@ -246,8 +242,7 @@ def _self_certainty(row: Row, answers: Sequence[str]) -> tuple[float, ...]:
         return ()
     _require_one_each(row, "self_certainty", values, answers)
     for number, value in enumerate(values, 1):
-        good = isinstance(value, int | float) and not isinstance(value, bool)
-        if not good or not 0 <= value <= _LARGEST_DIVERGENCE:
+        if _entropy(value) is None:
             raise row.error(
                 f"entry {number} of the field 'self_certainty' is {excerpt(value)}; it must be from 0 to 1e9"
             )

@@ -381,7 +381,7 @@ def _json_rows(content: Content) -> Iterable[Row]:
         raise DataError(
             f"{content.name} holds {type_name(values)}; expected an object, or a list of objects or texts"
         )
-    return _numbered_rows(content.name, values)
+    return [_row(content.name, f"record {number}", value) for number, value in enumerate(values, 1)]
 
 
 # The beginning of JSON on several lines.
@@ -636,10 +636,6 @@ def _lines(content: Content) -> Iterator[tuple[str, str]]:
             line = line.removeprefix("\ufeff")
         if line.strip():
             yield f"line {number}", line
-
-
-def _numbered_rows(name: str, values: list[Any]) -> list[Row]:
-    return [_row(name, f"record {number}", value) for number, value in enumerate(values, start=1)]
 
 
 def _row(name: str, where: str, value: Any) -> Row:

@@ -16,7 +16,16 @@ from typing import Any, NamedTuple
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.logprobs import TokenValues, stored_values
 from selfreflect.records import AnswerSet, Halving, Question, Record, Scalar, Summary, halves, question_id
-from selfreflect.sources.answer_values import Graded, Verdict, for_each_answer, label_columns
+from selfreflect.sources.answer_values import (
+    Graded,
+    Verdict,
+    field_value,
+    for_each_answer,
+    grades,
+    label_columns,
+    row_grades,
+    token_values,
+)
 from selfreflect.sources.columns import (
     CLAIMS,
     CONDITIONING,
@@ -296,7 +305,9 @@ def to_plain(item: Item) -> dict[str, Any]:
     if item.context:
         fields["context"] = item.context
     answers = (*item.masked_out, *item.conditioning)
-    if item.halved == "shuffled" and _is_list(item, answers):
+    given = item.masked_out, item.conditioning
+    # one list is halved again when it is read, and another seed gives other halves
+    if item.halved == "shuffled" and len(answers) > 1 and halves(answers, item.id) == given:
         fields["answers"] = answers
     else:
         fields |= {MASKED_OUT[0]: item.masked_out, CONDITIONING[0]: item.conditioning}
@@ -315,17 +326,10 @@ def to_plain(item: Item) -> dict[str, Any]:
     return fields
 
 
-def _is_list(item: Item, answers: Sequence[str]) -> bool:
-    """Tell whether reading one list gives the halves again; another seed does not."""
-    return len(answers) > 1 and halves(answers, item.id) == (item.masked_out, item.conditioning)
-
-
 def _known_tokens(rows: Sequence[ItemRow], columns: Collection[str]) -> tuple[list[TokenValues], list[str]]:
     """Read the token values of rows, with the problems of impossible ones."""
     if not columns:
         return [TokenValues()] * len(rows), []
-    from selfreflect.sources.answer_values import token_values
-
     values: list[TokenValues] = []
     problems: list[str] = []
     for row in rows:
@@ -361,8 +365,6 @@ def _known_grades(
     """Read the grades of each row's answers, also from a column that differs between rows of a question."""
     if not by_row and not {GRADES, CORRECT} & {*columns}:
         return [{}] * len(rows)
-    from selfreflect.sources.answer_values import field_value, grades, row_grades
-
     all_grades = []
     for row in rows:
         verdicts = grades(row)

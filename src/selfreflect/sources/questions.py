@@ -427,12 +427,10 @@ def _questions(table: RowTable, sample: Container[int], lenient: bool) -> Iterat
 
 
 def _has_image(row: Row) -> bool:
-    for name, value in row.fields.items():
-        if is_image(name) and (any(value) if isinstance(value, list) else value):
-            return True
-        if holds_image(value):
-            return True
-    return False
+    return any(
+        holds_image(value) or (is_image(name) and (any(value) if isinstance(value, list) else bool(value)))
+        for name, value in row.fields.items()
+    )
 
 
 def _text(row: Row, column: str, lenient: bool) -> str:

@@ -60,6 +60,21 @@ def test_a_served_model_is_asked_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "secret-key" not in (out / REPLIES).read_text()
 
 
+def test_a_dry_run_says_what_is_asked_and_asks_nothing(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.json", QUESTIONS)
+    with FaultServer(replies) as server:
+        dry = run(*asking(path, server, "--dry-run"))
+        assert dry.code == 0, dry.stderr
+        assert "p_true 6 6 " in " ".join(dry.stdout.split())
+        objects = [{**row, "answers": ['{"city": "Paris", "zip": 1}'] * 3, "gold": ""} for row in QUESTIONS]
+        fields = written(tmp_path / "b.json", objects)
+        of_fields = run(*asking(fields, server, "--dry-run", "--fields", "auto"))
+        assert "p_true 12 12 " in " ".join(of_fields.stdout.split())
+        assert server.calls == []
+    nothing = run("uncertainty", path, "--dry-run")
+    assert (nothing.code, nothing.stdout) == (0, "")
+
+
 def test_p_true_is_sampled_from_a_server_that_tells_probabilities(tmp_path: Path) -> None:
     def server(call: Call) -> Action:
         share = 0.7 if '"Paris' in call.body["messages"][-1]["content"] else 0.2

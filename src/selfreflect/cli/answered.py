@@ -21,6 +21,7 @@ from selfreflect.cli.console import (
     say,
     say_notes,
     stderr,
+    stdout,
 )
 from selfreflect.cli.options import COLUMN, option
 from selfreflect.errors import BackendError, ConfigError, DataError, excerpt
@@ -410,6 +411,9 @@ class AskOptions(Struct, frozen=True, kw_only=True):
             "Do not ask for confirmation before many replies are requested, or replies that cost money.",
         ),
     ] = False
+    dry_run: Annotated[
+        bool, Flag("--dry-run", "Print what the model would be asked first and what it costs, and exit.")
+    ] = False
 
 
 def asking(estimators: Sequence[str], comparison: ComparisonOptions) -> list[str]:
@@ -439,6 +443,9 @@ def open_method(
         users.append("which answers are the same")
     with open_store(source, options, users, comparison.classes) as store:
         asker = open_asker(source, options, overrides, users, store, stored_model=stored_model)
+        if asker is None and options.dry_run:
+            say("No model is asked: this costs nothing.")
+            raise typer.Exit
         yield make_method(questions, comparison, asker, store)
 
 
@@ -510,7 +517,7 @@ def open_asker(
         model_name(spec),
         partial(models.generator, "answers"),
         store,
-        confirm=Confirmation(spec, config, options.yes),
+        confirm=Confirmation(spec, config, options),
         progress=reporter.stage,
         samples_p_true=options.sample_p_true,
     )
@@ -576,10 +583,10 @@ class Confirmation:
     given twice.
     """
 
-    def __init__(self, spec: ModelSpec, config: Config, yes: bool) -> None:
+    def __init__(self, spec: ModelSpec, config: Config, options: AskOptions) -> None:
         self._spec = spec
         self._price = config.price_of(spec.name)
-        self._yes = yes
+        self._options = options
         self._steps: set[str] = set()
         self._accepted: set[str] = set()
 
@@ -591,14 +598,17 @@ class Confirmation:
             return
         self._steps.update(inquiry.step for inquiry in inquiries)
         cost = None if self._price is None else self._price.cost
-        print_table(cost_table(inquiries, self._spec.name, cost), stderr)
+        is_dry = self._options.dry_run
+        print_table(cost_table(inquiries, self._spec.name, cost), stdout if is_dry else stderr)
         if any(inquiry.step == SAME_MEANING for inquiry in inquiries):
             say("Further pairs of answers are asked about as long as their classes depend on them.")
+        if is_dry:
+            raise typer.Exit
         reasons = _reasons(inquiries, self._spec, self._price)
         if self._accepted.issuperset(reasons):
             return
         say("; ".join(reasons))
-        if can_ask() and not self._yes and not agree("Start?"):
+        if can_ask() and not self._options.yes and not agree("Start?"):
             say("Nothing more was asked. The same command asks again; with --yes it does not.")
             raise typer.Exit(130)
         self._accepted.update(reasons)

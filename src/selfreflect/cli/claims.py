@@ -49,7 +49,6 @@ def claims_command(
     ),
     output: Path | None = option("--output FILE", "Write a page (.html): texts, shaded by support."),
     explain: bool = option("--explain", "Print every claim.", False),
-    dry_run: bool = option("--dry-run", "Print what the model would be asked, and exit.", False),
     json: o.Json = False,
 ) -> None:
     """Split long answers into claims, and count the answers that say or contradict each.
@@ -65,7 +64,7 @@ def claims_command(
     items = _items(source, reading)
     if blank := sum(len(item.answer_set.answers) - len(_answers(item)) for item in items):
         say(f"{counted(blank, 'answer')} left out: blank, which claims nothing.")
-    if dry_run:
+    if asking.dry_run:
         _print_cost(items, asking, overrides.config())
         return
     with open_claim_reader(source, reader, asking, overrides) as claim_reader:

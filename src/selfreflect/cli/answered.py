@@ -498,6 +498,7 @@ def open_asker(
     if not users:
         return None
     from selfreflect.run.models import ConfiguredModels, stage_model
+    from selfreflect.store.run import Run
     from selfreflect.uncertainty.asking.asker import Asker, model_name
 
     # a saved calibrator can be applied from stored replies, without a model to ask
@@ -512,7 +513,9 @@ def open_asker(
     if stored_model and not is_named and model_name(spec) != stored_model:
         return _reader(stored_model, store, options.sample_p_true)
     reporter = ProgressReporter()
-    models = ConfiguredModels(config, overrides.execution, reporter)
+    directory = _directory(source)
+    known = {} if directory is None else dict(Run.load(directory).manifest.models)
+    models = ConfiguredModels(config, overrides.execution, reporter, known=known)
     return Asker(
         model_name(spec),
         partial(models.generator, "answers"),

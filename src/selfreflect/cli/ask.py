@@ -145,7 +145,7 @@ def _grouped(
         pairs = counted(len(inquiries), "pair")
         say(f"{config.answers.model} is asked whether {pairs} of its answers mean the same.")
 
-    models = ConfiguredModels(config, options, reporter)
+    models = ConfiguredModels(config, options, reporter, known=records.manifest.get("models", {}))
     name = model_name(stage_model(config, options, "answers"))
     asker = Asker(name, lambda: models.generator("answers"), confirm=tell, progress=reporter.stage)
     rule = ClassRule(classes or "judge", asker=asker, bounded=is_default)

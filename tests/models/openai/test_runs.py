@@ -174,3 +174,30 @@ def test_an_interrupt_stops_at_once_and_keeps_what_was_stored(tmp_path: Path) ->
     assert "Interrupted" in said
     # An answer that can be read may not be safe on the disk yet: an interrupt takes it back, and no other.
     assert len(Run.load(out).answers) in (9, 10)
+
+
+@pytest.mark.parametrize("starts_with_run", [False, True])
+def test_a_model_that_is_asked_about_its_answers_refuses_no_field_again(
+    starts_with_run: bool, tmp_path: Path
+) -> None:
+    refused: list[str] = []
+
+    def strict(call: fault.Call) -> fault.Action:
+        if "min_p" in call.body:
+            refused.append("min_p")
+            return status(400, "Unsupported parameter: min_p")
+        texts = ["Ankara", "Istanbul", "Izmir"]
+        return chat(*(choice(texts[place % 3]) for place in range(call.n)))
+
+    with FaultServer(strict) as server:
+        if starts_with_run:
+            out = tmp_path / "r"
+            assert run(*command(out, server.url, questions(tmp_path / "q.txt", 2))).code == 0
+            calls = len(server.calls)
+            assert run("uncertainty", out, "--estimators", "self_evaluation", "--yes").code == 0
+            assert len(server.calls) > calls
+        else:
+            options = f"--model openai:m --base-url {server.url} --num-answers 3 --measures information --yes"
+            assert run("ask", "Which city?", *options.split()).code == 0
+            assert "mean the same" in str(server.calls[-1].body["messages"])
+    assert refused == ["min_p"]

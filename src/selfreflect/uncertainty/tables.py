@@ -34,6 +34,8 @@ from selfreflect.uncertainty.question import NoValue, sample_sizes
 BASELINES = {"constant": "constant (base rate)", "length": "length only"}
 AFTER = ("ece_10_left", "brier", "auroc")
 """What is measured before and after calibration."""
+ALSO_AFTER = ("smooth_ece", "log_loss")
+"""What is measured, too, and said below the table, which has no room for it."""
 _SHORT = {"ece_10_left": "ece"}
 
 
@@ -247,7 +249,8 @@ def calibration_table(
         versions = {"before": np.array(before), **versions}
     undefined: dict[str, dict[str, None]] = {}
     groups = assessment.groups_of([indices[position] for position in positions])
-    measurements = [measure_all(AFTER, Tally.of(values, labels, groups)) for values in versions.values()]
+    names = [*AFTER, *ALSO_AFTER]
+    measurements = [measure_all(names, Tally.of(values, labels, groups)) for values in versions.values()]
     measure_columns, cells = measured(measurements, AFTER)
     for (name, values), row, numbers in zip(versions.items(), measurements, cells, strict=True):
         for measure, measurement in row.items():
@@ -255,7 +258,12 @@ def calibration_table(
                 undefined.setdefault(measurement.undefined, {})[measure] = None
         rows.append((name, len(positions), float(values.mean()), *numbers))
     columns += measure_columns
-    notes = definitions(AFTER) + _undefined_sentences(undefined)
+    further = []
+    for measure in ALSO_AFTER:
+        values_by_version = zip(versions, (row[measure].value for row in measurements), strict=True)
+        parts = [f"{value:.3f} {name}" for name, value in values_by_version if value is not None]
+        further.append(f"{measure}: {'; '.join(parts) or 'undefined'}.")
+    notes = [*further, *definitions(names), *_undefined_sentences(undefined)]
     title = f"Calibration of {estimator} ({correctness}): accuracy {labels.mean():.3f}"
     return Table(title, tuple(columns), tuple(rows), tuple(notes))
 

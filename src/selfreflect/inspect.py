@@ -30,7 +30,7 @@ class GradedAnswer(NamedTuple):
 
 
 def confidence(grader: Any, *, classes: str = DEFAULT, risk: float = RISK) -> Any:
-    """Make a scorer that grades as ``grader`` does, and measures what the epochs of a sample agree on.
+    """Make a scorer that grades like ``grader`` and measures the agreement of a sample's epochs.
 
     A task needs ``epochs``, at least 2. Beside accuracy and its standard error the log has the metrics of
     :func:`measured`.

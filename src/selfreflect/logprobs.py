@@ -151,7 +151,7 @@ def likely_tokens(tokens: Iterable[tuple[str, float]]) -> tuple[LikelyToken, ...
 
 
 def first_token(answer: str, texts: Sequence[str | None]) -> int | None:
-    """Find the token that an answer begins with; None if it is empty, or other tokens spell it.
+    """Find the first token of an answer; None if the answer is empty or the tokens do not spell it.
 
     Args:
         texts: of all tokens of the completion, as in :func:`answer_tokens`.
@@ -256,7 +256,7 @@ def _at(values: tuple[T, ...], indices: Sequence[int]) -> tuple[T, ...]:
 
 
 def stored_values(records: Sequence[AnswerTokens | NoLogprobs]) -> TokenValues:
-    """Collect what a run directory stores of answers; nothing if one lacks its tokens or has none."""
+    """Collect the stored tokens of all answers; nothing if an answer lacks them."""
     answers = [record for record in records if isinstance(record, AnswerTokens) and record.texts]
     if len(answers) < len(records):
         return TokenValues()

@@ -1,5 +1,4 @@
-"""Code that users bring along: import functions by name and entry points of packages, and say what went wrong
-in them."""
+"""Code of users: import functions by name and entry points, and name their errors."""
 
 from __future__ import annotations
 
@@ -101,7 +100,7 @@ def packaged(
 
 @contextmanager
 def failures_of(name: str, file: str | None = None) -> Iterator[None]:
-    """Turn what a user's code raises into a ConfigError that names it, unless it is a SelfReflectError."""
+    """Turn errors of a user's code into a ConfigError that names it; leave a SelfReflectError."""
     try:
         yield
     except SelfReflectError:

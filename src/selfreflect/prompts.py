@@ -1,4 +1,4 @@
-"""Prompt texts: the bundled defaults, overridden by a user's file or by those of the published code."""
+"""Prompt texts: bundled, from a user's file, or from the published code."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def _template(node: ast.expr) -> str | None:
 
 
 def stored_prompts(tables: Mapping[str, Mapping[str, str]]) -> Prompts:
-    """Make prompts of what a manifest keeps. A text that an earlier version did not have is the bundled."""
+    """Read prompts from a manifest. Texts that an earlier version lacked are the bundled ones."""
     texts = {name: {**bundled, **tables.get(name, {})} for name, bundled in _bundled().items()}
     return Prompts(**texts)
 

@@ -36,7 +36,7 @@ class Quantity(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str]:
-        """Equal for equal quantities, whatever their notation."""
+        """Key that is equal for equal quantities in any notation."""
         value, base = self.in_base
         if self.unit in _CLOCK:
             hour, _, minutes = (self.text or f"{value:g}").partition(":")

@@ -87,7 +87,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class _Shown(Record, frozen=True, kw_only=True):
-    """A record with many fields, of which a Python session shows some."""
+    """A record with many fields; a Python session shows some of them."""
 
     def _shown_fields(self) -> Iterator[tuple[str, object]]:
         raise NotImplementedError
@@ -298,7 +298,7 @@ class Guess(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WordDistance(Record, frozen=True, kw_only=True, omit_defaults=True):
-    """How far apart the judge's two predictions of one masked word are."""
+    """Distance between the judge's two predictions of a masked word."""
 
     answer: Count
     """Index into the test answers."""
@@ -320,7 +320,7 @@ class WordDistance(Record, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Sampled(Record, frozen=True, kw_only=True):
-    """How a score was estimated from a random subset of the masked words, if a limit was set."""
+    """Estimate of a score from a random subset of the masked words, if a limit was set."""
 
     words_scored: PositiveCount
     words_total: PositiveCount
@@ -390,7 +390,7 @@ UnclearCause = Literal[
 
 
 class WordBits(msgspec.Struct, frozen=True, array_like=True):
-    """How many bits a judge is told about one word of a test answer. Stored as a list of these values."""
+    """Bits about one word of a test answer. Stored as a list of these values."""
 
     text: str
     told: Number
@@ -404,8 +404,7 @@ def _scale(zero: Zero, anchor: Anchor) -> Scale:
 
 
 class Information(_Shown, frozen=True, kw_only=True):
-    """How many bits a summary tells a judge about test answers; see
-    :mod:`selfreflect.metric.information`.
+    """Bits of a summary about test answers; see :mod:`selfreflect.metric.information`.
 
     Attributes:
         summary: the name of the summary (its strategy).
@@ -449,7 +448,7 @@ class Information(_Shown, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.recovered is not None and self.bits_available is not None and self.bits_available <= 0:
-            raise ValueError("a share of available bits needs some that are available")
+            raise ValueError("a share needs a positive number of available bits")
 
     @property
     def scale(self) -> Scale:
@@ -458,7 +457,7 @@ class Information(_Shown, frozen=True, kw_only=True):
 
     @property
     def reason(self) -> NothingToTell | UnclearCause | None:
-        """Why there is no share, as precisely as it is known."""
+        """Reason why there is no share."""
         return self.cause or self.undefined
 
     def _shown_fields(self) -> Iterator[tuple[str, object]]:
@@ -487,7 +486,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class MergedAnswers(Record, frozen=True, kw_only=True):
-    """Answers to a question that a reader says are the same, whatever a rule says."""
+    """Answers to a question that a reader merged by hand."""
 
     question_id: str
     merged: tuple[tuple[str, ...], ...] = ()
@@ -515,7 +514,7 @@ class Controls(Record, frozen=True, kw_only=True):
 
     @property
     def scale(self) -> Scale:
-        """Both ends of the shares of its bits."""
+        """Scale of its shares, by its zero and anchor."""
         return _scale(self.zero, self.anchor)
 
     @property
@@ -589,11 +588,11 @@ class Score(_Shown, frozen=True, kw_only=True):
 
     @property
     def recovered(self) -> float | None:
-        """The share of what the reference answers tell; None if it was not measured or is undefined."""
+        """Bits as a share of the reference answers' bits; None if not measured or undefined."""
         return None if self.information is None else self.information.recovered
 
     def with_information(self, information: Information) -> Score:
-        """Add what the summary tells, to each word too."""
+        """Add the information of the summary, also to each word."""
         words = []
         for word in self.words:
             bits = information.answers[word.answer] if information.answers else ()

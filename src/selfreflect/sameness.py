@@ -167,7 +167,7 @@ class _Reading:
 
     @cached_property
     def new_words(self) -> frozenset[str]:
-        """Content beyond the question's; empty if there is none."""
+        """Content words that are not in the question."""
         return frozenset(word.text for word in self.words if word.is_new)
 
     @cached_property
@@ -623,7 +623,7 @@ def _plain(text: str) -> str:
 
 
 def count_negations(text: str) -> int:
-    """Count the words that negate, but for those of phrases such as "not only"."""
+    """Count negations, without phrases such as "not only"."""
     return sum(is_negation(word.casefold()) for word in _WORD.findall(_SOFT_NO.sub("", text)))
 
 

@@ -333,8 +333,7 @@ def _widths(
     block: Sequence[int],
     width: int,
 ) -> dict[int, int]:
-    """Share what a block leaves free among its columns of text, those that need little first, and then among
-    the headings of numbers, which take as few lines as possible."""
+    """Share the free width among text columns, narrow ones first, then among headings of numbers."""
     from rich.cells import cell_len
 
     widths = {at: minima[at] for at in block}

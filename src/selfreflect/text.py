@@ -172,7 +172,7 @@ def markdown_text(text: str) -> str:
 
 
 def spreadsheet_text(text: str) -> str:
-    """Make text :func:`printable`, with an apostrophe before what a spreadsheet would run as a formula."""
+    """Make text :func:`printable`, with an apostrophe before a spreadsheet's formula."""
     return printable(_FORMULA.sub("'", text))
 
 

@@ -34,9 +34,9 @@ def of(name: str, one: AnsweredQuestion, rule: str = "exact") -> float | NoValue
 
 
 def test_aliases_are_one_class_and_gold_answers_are_not() -> None:
-    answers = ["UK", "United Kingdom", "France"]
-    assert ClassRule()(question(answers, gold=("UK", "United Kingdom"))).tolist() == [0, 1, 2]
-    assert ClassRule()(question(answers, aliases=(("uk", "united kingdom"),))).tolist() == [0, 0, 1]
+    answers = ["Holland", "The Netherlands", "France"]
+    assert ClassRule()(question(answers, gold=("Holland", "The Netherlands"))).tolist() == [0, 1, 2]
+    assert ClassRule()(question(answers, aliases=(("holland", "the netherlands"),))).tolist() == [0, 0, 1]
 
 
 CHAIN = ["a b c", "b c d", "c d e"]

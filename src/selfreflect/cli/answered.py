@@ -164,7 +164,7 @@ def read_questions(source: str, fields: FieldOptions, *, structured: bool = Fals
             )
     if gold != GOLD and not has_gold(questions):
         raise DataError(
-            f"{excerpt(source)}: nothing has a right answer in a field {excerpt(gold)}", code="no_gold"
+            f"{excerpt(source)}: no row has a right answer in the field {excerpt(gold)}", code="no_gold"
         )
     return questions
 
@@ -182,7 +182,7 @@ def take_apart(questions: Sequence[AnsweredQuestion], options: StructureOptions)
     if options.schema is None:
         if options.field:
             raise ConfigError(
-                "answers are not taken apart",
+                "a field is named, but answers are not split into fields",
                 code="usage",
                 remedy="{field} needs {fields} auto, or a schema.",
             )
@@ -245,7 +245,7 @@ def read_claims(
     asking: AskOptions,
     overrides: Overrides,
 ) -> tuple[list[AnsweredQuestion], str]:
-    """Make a question of each labelled claim; return the name of what read them, too.
+    """Make a question of each labelled claim, and return the name of the reader.
 
     Raises:
         ConfigError: answers cannot be both JSON and long, or there is no such reader.
@@ -270,7 +270,7 @@ def read_claims(
 
 
 def with_answers(questions: Sequence[AnsweredQuestion], number: int) -> list[AnsweredQuestion]:
-    """Keep so many of each question's answers, drawn at random; questions with fewer are left out."""
+    """Draw a number of answers of each question at random; leave out questions with fewer."""
     from selfreflect.uncertainty.assess import subsample
 
     if number < 1:
@@ -527,7 +527,7 @@ def open_asker(
 
 
 def _reader(model: str, store: Journal[ModelReplies] | None, samples_p_true: bool) -> Asker:
-    """Look up what a model replied before, without asking it."""
+    """Look up earlier responses of a model without asking it."""
     from selfreflect.uncertainty.asking.asker import Asker
 
     def refuse(inquiries: Sequence[Inquiry] = ()) -> Any:

@@ -289,7 +289,7 @@ def _check_promise(promise: PromiseOptions, structure: StructureOptions) -> None
         )
     if promise.keep is not None and structure.claims is None:
         raise ConfigError(
-            "only claims can be kept", code="usage", remedy="Add {claims} with a reader, such as words."
+            "keeping a share needs claims", code="usage", remedy="Add {claims} with a reader, such as words."
         )
     levels = {
         "risk": promise.risk,
@@ -315,7 +315,7 @@ class _Fitting:
 
     @property
     def method(self) -> FitMethod:
-        """The map that is fitted; weights where the estimator has none yet."""
+        """Name of the map to fit; ``weights`` where the estimator has no weights yet."""
         from selfreflect.uncertainty.estimators import ESTIMATORS
 
         if ESTIMATORS[self.estimator].inputs is not None and self.weights is None:

@@ -98,7 +98,7 @@ def _answers(item: Item) -> list[str]:
 
 
 def _print_cost(items: Sequence[Item], asking: AskOptions, config: Config) -> None:
-    """Print what a model is asked at most if each sentence is a claim that no other answer makes."""
+    """Print the most calls to a model: every sentence a claim that no other answer makes."""
     from selfreflect.uncertainty.asking.asker import cost_table
     from selfreflect.uncertainty.claims.asked import inquiries_about
 

@@ -74,7 +74,7 @@ def say(text: str) -> None:
 
 
 def say_notes(notes: Sequence[str]) -> None:
-    """Print what a user should know of a file."""
+    """Print the notes of a file that was read."""
     for note in notes:
         say(one_line(f"note: {note}."))
 
@@ -178,7 +178,7 @@ def _exit(code: int, message: str) -> NoReturn:
 
 
 def _exit_with_bug(error: Exception, keeps_work: bool) -> NoReturn:
-    """Print what a report of a bug needs, and exit with a code that no other outcome has."""
+    """Print the details that a bug report needs, and exit with a code of its own."""
     from selfreflect import __version__
 
     for line in "".join(traceback.format_exception(error)).splitlines():
@@ -202,7 +202,7 @@ def print_table(table: Table, console: Console = stdout) -> None:
 
 
 def print_notes_first(table: Table) -> None:
-    """Print what a table shows in sentences, and then the table."""
+    """Print the notes of a table as sentences, then the table."""
     for note in table.notes:
         stdout.print(Text(one_line(note)))
     print_table(dataclasses.replace(table, notes=()))
@@ -406,7 +406,7 @@ class ReadingProgress:
 
 
 class _Details(ProgressColumn):
-    """Counts and details of a stage, drawn anew with every refresh of the bar."""
+    """Counts and details of a stage, redrawn with every refresh of the bar."""
 
     max_refresh = 0.5
 

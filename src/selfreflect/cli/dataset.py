@@ -85,7 +85,7 @@ def dataset_command(
 def _row_options(
     kind: Kind, options: RowOptions, user_options: Mapping[str, Any], scorings: list[RunRecords]
 ) -> RowOptions:
-    """Check the options, of which the user gave some, and choose the measure if they do not."""
+    """Check the options, and choose the measure if no option does."""
     from selfreflect.report.measures import any_measures
 
     for name in user_options:
@@ -117,7 +117,7 @@ def _check_strategies(run: RunRecords, names: tuple[str, ...] | None) -> None:
 
 
 def _refuse_nothing(kind: Kind, path: Path, run: RunRecords, result: TrainingRows) -> None:
-    """Raise DataError if there is no row, with what to do about it."""
+    """Raise DataError with a remedy if there is no row."""
     if result.rows:
         return
     rows = "pairs" if kind == "dpo" else "rows"
@@ -145,7 +145,7 @@ def _advice(kind: Kind, path: Path, run: RunRecords) -> str:
 
 
 def _advice_on_length(run: RunRecords) -> str:
-    """Say what to do where most summaries were cut off; nothing elsewhere."""
+    """Advise on length where most summaries were cut off; empty elsewhere."""
     cut = sum(summary.truncated for summary in run.summaries.values())
     if 2 * cut <= len(run.summaries):
         return ""

@@ -148,7 +148,7 @@ def import_command(
     published = (questions, answers, summaries)
     if [items is not None, any(published), bool(runs)].count(True) != 1:
         raise ConfigError(
-            "nothing, or different things to import",
+            "give one thing to import: a file of items, published files, or run directories",
             code="usage",
             remedy="Give {items}, or some of {questions}, {answers} and {summaries}, or run directories.",
         )

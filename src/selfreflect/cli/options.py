@@ -241,11 +241,11 @@ class Overrides:
         return ExecutionOptions(**options)
 
     def given(self, name: str) -> dict[str, Any]:
-        """Return what the file of ``--config`` and the command line set in one section."""
+        """Return the values that ``--config`` and the command line set in a section."""
         return {**self._table(name), **self.section(name)}
 
     def section(self, name: str) -> Mapping[str, Any]:
-        """Return what the command line sets in one section."""
+        """Return the values that the command line sets in a section."""
         return self.sections.get(name, {})
 
     def _table(self, name: str) -> dict[str, Any]:
@@ -409,7 +409,7 @@ def runnable(command: Callable[..., T]) -> Callable[..., T]:
 
 
 def _take(options: _Options, values: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Take out of ``values`` what the user set, by section and field."""
+    """Take the values that the user set out of ``values``, by section and field."""
     fields: dict[str, dict[str, Any]] = {}
     for entry in options.values():
         value = values.pop(entry.name)
@@ -489,7 +489,7 @@ class Group(TyperGroup):
 
 @contextmanager
 def _escaped_errors() -> Iterator[None]:
-    """Escape what a terminal would obey in errors, which repeat what was typed, or pasted."""
+    """Escape control characters in errors, which repeat what was typed or pasted."""
     try:
         yield
     except typer.TyperException as error:

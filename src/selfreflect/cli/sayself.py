@@ -172,7 +172,7 @@ class OpenModel:
     """Of replies; also of verdicts of the class rule ``nli:MODEL``."""
 
     def __call__(self, model: str | None) -> Asker:
-        """Open a model; None is the one that drew the answers. Raises ConfigError if there is none."""
+        """Open a model, for None the one that drew the answers. Raises ConfigError if there is none."""
         overrides = self._overrides if model is None else self._flags_for(model)
         options = AskOptions(model=model, yes=self._yes)
         asker = open_asker(str(self._out), options, overrides, ["sayself"], self.store)
@@ -180,7 +180,7 @@ class OpenModel:
         return asker
 
     def correctness(self, options: SayselfOptions) -> Correctness:
-        """Make the rule of what is correct, which may ask the judge."""
+        """Make the rule of correctness, which may ask the judge."""
         from selfreflect.uncertainty.correctness import Correctness
 
         asker = self(options.judge) if options.correctness == "judge" else None

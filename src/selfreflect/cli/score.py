@@ -111,7 +111,7 @@ def score_command(
 
 @dataclass(frozen=True)
 class ScoredVersions:
-    """The replies of a file with their measurements, and those of an earlier version if there is one."""
+    """The measured replies of a file and, if there is one, of its earlier version."""
 
     new: RunRecords
     old: RunRecords | None = None
@@ -240,8 +240,7 @@ def _score(
 
 
 def _show(versions: ScoredVersions, *, json: bool, explain: bool) -> None:
-    """Print what was found in a sentence, then the questions, the worst first, and the results; of JSON the
-    comparisons, which follow the lines of summaries."""
+    """Print the finding, the questions (worst first) and the results; as JSON, the comparisons."""
     if json:
         if versions.old is not None:
             from selfreflect.report.document import comparison_line

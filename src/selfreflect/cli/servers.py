@@ -278,7 +278,7 @@ def _services(
     options = config.serve
     if options.keep_texts and options.out is None:
         raise ConfigError(
-            "there is no directory to keep texts in", code="no_directory", remedy="Give {serve.out}."
+            "keeping texts needs a run directory", code="no_directory", remedy="Give {serve.out}."
         )
     if options.at_least is not None and options.at_least > options.num_answers:
         raise ConfigError(

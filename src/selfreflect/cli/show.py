@@ -422,7 +422,7 @@ def log_runs(tracker: str | None, runs: Sequence[RunRecords]) -> None:
 
 
 def log_result(tracker: str, records: RunRecords, out: Path | None = None) -> None:
-    """Log what a command has just made; where that fails, only warn.
+    """Log the result of a command; warn where logging fails.
 
     Args:
         out: the run directory that holds it. If several judges scored it, the name says whose scores these

@@ -71,7 +71,7 @@ class Intent:
     """Models and addresses of servers that the user names; None where no others can occur."""
 
     def resuming(self, overrides: Overrides) -> Intent:
-        """Add what a user names anew, for a directory that exists."""
+        """Add the settings that a user names for an existing directory."""
         # a directory may come from anybody: only names that the user gives run code or reach other servers
         user_names: set[str] = set()
         for stage in STAGES:
@@ -466,7 +466,7 @@ def _agree_to_costs(
     options: ExecutionOptions,
     intent: Intent,
 ) -> None:
-    """Show what the stages take, and ask at a terminal, if that is more than some minutes or costs money."""
+    """Show the cost of the stages; ask at a terminal if it is minutes or money."""
     from selfreflect.cli.show import announce_costs
     from selfreflect.run.dry_run import DryRun
 

@@ -338,7 +338,7 @@ class Models:
         """Check the settings of the models; without ``judges`` there is the default one."""
         if model is None and overrides.section("answers"):
             raise ConfigError(
-                "an address or revision is given and no model",
+                "an address or revision is given, but no model",
                 remedy="Give {answers.model}; for a judge use {scores.base_url} and {scores.revision}.",
             )
         from selfreflect.run.models import ConfiguredModels
@@ -353,7 +353,7 @@ class Models:
 
 
 def _facts(study: Study, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> dict[str, Any]:
-    """Say what a reader needs to make a finding again."""
+    """List the facts with which a finding can be reproduced."""
     models = dict.fromkeys(value.by for value in values if value.by)
     return {
         "items": len(study.items),

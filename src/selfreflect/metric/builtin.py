@@ -156,7 +156,7 @@ class PublishedScore(Measure):
 
 
 class UsableInformation(Measure):
-    """Usable information: what a summary tells of what the reference answers tell."""
+    """Usable information: the bits of a summary as a share of the reference answers' bits."""
 
     name = "information"
     unit = "%"

@@ -328,7 +328,7 @@ class ReferenceBits:
 
 
 class AnswerPrompts:
-    """The test answers of one question as token ids, after whatever the judge is told.
+    """Token ids of a question's test answers, after each context of the judge.
 
     Args:
         answers: with the reference answers that ``recovered`` is relative to.
@@ -445,7 +445,7 @@ class AnswerPrompts:
         return ReferenceBits(nothing, bits[available], lacking - entropy, of_format, self._judge_answered)
 
     def information(self, references: ReferenceBits, summary: list[Bits]) -> Information:
-        """Compare what a summary tells with what the reference answers do.
+        """Compare the bits of a summary with those of the reference answers.
 
         Args:
             summary: the results of :meth:`bits` after the summary.
@@ -550,7 +550,7 @@ def compare(
 def nothing_to_tell(
     available: Sequence[float], room: float, of_format: float | None, judge_answered: bool
 ) -> tuple[NothingToTell | None, UnclearCause | None]:
-    """Say why nobody can say what a summary tells; None where shares make sense.
+    """Give the reason why shares make no sense here; None where they do.
 
     What the answers tell is clear if the one-sided 95 % bound of its mean is above 0, and if it is more than
     slight: answers that are all equal have no error at all.
@@ -587,7 +587,7 @@ def _half_width(values: Sequence[float], probability: float) -> float:
 
 
 def content_tokens(tokenizer: Any, tokens: Sequence[int]) -> npt.NDArray[np.bool_]:
-    """Tell the tokens of an answer from those of the marks around it; all count if there is nothing else."""
+    """Select the tokens of an answer without the marks around it; all if only marks exist."""
     content = [
         index
         for index, token in enumerate(tokens)

@@ -138,8 +138,8 @@ class Limits:
         match = _BUDGET.fullmatch(str(budget).strip().lower())
         if match is None or not 0 < len(match[1].lstrip("0")) < 19:
             raise ConfigError(
-                f"the budget {excerpt(budget)} is not understood: give judge tokens per question, as in "
-                "20000. Time is no budget any more: another machine would score other words"
+                f"the budget {excerpt(budget)} must be judge tokens per question, such as "
+                "20000. Budgets of time were removed: another machine would score other words"
             )
         return cls(str(budget), int(match[1]), seed)
 

@@ -146,7 +146,7 @@ class Scored:
 
 
 class GreedyEstimator(NamedTuple):
-    """An estimator of uncertainty: what a measure says of the greedy answer as a summary."""
+    """Uncertainty estimator: the value of a measure with the greedy answer as the summary."""
 
     name: str
     part: str
@@ -262,7 +262,7 @@ class Measure:
         return f"{text} [{low * factor:{form}}, {high * factor:{form}}]"
 
     def direction(self, is_higher: bool) -> str:
-        """Say what a clear difference says of the first of two strategies."""
+        """Describe the first of two strategies after a clear difference."""
         if self.ratio and self.is_share:
             return "recovers more than" if is_higher else "recovers less than"
         verdict = "better" if is_higher == self.higher_is_better else "worse"
@@ -406,7 +406,7 @@ class Measure:
         return 0
 
     def typical_tokens(self, answers: Iterable[float], contexts: int) -> float:
-        """Estimate what the judge reads of a question, for its progress.
+        """Estimate the tokens that the judge reads for a question, for the progress reporter.
 
         Args:
             answers: the tokens of each test answer.

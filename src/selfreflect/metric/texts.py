@@ -196,7 +196,7 @@ class ClosedAnswers:
             self.texts[alternative] = _in_form_of(text, alternative)
 
     def wrong_bits(self, bits: Mapping[str, Sequence[float]]) -> float:
-        """Average over answers what the alternatives to each tell about it.
+        """Average over answers the bits that alternatives tell about each.
 
         Args:
             bits: of each test answer, by text.

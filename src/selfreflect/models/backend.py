@@ -1,4 +1,4 @@
-"""Backends: what a model's name begins with, what is true of its models, and how they are loaded.
+"""Backends: prefixes of model names, traits of the models, and how to load them.
 
 A name is ``PREFIX:NAME`` (``openai:gpt-4o``, ``vllm:smollm2``), a function that writes texts
 (``module:function``), or that of a local torch model. Another package adds a prefix by an entry point of the
@@ -41,7 +41,7 @@ Say = Callable[[str], None]
 
 
 class Backend:
-    """Says what is true of its models, and loads them."""
+    """Loads its models and states their traits."""
 
     prefix = ""
     """Stands before a colon and the name of a model."""

@@ -109,7 +109,7 @@ class Request(Record, frozen=True, kw_only=True):
 
     @property
     def ranks(self) -> int:
-        """How many likely tokens are wanted at each place."""
+        """Number of likely tokens to return at each place."""
         return max(self.first_tokens, self.top_logprobs if self.logprobs else 0)
 
     @property
@@ -134,7 +134,7 @@ class Reply(Record, frozen=True, kw_only=True):
 
     @property
     def ends(self) -> Counter[str]:
-        """How many completions ended in each way."""
+        """Count completions by how they ended."""
         return Counter[str](completion.finish for completion in self.completions)
 
     @property

@@ -107,7 +107,7 @@ class ChatTokenizer:
         return self._encode_parts([(text,) for text in texts])
 
     def encode_alike(self, texts: Sequence[str]) -> list[list[int]]:
-        """Tokenise texts that begin alike: what they share between markers is tokenised once."""
+        """Tokenise texts with a common beginning, whose parts between markers are tokenised once."""
         if not texts or not self._markers.can_cut:
             return self.encode(texts)
         longest = max(texts, key=len)

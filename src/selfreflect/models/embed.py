@@ -122,7 +122,7 @@ class SentenceEmbedder:
 
 
 class MeaningGroups:
-    """Groups answers to one question by meaning. What is the same without a model stays together."""
+    """Groups answers to a question by meaning. Answers that are equal without a model stay together."""
 
     def __init__(self) -> None:
         purpose = "Grouping answers by meaning"

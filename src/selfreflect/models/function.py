@@ -161,7 +161,7 @@ class FunctionGenerator(StreamingGenerator):
         yield Reply(completions=tuple(completions))
 
     def _arguments(self, request: Request, count: int) -> dict[str, Any]:
-        """Name what the function takes, for the texts that are missing after ``count`` of them."""
+        """Make the function's keyword arguments for all texts after the first ``count``."""
         values = {
             "n": request.n - count,
             "temperature": request.sampling.temperature,

@@ -177,7 +177,7 @@ def _restore_endings(choices: Sequence[dict[str, Any]], bodies: Sequence[Any]) -
 
 
 def _endings(value: Any) -> Iterator[Any]:
-    """Yield what a response of any provider holds under the names for how a text ended."""
+    """Yield the values of a response under all names of a finish reason."""
     for name, entry in value.items() if isinstance(value, dict) else ():
         if name in _ENDINGS:
             yield entry

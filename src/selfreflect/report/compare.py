@@ -89,7 +89,7 @@ class Comparison:
 
     @property
     def is_testable(self) -> bool:
-        """Whether there are questions enough to tell a difference, or that there is none."""
+        """Whether there are enough questions for a test."""
         questions = self.paired.difference.n
         return questions >= FEWEST_TESTED and (self.paired.is_testable or self.paired.ties == questions)
 

@@ -168,7 +168,7 @@ def comparison_lines_by(
 
 
 def question_columns(run: RunRecords) -> list[Column]:
-    """List the columns of the table of questions, the last those of measures without records of their own."""
+    """List the columns of the table of questions; measures without own records come last."""
     names = {"question_id": "", "question": "", "kind": "", "strategy": ""}
     for measure in _plain_first():
         names |= measure.table_columns

@@ -134,7 +134,7 @@ def _judge(scoring: RunRecords, question: str, strategy: str) -> str | None:
 
 
 def _clean_heading(name: str) -> str:
-    """Leave out what a parquet file or its readers cannot hold in the name of a column."""
+    """Remove characters that parquet cannot hold from the name of a column."""
     return one_line(name, _LONGEST_NAME) or "metadata"
 
 
@@ -173,7 +173,7 @@ def _table(columns: Sequence[Column], rows: Sequence[dict[str, Any]], untyped: S
 
 
 def _plain(cell: Cell | Sequence[Any], as_text: bool) -> Any:
-    """Convert a cell to what parquet holds."""
+    """Convert a cell to a type of parquet."""
     if isinstance(cell, list | tuple):
         return [_plain(entry, as_text) for entry in cell]
     if cell is None or not (as_text or isinstance(cell, str)):
@@ -219,7 +219,7 @@ def log_run(tracker: str, run: RunRecords) -> str:
 
 
 def flat_results(run: RunRecords) -> dict[str, float]:
-    """List every number of a run's strategies as ``STRATEGY/NUMBER``; what is undefined is left out."""
+    """List all numbers of a run as ``STRATEGY/NUMBER``, without undefined ones."""
     numbers: dict[str, float | None] = {"questions": len(run.questions), "failures": len(run.failures)}
     for result in strategy_results(run):
         name = _key(result.strategy, numbers)

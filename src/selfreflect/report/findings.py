@@ -1,4 +1,4 @@
-"""Say in words what a run found, how much a summary recovers, and where its score stands."""
+"""Word the findings of a run, the share of a summary, and the place of its score."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _mean(result: StrategyResult, measure: Measure) -> float:
 def _result_sentence(
     run: RunRecords, measure: Measure, leaders: Sequence[StrategyResult], strategies: int, lead: str
 ) -> str:
-    """Say what the best strategy reaches, or several that are exactly equal."""
+    """Word the result of the best strategy, or of several equal ones."""
     estimate = leaders[0].estimate(measure)
     interval = None
     if estimate.low is not None and estimate.high is not None:
@@ -128,7 +128,7 @@ def _result_sentence(
 
 
 def cautions(run: RunRecords) -> list[str]:
-    """Say what makes the result less certain than it looks, the gravest first."""
+    """List what makes the result less certain than it looks, the gravest first."""
     results = sorted_results(run)
     sentences = [*_control_cautions(run, results), *_answer_cautions(run)]
     count = max((result.estimate(main_measure(run, results)).n for result in results), default=0)
@@ -226,7 +226,7 @@ def sampling_warning(check: SamplingCheck) -> str:
 
 
 def value_sentence(record: Any, answers: int | None = None) -> str:
-    """Say what a measure finds of one summary, or why nobody can say; empty if its package is not installed.
+    """Word the value of a summary, or its reason for none; empty without the measure's package.
 
     Args:
         answers: number of reference answers; None if it is not known.

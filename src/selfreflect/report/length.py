@@ -1,4 +1,4 @@
-"""What the length of a summary buys: the length audit, and pasted answers as a baseline of as many words."""
+"""The effect of a summary's length: length audit, and pasted answers of equal length."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def length_correlation(points: Points) -> Estimate:
 
 
 def length_table(audits: Mapping[str, Points], noun: str = "strategy") -> Table:
-    """Tabulate the rank correlation of score and length for each strategy, or whatever ``noun`` says."""
+    """Tabulate the rank correlation of score and length by strategy, or by ``noun``."""
     rows = []
     for strategy, points in audits.items():
         rho = length_correlation(points)

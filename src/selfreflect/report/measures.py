@@ -65,7 +65,7 @@ def records_of(measure: Measure, run: RunRecords, strategy: str) -> dict[str, An
 
 
 def values_of(measure: Measure, run: RunRecords, strategy: str) -> Values:
-    """Read the values of a strategy, of which those of a ratio are its two parts."""
+    """Read the values of a strategy; a ratio has two parts."""
     values = {}
     scale = {}
     for id_, record in records_of(measure, run, strategy).items():
@@ -100,7 +100,7 @@ def is_estimated(measure: Measure, run: RunRecords, strategy: str) -> bool:
 
 
 def difference_of(measure: Measure, a: Values, b: Values, ids: Collection[str]) -> PairedEstimate:
-    """Estimate the difference ``b - a`` on the questions ``ids``, as far as both have values.
+    """Estimate the difference ``b - a`` on those questions of ``ids`` where both have values.
 
     Shares are of the mean of both scales, which is the same number if both summarise the same answers.
     Without an interval unless enough questions differ for a test.
@@ -127,7 +127,7 @@ def mean_columns(measure: Measure) -> list[Column]:
 
 
 def difference_column(measure: Measure, heading: str, end: Literal["", "low", "high"] = "") -> Column:
-    """Make a column of differences, those of shares in points."""
+    """Make a column of differences; shares are in points."""
     if measure.is_share:
         return Column(heading, "+z.1f", 100, end=end)
     return Column(heading, f"+z{measure.form.lstrip('z')}", end=end)

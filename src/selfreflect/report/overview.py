@@ -1,4 +1,4 @@
-"""The table of one run: its strategies, the controls below them, and notes; and the table of what failed."""
+"""The tables of a run: strategies with controls and notes, and failures."""
 
 from __future__ import annotations
 
@@ -103,14 +103,14 @@ def overview(run: RunRecords, *, with_controls: bool = True) -> Table:
 
 
 def _own_n(measure: Measure) -> str:
-    """Name the column of the questions that a measure rests on, if they are not those of the main measure."""
+    """Name a column for a measure's number of questions if it differs from the main measure's."""
     return f"{measure.heading} n"
 
 
 def _strategy_row(
     run: RunRecords, result: StrategyResult, measures: Sequence[Measure], main: Measure
 ) -> dict[str, Cell]:
-    """List the cells of a strategy by heading, those of columns that no table shows included."""
+    """List all cells of a strategy by heading, also of hidden columns."""
     row: dict[str, Cell] = {"strategy": run.display_name(result.strategy)}
     for measure in measures:
         is_estimated = measure.name in result.estimated
@@ -144,7 +144,7 @@ def _estimate_cells(measure: Measure, estimate: Estimate, is_estimated: bool = F
 def _explanations(
     run: RunRecords, results: Sequence[StrategyResult], measures: Sequence[Measure]
 ) -> dict[str, list[str]]:
-    """List what the numbers mean and rest on: the scale, the judges, the method of intervals, and hedges."""
+    """Explain the numbers: scale, judges, intervals and hedges."""
     texts: dict[str, list[str]] = {"scale": [], "judges": [], "method": []}
     for measure in measures:
         if "{zero}" in measure.reading:
@@ -164,7 +164,7 @@ def _overview_notes(
     measures: Sequence[Measure],
     explained: Mapping[str, Sequence[str]],
 ) -> list[str]:
-    """List everything that stands below the table: what must be known, and what is explained."""
+    """List the notes below the table: cautions, then explanations."""
     notes = [*filter(None, [show_case_note(run)]), *explained["scale"]]
     for measure in measures:
         notes += [*_undefined_notes(run, measure, results), *_settings_warning(run, measure)]

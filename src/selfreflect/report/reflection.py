@@ -1,4 +1,4 @@
-"""What :func:`selfreflect.reflect` returns: the answers to a question, and how much each summary recovers."""
+"""Result of :func:`selfreflect.reflect`: answers and the information that summaries recover."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Reflection:
 
     @property
     def failures(self) -> tuple[Failure, ...]:
-        """What could not be computed, and why."""
+        """Failures, with their reasons."""
         return tuple(self.records.failures)
 
     @property

@@ -42,7 +42,7 @@ _QUOTED = 5
 
 
 def without_words(record: R) -> R:
-    """Remove what a result says of single words."""
+    """Remove the values of single words from a result."""
     if isinstance(record, Information):
         return replaced(record, answers=())
     return replaced(record, words=()) if isinstance(record, Score) else record
@@ -98,7 +98,7 @@ class RunRecords:
 
     @property
     def noun(self) -> str:
-        """What wrote the summaries, for people; keys on disk say ``strategy``."""
+        """Display name of the summaries' source; keys on disk say ``strategy``."""
         return "system" if self.is_imported else "strategy"
 
     def display_name(self, strategy: str) -> str:
@@ -134,7 +134,7 @@ class RunRecords:
 
     @property
     def zero(self) -> str:
-        """What usable information is relative to. Readers of one run may have different zeros."""
+        """The zero of usable information. Readers of one run may have different zeros."""
         return ", ".join(sorted({record.zero for record in self.information.values()})) or "empty"
 
     @property
@@ -155,7 +155,7 @@ class RunRecords:
 
     @property
     def awaits_scores(self) -> bool:
-        """Whether every summary is to be scored. What the endpoint answered is not, until `score` begins."""
+        """Whether all summaries are to be scored. Those of the endpoint are not, until `score` begins."""
         config = self.manifest.get("config", {})
         return "serve" not in config or "scores" in config
 
@@ -260,7 +260,7 @@ class RunRecords:
 
     @property
     def failed(self) -> int:
-        """How many failures there are, and how many summaries of which no wanted measure could be taken."""
+        """Number of failures and of summaries without any requested measure."""
         unmeasured = {key for key, record in self.information.items() if record.undefined == "unmeasured"}
         failures = sum(record.undefined == FAILED for record in self.measurements.values())
         missing = unmeasured - self.scores.keys() - self.failures_by_score.keys()
@@ -268,11 +268,11 @@ class RunRecords:
 
     @property
     def guessed_words(self) -> int:
-        """How many words have the judge's guesses."""
+        """Number of words with the judge's guesses."""
         return sum(bool(word.guesses) for score in self.scores.values() for word in score.words)
 
     def without_guesses(self) -> RunRecords:
-        """Copy the run without what the judge expected in place of words."""
+        """Copy the run without the judge's guesses of words."""
         scores = {}
         for key, score in self.scores.items():
             words = tuple(replaced(word, guesses=()) for word in score.words)
@@ -306,7 +306,7 @@ RECORD_FIELDS = tuple(name for name, _ in _PLACES.values())
 
 
 def records_in_memory(label: str, records: Iterable[Record]) -> RunRecords:
-    """Collect records that no directory holds; what they were made with is left out.
+    """Collect records without a directory or settings.
 
     Strategies are in the order in which they were made.
     """

@@ -86,13 +86,13 @@ class Name:
 
     @property
     def is_share(self) -> bool:
-        """Whether its values are shares of 1: those of other packages are what their unit says."""
+        """Whether its values are shares of 1; values of other packages follow their unit."""
         is_share = self.measure is None or self.measure.is_share or self.measure.is_bundled
         return self.part == "p_value" or (self.part in (*_SHARES, _MEAN, _ANY) and is_share)
 
     @property
     def units(self) -> Sequence[str]:
-        """What may stand behind a number that it is compared with."""
+        """Units that a number in a condition may have."""
         if self.part in COUNTS:
             return ()
         if self.part in OF_QUESTIONS:
@@ -342,7 +342,7 @@ def parse_conditions(texts: Sequence[str], *, compares: bool) -> list[Condition]
 
 
 def _names() -> dict[str, Name]:
-    """Map every name to what it stands for; a measure goes by its key in JSON lines and by its name."""
+    """Map names to quantities; a measure has its name and its key in JSON lines."""
     measures = [measure_named(name) for name in measure_names()]
     names = {part: Name(part, part) for part in (*OF_QUESTIONS, *COMPARED)}
     by_key = {measure.key: measure for measure in measures}

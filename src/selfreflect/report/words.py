@@ -1,4 +1,4 @@
-"""Which words of an answer a summary covers, which it misses, and where it misleads.
+"""Covered, missed and misleading words of an answer.
 
 And the answers and words that show it best.
 """
@@ -38,7 +38,7 @@ class Mark(NamedTuple):
 
 
 def marks(words: Sequence[WordBits], summary: str) -> list[Mark]:
-    """Label the words of an answer by what a summary says of them."""
+    """Label the words of an answer as covered, missed or misleading."""
     looks = list(map(mark, words))
     for index, look in enumerate(looks):
         # the comparison is slow, and changes this label alone

@@ -1,4 +1,4 @@
-"""Count what a run would take, without writing anything or asking any server.
+"""Count the calls and tokens of a run without writing or calling anything.
 
 Judge tokens of texts that exist are exact, prompts are estimated, and texts to come count with their limits.
 """
@@ -139,7 +139,7 @@ class DryRun:
         """Nothing is remembered."""
 
     def fill(self, stage: ModelStage, strategies: Sequence[str] = ()) -> None:
-        """Count what a stage lacks, and what that takes."""
+        """Count the tasks, calls and tokens that a stage lacks."""
         if stage == "answers":
             self._count_answers()
         elif stage == "summaries":
@@ -165,7 +165,7 @@ class DryRun:
         self._add("answers", spec, count, to_do, counts)
 
     def _count_summaries(self, strategies: Sequence[str]) -> None:
-        """Count what the missing summaries take. What a user's own strategy asks is not known."""
+        """Count the cost of the missing summaries. That of a user's own strategy is unknown."""
         spec = StageSpec("summaries", self._config, self._prompts, self._options, tuple(strategies))
         count = RequestCount(backend_of(spec.model.name).is_torch)
         functions = {name: load_strategy(name) for name in strategies if ":" not in name}
@@ -294,7 +294,7 @@ class DryRun:
         return total
 
     def _tokens_to_come(self, judge: Judge) -> Iterator[tuple[Amount, int]]:
-        """Bound what the judge reads of a question with summaries to come, and count such questions.
+        """Bound the judge's tokens for questions whose summaries are not written, and count these.
 
         The longest question stands for all, with answers as long as they may become.
         """

@@ -1,4 +1,4 @@
-"""The experiment: fills a run directory with what the stages make.
+"""The experiment: fills a run directory with the results of the stages.
 
 The only place that joins settings, disk and stages.
 """
@@ -281,7 +281,7 @@ class Experiment:
             self.run.update_manifest(asked=sections)
 
     def fill(self, stage: ModelStage, strategies: Sequence[Named] = ()) -> None:
-        """Make what a stage lacks: answers, summaries by each strategy, or measures of the summaries.
+        """Fill a stage: answers, summaries by each strategy, or measures of the summaries.
 
         Each result is stored as it comes.
 
@@ -356,7 +356,7 @@ class Experiment:
             self._warn(check)
 
     def _settle(self, stage: Stage, *, again: bool = False, **facts: dict[str, Any]) -> None:
-        """Record what a stage is made with. Until then a mistyped name does not bind the directory.
+        """Record the settings of a stage. Until then a mistyped name does not bind the directory.
 
         Args:
             again: replace the settings that the stage began with.
@@ -431,7 +431,7 @@ class _Workers:
         self._latest = facts or self._latest
 
     def end(self) -> None:
-        """Record what the model turned out to be, such as what its server refuses."""
+        """Record facts learned about the model, such as fields that its server refuses."""
         if self._is_settled and self._latest != self._first and self._latest is not None:
             self._experiment.run.update_manifest(models={self._stage: self._latest})
 
@@ -441,7 +441,7 @@ _OBSERVED = ("device", "refused", "wording", "drawn_again")
 
 
 def _identity(facts: dict[str, Any]) -> dict[str, Any]:
-    """Select what workers must agree on: not where they run, nor what their servers refuse."""
+    """Select the facts on which workers must agree: not place, nor refusals of servers."""
     return {name: value for name, value in facts.items() if name not in _OBSERVED}
 
 

@@ -77,7 +77,7 @@ class Progress(Protocol):
     def stage(self, name: str, total: int) -> AbstractContextManager[Counter]: ...
 
     def add(self, work: WorkDone) -> None:
-        """Called often: for a local model with every token."""
+        """Report progress. For a local model, called with every token."""
 
 
 class Quiet:

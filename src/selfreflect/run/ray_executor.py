@@ -343,7 +343,7 @@ def _check_reachable(address: str) -> None:
 
 
 def place_actors(spec: StageSpec, machines: Sequence[Mapping[str, float]]) -> Placement:
-    """Fill in what the settings leave open.
+    """Fill in open settings.
 
     Args:
         machines: resources (``CPU``, ``GPU``) of each machine of the cluster.

@@ -33,7 +33,7 @@ BASELINE = "greedy"
 
 
 def run_records(run: Run, label: str | None = None) -> RunRecords:
-    """Gather what a report needs of a run directory, with the selected scoring.
+    """Gather the records of a run directory that a report needs, with the selected scoring.
 
     Strategies are in the order of :func:`strategy_order`, so the first is the baseline. Bits on the scale
     of an earlier version are left out as soon as some are on a later one: they cannot be compared.
@@ -228,7 +228,7 @@ def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[Answe
 
 
 def _measured_values(run: RunRecords, question: str) -> dict[str, float | NoValue]:
-    """Look up what the run measured of the greedy answer, by name of the estimator."""
+    """Look up the run's measures of the greedy answer, by name of the estimator."""
     values: dict[str, float | NoValue] = {}
     for measure in run.measures:
         record = run.results(measure).get((question, BASELINE))

@@ -280,7 +280,7 @@ def reflect(
 
 
 def reflect_each(questions: Any, **arguments: Any) -> Iterator[Reflection]:
-    """Do what :func:`reflect` does, and yield the result of each question as soon as it is there.
+    """Reflect on many questions, and yield each result as soon as it is ready.
 
     It takes the arguments of :func:`reflect`. They are checked, and models are loaded, before the first
     result is asked for.

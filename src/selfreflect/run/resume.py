@@ -136,7 +136,7 @@ def check_model(manifest: Manifest, stage: Stage, facts: Mapping[str, Any], path
 
 
 def sampling_checks(manifest: Manifest) -> list[SamplingCheck]:
-    """List what a run found out about its servers, each once."""
+    """List a run's checks of its servers, each once."""
     checks = [from_plain(SamplingCheck, check) for check in manifest.checks.values()]
     by_place = {(check.model, check.base_url): check for check in reversed(checks)}
     return list(by_place.values())
@@ -325,8 +325,7 @@ def _check_revision(run: Run, recorded: Mapping[str, Any], question_set: Questio
 
 
 def _other_columns(run: Run, questions: Sequence[Question]) -> tuple[list[Question], list[str]]:
-    """Stored questions as the source has them now, where more than text and context differs, and the names of
-    what differs."""
+    """Stored questions whose other columns changed in the source, with the names of these columns."""
     present: dict[tuple[str, str], list[Question]] = {}
     for question in questions:
         present.setdefault((question.text, question.context), []).append(question)

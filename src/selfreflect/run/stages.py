@@ -78,7 +78,7 @@ class StageTask(Record, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """For how many strategies or summaries something is wanted, or 1."""
+        """Number of strategies or summaries of a task, or 1."""
         return len(self.strategies) + len(self.summaries) or 1
 
 
@@ -309,7 +309,7 @@ class StageWorker:
 
 
 class _Notes(Quiet):
-    """Keeps what a worker says and does until the next outcome."""
+    """Keeps the messages and steps of a worker until the next outcome."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []

@@ -56,7 +56,7 @@ def any_task(tasks: Iterator[StageTask]) -> bool:
 
 
 def missing_answers(run: Run) -> Iterator[StageTask]:
-    """Yield a task for each question that may still get answers.
+    """Yield a task for each question that lacks answers.
 
     Raises:
         StoreError: the run has no questions.

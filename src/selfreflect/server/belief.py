@@ -203,7 +203,7 @@ class BeliefReader:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """List what a request may name as its confidence."""
+        """List the names of confidences that a request may choose."""
         fitted = (self.calibrator.saved.estimator,) if self.calibrator else ()
         return tuple(dict.fromkeys((*fitted, *KINDS, NO_CONFIDENCE)))
 
@@ -320,7 +320,7 @@ class BeliefReader:
         return Confidence(calibrated, kind, number, self.calibrator.id, notes, guaranteed, reason)
 
     def _lack(self, score: float, answers: int, model: str, is_known: bool) -> NoGuarantee | None:
-        """Say why a score is not covered by the guarantee; None if it is, or there is none."""
+        """Give the reason why a guarantee does not cover a score; None if it does, or without one."""
         assert self.calibrator is not None  # the caller has looked
         guarantee, watch = self.calibrator.saved.guarantee, self.calibrator.watch
         if not guarantee or watch is None:

@@ -44,7 +44,7 @@ Use = Literal["read", "hand_on", "ignore", "relay"]
 
 @dataclass(frozen=True)
 class FieldUse:
-    """What the endpoint does with a field of a question.
+    """Use of a request's field by the endpoint.
 
     Attributes:
         use: ``read``; ``hand_on`` to the model's server with every call; ``ignore``; or ``relay`` the whole
@@ -224,7 +224,7 @@ Tokens = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
 class Envelope(msgspec.Struct):
-    """What is read of every request."""
+    """Fields that are read of every request."""
 
     model: Annotated[
         str,
@@ -269,7 +269,7 @@ class _AllowedTools(msgspec.Struct):
 
 
 class _ToolChoice(msgspec.Struct):
-    """Which of the tools answers may call: one, or several."""
+    """Tools that answers may call: one, or several."""
 
     type: ToolKind | Literal["allowed_tools"]
     function: Tool | None = None
@@ -288,7 +288,7 @@ class _TextPart(msgspec.Struct):
 
 @dataclass(frozen=True, kw_only=True)
 class ChatRequest:
-    """What a client asks, in whichever form it came."""
+    """Request of a client in any form."""
 
     data: bytes = field(repr=False)
     """The body as it came, or as the upstream is to get it."""
@@ -386,7 +386,7 @@ Conversations = Callable[[str], tuple[Message, ...] | None]
 
 @dataclass(frozen=True)
 class Dialect:
-    """How one form of requests is read.
+    """Rules for reading one form of requests.
 
     Attributes:
         rows: its fields.
@@ -486,7 +486,7 @@ def read_request(
 
 
 def _check_tools(reading: SortedFields) -> None:
-    """Relay tools that the model's server runs itself; without tools, what is said of them means nothing."""
+    """Relay tools that the model's server runs; drop fields about tools if there are none."""
     tools = reading.handed_on.get(TOOLS)
     if tools is None:
         choice, *_ = [reading.handed_on.pop(name, None) for name in OF_TOOLS[1:]]

@@ -1,4 +1,4 @@
-"""What is said below a confidence, such as the question that tells most about which answer is meant.
+"""The text below a confidence, such as the question that best separates the answers.
 
 It is the one with the largest expected information gain, as in BED-LLM (Choudhury et al. 2026, ICLR, arXiv
 2508.21184): a model proposes candidates with the sampled answers before its eyes, and further ones without
@@ -311,7 +311,7 @@ class FinalText(NamedTuple):
 
 @dataclass(frozen=True)
 class UnsurePolicy:
-    """What is done below which confidence.
+    """Action below a confidence.
 
     Raises:
         ConfigError: there is no such action, or ``below`` is not in (0, 1].
@@ -385,7 +385,7 @@ def tells_other_share(summary: str, value: float) -> bool:
 
 
 def certainty(confidence: Confidence) -> str:
-    """Say in a sentence how sure a model is, and of what; empty where that is not known.
+    """Word a confidence as a sentence; empty where there is none.
 
     A calibrated confidence speaks of being right, a share of samples of saying the same again. The sentence
     has a word of probability only if the number is in the band that people give to it.

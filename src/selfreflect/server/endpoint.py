@@ -107,7 +107,7 @@ log = logging.getLogger("selfreflect.serve")
 
 @dataclass(frozen=True)
 class ServeServices:
-    """What all routes share."""
+    """Services that all routes share."""
 
     models: ModelTable
     reflector: Reflector
@@ -233,7 +233,7 @@ class _Call:
         return Session(self.model, on_open, prices.get(self.model.generator.name))
 
     def belief_of(self, session: Session) -> Belief:
-        """Say what a plain answer took."""
+        """Add cost and notes of a plain answer to its belief."""
         notes = (*field_notes(self.chat, self.model), *(() if session.counts_tokens else (NOT_COUNTED,)))
         return msgspec.structs.replace(self.belief, cost=session.spending, notes=notes)
 
@@ -300,7 +300,7 @@ async def _stream_live(
     receive: Receive,
     send: Send,
 ) -> None:
-    """Pass the text of the upstream on as it is written. One that gives no stream is asked for the whole."""
+    """Pass the text of the upstream on as it comes. Without a stream, ask for the whole."""
     services, chat = call.services, call.chat
     fields = {**chat.handed_on, "stop": chat.stop} if chat.stop else chat.handed_on
     request = services.reflector.plain_request(chat)

@@ -146,7 +146,7 @@ REFUSED_FIELD = "unsupported_value"
 
 
 def failed(kind: FailureKind, message: str, refusal: Refusal | None = None) -> ChatError:
-    """Make the error of a question whose answers or summary failed. The others are faults of the upstream.
+    """Make the error of a question whose answers or summary failed.
 
     Args:
         refusal: what the upstream said, if it was that.

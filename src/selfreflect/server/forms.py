@@ -436,7 +436,7 @@ def _use_block(call: ToolCall, value: Raw) -> dict[str, Any]:
 
 
 def _input_of(call: ToolCall) -> Raw:
-    """Give the arguments of a call as JSON; what is no object stands in one, as Anthropic asks for."""
+    """Give the arguments of a call as a JSON object, in which others are wrapped as Anthropic does."""
     try:
         is_object = isinstance(msgspec.json.decode(call.arguments), dict)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):

@@ -151,7 +151,7 @@ CLIENT_CLOSED = 499
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """What one server asks of requests, and how it says no."""
+    """Requirements of a server on requests, and its refusals."""
 
     protects: Callable[[str], bool]
     """Whether a path needs the token and a request of no other site."""
@@ -246,7 +246,7 @@ def _head_size(scope: Scope) -> int:
 
 
 def _limited(receive: Receive, max_body: int) -> Receive:
-    """Stop reading a body that is too large, whatever length it claims, or that takes too long."""
+    """Stop reading a body that is too large or too slow."""
     total = 0
     over = False
     until = asyncio.get_running_loop().time() + BODY_SECONDS

@@ -1,4 +1,4 @@
-"""The queue of jobs, which run one at a time, and what a page shows of each."""
+"""The queue of jobs, which run one at a time, and their state for the page."""
 
 from __future__ import annotations
 

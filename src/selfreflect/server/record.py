@@ -1,4 +1,4 @@
-"""What the endpoint keeps: the latest responses, a run directory of all, and counters for Prometheus."""
+"""Records of the endpoint: latest responses, a run directory, and counters for Prometheus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a question to its response: answers, summary, classes, confidence, and what was measured."""
+"""From a question to its response: answers, summary, classes, confidence and measures."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _NO_TOOLS = "the tools that came with the question were ignored (--ignore-tools)
 
 @dataclass(frozen=True, kw_only=True)
 class ServeSettings:
-    """What holds where a request says nothing else."""
+    """Defaults of the endpoint, which a request may override."""
 
     prompts: Prompts
     strategies: tuple[str, ...] = ("sample_and_summarize",)
@@ -124,7 +124,7 @@ MOST_REFUSED = 256
 
 @dataclass(frozen=True)
 class _Plan:
-    """What one request wants."""
+    """Settings of one request, with the defaults filled in."""
 
     strategy: str
     confidence: str
@@ -137,7 +137,7 @@ class _Plan:
 
     @property
     def request(self) -> Request:
-        """What draws the answers: one with its likely tokens where that is all, else as many as wanted."""
+        """Request that draws the answers: one with likely tokens, or a number of them."""
         request = self.tasks[0].sample_request()
         if self.strategy != ONE_CALL:
             return request
@@ -145,7 +145,7 @@ class _Plan:
 
 
 class _Drawn(NamedTuple):
-    """The answers to one request, what they say together, and the texts that come back of them."""
+    """Sampled answers of a request, their distribution, and the texts to return."""
 
     plan: _Plan
     reply: Reply

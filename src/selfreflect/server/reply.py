@@ -1,4 +1,4 @@
-"""What comes back: the distribution beside the text, and chat completions, whole or as a stream."""
+"""Responses: the distribution beside the text, and chat completions, whole or streamed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ NoGuarantee = Literal[
 
 
 class Confidence(NamedTuple):
-    """How sure a model is, and by which measure."""
+    """Confidence of a model and its kind."""
 
     value: float | None
     """In [0, 1]; None if it is not known."""
@@ -98,7 +98,7 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Belief(msgspec.Struct, frozen=True, kw_only=True):
-    """The object ``selfreflect`` of a response: what the model was found to believe.
+    """The object ``selfreflect`` of a response: the answer distribution and its confidence.
 
     Attributes:
         reflected: whether the text comes from a distribution; without one the model answered once.

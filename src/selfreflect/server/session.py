@@ -1,4 +1,4 @@
-"""A model of the endpoint, and one question on its way: its calls, and what they take."""
+"""Models of the endpoint, and the calls and cost of one question."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class _Pending:
 
 
 async def exclusively(lock: asyncio.Lock, work: Callable[[], T]) -> T:
-    """Do work in a thread, one at a time. A cancellation takes effect at its end: threads cannot be stopped,
-    and what they use is not free before."""
+    """Run a function in a thread, one at a time. A cancellation waits for its end: threads cannot
+    be stopped."""
     async with lock:
         thread = asyncio.create_task(asyncio.to_thread(work))
         is_cancelled = False
@@ -109,7 +109,7 @@ class LocalModel:
         return WithFields(self, fields)
 
     async def close(self) -> None:
-        """End the threads after what they are doing."""
+        """End the threads after their current work."""
         for _ in range(self._workers):
             self._queue.put(None)
 

@@ -1,4 +1,4 @@
-"""Decide after each sample whether more of them could change what is said: adaptive sampling.
+"""Adaptive sampling: decide after each sample whether more could change the result.
 
 The evidence is money in a game that is fair, or worse, if a claim is wrong (testing by betting: Waudby-Smith
 and Ramdas 2024, J. R. Stat. Soc. B 86, 1-27, arXiv 2010.09686). By Ville's inequality the money of such a
@@ -41,7 +41,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class StoppingRule:
-    """When to stop sampling one question.
+    """Rule that stops the sampling of a question.
 
     Samples are taken as independent draws of the model. The bounds hold for any batches and for any number of
     classes, also if it is unknown; classes that merge when later answers arrive are not covered.
@@ -69,7 +69,7 @@ class StoppingRule:
         if not 0 < self.error < 1:
             raise ConfigError(f"the error of adaptive sampling must lie in (0, 1), not {self.error}")
         if self.share is not None and not 0 < self.share < 1:
-            raise ConfigError(f"the share to decide must lie in (0, 1), not {self.share}")
+            raise ConfigError(f"the share must lie in (0, 1), not {self.share}")
 
     def __call__(self, labels: Sequence[int] | Labels) -> StopReason | None:
         """Say why to stop, or None to go on.

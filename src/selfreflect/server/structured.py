@@ -252,7 +252,7 @@ def _agreement(structured: Structured, rule: ClassRule, required: Collection[str
 def _structured(
     question: str, documents: Sequence[str], schema: Schema | None, note: str
 ) -> tuple[Structured, str]:
-    """Take answers apart by field, without a schema that refers to what it does not hold."""
+    """Take answers apart by field; ignore a schema with broken references."""
     record = AnsweredQuestion(id="", text=question, answers=tuple(documents))
     try:
         return structure(record, schema), note
@@ -297,7 +297,7 @@ def _places(calls: int) -> list[str]:
 
 
 def _schema_of_calls(parameters: Sequence[Mapping[str, Any]]) -> tuple[Schema | None, str]:
-    """Make the schema of what :func:`_document` writes, or say why calls are not checked.
+    """Make the schema of documents by :func:`_document`, or say why calls are not checked.
 
     Definitions move to its root, where references look for them.
     """
@@ -330,7 +330,7 @@ def _document(calls: Sequence[ToolCall], is_modal: bool) -> str:
 
 
 def _identity(calls: Sequence[ToolCall]) -> tuple[tuple[str, str], ...]:
-    """Write what is equal for equal calls."""
+    """Make a key that is equal for equal calls."""
     values = [(call, parse(call.arguments)) for call in calls]
     return tuple(
         (call.name, call.arguments if isinstance(value, Unreadable) else signature(value))

@@ -379,7 +379,7 @@ _NUMBER = re.compile(rb'"sequence_number": *(\d{1,9})\b')
 
 @dataclass
 class LiveText:
-    """The text of a stream of the upstream: its pieces, and what is known when they end."""
+    """Text of an upstream's stream: its pieces, then its finish reason and usage."""
 
     response: RelayedResponse
     text: str = ""

@@ -372,8 +372,7 @@ class ExecutionConfig(Record, frozen=True, kw_only=True):
 
 
 class ExecutionOptions(ExecutionConfig, frozen=True, kw_only=True):
-    """How and where the work is done: what files of settings may say of it, and what only a command or a
-    caller may.
+    """How and where the work is done. Some fields only a command or a caller may set.
 
     Raises:
         ConfigError: a value is out of range, or two options contradict each other.
@@ -427,14 +426,14 @@ class ExecutionOptions(ExecutionConfig, frozen=True, kw_only=True):
             )
         if self.ray_address is not None and self.executor != "ray":
             raise ConfigError(
-                "the address of a Ray cluster is given, and the executor is not ray",
+                "the address of a Ray cluster is given, but the executor is not ray",
                 code="executor",
                 remedy="Add {execution.executor} ray, or leave out {execution.ray_address}.",
             )
 
 
 class ServeConfig(Record, frozen=True, kw_only=True):
-    """Defaults of the endpoint, ``selfreflect serve``, for questions that say nothing else."""
+    """Defaults of the endpoint, ``selfreflect serve``, which a request may override."""
 
     num_answers: Annotated[
         int,

@@ -30,7 +30,7 @@ _LARGEST_DIVERGENCE = 1e9
 def token_values(
     item: ItemRow, answers: Sequence[str], columns: Collection[str] = TOKEN_COLUMNS
 ) -> TokenValues:
-    """Read what the ``columns`` say of a question's answers.
+    """Read the values of ``columns`` for a question's answers.
 
     Raises:
         DataError: an entry is malformed or does not fit its answer.
@@ -187,7 +187,7 @@ def _logprobs(row: Row, answers: Sequence[str], tokens: Tokens) -> Logprobs:
                 raise row.error(f"{entry} holds {excerpt(value)}; a log-probability is a number up to 0")
             if value == UNKNOWN_LOGPROB:
                 raise row.error(
-                    f"{entry} holds -9999, by which servers say that they do not know it; leave it out"
+                    f"{entry} holds -9999, a server's placeholder for an unknown value; leave it out"
                 )
         size = len(answer.encode("utf-8", "replace")) + _EXTRA_TOKENS
         if len(logprobs) > size or (tokens and len(tokens[number - 1]) != len(logprobs)):
@@ -226,7 +226,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _ranked(entry: Any) -> tuple[float, ...] | None:
-    """Order the log-probabilities at a place; None if they are none."""
+    """Sort the log-probabilities at a position; None if the value holds none."""
     if not isinstance(entry, list) or not all(map(_is_number, entry)):
         return None
     return ranked(entry, len(entry))
@@ -328,7 +328,7 @@ def are_labels(values: Iterable[object]) -> bool:
 
 
 def is_grader(values: Iterable[object]) -> bool:
-    """Tell whether verdicts are among values, and no score in between, as those of BLEU are."""
+    """Check whether values are verdicts, without scores in between such as BLEU."""
     column = list(values)
     scores = [value for value in column if isinstance(value, int | float)]
     return any(verdict(value) is not None for value in column) and all(

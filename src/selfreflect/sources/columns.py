@@ -111,12 +111,12 @@ class ItemColumns:
     extras: tuple[str, ...] = ()
 
     def role(self, column: str) -> str:
-        """Say in words what a column holds; empty for an extra one."""
+        """Describe the role of a column; empty for an extra one."""
         return self._roles.get(column, "")
 
     @cached_property
     def _roles(self) -> dict[str, str]:
-        """Of all columns, because a file may have thousands."""
+        """Find the roles of all columns at once: a file may have thousands."""
         answers = "one answer each" if len(self.answers) > 1 else "answers"
         roles = {
             self.question: "question",
@@ -249,8 +249,7 @@ def columns_with_values(rows: Sequence[Row]) -> set[str]:
 
 
 def column_range(span: str, names: Collection[str]) -> tuple[str, ...]:
-    """The numbered columns that ``A1..A6`` stands for, as far as there are any; none if this is no such span,
-    or is the name of a column itself."""
+    """List the numbered columns of a span such as ``A1..A6``; none if it is no span, or a column's name."""
     match = _SPAN.fullmatch(span)
     if span in names or not match or match[1] != match[3]:
         return ()
@@ -311,8 +310,7 @@ def holds_image(value: object) -> bool:
 
 
 def _answer_name(name: str) -> tuple[str, str, int]:
-    """What a column of answers is called in the singular, whether it is ``numbered``, ``plural`` or
-    ``single``, and its number; an empty name for other columns."""
+    """Parse the name of a column of answers: singular, kind, number; an empty name for other columns."""
     stem, number = _PREFIX.sub("", plain_name(name), count=1), -1
     match = _NUMBERED.fullmatch(stem)
     if match:

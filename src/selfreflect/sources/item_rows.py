@@ -41,7 +41,7 @@ Texts = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Reading:
-    """How rows are understood, beyond the names of their columns."""
+    """Interpretation of rows beyond the names of their columns."""
 
     assigned: Mapping[str, str] = field(default_factory=dict)
     """Columns that the user names, by role."""

@@ -127,7 +127,7 @@ class Item(Record, frozen=True, kw_only=True):
 
     @property
     def records(self) -> list[Question | AnswerSet | Summary]:
-        """What a run directory stores of it."""
+        """Records that a run directory stores."""
         return [self.question_record, self.answer_set, *self.summary_records]
 
 
@@ -177,7 +177,7 @@ class ItemFile(NamedTuple):
 
     @property
     def counts(self) -> str:
-        """How many questions, answers and summaries there are, in a line."""
+        """Count questions, answers and summaries in a line."""
         sizes = [len(item.answer_set.answers) for item in self.items]
         text = f"{counted(len(self.items), 'question')}; answers per question: {min(sizes)}"
         if len(set(sizes)) > 1:
@@ -457,7 +457,7 @@ def _item(
 
 
 def _notes(rows: Sequence[ItemRow], items: Sequence[Item], is_known: bool) -> list[str]:
-    """List what a user should know of the items; of a known layout, what each column holds is clear."""
+    """List notes on the items; the columns of a known layout need none."""
     notes = []
     few = [item for item in items if len(item.answer_set.answers) < 2]
     if few and len(few) < len(items):

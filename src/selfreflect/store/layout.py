@@ -87,7 +87,7 @@ class Manifest(Record, frozen=True, kw_only=True):
     """Seconds per stage, added up over all resumes."""
 
     def with_scores_of(self, scoring: Manifest) -> Manifest:
-        """Say of scores what ``scoring`` says, and nothing else."""
+        """Replace the facts about scores by those of ``scoring``."""
         sections = {}
         for name in ("config", "models", "finished", "wall_time"):
             section = dict(getattr(self, name))

@@ -108,7 +108,7 @@ def merge_runs(
 def _folders(
     paths: Sequence[Path], name_scoring: Callable[[Mapping[str, Any]], str]
 ) -> dict[Path, dict[str, str]]:
-    """Say into which scoring of the whole each scoring of a directory goes; "" is the main one."""
+    """Map scorings of a directory to scorings of the merged run; "" is the main one."""
     names: dict[Path, dict[str, str]] = {}
     for path in paths:
         run = Run.load(path)
@@ -128,7 +128,7 @@ def _folders(
 
 
 def _manifests(folders: Mapping[Path, Mapping[str, str]]) -> dict[str, dict[Path, Manifest]]:
-    """Group the manifests of the directories by scoring of the whole; the main one has all."""
+    """Group the directories' manifests by scoring of the merged run; the main one has all."""
     manifests: dict[str, dict[Path, Manifest]] = {"": {}}
     for path, targets in folders.items():
         run = Run.load(path)

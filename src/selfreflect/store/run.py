@@ -210,13 +210,13 @@ class Run:
 
     @property
     def manifest(self) -> Manifest:
-        """The directory's, with what the selected scoring says of its stage."""
+        """Manifest of the directory, with the stage of the selected scoring."""
         manifest = self._manifests[""]
         return manifest.with_scores_of(self._manifests[self.scoring]) if self.scoring else manifest
 
     @property
     def questions(self) -> dict[str, Question]:
-        """By id, in the order of appending, like all of these."""
+        """Questions by id, in the order of appending, as in all records here."""
         return self._journal(Question).records
 
     @property
@@ -287,7 +287,7 @@ class Run:
         return standing
 
     def records(self) -> Iterator[Any]:
-        """Yield all records of the selected scoring; of the first one, all others too."""
+        """Yield the records of the selected scoring; the first one has those of all stages."""
         for journal in self._files[self.scoring].values():
             yield from journal.records.values()
 
@@ -397,7 +397,7 @@ class Run:
         return self._files[self.scoring if is_of_scoring(record) else ""][type(record)]
 
     def _prepare(self, scoring: str, resources: ExitStack) -> None:
-        """Remove what a killed process left in the files of a scoring, and close them with the run."""
+        """Repair the files of a scoring after a kill, and close them with the run."""
         for leftover in unfinished_files(self._folder(scoring)):
             leftover.unlink()
         for journal in self._files[scoring].values():

@@ -267,7 +267,7 @@ def _unusable(replies: Sequence[Reply], ends: Counter[str]) -> tuple[FailureKind
 
 
 def _requests(yielded: object) -> list[Request]:
-    """Check what a strategy yielded: one malformed request would fail the whole batch it is sent with."""
+    """Check the requests of a strategy: one malformed request would fail its whole batch."""
     requests = list(yielded) if isinstance(yielded, list | tuple) else [yielded]
     if not requests or not all(isinstance(request, Request) for request in requests):
         raise TypeError("a strategy must yield a Request or a list of them")

@@ -136,7 +136,7 @@ def _card() -> Template:
 
 
 def _facts(kind: Kind, options: RowOptions, origin: Origin) -> dict[str, Any]:
-    """Say how the rows were made, as far as it concerns their kind."""
+    """List the settings that made rows of this kind."""
     facts: dict[str, Any] = {"run": origin.run, "model": origin.model, "instruction": origin.instruction}
     if kind in ("sft", "dpo"):
         facts |= {"measure": options.measure, "judge": origin.judge}

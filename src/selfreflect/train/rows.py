@@ -333,8 +333,7 @@ BUILDERS: Mapping[Kind, Callable[[RunRecords, Prompts, RowOptions], TrainingRows
 
 
 def student_prompt(prompts: Prompts, question: Question, instruction: str | None = None) -> list[Row]:
-    """Write the conversation that a student answers: that of the strategy ``basic``, or the question with its
-    context and an instruction after it."""
+    """Write the student's conversation: the strategy ``basic``, or question, context and instruction."""
     if instruction is None:
         messages = prompts.messages(question, prompts.basic["user"])
     else:

@@ -117,7 +117,7 @@ class Training:
 
     @cached_property
     def input(self) -> dict[str, Any]:
-        """What decides about the adapter: digests of the rows and of the adapter before, and settings."""
+        """Identity of the adapter: digests of the rows and of the earlier adapter, and settings."""
         digest = _digest(json.dumps(list(self.rows), sort_keys=True, default=str).encode())
         facts: dict[str, Any] = {"rows": f"{len(self.rows)}, {digest}", "model": self.preset.model}
         if self.start is not None and (self.start / RECORD).exists():
@@ -308,8 +308,7 @@ def last_checkpoint(folder: Path) -> Path | None:
 
 
 def without_markers(rows: Rows, tokenizer: Any) -> list[dict[str, Any]]:
-    """Leave out rows whose texts hold a marker of the chat template, such as ``<|im_end|>``: a trainer would
-    take it for the end of a turn."""
+    """Leave out rows with a marker of the chat template, such as ``<|im_end|>``, which would end a turn."""
     names = {*map(str, tokenizer.added_tokens_decoder.values()), *tokenizer.all_special_tokens}
     markers = list(filter(str.strip, names))
 

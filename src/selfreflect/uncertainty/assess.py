@@ -301,7 +301,7 @@ def present(values: Sequence[object]) -> list[int]:
 
 @dataclass(frozen=True)
 class Prediction:
-    """How well an estimator, or a baseline, predicts one kind of correctness."""
+    """Quality of an estimator or baseline as a predictor of one kind of correctness."""
 
     estimator: str
     correctness: str

@@ -90,7 +90,7 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def origin(self) -> str:
-        """What it was fitted on, and when, as far as the file says."""
+        """Data and date of the fit, if the file has them."""
         parts = [counted(self.n, "label")]
         if self.source:
             parts.append(f"of {excerpt(self.source)}")
@@ -111,8 +111,7 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 )
 
     def refuse_other_samples(self, questions: Sequence[AnsweredQuestion]) -> None:
-        """Raise DataError if the answers differ from those of the fit in model, number, or the count of known
-        likely tokens.
+        """Raise DataError if model, number of answers or of likely tokens differ from the fit.
 
         Questions that lack some answers are no reason, as long as others have them all.
         """
@@ -318,7 +317,7 @@ def find_sets(assessment: Assessment, correctness: str, coverage: float) -> SetR
 
 
 def find_kept(assessment: Assessment, estimator: str, correctness: str, share: float) -> KeepRule:
-    """Choose which claims are kept, so that all of those of a question are right; infinite threshold if none.
+    """Choose a threshold above which all claims of a question are right; infinite if none.
 
     Raises:
         DataError: no question has labelled claims, or answers are of several models.

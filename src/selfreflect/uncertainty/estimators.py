@@ -71,7 +71,7 @@ class Estimator:
 
     @property
     def direction(self) -> str:
-        """What a higher value means more of."""
+        """Quantity of which a higher value means more."""
         return "confidence" if self.confidence else "uncertainty"
 
     def score(self, value: float) -> float:
@@ -101,7 +101,7 @@ _NO_SELF_CERTAINTY = NoValue(
 
 
 def _of_greedy(name: str) -> Callable[[Samples], float | NoValue]:
-    """Read what the judge of a run measured of its greedy answer."""
+    """Read the judge's measure of the greedy answer."""
 
     def compute(samples: Samples) -> float | NoValue:
         value = samples.question.values.get(name, _NOT_MEASURED)

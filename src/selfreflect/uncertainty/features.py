@@ -266,8 +266,7 @@ class Samples:
 
     @cached_property
     def judged_members(self) -> list[int]:
-        """The answers that say what is judged: the class of the judged answer, or the only answer; empty if
-        the judged answer is none of them."""
+        """Answers in the class of the judged answer, or the only answer; empty if it is in none."""
         answers = self.question.answers
         if len(answers) == 1:
             return [0]
@@ -294,7 +293,7 @@ class Samples:
         return read_hedge(text or "")
 
     def _compared(self, similarity: Similarity) -> Floats:
-        """Compare each two distinct answers once."""
+        """Compare each pair of distinct answers once."""
         distinct = list(dict.fromkeys(self.question.answers))
         row_of = {text: index for index, text in enumerate(distinct)}
         # repeat rows and columns for answers that occur several times
@@ -408,7 +407,7 @@ class UnsureWord(NamedTuple):
 
     @property
     def level(self) -> int:
-        """How unsure it is by its entropy, from 0 to 3."""
+        """Level of uncertainty by its entropy, from 0 to 3."""
         return unsure_level(self.entropy)
 
 
@@ -420,8 +419,7 @@ def unsure_level(surprise: float) -> int:
 def unsure_words(
     texts: Sequence[str], logprobs: Sequence[float], top: Sequence[Sequence[float]]
 ) -> list[UnsureWord]:
-    """Join the tokens of an answer to words, with what is unsure of each; none for lists of unequal
-    length, or of which a part is impossible."""
+    """Join the tokens of an answer to words with their uncertainty; none for impossible or unequal lists."""
     if not texts or len(set(map(len, top))) > 1 or not top[0]:
         return []
     shares = probabilities(top)

@@ -69,7 +69,7 @@ def upper_bound(wrong: int, answered: int, confidence: float) -> float:
 
 @lru_cache(maxsize=1024)
 def fewest_answers(risk: float, confidence: float, wrong: int = 0) -> int:
-    """Find the fewest answered questions that pass with so many wrong ones."""
+    """Find the fewest answered questions that pass with a number of wrong ones."""
     level = 1 - confidence
     low, high = wrong, max(1, 2 * wrong)
     while binomial_tail(wrong, high, risk) > level:
@@ -84,7 +84,7 @@ def fewest_answers(risk: float, confidence: float, wrong: int = 0) -> int:
 
 
 def fewest_labels(risk: float, confidence: float) -> int:
-    """Find the fewest labelled questions, with those of the pilot, that pass if all answers are right."""
+    """Find the fewest labelled questions, pilot included, that pass if all answers are right."""
     # the smallest n of which so many remain without the pilot's n // PILOT
     return (fewest_answers(risk, confidence) - 1) * PILOT // (PILOT - 1) + 1
 
@@ -105,7 +105,7 @@ class ThresholdTest(NamedTuple):
 
 @dataclass(frozen=True)
 class ThresholdSearch:
-    """Thresholds tested in order, the last of which failed if it stopped early."""
+    """Thresholds in the order of their tests; the last one failed if the search stopped early."""
 
     risk: float
     confidence: float
@@ -234,7 +234,7 @@ def is_pilot(names: Sequence[str]) -> NDArray[np.bool_]:
 
 
 class Drawn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the answers were drawn that a promise is about: others have other shares."""
+    """Sampling settings of the answers that a guarantee covers."""
 
     samples: int
     """Answers that each question had."""
@@ -316,7 +316,7 @@ def is_other_sample(
 
 
 class DriftWatch:
-    """Compares the scores of questions as they come with those of the calibration.
+    """Compares incoming scores with those of the calibration.
 
     A window that differs suspends the guarantee: what it rests on is not what is asked. It applies again
     once ``AGREEING`` windows in a row do not differ, neither each by itself nor, in a stricter test, all

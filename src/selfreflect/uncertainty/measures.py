@@ -27,7 +27,7 @@ _CLEAR = 1.96
 
 @dataclass(frozen=True)
 class OutcomeMeasure:
-    """How well scores predict which answers are correct, or agree with their share."""
+    """Measure of how well scores predict correctness, or agree with its share."""
 
     compute: Callable[[Tally], Floats]
     definition: str
@@ -208,7 +208,7 @@ def faithfulness(
     says, has = (np.asarray(values, dtype=np.float64) for values in (confidences, intrinsic))
     if says.ndim != 1 or says.shape != has.shape or not len(says):
         raise DataError(
-            f"{says.size} stated and {has.size} intrinsic confidences are not pairs, at least one"
+            f"{says.size} stated and {has.size} intrinsic confidences must be pairs, at least one"
         )
     for name, values in (("stated", says), ("intrinsic", has)):
         outside = ~((values >= 0) & (values <= 1))

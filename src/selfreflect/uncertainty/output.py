@@ -1,4 +1,4 @@
-"""Write an assessment for others to read: as JSON lines and as a page."""
+"""Write an assessment as JSON lines and as a page."""
 
 from __future__ import annotations
 

@@ -260,7 +260,7 @@ def _searches(assessment: Assessment, estimator: str, correctness: str) -> list[
 
 
 def _slider(panel: str, searches: Sequence[ThresholdSearch], estimator: str) -> Markup:
-    """Write what may be shown at each risk, of which a slider shows one."""
+    """Write the slider with the share that may be shown at each risk."""
     lines = [
         Markup('<p class="risk" data-risk="{:g}"{}>{}</p>').format(
             search.risk,

@@ -66,7 +66,7 @@ class Tally:
 
     @property
     def n(self) -> int:
-        """Answers; of resamples those of the first."""
+        """Number of answers; for resamples that of the first."""
         return round(float(self.sizes.flat[0]))
 
     @property

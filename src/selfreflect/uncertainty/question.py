@@ -1,4 +1,4 @@
-"""A question with its stored answers and whatever else is known of them."""
+"""A question with its stored answers and their labels, tokens and scores."""
 
 from __future__ import annotations
 

@@ -352,7 +352,7 @@ class Entailment(Verdicts):
         self._store = RepliesInMemory() if store is None else store
 
     def forget(self, limit: int) -> None:
-        """Forget all but the latest verdicts that no file keeps, too."""
+        """Forget old verdicts, also those that no file keeps."""
         super().forget(limit)
         if isinstance(self._store, RepliesInMemory):
             _keep_latest(self._store.records, limit)

@@ -108,7 +108,7 @@ def sample_numbers(assessment: Assessment) -> str:
 
 
 def assessment_notes(assessment: Assessment) -> list[str]:
-    """Say what the values were made of, and which are missing for which reason."""
+    """State the sources of the values, and the reasons for missing ones."""
     notes = [
         f"{counted(len(assessment.questions), 'question')}, answers to each: {sample_numbers(assessment)}. "
         f"Classes: {assessment.method.rule.name}. Similarity of eigv, deg, ecc, kle and SAR: "
@@ -269,7 +269,7 @@ def calibration_table(
 
 
 def guarantee_table(search: ThresholdSearch, estimator: str) -> Table:
-    """Tabulate the tests of a search, and say what may be shown or what is missing for that."""
+    """Tabulate the tests of a search, with the resulting threshold or what it lacks."""
     rows: list[tuple[Cell, ...]] = []
     for test in search.tests:
         verdict = "passed" if test.p_value <= 1 - search.confidence else "failed"
@@ -335,7 +335,7 @@ def _search_notes(search: ThresholdSearch, estimator: str) -> list[str]:
 
 
 def set_table(rule: SetRule | NoSetRule, assessment: Assessment, correctness: str) -> Table:
-    """Tabulate what a rule makes of the questions that it was chosen on, or why there is none."""
+    """Tabulate a rule's sets of the questions it was chosen on, or the reason for none."""
     if isinstance(rule, SetRule):
         return _sets_table(rule, assessment, correctness)
     columns = (Column("labelled", "d"), Column("never drawn", "d"), Column("ceiling", ".3f"))
@@ -381,7 +381,7 @@ def _sets_table(rule: SetRule, assessment: Assessment, correctness: str) -> Tabl
 def promise_tables(
     saved: CalibratorFile, assessment: Assessment, indices: Sequence[int], scores: Sequence[float]
 ) -> list[Table]:
-    """Tabulate what a saved guarantee and saved sets make of other questions.
+    """Tabulate a saved guarantee and saved sets on new questions.
 
     Args:
         indices: the questions that ``scores`` belong to.

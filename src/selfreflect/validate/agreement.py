@@ -47,7 +47,7 @@ Orders = Mapping[Pair, int]
 
 @dataclass(frozen=True)
 class Ratings:
-    """Orders that people give summaries; ratings give orders, too, and a blank cell gives none."""
+    """Orders of summaries by people, also by their ratings; a blank cell gives none."""
 
     orders: Mapping[str, Orders]
     """By rater, in the order of the file, those without a single rating too."""
@@ -58,7 +58,7 @@ class Ratings:
 
 
 def summary_orders(values: Mapping[Key, float]) -> dict[Pair, int]:
-    """Order each two summaries of an item by their values, the higher one first."""
+    """Order each pair of an item's summaries by value, the higher one first."""
     by_item: dict[str, dict[str, float]] = {}
     for (item, summary), value in values.items():
         by_item.setdefault(item, {})[summary] = value
@@ -99,7 +99,7 @@ def read_ratings(source: str | Path, items: Sequence[Item]) -> Ratings:
         line = lines.setdefault((rater, item, *names), row.where)
         if line != row.where:
             raise row.error(
-                f"rater {excerpt(rater)} has rated {excerpt(', '.join(names))} of item {excerpt(item)} "
+                f"rater {excerpt(rater)} already rated {excerpt(', '.join(names))} of item {excerpt(item)} "
                 f"before, in {line}"
             )
         ratings, preferences = rated.setdefault(rater, {}), preferred.setdefault(rater, {})
@@ -321,7 +321,7 @@ def order_units(raters: Iterable[Orders]) -> Units:
 
 
 def _joined(raters: Iterable[Mapping[K, float]]) -> dict[K, list[float]]:
-    """List what all raters say of each object that one of them rates."""
+    """List all raters' ratings of each rated object."""
     ratings_of: dict[K, list[float]] = defaultdict(list)
     for ratings in raters:
         for key, rating in ratings.items():

@@ -1,4 +1,4 @@
-"""Metrics of summaries: what is known of one, its values, and families that compute several together."""
+"""Metrics of summaries: description, values, and families that compute several at once."""
 
 from __future__ import annotations
 

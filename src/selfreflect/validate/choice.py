@@ -186,7 +186,7 @@ def _net(tables: Sequence[Floats]) -> list[Floats]:
 
 
 def _form(tables: Sequence[Floats]) -> float | None:
-    """Compute the share of the variance within items that is the same whatever is true; None without any."""
+    """Compute the share of within-item variance that does not depend on the truth; None without any."""
     within = np.concatenate([table - table.mean(axis=1, keepdims=True) for table in tables])
     total = float((within**2).sum())
     # what rounding leaves of equal values is no variance

@@ -93,7 +93,7 @@ class Convergence:
         return shares
 
     def _add_pairs(self, finding: Finding, table: Floats, order: Sequence[int]) -> None:
-        """Compare each two strategies, and say how many questions separate neighbours in the ranking."""
+        """Compare each pair of strategies, and count the questions that separate neighbours in rank."""
         for better, worse in combinations(order, 2):
             differences = (table[:, worse] - table[:, better]).tolist()
             difference = mean_interval(differences, len(differences), seed=self._seed)
@@ -148,7 +148,7 @@ def counts_up_to(total: int) -> list[int]:
 
 
 def questions_needed(difference: float | None, sd: float) -> int | None:
-    """Compute how many paired questions show a difference with 80% power; None if there is none to show.
+    """Compute the paired questions for 80% power to show a difference; None without a difference.
 
     Then the 95% interval of the mean difference excludes 0: ((z_.975 + z_.8) sd / |d|)^2, the normal
     approximation of a paired test (Cohen, Statistical Power Analysis, 2nd ed. 1988, chapter 2), at least

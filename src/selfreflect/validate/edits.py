@@ -34,7 +34,7 @@ _WORDS, _LETTERS = 20, 160
 
 @dataclass(frozen=True)
 class Possibility:
-    """Answer with a ``weight``, of which only its share of the total counts."""
+    """Answer with a ``weight``; only its share of the total counts."""
 
     text: str
     weight: int
@@ -138,7 +138,7 @@ class Material:
             words = _words(text)
             if words and not any(words <= answer or answer <= words for answer in answers):
                 return text
-        raise CannotEditError("every possibility at hand was given")
+        raise CannotEditError("every available possibility is among the answers")
 
 
 def other_possibilities(statements: Mapping[str, Statement | None], item: str) -> list[str]:
@@ -163,14 +163,14 @@ def _drop_least_frequent(statement: Statement, material: Material) -> str:
 
 
 def _swap_two_frequencies(statement: Statement, material: Material) -> str:
-    """Swap those of the most and the least frequent possibility, which stay in place."""
+    """Swap the frequencies of the most and the least frequent possibility."""
     first, *middle, last = _uneven(statement)
     swapped = replace(first, weight=last.weight), *middle, replace(last, weight=first.weight)
     return replace(statement, possibilities=swapped).text()
 
 
 def _add_a_possibility(statement: Statement, material: Material) -> str:
-    """Add one that nobody gave, at 20%; the others keep their proportions."""
+    """Add a possibility that no answer gives, at 20%; the others keep their proportions."""
     total = sum(possibility.weight for possibility in statement.possibilities) + statement.rest
     scaled = [
         replace(possibility, weight=possibility.weight * _SCALE) for possibility in statement.possibilities
@@ -195,7 +195,7 @@ def _several(statement: Statement) -> tuple[Possibility, ...]:
 def _uneven(statement: Statement) -> tuple[Possibility, ...]:
     possibilities = _several(statement)
     if possibilities[0].weight == possibilities[-1].weight:
-        raise CannotEditError("all its possibilities are equally frequent")
+        raise CannotEditError("all possibilities are equally frequent")
     return possibilities
 
 

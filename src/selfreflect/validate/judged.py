@@ -67,7 +67,7 @@ def judge_name(judge: Judge) -> str:
 
 
 def _result(measure: Measure, record: Any) -> Result:
-    """Read the value of a record; of a share what it is a share of, which a control can have, too."""
+    """Read the value of a record; for a share its numerator, which controls have too."""
     if isinstance(record, Failure):
         return Undefined(reason=record.kind, message=record.message)
     measurement = measure.measurement(record)

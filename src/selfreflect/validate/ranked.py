@@ -173,7 +173,7 @@ FEWEST_PAIRS = 5
 
 
 def length_ratios(items: Sequence[Item], pairs: Collection[Pair]) -> dict[Pair, float]:
-    """Compute the words of the better summary over those of the worse one; without pairs of a blank text."""
+    """Compute the length ratio, better summary to worse one, without pairs with a blank text."""
     summaries = {item.id: item.summaries for item in items}
     ratios: dict[Pair, float] = {}
     for pair in pairs:
@@ -339,7 +339,7 @@ class RankedSets:
 
 
 def _control_texts(item: Item) -> tuple[str | None, ...]:
-    """Make the texts of ``CONTROLS``; None for a text that an item has not."""
+    """Make the texts of ``CONTROLS``; None for a text that an item lacks."""
     texts = control_texts(item.question, item.conditioning)
     nonsense = next((text for control, text in texts if control.name == "nonsense"), None)
     pasted = max((pair for pair in texts if pair[0].answers), key=lambda pair: pair[0].answers, default=None)

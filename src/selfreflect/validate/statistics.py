@@ -1,4 +1,4 @@
-"""Statistics that studies share: shares, correlations and their intervals, and what a number of pairs shows.
+"""Statistics of studies: shares, correlations, intervals, and the power of a number of pairs.
 
 What is undefined is None, never NaN.
 """

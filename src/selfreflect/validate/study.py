@@ -41,7 +41,7 @@ class Study(Protocol):
 
     @property
     def items(self) -> Sequence[Item]:
-        """The items to measure: those of the user, or items made from them."""
+        """Items to measure: the user's, or items made from these."""
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
         """Turn values into tables and sentences, in the order of ``metrics``. Values of unknown items are

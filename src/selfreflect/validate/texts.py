@@ -94,7 +94,7 @@ class Rated(TextMetrics):
 
 
 def _mark(reply: Reply | Refusal) -> Result:
-    """Read the mark of a whole reply, or say why there is none."""
+    """Parse the mark in a whole response, or give the reason for none."""
     if isinstance(reply, Refusal):
         return Undefined(reason=reply.kind, message=reply.message)
     finish = reply.completions[0].finish

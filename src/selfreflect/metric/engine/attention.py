@@ -98,7 +98,7 @@ class TreeAttention:
         scale: float,
         extras: Extras,
     ) -> torch.Tensor:
-        """What each row takes from the rows that it may see.
+        """Compute the attention of each row to its visible rows.
 
         Args:
             query: (T, H, D), with rotary embedding applied.
@@ -246,7 +246,7 @@ class Native:
         tiles: Tiles,
         scale: float,
     ) -> torch.Tensor:
-        """What every query takes from the keys that it may see.
+        """Compute the attention of every query to its visible keys.
 
         Args:
             query: shape (rows, H, D).

@@ -219,7 +219,7 @@ def tree_attention(
     if attention_mask is not None and attention_mask.numel() > 1:
         unknown.append("the mask")
     if unknown:
-        raise TypeError(f"tree attention does not know what to do with {', '.join(unknown)}")
+        raise TypeError(f"tree attention does not support {', '.join(unknown)}")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     extras = Extras(window=sliding_window, softcap=softcap, sinks=s_aux)
     q = query[0].transpose(0, 1)
@@ -384,7 +384,7 @@ class SequenceEngine:
         return result
 
     def _batches(self, tree: PrefixTree) -> Iterator[list[Ints]]:
-        """The paths to all leaves, those of similar length together."""
+        """Batch the paths to all leaves by similar length."""
         leaves = np.flatnonzero(tree.end == np.arange(1, len(tree.end) + 1))
         paths = sorted(map(tree.path, leaves.tolist()), key=len, reverse=True)
         batch: list[Ints] = []

@@ -1,4 +1,4 @@
-"""Tree attention in torch: by the device's fused kernel, or written out for whatever that does not serve.
+"""Tree attention in torch: the device's fused kernel, or plain operations where it does not apply.
 
 A padded block of neighbours attends to its context's prefix, without a mask, and to a few keys of the tree.
 These softmaxes are over disjoint keys, so they merge exactly through their log-sum-exps: ``out = tree +

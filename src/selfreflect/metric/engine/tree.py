@@ -151,7 +151,7 @@ _NO_NODES: Ints = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True)
 class Segment:
-    """What a batch holds of one context: its whole prefix or none of it, and nodes ``start`` to ``stop``."""
+    """Part of a context in a batch: its prefix, whole or absent, and nodes ``start`` to ``stop``."""
 
     context: int
     tree: PrefixTree

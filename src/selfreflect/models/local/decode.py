@@ -33,7 +33,7 @@ _ROUNDING = 1e-6
 
 
 class TokenLikelihood(NamedTuple):
-    """What the model, at temperature 1 and without filters, made of a token that was drawn."""
+    """Likelihood of a drawn token at temperature 1, without filters."""
 
     logprob: float
     """In nats."""
@@ -242,7 +242,7 @@ def _filtered(probs: torch.Tensor, sampling: Sampling) -> torch.Tensor:
 
 
 def _largest(probs: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sort what top-k leaves in descending order, with indices; what the nucleus excludes may be missing.
+    """Sort the tokens that top-k leaves in descending order; those outside the nucleus may be missing.
 
     On a CPU, sorting a whole vocabulary takes longer than the forward pass before it.
     """
@@ -378,7 +378,7 @@ class PromptStates:
 
 
 def shared_beginnings(prompts: Sequence[Prompt], available: Iterable[Prompt]) -> list[list[Prompt]]:
-    """List what two or more prompts begin with, where that adds enough to what is available.
+    """List beginnings that prompts share, where they add enough to the available ones.
 
     Beginnings in one list can be computed together; they continue those of the lists before.
     """
@@ -418,7 +418,7 @@ def _row(states: States, row: int, tokens: int) -> States:
 
 
 def _beginnings(origins: Sequence[tuple[Prompt, int]], available: Mapping[Prompt, States]) -> States:
-    """Collect the first states of what is available, padded on the left."""
+    """Collect the available first states, padded on the left."""
     [layers] = {len(states.keys) for states in available.values()}
     keys = []
     values = []

@@ -93,7 +93,7 @@ class TokenGenerator(StreamingGenerator):
         ended."""
 
     def _refusal(self, tokens: int, size: str) -> Refusal | None:
-        """Say why the model cannot continue so many tokens, if it cannot."""
+        """Refuse a prompt without tokens, or too long for the model; None if it fits."""
         if tokens == 0:
             message = f"the conversation has no tokens, so model {self.name!r} has nothing to continue"
             return Refusal(kind="backend", message=message)
@@ -161,7 +161,7 @@ def _reply(samples: Sequence[Sample], prompt_tokens: int) -> Reply:
 
 
 def _completion(tokenizer: Any, tokens: Sequence[int], *, in_trace: bool, stopped: bool) -> Completion:
-    """Make a completion of what the model generated, without reasoning trace and special tokens.
+    """Make a completion of the generated tokens, without reasoning trace and special tokens.
 
     ``in_trace``: the prompt ends inside a trace. ``stopped``: the model ended by itself.
     """

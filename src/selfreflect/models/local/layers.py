@@ -1,4 +1,4 @@
-"""What this package computes with a model's weights itself: products, norms, passes of the Llama family.
+"""Own passes over a model's weights: products, norms, layers of the Llama family.
 
 Products of float32 on a CPU go to oneDNN. torch would call MKL, which uses the widest vectors on Intel's
 processors only; with oneDNN, products took half the time on an AMD Zen 5. They

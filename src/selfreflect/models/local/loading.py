@@ -415,7 +415,7 @@ def _explanation(name: str, path: str, error: Exception) -> BackendError:
 
 
 def pick_device(device: Device) -> str:
-    """Pick the device, for ``auto`` the fastest there is. Raises BackendError if there is none such."""
+    """Pick the device, for ``auto`` the fastest one. Raises BackendError if it is not available."""
     kind, _, index = device.partition(":")
     if not DEVICES.fullmatch(device):
         raise BackendError(

@@ -1,4 +1,4 @@
-"""What this machine has for a model: CPU threads, memory, GPUs, a C compiler, a way to the hub.
+"""Resources of this machine: CPU threads, memory, GPUs, a C compiler, access to the hub.
 
 Imports torch on use.
 """
@@ -182,7 +182,7 @@ def _compile(source: Path, compiler: Sequence[str], folder: Path) -> Path:
 
 
 def _stored_library(source: Path, compiler: Sequence[str]) -> Path | None:
-    """Name the file of the cache for what a compiler makes of a C file here; None without a cache.
+    """Name the cache file of a compiled C library; None without a cache.
 
     Raises:
         OSError: there is no such compiler.

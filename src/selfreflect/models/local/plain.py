@@ -35,7 +35,7 @@ class ModelConfig(SimpleNamespace):
 
 
 class Output(NamedTuple):
-    """What a pass gives: (rows, tokens, hidden), and of the whole model (rows, tokens, vocabulary)."""
+    """Result of a pass: (rows, tokens, hidden); of the whole model (rows, tokens, vocabulary)."""
 
     last_hidden_state: torch.Tensor
     logits: torch.Tensor | None = None

@@ -1,4 +1,4 @@
-"""OpenAI-compatible servers: what is asked, and what they refuse."""
+"""OpenAI-compatible servers: requests, responses and refusals."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class _BatchFile(StreamingGenerator):
 
 
 class BatchWriter(_BatchFile):
-    """Writes what it is asked to a file, and answers nothing."""
+    """Writes requests to a batch file, and answers none."""
 
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
         """Refuse every request, once all are in the file. Raises DataError if that cannot be written."""

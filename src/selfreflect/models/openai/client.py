@@ -236,7 +236,7 @@ class ServerClient:
             proxies = getproxies()
             for scheme in ("http", "https", "all"):  # httpx2 reads no others, such as SOCKS_PROXY
                 if proxies.get(scheme, "").lower().startswith("socks"):
-                    raise ValueError("aiohttp speaks to no such proxy")
+                    raise ValueError("aiohttp does not support SOCKS proxies")
             return DefaultAioHttpClient(
                 timeout=httpx2.Timeout(self._timeout, connect=min(self._timeout, _CONNECT_SECONDS)),
                 limits=httpx2.Limits(max_connections=self.max_connections),
@@ -315,7 +315,7 @@ async def _read(chunks: AsyncIterator[bytes]) -> bytes:
 
 
 def http_errors() -> tuple[type[BaseException], ...]:
-    """List what a call raises that gets no whole response. Anything else is a mistake of ours."""
+    """List the errors of a call without a whole response. Any other error is a bug."""
     import aiohttp
     import httpx2
 

@@ -83,11 +83,11 @@ class Endpoint:
 
     @property
     def lacks_key(self) -> bool:
-        """Whether this is OpenAI's own server, which answers nobody without a key, and there is none."""
+        """Whether this is OpenAI's own server, which requires a key, and no key is set."""
         return not self.authorization and self.is_openai
 
     def redacted(self, text: str) -> str:
-        """Remove key and credentials, also shortened, from what a server sends back in an error."""
+        """Remove key and credentials, also shortened, from an error of a server."""
         for secret in self.secrets:
             text = text.replace(secret, "***")
             if len(secret) >= _LONG:
@@ -96,7 +96,7 @@ class Endpoint:
 
     @cached_property
     def hidden(self) -> tuple[bytes, ...]:
-        """How secrets may be spelt in a successful response.
+        """Spellings of secrets in a successful response.
 
         Ordinary words and numbers stay there: many a key that a server does not check is ``EMPTY`` or
         ``none``.

@@ -338,7 +338,7 @@ class ParsedResponse:
 
     @property
     def size(self) -> int:
-        """How many completions the server gave, whole or not."""
+        """Number of completions from the server, whole or not."""
         return len(self.samples) + len(self.broken)
 
     @property
@@ -356,7 +356,7 @@ class ParsedResponse:
         return sum(votes) * 2 > len(votes) if votes else None
 
     def reply(self, opens_trace: bool) -> Reply:
-        """Make the reply. If the prompt began a trace, what was cut off before its end holds no answer."""
+        """Make the reply. A trace that the prompt began and that never ended holds no answer."""
         completions = []
         for sample in self.samples:
             completion = sample.completion
@@ -420,7 +420,7 @@ def only_reasoning(request: Request, first: int, count: int) -> ParsedResponse:
 
 
 class Piece(NamedTuple):
-    """What one event of a stream adds to a text."""
+    """Part of a text that one event of a stream brings."""
 
     text: str
     ending: str

@@ -1,4 +1,4 @@
-"""The table of what servers refuse in a call, and how a call is said without it."""
+"""The table of refused fields, and how a call is worded without them."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ RENAMED = {"max_tokens": "max_completion_tokens"}
 
 @dataclass(frozen=True)
 class Wording:
-    """How a call is said so that a server takes it."""
+    """Wording of a call that a server accepts."""
 
     left_out: frozenset[str] = frozenset()
     limit: str = "max_tokens"
@@ -135,7 +135,7 @@ class Wording:
 
     @classmethod
     def restored(cls, stored: Any) -> Wording:
-        """Make the wording of what :attr:`stored` gave; the usual one of anything else."""
+        """Restore a wording from :attr:`stored`; the usual one from any other value."""
         with suppress(msgspec.ValidationError):
             wording = msgspec.convert(stored, cls)
             is_known = wording.left_out <= FIELDS.keys() and wording.limit in {*RENAMED, *RENAMED.values()}
@@ -332,7 +332,7 @@ class Wording:
         accepted: Collection[tuple[str, str]],
         extra: Mapping[str, Any] = NO_FIELDS,
     ) -> Iterator[Wording]:
-        """Yield ways to say the same without what a server may have refused which names nothing.
+        """Yield other wordings after a refusal that names no field.
 
         Each leaves out what changes no distribution and was never taken, all at once, because each further
         guess costs a call: first what only some servers know, then the turn of the system and
@@ -421,7 +421,7 @@ class Learned:
         return "; ".join(parts)
 
     def take(self, body: dict[str, Any]) -> None:
-        """Remember what a call held that succeeded."""
+        """Remember the fields of a call that succeeded."""
         self.accepted |= _entries(body)
 
     def takes(self, body: dict[str, Any]) -> bool:
@@ -475,7 +475,7 @@ def _has_system(body: Mapping[str, Any]) -> bool:
 
 
 def _without_quotes(text: str, request: Request) -> str:
-    """Take out what a server quotes of a request's turns, which may name anything."""
+    """Remove a server's quotes of the request's turns, which may name anything."""
     for message in request.messages:
         content = message.content.strip()
         for quote in (message.content, content, *map(str.strip, content.splitlines())):

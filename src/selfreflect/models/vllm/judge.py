@@ -144,7 +144,7 @@ def load_served(spec: ModelSpec, compat: Compat, progress: Callable[[str], None]
 
 
 def _checked(judge: PooledJudge, progress: Callable[[str], None] | None) -> PooledJudge:
-    """Check a few hidden states, and say that the others are trusted."""
+    """Check a few hidden states, and report that the others are trusted."""
     judge.check_states()
     if progress:
         progress(f"the hidden states of {judge.name} are not checked: vLLM must return the last token's")

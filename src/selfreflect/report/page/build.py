@@ -92,7 +92,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Baseline:
-    """The differences of all strategies from one of them."""
+    """Differences of all strategies from a baseline."""
 
     name: str
     """Identifies it on the page."""
@@ -303,7 +303,7 @@ def _reading(measure: Measure, runs: Sequence[RunRecords]) -> str:
 
 
 def _reasons(scorings: Iterable[RunRecords]) -> dict[str, str]:
-    """Map the words that stand for missing values in these scorings to what they mean."""
+    """Map words for missing values in these scorings to their meaning."""
     reasons = {}
     for run in scorings:
         for measure in run_measures(run):
@@ -405,7 +405,7 @@ def _questions(
 
 
 def stage_facts(run: RunRecords) -> dict[str, list[tuple[str, str]]]:
-    """Name and value of what is known of each stage and of the packages.
+    """Facts about each stage and the packages: name and value.
 
     A value is listed once: the manifest's sections repeat each other in part. Paths lose their folders, since
     the page may be sent to anybody.

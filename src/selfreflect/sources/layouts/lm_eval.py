@@ -165,7 +165,7 @@ def _likelihoods(requests: Any) -> list[float]:
 
 
 def _choices(doc: Mapping[str, Any], arguments: Any, count: int) -> list[str]:
-    """Find the texts of the choices: in the document, else what the model had to continue with."""
+    """Find the texts of the choices: in the document, else in the continuations."""
     for column in doc.values():
         texts = column.get("text") if isinstance(column, dict) else column
         if is_text_list(texts) and len(texts) in (count, count / 2):

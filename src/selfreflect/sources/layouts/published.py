@@ -20,7 +20,7 @@ FILES = ("questions.json", "test_answers.json", "summaries.json")
 
 
 class Published(Layout):
-    """Its file of answers, which are in halves already."""
+    """Answers file of the published tool, already in halves."""
 
     name = "published"
 

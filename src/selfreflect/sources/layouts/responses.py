@@ -67,7 +67,7 @@ class Responses(Layout):
 
 
 def asked(turns: Sequence[Any], text: Callable[[Any], Any] = text_of) -> dict[str, Any]:
-    """Make the fields of a question of turns, of which the last one of the user asks."""
+    """Make the fields of a question from turns; the last turn of the user is the question."""
     if not turns:
         return {}
     indices = [number for number, turn in enumerate(turns) if turn.get("role") == "user"]
@@ -85,7 +85,7 @@ def _ends_with_answer(turns: Sequence[Any]) -> bool:
 
 
 def _is_batch_line(fields: Mapping[str, Any], *names: str) -> bool:
-    """Tell whether a line of a batch has a response, or a request; null is that of a failed one."""
+    """Check whether a line of a batch has a response or request; a failed one is null."""
     names = names or ("response", "result", "body")
     return "custom_id" in fields and any(isinstance(fields.get(name, ""), dict | None) for name in names)
 
@@ -148,7 +148,7 @@ def _turn(entry: Any) -> dict[str, Any] | None:
 
 
 def _tokens(choices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Collect log-probabilities, if every choice has those of its tokens."""
+    """Collect log-probabilities if every choice has them for its tokens."""
     columns: dict[str, list[Any]] = {"tokens": [], "logprobs": []}
     for choice in choices:
         logprobs = choice.get("logprobs")

@@ -163,7 +163,7 @@ class Wrapped(Shape):
 
 
 def _inner(record: Any) -> Any:
-    """Return what a record of a data set's server holds, ``{"row_idx": 0, "row": …}``, or itself."""
+    """Unwrap a record of a data set's server, ``{"row_idx": 0, "row": …}``; others stay."""
     return record.get("row", record) if isinstance(record, dict) else record
 
 
@@ -185,7 +185,7 @@ def _is_record(fields: Mapping[str, Any]) -> bool:
 
 
 def is_question(name: str) -> bool:
-    """Tell whether a field is called as a question, or several, may be, here or in another program."""
+    """Check whether a field has a name under which programs keep a question or several."""
     plain = plain_name(name)
     return _PLURAL_QUESTIONS.get(plain, plain) in QUESTION_COLUMNS or plain in _THEIR_QUESTIONS
 
@@ -321,7 +321,7 @@ _OF_LEVEL = re.compile(r"^\('\w+', '(.*)'\)$")
 
 
 def _of_length(count: int, columns: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Select the columns that have one value for each of ``count`` rows; others hold facts of the whole."""
+    """Select columns with a value for each of ``count`` rows; others describe the whole."""
     return {
         name: values for name, values in columns.items() if isinstance(values, list) and len(values) == count
     }

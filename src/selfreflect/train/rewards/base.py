@@ -61,11 +61,11 @@ class Reward:
 
     @property
     def criterion(self) -> str:
-        """Its name, with what else tells which completions it rewards."""
+        """Name of the reward, with the options that decide which completions it rewards."""
         return self.__name__
 
     def prepare(self) -> None:
-        """Load what the reward needs, so that errors come before a training starts."""
+        """Load models and data of the reward, so that errors precede the training."""
 
     def outcomes(self, texts: Sequence[str | Unrewarded], columns: BatchColumns) -> list[Outcome]:
         """Reward each completion, or say why that is impossible."""
@@ -112,8 +112,7 @@ class Reward:
 
 
 def said(completion: TrainerCompletion, *, unwrap: bool = True) -> str | Unrewarded:
-    """Read what a completion says: its text, or that of the last message of the assistant, without a
-    reasoning trace."""
+    """Read the text of a completion, or of the assistant's last message, without a reasoning trace."""
     text = completion if isinstance(completion, str) else _last_content(completion)
     try:
         visible = split_reasoning(text, unwrap=unwrap).visible

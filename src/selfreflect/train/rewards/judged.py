@@ -226,7 +226,7 @@ class InformationReward(JudgeReward):
         if reader not in ("auto", "informed", "blind"):
             raise ConfigError(f"reader must be auto, informed or blind, not {excerpt(reader)}")
         if options.get("limits") is not None:
-            raise ConfigError("limits are of SelfReflectReward; information needs each answer once")
+            raise ConfigError("limits apply to SelfReflectReward only: information reads each answer once")
         self.reader: ReaderChoice = reader
         super().__init__(judge, **options)
 

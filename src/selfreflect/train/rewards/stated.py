@@ -194,7 +194,7 @@ class GoldReward(StatedReward):
 
 
 class GoldMatch:
-    """Rule of which answers are correct by gold answers, which can be pickled.
+    """Rule of correctness by gold answers, which can be pickled.
 
     Raises:
         ConfigError: there is no such function, or it asks a model or a person.

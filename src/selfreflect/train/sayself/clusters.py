@@ -1,4 +1,4 @@
-"""Clusters of sampled answers, their shares as confidences, and reflections on what they disagree about."""
+"""Clusters of sampled answers, their shares as confidences, and reflections on disagreement."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def cluster_answers(
 
 
 def prompts() -> Mapping[str, Mapping[str, str]]:
-    """Read the prompts, by what they are for."""
+    """Read the prompts by purpose."""
     return bundled_texts("sayself_prompts.toml")
 
 

@@ -34,7 +34,7 @@ MAX_TOKENS = 160
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Answers and confidences of a method on the same questions as those of all other methods."""
+    """Answers and confidences of a method; all methods have the same questions."""
 
     method: str
     statements: tuple[StatedBelief, ...]
@@ -120,7 +120,7 @@ def ask_statements(questions: Sequence[ClusteredQuestion], asker: Asker) -> list
 
 
 def ask_texts(questions: Sequence[ClusteredQuestion], asker: Asker) -> list[str | NoValue]:
-    """Ask the same, and return the texts, or why there is none that is whole."""
+    """Ask, and return the whole texts, or the reason for none."""
     return list(map(reply_text, asker.ask(_plain_inquiries(questions))))
 
 
@@ -300,8 +300,8 @@ def difference_table(trained: Sequence[Evaluation], baselines: Sequence[Evaluati
 def faithfulness_inquiries(
     questions: Sequence[ClusteredQuestion], statements: Sequence[StatedBelief]
 ) -> list[Inquiry]:
-    """Ask a judge how well each self-reflection fits what the answers disagree about. Statements without one
-    are left out."""
+    """Ask a judge how well each self-reflection fits the disagreement of the answers. Statements
+    without one are left out."""
     inquiries = []
     for question, statement in zip(questions, statements, strict=True):
         if statement.reflection:

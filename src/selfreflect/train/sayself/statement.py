@@ -33,7 +33,7 @@ _MARKED = re.compile(r"%|/|\bper\s?cent\b|\bout of\b", re.IGNORECASE)
 
 
 def asked(question: str, context: str = "") -> str:
-    """Write what a trained model is asked: the question, after its context if it has one."""
+    """Write the prompt of a trained model: the question, after its context if there is one."""
     plain = normalise_question(question)
     return f"{fenced(context)}\n\n{plain}" if context else plain
 
@@ -53,7 +53,7 @@ def write_statement(reasoning: str, answer: str, reflection: str, confidence: in
 
 
 def parse_statement(text: str) -> StatedBelief:
-    """Read the parts of what a model said.
+    """Parse the parts of a statement.
 
     The first ``Answer:`` ends the reasoning; the first ``Self-reflection:`` and ``Confidence:`` after it end
     the part before. Without ``Answer:`` all text before the other markers is the answer.
@@ -122,7 +122,7 @@ def parse_confidence(text: str) -> float | NoValue:
 
 
 def sayself(task: Task) -> Strategy:
-    """Ask the question alone, as the model was trained, and read the parts of what it states."""
+    """Ask the question alone, as in training, and parse the statement."""
     message = Message(role="user", content=asked(task.question.text, task.question.context))
     [reply] = yield task.request((message,), "summary")
     statement = parse_statement(reply.text)

@@ -163,7 +163,7 @@ def model_name(spec: ModelSpec) -> str:
 
 
 def failure_of(replies: ModelReplies) -> NoValue | None:
-    """Why there is no reply at all; None if there is one."""
+    """Reason for a missing response; None if there is a response."""
     if replies.failure is None:
         return None
     return NoValue("no_reply", f"the model gave no reply ({replies.failure}): {replies.message}")

@@ -75,7 +75,7 @@ class ModelReader(WordReader):
 
 
 def inquiries_about(question: str, answers: Sequence[str], summaries: Sequence[str] = ()) -> list[Inquiry]:
-    """List what is asked about answers and summaries if each of their sentences is a claim of its own.
+    """List the inquiries about answers and summaries if each sentence is a claim.
 
     Every text is compared with the claims of the answers, and every answer with those of each summary.
     """

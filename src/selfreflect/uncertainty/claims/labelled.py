@@ -88,7 +88,7 @@ class ClaimCalibrator:
         return not set(self.saved.questions).isdisjoint(digests([asked])[1:])
 
     def rate(self, claim: Claim) -> Claim:
-        """Give a claim its calibrated confidence, and say whether it is kept; as it is without a value."""
+        """Add the calibrated confidence to a claim, and whether it is kept; unchanged without a value."""
         value = values_of(claim)[self.saved.estimator]
         if isinstance(value, NoValue):
             return claim
@@ -106,7 +106,7 @@ class ClaimCalibrator:
 
 
 def refuse_other_reader(saved: CalibratorFile, reader: str, path: Path) -> None:
-    """Raise ConfigError if a calibrator is not of claims, or of what another reader reads."""
+    """Raise ConfigError if a calibrator is not of claims, or of another reader."""
     if not saved.reader:
         raise ConfigError(
             f"{excerpt(str(path), 200)} calibrates answers, not claims",

@@ -31,7 +31,7 @@ class ClaimCoverage(Measure):
     )
 
     def score(self, item: MeasureItem) -> Measurement:
-        """Compare a summary with the claims of the test answers, and its own with those of all answers."""
+        """Compare a summary with the claims of test answers, and its claims with all answers."""
         # reports of files without this measure import the class alone
         from selfreflect.uncertainty.claims.support import claim_distribution, coverage_of
         from selfreflect.uncertainty.claims.words import WordReader

@@ -1,4 +1,4 @@
-"""What a page shows of claims: texts in parts, each with the claims that it makes and who supports them."""
+"""Claims for a page: parts of texts, with their claims and supporting answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where in a text its claims stand."""
+"""Places of claims in a text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which answers say a claim, which contradict it, and which are silent."""
+"""Support of claims: answers that say, contradict, or omit them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Z = 1.959963984540054
 
 
 class Support(NamedTuple):
-    """How many answers say a claim."""
+    """Number of answers that say a claim."""
 
     says: int
     contradicts: int
@@ -30,7 +30,7 @@ class Support(NamedTuple):
 
     @property
     def share(self) -> float | None:
-        """Of the answers with a verdict that say it; None without any."""
+        """Share of answers with a verdict that say it; None without a verdict."""
         total = sum(self)
         return self.says / total if total else None
 
@@ -83,7 +83,7 @@ class Coverage:
 
     @property
     def stances(self) -> list[Stance | None]:
-        """What the summary does with each claim of the answers, as far as it says it."""
+        """Stance of the summary on each claim of the answers."""
         return ["says" if is_said else None for is_said in self.says]
 
 
@@ -159,7 +159,7 @@ class ClaimDistribution:
 
     @property
     def expected_wrong(self) -> float | None:
-        """Sum of what calibrated confidences lack to 1; None unless claims have them."""
+        """Sum of 1 - confidence over claims; None without calibrated confidences."""
         confidences = [claim.confidence for claim in self.claims if claim.confidence is not None]
         return math.fsum(1 - confidence for confidence in confidences) if confidences else None
 
@@ -274,7 +274,7 @@ def _claims(
     columns: Sequence[list[Stance | None]],
     split: Sequence[Sequence[str]],
 ) -> list[Claim]:
-    """Make claims of the stances of answers, each of which says what was found in it."""
+    """Make claims of the stances of the answers."""
     for column, said in zip(columns, map(set, split), strict=True):
         for index, text in enumerate(texts):
             if text in said:

@@ -84,7 +84,7 @@ class Number(NamedTuple):
 
     @property
     def sought(self) -> tuple[Hashable, ...]:
-        """Labels of which a number has one that says the same: it may lack a unit, or be of a date's year."""
+        """Labels that an equal number may have: without its unit, or a date's year."""
         any_unit = () if self.unit else (("value in any unit", self.value),)
         return self.key, ("beginning", self.value), ("value", self.value), *any_unit
 
@@ -384,7 +384,7 @@ def largest(
 
 
 def pooled(texts: Sequence[Sequence[str]]) -> tuple[list[str], list[list[int]]]:
-    """List the different parts of all texts, and the indices of those of each text."""
+    """List the distinct parts of all texts, and their indices by text."""
     indices: dict[str, int] = {}
     rows = [[indices.setdefault(part, len(indices)) for part in parts] for parts in texts]
     return list(indices), rows

@@ -99,7 +99,7 @@ def _matched(lists: Sequence[Objects | None], samples: int) -> list[dict[str, An
 
 
 def _closest_to_all(lists: Sequence[Objects]) -> Objects:
-    """Find the list that agrees best with the others, of equals the one that comes first."""
+    """Find the list that agrees best with all others; the first of equals."""
     counts = Counter(tuple(sorted(map(signature, objects))) for objects in lists)
     first_of = {tuple(sorted(map(signature, objects))): objects for objects in reversed(lists)}
     longest = max(map(len, lists))
@@ -118,7 +118,7 @@ def _agreement(objects: Members, reference: Members) -> float:
 
 
 def _pairs(similarities: Floats) -> list[tuple[int, int]]:
-    """Assign objects to those of a reference, so that the most members agree.
+    """Assign objects to a reference's objects, so that most members agree.
 
     Args:
         similarities: of each object to each of the reference, shape (objects, reference).

@@ -83,7 +83,7 @@ class FieldClass(NamedTuple):
 
 
 class ObjectShare(NamedTuple):
-    """How often all fields together occur."""
+    """Frequency of a combination of all fields."""
 
     num_classes: int
     share: float
@@ -149,7 +149,7 @@ class Structured:
         )
 
     def _tokens(self, field: AnswerField) -> dict[str, Any]:
-        """Choose the tokens of a field: those of its value, and the one that ends it.
+        """Choose the tokens of a field's value and the token that ends it.
 
         Without the end, "21" of "2100000" would look sure.
         """
@@ -475,7 +475,7 @@ class _Walker:
 
 
 def _objects_in(value: Any) -> list[dict[str, Any]] | None:
-    """Return the objects of a list of nothing but objects, some of which may be null."""
+    """Return the items of a list that holds only objects and nulls."""
     if not isinstance(value, list) or _has_plain_item(value):
         return None
     return [item for item in value if item is not None] or (None if value else [])
@@ -490,7 +490,7 @@ _KINDS = {bool: "boolean", Decimal: "number", str: "text", list: "set", dict: "o
 
 
 def _kind(values: Sequence[Any], node: Node) -> str:
-    """Name the kind of a field by its values; null and what is missing do not count."""
+    """Name the kind of a field by its values, without null and missing ones."""
     kinds = {_KINDS[type(value)] for value in values if value is not MISSING and value is not None}
     if len(kinds) > 1:
         return "mixed"

@@ -168,7 +168,7 @@ def number_text(number: Decimal | int) -> str:
 
 
 def scalar(value: Any, node: Node) -> FieldValue:
-    """Make a field's value of what is neither an object nor a list of some.
+    """Make a field's value from a scalar or a list of scalars.
 
     A number that is written as text is a number only where the schema says so, and a text is a date where
     it is one as a whole, with its order of day and month known.
@@ -278,8 +278,7 @@ def value_at(value: Any, pointer: str) -> Any:
 
 
 def put(value: Any, pointer: str, part: Any) -> bool:
-    """Put a value at a JSON Pointer within an object, or remove what is ``MISSING``; tell whether that was
-    possible without making objects that are not there."""
+    """Set or remove (``MISSING``) the value at a JSON Pointer; False if that is impossible."""
     *steps, last = _steps(pointer) or [""]
     for name in steps:
         value = _step(value, name)
@@ -473,7 +472,7 @@ class Schema:
         return part if isinstance(part, Mapping) else {}
 
     def member(self, node: Node, key: str) -> Node:
-        """Look up what the schema says of an object's key."""
+        """Look up the schema of an object's key."""
         part = part_of(node, "properties").get(key, node.get("additionalProperties"))
         return self.resolved(part) if isinstance(part, Mapping) else self._of_alternatives(node, key)
 
@@ -489,7 +488,7 @@ class Schema:
         return parts[0] if len(parts) == 1 else {"anyOf": parts}
 
     def item(self, node: Node, place: object = None) -> Node:
-        """Look up what the schema says of a list's item, at a place if its places mean something."""
+        """Look up the schema of a list's item, by its index where positions matter."""
         part = node.get("items")
         places = node.get("prefixItems") or part
         if isinstance(places, list) and isinstance(place, int):

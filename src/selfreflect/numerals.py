@@ -77,8 +77,27 @@ _FRACTION = re.compile(
     re.IGNORECASE,
 )
 _ORDINAL = re.compile(rf"\b(?P<ordinal>{_any(_ORDINALS)})(?!\w)", re.IGNORECASE)
+_CENTURY = "|".join(word for word, number in _SMALL_NUMBERS.items() if number > 12)
+_ANY_NUMBER = "|".join([_ONE, *_SMALL_NUMBERS, *_TENS])
+# "nineteen eighty-four", but not "thirteen fourteen fifteen"
+_YEAR = re.compile(
+    rf"(?<![\w-])(?P<century>{_CENTURY}|twenty) (?P<rest>(?:{'|'.join(_TENS)})(?:[- ](?:{_ONE}))?|{_CENTURY}|"
+    rf"ten|eleven|twelve)(?!\w|,? (?:{_ANY_NUMBER}|hundred|thousand)\b|-\w)",
+    re.IGNORECASE,
+)
+_LISTED = re.compile(rf"(?:{_ANY_NUMBER}),? \Z", re.IGNORECASE)
+# "2 hundred and 5", but not that of "between 2 hundred and 5 hundred"
+_HUNDREDS, _THOUSANDS = (
+    re.compile(
+        rf"(?<![\w.,/^-])(?<!between )(?<!zwischen )(?P<count>\d{{1,3}}|an?|one|eine?) {scale}\b"
+        rf"(?: (?:(?:and|und) )?(?P<rest>\d{{1,{digits}}}|one)"
+        rf"(?![\w%/:]|[.,]\d| (?:{scale}|\d)))?",
+        re.IGNORECASE,
+    )
+    for scale, digits in (("(?:hundred|hundert)", 2), ("(?:thousand|tausend)", 3))
+)
 _EVEN = re.compile(r"\b(?:half and half|fifty[- ]fifty|50 ?[-/:] ?50|halbe-halbe)(?!\w)", re.IGNORECASE)
-_A_DOZEN = re.compile(r"\b(?:an?|ein|eine) (?=(?:dozen|dutzend|[mb]illion|milliarde)\b)", re.IGNORECASE)
+_A_DOZEN = re.compile(r"\b(?:an?|one|eine?) (?=(?:dozen|dutzend|[mb]illion|milliarde)\b)", re.IGNORECASE)
 _HOUR = re.compile(
     r"\b(?P<share>half|quarter|halb|viertel) (?:(?P<side>past|after|to|before|nach|vor) )?(?P<hour>\d{1,2})"
     r"(?![\w%€$£]|[.,:/]\d)",
@@ -97,7 +116,10 @@ def in_digits(text: str) -> str:
     if has_parts:
         text = _TENS_ORDINAL.sub(_tens_ordinal, text)
     text = _A_DOZEN.sub("1 ", _EVEN.sub("half-half", text))
-    text = _NUMBER_WORD.sub(_number, text)
+    text = _NUMBER_WORD.sub(_number, _YEAR.sub(_year, text))
+    if any(scale in lower for scale in ("hund", "thousand", "tausend")):
+        text = _HUNDREDS.sub(lambda match: _scaled(match, 100), text)
+        text = _THOUSANDS.sub(lambda match: _scaled(match, 1000), text)
     if has_parts:
         text = _EVERY.sub(lambda match: f"1/{_ORDINALS[match['ordinal'].lower()]}", _HOUR.sub(_time, text))
         text = _FRACTION.sub(_fraction, text)
@@ -114,6 +136,17 @@ def _number(match: re.Match[str]) -> str:
         return str(_SMALL_NUMBERS[match["small"].lower()])
     ones = match["before"] or match["after"] or ""
     return str(_TENS[match["tens"].lower()] + _ONES.get(ones.lower(), 0))
+
+
+def _year(match: re.Match[str]) -> str:
+    if _LISTED.search(match.string, max(0, match.start() - 20), match.start()):
+        return match[0]
+    return "".join(_NUMBER_WORD.sub(_number, match[part]) for part in ("century", "rest"))
+
+
+def _scaled(match: re.Match[str], scale: int) -> str:
+    count, rest = (int(text) if text.isdigit() else 1 for text in (match["count"], match["rest"] or "0"))
+    return str(count * scale + rest)
 
 
 def _fraction(match: re.Match[str]) -> str:

@@ -288,5 +288,9 @@ def _date(text: str) -> str:
         day, year = numbers
         return f"{year}-{months[0]}-{day}"
     if "/" in text:
-        return text
+        first, second, year = numbers
+        # only one of them is a day where no month has that number; a year of two digits is no year
+        if year < 100 or (first > 12) == (second > 12):
+            return text
+        return f"{year}-{min(first, second)}-{max(first, second)}"
     return "-".join(map(str, numbers if re.match(r"\d{4}", text) else numbers[::-1]))

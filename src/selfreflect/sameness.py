@@ -688,16 +688,28 @@ def _says(reading: _Reading) -> bool:
 
 
 def _agree(first: Sequence[Quantity], second: Sequence[Quantity]) -> bool | None:
-    """Compare quantities, with or without units; None if only one text has any."""
+    """Compare quantities, with or without units; None if only one text has any, or for an unclear date."""
     if not first or not second or _is_within(first, second) or _is_within(second, first):
         return None if first or second else True
     if len(first) != len(second):
         return {quantity.key for quantity in first} == {quantity.key for quantity in second}
     pairs = zip(sorted(first, key=_order), sorted(second, key=_order), strict=True)
-    return all(
-        a.key == b.key or ((a.value, a.text) == (b.value, b.text) and "" in (a.unit, b.unit))
+    different = [
+        (a, b)
         for a, b in pairs
-    )
+        if a.key != b.key and ((a.value, a.text) != (b.value, b.text) or "" not in (a.unit, b.unit))
+    ]
+    if different and all(_may_be_equal(a.text, b.text) for a, b in different):
+        return None
+    return not different
+
+
+def _may_be_equal(first_date: str, second_date: str) -> bool:
+    """Tell whether dates such as 1/2/2020 and 2020-2-1 are equal in one order of day and month."""
+    if "/" not in first_date + second_date:
+        return False
+    first, second = (sorted(re.split("[-/]", text)) for text in (first_date, second_date))
+    return [part.lstrip("0") for part in first] == [part.lstrip("0") for part in second]
 
 
 def _is_within(date: Sequence[Quantity], period: Sequence[Quantity]) -> bool:

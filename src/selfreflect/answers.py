@@ -119,6 +119,9 @@ def _answer_sample(question: Question, sample: Sample, digest: str) -> AnswerSam
     )
 
 
+ONLY_REASONING = "only_reasoning"
+"""Code of a failure where every answer is unfinished reasoning: other questions are likely to fail, too."""
+
 # Ways to end that leave no answer. Dropping such completions would change the distribution, so
 # the question fails instead.
 _UNUSABLE: dict[Literal["unclosed_reasoning", "content_filter"], str] = {
@@ -141,7 +144,14 @@ def _record(
     for kind, problem in _UNUSABLE.items():
         if count := reply.ends[kind]:
             message = f"{count} of {len(reply.completions)} answers {problem}"
-            return Failure(question_id=question.id, stage="answers", kind=kind, message=message)
+            only_reasons = reply.ends["unclosed_reasoning"] == len(reply.completions)
+            return Failure(
+                question_id=question.id,
+                stage="answers",
+                kind=kind,
+                message=message,
+                code=ONLY_REASONING if only_reasons else "",
+            )
     if not any(map(str.strip, reply.texts)):
         message = f"all {len(reply.texts)} answers are blank"
         return Failure(question_id=question.id, stage="answers", kind="no_answers", message=message)

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from selfreflect.answers import ONLY_REASONING
 from selfreflect.errors import BackendError, ConfigError, JudgeError, SelfReflectError, StoreError, excerpt
 from selfreflect.models.backend import backend_of
 from selfreflect.prompts import Prompts, load_prompts, prompts_origin
-from selfreflect.records import Failure, ModelStage, SamplingCheck, Stage, from_plain
+from selfreflect.records import AnswerSet, Failure, ModelStage, SamplingCheck, Stage, from_plain
 from selfreflect.run.models import (
     ConfiguredModels,
     ModelProvider,
@@ -301,6 +302,8 @@ class Experiment:
         )
         total = total_size(tasks)
         saved = 0
+        # a run that was stopped at its first question goes on when it is started again
+        is_first = stage == "answers" and not (self.run.answers or self.run.failures)
         with ExitStack() as stack:
             counter = stack.enter_context(self._progress.stage(stage, total))
             # local models are loaded here, outside of the time that the stage is said to take
@@ -320,6 +323,10 @@ class Experiment:
                     if results:
                         counter.advance(count, count_results(results) - count)
                     outcome.raise_error()
+                    ended = [result for result in results if isinstance(result, AnswerSet | Failure)]
+                    if is_first and ended:
+                        is_first = False
+                        self._check_first(ended[0])
                 workers.end()
             except (BackendError, JudgeError) as error:
                 # the counts stand before the advice, which ends the sentence
@@ -333,6 +340,17 @@ class Experiment:
                 ) from None
         if stage == "answers" and stage in self.run.manifest.checks:
             self._check_answers()
+
+    @staticmethod
+    def _check_first(result: AnswerSet | Failure) -> None:
+        """Raise BackendError where the first question got unfinished reasoning and no answer."""
+        if isinstance(result, Failure) and result.code == ONLY_REASONING:
+            raise BackendError(
+                f"all answers to the first question are unfinished reasoning ({result.question_id})",
+                code="unclosed_reasoning",
+                remedy="To get answers, raise {answers.max_new_tokens} or leave out {answers.thinking}, in a "
+                "new run (another {out}).",
+            )
 
     def _tasks(self, stage: ModelStage, strategies: Sequence[Named]) -> Sequence[StageTask]:
         if stage == "answers":

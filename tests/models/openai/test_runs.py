@@ -201,3 +201,27 @@ def test_a_model_that_is_asked_about_its_answers_refuses_no_field_again(
             assert run("ask", "Which city?", *options.split()).code == 0
             assert "mean the same" in str(server.calls[-1].body["messages"])
     assert refused == ["min_p"]
+
+
+@pytest.mark.parametrize("answered", [0, 8])
+def test_a_run_stops_at_a_first_question_whose_answers_are_all_unfinished_reasoning(
+    answered: int, tmp_path: Path
+) -> None:
+    def script(call: fault.Call) -> fault.Action:
+        said = str(call.body["messages"])
+        ends = "number" not in said or (answered and "number 0" not in said)
+        return answers() if ends else chat(*[choice("<think>Hm, who is", "length")] * call.n)
+
+    out, asked = tmp_path / "r", questions(tmp_path / "q.txt", 9)
+    with FaultServer(script) as server:
+        arguments = command(out, server.url, asked, "--max-connections", 1)
+        stopped = run(*arguments)
+        calls = [call for call in server.calls if "number" in str(call.body["messages"])]
+        again = run(*arguments)
+    assert stopped.code == 2
+    assert "--max-new-tokens" in stopped.said
+    assert len(calls) < 9
+    assert again.code == 1, "whoever starts it again wants the others"
+    stored = Run.load(out)
+    assert (len(stored.answers), len(stored.failures)) == (answered, 9 - answered)
+    assert {failure.kind for failure in stored.failures} == {"unclosed_reasoning"}

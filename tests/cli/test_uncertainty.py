@@ -297,9 +297,9 @@ def test_real_answers_of_a_13b_model() -> None:
 
 def test_a_field_of_right_answers_that_is_nowhere_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "a.json", QUESTIONS)
-    refused(run("uncertainty", path, "--gold", "glod"), "nothing has a right answer in a field 'glod'")
+    refused(run("uncertainty", path, "--gold", "glod"), "no row has a right answer in the field 'glod'")
     write_run(tmp_path / "run")
-    refused(run("uncertainty", tmp_path / "run", "--gold", "glod"), "right answer in a field 'glod'")
+    refused(run("uncertainty", tmp_path / "run", "--gold", "glod"), "right answer in the field 'glod'")
 
 
 def test_an_output_without_labels_or_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:

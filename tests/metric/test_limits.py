@@ -16,7 +16,7 @@ def test_a_budget_is_tokens(text):
 
 @pytest.mark.parametrize("text", ["-5", "0", "30s", "2m", "1e5", "", "2.5", "٣", "9" * 400, "3,000", "10 20"])
 def test_a_budget_that_is_none_is_refused_with_advice(text):
-    with pytest.raises(ConfigError, match="as in 20000"):
+    with pytest.raises(ConfigError, match="such as 20000"):
         Limits.parse(text)
 
 

@@ -280,7 +280,7 @@ def refuses_tools(call: Any) -> Any:
 def test_a_server_without_tools_is_an_error_and_no_text() -> None:
     with FaultServer(refuses_tools) as upstream, endpoint_server(upstream=upstream.url) as client:
         response = client.chat(messages=QUESTION, tools=[WEATHER], verbosity="low")
-    assert response.status_code == 502
+    assert response.status_code == 400
     assert "takes no tools" in response.json()["error"]["message"]
 
 

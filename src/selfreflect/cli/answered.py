@@ -411,9 +411,7 @@ class AskOptions(Struct, frozen=True, kw_only=True):
             "Do not ask for confirmation before many replies are requested, or replies that cost money.",
         ),
     ] = False
-    dry_run: Annotated[
-        bool, Flag("--dry-run", "Print what the model would be asked first and what it costs, and exit.")
-    ] = False
+    dry_run: Annotated[bool, Flag("--dry-run", "Print what the model would be asked, and exit.")] = False
 
 
 def asking(estimators: Sequence[str], comparison: ComparisonOptions) -> list[str]:

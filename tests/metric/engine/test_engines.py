@@ -304,5 +304,5 @@ def test_tree_attention_refuses_what_it_does_not_know(extra):
     q = torch.zeros(1, 4, 2, 8)
     layer = torch.nn.Module()
     layer.layer_idx = 0
-    with pytest.raises(TypeError, match="does not know what to do with"):
+    with pytest.raises(TypeError, match="does not support"):
         tree_attention(layer, q, q, q, **{"attention_mask": None, "tree": TreeAttention(), **extra})

@@ -348,8 +348,7 @@ class Experiment:
             raise BackendError(
                 f"all answers to the first question are unfinished reasoning ({result.question_id})",
                 code="unclosed_reasoning",
-                remedy="To get answers, raise {answers.max_new_tokens} or leave out {answers.thinking}, in a "
-                "new run (another {out}).",
+                remedy="Start a new run with more {answers.max_new_tokens}, or without thinking.",
             )
 
     def _tasks(self, stage: ModelStage, strategies: Sequence[Named]) -> Sequence[StageTask]:

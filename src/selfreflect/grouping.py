@@ -98,7 +98,10 @@ def unified(text: str) -> str:
     return " ".join(plain.split())
 
 
-@lru_cache(maxsize=2**15)
+_LONGEST_KEPT = 500
+"""Characters of a text whose form is kept: a log of long answers would fill the memory."""
+
+
 def normal_form(text: str) -> str:
     """Normalise spelling and packaging, so that equal forms are the same answer.
 
@@ -108,6 +111,11 @@ def normal_form(text: str) -> str:
     ``$5``, ``5%``, ``[0, 1)`` and ``6'`` keep their meaning. A text of nothing else, such as ``A`` or ``?``,
     stays too.
     """
+    return _normal_form(text) if len(text) <= _LONGEST_KEPT else _normal_form.__wrapped__(text)
+
+
+@lru_cache(maxsize=2**15)
+def _normal_form(text: str) -> str:
     result = unified(text).casefold().replace("i\u0307", "i")  # of a Turkish capital
     if "." in result:
         result = _INITIALS.sub(lambda match: re.sub("[. ]", "", match[0]), result)

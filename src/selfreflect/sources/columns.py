@@ -374,14 +374,18 @@ def right_choice(target: Any, choices: object) -> Any:
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
         return target
     labels = choices.get("label") if isinstance(choices, Mapping) else None
-    letters = labels if isinstance(labels, list) and len(labels) == len(texts) else ascii_uppercase
-    if isinstance(target, str) and target not in texts:
-        if target and target in letters[: len(texts)]:
-            return texts[letters.index(target)]
-        target = int(target) if target.isdecimal() else target
-    if isinstance(target, int) and not isinstance(target, bool):
-        return texts[target] if 0 <= target < len(texts) else None
-    return target
+    has_labels = isinstance(labels, list) and len(labels) == len(texts)
+    letters = list(map(str, labels if has_labels and labels else ascii_uppercase[: len(texts)]))
+    if isinstance(target, bool) or not isinstance(target, str | int) or target in texts:
+        return target
+    # choices that are called 1 to 4 are not counted from 0
+    if str(target) in letters:
+        return texts[letters.index(str(target))]
+    if isinstance(target, str):
+        if not target.isdecimal():
+            return target
+        target = int(target)
+    return texts[target] if 0 <= target < len(texts) else None
 
 
 def gold_texts(value: object) -> tuple[str, ...]:

@@ -470,7 +470,7 @@ def _table_rows(content: Content, lines: Iterable[tuple[str, list[str]]]) -> Ite
     """
     header: list[str] = []
     name = content.name
-    short: list[str] = []
+    short, first_short = 0, ""
     for where, cells in lines:
         if not any(map(str.strip, cells)):
             continue  # spreadsheets keep rows that were once used
@@ -493,13 +493,15 @@ def _table_rows(content: Content, lines: Iterable[tuple[str, list[str]]]) -> Ite
                 remedy="Remove what stands above the header, or put the cell with the separator in quotes.",
             )
         else:
-            short += [where] * (len(cells) < len(header))
+            if len(cells) < len(header):
+                short += 1
+                first_short = first_short or where
             fields: dict[str, Any] = dict(zip_longest(header, cells[: len(header)]))
             fields.pop("", None)
             yield Row(name, where, fields)
     if short:
-        rows = "1 row has" if len(short) == 1 else f"{len(short)} rows have"
-        content.note(f"{rows} fewer cells than the header, such as {short[0]}: the others count as blank")
+        rows = "1 row has" if short == 1 else f"{short:,} rows have"
+        content.note(f"{rows} fewer cells than the header, such as {first_short}: the others count as blank")
 
 
 def _xlsx_rows(content: Content) -> Iterator[Row]:

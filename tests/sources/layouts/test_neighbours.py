@@ -475,6 +475,7 @@ def test_labels_of_each_answer_under_another_name(name: str, kind: str, tmp_path
     [
         ("B", ["no", "yes"]),
         ("2", {"text": ["no", "yes"], "label": ["1", "2"]}),
+        ("1", {"text": ["no", "yes"], "label": ["1", "2"]}),
         ("yes", ["no", "yes"]),
         ("1", ["no", "yes"]),
     ],
@@ -543,6 +544,9 @@ def test_answers_that_are_numbers_or_truth_values_are_texts(
         ({"choices": ["w", "x"], "answer": "B"}, ("x",)),
         ({"options": ["w", "x"], "answer": "x"}, ("x",)),
         ({"choices": {"text": ["w", "x"], "label": ["1", "2"]}, "answerKey": "2"}, ("x",)),
+        ({"choices": {"text": ["w", "x"], "label": ["1", "2"]}, "answerKey": 1}, ("w",)),
+        ({"choices": {"text": ["w", "x"], "label": [1, 2]}, "answerKey": "1"}, ("w",)),
+        ({"choices": ["w", "x"], "answer": "AB"}, ("AB",)),
         ({"choices": ["w", "x"], "answer": 7}, ()),
         ({"answer": "B"}, ("B",)),
         (

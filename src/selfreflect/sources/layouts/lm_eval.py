@@ -102,7 +102,9 @@ class LmEval(Layout):
         likeliest = max(likelihoods)
         columns = [column for column in values.values() if isinstance(column, dict)]
         named = next((column for column in columns if column.get("text") == choices), choices)
-        right = right_answers(right_choice(target, named))
+        # a number is the place of the right choice, also where the document numbers its choices from 1
+        is_place = str(target).isdecimal() and int(target) < len(choices)
+        right = right_answers(right_choice(target, choices if is_place else named))
         confidence = 1 / sum(math.exp(value - likeliest) for value in likelihoods)
         return {
             **fields,

@@ -89,13 +89,15 @@ _LISTED = re.compile(rf"(?:{_ANY_NUMBER}),? \Z", re.IGNORECASE)
 # "2 hundred and 5", but not that of "between 2 hundred and 5 hundred"
 _HUNDREDS, _THOUSANDS = (
     re.compile(
-        rf"(?<![\w.,/^-])(?<!between )(?<!zwischen )(?P<count>\d{{1,3}}|an?|one|eine?) {scale}\b"
-        rf"(?: (?:(?:and|und) )?(?P<rest>\d{{1,{digits}}}|one)"
+        rf"(?<![\w.,/^-])(?P<count>\d{{1,3}}|an?|one|eine?) {scale}\b"
+        rf"(?: (?P<joint>(?:and|und) )?(?P<rest>\d{{1,{digits}}}|one)"
         rf"(?![\w%/:]|[.,]\d| (?:{scale}|\d)))?",
         re.IGNORECASE,
     )
     for scale, digits in (("(?:hundred|hundert)", 2), ("(?:thousand|tausend)", 3))
 )
+_HALF_A = re.compile(r"\bhalf an? (?=(?:hundred|thousand|[mb]illion|dozen)\b)", re.IGNORECASE)
+_AND_HALF = re.compile(r"(?<![\w.,/^-])(?P<count>\d{1,3}|one) and a half\b", re.IGNORECASE)
 _EVEN = re.compile(r"\b(?:half and half|fifty[- ]fifty|50 ?[-/:] ?50|halbe-halbe)(?!\w)", re.IGNORECASE)
 _A_DOZEN = re.compile(r"\b(?:an?|one|eine?) (?=(?:dozen|dutzend|[mb]illion|milliarde)\b)", re.IGNORECASE)
 _HOUR = re.compile(
@@ -115,8 +117,12 @@ def in_digits(text: str) -> str:
     has_parts = any(hint in lower for hint in _HINTS)  # far quicker than the patterns
     if has_parts:
         text = _TENS_ORDINAL.sub(_tens_ordinal, text)
+    if "half" in lower:
+        text = _HALF_A.sub("0.5 ", text)
     text = _A_DOZEN.sub("1 ", _EVEN.sub("half-half", text))
     text = _NUMBER_WORD.sub(_number, _YEAR.sub(_year, text))
+    if "half" in lower:
+        text = _AND_HALF.sub(lambda match: f"{match['count'].lower().replace('one', '1')}.5", text)
     if any(scale in lower for scale in ("hund", "thousand", "tausend")):
         text = _HUNDREDS.sub(lambda match: _scaled(match, 100), text)
         text = _THOUSANDS.sub(lambda match: _scaled(match, 1000), text)
@@ -146,6 +152,9 @@ def _year(match: re.Match[str]) -> str:
 
 def _scaled(match: re.Match[str], scale: int) -> str:
     count, rest = (int(text) if text.isdigit() else 1 for text in (match["count"], match["rest"] or "0"))
+    is_range = match.string[: match.start()].lower().endswith(("between ", "zwischen "))
+    if match["joint"] and is_range:
+        return f"{count * scale} {match['joint']}{rest}"
     return str(count * scale + rest)
 
 

@@ -86,6 +86,7 @@ _ASIDE = re.compile(r"(?<!\s)\s*\((?![A-ZÄÖÜ]\w*(?:,? [A-ZÄÖÜ]\w*)*\))[^()
 _CORRECTION = re.compile(
     r"\b(?:not|nicht|kein\w*|isn't|wasn't)\b(?! only\b| nur\b)[^.;]*?\b(?:but|sondern)\b", re.IGNORECASE
 )
+_CONTRAST = re.compile(r", (?:and |und )?(?:not|nicht) .*\Z", re.IGNORECASE | re.DOTALL)
 # Questions that a number answers.
 _MEASURED = re.compile(
     r"\b(?:when|how (?:many|much|long|old|far|often|high|tall|big|large|heavy|deep|fast|wide)|wann|"
@@ -230,7 +231,12 @@ def same_answer(question: str, first_answer: str, second_answer: str) -> bool | 
     for part, whole in ((first, second), (second, first)):
         if _contains(part, whole, question, agree=bool(agree)):
             return True
-    return None if is_level else False
+    if is_level:
+        return None
+    # "Ankara, not Istanbul" does not deny Ankara, but "open, not always" does not say "open" either
+    affirmed = [_CONTRAST.sub("", text) for text in (short, long)]
+    is_affirmed = affirmed != [short, long] and same_answer(question, *affirmed)
+    return None if is_affirmed else False
 
 
 @lru_cache(maxsize=2**14)

@@ -177,7 +177,9 @@ def test_thousands_of_columns_take_no_square_of_time():
     assert len(file.items[0].summaries) == 6000
 
 
-@pytest.mark.parametrize("name", ["reply", "output", "model_response", "prediction"])
+@pytest.mark.parametrize(
+    "name", ["reply", "output", "model_response", "prediction", "Zusammenfassung", "Résumé"]
+)
 def test_the_one_reply_beside_the_answers_is_what_is_scored(name: str, tmp_path: Path) -> None:
     table = tmp_path / "bot.csv"
     table.write_text(

@@ -83,6 +83,9 @@ _NUMBERED = re.compile(r"(.+?)_?(\d{1,6})")
 _SPAN = re.compile(r"(.*?)([0-9]{1,6})\.\.(.*?)([0-9]{1,6})")
 _SUMMARY = re.compile(r"summar(?:y|ies)[\s._-]++(.+)|(.+)[\s._-]summary", re.IGNORECASE)
 
+_SUMMARY_WORDS = ("zusammenfassung", "résumé", "resumen", "resumo", "riassunto", "samenvatting")
+"""What a summary is called in other languages."""
+
 
 @dataclass(frozen=True)
 class ItemColumns:
@@ -177,6 +180,8 @@ def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColum
         else:
             answers, rivals = (family[0],), family[1:]
     plural = len(answers) == 1 and _answer_name(answers[0])[1] == "plural"
+    if len(answers) > 1 or plural:
+        beside += [name for name in free if any(map(plain_name(name).startswith, _SUMMARY_WORDS))]
     for name in (*answers, *rivals):
         free.pop(name, None)
     by_name = _named_summaries(name for name in free if name != reference)

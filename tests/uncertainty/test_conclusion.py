@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from command import run, written
 
+from selfreflect.uncertainty.measures import FEWEST_RESAMPLED
 from selfreflect.uncertainty.prediction import Tally
 from selfreflect.uncertainty.tables import coverage_at
 
@@ -72,3 +73,19 @@ def test_one_kind_of_answer_is_said_to_be_no_basis(tmp_path: Path) -> None:
     found = conclusion(written(tmp_path / "a.json", rows))
     assert (found["accuracy"], found["best"], found["answered"]) == (1.0, None, None)
     assert found["undefined"]
+
+
+@pytest.mark.parametrize(("wrong", "has_interval"), [(5, False), (20, True)])
+def test_a_best_estimator_without_an_interval_is_not_called_no_better_than_guessing(
+    wrong: int, has_interval: bool, tmp_path: Path
+) -> None:
+    rows = [
+        {
+            "question": str(number),
+            "answers": ["x", "x", "y" if number < wrong else "x"],
+            "correct": number >= wrong,
+        }
+        for number in range(40)
+    ]
+    said = run("uncertainty", written(tmp_path / "a.json", rows), "--estimators", "modal_share")
+    assert (str(FEWEST_RESAMPLED) in said.stdout.split("\n")[0]) != has_interval

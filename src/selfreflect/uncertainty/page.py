@@ -29,6 +29,7 @@ from selfreflect.uncertainty.tables import (
     RANKED_BY,
     assessment_notes,
     conclude,
+    doubt_of,
     guarantee_sentence,
     ranking_table,
 )
@@ -55,8 +56,8 @@ def best_sentence(rows: Sequence[Prediction]) -> str:
         return f"No estimator could be ranked: {area.undefined}."
     several = f" best of {len(methods)} estimators" if len(methods) > 1 else ""
     interval = "" if area.low is None else f" (95 % CI {area.low:.2f} to {area.high:.2f})"
-    hedge = "" if (area.low or 0) > 0.5 else ", not clearly better than guessing"
-    return f"{methods[0].estimator} tells right from wrong{several}: AUROC {area.value:.2f}{interval}{hedge}."
+    doubt = doubt_of(area.low)
+    return f"{methods[0].estimator} tells right from wrong{several}: AUROC {area.value:.2f}{interval}{doubt}."
 
 
 COVERAGES = 10

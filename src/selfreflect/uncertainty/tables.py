@@ -27,7 +27,7 @@ from selfreflect.uncertainty.guarantee import (
     is_other_sample,
     right_shares,
 )
-from selfreflect.uncertainty.measures import MeasuredValue, definitions, measure_all
+from selfreflect.uncertainty.measures import FEWEST_RESAMPLED, MeasuredValue, definitions, measure_all
 from selfreflect.uncertainty.prediction import Tally
 from selfreflect.uncertainty.question import NoValue, sample_sizes
 
@@ -287,7 +287,7 @@ def guarantee_table(search: ThresholdSearch, estimator: str) -> Table:
         Column("test"),
     )
     risk, confidence = search.risk, search.confidence
-    title = f"At most {risk:g} wrong among the answers shown, with confidence {confidence:.12g}"
+    title = f"At most {exact_percent(risk)} wrong among the answers shown, with confidence {confidence:.12g}"
     return Table(title, columns, tuple(rows), tuple(_search_notes(search, estimator)))
 
 
@@ -374,7 +374,7 @@ def _sets_table(rule: SetRule, assessment: Assessment, correctness: str) -> Tabl
         Column("labelled", "d"),
         Column("hold a right answer", ".3f"),
     )
-    note = "An empty set says that no answer is likely enough."
+    note = "A set holds the answers that are likely enough; where no answer is, it is empty."
     return Table(_set_title(rule.coverage), columns, (row,), (note,))
 
 
@@ -418,8 +418,9 @@ def _guaranteed_table(
         Column("wrong", "d"),
     )
     notes = [
-        f"Shown where {threshold_text(saved.estimator, guarantee.threshold)}: at most {guarantee.risk:g} of "
-        f"them wrong, with confidence {guarantee.confidence:.12g}, from {guarantee.n} labelled questions."
+        f"Shown where {threshold_text(saved.estimator, guarantee.threshold)}: at most "
+        f"{exact_percent(guarantee.risk)} of them wrong, with confidence {guarantee.confidence:.12g}, "
+        f"from {guarantee.n} labelled questions."
     ]
     if is_other_sample(guarantee.scores, [score for _, score in pairs]):
         notes.append(
@@ -436,6 +437,13 @@ SAYS = {
     "modal_share": "repeats its most common answer in {} of its samples",
 }
 """How sure a model says it is, by the first of these estimators that has values."""
+
+
+def doubt_of(auroc_low: float | None) -> str:
+    """Say why an AUROC should be doubted, by the lower end of its interval; empty if it need not be."""
+    if auroc_low is None:
+        return f", but an interval needs {FEWEST_RESAMPLED} right and {FEWEST_RESAMPLED} wrong answers"
+    return "" if auroc_low > 0.5 else ", but not clearly better than guessing"
 
 
 class Conclusion(NamedTuple):
@@ -472,8 +480,8 @@ class Conclusion(NamedTuple):
         elif self.auroc <= 0.5:
             parts.append("no estimator tells right from wrong better than chance")
         else:
-            hedge = "" if (self.auroc_low or 0) > 0.5 else ", but not clearly better than guessing"
-            parts.append(f"{self.best} tells right from wrong best (AUROC {self.auroc:.2f}){hedge}")
+            doubt = doubt_of(self.auroc_low)
+            parts.append(f"{self.best} tells right from wrong best (AUROC {self.auroc:.2f}){doubt}")
             share, risk = percent(self.answered), exact_percent(self.risk)
             # chosen on the labels that it is measured with, so other questions may turn out worse
             parts.append(

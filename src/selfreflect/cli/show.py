@@ -378,7 +378,7 @@ def exit_if(conditions: Sequence[Condition], *groups: Pairs) -> None:
     for sentence in holds:
         say(one_line(sentence, 600))
     for condition, why, allowance, _ in undecided:
-        remedy = allowance and f" To allow N of them: --fail-if '{allowance} > N'."
+        remedy = allowance and f" To allow N that are {allowance}: --fail-if '{allowance} > N'."
         say(one_line(f"{condition} is undecided: {why}.{remedy}", 600))
     if holds or undecided:
         raise typer.Exit(THRESHOLD if holds else 2)

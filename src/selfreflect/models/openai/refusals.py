@@ -50,8 +50,8 @@ FIELDS: dict[str, Field] = {
     "top_p": Field(lambda value: value == 1, choose="set {answers.top_p} to 1"),
     "temperature": Field(
         lambda value: value == 1,
-        choose="set {answers.temperature} to 1; summaries are greedy unless they are drawn, as by basic#1-2 "
-        "in {summaries.strategies}",
+        choose="take {answers.temperature} 1 and {summaries.strategies} basic#1-2, "
+        "since summaries are greedy unless they are drawn",
         is_last_resort=True,
     ),
 }

@@ -353,6 +353,9 @@ def report_page(
     guessed_words = sum(scoring.guessed_words for scoring in chain.from_iterable(runs))
     left_out = ["guesses"] if guessed_words > MOST_GUESSED else []
     run_indices, blocks = _questions(runs, grouping, left_out, claims_of)
+    first, *others = parts[0].measures
+    reading_lines = [parts[0].readings[first.name]]
+    reading_lines += [f"The {measure.short}: {parts[0].readings[measure.name]}" for measure in others]
     index = {
         "runs": run_indices,
         "judges": list(judges.values()),
@@ -361,7 +364,7 @@ def report_page(
         "csv": csv,
         "grouped": GROUPED.get(groups, groups),
         "reasons": _reasons(chain.from_iterable(runs)),
-        "reading": " ".join(parts[0].readings.values()),
+        "reading": " ".join(reading_lines),
         "baseline": baseline or next(iter(runs[0][0].strategies), ""),
     }
     return render_page(

@@ -309,6 +309,25 @@ def test_a_field_is_only_left_out_where_that_changes_nothing(top_p: str, code: i
         assert all(body["temperature"] == 1 for body in given)
 
 
+@pytest.mark.parametrize(("strays", "refused"), [(1, {}), (2, {"top_p": "left out"})])
+def test_one_error_that_names_what_was_taken_before_changes_no_other_call(
+    strays: int, refused: dict[str, str]
+) -> None:
+    def script(call: fault.Call) -> fault.Action:
+        return (
+            status(400, "bad top_p")
+            if 5 <= call.number < 5 + 2 * strays and "top_p" in call.body
+            else answers()
+        )
+
+    with FaultServer(script) as server:
+        model = generator(server.url, max_connections=1)
+        results = model.generate([ask(f"Who is {number}?") for number in range(12)])
+    assert all(isinstance(result, Reply) for result in results)
+    assert model.facts.get("refused", {}) == refused
+    assert ("top_p" in server.calls[-1].body) == (not refused)
+
+
 def test_a_question_that_names_a_field_costs_itself_alone() -> None:
     warm = replace(ask("temperature 0.7?"), sampling=Sampling(temperature=0.7, max_new_tokens=9))
 

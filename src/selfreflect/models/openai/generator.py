@@ -401,6 +401,9 @@ class OpenAIGenerator(StreamingGenerator):
             response, wording = await self._without_thinking(connection, response, wording, request, first)
         if self._gave_logprobs and "logprobs" in wording.left_out - common.left_out:
             wording = common  # only these answers have values that cannot be sent
+        # an error that passes may name fields, and without them a server may have defaults of its own
+        if wording != common and self.learned.doubts(wording, common):
+            wording = common
         if wording != common:
             if note := self.learned.note(wording):
                 self.client.note(f"{self.client.server.url} {note}")

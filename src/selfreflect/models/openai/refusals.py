@@ -403,6 +403,17 @@ class Learned:
     """Calls with several texts that were all equal, without a call that told why."""
     drawn_again: int = 0
     """Texts that did not end, among others that did."""
+    refused_once: set[str] = field(default_factory=set)
+    """Fields that one call was refused for, after the server had taken them."""
+
+    def doubts(self, wording: Wording, common: Wording) -> bool:
+        """Tell whether a call went without fields that the server took before, for the first time."""
+        given_up = wording.left_out - common.left_out
+        is_all = replace(wording, left_out=common.left_out) == common
+        is_stray = is_all and given_up <= {name for name, _ in self.accepted} - self.refused_once
+        if is_stray:
+            self.refused_once |= given_up
+        return is_stray
 
     def note(self, wording: Wording) -> str:
         """Say what this wording gives up that the last one did not, or nothing."""

@@ -27,6 +27,10 @@ FILES: dict[str, tuple[str, Any]] = {
     "published": ("published", [{"question": "Oz?", **HALVES}]),
     "uqlm": ("uqlm", {"data": UQLM, "metadata": {}}),
     "frame": ("uqlm", [{"prompt": "Oz?", "response": "a", "sampled_responses": ["a", "b"]}]),
+    "frame of its data": (
+        "uqlm-data",
+        [{"prompts": "Oz?", "responses": "a", "sampled_responses": ["a", "b"]}],
+    ),
     "lists": ("columns", {"question": ["Oz?"], "answers": [["a", "b"]]}),
     "pandas": ("pandas", {"question": {"0": "Oz?"}, "answers": {"0": ["a", "b"]}}),
     "split frame": ("pandas", {"columns": [*RECORD], "index": [0], "data": [[*RECORD.values()]]}),

@@ -90,6 +90,12 @@ NAMES = {
         {"1": "1", "0": "0", "-1": "not_attempted"},
     ),
     "uqlm": Names("result of uqlm", frozenset({"prompt", "response", "sampled_responses"}), {}),
+    # its dictionary as a frame
+    "uqlm-data": Names(
+        "result of uqlm",
+        frozenset({"prompts", "responses", "sampled_responses"}),
+        {"prompts": "question", "responses": "response"},
+    ),
     "uqlm-answers": Names(
         "result of uqlm without prompts",
         frozenset({"response", "sampled_responses"}),

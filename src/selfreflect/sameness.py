@@ -180,6 +180,12 @@ class _Reading:
         return frozenset(word.text for word in self.words if word.is_new and word.is_capital)
 
     @cached_property
+    def is_nothing(self) -> bool:
+        """Whether the answer is 0, or a bare "none"."""
+        values = [quantity.value for quantity in self.quantities]
+        return not self.new_words and (values == [0.0] or (not values and self.is_negated))
+
+    @cached_property
     def items(self) -> list[tuple[str, ...]]:
         """Sorted items of a list such as "Ann, Bob and Cem"; empty if it is none, or negated."""
         items: list[list[str]] = [[]]
@@ -206,7 +212,7 @@ def same_answer(question: str, first_answer: str, second_answer: str) -> bool | 
     short, long = _without_asides(first_answer, second_answer)
     first, second = _read(short, question), _read(long, question)
     agree = _agree(first.quantities, second.quantities)
-    if _is_nothing(first) and _is_nothing(second) and first.quantities != second.quantities:
+    if first.is_nothing and second.is_nothing and first.quantities != second.quantities:
         return True if _MEASURED.search(question) else None
     if agree and _is_reordered(first, second):
         agree = None
@@ -237,13 +243,6 @@ def same_answer(question: str, first_answer: str, second_answer: str) -> bool | 
     affirmed = [_CONTRAST.sub("", text) for text in (short, long)]
     is_affirmed = affirmed != [short, long] and same_answer(question, *affirmed)
     return None if is_affirmed else False
-
-
-@lru_cache(maxsize=2**14)
-def _is_nothing(reading: _Reading) -> bool:
-    """Tell whether an answer is 0, or a bare "none"."""
-    values = [quantity.value for quantity in reading.quantities]
-    return not reading.new_words and (values == [0.0] or (not values and reading.is_negated))
 
 
 def _is_long(text: str) -> bool:

@@ -285,7 +285,7 @@ def _check_promise(promise: PromiseOptions, structure: StructureOptions) -> None
 
     if promise.confidence is not None and promise.risk is None:
         raise ConfigError(
-            "--confidence is the confidence of a guarantee", code="usage", remedy="Add {risk}, such as 0.05."
+            "a guarantee needs a risk beside its confidence", code="usage", remedy="Add {risk}, such as 0.05."
         )
     if promise.keep is not None and structure.claims is None:
         raise ConfigError(

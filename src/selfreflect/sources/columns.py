@@ -83,8 +83,12 @@ _NUMBERED = re.compile(r"(.+?)_?(\d{1,6})")
 _SPAN = re.compile(r"(.*?)([0-9]{1,6})\.\.(.*?)([0-9]{1,6})")
 _SUMMARY = re.compile(r"summar(?:y|ies)[\s._-]++(.+)|(.+)[\s._-]summary", re.IGNORECASE)
 
-_SUMMARY_WORDS = ("zusammenfassung", "résumé", "resumen", "resumo", "riassunto", "samenvatting")
-"""What a summary is called in other languages."""
+LIKELY_WORDS = {
+    "question": (*QUESTION_COLUMNS, "frage", "stem", "goal"),
+    "answer": tuple("answer response draft candidate sample generation completion output antwort".split()),
+    "summary": ("zusammenfassung", "résumé", "resumen", "resumo", "riassunto", "samenvatting"),
+}
+"""Words in the names of columns that may play a role, also in other languages."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +185,7 @@ def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColum
             answers, rivals = (family[0],), family[1:]
     plural = len(answers) == 1 and _answer_name(answers[0])[1] == "plural"
     if len(answers) > 1 or plural:
-        beside += [name for name in free if any(map(plain_name(name).startswith, _SUMMARY_WORDS))]
+        beside += [name for name in free if any(map(plain_name(name).startswith, LIKELY_WORDS["summary"]))]
     for name in (*answers, *rivals):
         free.pop(name, None)
     by_name = _named_summaries(name for name in free if name != reference)

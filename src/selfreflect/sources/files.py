@@ -514,7 +514,8 @@ def _xlsx_rows(content: Content) -> Iterator[Row]:
         with zipfile.ZipFile(io.BytesIO(content.data)) as archive:
             if sum(member.file_size for member in archive.infolist()) > MAX_WORKBOOK:
                 raise DataError(f"{content.name} is larger than {MAX_WORKBOOK:,} bytes unpacked")
-            merges = any(b"<mergeCell " in archive.read(member) for member in archive.infolist())
+            parts = [name for name in archive.namelist() if name.startswith("xl/worksheets/")]
+            merges = any(b"<mergeCell " in archive.read(name) for name in parts)
         # only a workbook that is in memory as a whole knows its merged cells
         book = openpyxl.load_workbook(io.BytesIO(content.data), read_only=not merges, data_only=True)
         sheets = {

@@ -21,6 +21,7 @@ from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.records import UNNAMED_SUMMARY, AnswerSet, Halving, Scalar, shuffled
 from selfreflect.sources.columns import (
     CONDITIONING,
+    LIKELY_WORDS,
     MASKED_OUT,
     QUESTION_COLUMNS,
     READ_BY_NAME,
@@ -325,13 +326,6 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
     item.nulls = 0 if item.one_answer else item.answers.count(None)
 
 
-_LIKELY = {
-    "question": (*QUESTION_COLUMNS, "frage", "stem", "goal"),
-    "answer": tuple("answer response draft candidate sample generation completion output antwort".split()),
-}
-"""Words in the names of columns that may play a role."""
-
-
 def _naming_inner(role: str, name: str, value: Any, kind: type) -> str:
     """Say which option names the value in an object, if one there is of a kind."""
     inner = (
@@ -345,7 +339,7 @@ def naming(row: Row, roles: Sequence[str]) -> str:
     """Say which options make a row readable, with the columns that are likely meant."""
     options = []
     for role in roles:
-        likely = [name for name in row.fields if any(word in name.lower() for word in _LIKELY[role])]
+        likely = [name for name in row.fields if any(word in name.lower() for word in LIKELY_WORDS[role])]
         rest = [name for name in row.fields if plain_name(name) not in QUESTION_COLUMNS]
         if role == "answer" and not likely and len(rest) == 1:
             likely = rest

@@ -231,12 +231,8 @@ def read_item_file(
     assigned = name_assigned(file.rows, columns, file.notes)
     usual = {name: name for name in (CORRECT, GRADES, GOLD, CONFIDENCE, "response", *TOKEN_COLUMNS)}
     renamed = usual_columns(file.rows, usual, assigned.values())
-    free = [name for name in field_names(file.rows) if name not in assigned.values()]
-    labels = label_columns(file.rows, free)
-    cells = {name: [row.fields.get(name) for row in file.rows] for name in labels}
-    lists = [name for name in labels if any(str(cell).startswith("[") for cell in cells[name])][:1]
-    rename(file.rows, dict.fromkeys(lists, CORRECT))
-    renamed |= dict.fromkeys(lists, CORRECT)
+    labels, renamed_labels = _name_labels(file.rows, assigned.values())
+    renamed |= renamed_labels
     _spell_gold(file.rows)
     reserved = columns_with_values(file.rows) - set(assigned.values())
     reading = Reading(
@@ -285,12 +281,26 @@ def read_item_file(
         roles |= {name: _GRADES_ROLE for name in roles if name == (label or CORRECT)}
     for name in sorted(reserved):
         roles[name] = _GRADES_ROLE if name in (GRADES, CORRECT) else "of the tokens of each answer"
-    theirs = {target: name for name, target in renamed.items()} | dict(getattr(file.layout, "columns", {}))
-    theirs |= {role: name for role, name in columns.items() if role not in assigned}
-    roles = {theirs.get(name, name): role for name, role in roles.items()}
+    names = {target: name for name, target in renamed.items()} | dict(getattr(file.layout, "columns", {}))
+    names |= {role: name for role, name in columns.items() if role not in assigned}
+    roles = {names.get(name, name): role for name, role in roles.items()}
     ignored = [name for name, role in roles.items() if role.startswith(LEFT_OUT)]
     ignored += getattr(file.layout, "ignores", ())
     return ItemFile(file.name, file.layout.name, layout, items, roles, notes, ignored)
+
+
+def _name_labels(rows: list[Row], assigned: Collection[str]) -> tuple[list[str], dict[str, str]]:
+    """Find columns of labels under other names; call the first one that holds lists ``correct``.
+
+    Returns:
+        Their names before, and the new name of the one that was renamed.
+    """
+    labels = label_columns(rows, [name for name in field_names(rows) if name not in assigned])
+    for name in labels:
+        if any(str(row.fields.get(name)).startswith("[") for row in rows):
+            rename(rows, {name: CORRECT})
+            return labels, {name: CORRECT}
+    return labels, {}
 
 
 def bundled_items(name: str, *, limit: int | None = None, num_answers: int | None = None) -> list[Item]:

@@ -231,12 +231,12 @@ def calibration_table(
     # positions in ``indices`` and ``confidences``, not in the questions
     positions = present([own_labels[index] for index in indices])
     labels = np.array([float(bool(own_labels[indices[position]])) for position in positions])
-    columns = [Column("confidence"), Column("n", "d"), Column("mean", ".3f")]
+    columns = [Column("confidence"), Column("mean", ".3f")]
     rows: list[tuple[Cell, ...]] = []
     if not positions:
-        rows.append((how, len(indices), float(confidences.mean()) if len(indices) else None))
+        rows.append((how, float(confidences.mean()) if len(indices) else None))
         return Table(
-            f"Calibration of {estimator}",
+            f"Calibration of {estimator}, n = {len(indices):,}",
             tuple(columns),
             tuple(rows),
             ("No labels, so nothing to compare with.",),
@@ -256,7 +256,7 @@ def calibration_table(
         for measure, measurement in row.items():
             if measurement.undefined:
                 undefined.setdefault(measurement.undefined, {})[measure] = None
-        rows.append((name, len(positions), float(values.mean()), *numbers))
+        rows.append((name, float(values.mean()), *numbers))
     columns += measure_columns
     further = []
     for measure in ALSO_AFTER:
@@ -264,7 +264,8 @@ def calibration_table(
         parts = [f"{value:.3f} {name}" for name, value in values_by_version if value is not None]
         further.append(f"{measure}: {'; '.join(parts) or 'undefined'}.")
     notes = [*further, *definitions(names), *_undefined_sentences(undefined)]
-    title = f"Calibration of {estimator} ({correctness}): accuracy {labels.mean():.3f}"
+    count = f"n = {len(positions):,}"
+    title = f"Calibration of {estimator} ({correctness}): accuracy {labels.mean():.3f}, {count}"
     return Table(title, tuple(columns), tuple(rows), tuple(notes))
 
 

@@ -612,6 +612,23 @@ def test_shares_of_fields_equal_the_noise_of_their_answers(tmp_path: Path) -> No
     assert sum(labels) / len(labels) > 0.97  # the most common of ten answers is nearly always right
 
 
+def test_objects_may_stand_in_a_list_or_one_per_row(tmp_path: Path) -> None:
+    objects = [{"total": 5, "paid": True}, {"total": 6, "paid": True}]
+    question = {"id": "q", "question": "What does the invoice say?"}
+    listed = written(tmp_path / "listed.json", [{**question, "answers": objects}])
+    single = written(tmp_path / "single.json", [{**question, "answer": each} for each in objects])
+    of_list, of_rows = (
+        [line for line in run("uncertainty", file, "--fields", "auto", "--json").json if "fields" in line]
+        for file in (listed, single)
+    )
+    assert of_list
+    assert of_list == of_rows
+    for file in (listed, single):
+        outcome = run("uncertainty", file)
+        assert outcome.code == 2
+        assert "--fields auto" in outcome.stderr
+
+
 def test_right_answers_that_are_objects_travel_into_a_run(tmp_path: Path) -> None:
     rows, _ = noisy_invoices(20)
     rows[0]["gold"]["customer"]["note"] = "x" * 3000

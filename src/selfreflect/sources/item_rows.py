@@ -308,8 +308,8 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
         return
     [name] = columns.answers
     value = row.fields[name]
-    if isinstance(value, dict) and not reading.structured:
-        value = text_of(value)
+    if isinstance(value, dict) and not _is_list(value):
+        value = json.dumps(value, ensure_ascii=False) if reading.structured else text_of(value)
     value = scalar_text(value)
     in_cell = reading.cells and isinstance(value, str)
     if columns.plural and in_cell and not value.strip():
@@ -387,12 +387,13 @@ def _texts(row: Row, name: str, reading: Reading) -> tuple[str | None, ...]:
         values = list_in(values) or values
     if values is None:
         return ()
-    if isinstance(values, dict) and values and all(map(str.isdecimal, values)):
-        values = list(values.values())  # as data frames write a list
+    if isinstance(values, dict) and _is_list(values):
+        values = list(values.values())
     if not isinstance(values, list):
         raise row.error(
             f"the field {excerpt(name)} must be a list of texts, not {type_name(values)}",
-            remedy=_naming_inner("answer", name, values, list),
+            remedy=_naming_inner("answer", name, values, list)
+            or (_BY_FIELD if isinstance(values, dict) else ""),
         )
     texts = []
     for number, value in enumerate(values, 1):
@@ -403,10 +404,20 @@ def _texts(row: Row, name: str, reading: Reading) -> tuple[str | None, ...]:
         value = scalar_text(value)
         if value is not None and not isinstance(value, str):
             raise row.error(
-                f"the field {excerpt(name)} must be a list of texts, but entry {number} is {type_name(value)}"
+                f"the field {excerpt(name)} must be a list of texts, but entry {number} is "
+                f"{type_name(value)}",
+                remedy=_BY_FIELD if isinstance(value, dict) else "",
             )
         texts.append(value)
     return tuple(texts)
+
+
+_BY_FIELD = "To compare answers that are objects field by field: selfreflect uncertainty FILE --fields auto."
+
+
+def _is_list(value: Mapping[str, Any]) -> bool:
+    """Tell whether an object is a list as data frames write it, by position."""
+    return bool(value) and all(map(str.isdecimal, value))
 
 
 def scalar_text(value: Any) -> Any:

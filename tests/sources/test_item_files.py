@@ -215,6 +215,34 @@ def test_long_and_wide_tables_of_any_texts_are_read_alike(answers: dict[str, lis
     assert {item.id: item.answer_set for item in shuffled} == {item.id: item.answer_set for item in items}
 
 
+@pytest.mark.parametrize(
+    "header",
+    [
+        ["User Question", "Sample 1", "Sample 2", "Bot Reply"],
+        ["question_text", "answer_1", "answer_2", "assistant response"],
+        ["Frage", "Antwort 1", "Antwort 2", "Zusammenfassung"],
+        ["Pregunta", "Respuesta 1", "Respuesta 2", "Resumen"],
+    ],
+)
+def test_columns_may_say_whose_they_are_and_in_which_language(header: list[str]) -> None:
+    file = parse(table(header, ["Oz?", "Emerald City", "Ruby Town", "Either."]), need_summaries=True)
+    [item] = file.items
+    assert sorted(item.answer_set.answers) == ["Emerald City", "Ruby Town"]
+    assert list(item.summaries.values()) == ["Either."]
+
+
+def test_an_answer_of_nobody_beside_that_of_a_model_is_the_right_one() -> None:
+    rows = [["Oz?", "Emerald City", "Emerald City"], ["Oz?", "Emerald City", "Ruby Town"]]
+    [item] = parse(table(["question", "answer", "model_answer"], *rows)).items
+    assert sorted(item.answer_set.answers) == ["Emerald City", "Ruby Town"]
+    assert item.metadata["answer"] == "Emerald City"
+
+
+def test_of_two_likely_questions_none_is_guessed() -> None:
+    with pytest.raises(DataError):
+        parse(table(["user question", "last question", "answer_1", "answer_2"], ["a?", "b?", "c", "d"]))
+
+
 cells = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.text(), max_size=3)
 names = st.sampled_from(
     "question prompt id question_id answer answers samples response answer_1 answer_2 masked_out "

@@ -166,7 +166,7 @@ def test_convert_says_what_a_file_is_what_its_columns_are_and_what_is_ignored(tm
 @pytest.mark.parametrize(
     ("text", "options"),
     [
-        ("frage,drafts\nOz?,a\n", ["question=frage", "answer=drafts"]),
+        ("stem,drafts\nOz?,a\n", ["question=stem", "answer=drafts"]),
         ('"question, as asked";answer_1;answer_2\nOz?;a;b\n', ["question='question, as asked'"]),
         ("x,y\nOz?,a\n", ["question=NAME", "answer=NAME"]),
     ],

@@ -74,18 +74,27 @@ _ANSWERS = {
     "outputs": "output",
     "replies": "reply",
     "predictions": "prediction",
+    "antworten": "antwort",
+    "réponses": "réponse",
+    "respuestas": "respuesta",
+    "respostas": "resposta",
+    "risposte": "risposta",
+    "antwoorden": "antwoord",
 }
 SINGLE_ANSWERS = tuple(_ANSWERS.values())
 """What a column with one answer in each row is called."""
 # What may stand before such a name.
-_PREFIX = re.compile(r"(?:model|sampled|generated)_")
+_PREFIX = re.compile(r"(?:model|sampled|generated|bot|chatbot|assistant|system|llm|ai)_")
 _NUMBERED = re.compile(r"(.+?)_?(\d{1,6})")
 _SPAN = re.compile(r"(.*?)([0-9]{1,6})\.\.(.*?)([0-9]{1,6})")
 _SUMMARY = re.compile(r"summar(?:y|ies)[\s._-]++(.+)|(.+)[\s._-]summary", re.IGNORECASE)
 
+# Last words of names of columns with questions, after what says whose they are, as in "User question".
+_ASKED = ("question", "query", "frage", "pregunta", "pergunta", "domanda", "vraag")
+
 LIKELY_WORDS = {
-    "question": (*QUESTION_COLUMNS, "frage", "stem", "goal"),
-    "answer": tuple("answer response draft candidate sample generation completion output antwort".split()),
+    "question": (*QUESTION_COLUMNS, *_ASKED, "stem", "goal"),
+    "answer": (*SINGLE_ANSWERS, "draft", "candidate"),
     "summary": ("zusammenfassung", "résumé", "resumen", "resumo", "riassunto", "samenvatting"),
 }
 """Words in the names of columns that may play a role, also in other languages."""
@@ -154,7 +163,7 @@ def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColum
                     return name
         return ""
 
-    question = take("question", QUESTION_COLUMNS)
+    question = take("question", [*QUESTION_COLUMNS, *likely_questions(free.values())])
     halves = tuple(filter(None, (take("", MASKED_OUT), take("", CONDITIONING))))
     assigned_answers = column_range(assigned.get("answer", ""), free)
     for name in assigned_answers:
@@ -167,9 +176,10 @@ def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColum
     order = take("", ["order"])
     families = {} if assigned_answers else _answer_families(free)
     reference = ""
-    answer_keys = [key for key in families if key[0] == "answer" and key[1] != "numbered"]
-    if len(families) > 1 and sum(len(families[key]) for key in answer_keys) == 1:
-        [reference] = families.pop(answer_keys[0])
+    unowned = [name for name in free if plain_name(name) in ("answer", "answers")]
+    if len(unowned) == 1 and sum(map(len, families.values())) > 1:
+        [reference] = unowned
+        families = _answer_families(name for name in free if name != reference)
     beside: list[str] = []
     if any(form != "single" for _, form in families):
         for key in [key for key in families if key[1] == "single"]:
@@ -205,6 +215,16 @@ def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColum
         named_summaries=tuple(by_name.items()),
         extras=extras,
     )
+
+
+def likely_questions(names: Iterable[str]) -> list[str]:
+    """List the one plain name that says whose question it is, as in ``user_question``; none of several."""
+    found = []
+    for name in names:
+        words = name.removesuffix("_text").split("_")
+        if words[-1] in _ASKED and len(words) <= 2:
+            found.append(name)
+    return found if len(found) == 1 else []
 
 
 def assigned_columns(pairs: Sequence[str] | None) -> dict[str, str]:

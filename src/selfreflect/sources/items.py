@@ -479,7 +479,8 @@ def _notes(rows: Sequence[ItemRow], items: Sequence[Item], is_known: bool) -> li
     beside = dict.fromkeys(name for row in rows for name in row.columns.beside if name not in names)
     for name in () if is_known else beside:
         notes.append(
-            f"{excerpt(name)} is not one of the answers; if it is a summary, add --column summary={name}"
+            f"{excerpt(name)} is not one of the answers; if it is a summary, add --column "
+            f"summary={shlex.quote(name)}"
         )
     if nulls := sum(row.nulls for row in rows):
         notes.append(f"{counted(nulls, 'answer')} left out: null, which stands for a missing one")

@@ -25,6 +25,7 @@ from selfreflect.sources.columns import (
     gold_texts,
     holds_image,
     is_image,
+    likely_questions,
     metadata,
     plain_name,
     right_choice,
@@ -372,7 +373,7 @@ def _guess_columns(
         if column and not {column, column.partition(".")[0]} & set(available):
             hint = nearest(column, list(available))
             raise DataError(f"{name} has no column {excerpt(column)}.{hint} Its columns are {listing}.")
-    question = question_column or first(QUESTION_COLUMNS)
+    question = question_column or first([*QUESTION_COLUMNS, *likely_questions(plain)])
     if not question:
         raise DataError(
             f"{name}: no column is called {', '.join(QUESTION_COLUMNS)}; its columns are {listing} (the "

@@ -23,7 +23,7 @@ from typing import IO, Any, NamedTuple, TypeGuard
 
 from selfreflect.errors import DataError, MissingExtraError, excerpt
 from selfreflect.records import question_id
-from selfreflect.sources.columns import QUESTION_COLUMNS, plain_name, type_name
+from selfreflect.sources.columns import QUESTION_COLUMNS, likely_questions, plain_name, type_name
 
 ROWS_BETWEEN_PROGRESS = 5000
 
@@ -554,8 +554,10 @@ def _fill_down(rows: list[list[str]], ranges: Iterable[Any]) -> None:
 
 def _asks(header: Iterable[str]) -> int:
     """Rank a header by what it calls the question, the usual name first; -1 if it has none."""
-    plain = {*map(plain_name, header)}
-    return next((rank for rank, name in enumerate(QUESTION_COLUMNS) if name in plain), -1)
+    plain = [*map(plain_name, header)]
+    # such a name is clearer than "text", which may head a column of anything
+    usual = [QUESTION_COLUMNS[0], *likely_questions(plain), *QUESTION_COLUMNS[1:]]
+    return next((rank for rank, name in enumerate(usual) if name in plain), -1)
 
 
 MAX_WORKBOOK = 1_000_000_000

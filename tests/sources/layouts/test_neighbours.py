@@ -425,9 +425,10 @@ def test_two_columns_of_one_name_are_refused_by_name(names: tuple[str, str], tmp
         assert all(name in raised.value.message for name in names)
 
 
-def test_a_sheet_that_explains_the_columns_is_left_out_by_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["question", "User question", "Frage"])
+def test_a_sheet_that_explains_the_columns_is_left_out_by_name(name: str, tmp_path: Path) -> None:
     book = pytest.importorskip("openpyxl").Workbook()
-    sheets = {"Sheet": ["question", "answer_1", "answer_2"], "Legend": ["column", "text", "x"]}
+    sheets = {"Sheet": [name, "answer_1", "answer_2"], "Legend": ["column", "text", "x"]}
     for title, header in sheets.items():
         sheet = book.active if title == "Sheet" else book.create_sheet(title)
         for row in (header, ["Oz?", "a", "b"]):

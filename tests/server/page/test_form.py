@@ -144,6 +144,21 @@ def test_a_phone_needs_no_sideways_scrolling(page: Any, client: Client) -> None:
             assert page.serious() == []
 
 
+def test_paper_ends_with_the_question(page: Any, client: Client) -> None:
+    run = scored(client, question="On paper?")
+    shown = page.page
+    shown.goto(f"{client.url}/#run={run}")
+    shown.wait_for_selector("button.word")
+    shown.set_viewport_size({"width": 718, "height": 300})
+    shown.emulate_media(media="print")
+    assert shown.locator("#question").is_hidden()
+    # space below it can be a sheet of its own
+    height = shown.evaluate("document.documentElement.scrollHeight")
+    bottom = shown.locator("main").evaluate("main => main.getBoundingClientRect().bottom + scrollY")
+    assert height - bottom <= 1
+    shown.emulate_media(media="screen")
+
+
 def test_a_token_comes_from_the_address_and_leaves_it(chromium: Any, tmp_path: Path) -> None:
     with (
         serving(tmp_path, work=lambda job: None, token="a-token-of-this-test") as locked,

@@ -44,7 +44,8 @@ def test_the_page_shows_shares_and_text_as_text(width: int, tmp_path: Path) -> N
                         page.wait_for_timeout(100)
                 page.get_by_label("Question").fill("What is the capital of Turkey?")
                 page.get_by_role("button", name="Ask").click()
-                page.get_by_text("75 % of 4 tries agree").wait_for()
+                page.get_by_text("75 % of 4 tries say:").wait_for()
+                assert page.get_by_role("status").inner_text() == f"75 % of 4 tries say: {HOSTILE}"
                 assert [text.strip() for text in page.locator("li").all_inner_texts()] == [
                     f"75 % {HOSTILE}",
                     "25 % Ankara",

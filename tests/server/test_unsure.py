@@ -27,7 +27,7 @@ def test_a_summary_that_is_sure_enough_stays(action: UnsureAction) -> None:
 
 def test_abstaining_says_no_answer() -> None:
     assert said("abstain") == (
-        "I do not know this well enough to answer. It is unlikely that I would give the same answer "
+        "I am not sure enough of my answer to give it. It is unlikely that I would give the same answer "
         "if I were asked again (25%, from 20 samples)."
     )
 

@@ -30,7 +30,7 @@ from selfreflect.models.backend import backend_of
 from selfreflect.models.base import ModelSpec
 from selfreflect.run.records import run_questions
 from selfreflect.sources.columns import GOLD, assigned_columns
-from selfreflect.sources.files import is_row_file
+from selfreflect.sources.files import is_row_file, listed
 from selfreflect.text import counted, name_list
 from selfreflect.traits import traits_of
 from selfreflect.uncertainty.question import AnsweredQuestion, graded_by, has_gold, not_blank
@@ -363,9 +363,13 @@ def labelled(assessment: Assessment) -> list[str]:
         if name == "human" and not count and graded_by(assessment.questions):
             say("The file has grades of answers, which no person gave: add --correctness graded.")
     if not assessment.judged.labels:
+        names_of_fields = dict.fromkeys(
+            name for question in assessment.questions for name in question.columns
+        )
+        others = f": {listed(names_of_fields)}" if names_of_fields else ""
         say(
             "No right answers and no labels of correctness, so there is nothing to predict. If the right "
-            "answers are in another field, name it with --gold."
+            f"answers are in another field, name it with --gold{others}."
         )
     return names
 

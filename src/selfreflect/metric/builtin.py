@@ -191,7 +191,7 @@ class UsableInformation(Measure):
                 "closed answers, and their format alone gives this judge at least a fifth of the "
                 "information; use a larger judge"
             ),
-            "few_answers": "too few answers to say; draw more",
+            "few_answers": "too few answers to say; 20 that vary as much would be enough",
             "different_answers": "too different answers to say; draw shorter ones",
             "out_of_range": ("the share of these bits is below -100 % or above 200 %, which is no result"),
             "unclear": "too few answers, or too different ones, to say; draw more answers, or shorter ones",

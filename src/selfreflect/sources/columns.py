@@ -24,8 +24,9 @@ GOLD_COLUMNS = ("answer", "answers", GOLD)
 GOLD_NAMES = frozenset(
     "ground_truth ground_truths gold_answer gold_answers gold_label golds golden_answer golden_answers "
     "reference reference_answer reference_answers references expected expected_answer expected_answers "
-    "expected_output correct_answer correct_answers best_answer ideal target targets possible_answers "
-    "acceptable_answers accepted_answers valid_answers normalized_answers short_answer short_answers".split()
+    "expected_output right_answer right_answers correct_answer correct_answers best_answer ideal target "
+    "targets possible_answers acceptable_answers accepted_answers valid_answers normalized_answers "
+    "short_answer short_answers".split()
 )
 """What right answers are called elsewhere, where no column is called ``gold``."""
 CONFIDENCE = "confidence"
@@ -176,9 +177,10 @@ def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColum
     order = take("", ["order"])
     families = {} if assigned_answers else _answer_families(free)
     reference = ""
-    unowned = [name for name in free if plain_name(name) in ("answer", "answers")]
-    if len(unowned) == 1 and sum(map(len, families.values())) > 1:
-        [reference] = unowned
+    # "model_answer" says whose it is, and is no reference
+    plain_answers = [name for name in free if plain_name(name) in ("answer", "answers")]
+    if len(plain_answers) == 1 and sum(map(len, families.values())) > 1:
+        [reference] = plain_answers
         families = _answer_families(name for name in free if name != reference)
     beside: list[str] = []
     if any(form != "single" for _, form in families):
@@ -219,12 +221,9 @@ def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColum
 
 def likely_questions(names: Iterable[str]) -> list[str]:
     """List the one plain name that says whose question it is, as in ``user_question``; none of several."""
-    found = []
-    for name in names:
-        words = name.removesuffix("_text").split("_")
-        if words[-1] in _ASKED and len(words) <= 2:
-            found.append(name)
-    return found if len(found) == 1 else []
+    words_by_name = {name: name.removesuffix("_text").split("_") for name in names}
+    likely = [name for name, words in words_by_name.items() if words[-1] in _ASKED and len(words) <= 2]
+    return likely if len(likely) == 1 else []
 
 
 def assigned_columns(pairs: Sequence[str] | None) -> dict[str, str]:

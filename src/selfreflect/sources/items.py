@@ -478,9 +478,12 @@ def _notes(rows: Sequence[ItemRow], items: Sequence[Item], is_known: bool) -> li
     names = {name for row in rows for name in row.summaries}
     beside = dict.fromkeys(name for row in rows for name in row.columns.beside if name not in names)
     for name in () if is_known else beside:
+        if len(beside) == 1:
+            role = "score takes it for the summary, and elsewhere it is one with"
+        else:
+            role = "if it is a summary, add"
         notes.append(
-            f"{excerpt(name)} is not one of the answers; if it is a summary, add --column "
-            f"summary={shlex.quote(name)}"
+            f"{excerpt(name)} is not one of the answers; {role} --column summary={shlex.quote(name)}"
         )
     if nulls := sum(row.nulls for row in rows):
         notes.append(f"{counted(nulls, 'answer')} left out: null, which stands for a missing one")

@@ -52,6 +52,33 @@ def test_a_column_without_direction_or_of_another_name_is_asked_for(
     assert part in outcome.said
 
 
+@pytest.mark.parametrize("answers", ["Run {}", "attempt_{}", "Regenerated reply {}", "Bot answer {}"])
+@pytest.mark.parametrize("reply", ["Message sent to customer", "Bot says", "Reply sent", "Final response"])
+def test_repeats_and_what_a_person_saw_are_told_by_name(answers: str, reply: str, tmp_path: Path) -> None:
+    row = {
+        "Question": "Oz?",
+        answers.format(1): "Emerald City",
+        answers.format(2): "Topeka",
+        reply: "Oz is far.",
+    }
+    path = written(tmp_path / "a.json", [row | {"Sent at": "Monday", "Sent": "yes"}])
+    [item] = read_item_file(path, need_summaries=True).items
+    assert {*item.answer_set.answers} == {"Emerald City", "Topeka"}
+    assert item.summaries == {reply: "Oz is far."}
+
+
+def test_right_answers_that_recur_among_the_answers_are_taken(tmp_path: Path) -> None:
+    row = {
+        "question": "Who?",
+        "run1": "Sales",
+        "run2": "Support",
+        "Expected effort": "high",
+        "Correct team": "sales",
+    }
+    read = read_answered_questions(written(tmp_path / "a.json", [row, {**row, "question": "And who?"}]))
+    assert [question.gold for question in read.questions] == [("sales",), ("sales",)]
+
+
 def test_a_value_that_is_no_number_is_undefined_with_its_reason(tmp_path: Path) -> None:
     rows = [{**row, "My Score": cell} for row, cell in zip(ROWS, ["high", "140%", "50%", 1.5], strict=False)]
     found = lines(written(tmp_path / "a.json", rows), "--estimators", "column:My Score:probability")

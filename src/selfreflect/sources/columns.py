@@ -84,14 +84,23 @@ _ANSWERS = {
 }
 SINGLE_ANSWERS = tuple(_ANSWERS.values())
 """What a column with one answer in each row is called."""
-# What may stand before such a name.
-_PREFIX = re.compile(r"(?:model|sampled|generated|bot|chatbot|assistant|system|llm|ai)_")
+# Words that may stand before such a name, and those that say that a person got to see the text.
+_AUTHORS = frozenset(
+    "model sampled generated regenerated repeated bot chatbot assistant system llm ai final".split()
+)
+_DELIVERED = frozenset("sent shown displayed delivered says said".split())
+_RECIPIENTS = frozenset("message to the user users customer customers client clients".split())
+# Words for one of several answers where a number follows, and no column with several has a usual name.
+_REPEATS = ("run", "try", "attempt", "trial", "draw", "draft", "candidate", "rollout")
 _NUMBERED = re.compile(r"(.+?)_?(\d{1,6})")
 _SPAN = re.compile(r"(.*?)([0-9]{1,6})\.\.(.*?)([0-9]{1,6})")
 _SUMMARY = re.compile(r"summar(?:y|ies)[\s._-]++(.+)|(.+)[\s._-]summary", re.IGNORECASE)
 
 # Last words of names of columns with questions, after what says whose they are, as in "User question".
 _ASKED = ("question", "query", "frage", "pregunta", "pergunta", "domanda", "vraag")
+
+# First words of names of columns with right answers, as in "Correct team".
+_RIGHT = ("correct", "right", "true", "gold", "golden", "expected")
 
 LIKELY_WORDS = {
     "question": (*QUESTION_COLUMNS, *_ASKED, "stem", "goal"),
@@ -176,6 +185,8 @@ def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColum
     summaries = take("summary", ["summaries", "summary"])
     order = take("", ["order"])
     families = {} if assigned_answers else _answer_families(free)
+    if not assigned_answers and all(form == "single" for _, form in families):
+        families = _answer_families(free, _REPEATS)
     reference = ""
     # "model_answer" says whose it is, and is no reference
     plain_answers = [name for name in free if plain_name(name) in ("answer", "answers")]
@@ -224,6 +235,12 @@ def likely_questions(names: Iterable[str]) -> list[str]:
     words_by_name = {name: name.removesuffix("_text").split("_") for name in names}
     likely = [name for name, words in words_by_name.items() if words[-1] in _ASKED and len(words) <= 2]
     return likely if len(likely) == 1 else []
+
+
+def likely_gold(names: Iterable[str]) -> list[str]:
+    """List the columns whose names say that their values are right, as in ``Correct team``."""
+    words_by_name = {name: plain_name(name).split("_") for name in names}
+    return [name for name, words in words_by_name.items() if words[0] in _RIGHT and len(words) == 2]
 
 
 def assigned_columns(pairs: Sequence[str] | None) -> dict[str, str]:
@@ -339,24 +356,42 @@ def holds_image(value: object) -> bool:
 
 def _answer_name(name: str) -> tuple[str, str, int]:
     """Parse the name of a column of answers: singular, kind, number; an empty name for other columns."""
-    stem, number = _PREFIX.sub("", plain_name(name), count=1), -1
+    stem, number = plain_name(name), -1
     match = _NUMBERED.fullmatch(stem)
     if match:
         stem, number = match[1], int(match[2])
+    stem = _without_author(stem)
     if number >= 0:
         form = "numbered"
     else:
         form = "plural" if stem in _ANSWERS else "single"
     stem = _ANSWERS.get(stem, stem)
-    return (stem if stem in _ANSWERS.values() else "", form, number)
+    return (stem if stem in _ANSWERS.values() or stem in _REPEATS else "", form, number)
 
 
-def _answer_families(names: Iterable[str]) -> dict[tuple[str, str], list[str]]:
-    """Group columns that may hold answers by singular name and form, numbered in order."""
+def _without_author(name: str) -> str:
+    """Drop whose answer it is from a plain name, as in ``bot_reply``, and who saw it, as in ``reply_sent``.
+
+    ``message_sent_to_customer`` is ``reply``; a lone ``sent`` may be yes or no, and stays.
+    """
+    words = name.split("_")
+    while words[0] in _AUTHORS and len(words) > 1:
+        words.pop(0)
+    if _DELIVERED.isdisjoint(words) or "_" not in name:
+        return "_".join(words)
+    rest = [word for word in words if word not in _DELIVERED and word not in _RECIPIENTS]
+    return "_".join(rest) or "reply"
+
+
+def _answer_families(names: Iterable[str], repeats: Collection[str] = ()) -> dict[tuple[str, str], list[str]]:
+    """Group columns that may hold answers by singular name and form, numbered in order.
+
+    Columns called by one of ``repeats`` count where they are numbered.
+    """
     families: dict[tuple[str, str], list[tuple[int, str]]] = {}
     for name in names:
         stem, form, number = _answer_name(name)
-        if stem:
+        if stem and (stem not in _REPEATS or (stem in repeats and form == "numbered")):
             families.setdefault((stem, form), []).append((number, name))
     return {key: [name for _, name in sorted(columns)] for key, columns in families.items()}
 

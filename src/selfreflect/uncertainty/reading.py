@@ -12,7 +12,7 @@ import itertools
 import json
 import math
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +41,7 @@ from selfreflect.sources.columns import (
     is_divided,
     is_percent,
     item_columns,
+    likely_gold,
     number_in,
     plain_name,
 )
@@ -186,9 +187,23 @@ def _fold_names(rows: list[Row], gold: str, assigned: Collection[str], notes: li
         return gold
     same = [name for name in available if plain_name(name) == plain_name(gold)]
     if gold == GOLD and not same:
-        same = [name for name in available if plain_name(name) in GOLD_NAMES and name not in assigned]
+        free = [name for name in available if name not in assigned]
+        same = [name for name in free if plain_name(name) in GOLD_NAMES]
+        same = same or [name for name in likely_gold(free) if _recurs(rows, name)]
         notes += [f"{excerpt(name)} is taken for the right answers" for name in same[:1]]
     return same[0] if same else gold
+
+
+def _recurs(rows: Iterable[Row], name: str) -> bool:
+    """Tell whether a text of a column stands in another field of its row, too, whatever its case."""
+    for row in rows:
+        texts = [value for other, value in row.fields.items() if other != name]
+        texts += [text for value in texts if isinstance(value, list) for text in value]
+        folded = {text.strip().casefold() for text in texts if isinstance(text, str)}
+        value = row.fields[name].strip().casefold() if isinstance(row.fields.get(name), str) else ""
+        if value and value in folded:
+            return True
+    return False
 
 
 def _reserved(rows: list[Row], gold: str, assigned: Mapping[str, str], is_log: bool) -> set[str]:

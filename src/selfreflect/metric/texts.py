@@ -80,7 +80,7 @@ def anchor_texts(answers: Sequence[str]) -> list[str]:
     """Write what tells 100 %: distinct answers, and where some come more often than others, also with counts.
 
     Repeated as often as it was given, an answer tells far more than what it says: that is repetition, which
-    no summary should imitate (benchmarks/anchor.py).
+    no summary should imitate (benchmarks/RESULTS.md).
     """
     counts = distinct(answers)
     texts = [pasted(list(counts))]

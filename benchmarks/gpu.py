@@ -25,7 +25,6 @@ import argparse
 import json
 import os
 import platform
-import queue
 import subprocess
 import sys
 import tempfile
@@ -78,7 +77,6 @@ def run_part(command: Sequence[str], seconds: float) -> Iterator[Row]:
         StoppedError: it took longer than ``seconds`` and was killed, or it failed.
     """
     deadline = time.monotonic() + seconds
-    lines: queue.Queue[str | None] = queue.Queue()
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
         process = subprocess.Popen(
             command,
@@ -88,24 +86,20 @@ def run_part(command: Sequence[str], seconds: float) -> Iterator[Row]:
             text=True,
             errors="replace",
         )
-
-        def read() -> None:
+        killer = threading.Timer(seconds, process.kill)
+        killer.start()
+        try:
             assert process.stdout is not None
             for line in process.stdout:
-                lines.put(line)
-            lines.put(None)
-
-        threading.Thread(target=read, daemon=True).start()
-        try:
-            while (line := lines.get(timeout=max(0.0, deadline - time.monotonic()))) is not None:
                 if line.startswith("{"):
                     yield json.loads(line)
-            status = process.wait(timeout=max(1.0, deadline - time.monotonic()))
-        except (queue.Empty, subprocess.TimeoutExpired):
-            raise StoppedError(f"took longer than {seconds:.0f} s") from None
+            status = process.wait()
         finally:
+            killer.cancel()
             process.kill()
             process.wait()
+        if time.monotonic() >= deadline:
+            raise StoppedError(f"took longer than {seconds:.0f} s")
         if status:
             errors.seek(0)
             raise StoppedError(f"exit status {status}: {errors.read()[-STDERR_KEPT:].strip()}")

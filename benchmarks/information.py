@@ -28,7 +28,7 @@ from selfreflect.metric.inputs import Limits
 from selfreflect.metric.prompts import prepare, summary_prompts
 from selfreflect.metric.sampling import Cost, Population, sampled_mean
 from selfreflect.metric.scorer import SelfReflect, tree_nodes
-from selfreflect.metric.texts import NONSENSE, SUBSETS, pasted, pasted_subsets
+from selfreflect.metric.texts import NONSENSE, pasted, pasted_subsets
 from selfreflect.models.judge import Judge
 from selfreflect.records import Reader, Score, Summary
 from selfreflect.sources.items import Item, read_item_file
@@ -75,13 +75,11 @@ def bits(judge: Judge, reader: Reader) -> Callable[[Item], Row]:
         results = information.measure(judge, engine, *asked, every, reader)
         row: Row = {"id": item.id, "undefined": results[""].undefined, "values": {}, "words": {}}
         for name, own in named.items():
-            row["words"][name] = [len(text.split()) for text in own]
-            row["values"][name] = [results[text].bits for text in own]
-        first = [own[0] for own in named.values()]
+            row["words"][name] = float(np.mean([len(text.split()) for text in own]))
+            row["values"][name] = float(np.mean([results[text].bits for text in own]))
         ends = [*item.summaries.values(), "", pasted(item.conditioning)]
         row["tokens"] = {
-            "first answers": information.nodes(judge, *asked, first, reader),
-            "subsets": information.nodes(judge, *asked, every, reader),
+            "information": information.nodes(judge, *asked, every, reader),
             "SelfReflect": sum(tree_nodes(judge, *asked, ends)),
         }
         return row
@@ -169,18 +167,6 @@ def measured(measure: Callable[[Item], Row], items: Sequence[Item], path: Path |
     return [rows[item.id] for item in items]
 
 
-def averaged(rows: Sequence[Row], most: int = SUBSETS) -> list[Row]:
-    """Replace the values and words of each text by their means over its first ``most`` subsets."""
-    means_of = []
-    for row in rows:
-        fields = {
-            field: {name: float(np.mean(numbers[:most])) for name, numbers in row[field].items()}
-            for field in ("values", "words")
-        }
-        means_of.append(row | fields)
-    return means_of
-
-
 def share(wins: Sequence[bool]) -> str:
     low, high = wilson(sum(wins) / len(wins), len(wins))
     return f"{sum(wins)} of {len(wins)}, {sum(wins) / len(wins):.0%} [{low:.0%}, {high:.0%}]"
@@ -200,28 +186,22 @@ def means(rows: Sequence[Row], num_answers: int) -> None:
 
 
 def against_pasted(rows: Sequence[Row], names: Sequence[str], num_answers: int) -> None:
-    """Whether more pasted answers tell more, and which summaries tell more than answers of their length, by
-    the first answers alone and by means over subsets."""
+    """Whether more pasted answers tell more, and which summaries tell more than answers of their length."""
     curve = ["empty"] + [f"{count} pasted" for count in pasted_counts(num_answers)]
-    columns: list[dict[str, str]] = []
-    for most, tokens in ((1, "first answers"), (SUBSETS, "subsets")):
-        cells: dict[str, list[bool]] = {}
-        for row in averaged(rows, most):
-            values = [row["values"][name] for name in curve]
-            growing = all(fewer <= more for fewer, more in pairwise(values[1:]))
-            cells.setdefault("never fewer bits with more pasted answers", []).append(growing)
-            for (fewer, low), (more, high) in pairwise(zip(curve, values, strict=True)):
-                cells.setdefault(f"{more} > {fewer}", []).append(high > low)
-            for name in names:
-                on_curve = np.interp(row["words"][name], [row["words"][one] for one in curve], values)
-                heading = f"{name} above the curve of pasted answers"
-                cells.setdefault(heading, []).append(bool(row["values"][name] > on_curve))
-        column = {heading: share(wins) for heading, wins in cells.items()}
-        spent = sum(row["tokens"][tokens] for row in rows) / sum(row["tokens"]["SelfReflect"] for row in rows)
-        columns.append(column | {"judge tokens, of SelfReflect's": f"{spent:.1%}"})
-    print(f"\n| of the items | first answers | {SUBSETS} subsets |\n| --- | --- | --- |")
-    for heading in columns[0]:
-        print(f"| {heading} | {' | '.join(column[heading] for column in columns)} |")
+    cells: dict[str, list[bool]] = {}
+    for row in rows:
+        values = [row["values"][name] for name in curve]
+        growing = all(fewer <= more for fewer, more in pairwise(values[1:]))
+        cells.setdefault("never fewer bits with more pasted answers", []).append(growing)
+        for name in names:
+            on_curve = np.interp(row["words"][name], [row["words"][one] for one in curve], values)
+            heading = f"{name} above the curve of pasted answers"
+            cells.setdefault(heading, []).append(bool(row["values"][name] > on_curve))
+    print("\n| of the items | |\n| --- | --- |")
+    for heading, wins in cells.items():
+        print(f"| {heading} | {share(wins)} |")
+    spent = [sum(row["tokens"][measure] for row in rows) for measure in ("information", "SelfReflect")]
+    print(f"| judge tokens, of SelfReflect's | {spent[0] / spent[1]:.1%} |")
 
 
 def mean_scores(rows: Sequence[Row]) -> None:
@@ -312,9 +292,9 @@ def main() -> None:
 
         if "information" in arguments.measures:
             rows = measured(bits(judge, arguments.reader), items, path(arguments.reader))
-            columns[f"usable information, N = {count}"] = averaged(rows)
+            columns[f"usable information, N = {count}"] = rows
             print(f"\nN = {count}, {arguments.reader}")
-            means(averaged(rows), count)
+            means(rows, count)
             against_pasted(rows, names, count)
         if "selfreflect" in arguments.measures:
             kind = "selfreflect" if arguments.budget is None else f"selfreflect-{arguments.budget:g}"

@@ -1,12 +1,11 @@
 """Counts the judge's work for one question without running a model: nodes of prefix trees, token tasks and
 operations.
 
-    python benchmarks/question_cost.py --items FILE [--limit N] [--num-answers N]
     python benchmarks/question_cost.py --answers 50 --conditioning 50 --words 12 --summaries 4 \
         --summary-words 40
 
-The second form makes questions up from words of bundled texts. Tokens are counted with the embedded judge's
-tokenizer. Prints a line of JSON with means over the questions.
+Questions are made up from words of bundled texts. Tokens are counted with the embedded judge's tokenizer.
+Prints a line of JSON with means over the questions.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from transformers import AutoConfig
 from selfreflect.bench import DecoderShape, ItemWork, count_flops, read_shape, work_of
 from selfreflect.metric.prompts import masked_words
 from selfreflect.models.smollm2 import model_directory
-from selfreflect.sources.items import Item, read_item_file
+from selfreflect.sources.items import Item
 from selfreflect.sources.questions import load_questions
 
 PEAK, SHARE = 790e12, 0.6
@@ -62,14 +61,6 @@ def made_up_items(args: argparse.Namespace) -> list[Item]:
     return items
 
 
-def load_items(args: argparse.Namespace) -> list[Item]:
-    if args.items:
-        return read_item_file(
-            args.items, limit=args.limit, num_answers=args.num_answers, need_summaries=True
-        ).items
-    return made_up_items(args)
-
-
 def count(work: ItemWork, shapes: dict[str, DecoderShape]) -> dict[str, float]:
     """The figures of one question."""
     answers = work.item.masked_out
@@ -91,9 +82,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--items")
     parser.add_argument("--limit", type=int)
-    parser.add_argument("--num-answers", type=int)
     parser.add_argument("--answers", type=int, default=50, help="masked-out answers of a made-up question")
     parser.add_argument("--conditioning", type=int, default=50)
     parser.add_argument("--words", type=int, default=12, help="in each answer")
@@ -105,7 +94,7 @@ def main() -> None:
         "smollm2": read_shape(AutoConfig.from_pretrained(model_directory())),
         "qwen2.5-7b": SHAPES["qwen2.5-7b"],
     }
-    figures = [count(work_of(judge, item), shapes) for item in load_items(args)]
+    figures = [count(work_of(judge, item), shapes) for item in made_up_items(args)]
     means = {name: float(f"{mean(row[name] for row in figures):.6g}") for name in figures[0]}
     print(json.dumps({"questions": len(figures), **means}))
 

@@ -4,8 +4,8 @@ model runs.
     python benchmarks/scale.py DIR --questions 1000 --answers 50 --words 12 --strategies 4 [--without-words]
 
 fills DIR and DIR-*, unless they exist, and prints a line for each file and for each operation on the
-directory. An operation runs in its own process, and its line has the seconds of one core (for appending, wall
-time per record), the peak memory of the process, and its memory before it read the directory.
+directory. An operation runs in its own process, and its line has the seconds of one core, the peak memory of
+the process, and its memory before it read the directory.
 """
 
 from __future__ import annotations
@@ -125,20 +125,6 @@ def fill(folder: Path, args: argparse.Namespace) -> None:
                 files[type(record)].write(dump_line(record) + "\n")
 
 
-def append_scores(folder: Path, args: argparse.Namespace) -> None:
-    """Append score after score, each on disk before the next."""
-    scores = []
-    for number in range(50):
-        scores += [record for record in question_records(number, args) if isinstance(record, Score)]
-    with Run.open(folder.with_name(f"{folder.name}-append"), {}, fresh=True) as run:
-        began = time.perf_counter()
-        for score in scores:
-            run.append(score)
-        seconds = time.perf_counter() - began
-    ms_each = round(1000 * seconds / len(scores), 2)
-    print(json.dumps({"operation": "append", "records": len(scores), "ms_each": ms_each}))
-
-
 def command(*arguments: object) -> None:
     from selfreflect.cli import application
 
@@ -150,7 +136,7 @@ def read_all(run: Run) -> int:
     return sum(map(len, (run.questions, run.answers, run.summaries, run.scores, run.failures)))
 
 
-def open_to_resume(folder: Path, _: argparse.Namespace) -> None:
+def open_to_resume(folder: Path) -> None:
     with Run.open(folder, {}) as run:
         read_all(run)
 
@@ -163,13 +149,12 @@ def import_run(folder: Path) -> None:
     out.rmdir()
 
 
-OPERATIONS: dict[str, Callable[[Path, argparse.Namespace], object]] = {
-    "load": lambda folder, _: read_all(Run.load(folder)),
+OPERATIONS: dict[str, Callable[[Path], object]] = {
+    "load": lambda folder: read_all(Run.load(folder)),
     "open to resume": open_to_resume,
-    "report": lambda folder, _: command("report", folder),
-    "compare": lambda folder, _: command("compare", folder),
-    "import": lambda folder, _: import_run(folder),
-    "append": append_scores,
+    "report": lambda folder: command("report", folder),
+    "compare": lambda folder: command("compare", folder),
+    "import": import_run,
 }
 
 
@@ -198,7 +183,7 @@ def main() -> None:
 
         before_mb = round(rss())
         began = time.process_time()
-        OPERATIONS[args.operation](args.folder, args)
+        OPERATIONS[args.operation](args.folder)
         seconds = round(time.process_time() - began, 1)
         figures = {"cpu_seconds": seconds, "peak_mb": round(rss()), "before_mb": before_mb}
         print(json.dumps({"operation": args.operation, **figures}))

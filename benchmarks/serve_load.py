@@ -137,12 +137,6 @@ def busy_seconds(process_id: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def memory_of(process_id: int) -> float:
-    """Read the resident memory of a process, in MB."""
-    status = Path(f"/proc/{process_id}/status").read_text(encoding="ascii")
-    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
-
-
 async def load(
     form: str,
     served: str,
@@ -228,12 +222,10 @@ def main() -> None:
             settings += ["--one-call", "--calibrator", str(calibrator(Path(folder)))]
         with process(*serve, *settings) as (process_id, printed):
             served = printed.replace("localhost", "127.0.0.1")
-            before = memory_of(process_id)
             for form in FORMS:
                 asyncio.run(
                     load(form, served, upstream_url, process_id, calls, options.clients, options.seconds)
                 )
-            print(f"memory {before:.0f} MB before, {memory_of(process_id):.0f} MB after")
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ PARTS = {
     "paths": Part("paths", "check_paths", 150),
     "engine": Part("speed", "time_engine", 120, ("qwen2.5-7b",)),
     "information": Part("speed", "time_information", 80, ("qwen2.5-7b",)),
-    "generation": Part("generation", "time_generation", 110, ("qwen2.5-7b",)),
+    "generation": Part("speed", "time_generation", 110, ("qwen2.5-7b",)),
     "engine-llama": Part("speed", "time_engine", 110, ("llama-3.1-8b",)),
     "scaling": Part("speed", "time_scaling", 120, ("qwen2.5-7b",)),
 }

@@ -33,14 +33,13 @@ class Sizes:
     summaries: int
     summary_words: int
     repetitions: int
-    new_tokens: int
     samples: int
     scaling_answers: tuple[int, ...]
     scaling_summaries: tuple[int, ...]
 
 
-FULL = Sizes(50, 12, 4, 40, 4, 64, 100, (10, 25, 50, 100), (1, 2, 4, 8, 16))
-SMOKE = Sizes(2, 4, 2, 6, 1, 4, 5, (2, 3), (1, 2))
+FULL = Sizes(50, 12, 4, 40, 4, 100, (10, 25, 50, 100), (1, 2, 4, 8, 16))
+SMOKE = Sizes(2, 4, 2, 6, 1, 5, (2, 3), (1, 2))
 
 
 @dataclass(frozen=True)

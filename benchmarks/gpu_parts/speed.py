@@ -1,4 +1,4 @@
-"""Times the engine and usable information at the shapes of real judges, with random weights."""
+"""Times the engine, usable information and generation at the shapes of real judges, with random weights."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ import torch
 from gpu_parts.card import matrix_rate
 from gpu_parts.setting import Setting
 from selfreflect.bench import (
+    TOKENS,
     ItemWork,
     allocated,
+    both_ways,
     compare_trees,
     count_flops,
     counted_tokens,
@@ -33,6 +35,7 @@ from selfreflect.metric.engine.logits import Reference
 from selfreflect.metric.information import measure
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.metric.texts import control_texts
+from selfreflect.models.base import Message
 from selfreflect.models.judge import Judge
 
 SECONDS_PER_QUESTION = 1.5
@@ -202,6 +205,27 @@ def time_information(setting: Setting, shape: str) -> None:
         if watched:
             above = max(0, peak(setting.device) - loaded.memory)
             setting.write(f"{name}, memory above the weights", above / 1e9, "GB", target=MEMORY / 1e9)
+
+
+def time_generation(setting: Setting, shape: str) -> None:
+    """Draw samples of one prompt, all of the same length, and by transformers' generate too."""
+    judge = setting.judge(shape)
+    memory = allocated(setting.device)
+    question = Message(role="user", content="What should a beginner plant first in a small garden?")
+    [prompt] = judge.chat.encode([judge.chat.render([question])])
+    setting.write("prompt", len(prompt), "tokens")
+    samples = setting.sizes.samples
+    draws = both_ways(judge.lm, tuple(prompt), samples)
+    for name, draw in zip(("selfreflect", "transformers"), draws, strict=True):
+        draw()  # loads kernels
+        allocated(setting.device)
+        watched = reset_peak(setting.device)
+        seconds = setting.seconds(draw)
+        rate = samples * TOKENS / seconds
+        setting.write(f"{name}, {samples} samples", rate, "tokens/s", seconds_per_step=seconds / TOKENS)
+        if watched:
+            above = max(0, peak(setting.device) - memory)
+            setting.write(f"{name}, memory above the weights", above / 1e9, "GB")
 
 
 def time_scaling(setting: Setting, shape: str) -> None:

@@ -23,7 +23,7 @@ from selfreflect.cli.console import (
     stderr,
     stdout,
 )
-from selfreflect.cli.options import COLUMN, option
+from selfreflect.cli.options import COLUMN
 from selfreflect.errors import BackendError, ConfigError, DataError, excerpt
 from selfreflect.flags import Flag
 from selfreflect.models.backend import backend_of
@@ -49,14 +49,11 @@ if TYPE_CHECKING:
 
 NAME_MODEL = "Name it with {answers.model}."
 
-_GOLD = Flag("--gold FIELD", "Field with the right answer or its spellings.")
-Gold = Annotated[str, option(_GOLD.usage, _GOLD.help, ...)]
-
 
 class FieldOptions(Struct, frozen=True, kw_only=True):
     """Fields and columns of a file."""
 
-    gold: Annotated[str, _GOLD] = GOLD
+    gold: Annotated[str, Flag("--gold FIELD", "Field with the right answer or its spellings.")] = GOLD
     column: Annotated[list[str] | None, COLUMN] = None
 
 

@@ -101,15 +101,9 @@ class Backend:
         """Count the questions that a worker takes at a time: more of them keep a server busy."""
         return max(questions, 2 * connections) if self.is_remote else questions
 
-    def check(self, spec: ModelSpec, progress: Say | None = None, *, template: bool = True) -> None:
-        """Check that a model can be loaded, without loading its weights.
-
-        Args:
-            template: whether to render its chat template, which is a program of the model's author.
-
-        Raises:
-            SelfReflectError: as loading the model would.
-        """
+    def check(self, spec: ModelSpec, progress: Say | None = None) -> None:
+        """Check that a model can be loaded, without loading its weights. Raises SelfReflectError as loading
+        it would."""
         if self.can_generate:
             self.open(spec, progress)
 
@@ -196,10 +190,10 @@ def _entry_points() -> dict[str, Callable[[], Any]]:
     return dict(packaged(GROUP))
 
 
-def check_loadable(spec: ModelSpec, progress: Say | None = None, *, template: bool = True) -> None:
+def check_loadable(spec: ModelSpec, progress: Say | None = None) -> None:
     """Check that the model that ``spec`` names can be loaded, as :meth:`Backend.check` does."""
     _set_library_defaults()
-    backend_of(spec.name).check(spec, progress, template=template)
+    backend_of(spec.name).check(spec, progress)
 
 
 def load_generator(spec: ModelSpec, progress: Say | None = None) -> StageGenerator:

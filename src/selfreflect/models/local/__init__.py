@@ -13,11 +13,11 @@ class Local(Backend):
     judge = "selfreflect.models.judge:load_local"
     is_torch = True
 
-    def check(self, spec: ModelSpec, progress: Say | None = None, *, template: bool = True) -> None:
+    def check(self, spec: ModelSpec, progress: Say | None = None) -> None:
         """Check place, architecture, tokenizer, chat template and headers of weights."""
         from selfreflect.models.local.loading import locate
         from selfreflect.models.local.pretrained import check_source
 
         source = locate(spec, progress, adapters=True)
         if not source.is_plain:  # whose files were verified when they were made
-            check_source(source, template=template)
+            check_source(source)

@@ -134,12 +134,11 @@ def check_rotary(model: Any) -> None:
         )
 
 
-def check_source(source: ModelSource, *, weights: bool = True, template: bool = True) -> None:
-    """Check the files of a model that was found.
+def check_source(source: ModelSource, *, weights: bool = True) -> None:
+    """Check the files of a model that was found, and render its chat template.
 
     Args:
         weights: whether to read the headers of its weights.
-        template: whether to render its chat template.
 
     Raises:
         BackendError: the model could not be loaded.
@@ -149,8 +148,7 @@ def check_source(source: ModelSource, *, weights: bool = True, template: bool = 
         source.architecture()
     if weights:
         check_weights(source)
-    if template:
-        ChatTokenizer(tokenizer).render([Message(role="user", content="Hello")])
+    ChatTokenizer(tokenizer).render([Message(role="user", content="Hello")])
 
 
 def check_weights(source: ModelSource) -> None:

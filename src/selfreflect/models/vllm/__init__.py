@@ -18,14 +18,14 @@ class VLLM(Backend):
     generator = "selfreflect.models.vllm.engine:VLLMGenerator.load"
     judge = "selfreflect.models.vllm.judge:load_in_process"
 
-    def check(self, spec: ModelSpec, progress: Say | None = None, *, template: bool = True) -> None:
+    def check(self, spec: ModelSpec, progress: Say | None = None) -> None:
         """Check vLLM, and of the model place, architecture, tokenizer, template and headers of weights."""
         from selfreflect.models.local.loading import locate
         from selfreflect.models.local.pretrained import check_source
         from selfreflect.models.vllm.engine import check_installed
 
         check_installed("A model vllm:NAME")
-        check_source(locate(spec, progress), template=template)
+        check_source(locate(spec, progress))
 
 
 class VLLMServer(Backend):
@@ -42,11 +42,11 @@ class VLLMServer(Backend):
 
         return endpoint(base_url, setting="scores.base_url")
 
-    def check(self, spec: ModelSpec, progress: Say | None = None, *, template: bool = True) -> None:
+    def check(self, spec: ModelSpec, progress: Say | None = None) -> None:
         """Check that the server has the model, and the model's tokenizer and template."""
         from selfreflect.models.local.loading import locate
         from selfreflect.models.local.pretrained import check_source
         from selfreflect.models.vllm.judge import PoolingServer
 
         PoolingServer(self.bare_name(spec.name), self.server(spec.base_url), timeout=spec.timeout).longest()
-        check_source(locate(spec, progress), weights=False, template=template)
+        check_source(locate(spec, progress), weights=False)

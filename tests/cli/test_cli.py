@@ -106,9 +106,12 @@ def test_one_stage_of_a_run_is_done_alone(model: Path, tmp_path: Path) -> None:
 
 
 def test_the_overview_lists_commands_exit_codes_and_completion() -> None:
-    assert sorted(name for names in COMMAND_GROUPS.values() for name in names) == sorted(COMMANDS)
+    abouts = {name: about for group in COMMAND_GROUPS.values() for name, about in group.items()}
+    assert sorted(abouts) == sorted(COMMANDS)
     words = " ".join(run("--help").stdout.split())
-    assert [name for name in COMMANDS if f" {name} " not in words] == []
+    assert [name for name, about in abouts.items() if f" {name} {about} " not in words] == []
+    for name in COMMANDS.keys() - {"sayself"}:  # whose help is that of its steps
+        assert abouts[name] in " ".join(run(name, "--help-all").stdout.split())
     assert "1 done, with failures recorded; 2 bad usage" in words
     assert "3 a condition of --fail-if holds" in words
     assert "--install-completion" in words
@@ -513,7 +516,16 @@ def test_json_goes_to_the_pipe_while_progress_goes_to_the_terminal(
     assert b'"score"' not in b"".join(shown)
 
 
-def test_only_the_command_that_is_called_is_imported() -> None:
+@pytest.mark.parametrize(
+    ("words", "files"),
+    [
+        (("questions", "--limit", "1"), ("options", "console", "help", "stages")),
+        (("--", "questions", "--limit", "1"), ("options", "console", "help", "stages")),
+        (("--help",), ("help",)),
+        ((), ("help",)),
+    ],
+)
+def test_only_the_command_that_is_called_is_imported(words: tuple[str, ...], files: tuple[str, ...]) -> None:
     code = """
 import sys
 from selfreflect.cli import main
@@ -522,10 +534,8 @@ try:
 finally:
     print(*(name for name in sys.modules if name.startswith("selfreflect.cli.")))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code, "questions", "--limit", "1"], capture_output=True, text=True, check=True
-    )
-    files = ("options", "console", "help", "stages")
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    assert done.stdout
     assert set(done.stdout.splitlines()[-1].split()) == {f"selfreflect.cli.{name}" for name in files}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterable
@@ -13,7 +14,7 @@ from io import TextIOWrapper
 
 import typer
 
-from selfreflect.cli.options import Command, Group, runnable
+from selfreflect.cli.help import COMMAND_GROUPS, Command, Group
 from selfreflect.models.local.machine import set_library_defaults
 
 COMMANDS = {
@@ -60,8 +61,10 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")  # for terminals and files that are not in UTF-8
     # torch and transformers make a million objects when they are imported, and none of them is garbage
     gc.set_threshold(50_000, 20, 100)
-    commands = [name for name in sys.argv[1:2] if name in COMMANDS] or COMMANDS  # import only what is called
-    command_line = application(commands)
+    # import only what is called: nothing for the list of commands, all for a shell that completes words
+    name = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    is_list = name not in COMMANDS and "_SELFREFLECT_COMPLETE" not in os.environ
+    command_line = application([name] if name in COMMANDS else COMMANDS, is_list=is_list)
     while_idle = signal.getsignal(signal.SIGINT)
     if callable(
         while_idle
@@ -85,8 +88,12 @@ def _show_version(flag: bool) -> None:
         raise typer.Exit
 
 
-def application(commands: Iterable[str] = tuple(COMMANDS)) -> typer.Typer:
-    """Make the command line with some commands; only their modules are imported."""
+def application(commands: Iterable[str] = tuple(COMMANDS), *, is_list: bool = False) -> typer.Typer:
+    """Make the command line with some commands; only their modules are imported.
+
+    Args:
+        is_list: whether commands are only listed, so that none of them is imported.
+    """
     app = typer.Typer(
         name="selfreflect",
         cls=Group,
@@ -101,20 +108,26 @@ def application(commands: Iterable[str] = tuple(COMMANDS)) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
+    abouts = {name: about for group in COMMAND_GROUPS.values() for name, about in group.items()}
     for name in commands:
+        if is_list:
+            app.command(name, short_help=abouts[name])(lambda: None)
+            continue
         module = import_module(f"selfreflect.cli.{FILES.get(name, name)}")
         if name in GROUPS:
             group = typer.Typer(
                 name=name, cls=Group, help=module.ABOUT, no_args_is_help=True, rich_markup_mode=None
             )
             _add(group, "run", module.run_command, COMMANDS[name])
-            app.add_typer(group, name=name, short_help=module.SHORT, epilog=f"Example: {COMMANDS[name]}")
+            app.add_typer(group, name=name, short_help=abouts[name], epilog=f"Example: {COMMANDS[name]}")
         else:
             _add(app, name, getattr(module, f"{name}_command"), COMMANDS[name])
     return app
 
 
 def _add(app: typer.Typer, name: str, command: Callable[..., None], example: str) -> None:
+    from selfreflect.cli.options import runnable
+
     about = (inspect.getdoc(command) or "").partition("\n\n")[0]
     # the list of commands would cut a help text that is not said to be short
     app.command(name, cls=Command, short_help=about, epilog=f"Example: {example}")(runnable(command))

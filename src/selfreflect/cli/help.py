@@ -1,20 +1,56 @@
-"""Help texts: commands and options in groups, at most a screen or two of them."""
+"""Commands as they are parsed, and their help texts: options in groups, at most a screen or two of them."""
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-COMMAND_GROUPS: Mapping[str, Sequence[str]] = {
-    "Look": ("demo", "ask", "app"),
-    "Your data": ("convert", "score", "import", "export", "validate"),
-    "Runs": ("run", "questions", "answers", "summarize", "report", "compare", "config", "bench"),
-    "Uncertainty": ("uncertainty", "calibrate", "claims"),
-    "Train": ("dataset", "sayself"),
-    "Serve": ("serve",),
+import typer
+from typer.core import TyperArgument, TyperCommand, TyperGroup
+
+from selfreflect.errors import excerpt
+from selfreflect.text import printable
+
+COMMAND_GROUPS: Mapping[str, Mapping[str, str]] = {
+    "Look": {
+        "demo": "See what is measured in a minute: first on hand-written summaries, then on a model's.",
+        "ask": "Ask one question, and measure the model's own summary.",
+        "app": "Serve a page in the browser for asking.",
+    },
+    "Your data": {
+        "convert": "Show how a file of questions, answers and summaries is understood.",
+        "score": "Measure how faithfully summaries describe an answer distribution.",
+        "import": "Turn files into a run directory, or join runs.",
+        "export": "Write a run for other programs.",
+        "validate": "Test whether a metric can be trusted with your judge.",
+    },
+    "Runs": {
+        "run": "Run all stages: questions, answers, summaries, scores.",
+        "questions": "Show the questions of a source, or store them.",
+        "answers": "Draw an answer distribution for every question.",
+        "summarize": "Let the model summarise its own belief.",
+        "report": "Show the results of runs, and write tables, a page or figures.",
+        "compare": "Compare strategies and runs with a baseline.",
+        "config": "Write, check or describe the file of --config.",
+        "bench": "Time this package's engine against the published schedule.",
+    },
+    "Uncertainty": {
+        "uncertainty": "Estimate uncertainty from stored answers, with every method on the same answers.",
+        "calibrate": "Calibrate an estimator, and find which answers may be shown.",
+        "claims": "Split long answers into claims, and count the answers that say or contradict each.",
+    },
+    "Train": {
+        "dataset": "Make data to train a model on, from a run (needs the parquet extra).",
+        "sayself": "Train a model to state its confidence and why it doubts.",
+    },
+    "Serve": {
+        "serve": "Serve models over OpenAI's API, with honest answers.",
+    },
 }
+"""Commands by group, each with the first sentence of its help: the list imports no command."""
 MODEL, JUDGE, ESTIMATES, DETAILS = "Model", "Judge", "Estimates", "Where it runs, and details"
 OPTION_GROUPS: Mapping[str, str] = {
     MODEL: "--model --base-url --num-answers --temperature --max-new-tokens --strategies --base",
@@ -57,7 +93,7 @@ def take_help_all(context: Any, words: list[str]) -> list[str]:
 
 
 def write_commands(rows: Sequence[Row], formatter: Any) -> None:
-    """Write commands by group."""
+    """Write commands, or steps of one, by group."""
     texts = dict(rows)
     width = max((len(name) for name in texts), default=0)
     group_names = {name for names in COMMAND_GROUPS.values() for name in names}
@@ -123,3 +159,57 @@ def _first_sentence(text: str, letters: int) -> str:
         sentence = f"{sentence[:cut]} …"
     default = next((text for text in defaults if len(text) < letters // 2), "")
     return sentence + default + required
+
+
+def refuse_removed(ctx: Any, word: str) -> None:
+    """Refuse a flag, step or first argument that earlier versions had, with what to do instead."""
+    from selfreflect.removed import FLAGS
+
+    if advice := FLAGS.get((ctx.info_name, word)):
+        kind = "an option" if word.startswith("-") else "there"
+        raise typer.BadParameter(f"{word} is no longer {kind}. {advice}")
+
+
+class Command(TyperCommand):
+    """A command that refuses flags which are gone, with what to do instead."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        write_options(self, ctx, formatter)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        args = take_help_all(ctx, args)
+        flags = {flag for parameter in self.params for flag in (*parameter.opts, *parameter.secondary_opts)}
+        for position, word in enumerate(args):
+            flag = word.partition("=")[0]
+            if flag not in flags and (flag.startswith("--") or not position):
+                refuse_removed(ctx, flag)
+        takes_words = any(isinstance(parameter, TyperArgument) for parameter in self.params)
+        if "--items" in flags and not takes_words and args and not args[0].startswith("-"):
+            raise typer.BadParameter(f"{excerpt(args[0])} is no option. Name a file with --items FILE")
+        with _escaped_errors():
+            return super().parse_args(ctx, args)
+
+
+class Group(TyperGroup):
+    """Group of commands."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        rows = [(name, command.get_short_help_str(200)) for name, command in self.commands.items()]
+        write_commands(rows, formatter)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args:
+            refuse_removed(ctx, args[0])
+        with _escaped_errors():
+            return super().parse_args(ctx, take_help_all(ctx, args))
+
+
+@contextmanager
+def _escaped_errors() -> Iterator[None]:
+    """Escape control characters in errors, which repeat what was typed or pasted."""
+    try:
+        yield
+    except typer.TyperException as error:
+        if isinstance(message := getattr(error, "message", None), str):
+            error.message = printable(message.removeprefix("Value error, "))  # pydantic's words
+        raise

@@ -17,23 +17,21 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import msgspec
 import typer
-from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from selfreflect.cli.console import exit_codes
-from selfreflect.cli.help import take_help_all, write_commands, write_options
-from selfreflect.errors import ConfigError, excerpt
+from selfreflect.errors import ConfigError
 from selfreflect.flags import POSITIVE, Flag, check_values, fields_of, flags_of, types_of
 from selfreflect.settings import Config, ExecutionOptions, load_config, read_config
 from selfreflect.settings.sections import FLAGGED
-from selfreflect.text import name_list, printable
+from selfreflect.text import name_list
 
 if TYPE_CHECKING:
     from selfreflect.sources.items import ItemFile
@@ -351,19 +349,6 @@ def takes(
     return decorate
 
 
-class Fields(NamedTuple):
-    """Fields of options that a command takes, for ``Annotated``; all others keep their defaults."""
-
-    names: frozenset[str]
-    defaults: Mapping[str, Any]
-    """What the command takes in place of a field's own default."""
-
-
-def taking(*names: str, **defaults: Any) -> Fields:
-    """Choose fields of options: ``Annotated[Options, taking("judge", seeds=("0", "1"))]``."""
-    return Fields(frozenset({*names, *defaults}), defaults)
-
-
 def runnable(command: Callable[..., T]) -> Callable[..., T]:
     """Make a function that typer calls with plain options, and that ends the program with an exit code."""
     options, defaults = getattr(command, "settings", ({}, {}))
@@ -372,15 +357,13 @@ def runnable(command: Callable[..., T]) -> Callable[..., T]:
     )
     signature = inspect.signature(command, eval_str=True)
     parameters: list[inspect.Parameter] = []
-    structs: dict[str, tuple[type[msgspec.Struct], _Options, Mapping[str, Any]]] = {}
+    structs: dict[str, tuple[type[msgspec.Struct], _Options]] = {}
     for name, parameter in signature.parameters.items():
-        kind, choice = parameter.annotation, None
-        if get_origin(kind) is Annotated and isinstance(kind.__metadata__[0], Fields):
-            kind, choice = kind.__origin__, kind.__metadata__[0]
+        kind = parameter.annotation
         if kind is Overrides:
             parameters += map(_Option.parameter, options.values())
         elif inspect.isclass(kind) and issubclass(kind, msgspec.Struct):
-            structs[name] = kind, _fields_of(name, kind, choice), choice.defaults if choice else {}
+            structs[name] = kind, _options({name: kind}, None)
             parameters += map(_Option.parameter, structs[name][1].values())
         else:
             parameters.append(parameter.replace(kind=_KEYWORD))
@@ -393,14 +376,14 @@ def runnable(command: Callable[..., T]) -> Callable[..., T]:
         reads_directory = isinstance(source, str) and os.path.isdir(source)  # noqa: PTH112 (Path raises errors)
         keeps_work = reads_directory or values.get("out") is not None
         fields = _take(options, values)
-        for _, struct_options, _ in structs.values():
+        for _, struct_options in structs.values():
             fields |= _take(struct_options, values)
         overrides = Overrides(fields, defaults, execution_keys)
         if "overrides" in signature.parameters:
             values["overrides"] = overrides
         with exit_codes(keeps_work, overrides.name_of):
-            for name, (kind, _, own_defaults) in structs.items():
-                values[name] = kind(**{**own_defaults, **fields.get(name, {})})
+            for name, (kind, _) in structs.items():
+                values[name] = kind(**fields.get(name, {}))
                 check_values(values[name])
             return command(**values)
 
@@ -432,67 +415,3 @@ def _options(classes: Mapping[str, type[msgspec.Struct]], only: Collection[str] 
     if unknown := {*(only or ())} - options.keys():
         raise ValueError(f"{', '.join(classes)} have no {', '.join(sorted(unknown))}")
     return options
-
-
-def _fields_of(name: str, kind: type[msgspec.Struct], choice: Fields | None) -> _Options:
-    """List the options for the fields of a class that a command has chosen, or for all."""
-    options = _options({name: kind}, None)
-    if choice is None:
-        return options
-    for entry in options.values():
-        entry.default = choice.defaults.get(entry.fields[0][1], entry.default)
-    return {flag: entry for flag, entry in options.items() if entry.fields[0][1] in choice.names}
-
-
-def refuse_removed(ctx: Any, word: str) -> None:
-    """Refuse a flag, step or first argument that earlier versions had, with what to do instead."""
-    from selfreflect.removed import FLAGS
-
-    if advice := FLAGS.get((ctx.info_name, word)):
-        kind = "an option" if word.startswith("-") else "there"
-        raise typer.BadParameter(f"{word} is no longer {kind}. {advice}")
-
-
-class Command(TyperCommand):
-    """A command that refuses flags which are gone, with what to do instead."""
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        write_options(self, ctx, formatter)
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        args = take_help_all(ctx, args)
-        flags = {flag for parameter in self.params for flag in (*parameter.opts, *parameter.secondary_opts)}
-        for position, word in enumerate(args):
-            flag = word.partition("=")[0]
-            if flag not in flags and (flag.startswith("--") or not position):
-                refuse_removed(ctx, flag)
-        takes_words = any(isinstance(parameter, TyperArgument) for parameter in self.params)
-        if "--items" in flags and not takes_words and args and not args[0].startswith("-"):
-            raise typer.BadParameter(f"{excerpt(args[0])} is no option. Name a file with --items FILE")
-        with _escaped_errors():
-            return super().parse_args(ctx, args)
-
-
-class Group(TyperGroup):
-    """Group of commands."""
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        rows = [(name, command.get_short_help_str(200)) for name, command in self.commands.items()]
-        write_commands(rows, formatter)
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args:
-            refuse_removed(ctx, args[0])
-        with _escaped_errors():
-            return super().parse_args(ctx, take_help_all(ctx, args))
-
-
-@contextmanager
-def _escaped_errors() -> Iterator[None]:
-    """Escape control characters in errors, which repeat what was typed or pasted."""
-    try:
-        yield
-    except typer.TyperException as error:
-        if isinstance(message := getattr(error, "message", None), str):
-            error.message = printable(message.removeprefix("Value error, "))  # pydantic's words
-        raise

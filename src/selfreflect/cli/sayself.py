@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from selfreflect.uncertainty.asking.asker import Asker
     from selfreflect.uncertainty.correctness import Correctness
 
-SHORT = "Train a model to state its confidence and why it doubts."
 ABOUT = (
     "Train a model to state its confidence and the reasons for its doubt (SaySelf, arXiv 2405.20974): sample "
     "many answers, cluster them, describe what they disagree about, fine-tune on answer, reflection and "

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
 Bits = npt.NDArray[np.float64]
 
 
+# what 0 % means: the blind reader is told the question, so that repeating it is worth nothing
 ZEROS: Mapping[Reader, Zero] = {"informed": "empty", "blind": "repeated"}
 
 PACKAGING = frozenset('"`*_“”„«».,;:!?¿¡…。、，；：！？')
@@ -116,6 +117,7 @@ def choose_reader(choice: ReaderChoice, judge: Judge, question: Question, answer
 
 def gave(judge: Judge, answers: AnswerSet) -> bool:
     """Tell whether the judge gave the answers itself."""
+    # another revision of the same model may know other answers
     return (answers.model, answers.revision) == (judge.name, judge.lm.revision)
 
 
@@ -150,6 +152,7 @@ def measure(
     results = {}
     for text in dict.fromkeys(summaries):
         logs = bits.get(text if text.strip() else "")  # a blank summary is an empty one
+        # a single infinite log-probability would make every sum infinite
         if logs and all(
             np.isfinite(values).all() for values in (*references.zero, *references.available, *logs)
         ):
@@ -203,11 +206,14 @@ def information_of_work(metric: SelfReflect, choice: ReaderChoice) -> Callable[[
         try:
             # fewer answers are read under a budget; the same ones for all summaries of a question
             if work.limits is not None:
+                # scores need a multiple of these tokens, and get the rest
                 share = int(work.token_share * work.limits.tokens)
+                # a summary that is added later must be measured on the answers that the first ones had
                 counts = [sum(map(bool, record.answers)) for record in work.other_records]
                 fewer, tokens = within_budget(
                     judge, question, answers, texts, reader, share, max(filter(None, counts), default=None)
                 )
+                # if all answers are blank, measure() gives that as the reason
                 if not tokens and any(map(str.strip, answers.masked_out)):
                     why = f"{share} judge tokens of the budget do not suffice for a single answer"
                     raise CannotScoreError("over_budget", why)
@@ -248,6 +254,7 @@ def nodes_of_work(judge: Judge, work: Work, choice: ReaderChoice) -> int:
 def most_nodes(judge: Judge, limits: TextLimits) -> int:
     """Bound the judge tokens of a question whose texts are to come."""
     question = limits.question.text
+    # only lengths are known yet: one letter stands for each text, and its tokens are added below
     letters = ["x"] * len(limits.reference_answers)
     longest = max(limits.reference_answers, default=0)
     texts = [(text, sum(limits.reference_answers)) for text in compared_texts(question, letters)]
@@ -257,6 +264,7 @@ def most_nodes(judge: Judge, limits: TextLimits) -> int:
             texts.append((text, control.answers * longest))
     bound = 0
     for text, length in texts:
+        # the reader is chosen once the answers exist, so the longer conversation counts
         prompts = [conversation_tokens(judge, answering(question, text, reader)) for reader in ZEROS]
         bound += max(prompts) + length + sum(limits.test_answers)
     return bound
@@ -291,6 +299,7 @@ def within_budget(
     def cost(count: int) -> int:
         return nodes(judge, question, _keep(answers, order[:count]), summaries, reader) if count else 0
 
+    # cost grows with count, so bisection finds the largest that fits by building few trees
     count = bisect_right(range(1, len(order) + 1), tokens, key=cost)
     return _keep(answers, order[:count]), cost(count)
 
@@ -303,6 +312,7 @@ def _with_words(answers: AnswerSet) -> list[int]:
 def _keep(answers: AnswerSet, indices: Sequence[int]) -> AnswerSet:
     """Blank all test answers but these."""
     subset = set(indices)
+    # blanked, not removed: results are stored by the answer's place
     texts = [text if index in subset else "" for index, text in enumerate(answers.masked_out)]
     return replace(answers, masked_out=tuple(texts))
 
@@ -350,18 +360,23 @@ class AnswerPrompts:
         self.reader: Reader = reader
         self._judge = judge
         self._question = question
+        # the judge did not see the context that it sees no more when it judges
         self._judge_answered = gave(judge, answers) and not question.context
         self._answer_count = len(answers.masked_out)
         alternatives = list(distinct(answers.conditioning))
         self._closed = ClosedAnswers(self.answers, alternatives)
         self._head, self._tail = shared_phrase(alternatives)
         self._zero = question.text if reader == "blind" else ""
+        # _encode compares every later context with this one
         self._first: list[Prompt] = []
         self._first = self._encode(self._zero, "the question")
         self._is_content = [content_tokens(judge.chat.tokenizer, _tokens(prompt)) for prompt in self._first]
         self._ends = {self._zero: self._first}
+        # without the plain anchor there is no scale, so here an error is raised; other texts may be left
+        # out
         self._ends[anchors[0]] = self._encode(anchors[0], "the reference answers")
         further_texts = [*anchors[1:], *self._closed.texts.values()]
+        # nonsense tells nothing, so what it gains here comes from the form of a closed answer alone
         if self._closed.texts:
             further_texts.append(NONSENSE)
         self._ends |= self._encode_each(further_texts)[0]
@@ -392,12 +407,14 @@ class AnswerPrompts:
         first, for its cache.
         """
         prompts = list(contexts.values())
+        # a local judge is faster with many contexts in one pass
         size = CONTEXTS if self._judge.last_states is None else 1
         for start in range(0, len(prompts), size):
             yield build_tree(list(chain.from_iterable(prompts[start : start + size])))
 
     def _encode(self, context: str, subject: str) -> list[Prompt]:
         conversation = answering(self._question.text, context, self.reader)
+        # bits are compared token by token, so a context must not change how the answer is split
         prompts = encode(
             self._judge, [conversation] * len(self.answers), self.answers, f"{subject} with an answer"
         )
@@ -423,6 +440,7 @@ class AnswerPrompts:
         ends = np.cumsum(list(map(len, tree.rows)))
         answers = np.split(logs, ends[:-1])
         for values, is_content in zip(answers, cycle(self._is_content), strict=False):
+            # the judge reads the marks before the words that count; only their own bits are left out
             values[~is_content] = 0
         # the trees hold all answers after one text, then all after the next
         count = len(self.answers)
@@ -436,10 +454,12 @@ class AnswerPrompts:
         for text, logs in bits.items():
             gains[text] = [float((log - zero).sum()) for log, zero in zip(logs, nothing, strict=True)]
         available = max(self._anchors, key=lambda text: math.fsum(gains[text]))
+        # cross-entropy less entropy: no text can tell what varies between the answers at random
         lacking = -fmean(float(logs.sum()) for logs in nothing)
         counts = Counter(self.answers)
         entropy = -fmean(math.log2(counts[answer] / counts.total()) for answer in self.answers)
         of_format = None
+        # a text that does not fit the window is missing, and the others alone could miss the format's part
         if self._closed.texts and {NONSENSE, *self._closed.texts.values()} <= gains.keys():
             of_format = max(self._closed.wrong_bits(gains), fmean(gains[NONSENSE]))
         return ReferenceBits(nothing, bits[available], lacking - entropy, of_format, self._judge_answered)
@@ -456,6 +476,7 @@ class AnswerPrompts:
         of_answers = []
         of_phrase = []
         for index, answer in enumerate(self.answers):
+            # relative to zero: what the judge knew before is no merit of a text
             gained = summary[index] - references.zero[index]
             gainable = references.available[index] - references.zero[index]
             of_summary.append(float(gained.sum()))
@@ -485,6 +506,7 @@ class AnswerPrompts:
         )
         phrase_share = None
         if result.recovered is not None:
+            # other words may lose bits, so the phrase can hold more than all of them together
             part = math.fsum(of_phrase) / math.fsum(of_answers)
             phrase_share = min(part, 1.0) if part >= SHARED_PHRASE else None
         return replace(

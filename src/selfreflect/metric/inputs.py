@@ -35,6 +35,7 @@ def checked_texts(value: object, name: str) -> tuple[str, ...]:
         raise DataError(
             f"{name} must be a list of texts, not one text: every letter of it would count as an answer"
         )
+    # arrays and columns of data frames become lists of plain Python texts
     if not isinstance(value, list | tuple) and hasattr(value, "tolist"):
         value = value.tolist()
     if not isinstance(value, list | tuple):
@@ -136,6 +137,7 @@ class Limits:
         if budget is None:
             return None
         match = _BUDGET.fullmatch(str(budget).strip().lower())
+        # 19 digits or more exceed 64 bits
         if match is None or not 0 < len(match[1].lstrip("0")) < 19:
             raise ConfigError(
                 f"the budget {excerpt(budget)} must be judge tokens per question, such as "

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 GROUP = "selfreflect.measures"
 
+# reports, tables and records keep this order (measures_of)
 MEASURES = {
     "selfreflect": "selfreflect.metric.builtin:PublishedScore",
     "information": "selfreflect.metric.builtin:UsableInformation",
@@ -67,6 +68,7 @@ CHEAP_MEASURES = ("information",)
 FAILED = "failed"
 """Why a measurement is undefined whose measure raised an exception; the next run tries it again."""
 
+# a name becomes a file name, a JSON key and a column
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 # Keys of JSON lines, columns and names of figures that a measure of another package would
@@ -227,6 +229,7 @@ class Measure:
     @property
     def form(self) -> str:
         """The display format of a value."""
+        # z: a share that rounds to zero has no minus sign
         return "z.0%" if self.unit == "%" else ".4f"
 
     @property
@@ -255,6 +258,7 @@ class Measure:
 
     def difference_text(self, mean: float, low: float | None = None, high: float | None = None) -> str:
         """Write a difference, and its interval if it has one, as ``+39.5 points [+10.0, +65.8]``."""
+        # points, because "+5 %" of a share could mean five points or a twentieth
         factor, form, unit = (100, "+z.1f", "points") if self.is_share else (1, f"+z{self.form}", self.unit)
         text = f"{mean * factor:{form}} {unit}".rstrip()
         if low is None or high is None:
@@ -303,6 +307,7 @@ class Measure:
         return measure
 
     def _measured(self, item: MeasureItem) -> Measurement:
+        # a measure of another package may raise anything; it must not end the scoring of a run
         try:
             measurement = self.score(item)
             if not isinstance(measurement, Measurement):
@@ -313,6 +318,7 @@ class Measure:
             measurement = Measurement(value=None, undefined=FAILED, why=error_text(error, None))
         names = {"measure": self.name, "question_id": item.question.id, "summary": item.summary.name}
         judge = item.judge.name if item.judge and "judge" in self.needs else ""
+        # set here, so that no measure can store its record under another summary
         return replace(measurement, judge=judge, **names)
 
     def measurement(self, record: Any) -> Measurement:
@@ -326,6 +332,7 @@ class Measure:
         Args:
             settings: of ``[scores]``.
         """
+        # all other reasons would only repeat
         return self.measurement(record).undefined != FAILED
 
     def by_answer(self, record: Any) -> tuple[float | None, ...]:
@@ -341,6 +348,7 @@ class Measure:
 
     def counts_control(self, controls: Any, name: str) -> bool:
         """Tell whether a control of a question should do worse than a summary."""
+        # a good summary may tell less than all answers pasted
         return name != "pasted"
 
     def has_controls(self, controls: Any, settings: Mapping[str, Any]) -> bool:
@@ -421,6 +429,7 @@ def measure_named(name: str) -> Measure:
     Raises:
         ConfigError: there is none of this name, or that of another package cannot be imported.
     """
+    # the table first: entry points are found by reading the metadata of every installed package
     if name not in MEASURES and name not in _entry_points():
         names = measure_names()
         raise ConfigError(
@@ -432,6 +441,7 @@ def measure_named(name: str) -> Measure:
 def measure_keyed(key: str) -> Measure:
     """Look up a measure by its key in JSON lines, or by its name. Raises as :func:`measure_named`."""
     measures = map(measure_named, measure_names())
+    # JSON lines call the measure ``information`` by its key, ``recovered``
     return next((measure for measure in measures if measure.key == key), None) or measure_named(key)
 
 
@@ -454,18 +464,21 @@ def measures_of(names: Collection[str]) -> list[Measure]:
 def measure_of(record: Any) -> Measure | None:
     """Find the measure that a stored record is of; None if it is of none, or its package is not installed."""
     if isinstance(record, Measurement):
+        # the package of this measure may be gone; its records stay on disk, and reports skip them
         return _load(record.measure) if record.measure in measure_names() else None
     return next(
         (measure for measure in measures_of(DEFAULT_MEASURES) if type(record) is measure.record), None
     )
 
 
+# one object for each measure, so that measures may be compared by identity
 @cache
 def _load(name: str) -> Measure:
     measure: Measure
     if name in MEASURES:
         measure = resolve_name(MEASURES[name])()
     else:
+        # importing and constructing it runs another package's code, which may raise anything
         with failures_of(f"the measure {excerpt(name)} of another package"):
             measure = _entry_points()[name]()()
             if not isinstance(measure, Measure):
@@ -475,6 +488,7 @@ def _load(name: str) -> Measure:
                 text = getattr(measure, field_name)
                 if (line := one_line(text)) != text:
                     setattr(measure, field_name, line)
+    # two packages could give their classes the same name; entry points are unique
     measure.name = name
     for field_name in ("title", "heading", "short", "key", "figure"):
         setattr(measure, field_name, getattr(measure, field_name) or name)
@@ -521,6 +535,7 @@ class Measures:
         self.metric = metric
         self.wanted = measures_of(wanted_names)
         self.limits = None if metric is None else metric.limits
+        # controls are six texts or more per question, and would take most of a budget
         self.controls = controls and self.limits is None
         tools = Tools(metric, reader)
         self._measure = {measure.name: measure.open(tools) for measure in self.wanted}
@@ -566,6 +581,7 @@ class Measures:
                 (other_records or {}).get(measure.name, ()),
                 of_controls,
                 limits,
+                # nobody comes after the last one, so it may spend the rest
                 measure.budget_share if rank < len(order) else 1.0,
             )
             scored_by[measure.name] = self._measure[measure.name](work)
@@ -582,7 +598,9 @@ class Measures:
     def _controls(
         self, question: Question, controls: Sequence[Control], scored_by: Mapping[str, Scored]
     ) -> Controls:
+        # only measures that need a judge have controls
         assert self.metric is not None
+        # the scale of today; a measure may overwrite it with the one that it read
         facts: dict[str, Any] = {"zero": "empty", "anchor": "distinct"}
         values: dict[Control, dict[str, float | None]] = {control: {} for control in controls}
         for measure in self.wanted:

@@ -56,8 +56,10 @@ def masked_words(answers: Sequence[str]) -> list[MaskedWord]:
     """List all masked-word tasks: each word but stopwords, or every word of an answer of stopwords."""
     tasks = []
     for answer, text in enumerate(answers):
+        # as the published scorer splits: punctuation belongs to the word before it
         words = text.split()
         content = [index for index, word in enumerate(words) if not is_stopword(word)]
+        # an answer of stopwords alone ("I do not") would have no task, and drop out of the mean
         for index in content or range(len(words)):
             masked = " ".join([*words[:index], "_", *words[index + 1 :]])
             tasks.append(MaskedWord(answer=answer, word=index, text=words[index], masked=masked))
@@ -98,6 +100,7 @@ def summary_context(question: str, summary: str) -> Context:
 
 def reference_context(question: str, conditioning: Sequence[str]) -> Context:
     """Make the context that a faithful summary equals: the reference answers themselves."""
+    # the published wording asks for as many samples as the list holds
     request = f"{normalise_question(question)}\nSample {len(conditioning)} answers to this question."
     return Context(question=request, reply=answer_list(conditioning), source="distribution of answers")
 
@@ -163,6 +166,7 @@ def prepare(judge: Judge, question: Question, answers: AnswerSet) -> QuestionPro
             f"{breaks} of {len(answers.conditioning)} conditioning answers hold a quote or line end that "
             "breaks the judge's list"
         )
+    # the paper's tasks need spaces; there are few of them here, and each is a whole sentence
     if unspaced := sum(bool(_UNSPACED.search(answer)) for answer in answers.masked_out):
         warnings.append(
             f"{unspaced} of {len(answers.masked_out)} test answers are in a script without spaces: a whole "
@@ -186,6 +190,7 @@ def summary_prompts(judge: Judge, question: QuestionPrompts, summary: str) -> li
     """
     context = summary_context(question.question.text, summary)
     prompts = encode_words(judge, context, question.words, "the summary")
+    # distances pair the i-th token of a word in two contexts
     if [prompt.tasks for prompt in prompts] != question.sizes:
         raise CannotScoreError(
             "backend",

@@ -56,12 +56,14 @@ class Population:
     def __init__(
         self, words: Sequence[MaskedWord], sizes: Sequence[int], seed: int, question_id: str
     ) -> None:
+        # not hash(), which differs between processes: the same words on every machine
         digest = hashlib.sha256(f"{seed} {question_id}".encode("utf-8", "surrogatepass")).digest()
         rng = np.random.default_rng(int.from_bytes(digest, "big"))
         # answers that are equal word by word, mask by mask, become copies of one stratum
         indices_of: dict[int, list[int]] = {}
         for index, word in enumerate(words):
             indices_of.setdefault(word.answer, []).append(index)
+        # equal answers have equal distances in any context, so their copies need no computation
         copies_of: dict[tuple[tuple[str, str], ...], list[tuple[int, ...]]] = {}
         for indices in indices_of.values():
             text = tuple((words[index].masked, words[index].text) for index in indices)
@@ -71,6 +73,7 @@ class Population:
             own_sizes = tuple(sizes[index] for index in copies[0])
             order = _random_order(own_sizes, rng)
             self.strata.append(_Stratum(tuple(copies), own_sizes, order))
+        # decides which answers get a word where the budget pays for fewer words than answers
         self.stratum_order = _random_order([stratum.weight for stratum in self.strata], rng)
         self._answers = [word.answer for word in words]
         self.words = len(words)
@@ -83,6 +86,7 @@ class Population:
         Independent of the random order, so that a sample size chosen by cost favours no words."""
         shares = []
         for index, stratum in enumerate(self.strata):
+            # from 2: _later begins after every stratum has its first word
             for rank in range(2, len(stratum.sizes) + 1):
                 shares.append((-stratum.weight / rank, index))
         return [index for _, index in sorted(shares)]
@@ -107,6 +111,8 @@ class Population:
 
     def size_within(self, words: int) -> int:
         """Find the size of the largest sample of at most ``words`` words, copies counted; at least 1."""
+        # a word of an answer that came five times counts as five, so the number of words jumps with the
+        # size
         for size in range(self.size, 1, -1):
             if len(self.indices(size)) <= words:
                 return size
@@ -136,6 +142,7 @@ class Population:
         means = {}
         for index, sample in zip(self.stratum_order, self.samples(size, values), strict=True):
             if sample.values:
+                # not the plain mean: large words are drawn more often
                 mean = drawn_sum(sample) / sample.total_size
                 for copy in self.strata[index].copies:
                     means[self._answers[copy[0]]] = mean
@@ -175,12 +182,14 @@ class Cost:
             return self._prefix + sum(first_words[:size])
         quotas = self._population.quotas(size)
         bound = sum(bounds[quota] for bounds, quota in zip(self._most, quotas, strict=True))
+        # paths of several strata may share nodes, so the sum can exceed the whole tree
         return min(self._prefix + bound, self._all)
 
 
 def _path_lengths(tree: PrefixTree) -> list[int]:
     """Lengths of the paths that a tree falls apart into when each node stays with its tallest child, longest
     first. The first n add up to the most nodes that any n prompts can have: in a tree, greedy is optimal."""
+    # nodes are in depth-first order: backwards, every child comes before its parent
     tallest = [0] * len(tree.tokens)  # below each node, among the children seen so far
     lengths = []
     for node in reversed(range(len(tree.tokens))):
@@ -190,6 +199,7 @@ def _path_lengths(tree: PrefixTree) -> list[int]:
             lengths.append(length)
             continue
         if tallest[parent]:
+            # two branches meet: the longer one goes on to the parent, the shorter one ends here
             lengths.append(min(length, tallest[parent]))
         tallest[parent] = max(length, tallest[parent])
     return sorted(lengths, reverse=True)
@@ -268,6 +278,7 @@ def sampled_mean(answers: Sequence[WordSample]) -> SampledMean:
     error = math.sqrt(sampling_variance) / token_tasks
     m = float(copies.sum())
     if m < 2:
+        # a single answer shows no spread between answers
         return SampledMean(mean, error, None)
     sizes = np.array([answer.total_size for answer in answers])
     # the spread between answers holds the noise of choosing words, which is taken off
@@ -284,6 +295,7 @@ def drawn_sum(answer: WordSample) -> float:
     of N has weight 1/((N-i)(N-i+1)), its inverse variance if all sizes are equal; then the estimate is as
     precise as the mean of a simple random sample. If all words were sampled the sum is exact.
     """
+    # the weight of the last draw of all words would be 1 / 0
     if answer.complete:
         return math.fsum(answer.values)
     # every draw estimates the whole sum; later draws know more of it
@@ -314,6 +326,7 @@ def _sum_variances(answers: Sequence[WordSample], sums: Floats, spread: float | 
         elif spread is None:
             return None
         else:
+            # the finite population correction: an answer with one word has no sampling error
             variances[index] = answer.total_size**2 * spread * (1 - 1 / answer.count)
     return variances
 
@@ -362,6 +375,7 @@ class BudgetScoring:
         self.population = population
         self.limits = limits
         self.measure = measure
+        # summaries of an earlier run have this many words; more could not be compared with them
         self.max_size = population.size if max_words is None else population.size_within(max_words)
         self.size = 0
         """Distinct words scored, see :class:`~selfreflect.metric.sampling.Population`."""
@@ -383,6 +397,7 @@ class BudgetScoring:
             """Bound the tokens of the reference and all summaries."""
             return sum(cost.tokens(size) for cost in self._costs)
 
+        # cost grows with size, so bisection finds the largest that fits
         self.size = bisect_right(range(1, self.max_size + 1), self.limits.tokens, key=cost)
         if not self.size:
             raise OverBudgetError(cost(1))

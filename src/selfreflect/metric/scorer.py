@@ -148,6 +148,7 @@ class SelfReflect:
         self.temperature = temperature
         self.limits = limits
         self.guesses = guesses
+        # dividing a budget between two measures is the work of Measures
         self.reader: ReaderChoice | None = reader if limits is None else None
         self.engine = engine_for(judge)
         self.on_begin: Callable[[int], object] = lambda tokens: None
@@ -194,6 +195,7 @@ class SelfReflect:
         measures = Measures(self, wanted_names=names, controls=False, reader=self.reader or "auto")
         scores = {}
         for result in measures.measure(record, answer_set, summary_records):
+            # the caller named this text, so an exception says at once what a run would store as a failure
             if isinstance(result, Failure):
                 raise DataError(f"summary {result.name!r} cannot be scored: {result.message}")
             # the scores come first, in the order of the table of measures
@@ -223,6 +225,7 @@ class SelfReflect:
         try:
             prompts = prepare(self.judge, question, answers)
         except CannotScoreError as error:
+            # without the reference no summary has anything to be compared with
             return [error.failure(question, summary.name) for summary in summaries]
         if limits is None:
             outcomes = self._score_every_word(prompts, summaries)
@@ -242,6 +245,7 @@ class SelfReflect:
         reference = self._reference(prompts, range(len(prompts.words)))
         # a summary is about as long as the reference answers at most
         ids = sum(len(prompt.ids) for prompt in prompts.reference)
+        # the prompts of every word under every summary would be gigabytes for long answers
         group = max(1, MAX_IDS // ids)
         # equal texts are read once
         texts = list(dict.fromkeys(summary.text for summary in summaries))
@@ -274,6 +278,7 @@ class SelfReflect:
         """Score the words that the limits allow, the same under every summary."""
         from selfreflect.metric.sampling import BudgetScoring, OverBudgetError, Population
 
+        # encoded before words are drawn: what a sample may cost is bounded on these prompts
         contexts, outcomes = self._encode(prompts, [summary.text for summary in summaries])
         candidates = [summary for summary in summaries if summary.text in contexts]
         # words are drawn once for the question, so that summaries are compared on the same ones
@@ -299,6 +304,7 @@ class SelfReflect:
                 f"a budget of {budget} tokens per question does not suffice for a single masked word: "
                 f"the reference and {len(candidates)} summaries need up to {error.needed}",
             )
+            # summaries without prompts keep the reason that they have
             return outcomes | dict.fromkeys(contexts, refusal.failure(prompts.question))
         for index, summary in enumerate(candidates):
             # estimates, unless the budget sufficed for every word
@@ -363,6 +369,7 @@ class SelfReflect:
 
     def _not_finite(self, prompts: QuestionPrompts) -> Failure:
         advice = "its weights may be damaged"
+        # float16 ends at 65,504, which activations of some models exceed
         if self.judge.lm.dtype == "float16":
             advice = "load it in another dtype"
         message = f"the predictions of judge {self.judge.name!r} are not finite numbers; {advice}"
@@ -394,6 +401,7 @@ def score_work(metric: SelfReflect) -> Callable[[Work], Scored]:
         texts = _anchors(work)
         question_id = work.question.id
         anchors = [Summary(question_id=question_id, name=text, text=text) for text in texts.values()]
+        # the anchors ride along, so that the reference is read once
         records = metric.score_records(
             work.question,
             work.answers,
@@ -411,6 +419,7 @@ def score_work(metric: SelfReflect) -> Callable[[Work], Scored]:
 
 def _anchors(work: Work) -> dict[Control, str]:
     """List the texts of the controls that have scores: nothing, and all answers with their repetitions."""
+    # controls of fewer pasted answers have bits, but no score
     largest = max((control.answers for control, _ in work.controls), default=0)
     texts = {}
     for control, _ in work.controls:
@@ -461,6 +470,7 @@ def most_nodes(judge: Judge, limits: TextLimits) -> int:
         contexts += [(summary_context(question, text), length_of_answers) for text in anchors]
     bound = 0
     for context, length in contexts:
+        # "_" stands for the masked answer here, whose tokens are added
         conversation = context.conversation("_")
         per_task = conversation_tokens(judge, conversation[-1:])
         bound += conversation_tokens(judge, conversation) + length

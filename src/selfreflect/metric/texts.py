@@ -61,6 +61,7 @@ def pasted_subsets(answers: Sequence[str], count: int) -> list[str]:
     """
     if count == len(answers):
         return [pasted(answers)]
+    # the first and the middle answer: the texts overlap as little as they can
     starts = dict.fromkeys(len(answers) * number // SUBSETS for number in range(SUBSETS))
     around = [*answers, *answers]
     return [pasted(around[start : start + count]) for start in starts]
@@ -72,6 +73,7 @@ def distinct(answers: Sequence[str]) -> dict[str, int]:
     Answers that come equally often keep their order, so where all answers differ the text holds all in order.
     """
     texts = [answer for answer in answers if answer.strip()]
+    # sorting by place keeps the order of answers that come equally often
     groups = sorted(group_indices(texts), key=lambda group: (-len(group), min(group)))
     return {texts[group[0]]: len(group) for group in groups}
 
@@ -99,8 +101,10 @@ def shared_phrase(answers: Sequence[str]) -> tuple[list[str], list[str]]:
     texts = [normal_words(answer) for answer in answers]
     if len(texts) < 2:
         return [], []
+    # what the smallest and the greatest text share, all texts between them share
     smallest, greatest = min(texts), max(texts)
     head = smallest[: common_prefix(smallest, greatest)]
+    # behind the head, so that no word counts twice
     ends = [text[len(head) :][::-1] for text in texts]
     smallest, greatest = min(ends), max(ends)
     tail = smallest[: common_prefix(smallest, greatest)][::-1]
@@ -184,12 +188,14 @@ class ClosedAnswers:
         self._words = [_first_word(answer) for answer in answers]
         self.texts: dict[str, str] = {}
         words = [_first_word(text) for text in references]
+        # one answer that fits no row, such as "It depends", makes the question an open one
         every = {*self._words, *words}
         row = next((row.split() for row in CLOSED if every <= set(row.split())), None)
         if row is None or not references:
             return
         for word, text in zip(words, references, strict=True):
             self.texts.setdefault(word, text)
+        # all references agree, so nobody has written the alternative: it is put into their form
         if len(self.texts) == 1:
             [(word, text)] = self.texts.items()
             alternative = row[(row.index(word) + 1) % len(row)]
@@ -203,6 +209,7 @@ class ClosedAnswers:
         """
         means = []
         for index, word in enumerate(self._words):
+            # a text that names the answer itself would carry its belief
             wrong_bits = [
                 bits[text][index] for alternative, text in self.texts.items() if alternative != word
             ]
@@ -220,6 +227,7 @@ def _in_form_of(text: str, word: str) -> str:
     match = _FIRST.match(text)
     assert match is not None
     first = match[1]
+    # "A" may be an ordinary capital, "YES" is not
     cased = word.upper() if first.isupper() and len(first) > 1 else word
     if first[0].isupper():
         cased = cased[0].upper() + cased[1:]

@@ -80,6 +80,7 @@ class TreeAttention:
         contexts = {segment.context for segment in batch.segments}
         for prefixes in self.prefixes.values():
             for context in prefixes.keys() - contexts:
+                # else memory would grow with the number of contexts
                 del prefixes[context]
         self.batch = batch
         self._prefix_arenas = {context: Arena() for context in contexts}
@@ -114,6 +115,7 @@ class TreeAttention:
         local = self._with_carried(layer, key, value)
         if compiled:
             if group not in self._tiles:
+                # the C code fills whole vectors of lanes, so a tile has lanes / group queries
                 self._tiles[group] = cut_tiles(self.batch, compiled.lanes // group, group)
             return compiled.attend(query, local, prefixes, self._tiles[group], scale)
         return self._attend_in_torch(query, local, prefixes, scale, extras)
@@ -126,6 +128,7 @@ class TreeAttention:
         scale: float,
         extras: Extras,
     ) -> torch.Tensor:
+        # imported here, because the C path needs none of torch's kernels
         from selfreflect.metric.engine.kernels import attend_in_blocks, attend_in_prefix, cut_blocks
 
         out = torch.empty_like(query)
@@ -156,6 +159,7 @@ class TreeAttention:
 
     def _with_carried(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> KeyValue:
         """Keys and values of the carried rows and then of the batch; keeps what the next batch needs."""
+        # needed by this batch alone; the path to the next one is kept below
         carried = self.carried.pop(layer, None)
         if carried is not None:
             key = torch.cat([carried[0], key])
@@ -189,6 +193,7 @@ class Arena:
 def mapped_empty(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
     """An uninitialised tensor with the dtype and device of ``like``."""
     size = math.prod(shape) * like.element_size()
+    # an mmap of 0 bytes is an error
     if size and _is_mapped(like):
         with suppress(OSError):  # too many mappings, or no memory: torch says which
             # Private: shared memory, the default, is scarce in containers.
@@ -229,6 +234,7 @@ class Native:
         self.largest_head = int(library.tree_attention_most())
         self._run = library.tree_attention
         self._run.restype = None
+        # ctypes checks no types of a C function: the order is that of tree_attention.c
         self._run.argtypes = [
             *[ctypes.c_void_p] * 7,
             *[ctypes.c_int64] * 3,
@@ -303,6 +309,7 @@ def cut_tiles(batch: PackedBatch, size: int, group: int) -> Tiles:
     queries = np.full((len(tiles), size), -1, dtype=np.int64)
     keys = np.zeros((len(tiles), widest), dtype=np.int64)
     visible = np.zeros((len(tiles), widest), dtype=np.uint64)
+    # all heads of a query see the same keys, so its lanes are neighbouring bits
     heads = (1 << group) - 1
     lanes = np.array([heads << (query * group) for query in range(size)], dtype=np.uint64)
     for i, (tile, prefix_rows) in enumerate(tiles):
@@ -326,12 +333,14 @@ def _prefix_tiles(batch: PackedBatch, size: int) -> Iterator[tuple[Neighbours, i
 
 def serving(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Native | None:
     """The library, if it can attend with tensors of these dtypes, devices and shapes."""
+    # the C code knows float32 in main memory alone
     for tensor in (query, key, value):
         if tensor.device.type != "cpu" or tensor.dtype != torch.float32:
             return None
     compiled = native()
     if compiled is None or key.shape != value.shape or key.shape[2] > compiled.largest_head:
         return None
+    # more heads per key than lanes do not fit one tile
     return compiled if query.shape[1] // key.shape[1] <= compiled.lanes else None
 
 

@@ -68,11 +68,13 @@ class TreeEngine:
             attention.begin(batch)
             rows = self.decoder.run(batch, attention)
             if states is None:
+                # the states of all batches, allocated once: torch.cat at the end would need twice the memory
                 states = mapped_empty((sum(counts), rows.shape[1]), rows)
             states[offset : offset + len(rows)] = rows
             offset += len(rows)
         self.windows |= attention.windows
         assert states is not None  # a tree has at least one node
+        # the last layer may lie on another device than the head
         return list(torch.split(states.to(self.device), counts))
 
 
@@ -96,12 +98,14 @@ class FusedDecoder:
         positions = on_device(batch.positions, self.device)
         cos, sin = decoder.rotary_emb(x[None], positions[None])
         cos = cos[0, :, None]
+        # the two halves of transformers' sines are equal, and _heads needs one
         sin = sin[0, :, None, : sin.shape[-1] // 2]
         for layer, device in zip(decoder.layers, self.layer_devices, strict=True):
             x = x.to(device)
             cos = cos.to(device)
             sin = sin.to(device)
             _run_layer(layer, x, (cos, sin), attention)
+        # the norm and the vocabulary only need the rows that predict something
         outputs = on_device(batch.outputs, x.device)
         return rms_norm(decoder.norm, x[outputs].to(decoder.norm.weight.device))
 
@@ -128,6 +132,7 @@ def _heads(projection: Any, norm: Any, h: torch.Tensor, rotary: Rotary) -> torch
     if norm is not None:
         x = rms_norm(norm, x)
     left, right = x.chunk(2, dim=-1)
+    # rotary embedding: (left, right) becomes (left cos - right sin, right cos + left sin)
     out = x * cos
     turned_left, turned_right = out.chunk(2, dim=-1)
     turned_left.addcmul_(right, sin, value=-1)
@@ -177,6 +182,7 @@ def _tree_attention_in(decoder: Any) -> Iterator[None]:
     for module in decoder.modules():
         config = getattr(module, "config", None)
         if config is not None:
+            # several modules may share one config, and a config must be restored to what it was before
             usual[id(config)] = config, config._attn_implementation
     try:
         for config, _ in usual.values():
@@ -214,6 +220,7 @@ def tree_attention(
     # indices of sparse attention.
     unknown = []
     for name, argument in kwargs.items():
+        # transformers passes positions to every layer; tree attention has its own
         if isinstance(argument, torch.Tensor) and name != "position_ids":
             unknown.append(name)
     if attention_mask is not None and attention_mask.numel() > 1:
@@ -222,6 +229,7 @@ def tree_attention(
         raise TypeError(f"tree attention does not support {', '.join(unknown)}")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     extras = Extras(window=sliding_window, softcap=softcap, sinks=s_aux)
+    # tree attention has no batch dimension
     q = query[0].transpose(0, 1)
     k = key[0].transpose(0, 1)
     v = value[0].transpose(0, 1)
@@ -253,6 +261,7 @@ def choose_engine(model: Any, decoder: Any, head: Head) -> Engine:
     tree = None
     for engine in _tree_engines(decoder if probed is model else probed.get_decoder(), head, device):
         if probe.passes(engine):
+            # the probe is shorter than any window, so whether the layers ask for it is looked up
             tree = None if _hides_window(config, engine) else engine
             break
     if tree is not None and probed is not model:
@@ -270,11 +279,13 @@ def choose_engine(model: Any, decoder: Any, head: Head) -> Engine:
         rows: torch.Tensor = model(input_ids=ids, use_cache=False).logits
         return rows.to(device)
 
+    # states first: they are projected only where a token is predicted, logits come for every token
     sequences = SequenceEngine(states, head, input_device(decoder))
     if tree is not None and limit is not None:
         return RotaryLimitEngine(tree, sequences, limit)
     if probe.passes(sequences):
         return sequences
+    # the model's own logits, which are right by definition
     return SequenceEngine(logits, torch.Tensor.float, input_device(model))
 
 
@@ -284,6 +295,7 @@ def _tree_engines(decoder: Any, head: Head, device: torch.device) -> list[TreeEn
     if is_llama(decoder):
         decoders.insert(0, FusedDecoder(decoder))
     engines: list[TreeEngine] = []
+    # plain attention last: a fused kernel may lack a head size or a dtype
     for fused in (True, False):
         engines += [TreeEngine(each, head, device, fused=fused) for each in decoders]
     return engines
@@ -312,11 +324,13 @@ class _Probe:
         for row, prompt in zip(logits, prompts, strict=True):
             targets.append(row[prompt.first - 1 : len(prompt.ids) - 1])
         self.truth = torch.cat(targets).float().to(output_device(model))
+        # equal predictions after different tokens: the weights are zero or broken
         if torch.equal(self.truth, self.truth[:1].expand_as(self.truth)):
             raise JudgeError(
                 "This judge predicts the same whatever it reads, so every summary would look perfect. "
                 "Check its weights."
             )
+        # bfloat16 keeps 8 bits, and layers add up their rounding
         self.tolerance = 2e-3 if next(model.parameters()).dtype == torch.float32 else 5e-2
 
     def passes(self, engine: Engine) -> bool:
@@ -328,6 +342,7 @@ class _Probe:
             difference = torch.linalg.vector_norm(targets - self.truth)
         except (TypeError, KeyError, AttributeError, RuntimeError, ValueError):
             return False  # an architecture that this engine cannot run
+        # relative to the spread, since softmax ignores a constant and models differ in scale
         spread = torch.linalg.vector_norm(self.truth - self.truth.mean(dim=-1, keepdim=True))
         return bool(difference <= self.tolerance * spread)
 
@@ -377,6 +392,7 @@ class SequenceEngine:
             if result is None:
                 result = states.new_empty(len(tree.outputs), states.shape[2])
             for path, path_states in zip(paths, states, strict=True):
+                # paths to several leaves share nodes; equal states are written to the same row again
                 rows = np.flatnonzero(np.isin(tree.outputs, path))
                 depth = tree.depth[tree.outputs[rows]]
                 result[rows] = path_states[len(tree.prefix) + depth]
@@ -389,6 +405,7 @@ class SequenceEngine:
         paths = sorted(map(tree.path, leaves.tolist()), key=len, reverse=True)
         batch: list[Ints] = []
         for path in paths:
+            # the first path is the longest of the batch, and all are padded to it
             longest = len(tree.prefix) + len(batch[0] if batch else path)
             if batch and (len(batch) + 1) * longest > self.max_rows:
                 yield batch
@@ -414,6 +431,7 @@ class RotaryLimitEngine:
     def __init__(self, tree: TreeEngine, sequences: SequenceEngine, limit: int) -> None:
         self.tree = tree
         self.sequences = sequences
+        # no padding: it would change the length, and with it the frequencies
         self.sequences.max_rows = 1
         self.head = tree.head
         self.limit = limit
@@ -440,6 +458,7 @@ class RemoteEngine:
         return list(map(self._states, trees))
 
     def _states(self, tree: PrefixTree) -> torch.Tensor:
+        # sent alone first, so that the server's prefix cache has it before prompts come together
         if tree.prefix:
             self.last_states([tree.prefix])
         prompts = []

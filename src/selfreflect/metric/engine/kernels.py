@@ -66,6 +66,7 @@ def cut_blocks(batch: PackedBatch, size: int, group: int, like: torch.Tensor) ->
         keys[i, :columns] = block.keys
         real[i, :rows] = True
         visible[i, :rows, :columns] = block.visible
+        # blocks of one context follow each other, so a slice names them
         first = contexts[block.context].start if block.context in contexts else i
         contexts[block.context] = slice(first, i + 1)
     mask = on_device(visible, device)
@@ -91,6 +92,7 @@ def attend_in_prefix(query: torch.Tensor, prefix: KeyValue, scale: float, extras
         out = F.scaled_dot_product_attention(q, key, value, is_causal=True, scale=scale, enable_gqa=True)
         return out[0].transpose(0, 1)
     length = len(query)
+    # logits are written out here, so long prefixes go in steps of bounded memory
     step = max(1, MAX_LOGITS // (query.shape[1] * length))
     out = torch.empty_like(q)
     for start in range(0, length, step):
@@ -100,6 +102,7 @@ def attend_in_prefix(query: torch.Tensor, prefix: KeyValue, scale: float, extras
         visible = keys <= queries
         if extras.window is not None:
             visible &= keys > queries - extras.window
+        # no query of this step sees a key behind its last row
         context = [(key[:, :, :stop], value[:, :, :stop])]
         out[:, :, start:stop] = plain_attention(q[:, :, start:stop], context, visible, scale, extras)
     return out[0].transpose(0, 1)
@@ -126,6 +129,7 @@ def attend_in_blocks(
         return _fused(query, local, prefixes, blocks, scale)
     _, heads, size = query.shape
     out = query.new_empty(*blocks.queries.shape, heads, size)
+    # contexts differ in the length of their prefix, so each has logits of its own shape
     for context, rows in blocks.contexts.items():
         prefix = prefixes.get(context)
         length = 0 if prefix is None else prefix[0].shape[1]
@@ -167,6 +171,7 @@ def plain_attention(
     """
     batch, heads, rows, size = query.shape
     kv = pairs[0][0].shape[1]
+    # query heads that share a key become rows of one product, so keys are not copied for each head
     groups = query.reshape(batch, kv, -1, size)
     products = [groups @ key.transpose(2, 3) for key, _ in pairs]
     logits = torch.cat(products, dim=-1).float() * scale
@@ -174,6 +179,7 @@ def plain_attention(
     if extras.softcap is not None:
         logits = torch.tanh(logits / extras.softcap) * extras.softcap
     logits = logits.masked_fill(~visible, float("-inf"))
+    # a sink takes its part of the softmax and adds nothing: weights behind the last key are left out below
     if extras.sinks is not None:
         sinks = extras.sinks.float().reshape(1, -1, 1, 1).expand(batch, heads, rows, 1)
         logits = torch.cat([logits, sinks], dim=-1)
@@ -202,17 +208,21 @@ def _fused(
     stacked = queries.permute(2, 0, 1, 3, 4).reshape(kv, count, rows * group, size)
     keys = local[0][blocks.keys].transpose(1, 2)
     values = local[1][blocks.keys].transpose(1, 2)
+    # the first softmax: the block's own keys, under a mask
     out, lse = kernel(stacked.transpose(0, 1), keys, values, scale, blocks.bias)
     for context, blocks_of_context in blocks.contexts.items():
         if context not in prefixes:
             continue
         key, value = prefixes[context]
         q = stacked[:, blocks_of_context].flatten(1, 2)  # (KV, all rows of the context, D)
+        # the second softmax: the prefix, which every query of the context sees whole, so no mask is needed
         prefix_out, prefix_lse = kernel(q[None], key[None], value[None], scale, None)
         # back to blocks first, as out and lse are
         prefix_out = prefix_out[0].unflatten(1, (-1, rows * group)).transpose(0, 1)
         prefix_lse = prefix_lse[0].unflatten(1, (-1, rows * group)).transpose(0, 1)
+        # exp(lse) is a softmax's denominator, so this is the prefix's part of the sum of both
         weight = torch.sigmoid(prefix_lse - lse[blocks_of_context]).unsqueeze(-1)
+        # half precision is merged in float32, or the result would be rounded twice
         if out.dtype == torch.float32:
             out[blocks_of_context].lerp_(prefix_out, weight)
         else:
@@ -237,8 +247,10 @@ def cuda_kernel(
 ) -> KeyValue:
     attention = torch.ops.aten._scaled_dot_product_efficient_attention
     if bias is not None:
+        # the efficient kernel does not broadcast a mask over heads
         bias = bias.expand(-1, q.shape[1], -1, -1)
     out, lse, *_ = attention(q, k, v, bias, True, scale=scale)
+    # the kernel pads the log-sum-exps to a round number of rows
     return out, lse[..., : q.shape[2]]
 
 

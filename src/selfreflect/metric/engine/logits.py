@@ -70,6 +70,7 @@ class SummaryStates:
         states_of_contexts, pairs_of_contexts = zip(*self.contexts, strict=True)
         states = torch.cat(states_of_contexts)
         pairs = np.concatenate(pairs_of_contexts)
+        # pairs count rows inside their own context; here all contexts' rows are one tensor
         rows = list(map(len, states_of_contexts))
         counts = list(map(len, pairs_of_contexts))
         pairs[:, 0] += np.repeat(np.cumsum(rows) - rows, counts)
@@ -105,6 +106,7 @@ class SummaryStates:
                 context_rows = self.head(states[rows[:, 0]])
                 reference_rows = self.head(self.reference[rows[:, 1].to(self.reference.device)])
                 top = min(count, context_rows.shape[1])
+                # both contexts' likeliest tokens: a page shows where the two disagree
                 likeliest = [logits.topk(top, dim=1).indices for logits in (context_rows, reference_rows)]
                 likely = torch.cat(likeliest, dim=1)
                 columns = []
@@ -181,6 +183,7 @@ class Reference:
         tasks = []
         for tree, rows in zip(trees, states, strict=True):
             pairs = np.column_stack([np.concatenate(tree.rows), np.concatenate(self._tree.rows)])
+            # copies of an answer share rows, so their tasks would be compared again
             distinct, task_of = np.unique(pairs, axis=0, return_inverse=True)
             contexts.append((rows, distinct))
             ends = np.cumsum(list(map(len, tree.rows)))
@@ -206,6 +209,7 @@ def log_probabilities(head: Head, states: torch.Tensor, tokens: Ints) -> Floats:
         pairs = on_device(tokens[block], states.device)
         rows = pairs[:, 0] - start
         ids = pairs[:, 1]
+        # the log-softmax of one token, without a table of all
         logs = logits[rows, ids] - logits.logsumexp(dim=-1)[rows]
         blocks.append((block, logs.double()))
     for block, logs in blocks:

@@ -77,6 +77,7 @@ class PrefixTree:
 
     def visible(self, queries: Ints, keys: Ints) -> Bools:
         """Which key nodes each query node may attend to: its ancestors and itself. Shape (queries, keys)."""
+        # above: a node comes after its ancestors in depth-first order
         above = keys[None, :] <= queries[:, None]
         inside = queries[:, None] < self.end[keys][None, :]
         return above & inside
@@ -99,6 +100,7 @@ def build_tree(prompts: Sequence[Prompt]) -> PrefixTree:
     paths: dict[tuple[int, ...], list[int]] = {}
     previous: tuple[int, ...] = ()
     path: list[int] = []
+    # sorted, the beginnings that branches share stand side by side: that is the depth-first order
     for branch in sorted(set(branches)):
         keep = common_prefix(previous, branch)
         path = path[:keep]
@@ -111,6 +113,7 @@ def build_tree(prompts: Sequence[Prompt]) -> PrefixTree:
         previous = branch
 
     word_nodes = []
+    # the state before a token predicts it, so a word's nodes begin one before its first token
     for branch, prompt in zip(branches, prompts, strict=True):
         word_nodes.append(paths[branch][prompt.first - 1 - prefix_size :])
     outputs = sorted(set().union(*word_nodes))
@@ -132,7 +135,9 @@ def build_tree(prompts: Sequence[Prompt]) -> PrefixTree:
 def _prefix_length(prompts: Sequence[Prompt]) -> int:
     """How many tokens all prompts share before the position that predicts the first token of any word."""
     sequences = [prompt.ids for prompt in prompts]
+    # what the least and the greatest sequence share, all sequences share
     size = common_prefix(min(sequences), max(sequences))
+    # at most up to the token before the earliest word: the state there predicts, so it must be a node
     return min(size, min(prompt.first for prompt in prompts) - 1)
 
 
@@ -225,6 +230,7 @@ def pack(trees: Sequence[PrefixTree], max_rows: int) -> Iterator[PackedBatch]:
     """Batches of equal size, every node once, in order; at most ``max_rows`` unless a prefix is longer."""
     path = _NO_NODES
     for segments in _segments(trees, max_rows):
+        # what the batch before kept is what this one carries
         carried = path
         final = segments[-1]
         path = _NO_NODES
@@ -245,6 +251,8 @@ def _segments(trees: Sequence[PrefixTree], max_rows: int) -> Iterator[tuple[Segm
         start = 0
         count = len(tree.tokens)
         while start < count:
+            # a prefix is never cut, and comes with a node at least, or nothing in the batch would look at
+            # it
             if segments and size - row < prefix + 1:
                 yield tuple(segments)
                 segments = []
@@ -253,6 +261,7 @@ def _segments(trees: Sequence[PrefixTree], max_rows: int) -> Iterator[tuple[Segm
             segments.append(Segment(context, tree, row, prefix, start, stop))
             row += segments[-1].rows
             start = stop
+            # the next segment of this tree finds the prefix in TreeAttention
             prefix = 0
     if segments:
         yield tuple(segments)
@@ -286,5 +295,6 @@ def _keys(segment: Segment, carried: Ints, nodes: Ints) -> Ints:
     A segment that goes on with nodes 5, 6, 7 of a tree whose node 5 has the ancestors 0, 1, 4 finds those
     three carried, at keys 0, 1, 2. If it is the first of its batch, its own nodes follow as keys 3, 4, 5.
     """
+    # nodes before the segment's start are ancestors, which carried lists in ascending order
     segment_keys = len(carried) + segment.row_of(nodes)
     return np.where(nodes < segment.start, np.searchsorted(carried, nodes), segment_keys)

@@ -14,6 +14,7 @@ _SYMMETRIC = "\"'*_"
 _PAIRS = {"()", "[]", "{}", "「」", "『』", *(2 * mark for mark in _SYMMETRIC)}
 _LEADING = "¿¡.,;:!?"
 _TRAILING = ".,;:!?。、"
+# (?=.): a bare "The" stays, or its form would be empty
 _ARTICLE = re.compile(r"\A(?:an?|the) (?=.)")
 _NESTING = 4  # quotes within brackets within emphasis; deeper nesting is no packaging of an answer
 
@@ -50,6 +51,7 @@ def ordered_groups(answers: Sequence[str], groups: Iterable[Sequence[int]]) -> l
     """
     titled = []
     for group in groups:
+        # sorted, because the order in which groups are found must not matter
         members = sorted(group)
         text = most_common(answers[index] for index in members)
         titled.append((members[0], sorted(members, key=lambda index: (answers[index] != text, index))))
@@ -94,6 +96,7 @@ def unified(text: str) -> str:
     text = _SUPERSCRIPT.sub(r"^\g<0>", text)  # a power is no further digit
     plain = unicodedata.normalize("NFKC", text.translate(_TWINS)).translate(_TWINS)
     if not plain.isascii():
+        # Cf: zero-width spaces and joiners, soft hyphens, marks of direction
         plain = "".join(character for character in plain if unicodedata.category(character) != "Cf")
     return " ".join(plain.split())
 
@@ -121,6 +124,7 @@ def _normal_form(text: str) -> str:
         result = _INITIALS.sub(lambda match: re.sub("[. ]", "", match[0]), result)
         result = _MIDDLE_INITIAL.sub(r"\1", result)
     result = _INNER_ARTICLE.sub("", _SERIAL_COMMA.sub("", result))
+    # "**(Paris.)**" has three layers
     for _ in range(_NESTING):
         result = _unwrap(result)
     return result
@@ -131,10 +135,13 @@ def _unwrap(text: str) -> str:
     trimmed = text.rstrip(_TRAILING)
     inner = trimmed.lstrip(_LEADING)
     removed = trimmed[: len(trimmed) - len(inner)]
+    # .5 is not 5
     if inner[:1].isdigit() and removed.endswith(".") and not removed.endswith(".."):
         inner = "." + inner
+    # longer than 2, because () and "" hold nothing
     if len(inner) > 2 and inner[0] + inner[-1] in _PAIRS:
         inner = inner[1:-1].strip()
     elif len(inner) > 2 and inner.count('"') == 1 and not inner[-2].isdigit():  # 6" is a length
         inner = inner.strip('"')
+    # marks alone, such as "?", are the answer
     return _ARTICLE.sub("", inner) or text

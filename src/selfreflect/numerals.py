@@ -53,6 +53,7 @@ def _any(words: dict[str, int]) -> str:
 _ONE = "|".join(_ONES)
 _NUMBER_WORD = re.compile(
     rf"\b(?:(?P<small>{'|'.join(_SMALL_NUMBERS)})"
+    # ones stand before tens in "einundzwanzig", behind them in "twenty-one" and "treinta y cinco"
     rf"|(?:(?P<before>{_ONE})und)?(?P<tens>{'|'.join(_TENS)})(?:(?:[- ]| (?:y|et) )(?P<after>{_ONE}))?)\b",
     re.IGNORECASE,
 )
@@ -119,14 +120,18 @@ def in_digits(text: str) -> str:
         text = _TENS_ORDINAL.sub(_tens_ordinal, text)
     if "half" in lower:
         text = _HALF_A.sub("0.5 ", text)
+    # "fifty-fifty" goes first, or it would become the range 50-50
     text = _A_DOZEN.sub("1 ", _EVEN.sub("half-half", text))
+    # years go first, or 1984 would become 19 84
     text = _NUMBER_WORD.sub(_number, _YEAR.sub(_year, text))
     if "half" in lower:
         text = _AND_HALF.sub(lambda match: f"{match['count'].lower().replace('one', '1')}.5", text)
+    # hundreds before thousands: "two hundred and fifty thousand"
     if any(scale in lower for scale in ("hund", "thousand", "tausend")):
         text = _HUNDREDS.sub(lambda match: _scaled(match, 100), text)
         text = _THOUSANDS.sub(lambda match: _scaled(match, 1000), text)
     if has_parts:
+        # hours and "every third" before fractions, which have the same words
         text = _EVERY.sub(lambda match: f"1/{_ORDINALS[match['ordinal'].lower()]}", _HOUR.sub(_time, text))
         text = _FRACTION.sub(_fraction, text)
         text = _ORDINAL.sub(lambda match: f"{_ORDINALS[match['ordinal'].lower()]}th", text)
@@ -145,6 +150,7 @@ def _number(match: re.Match[str]) -> str:
 
 
 def _year(match: re.Match[str]) -> str:
+    # "thirteen, fourteen fifteen" is a list
     if _LISTED.search(match.string, max(0, match.start() - 20), match.start()):
         return match[0]
     return "".join(_NUMBER_WORD.sub(_number, match[part]) for part in ("century", "rest"))
@@ -152,6 +158,7 @@ def _year(match: re.Match[str]) -> str:
 
 def _scaled(match: re.Match[str], scale: int) -> str:
     count, rest = (int(text) if text.isdigit() else 1 for text in (match["count"], match["rest"] or "0"))
+    # in "between 2 hundred and 5 hundred" the "and" joins two numbers
     is_range = match.string[: match.start()].lower().endswith(("between ", "zwischen "))
     if match["joint"] and is_range:
         return f"{count * scale} {match['joint']}{rest}"
@@ -172,6 +179,7 @@ def _time(match: re.Match[str]) -> str:
     if not is_known or not 1 <= hour <= 24:
         return match[0]
     minutes = 30 if share in ("half", "halb") else 45 if is_before else 15
+    # the hour before 1 is 12
     return f"{(hour - is_before) or 12}:{minutes}"
 
 

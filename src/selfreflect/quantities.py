@@ -31,6 +31,7 @@ class Quantity(NamedTuple):
     @property
     def in_base(self) -> tuple[float, str]:
         """The value in the base of its unit, and that base; 0 without a value."""
+        # in the base, 5 km and 5000 metres are equal
         base, factor = UNITS.get(self.unit, (self.unit, 1))
         return (self.value or 0.0) * factor, base
 
@@ -38,11 +39,14 @@ class Quantity(NamedTuple):
     def key(self) -> tuple[str, str]:
         """Key that is equal for equal quantities in any notation."""
         value, base = self.in_base
+        # 9:30 am, 9.30 Uhr and 9:30 are one time, so a word of the clock is no unit
         if self.unit in _CLOCK:
             hour, _, minutes = (self.text or f"{value:g}").partition(":")
+            # 12 am is midnight, 12 pm is noon
             if hour.isdigit() and self.unit != "uhr":
                 hour = str(int(hour) % 12 + 12 * (self.unit == "pm"))
             return f"{hour}:{minutes or '00'}", ""
+        # 10 digits, so that rounding of a factor makes no other key
         return (self.text, base) if self.value is None else (f"{value:.10g}", base)
 
 
@@ -99,6 +103,7 @@ _MAGNITUDES = {
     **dict.fromkeys("million millions millionen mio mn millones milhões milioni млн миллионов".split(), 1e6),
     **dict.fromkeys(("crore", "crores"), 1e7),
     **dict.fromkeys("億亿억", 1e8),
+    # a German Billion is 10^12, an English billion 10^9
     **dict.fromkeys("billion billions bn milliarde milliarden milliard milliards mrd млрд".split(), 1e9),
     **dict.fromkeys(("trillion", "trillions", "billionen"), 1e12),
 }
@@ -184,6 +189,7 @@ def with_month(text: str, year: Quantity) -> Quantity:
     """Extend a year to the month before it, as year-month; any other quantity stays as it is."""
     month = _MONTH_BEFORE.search(text, max(0, year.start - _LONGEST_MONTH), year.start)
     is_year = re.fullmatch(r"\d{4}", text[year.start : year.end])
+    # "may 1990" in small letters has the verb
     if month is None or is_year is None or not month[1][0].isupper():
         return year
     number = _MONTH_OF[month[1][:3].casefold()]
@@ -195,6 +201,7 @@ def last_quantity(text: str) -> Quantity | None:
 
     Numbers beyond the range of floats do not count.
     """
+    # "5 (in 2020)" answers 5
     all_quantities = quantities(readable(text))
     outside = [quantity for quantity in all_quantities if not quantity.is_aside]
     return next(reversed(outside or all_quantities), None)
@@ -207,15 +214,18 @@ def _read(text: str, asides: list[tuple[int, int]]) -> Iterator[Quantity]:
         if _NAME.search(text, max(0, match.start() - 2), match.start()):
             continue  # F-16, B52
         before = bisect_left(asides, (match.start(),))
+        # asides are sorted: the last one that begins before the number is the only candidate
         is_aside = before > 0 and match.start() < asides[before - 1][1]
         if match["date"]:
             yield Quantity(None, "", _date(match[0]), is_aside, *match.span())
         elif match["decade"]:
             year = re.sub(r"\D", "", match[0])
+            # the '90s are those of the twentieth century
             yield Quantity(None, "", f"{'19' * (len(year) == 2)}{year}s", is_aside, *match.span())
         elif match["other"] or match["range"]:
             shape = re.sub(r"[ $€£%]|(?:[ap]\.?m|o'clock)\Z|\A0(?=\d:)", "", match[0].casefold())
             if shape.endswith("uhr"):
+                # German writes 9.30 Uhr with a point
                 shape = shape.removesuffix("uhr").replace(".", ":")
             half = f"{match['half'].lower()}m" if match["half"] else ""  # of the day
             yield Quantity(None, half, shape, is_aside, *match.span())
@@ -226,6 +236,7 @@ def _read(text: str, asides: list[tuple[int, int]]) -> Iterator[Quantity]:
                 yield _with_unit(text, match, -size if match[0][0] == "-" else size, is_aside)
         else:
             size = _value(match["digits"])
+            # 1e999 is beyond floats
             if math.isfinite(size):
                 is_negative = "-" in (match["sign"], match["late"])
                 yield _with_unit(text, match, -size if is_negative else size, is_aside)
@@ -240,6 +251,7 @@ def _value(digits: str) -> float:
         digits = digits[: match.start()].strip()
     mantissa, _, exponent = digits.partition("e")
     mantissa = re.sub("[ ']", "", mantissa)
+    # a comma is decimal after groups with points, after 0, or where no three digits follow it
     if re.fullmatch(r"\d{1,3}(?:\.\d{3})+,\d+|\d{1,3}(?:\.\d{3}){2,}|0,\d+|\d+,(?:\d{1,2}|\d{4,})", mantissa):
         mantissa = mantissa.replace(".", "").replace(",", ".")
     power += float(exponent or 0)
@@ -262,7 +274,9 @@ def _with_unit(text: str, match: re.Match[str], value: float, is_aside: bool) ->
             end = after.end()
             continue
         word = after["word"].casefold()
+        # "per cent" keeps its blank, "° C" loses it
         word = word if "cent" in word else re.sub(r"\s", "", word)
+        # 5k is 5000; behind a blank k is a word
         if word in _MAGNITUDES and (word != "k" or not after["gap"]):
             value *= _MAGNITUDES[word]
             if word in ("%", "percent", "prozent", "per cent"):

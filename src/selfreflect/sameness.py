@@ -39,6 +39,7 @@ def _table(name: str) -> set[str]:
     return set(_TABLES[name].split())
 
 
+# the words stand in data/answer_words.toml, so that a language is added without code
 _YES, _NO, _OR, _BUT, _AND = map(_table, ("yes", "no", "or", "but", "and"))
 _CHOICES = _OR | _BUT
 _NEGATIONS = _NO | _table("negations")
@@ -68,14 +69,19 @@ def _opposites(name: str) -> dict[str, frozenset[str]]:
 OPPOSITES, BOUNDS = map(_opposites, ("opposites", "bounds"))
 """By word, the words that make an opposite answer in its place, and an opposite limit of a number."""
 
+# "between 5 and 7" is 5-7
 _BETWEEN = re.compile(r"\b(?:between|zwischen) (\S*\d) (?:and|und) (?=(\S*\d))\S*\d", re.IGNORECASE)
+# "minus five" is -5, but "7 minus 5" and "x minus 5" are subtractions
 _MINUS = re.compile(r"(?<!\d )(?<!\b\w )\b(?:minus|negative) (?=[\d.])", re.IGNORECASE)
+# "2 to 1" and the score 2:1 are 2-1, but 10:30 is a time
 _SPOKEN_RANGE = re.compile(r"(?<=\d) (?:to|zu|bis) (?=\d)|(?<![\d:]\d\d)(?<=\d):(?=\d(?![\d:]))")
+# "1 in 5", "3 out of 10", "einer von fünf", and scores, which _as_fraction tells apart
 _RATIO = re.compile(
     r"\b(?P<part>\d+|one|eine?[rs]?|une?|uno) "
     r"(?P<joint>to|zu|bis|in|(?:out )?of|von|aus|sur|de cada) (?:the |den )?(?P<whole>\d[\d,]*)\b(?![.%]\d)",
     re.IGNORECASE,
 )
+# each character of a script without spaces counts as a word
 _WORD = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+(?:['&.-][^\W_{UNSPACED}]+)*|&")
 _TOKEN = re.compile(rf"{_WORD.pattern}|[^\w\s'\".]")
 _CAPITAL = re.compile(r"\b[^\W\d_a-z]\w*")
@@ -83,9 +89,11 @@ _LIST_MARKS = frozenset(",;/&")
 _MARK = re.compile(r"[^\w\s]")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 _ASIDE = re.compile(r"(?<!\s)\s*\((?![A-ZÄÖÜ]\w*(?:,? [A-ZÄÖÜ]\w*)*\))[^()]*\)")  # but not (Cardiff, Wales)
+# "not Ann, but Bob" means Bob; "not only Ann but Bob" means both
 _CORRECTION = re.compile(
     r"\b(?:not|nicht|kein\w*|isn't|wasn't)\b(?! only\b| nur\b)[^.;]*?\b(?:but|sondern)\b", re.IGNORECASE
 )
+# "Ankara, not Istanbul" affirms what stands before the comma
 _CONTRAST = re.compile(r", (?:and |und )?(?:not|nicht) .*\Z", re.IGNORECASE | re.DOTALL)
 # Questions that a number answers.
 _MEASURED = re.compile(
@@ -109,18 +117,21 @@ _POSSESSIVE = re.compile(r"'s?\Z|s'\Z")
 _CASED = re.compile(
     rf"\b(?:{_TABLES['cased'].replace(' ', '|')})\b|(?<![^\W\d])(?:m[A-Z][a-z]{{0,2}}|[kKMGT]b(?:it)?)(?!\w)"
 )
+# U.S. is the country, as US is
 _DOTTED = re.compile(r"\b[A-Z](?:\.[A-Z])+\b\.?")
 # Beside these words 3.10 is not 3.1.
 _VERSION = re.compile(
     r"\b(?:versions?|releases?|chapter|section|python|java|fassung|kapitel|abschnitt|versión|capítulo)\b",
     re.IGNORECASE,
 )
+# the article or joint of "l'heure" and "qu'il"
 _ELISION = re.compile(r"(?:[cdjlmnst]|qu)'(?=\w{2})")
 _NEGATING_PREFIXES = frozenset(["un", "in", "im", "il", "ir", "non", "non-", "dis", "nicht"])
 _YEAR_MONTH = re.compile(r"\d{4}-\d{1,2}\Z")
 _NEAR = 3
 # First letters that two forms of a word have in common.
 _SHARED = 3
+# a sign between words can be the whole difference: 5 × 3 and 5+3, e^x and e^-x, O+ and O-
 _SIGNS = re.compile(
     # of the mathematical operators all but those that are minus, times, divided or about
     r"!=|\^-?|[<>=≤≥≠±#~]+|[¬\u2200-\u2211\u2213-\u2214\u221a-\u2235\u2237-\u223b\u223d-\u2247\u2249-\u225f"
@@ -132,6 +143,7 @@ _SIGNS = re.compile(
 _SEQUENCE = re.compile(r"[<>≤≥→←⇒⇐]|\b(?:then|dann|danach)\b", re.IGNORECASE)
 # A thousand in German, one in English.
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}\.\d{3}(?![\d.,])")
+# "no problem" and "not only" deny nothing
 _SOFT_NO = re.compile(
     r"no problem|no doubt|(?:\bnot|n't) (?:only|just|false|wrong|incorrect)|kein problem|kein zweifel"
     r"|nicht (?:nur|falsch)",
@@ -164,6 +176,7 @@ class _Reading:
     def new(self) -> tuple[str, ...]:
         """Content beyond the question's, or else all content."""
         new = tuple(word.text for word in self.words if word.is_new)
+        # an answer made of the question's words is compared by these
         return new or tuple(word.text for word in self.words if word.is_content)
 
     @cached_property
@@ -191,6 +204,7 @@ class _Reading:
         items: list[list[str]] = [[]]
         for word in self.words:
             if word.after_mark or word.text in _AND:
+                # "Ann, Bob and Cem" and "Cem, Ann and Bob" are one answer
                 items.append([])
             if word.is_content:
                 items[-1].append(word.text)
@@ -203,17 +217,22 @@ def same_answer(question: str, first_answer: str, second_answer: str) -> bool | 
 
     None is for a model to decide.
     """
+    # the cheapest test, and the only one for long answers
     if _form(first_answer) == _form(second_answer):
         return True
+    # a rule for single words would be wrong too often
     if _is_long(first_answer) or _is_long(second_answer):
         return None
+    # signs and small words are beyond these rules, and a wrong verdict is worse than none
     if _may_differ(first_answer, second_answer):
         return None
     short, long = _without_asides(first_answer, second_answer)
     first, second = _read(short, question), _read(long, question)
     agree = _agree(first.quantities, second.quantities)
+    # "none" is 0 where the question asks for a number; elsewhere it may deny something
     if first.is_nothing and second.is_nothing and first.quantities != second.quantities:
         return True if _MEASURED.search(question) else None
+    # "3 cats, 5 dogs" and "5 cats, 3 dogs" have the same numbers
     if agree and _is_reordered(first, second):
         agree = None
     # a yes and a no settle closed questions, whatever else the answers say
@@ -225,13 +244,16 @@ def same_answer(question: str, first_answer: str, second_answer: str) -> bool | 
         return stances[0] == stances[1] and agree is not False
     if agree is False:
         return False
+    # "prices rise" and "prices fall"
     if are_opposite(short, long):
         return False
     # words count only where both texts deny or neither does
     is_level = first.is_negated == second.is_negated
     is_equal = first.new == second.new
+    # items may change places, unless their order says something, as in "Rome, then Milan"
     if not is_equal and first.items == second.items != []:
         is_equal = not (_SEQUENCE.search(short) or _SEQUENCE.search(long))
+    # _says: "It is." and "I think so." have nothing that could be equal
     if agree and is_level and is_equal and first.has_choice == second.has_choice and _says(first):
         return True
     for part, whole in ((first, second), (second, first)):
@@ -259,6 +281,7 @@ def are_opposite(first_text: str, second_text: str) -> bool:
     differing = [pair for pair in zip(first, second, strict=True) if pair[0] != pair[1]]
     if len(differing) != 1:
         return False
+    # the longer word is the one with the prefix
     plain, negated = sorted(differing[0], key=len)
     return len(plain) > _SHARED and negated.removesuffix(plain) in _NEGATING_PREFIXES
 
@@ -295,12 +318,14 @@ class _Signs(NamedTuple):
 @lru_cache(maxsize=2**14)
 def _signs(text: str) -> _Signs:
     text = spelled(text)
+    # without digits, so that 5mg and 5 mg have the same word
     words = {match.casefold().lstrip("0123456789") for match in _WORD.findall(text)}
     return _Signs(
         signs=sorted(_SIGNS.findall(text)) + sorted(_THOUSANDS.findall(text)),
         limits=words & _LIMITS,
         sides=tuple(words & side for side in _SIDES),
         has_digit=has_digit(text),
+        # "IT IS OPEN" is no answer IT: capitals tell something only beside small letters
         cased=frozenset(
             () if text.isupper() and " " in text else _CASED.findall(_DOTTED.sub(_without_dots, text))
         ),
@@ -317,13 +342,16 @@ def _may_differ(first_text: str, second_text: str) -> bool:
     first, second = _signs(first_text), _signs(second_text)
     if first.signs != second.signs:
         return True
+    # one text has US and the other us
     cased = first.cased ^ second.cased
     if cased and any(word.casefold() in first.words & second.words for word in cased):
         return True
+    # "before 1990" and 1990; without a number a limit may be said in other words
     if first.limits != second.limits and (first.has_digit or second.has_digit):
         return True
     if first.sides == second.sides:
         return False
+    # each text has a word of the set that the other lacks: "by Ann" and "for Ann"
     return any(here - there and there - here for here, there in zip(first.sides, second.sides, strict=True))
 
 
@@ -333,33 +361,43 @@ def contains_answer(question: str, answer: str, gold: str) -> bool:
     Not if it is longer than ``MOST_WORDS``, negates the right answer in its clause, or offers it as one of
     several candidates. Of several numbers only the last one counts.
     """
+    # nothing would be contained in every answer
     if not normal_form(gold):
         return False
     if normal_form(answer) == normal_form(gold):
         return True
+    # a long answer mentions much, also what it denies
     if len(answer.split()) > MOST_WORDS:
         return False
+    # the right answer B is not in "B+"
     if _SIGNS.findall(readable(gold)) and sorted(_SIGNS.findall(readable(answer))) != sorted(
         _SIGNS.findall(readable(gold))
     ):
         return False
+    # "They told us." does not say US
     if not _signs(gold).cased <= _signs(answer).cased:
         return False
     gold_reading = _read(gold, question)
     is_same = same_answer(question, answer, gold) is True
+    # "No, not yes" contains yes: a yes or no must be the verdict
     if is_same or gold_reading.lead is not None:
         return is_same
+    # of numbers the last one is the result, as in "3 + 4 = 7"
     if gold_reading.quantities and not any(word.is_content for word in gold_reading.words):
         texts = _plain(answer), _plain(gold)
         number, target = map(last_quantity, texts)
+        # "in June 1990" does not say May 1990, though the year is equal
         if number and target and (month := with_month(texts[1], target)) != target:
             number, target = with_month(texts[0], number), month
+        # Python 3.10 is no decimal, and not 3.1
         if number and target and any(map(_VERSION.search, (question, *texts))):
             number, target = _as_version(texts[0], number), _as_version(texts[1], target)
         is_equal = number is not None and target is not None and _agree([number], [target])
+        # "Room 7a" does not say 7
         is_changed = number is not None and _CHANGED.match(texts[0], number.end) is not None
         return bool(is_equal) and not is_changed and not _read(answer, question).has_choice
     clauses = _clauses(answer)
+    # whole words: "comparison" does not say Paris
     words = [(word, index) for index, clause in enumerate(clauses) for word in clause.words]
     target_words = [word for clause in _clauses(gold) for word in clause.words]
     for start in range(len(words) - len(target_words) + 1):
@@ -372,6 +410,7 @@ def contains_answer(question: str, answer: str, gold: str) -> bool:
             for clause in clauses[first_clause : last_clause + 1]
             for word in (*clause.words, clause.joint)
         }
+        # words of the right answer itself deny nothing
         denials = {word for word in nearby if is_negation(word) or word in _DENIALS} - set(target_words)
         # "not Paris" and "Paris or Rome" do not say Paris
         if not denials and _is_alone(clauses, first_clause, last_clause + 1):
@@ -400,6 +439,7 @@ def _clauses(text: str) -> tuple[_Clause, ...]:
     def close() -> None:
         nonlocal words
         if words:
+            # a clause with a verb, or a long one, is no item of a list
             is_bare = len(words) <= 4 and all(word not in _FUNCTION for word in words)
             clauses.append(_Clause(tuple(words), is_bare, joint, starts))
         words = []
@@ -414,6 +454,7 @@ def _clauses(text: str) -> tuple[_Clause, ...]:
         if lower in _AND | _OR | _BUT:
             close()
             joint, starts = lower, False
+        # "A and B": a capital letter before a mark or "and" is no article
         elif lower not in _ARTICLES or _LETTER.match(plain, match.start()):
             words.append(lower)
     close()
@@ -422,6 +463,7 @@ def _clauses(text: str) -> tuple[_Clause, ...]:
 
 def _is_alone(clauses: Sequence[_Clause], start: int, after: int) -> bool:
     """Tell whether clauses are neither in a list of candidates nor an alternative."""
+    # "Istanbul, Izmir and Ankara" are candidates, "Ankara, a city of 5 million" is an answer
     end = after
     while end < len(clauses) and clauses[end].is_bare and not clauses[end].starts_sentence:
         end += 1
@@ -431,6 +473,7 @@ def _is_alone(clauses: Sequence[_Clause], start: int, after: int) -> bool:
     neighbours = (*clauses[first:start], *clauses[after:end])
     joints = {clause.joint for clause in (*clauses[first + 1 : start + 1], *clauses[after:end])}
     choices = {clauses[start].joint, *(clause.joint for clause in clauses[after : after + 1])} & _OR
+    # a single neighbour explains ("Ankara, Turkey"), two are a list
     return len(neighbours) < 2 and joints.isdisjoint(_AND) and not choices
 
 
@@ -440,6 +483,7 @@ def are_apart(question: str, first_answer: str, second_answer: str) -> bool:
     verdict = same_answer(question, first_answer, second_answer)
     if verdict is not None:
         return not verdict
+    # no similarity of words outweighs another sign or limit
     return _may_differ(first_answer, second_answer) or name_apart(question, first_answer, second_answer)
 
 
@@ -449,6 +493,7 @@ def name_apart(question: str, first_answer: str, second_answer: str) -> bool:
     Or the same names in other places, as in "Ann beat Bob" and "Bob beat Ann".
     """
     first, second = _read(first_answer, question), _read(second_answer, question)
+    # only equal words in another order can have changed places
     if first.names == second.names and sorted(first.new) == sorted(second.new):
         return exchange(first_answer, second_answer) in ("opposite", "unlike")
     return bool(first.names - second.names and second.names - first.names)
@@ -460,9 +505,11 @@ def same_classes(question: str, answers: Sequence[str]) -> list[int]:
     Classes that have a pair of the same answers become one, unless another pair contradicts. With more than
     ``MOST_COMPARED`` different answers, each is compared with that many of the most frequent ones alone.
     """
+    # the form and what case tells in it, so that US and us are two texts
     forms: dict[tuple[str, frozenset[str]], int] = {}
     form_of = [forms.setdefault(_form(answer), len(forms)) for answer in answers]
     texts = [answers[form_of.index(form)] for form in range(len(forms))]
+    # the number of pairs grows with the square of the texts
     frequent = {form for form, _ in Counter(form_of).most_common(MOST_COMPARED)}
 
     @cache
@@ -483,6 +530,7 @@ def same_classes(question: str, answers: Sequence[str]) -> list[int]:
             # most pairs have different words, and nobody asks whether they contradict
             if not (has_aside or had_aside) and _are_unlike(first, second):
                 continue
+            # the earlier class stays, since classes are numbered by their first answers
             target, source = sorted((class_of[column], class_of[row]))
             if target == source or not verdict(column, row):
                 continue
@@ -521,6 +569,7 @@ def _form(text: str) -> tuple[str, frozenset[str]]:
 def _quantity_keys(question: str) -> frozenset[Any]:
     plain = _plain(question)
     found = quantities(plain)
+    # also read as versions, as the numbers of an answer may be
     return frozenset(quantity.key for number in found for quantity in (number, _as_version(plain, number)))
 
 
@@ -529,6 +578,7 @@ def _as_version(text: str, number: Quantity) -> Quantity:
     digits = text[number.start : number.end]
     if number.unit or not re.fullmatch(r"\d+(?:\.\d+)*", digits):
         return number
+    # version 3.0 is version 3
     return number._replace(value=None, text=re.sub(r"(?:\.0)+\Z", "", digits))
 
 
@@ -540,6 +590,7 @@ def _read(text: str, question: str) -> _Reading:
         plain = _plain(text)
         versions = tuple(_as_version(plain, quantity) for quantity in reading.quantities)
         reading = replace(reading, quantities=versions)
+    # "in 2020" tells nothing new where the question asks about 2020
     question_keys = _quantity_keys(question) if reading.quantities else ()
     new_quantities = tuple(quantity for quantity in reading.quantities if quantity.key not in question_keys)
     words = [
@@ -552,6 +603,7 @@ def _read(text: str, question: str) -> _Reading:
         is_before = following.is_new and not following.after_mark and following.text not in _PLACES
         if words[index].is_content and is_before:
             words[index] = words[index]._replace(is_new=True)
+    # an answer whose numbers all stand in the question keeps them
     return replace(reading, words=tuple(words), quantities=new_quantities or reading.quantities)
 
 
@@ -559,6 +611,7 @@ def _read(text: str, question: str) -> _Reading:
 def _read_alone(text: str) -> _Reading:
     """Read an answer without its question, so that all content is new."""
     plain = _plain(text)
+    # May of "May 1990" and the km of "5 km" are parts of the quantity, no words of the answer
     all_quantities = tuple(with_month(plain, quantity) for quantity in quantities(plain))
     covered = [False] * len(plain)
     for quantity in all_quantities:
@@ -568,6 +621,7 @@ def _read_alone(text: str) -> _Reading:
         if covered[match.end() - 1]:
             continue
         lower = match[0].casefold()
+        # "Ann's" is Ann, "l'Italie" Italie
         if "'" in lower:
             lower = _POSSESSIVE.sub("", _ELISION.sub("", lower, count=1))
         if covered[match.start()]:
@@ -577,6 +631,7 @@ def _read_alone(text: str) -> _Reading:
             lower = f"-{lower}" if lower in FUNCTION_WORDS or is_letter else lower
         if not lower:
             continue
+        # US and mW are other words than us and MW
         lower = match[0] if _CASED.fullmatch(match[0]) else lower
         is_content = (lower not in _FUNCTION or _LETTER.match(plain, match.start()) is not None) and (
             lower not in _AND
@@ -589,12 +644,14 @@ def _read_alone(text: str) -> _Reading:
     texts = [word.text for word in words]
     lead = next((text for text in texts if text in _YES or text in _NO or text not in _FUNCTION), "")
     leads = {True: _YES, False: _NO | {"not", "nicht"}}
+    # a text with both a yes and a no begins with neither
     is_soft = bool(_SOFT_NO.search(plain)) or not (_YES.isdisjoint(texts) or _NO.isdisjoint(texts))
     return _Reading(
         words=tuple(words),
         quantities=all_quantities,
         is_negated=any(map(is_negation, texts)),
         lead=None if is_soft else next((value for value, table in leads.items() if lead in table), None),
+        # "Ankara/Istanbul" leaves a choice, 1/2 does not
         has_choice=not _CHOICES.isdisjoint(texts)
         or any(sign in "?/" and not covered[place] for place, sign in enumerate(plain)),
     )
@@ -604,8 +661,10 @@ def _as_fraction(match: re.Match[str]) -> str:
     """Write "1 in 5" as 1/5, but not "5 in 1" and "3 in 1990"."""
     part = match["part"] if match["part"].isdigit() else "1"
     whole = match["whole"].replace(",", "")
+    # "2 to 1" is a score
     if match["joint"].lower() in ("to", "zu", "bis"):
         return f"{part} {match['joint']} {whole}"
+    # "3 in 1990" is a number and a year
     is_year = match["joint"].lower() == "in" and part != "1" and len(match["whole"]) == 4
     return match[0] if is_year or int(part) >= int(whole) else f"{part}/{whole}"
 
@@ -613,6 +672,7 @@ def _as_fraction(match: re.Match[str]) -> str:
 @lru_cache(maxsize=2**14)
 def spelled(text: str) -> str:
     """Write numbers and ranges of a text in digits and some names in one way, without emphasis."""
+    # emphasis is no sign: **5** is 5
     plain = in_digits(readable(text).replace("*", ""))
     for name, spellings in _ABBREVIATIONS.items():
         plain = spellings.sub(name, plain)
@@ -624,6 +684,7 @@ def spelled(text: str) -> str:
 
 @lru_cache(maxsize=2**14)
 def _plain(text: str) -> str:
+    # "not Ann, but Bob" is read as Bob
     return _CORRECTION.sub("", spelled(text))
 
 
@@ -642,9 +703,11 @@ def _asked_words(question: str) -> dict[str, list[str]]:
     """Map the first letters of a question's words to these words, without those that are its alternatives."""
     words = [_POSSESSIVE.sub("", word.casefold()) for word in _WORD.findall(_plain(question))]
     choices = [index for index, word in enumerate(words) if word in ("or", "oder")]
+    # words beside "or" are what the question asks for, so they are news in an answer
     alternatives = {near for choice in choices for near in range(choice - _NEAR, choice + _NEAR + 1)}
     asked: dict[str, list[str]] = {}
     for word in dict.fromkeys(word for index, word in enumerate(words) if index not in alternatives):
+        # a single Latin letter may be a choice, a single Chinese character is a word
         if len(word) > 1 or not word.isascii():
             asked.setdefault(word[:_SHARED], []).append(word)
     return asked
@@ -661,6 +724,7 @@ def _is_asked(word: str, question: str) -> bool:
         shorter, longer = sorted((word, question_word), key=len)
         pairs = enumerate(zip(shorter, longer, strict=False))
         common = next((n for n, (a, b) in pairs if a != b), len(shorter))
+        # other forms of a word, such as "opened" of "open", share most of its letters
         if common >= max(_SHARED, 0.6 * len(longer)):
             return True
     return False
@@ -671,6 +735,7 @@ def _is_closed(question: str) -> bool:
     words = question.casefold().split()
     if not words or not _OR.isdisjoint(words):
         return False
+    # "Est-il ouvert ?" is closed, "Où est-il ?" is not
     is_inverted = bool(_INVERTED.search(question)) and not _FRENCH_QUESTION_WORD.search(question)
     return words[0] in _CLOSED or is_inverted
 
@@ -679,10 +744,12 @@ def _stance(reading: _Reading, question: str) -> bool | None:
     """Read yes or no: first word, negation, or the question repeated as a statement."""
     if reading.lead is not None:
         return reading.lead
+    # an open question has no yes or no, and an answer without content gives none
     if not _is_closed(question) or not any(word.is_content for word in reading.words):
         return None
     if any(word.text in _MAYBE for word in reading.words):
         return None
+    # "It was not Ann" says more than no
     if reading.is_negated:
         return None if any(word.is_new for word in reading.words) else False
     return None if any(word.is_new for word in reading.words) or reading.quantities else True
@@ -694,14 +761,17 @@ def _says(reading: _Reading) -> bool:
 
 def _agree(first: Sequence[Quantity], second: Sequence[Quantity]) -> bool | None:
     """Compare quantities, with or without units; None if only one text has any, or for an unclear date."""
+    # 2020 may be what "May 5, 2020" means, or not
     if not first or not second or _is_within(first, second) or _is_within(second, first):
         return None if first or second else True
     if len(first) != len(second):
+        # the same number may be repeated
         return {quantity.key for quantity in first} == {quantity.key for quantity in second}
     pairs = zip(sorted(first, key=_order), sorted(second, key=_order), strict=True)
     different = [
         (a, b)
         for a, b in pairs
+        # a number without a unit agrees with the same number of any unit
         if a.key != b.key and ((a.value, a.text) != (b.value, b.text) or "" not in (a.unit, b.unit))
     ]
     if different and all(_may_be_equal(a.text, b.text) for a, b in different):
@@ -711,6 +781,7 @@ def _agree(first: Sequence[Quantity], second: Sequence[Quantity]) -> bool | None
 
 def _may_be_equal(first_date: str, second_date: str) -> bool:
     """Tell whether dates such as 1/2/2020 and 2020-2-1 are equal in one order of day and month."""
+    # only slashes leave the order of day and month open
     if "/" not in first_date + second_date:
         return False
     first, second = (sorted(re.split("[-/]", text)) for text in (first_date, second_date))
@@ -723,6 +794,7 @@ def _is_within(date: Sequence[Quantity], period: Sequence[Quantity]) -> bool:
         return False
     text = period[0].key[0]
     if text.endswith("s"):
+        # 1994 lies in the 1990s
         return date[0].key[0].startswith(text[:3]) and date[0].key[0] != text
     return date[0].text.startswith(f"{text}-") and (not period[0].text or _YEAR_MONTH.match(text) is not None)
 
@@ -732,6 +804,7 @@ def _is_reordered(first: _Reading, second: _Reading) -> bool:
     pairs = list(zip(first.quantities, second.quantities, strict=False))
     if not pairs:
         return False
+    # coordinates: "(1, 2)" is not "(2, 1)"
     is_place = all(quantity.is_aside for pair in pairs for quantity in pair)
     has_words = min(len(first.new), len(second.new)) > 1
     return (has_words or is_place) and any(_agree([here], [there]) is False for here, there in pairs)
@@ -743,6 +816,7 @@ def _order(quantity: Quantity) -> tuple[float, str]:
 
 def _contains(part: _Reading, whole: _Reading, question: str, *, agree: bool) -> bool:
     """Tell whether a longer answer contains a short one and adds nothing that competes."""
+    # a choice and a denial contain what they do not say
     if part.has_choice or whole.has_choice or part.is_negated:
         return False
     here, there = part.new_words, whole.new_words
@@ -753,6 +827,7 @@ def _contains(part: _Reading, whole: _Reading, question: str, *, agree: bool) ->
         # the words of a number without a unit may be its unit, and a letter makes another number of it
         if (has_unit[0] > has_unit[1] and there) or (has_unit[1] > has_unit[0] and here):
             return False
+        # "squared" and "half" make another number of the one beside them
         changes = any(word.startswith("-") or word in _PARTS for word in here ^ there)
         return (here <= there or there <= here) and not changes
     new = part.new
@@ -764,15 +839,19 @@ def _contains(part: _Reading, whole: _Reading, question: str, *, agree: bool) ->
     size = len(new)
     if tuple(whole.words[position].text for position in positions[:size]) != new:
         return False
+    # "light red" is not red, nor New York York
     if any(word.is_new for word in whole.words[: positions[size - 1]] if word.text not in new):
         return False
     added = whole.words[positions[size - 1] + 1 :]
+    # added words follow a mark or a joint, as in "Ankara, which became the capital"
     if not added or not (added[0].after_mark or added[0].text in _JOINTS):
         return False
     if any(is_negation(word.text) for word in whole.words[: positions[size - 1]]):
         return False
+    # a remark about the answer may name others
     if added[0].text in _RELATIVE or (added[0].after_mark and added[0].text in _PRONOUNS):
         return True
+    # another name competes: "Paris, Texas"
     return not whole.is_negated and not any(word.is_capital and word.is_new for word in added)
 
 
@@ -782,6 +861,7 @@ def _without_asides(first_text: str, second_text: str) -> tuple[str, str]:
         return first_text, second_text
     cut = [_ASIDE.sub("", text) for text in (first_text, second_text)]
     has_aside = [text != short for text, short in zip((first_text, second_text), cut, strict=True)]
+    # brackets in both may be what tells the answers apart
     if has_aside[0] != has_aside[1] and all(map(str.strip, cut)):
         return cut[0], cut[1]
     return first_text, second_text
@@ -799,6 +879,7 @@ def exchange(first_text: str, second_text: str) -> Exchange | None:
     """
     (first, first_places), (second, second_places) = _ordered(first_text), _ordered(second_text)
     places = [(here, second_places[term]) for term, here in first_places.items() if term in second_places]
+    # terms in the same order: nothing changed places
     if all(before[1] < after[1] for before, after in pairwise(places)):
         return None
     names = {word.casefold() for text in (first_text, second_text) for word in _CAPITAL.findall(text)}
@@ -807,6 +888,7 @@ def exchange(first_text: str, second_text: str) -> Exchange | None:
         if right.there < left.there:
             here = _without_names(first[left.here + left.size : right.here], names)
             there = _without_names(second[right.there + right.size : left.there], names)
+            # "Ann met Bob" and "Bob met Ann" are the same
             kind = None if _is_symmetric(here, first[: left.here]) else _relation(here, there)
             are_numbers = first[left.here][0].isdigit() and first[right.here][0].isdigit()
             if kind is not None:
@@ -817,6 +899,7 @@ def exchange(first_text: str, second_text: str) -> Exchange | None:
 @lru_cache(maxsize=2**14)
 def _ordered(text: str) -> tuple[tuple[str, ...], dict[str, int]]:
     """List the words and marks of a text without English articles, and the places of terms it has once."""
+    # A may be a choice, "a" is an article
     words = [word if word == "A" else word.casefold() for word in _TOKEN.findall(_plain(text))]
     tokens = tuple(word for word in words if word not in ("a", "an", "the"))
     counts = Counter(tokens)
@@ -843,6 +926,7 @@ def _common_blocks(
         if here >= end:
             pairs = zip(first[here:], second[there:], strict=False)
             size = next((size for size, (a, b) in enumerate(pairs) if a != b), 0)
+            # equal up to the end of a text
             size = size or min(len(first) - here, len(second) - there)
             while not _is_term(first[here + size - 1]):
                 size -= 1
@@ -867,6 +951,7 @@ def _without_names(between: tuple[str, ...], names: set[str]) -> tuple[str, ...]
 
 def _is_symmetric(between: tuple[str, ...], before: tuple[str, ...]) -> bool:
     """Tell whether what stands on both sides of some words may change places."""
+    # "as tall as" holds both ways
     if not _SYMMETRIC.isdisjoint(between) or between.count("as") > 1:
         return True
     if all(not token[0].isalnum() or token in _COPULAS | _AND | _OR for token in between):
@@ -885,6 +970,8 @@ def _relation(here: Sequence[str], there: Sequence[str]) -> Exchange | None:
         return None
     sides = OPPOSITES | BOUNDS
     if pairs:
+        # "north of" and "south of", with the places exchanged, say the same
         return "same" if pairs[0][1] in sides.get(pairs[0][0], ()) else None
     has_opposite = any(word in sides for word in here)
+    # what is taller, or north of it, cannot be so after an exchange
     return "opposite" if has_opposite or not _COMPARING.isdisjoint(here) else "unlike"

@@ -155,6 +155,7 @@ def printable_json(line: str) -> str:
 
 def one_line(text: str, limit: int | None = None) -> str:
     """Make text :func:`printable`, collapse whitespace to single spaces, and cut it at ``limit``."""
+    # split() also cuts at line ends, so that untrusted text cannot begin a row
     line = " ".join(printable(text).split())
     if limit is not None and len(line) > limit:
         return line[: limit - 1] + "…"
@@ -177,6 +178,7 @@ def spreadsheet_text(text: str) -> str:
 
 
 def _visible(character: str) -> str:
+    # Zs: isprintable() is False for a no-break space
     if character.isprintable() or character in _KEPT or unicodedata.category(character) == "Zs":
         return character
     code = ord(character)
@@ -246,5 +248,6 @@ def shorten_paths(text: str) -> str:
 def _shorten(match: re.Match[str]) -> str:
     if match["url"]:
         return match[0]
+    # a message needs the name of a file, not its folder
     name = re.split(r"[/\\]", match[0].rstrip("/\\"))[-1]
     return f"…/{name}"

@@ -123,11 +123,13 @@ class Assessment:
         method: Method,
     ) -> None:
         table = choose_estimators(estimators)
+        # a misspelled column is an error, not a file of missing values
         _check_columns(estimators, questions)
         similarity = make_similarity(method.similarity)
         relevance = similarity if method.similarity == "embedding" else None  # others know no meaning
         functions = [Correctness(name, method.asker) for name in method.correctness]
         method.rule.prepare(questions)
+        # embedding all texts at once is much faster than question by question
         if any(name in ("eigv", "deg", "ecc", "kle", "sentence_sar", "sar") for name in table):
             prepare(similarity, (text for question in questions for text in question.answers))
         self.questions = questions
@@ -154,6 +156,7 @@ class Assessment:
         self.greedy = self.judged
         """The greedy answers, where they are stored and an estimator speaks of them, else the judged ones."""
         versions = [self.judged]
+        # greedy answers need labels only if an estimator speaks of them
         if any(estimator.of_greedy for estimator in table.values()):
             pairs = zip(questions, texts, strict=True)
             greedy = [text if question.greedy is None else question.greedy for question, text in pairs]
@@ -333,6 +336,7 @@ def predictions(
     groups = assessment.groups_of(indices)
     constant = ScoredAnswers(indices, np.full(len(labels), labels.mean()), labels, unknown, groups)
     results.append(_prediction(assessment, "constant", correctness, measures, constant))
+    # not every answer has a length, so this baseline may have fewer answers
     base = constant._replace(lengths=[judged.lengths[index] for index in indices])
     _, labels, lengths = base.with_lengths()
     if len(lengths):
@@ -356,6 +360,7 @@ def _prediction(
     measurements: dict[str, MeasuredValue] = {}
     isotonic: dict[str, MeasuredValue] = {}
     if len(scores):
+        # scores that are no probabilities have no calibration error
         usable = [m for m in measures if m not in MEASURES or probability or not MEASURES[m].probability]
         measurements = measure_all(usable, Tally.of(scores, labels, answers.groups))
     if name != "constant" and not isinstance(calibrated := answers.calibrated(), str):

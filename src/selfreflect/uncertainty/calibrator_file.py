@@ -102,6 +102,7 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         """Raise DataError if the calibrator was fitted on one of these questions."""
         fit_digests = set(self.questions)
         for question in questions:
+            # either the id or the text: a renamed question is the same one
             if not fit_digests.isdisjoint(digests([question])):
                 count = sum(not fit_digests.isdisjoint(digests([candidate])) for candidate in questions)
                 raise DataError(
@@ -142,6 +143,7 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 )
             fitted = (rule.temperature, rule.top_p)
             sampled = {(question.temperature, question.top_p) for question in questions}
+            # None is what a file does not record; it contradicts nothing
             if None not in fitted and sampled - {fitted, (None, None)}:
                 raise DataError(
                     "what is guaranteed holds for answers drawn at temperature "
@@ -153,6 +155,7 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         """Raise ConfigError if the assessment has another kind of the estimator: a probability of a token and
         a share of replies are not the same score."""
         is_token = self.estimator not in assessment.by_replies
+        # a token's probability and a share of ten replies are other scores
         if self.estimator in BY_REPLIES and self.token_probability != is_token:
             raise ConfigError(
                 f"the calibrator was fitted on another kind of {self.estimator} than the model gives now, "
@@ -241,6 +244,7 @@ def even_sample(questions: Sequence[AnsweredQuestion], indices: Iterable[int]) -
     sizes = Counter(len(questions[index].answers) for index in indices)
     if not sizes:
         raise DataError("no question has both a value and a label", code="too_few_labels")
+    # of sizes that are equally frequent the larger: its shares vary less
     samples = max(sizes, key=lambda size: (sizes[size], size))
     # the first by its digest, so that the order of the file decides nothing
     by_digest = sorted(indices, key=lambda index: digests([questions[index]]))
@@ -248,6 +252,7 @@ def even_sample(questions: Sequence[AnsweredQuestion], indices: Iterable[int]) -
     for index in by_digest:
         question = questions[index]
         if len(question.answers) == samples:
+            # questions without a text are told apart by their ids
             text = question.text or f"id\0{question.id}"
             # of questions that depend on each other one is taken, or they are no independent sample
             key = (question.group, "") if question.group else (text, question.context)
@@ -332,6 +337,7 @@ def find_kept(assessment: Assessment, estimator: str, correctness: str, share: f
     groups = [questions[place].group for place in places]
     threshold = keep_threshold(scores.tolist(), labels.tolist(), groups, share)
     if threshold == -math.inf:  # so many questions have no wrong claim that all are kept
+        # every claim may be kept, but a file holds a finite threshold
         threshold = float(scores.min()) - 1
     return KeepRule(
         share=share,

@@ -76,6 +76,7 @@ def fit(
         return _fit_isotonic(values, labels)
     if method == "platt":
         return _fit_platt(values, labels)
+    # scores outside [0, 1] have no logits
     if values.min() < 0 or values.max() > 1:
         raise DataError("temperature scaling needs confidences in [0, 1]; use isotonic or platt")
     return Calibrator("temperature", (1 / _best_inverse_temperature(_logits(values), labels),))
@@ -108,6 +109,7 @@ def cross_fit(
     fold = _folds(values, labels, folds, seed, groups)
     calibrated = np.empty(len(values))
     for number in range(folds):
+        # no map sees the labels of the answers that it calibrates
         held_out = fold == number
         inner = tuple(np.array(groups)[~held_out].tolist()) if groups else ()
         calibrated[held_out] = fit(method, values[~held_out], labels[~held_out], inner)(values[held_out])
@@ -146,6 +148,7 @@ def map_quality(
     """Compare a map with the two ways to do without it. Raises DataError as :func:`cross_fit`."""
     calibrated = cross_fit(method, scores, correct, seed=seed, groups=groups)
     fold = _folds(scores, correct, FOLDS, seed, groups)
+    # of the other folds as well: its own labels would make the constant look better
     constant = np.array([correct[fold != number].mean() for number in range(FOLDS)])[fold]
 
     def brier(confidences: Floats) -> float:
@@ -165,6 +168,7 @@ def _folds(
     Raises:
         DataError: there are fewer groups than folds.
     """
+    # answers of a group are right or wrong together, so a group is never divided
     if groups:
         names, group = np.unique(np.array(groups), return_inverse=True)
         if len(names) < folds:
@@ -173,6 +177,7 @@ def _folds(
             )
         return np.random.default_rng(seed).permutation(len(names))[group] % folds
     fold = np.empty(len(values), dtype=np.intp)
+    # sorted before it is shuffled: the order of the file changes nothing
     order = np.lexsort((labels, *np.atleast_2d(values.T)))
     fold[order] = np.random.default_rng(seed).permutation(len(values)) % folds
     return fold
@@ -183,6 +188,7 @@ def _fit_isotonic(values: Floats, labels: Floats) -> Calibrator:
         from sklearn.isotonic import IsotonicRegression
     except ImportError:
         raise MissingExtraError("Isotonic calibration", "calibrate") from None
+    # the added answers keep the ends off 0 and 1
     with_ends = np.append(values, [values.min(), values.max()])
     model = IsotonicRegression(y_min=0, y_max=1).fit(with_ends, np.append(labels, [1, 0]))
     return Calibrator("isotonic", tuple(model.X_thresholds_.tolist()), tuple(model.y_thresholds_.tolist()))
@@ -194,6 +200,7 @@ def _fit_platt(values: Floats, labels: Floats) -> Calibrator:
     except ImportError:
         raise MissingExtraError("Platt calibration", "calibrate") from None
     right = labels.sum()
+    # Platt's targets, (right + 1) / (right + 2) and 1 / (wrong + 2), keep the slope finite
     targets = np.where(labels == 1, (right + 1) / (right + 2), 1 / (len(labels) - right + 2))
     # rounding gives equal values a spread of about 1e-17, and dividing by it an arbitrary slope
     spread = values.max() - values.min()
@@ -220,6 +227,7 @@ def _fit_weights(columns: Floats, labels: Floats, groups: Sequence[str]) -> Cali
     except ImportError:
         raise MissingExtraError("A fit of weights", "calibrate") from None
     means, scales = columns.mean(axis=0), columns.std(axis=0)
+    # one prior for all weights needs columns of one scale
     scales = np.where(scales > 1e-12, scales, 1.0)
     scaled = (columns - means) / scales
 
@@ -230,6 +238,7 @@ def _fit_weights(columns: Floats, labels: Floats, groups: Sequence[str]) -> Cali
         total = 0.0
         for number in range(FOLDS):
             inside = fold == number
+            # a fold whose others are all right, or all wrong, leaves no regression to judge by
             if not inside.any() or len(set(labels[~inside].tolist())) < 2:
                 continue
             chances = regression(variance, ~inside).predict_proba(scaled[inside])[:, 1]
@@ -243,6 +252,7 @@ def _fit_weights(columns: Floats, labels: Floats, groups: Sequence[str]) -> Cali
         )
     fold = _folds(columns, labels, FOLDS, 0, groups)
     model = regression(min(PRIOR_VARIANCES, key=loss), np.ones(len(labels), dtype=np.bool_))
+    # back to the scale of the columns
     weights = model.coef_[0] / scales
     return Calibrator("weights", (float(model.intercept_[0] - weights @ means), *weights.tolist()))
 
@@ -254,6 +264,7 @@ def _best_inverse_temperature(logits: Floats, labels: Floats) -> float:
         return 1.0  # all confidences are 0.5, which any temperature keeps
     for _ in range(60):
         middle = (low * high) ** 0.5
+        # the derivative of the log loss, which changes its sign once
         if (logits * (sigmoid(middle * logits) - labels)).sum() > 0:
             high = middle
         else:
@@ -262,6 +273,7 @@ def _best_inverse_temperature(logits: Floats, labels: Floats) -> float:
 
 
 def _logits(confidences: Floats) -> Floats:
+    # 0 and 1 have infinite logits
     clipped = np.clip(confidences, CLIP, 1 - CLIP)
     logits: Floats = np.log(clipped) - np.log1p(-clipped)
     return logits
@@ -269,5 +281,6 @@ def _logits(confidences: Floats) -> Floats:
 
 def sigmoid(logits: Floats) -> Floats:
     """Compute the logistic curve of logits of any size."""
+    # exp overflows beyond 700
     result: Floats = 1 / (1 + np.exp(-np.clip(logits, -700, 700)))
     return result

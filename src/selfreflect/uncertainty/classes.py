@@ -91,6 +91,7 @@ class ClassRule:
             self._name = f"{name}, first"
         elif self._kind == "numeric" and argument:
             tolerance = threshold_of(f"numeric:{_share(argument)}", 1.0)
+            # the rounding lets in numbers that differ by exactly the tolerance
             self._relation = Close(numeric_closeness, 1 - tolerance - _ROUNDING)
             self._name = f"{name}, first"
         elif argument:
@@ -106,6 +107,7 @@ class ClassRule:
     @property
     def name(self) -> str:
         """The rule by which answers are sorted, with its threshold or model."""
+        # a model that failed its controls was not asked
         is_unfit = self._relation is not None and self._relation.is_unfit
         return DEFAULT if is_unfit else self._name
 
@@ -159,6 +161,7 @@ class ClassRule:
         if question.classes:
             if question.classes not in self._of_fields:
                 self._of_fields[question.classes] = ClassRule(question.classes)
+            # without its own rule, or this would never end
             return self._of_fields[question.classes](replace(question, classes=""))
         if question.keys:
             # the rule sorts only answers without a key
@@ -198,6 +201,7 @@ def _alias_classes(aliases: Iterable[Iterable[str]]) -> dict[str, int]:
     class_of: dict[str, int] = {}
     for number, texts in enumerate(aliases):
         forms = set(map(normalised, texts))
+        # lists that share a spelling become one class
         joined = {class_of[form] for form in forms & class_of.keys()}
         forms |= {form for form, of_form in class_of.items() if of_form in joined}
         class_of |= dict.fromkeys(forms, number)
@@ -227,6 +231,7 @@ def _numeric_keys(answers: Sequence[str]) -> list[tuple[str, str] | None]:
     for quantity in last_quantities:
         key, unit_keys = None if quantity is None else quantity.key, set[tuple[str, str]]()
         if quantity is not None and not quantity.unit:
+            # with several units it is not known which one is meant
             unit_keys = units.get((quantity.value, quantity.text), unit_keys)
         keys.append(next(iter(unit_keys)) if len(unit_keys) == 1 else key)
     return keys

@@ -94,6 +94,7 @@ class Correctness:
         """
         if self._kind == GRADED:
             graders = graded_by(questions)
+            # an unknown grader would leave every answer without a label
             if self._grader and graders and self._grader not in graders:
                 raise unknown_name("grader", self._grader, graders)
         if self._kind == "judge" and self._asker is not None:
@@ -118,6 +119,7 @@ class Correctness:
         if answer is None or not question.gold:
             return None
         if question.keys:
+            # answers with keys are compared by these alone
             keys = question.keys
             if answer in keys:
                 return any(keys.get(gold) == keys[answer] for gold in question.gold)
@@ -150,6 +152,7 @@ class Correctness:
         if self._kind == "numeric":
             number, target = last_quantity(answer), last_quantity(gold)
             if number is None or target is None:
+                # answers without numbers are compared as texts
                 return float(normalised(answer) == normalised(gold))
             return float(_equal(number, target))
         if self._kind == "substring":
@@ -173,6 +176,7 @@ def graded(
 
 def _equal(number: Quantity, target: Quantity) -> bool:
     """Compare two quantities to a millionth. "50 %" is right for 0.5 and for 50 alike."""
+    # dates and ranges have no value
     if number.value is None or target.value is None:
         return number.key == target.key
     number_value, target_value = number.value, target.value
@@ -204,6 +208,7 @@ def squad_f1(answer: str, gold: str) -> float:
 
 def _squad_words(text: str) -> list[str]:
     plain = text.lower().translate(_WITHOUT_PUNCTUATION)
+    # string.punctuation is ASCII alone
     if not plain.isascii():  # "。" and other marks, and words that no spaces divide
         plain = "".join(" " if unicodedata.category(mark).startswith("P") else mark for mark in plain)
         plain = _UNSPACED.sub(r" \g<0> ", plain)

@@ -105,6 +105,7 @@ def _of_greedy(name: str) -> Callable[[Samples], float | NoValue]:
 
     def compute(samples: Samples) -> float | NoValue:
         value = samples.question.values.get(name, _NOT_MEASURED)
+        # a measure of an answer that is not stored cannot be compared with what is right
         return _NO_GREEDY if samples.question.greedy is None and not isinstance(value, NoValue) else value
 
     return compute
@@ -165,6 +166,7 @@ def _of_tokens(compute: Callable[[Floats], float]) -> Callable[[Samples], float 
 
     def mean(samples: Samples) -> float | NoValue:
         rows = samples.question.logprobs or ()
+        # all spellings of the judged answer stand for it, so they are averaged
         values = [compute(np.array(rows[index])) for index in samples.judged_members]
         return float(np.mean(values)) if values else _NOT_SAMPLED
 
@@ -181,6 +183,7 @@ def _mean_of_ranks(compute: Callable[[Floats], float | Floats]) -> Callable[[Sam
         members = samples.judged_members
         if not members:
             return _NOT_SAMPLED
+        # servers may return fewer tokens than were asked for
         sizes = {len(ranks) for index in members for ranks in rows[index]}
         smallest, largest = min(sizes, default=0), max(sizes, default=0)
         # lists of unequal length would make a token surer because less is known of it
@@ -212,6 +215,7 @@ def _weighted_contributions(samples: Samples) -> float | NoValue:
     values = _contributions(samples)
     if isinstance(values, NoValue):
         return values
+    # an intercept, then two weights for each rank
     intercept, *weights = samples.weights
     if len(values) != len(weights):
         return NoValue(
@@ -278,6 +282,7 @@ def _column_estimator(name: str) -> Estimator:
         ConfigError: nobody says what a higher value means.
     """
     column, _, kind = name.removeprefix(COLUMN).partition(":")
+    # plain names: files write the same column with other cases and blanks
     plain = plain_name(column)
     kind = kind or KNOWN_COLUMNS.get(plain, "")
     if kind not in _KINDS:
@@ -325,6 +330,7 @@ class Estimators(dict[str, Estimator]):
     """Estimators by name; ``column:NAME`` is made when it is asked for."""
 
     def __missing__(self, name: str) -> Estimator:
+        # columns are known only once a file is read
         if not name.startswith(COLUMN):
             raise KeyError(name)
         return _column_estimator(name)
@@ -680,8 +686,10 @@ def estimate(estimator: Estimator, samples: Samples) -> float | NoValue:
     be broken at random.
     """
     question = samples.question
+    # these read no sampled answers, so their number does not matter
     if estimator.of_greedy or estimator.needs in ("column", "confidence", "model", "claim"):
         return estimator.compute(samples)
+    # the recorded reason says more than "no log-probabilities"
     if question.missing_logprobs and estimator.needs in ("logprobs", "tokens", *_OF_TOKENS):
         return NoValue("no_logprobs", question.missing_logprobs)
     if estimator.needs in ("logprobs", "tokens") and question.logprobs is None:
@@ -697,6 +705,7 @@ def estimate(estimator: Estimator, samples: Samples) -> float | NoValue:
     number = len(question.answers)
     if number < estimator.fewest:
         return NoValue("too_few_samples", f"{number} of at least {counted(estimator.fewest, 'sample')}")
+    # the exponential of a very unlikely answer overflows, and is refused below
     with np.errstate(over="ignore"):
         value = estimator.compute(samples)
     if isinstance(value, NoValue):

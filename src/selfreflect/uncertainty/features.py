@@ -30,6 +30,7 @@ _REMEMBERED = 2048
 def _remembered(compute: Callable[[Any], float]) -> Callable[[Any], float]:
     """Keep values of small arrays: many questions with few samples have the same classes."""
 
+    # arrays cannot be keys of a cache; their bytes and shape can
     @lru_cache(maxsize=_REMEMBERED)
     def of_bytes(data: bytes, shape: tuple[int, ...], kind: np.dtype[Any]) -> float:
         return compute(np.frombuffer(data, kind).reshape(shape))
@@ -115,6 +116,7 @@ def eccentricity(similarities: Floats) -> float:
     """Ecc: how far samples are from their centre, in the Laplacian's eigenvectors with eigenvalues below 0.9
     (Lin et al. 2024). One within 1e-9 of 0.9 is not below it, whatever rounding makes of it."""
     values, vectors = np.linalg.eigh(_laplacian(similarities))
+    # the eigenvectors of small eigenvalues hold the clusters
     embedded = vectors[:, values < _SMALL_EIGENVALUE - _ROUNDING]
     # rounded, because what is 0 exactly comes out as one of many numbers near 1e-16
     return round(float(np.linalg.norm(embedded - embedded.mean(0))), 10)
@@ -130,6 +132,7 @@ def kernel_entropy(similarities: Floats) -> float:
     """
     laplacian = np.diag(similarities.sum(1)) - similarities
     values, vectors = np.linalg.eigh(laplacian)
+    # exp(-t L), by the eigenvalues of L
     kernel = (vectors * np.exp(-HEAT_TIME * values)) @ vectors.T
     scale = 1 / np.sqrt(np.diag(kernel))
     weights = np.linalg.eigvalsh(scale[:, None] * kernel * scale) / len(kernel)
@@ -139,6 +142,7 @@ def kernel_entropy(similarities: Floats) -> float:
 
 def _laplacian(similarities: Floats) -> Floats:
     """I - D^(-1/2) W D^(-1/2) with degrees D."""
+    # scaled by the degrees, so that eigenvalues lie between 0 and 2
     scale = 1 / np.sqrt(similarities.sum(1))
     laplacian: Floats = np.eye(len(similarities)) - scale[:, None] * similarities * scale
     return laplacian
@@ -177,7 +181,9 @@ def semantic_entropy_direct(sequence: Floats, labels: Labels) -> float:
 def sentence_sar(sequence: Floats, similarities: Floats, temperature: float = SAR_TEMPERATURE) -> float:
     """Sentence SAR: mean negative log of each answer's probability plus that of similar answers, weighted by
     similarity / temperature (Duan et al. 2024, arXiv 2307.01379). May be negative."""
+    # the log of a similarity of 0 is -inf, which adds nothing to the sum
     with np.errstate(divide="ignore"):
+        # an answer supports itself with weight 1, whose log is 0
         weights = np.log(similarities / temperature)
     np.fill_diagonal(weights, 0)
     return -float(np.logaddexp.reduce(weights + sequence, axis=1).mean())
@@ -203,6 +209,7 @@ def sar(token_sars: Sequence[float] | Floats, similarities: Floats) -> float:
 def _class_log_masses(logs: Floats, labels: Labels) -> Floats:
     """Sum exp(logs) in each class and return the logs, shape (K,)."""
     masses = np.full(int(labels.max()) + 1, -np.inf)
+    # in logs: the probabilities of long answers are 0 as floats
     np.logaddexp.at(masses, labels, logs)
     return masses
 
@@ -351,6 +358,7 @@ def entropy_interval(shares: Floats, vocabulary: int = LARGEST_VOCABULARY) -> En
     with np.errstate(divide="ignore", invalid="ignore"):
         low = truncated - np.where(rest > 0, rest * np.log(np.minimum(rest, smallest)), 0.0)
         even = rest / max(1, vocabulary - shares.shape[1])
+        # the rest spread evenly over the vocabulary has the most entropy
         high = truncated - np.where(rest > 0, rest * np.log(even), 0.0)
     return EntropyBounds(low, np.maximum(low, high))
 
@@ -428,6 +436,7 @@ def unsure_words(
     if not np.isfinite(columns).all():
         return []
     words = []
+    # a word is as open as its most open token
     for word in word_tokens(texts):
         probability = float(np.exp(sum(logprobs[word])))
         numbers = columns[word].max(axis=0).tolist()
@@ -460,6 +469,7 @@ def word_tokens(texts: Sequence[str]) -> list[slice]:
 
 
 def _rest(shares: Floats) -> Floats:
+    # sums of rounded probabilities may exceed 1
     rest = 1 - shares.sum(axis=1)
     return np.where(rest < _ROUNDING, 0.0, rest)
 

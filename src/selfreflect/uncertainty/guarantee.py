@@ -41,6 +41,7 @@ _ROUNDING = 1e-9
 @lru_cache(maxsize=2**16)
 def binomial_tail(wrong: int, answered: int, risk: float) -> float:
     """Compute P(Bin(answered, risk) <= wrong), the p-value of "the risk is higher"."""
+    # at a risk of 0 nothing passes, nor if all answers are wrong
     if wrong >= answered or risk <= 0:
         return 1.0
     if risk >= 1:
@@ -58,6 +59,7 @@ def upper_bound(wrong: int, answered: int, confidence: float) -> float:
     if wrong >= answered:
         return 1.0
     low, high = 0.0, 1.0
+    # 60 halvings of [0, 1] are beyond the digits of a float
     for _ in range(_STEPS):
         middle = (low + high) / 2
         if binomial_tail(wrong, answered, middle) > 1 - confidence:
@@ -71,6 +73,7 @@ def upper_bound(wrong: int, answered: int, confidence: float) -> float:
 def fewest_answers(risk: float, confidence: float, wrong: int = 0) -> int:
     """Find the fewest answered questions that pass with a number of wrong ones."""
     level = 1 - confidence
+    # doubling brackets the number, bisection finds it
     low, high = wrong, max(1, 2 * wrong)
     while binomial_tail(wrong, high, risk) > level:
         low, high = high, 2 * high
@@ -131,6 +134,7 @@ class ThresholdSearch:
     @property
     def chosen(self) -> ThresholdTest | None:
         """The most permissive threshold before the first failure; None if the first failed."""
+        # tests end at the first that fails, so what passed before it counts
         passed = [test for test in self.tests if test.p_value <= 1 - self.confidence]
         return passed[-1] if passed else None
 
@@ -205,11 +209,16 @@ def search_threshold(
         )
     if not (np.isfinite(pilot).all() and np.isfinite(scores).all()):
         raise DataError("a score is not a finite number", code="score")
+    # the pilot alone sets the grid: if the tested questions did, their errors would not be binomial
     rising_pilot = np.sort(pilot)
+    # the rounding keeps 0.95 * 20 from falling below 19
     quantiles = (np.array(LEVELS) * (len(pilot) - 1) + _ROUNDING).astype(np.intp)
+    # equal scores give the same threshold more than once
     grid = np.array(list(dict.fromkeys(rising_pilot[quantiles].tolist())))
+    # a threshold that few questions reach fails for want of answers, and ends all tests
     wanted = ROOM * fewest_answers(risk, confidence)
     expected = (len(pilot) - np.searchsorted(rising_pilot, grid)) / len(pilot) * len(scores)
+    # if none is expected to answer enough, only the most permissive can
     start = int(np.argmax(expected >= wanted)) if expected[-1] >= wanted else len(grid) - 1
     rising = np.argsort(scores, kind="stable")
     below = np.searchsorted(scores[rising], grid[start:])
@@ -219,6 +228,7 @@ def search_threshold(
     counts = []
     for count, error in zip(answered, errors, strict=True):
         counts.append((count, error))
+        # fixed sequence: after the first failure no later threshold may be used
         if binomial_tail(error, count, risk) > 1 - confidence:
             break
     return ThresholdSearch(
@@ -229,6 +239,7 @@ def search_threshold(
 def is_pilot(names: Sequence[str]) -> NDArray[np.bool_]:
     """Choose a quarter of the questions by their digests, whatever their order in the file; shape (n,)."""
     is_inside = np.zeros(len(names), dtype=np.bool_)
+    # digests are as good as random, and do not depend on the order of the file
     is_inside[np.argsort(np.array(names), kind="stable")[: len(names) // PILOT]] = True
     return is_inside
 
@@ -274,6 +285,7 @@ class Guarantee(Drawn, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def is_sound(self) -> bool:
         """Whether the threshold passes its test, by the file's own counts."""
+        # a file may have been edited, so its own counts must pass again
         return (
             0 < self.risk < 1
             and 0 < self.confidence < 1
@@ -296,6 +308,7 @@ def kolmogorov_smirnov(first: Sequence[float] | Floats, second: Sequence[float] 
     """Compute the largest distance of two empirical distributions."""
     samples = np.sort(first), np.sort(second)
     points = np.concatenate(samples)
+    # both distributions step at observed scores only
     shares = [np.searchsorted(sample, points, "right") / len(sample) for sample in samples]
     return float(np.abs(shares[0] - shares[1]).max())
 
@@ -312,6 +325,7 @@ def is_other_sample(
     if not all(sizes):
         return False
     effective = sizes[0] * sizes[1] / sum(sizes)
+    # the first term of Smirnov's limit, solved for the distance
     return kolmogorov_smirnov(first, second) > math.sqrt(math.log(2 / level) / (2 * effective))
 
 
@@ -349,6 +363,7 @@ class DriftWatch:
             self.has_drifted = True
             self._agreeing.clear()
         elif self.has_drifted:
+            # only the latest windows: earlier ones may still lie within the drift
             self._agreeing = [*self._agreeing, *self._window][-AGREEING * WINDOW :]
             is_long = len(self._agreeing) == AGREEING * WINDOW
             self.has_drifted = not is_long or is_other_sample(
@@ -405,11 +420,13 @@ def keep_threshold(
     Args:
         scores, labels, groups: of each claim; a label is 1 or 0, and a group is a question.
     """
+    # a question without a wrong claim keeps all of its claims at any threshold
     highest = dict.fromkeys(groups, -math.inf)
     for score, label, group in zip(scores, labels, groups, strict=True):
         if not label:
             highest[group] = max(highest[group], score)
     place = math.ceil(round((len(highest) + 1) * share, 9))
+    # too few questions: no finite threshold keeps the promise
     return sorted(highest.values())[place - 1] if place <= len(highest) else math.inf
 
 
@@ -470,6 +487,7 @@ def fit_sets(
         raise DataError("a share of the right class is not in [0, 1]", code="score")
     n, unsampled = len(shares), int((shares == 0).sum())
     rank = _rank_of(coverage, n)
+    # rank 0: too few questions; share 0: the right answer was not drawn often enough
     if rank == 0 or shares[rank - 1] == 0:
         return NoSetRule(coverage, n, unsampled)
     share = float(shares[rank - 1])
@@ -499,6 +517,7 @@ def right_shares(assessment: Assessment, correctness: str) -> dict[int, float]:
     Raises:
         ConfigError: only a person or a model can tell which class is right.
     """
+    # a person or a model judged one answer, not every class
     if correctness in ("human", "judge"):
         raise ConfigError(
             f"sets need right answers that are compared with every class of answers, not {correctness}",
@@ -511,6 +530,7 @@ def right_shares(assessment: Assessment, correctness: str) -> dict[int, float]:
         classes = classes_of(samples)
         labels = [function(samples.question, entry.text) for entry in classes]
         if labels and None not in labels:
+            # several classes may hold a right answer, and the largest is in the set first
             right = [entry.share for entry, label in zip(classes, labels, strict=True) if label]
             shares[index] = max(right, default=0.0)
     return shares

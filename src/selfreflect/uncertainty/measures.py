@@ -155,9 +155,11 @@ def measure_all(
     number, *kinds = tally.independent
     resampled: dict[str, list[Floats]] = {}
     for name in names:
+        # fields of one object are right or wrong together, so groups count and not answers
         smallest = number if MEASURES[name].probability else min(kinds)
         if MEASURES[name].has_interval and smallest >= FEWEST_RESAMPLED:
             resampled[name] = []
+    # the same resamples for all measures, so that they can be compared
     for block in tally.resamples(resamples, seed) if resampled else ():
         for name, values in resampled.items():
             values.append(MEASURES[name].compute(block))
@@ -187,6 +189,7 @@ def _percentile_interval(blocks: Sequence[Floats], value: float) -> tuple[float,
     if len(defined) < 0.95 * len(values):
         return None, None
     low, high = np.quantile(defined, [0.025, 0.975])
+    # an interval without width, or beside the value, would mislead
     if high - low <= _ROUNDING or not low - _ROUNDING <= value <= high + _ROUNDING:
         return None, None
     return float(low), float(high)
@@ -284,8 +287,10 @@ class LengthAudit:
 
 def audit_length(scores: Floats, correct: Floats, lengths: Floats) -> LengthAudit:
     """Audit one score, where a higher one means more confidence, against one kind of label; shape (n,)."""
+    # the baseline: a shorter answer is surer
     area = float(prediction.auroc(Tally.of(-lengths, correct)))
     places = ranks(lengths)
+    # short and long answers may be alike, which no rank correlation with length shows
     from_middle = np.abs(places - places.mean())
     return LengthAudit(
         n=len(lengths),
@@ -305,6 +310,7 @@ def _partial(x: Floats, y: Floats, given: Floats) -> float | None:
     together, x_given, y_given = _spearman(x, y), _spearman(x, given), _spearman(y, given)
     if together is None or x_given is None or y_given is None:
         return together
+    # nothing is left of one of them at equal length
     rest = (1 - x_given**2) * (1 - y_given**2)
     return (together - x_given * y_given) / math.sqrt(rest) if rest > 1e-12 else None
 

@@ -61,6 +61,7 @@ class Tally:
         right = np.bincount(group, labels, minlength=size).astype(np.float64)
         if not groups:
             return cls(distinct, counts, right)
+        # right answers at each score, then wrong ones
         cells = group + size * (labels == 0)
         return cls(distinct, counts, right, cells, np.unique(np.array(groups), return_inverse=True)[1])
 
@@ -80,6 +81,7 @@ class Tally:
         """Count independent answers, and of these the right and the wrong ones: groups, if there are any."""
         if self.cells is None or self.groups is None:
             return self.n, round(float(self.correct.sum())), round(float(self.wrong.sum()))
+        # a group counts as right, and as wrong, if it has such an answer
         right = self.cells < len(self.values)
         kinds = (self.groups, self.groups[right], self.groups[~right])
         whole, correct, wrong = (len(np.unique(kind)) for kind in kinds)
@@ -120,6 +122,7 @@ class Tally:
             if draws_counts:
                 counts = rng.multinomial(n, cells / n, rows)
             else:
+                # each resample counts in cells of its own, so that one bincount serves all
                 sample = cell_of[rng.integers(0, n, (rows, n))] + 2 * size * np.arange(rows)[:, None]
                 counts = np.bincount(sample.ravel(), minlength=2 * size * rows)
             counts = counts.reshape(rows, 2, size)
@@ -167,12 +170,14 @@ def _refuse_first(wrong: np.ndarray, values: Floats, kind: str, requirement: str
 
 def auroc(tally: Tally) -> Floats:
     """Compute AUROC: the chance that a correct answer outscores a wrong one; ties count half."""
+    # a tie is half of a win
     wrong_below = tally.wrong.cumsum(-1) - tally.wrong / 2
     return _ratio((tally.correct * wrong_below).sum(-1), tally.correct.sum(-1) * tally.wrong.sum(-1))
 
 
 def _ratio(top: Floats, bottom: Floats) -> Floats:
     """NaN where the denominator is 0."""
+    # NaN, because resamples are arrays; the table of measures says why
     ratio: Floats = np.where(bottom > 0, top / np.where(bottom > 0, bottom, 1), np.nan)
     return ratio
 
@@ -188,6 +193,7 @@ _FADED = 9.0
 
 def bin_of(values: Floats, bins: int = BINS) -> NDArray[np.intp]:
     """Find the bin of equal width of each value in [0, 1], from 0."""
+    # side="right": an edge belongs to the bin above it
     inner_edges = np.arange(1, bins) / bins
     return np.searchsorted(inner_edges, values, side="right")
 
@@ -237,12 +243,14 @@ def smooth_ece(tally: Tally) -> Floats:
     grid = (np.arange(_WAVES) + 0.5) / _WAVES
     coefficients = gaps(tally) @ np.cos(np.pi * np.outer(tally.values, wave))
     coefficients /= tally.sizes[..., None]
+    # as in a Fourier series all but the constant count twice
     coefficients[..., 1:] *= 2
     cosines = np.cos(np.pi * np.outer(wave, grid))
     low = np.zeros(coefficients.shape[:-1])
     high = np.ones(coefficients.shape[:-1])
     for _ in range(16):
         bandwidth = (low + high) / 2
+        # beyond these the kernel leaves nothing of a wave
         band = slice(int(_FADED / (np.pi * bandwidth.min(initial=1.0))) + 1)
         fading = np.exp(-((np.pi * bandwidth[..., None] * wave[band]) ** 2) / 2)
         larger = np.abs((coefficients[..., band] * fading) @ cosines[band]).mean(-1) > bandwidth
@@ -286,6 +294,7 @@ def aurc(tally: Tally) -> Floats:
     rate = wrong / np.maximum(counts, 1)
     harmonic = _harmonic(round(float(tally.sizes.max())))
     steps = harmonic[after.astype(np.intp)] - harmonic[before.astype(np.intp)]
+    # 1/(b+1) + … + 1/a is a difference of harmonic numbers
     area: Floats = (rate * counts + (errors_before - rate * before) * steps).sum(-1) / tally.sizes
     return area
 
@@ -318,6 +327,7 @@ def augrc(tally: Tally) -> Floats:
     """
     counts, wrong = tally.counts[..., ::-1], tally.wrong[..., ::-1]
     errors = wrong.cumsum(-1) - wrong / 2
+    # ties by expectation: half of an answer's equals come before it
     area: Floats = (counts * errors).sum(-1) / tally.sizes**2
     return area
 

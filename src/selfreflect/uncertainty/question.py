@@ -163,6 +163,7 @@ def token_fields(records: Sequence[AnswerTokens | NoLogprobs]) -> dict[str, Any]
     if not records:
         return {}
     answers = [tokens for tokens in records if isinstance(tokens, AnswerTokens)]
+    # estimators compare all answers, so one without tokens leaves the question without any
     for tokens in records:
         if not isinstance(tokens, AnswerTokens):
             return {"missing_logprobs": f"an answer has no log-probabilities: {WHY[tokens]}"}

@@ -55,7 +55,9 @@ def jaccard(texts: Sequence[str]) -> Floats:
         present[tuple(zip(*cells, strict=True))] = 1
     overlap = present @ present.T
     sizes = present.sum(1)
+    # at least 1, because two texts without words would divide by 0
     matrix: Floats = overlap / np.maximum(sizes[:, None] + sizes - overlap, 1)
+    # a text equals itself, also one without words
     np.fill_diagonal(matrix, 1)
     return matrix
 
@@ -131,6 +133,7 @@ class EmbeddingSimilarity:
 
     def between(self, rows: Sequence[str], columns: Sequence[str]) -> Floats:
         """Compare each text of one list with each of another: shape (rows, columns)."""
+        # an embedder takes no empty list
         if not rows or not columns:
             return np.zeros((len(rows), len(columns)))
         self.prepare([*rows, *columns])
@@ -186,6 +189,7 @@ class Close:
     def __call__(self, group: Group) -> NDArray[np.bool_]:
         question, texts = group
         related: NDArray[np.bool_] = self._similarity(texts) >= self._threshold
+        # embeddings overlook names, numbers and negations
         if self._guarded:
             for (row, first), (column, second) in combinations(enumerate(texts), 2):
                 if related[row, column] and are_apart(question.text, first, second):
@@ -240,6 +244,7 @@ class Verdicts:
         while len(texts) > 1:
             first, *rest = texts
             yield self._within([(question, first, text) for text in rest])
+            # what matches the first answer is settled; the rest forms further classes
             texts = [text for text in rest if not self._same.get(_key_of((question, first, text)))]
 
     def _within(self, pairs: Sequence[Pair]) -> list[Pair]:
@@ -250,9 +255,11 @@ class Verdicts:
             return list(new.values())
         # fields of objects are questions QUESTION#POINTER of their own, and there may be hundreds
         question = pairs[0][0]
+        # the id of a field is QUESTION#/POINTER
         root = question.id.partition("#/")[0].removesuffix("#")
         limit = max(0, self._per_answer * len(question.answers) - self._asked[root])
         self._asked[root] += min(limit, len(new))
+        # a pair that was beyond the limit may be within it now
         self._left_out.difference_update(islice(new, limit))
         self._left_out.update(islice(new, limit, None))
         return list(islice(new.values(), limit))
@@ -308,6 +315,7 @@ class SameMeaning(Verdicts):
     def __init__(self, asker: Asker, per_answer: int | None = None) -> None:
         super().__init__(per_answer)
         self._asker = asker
+        # a judge that a user named is trusted; any other must pass the controls
         self._is_trusted: bool | None = True if per_answer is None else None
 
     @property
@@ -322,6 +330,7 @@ class SameMeaning(Verdicts):
         if self._is_trusted is None:
             # asked once, at the first pair that needs the model
             verdicts = judge_pairs(self._asker, [pair for pair, _ in CONTROLS], CONTROL)
+            # a model that says yes, or no, to everything fails one of them
             self._is_trusted = verdicts == [is_same for _, is_same in CONTROLS]
         return self._is_trusted
 
@@ -377,6 +386,7 @@ class Entailment(Verdicts):
         missing = list(new.items())
         for start in range(0, len(missing), STORED_AT_ONCE):
             chunk = missing[start : start + STORED_AT_ONCE]
+            # loading takes seconds and may not be needed: all verdicts may be stored
             if self._model is None:
                 from selfreflect.models.embed import EntailmentModel
 

@@ -152,9 +152,3 @@ def test_hostile_bodies_are_refused_with_a_reason(data: bytes) -> None:
         read_chat(data)
     assert refused.value.status == 400
     assert 0 < len(str(refused.value)) < 300
-
-
-def test_the_error_names_the_field() -> None:
-    with pytest.raises(ChatError) as refused:
-        read_chat(body(max_tokens="5"))
-    assert refused.value.body["error"]["param"] == "max_tokens"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from endpoint import EndpointClient, endpoint_server
-from fault_server import FaultServer, chat, choice, raw
+from fault_server import FaultServer, raw
 
 if TYPE_CHECKING:  # they have much to load: only the process that gets this file imports them
     import anthropic
@@ -128,29 +128,6 @@ def test_an_agent_answers_whole_and_as_a_stream(served: EndpointClient, is_chat:
     assert response.usage.total_tokens > 0
     if not is_chat:
         assert served.http.get(f"/v1/selfreflect/{response.response_id}").json()["confidence"] == 0.75
-
-
-def test_an_agent_calls_the_most_common_tool_and_its_result_passes_through() -> None:
-    agents = pytest.importorskip("agents")
-    wanted = {"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
-
-    def script(call: Any) -> Any:
-        done = call.body["messages"][-1]["role"] == "tool"
-        said = choice("It is Ankara.") if done else choice(None, "tool_calls", tool_calls=[wanted])
-        return chat(*[said] * call.n, id="c", created=1, model="m")
-
-    @agents.function_tool
-    def look_up() -> str:
-        """Look it up."""
-        return "Ankara"
-
-    with (
-        FaultServer(script) as upstream,
-        endpoint_server(upstream=upstream.url, names=["m"]) as client,
-    ):
-        guide = agent(client, is_chat=True, tools=[look_up])
-        result = asyncio.run(agents.Runner.run(guide, QUESTION))
-    assert result.final_output == "It is Ankara."
 
 
 # --- simonw's llm

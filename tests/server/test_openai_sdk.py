@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
 from collections.abc import Iterator
@@ -60,37 +59,6 @@ def test_the_helper_for_streams_puts_the_message_together(served: EndpointClient
         whole = stream.get_final_completion()
     assert {"content.delta", "content.done"} <= kinds
     assert whole.choices[0].message.content == "Ankara"
-
-
-def test_the_async_client_has_several_questions_at_once(served: EndpointClient) -> None:
-    import openai
-
-    async def ask_all() -> list[str | None]:
-        async with openai.AsyncOpenAI(base_url=served.url, api_key="none", max_retries=0) as client:
-
-            async def ask(stream: bool) -> str | None:
-                if not stream:
-                    response = await client.chat.completions.create(model=MODEL, messages=QUESTION)
-                    return response.choices[0].message.content
-                parts = await client.chat.completions.create(model=MODEL, messages=QUESTION, stream=True)
-                return "".join([part.choices[0].delta.content or "" async for part in parts])
-
-            return await asyncio.gather(*(ask(bool(number % 2)) for number in range(8)))
-
-    assert asyncio.run(ask_all()) == ["Ankara"] * 8
-
-
-def test_a_history_with_everything_that_the_sdk_adds_is_taken_back(served: EndpointClient) -> None:
-    """Dumped messages hold nulls, and whatever else a response had."""
-    client = sdk(served)
-    first = client.chat.completions.create(model=MODEL, messages=QUESTION)
-    said = first.choices[0].message.model_dump()
-    assert None in said.values()
-    said["selfreflect"] = (first.model_extra or {})["selfreflect"]
-    turns = [*QUESTION, said, {"role": "user", "content": "Are you sure?"}]
-    second = client.chat.completions.create(model=MODEL, messages=turns)
-    assert second.choices[0].message.content == "Ankara"
-    assert second.model_extra
 
 
 def test_the_result_of_a_tool_passes_through_with_the_turn_that_called_it() -> None:
@@ -276,17 +244,6 @@ def test_an_object_that_was_cut_off_says_so_whatever_the_schema_refers_to() -> N
         answer = client.chat.completions.create(model=MODEL, messages=QUESTION, response_format=asked)
         assert answer.choices[0].message.content == '{"a": 1}'
         assert answer.choices[0].finish_reason == "stop"
-
-
-def test_errors_of_responses_have_the_types_of_the_sdk(served: EndpointClient) -> None:
-    import openai
-
-    client = sdk(served)
-    with pytest.raises(openai.NotFoundError):
-        client.responses.create(model="selfreflect/other", input="?")
-    with pytest.raises(openai.BadRequestError) as forgotten:
-        client.responses.create(model=MODEL, input="?", previous_response_id="sr-nothing")
-    assert forgotten.value.code == "previous_response_not_found"
 
 
 def test_embeddings_come_from_the_server_of_the_model(served: EndpointClient) -> None:

@@ -3,7 +3,6 @@ wrong."""
 
 from __future__ import annotations
 
-import math
 import re
 import sys
 import threading
@@ -24,7 +23,7 @@ from served import ask, command, forget, generator, only, questions
 from selfreflect.errors import BackendError, SelfReflectError
 from selfreflect.logprobs import AnswerTokens
 from selfreflect.models.base import Completion, Message, ModelSpec, Refusal, Reply, Request, Sampling, as_done
-from selfreflect.models.openai.client import LARGEST_RESPONSE, RetryPolicy, retry_after
+from selfreflect.models.openai.client import LARGEST_RESPONSE, RetryPolicy
 from selfreflect.models.openai.generator import OpenAIGenerator
 from selfreflect.models.openai.refusals import THINKING_OFF
 
@@ -120,16 +119,6 @@ def test_what_a_server_gives_too_few_of_is_topped_up_with_seeds_of_their_own(n: 
     assert isinstance(result, Reply)
     assert [one.text for one in result.completions] == [f"answer {1000 + place}" for place in range(n)]
     assert max(call.n for call in server.calls[1:]) <= most if n > most else len(server.calls) == 1
-
-
-def test_a_server_that_refuses_several_completions_is_asked_for_one_at_a_time() -> None:
-    with FaultServer(
-        lambda call: status(400, "Only one completion choice is allowed") if call.n > 1 else answers()
-    ) as server:
-        result = only(server.url, ask(n=4, seed=0))
-    assert isinstance(result, Reply)
-    assert [one.text for one in result.completions] == ["answer 0", "answer 1", "answer 2", "answer 3"]
-    assert sorted(call.n for call in server.calls) == [1, 1, 1, 1, 4]
 
 
 @pytest.mark.parametrize("said", ["n must be at most 3", "'n': 8 is more than the maximum of 3"])
@@ -366,18 +355,6 @@ def test_a_certificate_of_ones_own_can_be_trusted(monkeypatch: pytest.MonkeyPatc
 # Waiting
 
 
-def test_a_server_that_asks_to_wait_is_waited_for() -> None:
-    waits: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        waits.append(seconds)
-
-    with FaultServer(in_turn(status(429, "slow down", Retry_After="7"), answers())) as server:
-        assert isinstance(only(server.url, retries=RetryPolicy(sleep=sleep), timeout=60.0), Reply)
-    assert len(waits) == 1
-    assert 7 < waits[0] < 9
-
-
 def test_one_that_asks_to_wait_longer_than_there_is_time_is_not() -> None:
     for asked, shown, timeout in (("3600", "3600", 600.0), ("40", "40", 10.0), ("9" * 400, "inf", 600.0)):
         refused, server = refusal(
@@ -396,23 +373,6 @@ def test_waits_double_up_to_a_limit_and_are_never_shorter_than_asked(
     doubled = min(60.0, 0.5 * 2 ** (tries - 1))
     assert doubled / 2 <= wait - (asked or 0) + 1e-9
     assert wait - (asked or 0) <= doubled + 1e-9
-
-
-@pytest.mark.parametrize(
-    ("header", "seconds"),
-    [
-        (None, None),
-        ("2.5", 2.5),
-        ("-4", 0.0),
-        ("soon", None),
-        ("9" * 400, math.inf),
-        ("nan", None),
-        ("", None),
-        ("Thu, 01 Jan 2026 00:01:00 GMT", 0.0),
-    ],
-)
-def test_retry_after_is_a_number_of_seconds_or_a_date(header: str | None, seconds: float | None) -> None:
-    assert retry_after(header) == seconds
 
 
 def test_a_call_that_only_waits_ends_within_three_times_its_timeout() -> None:
@@ -435,9 +395,9 @@ def test_a_call_that_only_waits_ends_within_three_times_its_timeout() -> None:
 # Many requests
 
 
-def test_at_20_percent_faults_200_requests_are_all_answered() -> None:
+def test_at_20_percent_faults_all_requests_are_answered() -> None:
     retries = RetryPolicy(tries=12, first=0.001, longest=0.002)
-    requests = [ask(f"Who is {number}?", n=4, seed=1000 * number) for number in range(200)]
+    requests = [ask(f"Who is {number}?", n=4, seed=1000 * number) for number in range(60)]
     with FaultServer(fault.faulty(0.2, fault.PASSING)) as server:
         results = generator(server.url, retries=retries).generate(requests)
     for request, result in zip(requests, results, strict=True):
@@ -445,7 +405,7 @@ def test_at_20_percent_faults_200_requests_are_all_answered() -> None:
         assert [one.text for one in result.completions] == [
             f"answer {request.seed + place}" for place in range(4)
         ]
-    assert len(server.calls) > 220
+    assert len(server.calls) > 64
 
 
 def test_a_server_that_stays_down_is_given_up_after_a_few_requests() -> None:
@@ -626,10 +586,10 @@ def test_a_server_with_fewer_likely_tokens_refuses_once(refusal_text: Any) -> No
 
     with FaultServer(script) as server:
         model = generator(server.url)
-        results = model.generate([ask(str(number), first_tokens=20) for number in range(40)])
-        results += model.generate([ask(str(number), first_tokens=20) for number in range(40)])
+        results = model.generate([ask(str(number), first_tokens=20) for number in range(9)])
+        results += model.generate([ask(str(number), first_tokens=20) for number in range(9)])
     assert {len(result.completions[0].first_tokens) for result in results} == {5}
-    assert [call.body["top_logprobs"] for call in server.calls] == [20, *[5] * 80]
+    assert [call.body["top_logprobs"] for call in server.calls] == [20, *[5] * 18]
 
 
 def test_a_refusal_that_repeats_its_request_changes_nothing_for_those_beside_it() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import fault_server as fault
 import pytest
-from command import run, written
+from command import run
 from fault_server import FaultServer, answers, chat, choice, in_turn, status
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
@@ -116,23 +116,6 @@ def test_a_time_to_come_back_is_read_wherever_it_stands(action: fault.Action) ->
         assert isinstance(only(server.url, retries=RetryPolicy(sleep=sleep), timeout=60.0), Reply)
     [wait] = waits
     assert 7 < wait < 9
-
-
-def test_two_fields_that_are_refused_in_turn_cost_two_calls(tmp_path: Path) -> None:
-    def script(call: fault.Call) -> fault.Action:
-        unknown = [name for name in ("seed", "min_p") if name in call.body]
-        texts = [choice(f"{call.number} {place}") for place in range(call.n)]
-        return status(400, f"{unknown[0]} unsupported") if unknown else chat(*texts)
-
-    with FaultServer(script) as server:
-        done = run(*command(tmp_path / "r", server.url, questions(tmp_path / "q.txt", 5)))
-        refused = [call for call in server.calls if {"seed", "min_p"} & call.body.keys()]
-    assert done.code == 0, done.said
-    assert len(refused) == 2
-    assert Run.load(tmp_path / "r").manifest.models["answers"]["refused"] == {
-        "min_p": "left out",
-        "seed": "left out",
-    }
 
 
 def test_a_value_for_every_token_is_said_in_another_way_before_it_is_dropped() -> None:
@@ -321,22 +304,7 @@ def test_no_text_that_did_not_end_becomes_an_answer(finishes: list[Any], faults:
     assert {completion.text for completion in texts if completion.finish in ("stop", "length")} <= {"whole"}
 
 
-@pytest.mark.parametrize("word", [*UNFINISHED, None])
-def test_half_texts_of_a_batch_stay_to_do(word: str | None, tmp_path: Path) -> None:
-    asked, out, file = questions(tmp_path / "q.txt", 1), tmp_path / "r", tmp_path / "b.jsonl"
-    assert run(*command(out, "http://127.0.0.1:1/v1", asked, "--write-batch", file)).code in (0, 1)
-    [line] = [json.loads(each) for each in file.read_text().splitlines()]
-    texts = [odd(word), *[choice("whole")] * (line["body"]["n"] - 1)]
-    body = {"choices": texts}
-    output = {"custom_id": line["custom_id"], "response": {"status_code": 200, "body": body}, "error": None}
-    given_file = written(tmp_path / "o.jsonl", output)
-    run("answers", "--out", out, "--read-batch", given_file)
-    stored = (out / "answers.jsonl").read_text() if (out / "answers.jsonl").exists() else ""
-    assert "Emerald C" not in stored
-    assert "Emerald C" not in json.dumps([str(each) for each in Run.load(out).answers.values()])
-
-
-@pytest.mark.parametrize("word", [*UNFINISHED, None])
+@pytest.mark.parametrize("word", ["error", "OTHER", None])
 def test_a_model_of_litellm_gives_no_half_texts(word: str | None) -> None:
     """LiteLLM itself makes unknown words, and none, to "stop"."""
     with FaultServer(lambda call: chat(odd(word), id="x", model="m", created=1)) as server:

@@ -65,16 +65,6 @@ def test_failures_are_counted_apart_and_openai_wants_a_key_at_once(tmp_path: Pat
     assert "SELFREFLECT_API_KEY or OPENAI_API_KEY" in refused.said
 
 
-NOT_JSON = "text/html"
-
-
-def test_a_server_that_speaks_something_else_is_found_before_the_run(tmp_path: Path) -> None:
-    with FaultServer(lambda call: fault.HTML) as server:
-        failed = run(*command(tmp_path / "r", server.url, questions(tmp_path / "q.txt", 2)))
-    assert (failed.code, len(server.calls)) == (2, 1)
-    assert NOT_JSON in failed.said
-
-
 def test_refusals_are_counted_and_filtered_answers_leave_no_distribution(tmp_path: Path) -> None:
     def script(call: fault.Call) -> fault.Action:
         text = call.body["messages"][-1]["content"]

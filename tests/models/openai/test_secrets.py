@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from served import KEY, command, forget, only, questions
 
 from selfreflect.errors import BackendError, ConfigError
-from selfreflect.models.base import Refusal, Reply
+from selfreflect.models.base import Reply
 from selfreflect.models.openai.endpoint import DEFAULT_URL, KEYS, endpoint
 from selfreflect.store.run import Run
 
@@ -339,13 +339,3 @@ def test_a_server_that_wants_a_key_where_only_that_of_openai_is_set(monkeypatch:
         assert all("authorization" not in call.headers for call in server.calls)
         monkeypatch.setenv("SELFREFLECT_API_KEY", KEY)
         assert isinstance(only(server.url), Reply)
-
-
-def test_the_key_is_advised_where_none_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    with FaultServer(lambda call: status(403, "no key")) as server:
-        monkeypatch.setenv("OPENAI_API_KEY", KEY)
-        withheld = only(server.url)
-        monkeypatch.setenv("SELFREFLECT_API_KEY", KEY)
-        sent = only(server.url)
-    messages = [result.message for result in (withheld, sent) if isinstance(result, Refusal)]
-    assert ["SELFREFLECT_API_KEY" in message for message in messages] == [True, False]

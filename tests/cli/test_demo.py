@@ -3,8 +3,6 @@ embedded one."""
 
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,6 @@ from selfreflect.errors import DataError
 from selfreflect.run import models
 from selfreflect.settings import Config
 from selfreflect.store.run import Run
-
-ITEMS = Path(ask_command.__file__).parents[1] / "data" / "demo_items.json"
 
 
 @pytest.fixture(scope="module")
@@ -41,40 +37,6 @@ def tiny_demo(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return spec(str(model) if name == "smollm2" else name, **fields)
 
     monkeypatch.setattr(models, "ModelSpec", tiny_instead)
-
-
-def rows() -> list[dict[str, Any]]:
-    loaded: list[dict[str, Any]] = json.loads(ITEMS.read_text("utf-8"))
-    return loaded
-
-
-def test_the_evidence_names_two_values_and_the_answers_both() -> None:
-    """The rule by which the questions were kept: of 20 answers at least 16 name a value, 4 each."""
-    with_context = [row for row in rows() if "context" in row]
-    assert len(with_context) == 8
-    for row in with_context:
-        answers = row["masked_out_task_answers"] + row["conditioning_answers"]
-        texts = [answer.lower() for answer in answers]
-        assert len(texts) == 20
-        assert all(value in row["context"].lower() for value in row["values"])
-        assert not any(value in row["question"].lower() for value in row["values"]), "the judge must not know"
-        assert sum(any(value in text for value in row["values"]) for text in texts) >= 16
-        for value in row["values"]:
-            assert sum(value in text for text in texts) >= 4
-
-
-def test_hand_written_summaries_are_what_their_names_say() -> None:
-    for row in rows():
-        values = [value.lower() for value in row["values"]]
-        named = {}
-        for name, text in row["summaries"].items():
-            named[name] = {value for value in values if re.search(rf"\b{value}\b", text.lower())}
-        assert named["wrong"] == set()
-        if "single" in named:
-            assert len(named["single"]) == 1
-            assert named["honest"] == set(values)
-        else:  # the model has one answer only
-            assert len(named["honest"]) == 1
 
 
 def test_a_newcomer_reads_evidence_summaries_and_where_the_report_is(tiny_demo: None, tmp_path: Path) -> None:

@@ -47,26 +47,6 @@ def test_a_shared_flag_sets_its_field_in_every_section() -> None:
     }
 
 
-def test_a_command_lists_only_the_flags_that_it_takes() -> None:
-    @takes("answers", "scores", only=("--model", "--judge"), execution=("--device",))
-    def command(*, out: Path, overrides: Overrides, json: bool = False) -> None: ...
-
-    assert list(inspect.signature(runnable(command)).parameters) == [
-        "out",
-        "model",
-        "judge",
-        "device",
-        "json",
-    ]
-
-
-def test_a_flag_that_no_section_has_is_a_mistake() -> None:
-    with pytest.raises(ValueError, match="--judge"):
-        takes("answers", only=("--judge",))
-    with pytest.raises(ValueError, match="--model"):
-        takes(execution=("--model",))
-
-
 def test_a_command_has_defaults_of_its_own() -> None:
     settings: dict[str, Any] = {"defaults": {"--num-answers": 10}}
     assert called([], "answers", **settings).config().answers.num_answers == 10

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -310,18 +309,3 @@ def test_an_output_without_labels_or_of_an_unknown_kind_is_refused(tmp_path: Pat
     labelled = written(tmp_path / "b.json", QUESTIONS)
     refused(run("uncertainty", labelled, "--output", long), "cannot be written: File name too long")
     assert not (tmp_path / "x.html").exists()
-
-
-def test_definitions_are_printed_on_request_only(tmp_path: Path) -> None:
-    lines = []
-    for number in range(8):
-        answers = ["a", "a", "b"] if number % 2 else ["a", "b", "c"]
-        lines.append(json.dumps({"question": f"Q{number}?", "answers": answers, "gold": "a"}))
-    path = written(tmp_path / "a.jsonl", "\n".join(lines))
-    brief, whole = (run("uncertainty", path, *more) for more in ([], ["--explain"]))
-    assert "What the columns mean: add --explain" in brief.said
-    assert "--explain" not in whole.said
-    definition = "chance that a correct answer scores higher than a wrong one"
-    assert definition in " ".join(whole.stdout.split())
-    assert definition not in " ".join(brief.stdout.split())
-    assert len(brief.stdout.splitlines()) + 8 < len(whole.stdout.splitlines())

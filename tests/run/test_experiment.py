@@ -4,16 +4,13 @@ change behind one's back."""
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import time
 import weakref
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command import COMMAND, environment, run, small, written
+from command import run, small, written
 from measured import controls, information
 from scripted import Scripted
 
@@ -453,43 +450,6 @@ def test_the_generator_is_let_go_before_a_judge_is_put_on_the_same_gpus(
         experiment.fill("scores")
         assert alive == [0, 0]
         assert len(experiment.run.scores) == 2
-
-
-# --- interrupted; test_kill.py kills
-
-
-def lines(out: Path) -> int:
-    return sum((out / name).read_bytes().count(b"\n") for name in DATA if (out / name).exists())
-
-
-@pytest.mark.slow  # test_kill.py interrupts a run
-def test_an_interrupted_run_says_so_and_goes_on(model: Path, questions: Path, tmp_path: Path) -> None:
-    calm, stopped = tmp_path / "calm", tmp_path / "stopped"
-    assert run(*small(model, calm, questions)).code == 0
-    with subprocess.Popen(
-        [*COMMAND, *small(model, stopped, questions)],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment(),
-    ) as child:
-        limit = time.monotonic() + 60
-        while lines(stopped) < 5 and time.monotonic() < limit:
-            time.sleep(0.002)
-        child.send_signal(signal.SIGINT)
-        stdout, stderr = child.communicate(timeout=200)
-    assert (child.returncode, stdout) == (130, "")
-    assert "Interrupted" in stderr
-    assert "Traceback" not in stderr
-    before = contents_so_far(stopped)
-    assert run(*small(model, stopped, questions)).code == 0
-    after = contents(stopped)
-    assert all(after[name].startswith(start) for name, start in before.items())
-    assert after == contents(calm)
-
-
-def contents_so_far(out: Path) -> dict[str, bytes]:
-    return {name: (out / name).read_bytes() for name in DATA if (out / name).exists()}
 
 
 def test_a_directory_from_before_a_setting_existed_goes_on_with_its_default(

@@ -4,10 +4,7 @@ are those of a run that nobody disturbed."""
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
-import threading
-import time
 from collections.abc import Callable
 from contextlib import chdir
 from itertools import islice
@@ -16,7 +13,7 @@ from typing import Any
 
 import pytest
 from command import COMMAND, environment, run, written
-from fault_server import Action, Call, FaultServer, answers, silent
+from fault_server import FaultServer, answers
 from msgspec.structs import replace
 
 from selfreflect.answers import draw_answers
@@ -195,39 +192,6 @@ def test_a_run_that_is_ended_in_a_question_keeps_all_that_was_returned(tmp_path:
     first = int(texts[0].split()[1])
     # seeds are below 2**31, so only one of a hundred could begin again at 0
     assert [int(text.split()[1]) for text in texts] == [(first + place) % 1000 for place in range(100)]
-
-
-def test_a_server_that_fails_in_a_question_costs_its_other_answers_only(tmp_path: Path) -> None:
-    broken = threading.Event()
-    drawn: list[Call] = []
-
-    def script(call: Call) -> Action:
-        if "What grows?" in str(call.body["messages"]):
-            drawn.append(call)
-        if len(drawn) > 2:
-            broken.set()
-        return silent if broken.is_set() else answers(1)
-
-    questions = written(tmp_path / "q.json", ["What grows?"])
-    out = tmp_path / "r"
-    command = f"answers --questions {questions} --num-answers 4 --model openai:m --out {out} --yes"
-
-    def kept() -> int:
-        return sum(file.read_bytes().count(b"\n") for file in (out / "partial").glob("*"))
-
-    with FaultServer(script) as server:
-        call = [*COMMAND, *command.split(), "--max-connections", "1", "--base-url", server.url]
-        with subprocess.Popen(call, env=environment(), stderr=subprocess.PIPE) as process:
-            assert broken.wait(200)
-            while kept() < 2:
-                time.sleep(0.01)
-            process.send_signal(signal.SIGKILL)
-    before = kept()
-    with FaultServer(lambda call: answers(1)) as server:
-        done = run(*command.split(), "--base-url", server.url)
-        assert done.code == 0, done.stderr
-    asked = [call for call in server.calls if "What grows?" in json.dumps(call.body)]
-    assert len(asked) == 8 - before
 
 
 def test_what_is_left_of_a_batch_leaves_out_what_has_come() -> None:

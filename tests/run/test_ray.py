@@ -422,6 +422,7 @@ def test_a_question_that_ends_every_actor_ends_the_stage_with_what_was_done(
     assert f"{len(found.summaries)} of 6 summaries saved" in failed.said
 
 
+@pytest.mark.slow  # CI runs it by name
 def test_an_actors_error_is_one_line_here(work: Path, cluster: RayExecutor, tmp_path: Path) -> None:
     common = ["--questions", work / "q.txt", "--num-answers", 1, "--out", tmp_path / "r", "--device", "cpu"]
     failed = elsewhere(

@@ -209,45 +209,6 @@ def halt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "halt:generate"
 
 
-def test_strategies_are_remembered_before_the_first_answer(halt: str, model: Path, tmp_path: Path) -> None:
-    questions = written(tmp_path / "q.txt", TEXTS[0])
-    out = tmp_path / "r"
-    command = small(model, out, questions, strategies="greedy,basic")
-    assert (
-        run(
-            *command[: command.index("--model")],
-            "--strategies",
-            "basic",
-            "--model",
-            halt,
-            "--judge",
-            model,
-            "--out",
-            out,
-        ).code
-        == 130
-    )
-    assert (
-        run(
-            "run",
-            "--out",
-            out,
-            "--model",
-            model,
-            "--judge",
-            model,
-            "--num-answers",
-            2,
-            "--max-new-tokens",
-            6,
-            "--summary-tokens",
-            8,
-        ).code
-        == 0
-    )
-    assert {name for _, name in Run.load(out).summaries} == {"basic"}
-
-
 def test_a_strategy_that_is_gone_does_not_stop_a_run_that_has_its_summaries(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,6 +111,7 @@ def read_answered_questions(
     """
     file = read_row_file(source, progress, tuple((columns or {}).values()))
     assigned = name_assigned(file.rows, fold_assigned(columns or {}, field_names(file.rows)), file.notes)
+    # what a user names wins over what columns are called
     gold = _fold_names(file.rows, gold, assigned.values(), file.notes)
     reserved = _reserved(file.rows, gold, assigned, file.layout.is_log)
     reading = Reading(
@@ -174,6 +175,7 @@ def _fold_names(rows: list[Row], gold: str, assigned: Collection[str], notes: li
         notes += [f"{excerpt(name)} is taken for the labels of correctness" for name in labels]
         rename(rows, dict.fromkeys(labels, CORRECT))
         names = [CORRECT if name in labels else name for name in names]
+    # a header such as "confidence (%)" says that 90 means 90 %
     of_hundred = any(
         target == CONFIDENCE and plain_name(name).rstrip(")").endswith(("%", "percent"))
         for name, target in renamed.items()
@@ -183,12 +185,14 @@ def _fold_names(rows: list[Row], gold: str, assigned: Collection[str], notes: li
         if confidence and not is_percent(confidence):
             row.fields[CONFIDENCE] = f"{confidence}%"
     available = [*names, *inner]
+    # a column that exists is taken, whatever others are called
     if gold in available or gold.partition(".")[0] in names:
         return gold
     same = [name for name in available if plain_name(name) == plain_name(gold)]
     if gold == GOLD and not same:
         free = [name for name in available if name not in assigned]
         same = [name for name in free if plain_name(name) in GOLD_NAMES]
+        # a column that may hold right answers is believed if one of its texts is an answer, too
         same = same or [name for name in likely_gold(free) if _recurs(rows, name)]
         notes += [f"{excerpt(name)} is taken for the right answers" for name in same[:1]]
     return same[0] if same else gold
@@ -218,6 +222,7 @@ def _reserved(rows: list[Row], gold: str, assigned: Mapping[str, str], is_log: b
     texts = {repr(row.fields.get(columns.question)) for row in rows}
     repeated = columns.question != "" and len(texts) < len(rows) and not is_log
     judged = "confidence" in names and (columns.id != "" or not repeated)
+    # a response is the judged answer only where the samples are in another column
     if columns.answers or columns.halves or judged:
         reserved.add(_RESPONSE)
     return reserved
@@ -244,6 +249,7 @@ def _grade_notes(questions: Sequence[AnsweredQuestion]) -> list[str]:
 
 def _label_each(rows: Sequence[Row], verdicts: Sequence[dict[str, tuple[Graded, ...]]]) -> None:
     """Make the labels of some questions grades of their judged answers, as others have lists of them."""
+    # a label of the question judges one answer; others have lists of labels
     for row, by_grader in zip(rows, verdicts, strict=True):
         value = row.fields.pop(CORRECT, None)
         if value not in (None, "") and CORRECT not in by_grader:
@@ -267,6 +273,7 @@ def _joined(item: ItemRow, gold: str, has_response: bool, varying: set[str]) -> 
     fields: dict[str, Any] = {}
     for name in (gold, *_OF_QUESTION, *([_RESPONSE] if has_response else [])):
         values = [value for row in item.rows if (value := field_value(row, name)) not in (None, "")]
+        # compared as they are written, since lists cannot be hashed
         if any(repr(value) != repr(values[0]) for value in values):
             if name == gold:
                 raise item.row.error(
@@ -315,6 +322,7 @@ def _question(
 ) -> AnsweredQuestion:
     answers = item.texts
     confidence = _number(row, "confidence", 0, 1)
+    # a file of confidences alone is fine, and one with neither is refused at its first row
     has_column = item.columns.answers or item.columns.halves
     if not answers and confidence is None and not has_column and CONFIDENCE not in item.row.fields:
         raise row.error(
@@ -344,6 +352,7 @@ def _question(
         columns=item.metadata,
         grades=verdicts,
     )
+    # blank answers are left out with their tokens, so that columns stay parallel
     present = not_blank(answers)
     return question if len(present) == len(answers) else with_answers(question, present)
 
@@ -385,6 +394,7 @@ def _number(row: Row, name: str, low: float, high: float) -> float | None:
         hint = ""
         if math.isnan(number):
             hint = ". Where there is none, write null or leave it blank"
+        # 0 to 1 is asked for, and people write 90
         elif high == 1 < number <= 100 and not is_percent(value):
             hint = f". If it is in per cent, divide by 100, or write '{number:g}%'"
         raise row.error(f"the field {name!r} is {number:g}; it must be {limits}{hint}")
@@ -403,6 +413,7 @@ def labelled_claims(row: Row) -> Iterator[LabelledClaim]:
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict) and isinstance(text := entry.get("text"), str) and text.strip():
             correct = _label(row, entry.get(CORRECT))
+            # two labels of one claim would cancel in silence
             if {correct, labels.get(text)} == {True, False}:
                 raise row.error(f"the claim {excerpt(text)} is labelled both right and wrong")
             labels[text] = labels.get(text) if correct is None else correct

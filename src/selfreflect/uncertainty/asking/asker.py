@@ -101,9 +101,11 @@ class Asker:
         records = self._store.records
         missing: dict[str, Inquiry] = {}
         for key, inquiry in zip(keys, inquiries, strict=True):
+            # a failure that may pass is asked about again
             if key not in records or not records[key].is_final:
                 missing.setdefault(key, inquiry)
         if missing:
+            # once for a batch: a user confirms the cost of all of it
             self._confirm(list(missing.values()))
             self._ask(missing)
         return [records[key] for key in keys]
@@ -118,6 +120,7 @@ class Asker:
             for index, result in as_done(self._generator, requests):
                 digest = digests[index]
                 replies = self._replies(digest, inquiries[digest], result)
+                # written before the next reply is waited for, so an interruption loses one at most
                 self._store.append_all([replies])
                 if counter is not None:
                     counter.advance(int(replies.failure is None), int(replies.failure is not None))
@@ -137,6 +140,7 @@ class Asker:
     def _digest(self, inquiry: Inquiry) -> str:
         turns = [[message.role, message.content] for message in inquiry.messages]
         parts = [self.model, turns, inquiry.n, inquiry.temperature, inquiry.max_new_tokens]
+        # only where it is asked for, so that replies of earlier versions keep their keys
         if inquiry.first_tokens:
             parts.append(inquiry.first_tokens)
         line = dump_line(parts)
@@ -149,6 +153,7 @@ def _request(digest: str, inquiry: Inquiry) -> Request:
         messages=inquiry.messages,
         sampling=sampling,
         n=inquiry.n,
+        # a seed of its own for each inquiry, equal in every run
         seed=seed_for(0, digest),
         first_tokens=inquiry.first_tokens,
     )
@@ -196,6 +201,7 @@ def cost_table(inquiries: Sequence[Inquiry], model: str, cost: Callable[[int, in
     for inquiry in inquiries:
         requests[inquiry.step] += 1
         replies[inquiry.step] += inquiry.n
+        # rounded up: a short prompt is a token at least
         prompt_tokens[inquiry.step] += -(-inquiry.characters // CHARACTERS_PER_TOKEN)
         reply_tokens[inquiry.step] += inquiry.n * inquiry.max_new_tokens
     rows: list[tuple[Cell, ...]] = []
@@ -223,6 +229,7 @@ def prompts() -> Mapping[str, Mapping[str, str]]:
 
 def described(question: AnsweredQuestion) -> str:
     """Word a question for prompts, with the text that belongs to it."""
+    # an id is the only text that some files have
     plain = quoted(normalise_question(question.text or question.id))
     if not question.context:
         return plain
@@ -266,11 +273,14 @@ def parse_probability(text: str) -> float | NoValue:
     ``1.5`` is refused, because it may be either; so are bounds ("less than 1%"), several
     different values, and values outside [0, 1].
     """
+    # "less than 1 %" would be read as 1 %
     if _BOUND.search(text):
         return NoValue("ambiguous_number", f"a bound and no number in {excerpt(text, 80)}")
+    # "between 60 and 70 %" has no single number
     if _RANGE.search(text):
         return NoValue("several_numbers", f"a range of numbers in {excerpt(text, 80)}")
     percents = [_number(match) / 100 for match in _PERCENT.findall(text)]
+    # percentages first: in "90 % (9 of 10)" both say the same
     for part, whole in _FRACTION.findall(_PERCENT.sub(" ", text)):
         if not _number(whole):
             return NoValue("out_of_range", f"a fraction of nothing in {excerpt(text, 80)}")
@@ -278,9 +288,11 @@ def parse_probability(text: str) -> float | NoValue:
     values: list[float] = percents
     if not percents:
         numbers = _PLAIN.findall(text)
+        # 1 may be 1 % or certain, 1.5 may be 1.5 % or nonsense
         if any(number == "1" or 1 < _number(number) < 2 for number in numbers):
             return NoValue("ambiguous_number", f"percent or not, in {excerpt(text, 80)}")
         values = list(map(_plain, numbers))
+    # rounded, so that 0.9 and 90 % are one number
     distinct = sorted({round(value, 12) for value in values})
     if not distinct:
         return NoValue("no_number", f"no probability in {excerpt(text, 80)}")
@@ -300,6 +312,7 @@ def _plain(digits: str) -> float:
 
 def _number(digits: str) -> float:
     """Read a number whose comma is a point, unless it separates thousands."""
+    # "1,000" has a comma of thousands, "0,85" a decimal one
     if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", digits) and not digits.lstrip("-").startswith("0,"):
         return float(digits.replace(",", ""))
     whole, *rest = re.split("[.,]", digits)
@@ -311,6 +324,7 @@ def parse_guesses(text: str) -> tuple[StatedGuess, ...] | NoValue:
     probability cannot be read makes the whole reply unreadable."""
     guesses = []
     for line in text.splitlines():
+        # the last bar: a guess may hold one itself
         guess, bar, share = line.rpartition("|")
         guess = _LEADING_MARK.sub("", guess).strip(" \t*|")
         if not bar or not guess:
@@ -325,6 +339,7 @@ def parse_guesses(text: str) -> tuple[StatedGuess, ...] | NoValue:
 def parse_numbered(text: str) -> tuple[str, ...] | NoValue:
     """Read lines ``1. guess``, numbered from 1 in order. Other lines are ignored."""
     matches = [match for line in text.splitlines() if (match := _NUMBERED.match(line))]
+    # a number that is missing or twice would shift all probabilities after it
     if not matches or [int(match[1]) for match in matches] != list(range(1, len(matches) + 1)):
         return NoValue("unparsed", f"no lines numbered from 1 in {excerpt(text, 80)}")
     return tuple(match[2].strip(" \t*") for match in matches)
@@ -338,6 +353,7 @@ def join_guesses(guesses: str, probabilities: str) -> tuple[StatedGuess, ...] | 
     if isinstance(shares, NoValue):
         return shares
     if len(texts) != len(shares):
+        # a line less than guesses: no pairing is certain
         return NoValue("unparsed", f"probabilities for {len(shares)} of {len(texts)} guesses")
     pairs = []
     for text, line in zip(texts, shares, strict=True):
@@ -356,6 +372,7 @@ def truth_of_token(text: str) -> bool | None:
 def parse_either(text: str, yes: str, no: str) -> bool | NoValue:
     """Read the first word of a reply, one of two, unless it names both."""
     words = f"{yes}|{no}"
+    # "Yes or no?" names both and decides nothing
     match = re.match(rf"\W*({words})\b(?!\W*(?:(?:or|and)\W+)?(?:{words})\b)", text, re.IGNORECASE)
     if match is None:
         return NoValue("unparsed", f"neither {yes} nor {no}: {excerpt(text, 80)}")
@@ -403,6 +420,7 @@ def _inquiry(step: str, values: dict[str, str]) -> Inquiry:
 
 def _verdict(reply: ModelReplies) -> bool | NoValue:
     """Read the first word of a reply, which may be cut off."""
+    # the first word decides, so a reply that was cut off behind it is whole enough
     if reply.failure is None and reply.finishes[0] == "length":
         return parse_verdict(reply.texts[0])
     text = reply_text(reply)
@@ -466,6 +484,7 @@ _DENIED = re.compile(
     r"(?:n['’]t|\b(?:not|never|cannot|hardly))\s+(?:really\s+|actually\s+)?"
     r"(?:think|believe|expect|say|seem|feel|consider|suppose|assume|look|sound)\b[^.!?;,]*$"
 )
+# "probably not" before "probably"
 _LONGEST_FIRST = sorted(PHRASES, key=lambda phrase: -len(phrase))
 _PHRASE = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, _LONGEST_FIRST))})(?!\w)")
 
@@ -480,12 +499,14 @@ def read_hedge(text: str) -> Hedge | NoValue:
     phrases = []
     for match in _PHRASE.finditer(plain):
         before = plain[: match.start()]
+        # a study asked about the phrase by itself, not about "not likely" or "more likely"
         if _BEFORE.search(before) or _DENIED.search(before):
             around = plain[max(0, match.start() - 20) : match.end()]
             return NoValue("unknown_hedge", f"no study says what this means: {excerpt(around)}")
         phrases.append(match[0])
     if not phrases:
         return NoValue("no_hedge", "no word of probability that is known")
+    # several phrases of one meaning agree
     bands = {PHRASES[phrase] for phrase in phrases}
     if len(bands) > 1:
         return NoValue("several_hedges", f"several words of probability: {', '.join(dict.fromkeys(phrases))}")

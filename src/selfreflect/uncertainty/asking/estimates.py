@@ -97,6 +97,7 @@ def _probability_of_true(replies: Sequence[ModelReplies]) -> Outcome:
         if verdict is not None:
             mass[verdict] += math.exp(token.logprob)
     total = mass[True] + mass[False]
+    # below a half the model mostly said something else, and the rest would be noise
     if total < 0.5:
         reason = f"the reply begins with True or False with a probability of {total:.2f}"
         return NoValue("unparsed", f"{reason}; it is {excerpt(reply.texts[0], 80)}")
@@ -110,6 +111,7 @@ def _share_of_true(replies: Sequence[ModelReplies]) -> Outcome:
         return failure
     verdicts = [parse_either(text, "True", "False") for text in reply.texts]
     clear = [verdict for verdict in verdicts if not isinstance(verdict, NoValue)]
+    # as for tokens: at least half of the replies must decide
     if 2 * len(clear) < len(verdicts):
         return next(verdict for verdict in verdicts if isinstance(verdict, NoValue))
     return sum(clear) / len(clear)
@@ -235,6 +237,7 @@ def _take_step(
         steps = interviews[name].steps
         texts = list(map(reply_text, replies))
         whole = [text for text in texts if not isinstance(text, NoValue)]
+        # a step needs the whole replies of all steps before it
         if step < len(steps) and len(whole) == len(texts):
             keys.append((index, name))
             inquiries.append(steps[step](subjects[index], whole))
@@ -253,6 +256,7 @@ def _in_judged_answers(
         if isinstance(outcome, tuple):
             question, answer = subjects[key[0]]
             guesses[key] = outcome
+            # guesses are sorted into classes together with the judged answer
             questions[key] = replace(question, answers=(answer, *(guess.text for guess in outcome)))
         else:
             values[key] = outcome
@@ -268,6 +272,7 @@ def _of_judged(guesses: Guesses, classes: Sequence[int]) -> float | NoValue:
         guess.probability for guess, label in zip(guesses, classes[1:], strict=True) if label == classes[0]
     ]
     return (
+        # several guesses may mean the judged answer; the surest of them counts
         max(probabilities)
         if probabilities
         else NoValue("not_guessed", "the judged answer is none of the model's guesses")

@@ -52,6 +52,7 @@ class ModelReader(WordReader):
         for text, reply in zip(texts, self._asker.ask(inquiries), strict=True):
             lines = _numbered_lines(reply)
             self._unread += lines is None
+            # a reply that is no list leaves the sentences, and a caveat
             claims.append([sentence.text for sentence in sentences(text)] if lines is None else list(lines))
         return claims
 
@@ -112,6 +113,7 @@ def read_stances(reply: ModelReplies, size: int) -> list[Stance | None]:
         if match := _LINE.match(line):
             verdicts.setdefault(int(match[1]), set()).add(_STANCES[match[2].lower()])
     stances = [verdicts.get(number, set()) for number in range(1, size + 1)]
+    # two lines with different verdicts on one claim decide nothing
     return [next(iter(of_claim)) if len(of_claim) == 1 else None for of_claim in stances]
 
 

@@ -46,6 +46,7 @@ def claim_questions(reader: Reader, questions: Sequence[AnsweredQuestion]) -> It
                 top_p=question.top_p,
                 answers=tuple(stance for stance in claim.stances if stance is not None),
                 answer=claim.text,
+                # claims of one question share its answers, so they are no independent labels
                 group=question.group or question.id,
                 correct=correct,
                 model=question.model,
@@ -85,6 +86,7 @@ class ClaimCalibrator:
     def knows(self, question: str) -> bool:
         """Tell whether it was fitted on claims about this question, and would be too sure of them."""
         asked = AnsweredQuestion(id="", text=question)
+        # by text alone: the id of an asked question is not known
         return not set(self.saved.questions).isdisjoint(digests([asked])[1:])
 
     def rate(self, claim: Claim) -> Claim:
@@ -94,6 +96,7 @@ class ClaimCalibrator:
             return claim
         score = ESTIMATORS[self.saved.estimator].score(value)
         keep = self.saved.keep
+        # the rule was fitted on this number of verdicts, and shares move with it
         is_kept = keep.covers(score) if keep and sum(claim.support) == keep.samples else None
         return replace(claim, confidence=float(self.saved.calibrator([score])[0]), is_kept=is_kept)
 

@@ -38,6 +38,7 @@ def placed(
     claims = [claim.text for claim in distribution.claims]
     close = overlaps(distribution.question, claims, [place.sentence.text for place in places])
     for index, stance in enumerate(stances):
+        # a text may make a claim in no single sentence; the closest one stands for it
         if places and stance in ("says", "contradicts"):
             closest = places[int(close[:, index].argmax())]
             (closest.says if stance == "says" else closest.contradicts).append(index)
@@ -90,6 +91,7 @@ def told_claims(
         sentence = next((place.sentence for place in places if index in place.says), None)
         claims.append(_told(claim, sentence))
     added = {*found.coverages[""].added}
+    # a claim that only the text makes is a clause of one of its sentences
     pairs = [(place, part) for place in places for part in clauses(place.sentence.text) if part in added]
     for (place, _), claim in zip(
         pairs, claims_in(reader, question, [part for _, part in pairs], answers), strict=True

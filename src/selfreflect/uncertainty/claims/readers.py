@@ -90,6 +90,7 @@ class EntailmentReader(WordReader):
         close = overlaps(question, claims, claims) >= ABOUT
         related = np.eye(len(claims), dtype=bool)
         pairs = np.argwhere(np.triu(close | close.T, 1)).tolist()
+        # both directions: the same claim entails and is entailed
         both = [
             (f"{question} {claims[first]}", f"{question} {claims[second]}")
             for pair in pairs
@@ -107,6 +108,7 @@ class EntailmentReader(WordReader):
         pairs = []
         for text in texts:
             parts = [sentence.text for sentence in sentences(text)]
+            # the sentences with most of the claim's words, in the order of the text
             order = np.argsort(-overlaps(question, claims, parts), axis=0, kind="stable")[:PREMISE]
             for claim, best in zip(claims, order.T.tolist(), strict=True):
                 premise = " ".join(parts[index] for index in sorted(best))
@@ -116,6 +118,7 @@ class EntailmentReader(WordReader):
 
     def _probabilities(self, pairs: Sequence[Pair]) -> list[Entailed | None]:
         missing = [pair for pair in dict.fromkeys(pairs) if pair not in self._read]
+        # loading takes seconds, and all pairs may be known
         if missing and self._model is None:
             from selfreflect.models.embed import EntailmentModel
 

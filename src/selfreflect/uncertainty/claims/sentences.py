@@ -91,6 +91,7 @@ def _of_lines(text: str, start: int, end: int) -> Iterator[Sentence]:
             if not any(rulers[number : number + 2]):
                 last = len(line.rstrip()) - line.rstrip().endswith("|")
                 split = _trimmed if "|" in line[row.end() : last] else _in_line
+                # a row of several cells is one claim; a single cell may hold several sentences
                 yield from split(text, position + row.end(), position + max(last, row.end()))
         elif not is_heading and not stripped.endswith((":", ":**")):
             yield from _in_line(text, position + (bullet.end() if bullet else 0), position + len(line))
@@ -108,6 +109,7 @@ def _in_line(text: str, start: int, end: int) -> Iterator[Sentence]:
             continue
         if _OF_NUMBER.search(before) and text[mark.end() : mark.end() + 1].isdigit():
             continue
+        # German dates: "3. Oktober"
         if _ORDINAL.search(before) and _MONTH.match(text, mark.end()):
             continue
         yield from _trimmed(text, begin, mark.end())
@@ -119,5 +121,6 @@ def _trimmed(text: str, start: int, end: int) -> Iterator[Sentence]:
     part = text[start:end]
     begin = start + len(part) - len(part.lstrip())
     stop = begin + len(part.strip())
+    # a part without a letter or digit, such as a ruler, says nothing
     if any(character.isalnum() for character in text[begin:stop]):
         yield Sentence(text[begin:stop], begin, stop)

@@ -225,6 +225,7 @@ def claim_distribution(
     """
     named = dict(summaries or {})
     split = reader.split(question, answers)
+    # equal claims of several answers are one; dict keeps the order in which they were found
     different = list(dict.fromkeys(text for parts in split for text in parts))
     if len(different) > MOST_CLAIMS:
         raise DataError(
@@ -234,6 +235,7 @@ def claim_distribution(
             remedy="Take fewer answers with {num_answers}.",
         )
     texts = reader.distinct(question, different)
+    # answers and summaries in one call: a reader that asks a model sends one batch
     columns = reader.stances(question, texts, [*answers, *named.values()])
     claims = _claims(reader, question, texts, answers, columns[: len(answers)], split)
     if rate is not None:
@@ -277,6 +279,7 @@ def _claims(
     """Make claims of the stances of the answers."""
     for column, said in zip(columns, map(set, split), strict=True):
         for index, text in enumerate(texts):
+            # splitting and comparing are two requests of a model, which may contradict each other
             if text in said:
                 column[index] = "says"
     mentions = reader.mentions(question, texts, answers)
@@ -309,6 +312,7 @@ def coverage_of(
     total = math.fsum(weights)
     covered = math.fsum(weight for weight, is_said in zip(weights, says, strict=True) if is_said)
     columns = reader.stances(question, parts, answers)
+    # a claim that every answer contradicts or omits is the summary's own
     added = tuple(
         text for index, text in enumerate(parts) if all(column[index] != "says" for column in columns)
     )

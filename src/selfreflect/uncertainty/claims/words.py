@@ -85,6 +85,7 @@ class Number(NamedTuple):
     @property
     def sought(self) -> tuple[Hashable, ...]:
         """Labels that an equal number may have: without its unit, or a date's year."""
+        # a number without a unit is found beside any unit
         any_unit = () if self.unit else (("value in any unit", self.value),)
         return self.key, ("beginning", self.value), ("value", self.value), *any_unit
 
@@ -96,6 +97,7 @@ class Number(NamedTuple):
         if not self.unit:
             yield ("value", self.value)
         parts = self.value.split("-")
+        # 1949 is found in "18 December 1949"
         yield from (("beginning", "-".join(parts[:end])) for end in range(1, len(parts)))
 
 
@@ -130,6 +132,7 @@ def content_of(text: str) -> ClaimContent:
     found = [with_month(spelled_text, quantity) for quantity in quantities(spelled_text)]
     rest = _without(spelled_text, found)
     first = _FIRST_WORD.match(spelled_text)
+    # the first word has a capital wherever it comes from, so it is no sign of a name
     begin = first.end() if first and rest.startswith(first[0]) else 0
     capitals = [word for word in _WORD.findall(rest[begin:]) if word[0].isupper()]
     return ClaimContent(
@@ -137,9 +140,11 @@ def content_of(text: str) -> ClaimContent:
         plain=plain,
         words=_stems(_WORD.findall(rest)),
         numbers=frozenset(map(Number.of, found)),
+        # two negations cancel: "did not lack iron"
         is_negated=(count_negations(spelled_text) + len(_LACK.findall(spelled_text))) % 2 == 1,
         tokens=_stems(_TOKEN.findall(plain)),
         names=_stems(capitals),
+        # behind a comma the first word is an adverb ("However, …") and no subject
         subject=_stems([first[1]] if first and begin and first[1][0].isupper() and not first[2] else []),
     )
 
@@ -160,6 +165,7 @@ def _stems(words: Sequence[str]) -> frozenset[str]:
             and word not in _FREQUENCY
             and not (is_negation(word) or _LACK.fullmatch(word))
         ):
+            # a stem has at least three letters
             shorter = _ENDINGS.sub("", word)
             stems.add(shorter if len(shorter) >= 3 else word)
     return frozenset(stems)
@@ -189,6 +195,7 @@ def overlaps(question: str, claims: Sequence[str], parts: Sequence[str]) -> Floa
     part of a text has: shape (parts, claims)."""
     asked = content_of(question).tokens
     wanted = [content_of(claim).tokens for claim in claims]
+    # a claim of the question's words alone is compared by these
     return shares(
         [tokens - asked or tokens for tokens in wanted], [content_of(part).tokens for part in parts]
     )
@@ -204,6 +211,7 @@ def holds(
     Args:
         sought: what a set may hold in place of an item, one of which is enough.
     """
+    # which sets hold an item is looked up once, since many claims share their words
     rows_of: dict[Hashable, list[int]] = {}
     for row, items in enumerate(sets):
         for item in items:
@@ -233,6 +241,7 @@ def _numbers_differ(claims: Sequence[ClaimContent], sentences: Sequence[ClaimCon
             [[number for number in content.numbers if number.base == base] for content in side]
             for side in (claims, sentences)
         ]
+        # both sides need a number of this kind that the other lacks: "in 1815" adds, "1816" contradicts
         result |= ~_have_numbers(sides[0], sentences) & ~_have_numbers(sides[1], claims).T
     return result
 
@@ -243,6 +252,7 @@ def _are_opposite(claims: Sequence[ClaimContent], sentences: Sequence[ClaimConte
     for table in (OPPOSITES, BOUNDS):
         sides = [
             [
+                # limits such as "at least" mean something beside numbers only
                 frozenset(word_list(content.text)) if content.numbers or table is OPPOSITES else frozenset()
                 for content in side
             ]
@@ -251,6 +261,7 @@ def _are_opposite(claims: Sequence[ClaimContent], sentences: Sequence[ClaimConte
         present = [frozenset[str]().union(*side) for side in sides]
         for word in (present[0] & table.keys()) - FUNCTION_WORDS:
             for opposite in (table[word] & present[1]) - FUNCTION_WORDS:
+                # a side that has both words ("from low to high") is no opposite of either
                 columns = [word in words and opposite not in words for words in sides[0]]
                 rows = [opposite in words and word not in words for words in sides[1]]
                 result |= np.outer(rows, columns)
@@ -263,6 +274,7 @@ def clauses(text: str) -> list[str]:
     for sentence in sentences(text):
         for part in _CLAUSE_END.split(sentence.text):
             stated = _SHARE.sub(" ", part).strip()
+            # a clause of nothing but a share is kept as it is, and dropped below if it says nothing
             found.append(stated if content_of(stated).tokens else part)
     return [part for part in found if content_of(part).tokens]
 
@@ -298,6 +310,7 @@ class WordReader(Reader):
         ]
         says_nothing_else = np.array([not other.words - asked for other in others], bool)
         numbers = _have_numbers([contents[column].numbers for column in bare], others)
+        # a number alone is said where the number stands, or where nothing but the question is repeated
         close[:, bare] = numbers | says_nothing_else[:, None]
         return close
 
@@ -312,6 +325,7 @@ class WordReader(Reader):
         ranks, may_turn = self._ranks(question, claims, parts)
         for row, column in np.argwhere(may_turn).tolist():
             ranks[row, column] = _turned(claims[column], parts[row], ranks[row, column])
+        # the most decisive sentence of a text wins, in the order of _FIRST
         best = [ranks[rows].min(0, initial=_FIRST.index("silent")) for rows in rows_of]
         return [[_FIRST[rank] for rank in row] for row in best]
 
@@ -334,6 +348,7 @@ class WordReader(Reader):
         says &= negated[1][:, None] == negated[0]
         asked = content_of(question).words
         words = [[content.words for content in side] for side in (contents, others)]
+        # names in the question need not be repeated
         says &= holds([content.names - asked for content in contents], words[1])
         # who does something is another where both sentences begin with a word of their own
         subjects = [[content.subject - asked for content in side] for side in (contents, others)]
@@ -345,6 +360,7 @@ class WordReader(Reader):
         for row, other in enumerate(others):
             rows_of.setdefault(other.plain, []).append(row)
         may_turn = (says & ~contradicts) | opposite
+        # equal spelling overrules numbers, names and negations
         for column, content in enumerate(contents):
             ranks[rows_of.get(content.plain, []), column] = _FIRST.index("says")
             may_turn[rows_of.get(content.plain, []), column] = False
@@ -355,6 +371,7 @@ class WordReader(Reader):
         ranks, may_turn = self._ranks(question, claims, claims)
         said = _FIRST.index("says")
         says = (ranks == said) | may_turn
+        # each must say the other: "Ann came" is said by "Ann and Bob came", not the other way round
         same = says & says.T
         kept: list[int] = []
         for index, claim in enumerate(claims):
@@ -394,5 +411,6 @@ def _comparable(text: str) -> Iterator[str]:
     """Yield the sentences of a text, and the clauses of those in which one may be negated."""
     for sentence in sentences(text):
         yield sentence.text
+        # "Not on Monday, but on Friday" denies one clause and affirms the other
         if content_of(sentence.text).is_negated:
             yield from clauses(sentence.text)

@@ -48,6 +48,7 @@ def align(lists: Sequence[Objects | None], node: Node, samples: int) -> list[dic
     for name in (declared,) if isinstance(declared, str) else IDENTIFIERS:
         texts: dict[str, str] = {}
         mappings = [None if objects is None else _by_identifier(objects, name, texts) for objects in lists]
+        # an identifier must be there, and be unique, in every list that exists
         if all(
             mapping is not None or objects is None for mapping, objects in zip(mappings, lists, strict=True)
         ):
@@ -69,12 +70,14 @@ def _by_identifier(objects: Objects, name: str, texts: dict[str, str]) -> dict[s
             return None
         value = item[name]
         text = value if isinstance(value, str) else scalar(value, {}).text
+        # the first spelling, so that 1 and "1" name one object
         spelling = texts.setdefault(normal_form(text) or text, text)
         mapping[f"{name}={spelling}"] = item
     return mapping if len(mapping) == len(objects) else None
 
 
 def _matched(lists: Sequence[Objects | None], samples: int) -> list[dict[str, Any] | None]:
+    # samples first: a right answer must not decide how answers are named
     present = [objects for objects in lists[:samples] if objects] or [objects for objects in lists if objects]
     if not present:
         return [None if objects is None else {} for objects in lists]
@@ -103,6 +106,7 @@ def _closest_to_all(lists: Sequence[Objects]) -> Objects:
     counts = Counter(tuple(sorted(map(signature, objects))) for objects in lists)
     first_of = {tuple(sorted(map(signature, objects))): objects for objects in reversed(lists)}
     longest = max(map(len, lists))
+    # each candidate is compared with all others, so their number is limited by their length
     candidates = counts.most_common(max(2, min(_MOST_CANDIDATES, _MOST_OBJECTS // longest)))
     members = {key: list(map(_members, first_of[key])) for key, _ in candidates}
     scores = [
@@ -131,6 +135,7 @@ def _pairs(similarities: Floats) -> list[tuple[int, int]]:
     return [
         (row, column)
         for row, column in zip(rows.tolist(), columns.tolist(), strict=True)
+        # objects that share nothing are not the same, though the assignment pairs them
         if similarities[row, column]
     ]
 

@@ -114,6 +114,7 @@ class Structured:
 
     def only(self, paths: Sequence[str]) -> Structured:
         """Keep the fields with one of the pointers or paths."""
+        # a pointer names one field, a path all fields of its kind
         fields = tuple(field for field in self.fields if {field.pointer, field.path} & {*paths})
         return replace(self, fields=fields)
 
@@ -126,6 +127,7 @@ class Structured:
 
     def _question(self, field: AnswerField) -> AnsweredQuestion:
         texts = iter(field.values)
+        # an answer that cannot be read disagrees with all others in every field
         values = [next(texts) if fault is None else INVALID for fault in self.faults]
         all_values = [*values, *field.gold, *([field.response] if field.response else [])]
         return replace(
@@ -141,6 +143,7 @@ class Structured:
             self_certainty=None,
             **self._tokens(field),
             classes=field.classes,
+            # fields of one answer are right or wrong together
             group=self.question.id,
             confidence=None,
             length=None,
@@ -157,6 +160,7 @@ class Structured:
         if not self.spans or question.tokens is None:
             return {**nothing, "missing_logprobs": question.missing_logprobs}
         spans = [positions.get(field.pointer) for positions in self.spans]
+        # a field that is missing in one answer has no tokens there
         if not field.is_located or None in spans:
             return {**nothing, "missing_logprobs": "an answer lacks the field, or has it in a matched list"}
         texts_and_ends = zip(question.tokens, self._token_ends, spans, strict=True)
@@ -192,6 +196,7 @@ class Structured:
         for field in self.fields:
             labels = self.labels(field, rule)
             largest = max(members_of(labels), key=len)
+            # the members of the largest class of every field at once
             agreeing = [is_modal and index in largest for index, is_modal in enumerate(agreeing)]
         return ObjectShare(len(counts), max(counts.values()) / counts.total(), sum(agreeing))
 
@@ -243,6 +248,7 @@ _TOKEN_COLUMNS = ("logprobs", "tokens", "top_logprobs", "token_entropies")
 
 def entropy(shares: Sequence[float]) -> float:
     """Compute the entropy of shares in nats."""
+    # + 0.0 makes a negative zero positive
     return math.fsum(-share * math.log(share) for share in shares if share) + 0.0
 
 
@@ -271,10 +277,12 @@ def structure(question: AnsweredQuestion, schema: Schema | None = None) -> Struc
     is_spelled = question.tokens is not None and question.logprobs is not None
     node = {} if schema is None else schema.resolved(schema.document)
     fields = list(walker.walk(_Place(), [*valid, *gold, *judged], node)) if valid or gold else []
+    # a judged answer that cannot be read is wrong in every field
     if response and isinstance(response[0], Unreadable):
         fields = [replace(field, response=INVALID) for field in fields]
     limited = fields
     if len(fields) > MOST_FIELDS:
+        # the rarest fields are left out: few answers share them
         frequent = sorted(fields, key=lambda field: sum(value == ABSENT for value in field.values))
         pointers = {field.pointer for field in frequent[:MOST_FIELDS]}
         limited = [field for field in fields if field.pointer in pointers]
@@ -400,13 +408,16 @@ class _Walker:
         """
         children: Sequence[Mapping[Any, Any] | None]
         lists = [_objects_in(value) for value in column]
+        # where order counts, a place is a name
         if is_ordered(node):
             children = [dict(enumerate(value)) if isinstance(value, list) else None for value in column]
+        # a list of objects is matched by what the objects hold, not by their places
         elif any(lists) and not any(_has_plain_item(value) for value in column):
             aligned = align(lists, node, self._samples)
             self.unmatched += aligned is None
             children = aligned or []
         elif any(isinstance(value, dict) for value in column):
+            # some answers have an object there and others a value, so the place is a field, too
             if any(value is not MISSING and not isinstance(value, dict) for value in column):
                 yield self._field(place, column, node)  # an object in some answers only
             children = [value if isinstance(value, dict) else None for value in column]
@@ -435,6 +446,7 @@ class _Walker:
     ) -> Iterator[AnswerField]:
         default = default_of(node)
         column = [MISSING if child is None else child.get(name, default) for child in children]
+        # a default must not be descended into for answers that never had it
         if isinstance(default, dict | list) and not any(child and name in child for child in children):
             # the default of a schema that refers to itself may have no end
             return iter((self._field(place, column, node),))
@@ -442,6 +454,7 @@ class _Walker:
 
     def _field(self, place: _Place, column: Sequence[Any], node: Node) -> AnswerField:
         lists = [value for value in column[: self._samples] if isinstance(value, list)]
+        # reversed, so that the first spelling of each member is the one shown
         spellings = {signature(item): item for value in reversed(lists) for item in reversed(value)}
         members = Counter(key for value in lists for key in {signature(item) for item in value})
         return self._made(
@@ -501,6 +514,7 @@ def _kind(values: Sequence[Any], node: Node) -> str:
     texts = [value for value in values if isinstance(value, str)]
     if all((scalar(text, node).key or "").startswith("date ") for text in texts):
         return "date"
+    # the median, because one long answer makes no field a free text
     words = sorted(len(text.split()) for text in texts)
     return "free_text" if words[len(words) // 2] > _FREE_WORDS else "text"
 

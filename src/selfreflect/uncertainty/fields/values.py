@@ -92,6 +92,7 @@ def parse(text: str) -> Any:
     Returns:
         The value, or why it is :class:`Unreadable`.
     """
+    # json.loads of a huge text would take memory before any other limit applies
     if len(text) > LONGEST:
         return Unreadable("too_long")
     try:
@@ -116,6 +117,7 @@ def without_fence(text: str) -> str:
     # no pattern of the whole: a model that writes nothing but spaces would take it quadratic time
     stripped = text.strip().removeprefix("\ufeff")
     opening = _OPENING.match(stripped)
+    # the closing fence must be of the same kind
     end = len(stripped) - len(opening[1]) if opening else 0
     if opening is None or not stripped.endswith(opening[1]) or opening.end() > end:
         return text.removeprefix("\ufeff")
@@ -140,6 +142,7 @@ def _no_number(name: str) -> Any:
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
+    # readers of JSON disagree on which of two equal keys counts
     if len(members) < len(pairs):
         raise _RefusedError(Unreadable("duplicate_key"))
     return members
@@ -147,6 +150,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _fault(value: Any) -> Unreadable | None:
     """Find nesting that is too deep, or half of a character, without recursion."""
+    # level by level: recursion would overflow on the nesting that is looked for
     level: list[Any] = [value]
     for _ in range(DEEPEST):
         texts = [item for item in level if isinstance(item, str)]
@@ -164,6 +168,7 @@ def number_text(number: Decimal | int) -> str:
     """Write a number in its shortest notation without an exponent, exactly."""
     digits = f"{Decimal(number):f}"
     digits = digits.rstrip("0").rstrip(".") if "." in digits else digits
+    # -0 and 0 are one number
     return "0" if digits in ("-0", "") else digits
 
 
@@ -192,6 +197,7 @@ def scalar(value: Any, node: Node) -> FieldValue:
 def _text(text: str, node: Node) -> FieldValue:
     quoted_text = json.dumps(text, ensure_ascii=False)
     shown = text if text.strip() and not _MARK.fullmatch(text) else quoted_text
+    # an enum's members are compared letter by letter
     if "enum" in node or "const" in node or not text.strip():
         return FieldValue(shown, f"text {text}")
     if setting(node, "classes"):
@@ -224,6 +230,7 @@ def _plain_date(text: str) -> str:
         return " ".join(match.groups())
     if match := _TWO_NUMBERS_FIRST.fullmatch(text):
         first, second, year = match.groups()
+        # 12/31/2020 has one reading, 1/2/2020 has two
         if (int(first) > 12) != (int(second) > 12):  # one of them is no month
             day, month = (first, second) if int(first) > 12 else (second, first)
             return f"{year}-{month}-{day}"
@@ -241,6 +248,7 @@ def _moment(text: str, form: str) -> str:
         except ValueError:
             pass
         else:
+            # a date with the time 00:00 is a date, unless the schema asks for a time
             if form != "date-time" and not any(moment.timetuple()[3:6]):
                 return moment.date().isoformat()
             try:
@@ -249,6 +257,7 @@ def _moment(text: str, form: str) -> str:
                 return moment.isoformat()
     plain = _plain_date(readable(text).strip())
     found_quantities = quantities(plain)
+    # a date must be the whole text, not a part of it
     if len(found_quantities) == 1 and (found_quantities[0].start, found_quantities[0].end) == (0, len(plain)):
         parts = found_quantities[0].text.split("-")
         if len(parts) == 3 and all(map(str.isdigit, parts)):
@@ -260,6 +269,7 @@ def _moment(text: str, form: str) -> str:
 
 
 def _steps(pointer: str) -> list[str]:
+    # in this order: ~01 stands for ~1
     return [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:]]
 
 
@@ -323,6 +333,7 @@ def signature(value: Any, schema: Schema | None = None, node: Node | None = None
             signature(item, schema, schema.item(node, place) if schema else None)
             for place, item in enumerate(value)
         ]
+        # order counts only where the schema says so, and repetitions never do
         return f"[{', '.join(items if is_ordered(node) else sorted({*items}))}]"
     identity = scalar(value, node)
     return f"text {normal_form(str(value))}" if identity.key is None else identity.key
@@ -362,6 +373,7 @@ class Schema:
                 raise DataError(f"it is larger than {LARGEST_SCHEMA:,} characters", code="schema")
             kind.check_schema(document)
             _check_rules(document)
+            # a pattern may take exponential time on a short text
             checked = document if trusted else _without_patterns(document)
         except exceptions.SchemaError as error:
             raise DataError(f"no JSON schema: {excerpt(error.message)}", code="schema") from None
@@ -408,6 +420,7 @@ class Schema:
     def allows(self, value: Any) -> bool:
         """Tell whether a parsed value is valid as it is written. Raises DataError as the class does."""
         try:
+            # jsonschema knows no Decimal
             return bool(self._validator.is_valid(json.loads(dumped(value))))
         except RecursionError:
             return False
@@ -423,6 +436,7 @@ class Schema:
         if isinstance(value, list):
             return [self._converted(item, self.item(node, place)) for place, item in enumerate(value)]
         types = set(_types(node))
+        # a text stays a text where the schema allows one
         if not isinstance(value, str) or "string" in types:
             return value
         spelled = parse(value.strip().lower())
@@ -435,9 +449,11 @@ class Schema:
         for _ in range(DEEPEST):
             reference = node.get("$ref")
             alternatives = node.get("anyOf") or node.get("oneOf") or node.get("allOf") or ()
+            # keys beside a reference hold, too
             if isinstance(reference, str) and reference.startswith("#"):
                 node = {**self._at(reference), **{key: node[key] for key in node if key != "$ref"}}
                 continue
+            # a union with null is the other type, and null
             others = [part for part in alternatives if isinstance(part, Mapping) and part != {"type": "null"}]
             if len(others) > 1 and alternatives is node.get("allOf"):
                 return self._joined(node, others)
@@ -453,6 +469,7 @@ class Schema:
         properties = {key: part for item in resolved for key, part in part_of(item, "properties").items()}
         lists = [item["required"] for item in resolved if isinstance(item.get("required"), list)]
         required = list(dict.fromkeys(key for keys in lists for key in keys if isinstance(key, str)))
+        # reversed, so that the schema's own keys win over those of its parts
         joined = {key: value for item in reversed(resolved) for key, value in item.items()}
         return {**joined, "properties": properties, "required": required}
 
@@ -482,6 +499,7 @@ class Schema:
         found = [part_of(self._once_resolved(item), "properties").get(key) for item in objects]
         parts = [{**self.resolved(part)} for part in found if isinstance(part, Mapping)]
         for part in parts:
+            # a default of one kind of object is none of the others
             part.pop("default", None)
         if parts and all("const" in part or isinstance(part.get("enum"), list) for part in parts):
             return {"enum": [value for part in parts for value in part.get("enum") or [part.get("const")]]}
@@ -520,6 +538,7 @@ def _check_rules(part: Any) -> None:
     if rule is None:
         return
     try:
+        # a rule that loads a model may not come from a stranger's file
         if not isinstance(rule, str) or rule.partition(":")[0] not in WITHOUT_MODEL:
             raise ConfigError(f"a field has one of the class rules {', '.join(WITHOUT_MODEL)}")
         ClassRule(rule)

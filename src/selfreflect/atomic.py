@@ -29,6 +29,7 @@ def write_bytes(
     Raises:
         OSError: the file cannot be written; the old one is unchanged.
     """
+    # random, so that two processes never write to one file
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
     created = 0o600 if private or mode is not None else 0o666  # less what the umask takes away
     try:
@@ -42,6 +43,7 @@ def write_bytes(
                 file.flush()
                 os.fsync(descriptor)
         temporary.replace(path)
+    # an interrupt, too, must leave no file behind
     except BaseException:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)

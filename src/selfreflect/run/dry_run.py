@@ -207,6 +207,7 @@ class DryRun:
             thinking=settings.thinking,
         )
         strategy = function(task)
+        # the strategies of this package make their first request without a reply
         first = next(strategy)
         strategy.close()
         assert isinstance(first, Request)

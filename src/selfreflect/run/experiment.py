@@ -175,6 +175,7 @@ def open_experiment(
         for line in run.repairs:
             progress.note(line)
         check_settings(run.manifest, stage_settings(config, stages, prompts), path)
+        # what a server refused before is not tried again
         if isinstance(models, ConfiguredModels):
             models.known.update(run.manifest.models)
         yield Experiment(run, config, prompts, options, progress, executors, new_folders)
@@ -270,10 +271,12 @@ class Experiment:
 
     def plan(self, stages: Sequence[Stage], strategies: Sequence[str]) -> None:
         """Remember strategies and settings of stages without results, to continue the run without them."""
+        # strategies of an interrupted command are continued by the next one, which need not name them
         stored_names = run_strategies(self.run)
         if not {*strategies} <= {*stored_names}:
             self.run.update_manifest(plan={"strategies": list(dict.fromkeys([*stored_names, *strategies]))})
         manifest = self.run.manifest
+        # stages with results are bound to the settings that these were made with
         with_settings = {"questions", *manifest.config}
         ahead = [stage for stage in stages if stage not in with_settings]
         settings = stage_settings(self._config, ahead, self._prompts)
@@ -326,6 +329,7 @@ class Experiment:
                     ended = [result for result in results if isinstance(result, AnswerSet | Failure)]
                     if is_first and ended:
                         is_first = False
+                        # else every question would fail in this way, after hours
                         self._check_first(ended[0])
                 workers.end()
             except (BackendError, JudgeError) as error:
@@ -433,6 +437,7 @@ class _Workers:
         if facts is not None and self._first is None:
             check_model(run.manifest, self._stage, facts, run.path)
             self._first = facts
+        # results of two models under one name could not be told apart later
         elif facts is not None and _identity(facts) != _identity(self._first or {}):
             raise BackendError(
                 f"the workers loaded different models: {self._first} and {facts}",
@@ -445,6 +450,7 @@ class _Workers:
             else:
                 self._experiment._settle(self._stage, models=self._first)
             self._is_settled = True
+        # a server may turn out to refuse more while it is asked
         self._latest = facts or self._latest
 
     def end(self) -> None:

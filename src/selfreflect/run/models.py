@@ -146,6 +146,7 @@ class ConfiguredModels:
         spec = stage_model(self._config, self._options, stage)
         generator = load_generator(spec, self._progress.note)
         if hasattr(generator, "learned") and hasattr(generator, "recall"):
+            # refusals that an earlier stage found out need no request to find out again
             if spec not in self._server_facts:
                 for facts in self.known.values():
                     generator.recall(facts)
@@ -216,6 +217,7 @@ class RequestProgress:
             generator.on_step = self._count_step
 
     def __call__(self, requests: Sequence[Request]) -> Callable[[int, Sample | Reply | Refusal], None]:
+        # what was drawn before an interruption is not asked for
         to_come = [len(request.missing) for request in requests]
         tokens = [sum(sample.completion.tokens for sample in request.samples) for request in requests]
         limits = [request.sampling.max_new_tokens for request in requests]
@@ -256,6 +258,7 @@ class JudgeReading:
 
     def count(self, module: Any, inputs: tuple[Any, ...]) -> None:
         """Count tokens, as a hook before a forward pass of the embeddings."""
+        # every token passes the embeddings, whatever the architecture
         tokens = inputs[0].numel()
         self._tokens += tokens
         self._progress.add(WorkDone(tokens=tokens))
@@ -282,6 +285,7 @@ def watched_judge(
         yield
         return
     reading = JudgeReading(progress)
+    # about four bytes of UTF-8 to a token
     lengths = [len(answer.encode("utf-8", "surrogatepass")) / 4 for answer in answers.masked_out]
     contexts = summaries + _CONTEXTS
     reading.plan(round(sum(measure.typical_tokens(lengths, contexts) for measure in measures.wanted)))
@@ -292,6 +296,7 @@ def watched_judge(
         yield
     finally:
         handle.remove()
+        # nothing more is expected of this question
         reading.plan(0)
 
 
@@ -459,6 +464,7 @@ def _ask(
 
 def _compare(completions: Sequence[Completion], sampling: Sampling) -> Any:
     texts = [completion.text.strip() for completion in completions]
+    # a refusal or an empty text says nothing of sampling
     if len(texts) < 2 or not all(texts) or any(completion.finish == "refused" for completion in completions):
         return "unknown"
     if texts[0] != texts[1]:

@@ -72,12 +72,15 @@ class RayExecutor:
     """
 
     def __init__(self, address: str | None) -> None:
+        # spawn: a fork would copy the threads and locks of this process
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=drive, args=(theirs, address), daemon=True)
         self._process.start()
+        # while this process holds the driver's end, the driver's death does not close the pipe
         theirs.close()
         try:
+            # the first message says that there is a cluster
             self._receive()
         except BaseException:
             self.close()
@@ -242,11 +245,13 @@ def work(ray: Any, spec: StageSpec, tasks: Sequence[StageTask]) -> Iterator[Outc
         try:
             outcome = _next_outcome(ray, ready)
         except ray.exceptions.RayError as error:
+            # a RayTaskError may wrap a loss of the cluster, such as objects of a lost machine
             in_actor = isinstance(error, ray.exceptions.RayTaskError)
             if in_actor and not isinstance(error.cause, ray.exceptions.RayError):
                 raise  # a bug, which keeps its traceback
             del under_way[ready]
             losses[number] += 1
+            # a few losses while loading are normal on machines that come and go
             if number is None and losses[None] == TRIES + actors:
                 raise BackendError(
                     f"Actors ended repeatedly while loading {excerpt(spec.model.name)}, usually for lack of "
@@ -271,6 +276,7 @@ def work(ray: Any, spec: StageSpec, tasks: Sequence[StageTask]) -> Iterator[Outc
             continue
         del under_way[ready]
         if number is None:
+            # one success: the model can be loaded, and losses are counted anew
             losses[None] = 0
         else:
             to_come -= 1
@@ -362,6 +368,7 @@ def place_actors(spec: StageSpec, machines: Sequence[Mapping[str, float]]) -> Pl
         gpus = 1.0 if uses_gpu else 0.0
     cpus = settings.cpus
     if cpus is None:
+        # without a GPU a local model uses all CPUs of its machine
         cpus = min(cpu_counts, default=1.0) if loads_model and not gpus else 1.0
     slots = sum(_slots(machine, cpus, gpus) for machine in machines)
     section = f"[ray.{spec.stage}]"

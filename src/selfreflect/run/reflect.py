@@ -133,8 +133,10 @@ def _cell(value: Any) -> Any:
         return {str(name): text for name, text in value.items()}
     if isinstance(value, tuple):
         return list(value)
+    # NumPy scalars and arrays become plain values
     if not isinstance(value, list | str) and hasattr(value, "tolist"):
         value = value.tolist()
+    # pandas writes NaN into an empty cell
     return None if isinstance(value, float) and value != value else value
 
 
@@ -247,6 +249,7 @@ def reflect(
             "workers=... goes with generate=...; for a model there are max_connections and batch_size"
         )
     source = model if generate is None else FunctionGenerator(generate, workers=workers)
+    # checked before a model is loaded, which takes seconds
     _check_models(source, judge)
     has_summaries = any(case.summaries for case in cases)
     # summaries of one's own are measured alone unless strategies are named
@@ -434,6 +437,7 @@ def _configured(
         # one keyword may set a field in several sections, as its flag does
         for section, key in keywords[name] if value is not None else ():
             sections[section][key] = value
+    # checked like flags of the command line
     execution = {
         key: checked_value(ExecutionOptions, key, value, f"execution.{key}")
         for key, value in sections.pop("execution").items()

@@ -138,6 +138,7 @@ def check_model(manifest: Manifest, stage: Stage, facts: Mapping[str, Any], path
 def sampling_checks(manifest: Manifest) -> list[SamplingCheck]:
     """List a run's checks of its servers, each once."""
     checks = [from_plain(SamplingCheck, check) for check in manifest.checks.values()]
+    # reversed: the check of the earliest stage stands for its server
     by_place = {(check.model, check.base_url): check for check in reversed(checks)}
     return list(by_place.values())
 
@@ -335,6 +336,7 @@ def _other_columns(run: Run, questions: Sequence[Question]) -> tuple[list[Questi
         alike = present.get((question.text, question.context))
         if not alike:
             continue
+        # by text and context, to which the answers belong; all else may have changed
         now = msgspec.structs.replace(alike.pop(0), id=question.id)
         if now != question:
             updated.append(now)

@@ -106,6 +106,7 @@ def without_results(tasks: Sequence[StageTask], results: Sequence[Result]) -> li
     samples: dict[str, list[AnswerSample]] = {}
     finished: dict[str, set[str]] = {}
     for result in results:
+        # the answers so far of an unfinished question stay, and only the missing ones are drawn
         if isinstance(result, AnswerSample):
             samples.setdefault(result.question_id, []).append(result)
         else:
@@ -142,6 +143,7 @@ class StageSpec:
     @property
     def batch_size(self) -> int:
         """Questions that a worker takes at a time."""
+        # one question fills the judge's batches
         if self.stage == "scores":
             return 1
         options = self.options
@@ -305,6 +307,7 @@ class StageWorker:
                     yield replace_field(outcome, notes=notes, work=work)
             except SelfReflectError as raised:
                 error = raised
+        # without this outcome the notes and steps since the last result would be lost
         yield Outcome((), _facts(self._model), *self._notes.take(), error=error)
 
 

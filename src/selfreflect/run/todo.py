@@ -61,6 +61,7 @@ def missing_answers(run: Run) -> Iterator[StageTask]:
     Raises:
         StoreError: the run has no questions.
     """
+    # a failure that would only repeat is not tried again
     final = final_failures(run, "answers")
     for key, question in _questions(run).items():
         if key not in run.answers and (key, "") not in final:

@@ -110,6 +110,7 @@ class Journal(Generic[R]):
             for number, line in enumerate(file, 1):
                 if torn:
                     raise StoreError(torn)
+                # a line without an end is half a record, or the last one of a file that an editor saved
                 is_whole = line.endswith(b"\n")
                 try:
                     value = parse_line(line)
@@ -144,6 +145,7 @@ class Journal(Generic[R]):
             descriptor = open_regular(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             self._file = FileIO(descriptor, "ab")
             if self._durable:
+                # a new file's name is on disk only with its directory
                 sync_directory(self.path.parent)
         extra = self.path.lstat().st_size - self._length
         # whatever follows the last whole record is the work of a kill, and the next line would continue it
@@ -348,7 +350,9 @@ def lock(path: Path) -> int:
         if os.name == "posix":
             import fcntl
 
+            # the kernel releases the lock when the process ends, however it ends
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # the next process can say who holds the lock
         os.ftruncate(descriptor, 0)
         os.write(descriptor, str(os.getpid()).encode())
     except BlockingIOError:

@@ -55,6 +55,7 @@ SCORING_FORMAT = "selfreflect-scoring"
 
 _START_OVER = "To start over in this one, add {fresh} to the whole command of a run."
 
+# None is a value of settings
 _ABSENT = object()
 
 
@@ -128,6 +129,7 @@ def read_manifest(path: Path, kind: str = _FORMAT) -> Manifest:
         manifest = from_plain(Manifest, fields)
         for check in manifest.checks.values():
             from_plain(SamplingCheck, check)
+        # only what a later stage reads is checked
         stages = {name: manifest.config[name] for name in STAGES if name in manifest.config}
         settings = convert(stages, dict[str, dict[str, Any]])
         convert(settings.get("scores", {}).get("judge", ""), str)
@@ -168,6 +170,7 @@ def _differences(old: Any, new: Any, key: str) -> Iterator[str]:
         for name in {**old, **new}:
             yield from _differences(old.get(name, _ABSENT), new.get(name, _ABSENT), f"{key}.{name}")
     elif old != new:
+        # escaped as in JSON, since a directory may come from anybody
         yield f"{json.dumps(key)[1:-1]}: {_short_json(old)} -> {_short_json(new)}"
 
 
@@ -262,6 +265,7 @@ def backup_folder(path: Path) -> Path:
     """Make a new folder ``backup-TIME`` in a directory."""
     folder = path / f"backup-{datetime.now():%Y%m%d-%H%M%S}"
     number = 1
+    # two backups within one second
     while folder.exists():
         number += 1
         folder = folder.with_name(f"{folder.name.partition('_')[0]}_{number}")

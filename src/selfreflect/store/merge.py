@@ -123,6 +123,7 @@ def _folders(
         folders[path] = {}
         for scoring, name in targets_of.items():
             target = "" if name == main else name
+            # two scorings of one directory must not become one
             folders[path][scoring] = scoring if target in folders[path].values() else target
     return folders
 

@@ -110,6 +110,7 @@ class Run:
         with store_errors(path), ExitStack() as stack:
             path.mkdir(parents=True, exist_ok=True)
             check_run_directory(path)
+            # locked before anything is read, since another process may be writing
             stack.callback(os.close, lock(path / LOCK))
             folder = set_aside(path) if fresh and backup else None
             for file in removable_files(path) if fresh else ():
@@ -445,6 +446,7 @@ def data_frame(run: Run) -> pd.DataFrame:
         import pandas as pd
     except ImportError:
         raise MissingExtraError("A data frame of the scores", "pandas") from None
+    # selected again below: a data frame must not change which scoring is
     selected = run.scoring
     names = {*DEFAULT_MEASURES}
     for scoring in run.scorings:

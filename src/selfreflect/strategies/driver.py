@@ -128,6 +128,7 @@ def _lock_step(
                     yield outcome
             current = waiting
     finally:
+        # so that a strategy's finally blocks run now, and not at some later collection
         for run in runs:
             run.close()
 

@@ -78,11 +78,13 @@ class ChatTokenizer:
 
     def render_all(self, conversations: Sequence[Sequence[Message]], *, thinking: bool = False) -> list[str]:
         """Render conversations as :meth:`render`; a text that occurs in many is searched for markers once."""
+        # the question stands in many conversations of a call
         disarm = cache(self._markers.disarm)
         conversations_of_turns = []
         for messages in conversations:
             turns = [{"role": message.role, "content": disarm(message.content)} for message in messages]
             conversations_of_turns.append(turns)
+        # a model without a template continues the turns as lines
         if not self.tokenizer.chat_template:
             return ["\n".join(turn["content"] for turn in turns) for turns in conversations_of_turns]
         if not self._has_system_role:
@@ -131,6 +133,7 @@ class ChatTokenizer:
         ids_of_texts = []
         for text in texts:
             has_placeholder = any(map(self._markers.has_placeholder, text))
+            # a normaliser can make a marker of ordinary letters, such as full-width brackets
             unsafe = has_placeholder or sum(excess[part] for part in text) != 0
             ids: list[int] = []
             for part in text:
@@ -219,6 +222,7 @@ def _close_trace(rendered: str) -> str:
     tag = _open_trace(rendered)
     if not tag:
         return rendered
+    # </think>, [/THINK]; the other form is <|END_THINKING|>
     closing = tag[0] + "/" + tag[1:]
     if tag.startswith("<|"):
         closing = tag.replace("START", "END").replace("start", "end")
@@ -310,6 +314,7 @@ class Markers:
 
     def _placeholder(self, digits: str) -> str:
         """Make the placeholder of a marker, which holds the marker in hexadecimal digits."""
+        # private-use characters, which no tokenizer gives a meaning
         return f"\ue000{self._nonce}{digits}\ue001"
 
     @cached_property
@@ -332,6 +337,7 @@ class Markers:
         if "merges" in model:  # a merge that spells a marker has nothing to make any more
             merges = []
             for pair in model["merges"]:
+                # a merge could make the marker again from its letters
                 if self._tokens.keys().isdisjoint([*pair, "".join(pair)]):
                     merges.append(pair)
             model["merges"] = merges
@@ -375,6 +381,7 @@ def works_between_markers(tokenizer: Any) -> bool:
     backend = tokenizer.backend_tokenizer
     model = backend.model
     if tokenizer.split_special_tokens or getattr(model, "dropout", None):
+        # BPE dropout tokenises the same text in several ways
         return False
     if type(model).__name__ not in _MODELS:
         return False

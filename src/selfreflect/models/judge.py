@@ -82,6 +82,7 @@ class Judge:
         projection = self.lm.model.get_output_embeddings()
         weight = projection.weight
         bias = getattr(projection, "bias", None)
+        # the projection may lie on another GPU than the last layer
         hidden = hidden.to(weight.device)
         if weight.dtype == torch.float32:
             return self._rescale(linear(hidden, weight, bias))

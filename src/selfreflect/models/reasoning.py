@@ -54,6 +54,7 @@ WRAPPERS: tuple[tuple[str, str], ...] = (
     ("", "<|end|>"),
 )
 
+# two groups for each row, so that the number of a group tells row and side
 _EITHER = "|".join(f"({opening})|({closing})" for opening, closing in TRACES.values())
 # The look-ahead passes over most of a text without trying every row.
 _ANY_TAG = re.compile(rf"(?=[<\[◁]/?[|\w]|analysis|assistantfinal)(?:{_EITHER})", re.IGNORECASE)
@@ -92,6 +93,7 @@ def split_reasoning(text: str, in_trace: bool = False, *, unwrap: bool = True) -
         if closing is not None:
             closes_prompted = True
             end, index = tags[closing].end, closing + 1
+    # some models write several traces before the answer
     while _leads(text, end, tags, index):
         closing = _end_of_tagged(tags, index)
         end, index = tags[closing].end, closing + 1
@@ -187,6 +189,7 @@ def _end_of_prompted(tags: Sequence[_Tag], in_trace: bool) -> int | None:
     """Find the tag that closes a trace the prompt opened; None when there is no sign of one."""
     depth: Counter[int] = Counter()
     for index, tag in enumerate(tags):
+        # what closes without having been opened closes the prompt's trace
         if not tag.opens and not depth[tag.row]:
             return index
         depth[tag.row] += 1 if tag.opens else -1

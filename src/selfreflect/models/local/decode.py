@@ -163,8 +163,10 @@ def token_likelihoods(
     logits = logits.float()
     normalizer = logits.logsumexp(dim=-1)
     logprobs = logits.gather(-1, tokens[:, None])[:, 0] - normalizer
+    # KL(uniform, p) = logsumexp - mean(logits) - ln V
     divergences = normalizer - logits.mean(dim=-1) - math.log(logits.shape[-1])
     values, ids = logits.topk(min(likeliest, logits.shape[-1]), dim=-1)
+    # rounding may give a log-probability just above 0
     values = (values - normalizer[:, None]).clamp(max=0)
     likely_tokens = [tuple(zip(*row, strict=True)) for row in zip(ids.tolist(), values.tolist(), strict=True)]
     entropies = [None] * len(logits)
@@ -185,6 +187,7 @@ def choose(logits: torch.Tensor, sampling: Sampling, sources: Sequence[torch.Gen
     order of that rounding; inverting the cumulative distribution would change it for most tokens of the tail,
     because every boundary moves.
     """
+    # no random number is drawn, so a seed changes nothing
     if sampling.temperature == 0:
         return logits.argmax(dim=-1)
     logits = logits.float()
@@ -210,6 +213,7 @@ def _winners(probs: torch.Tensor, sources: Sequence[torch.Generator]) -> torch.T
         row.uniform_(generator=source)
     bounds = (probs / uniform.float().clamp_(min=_LEAST)).numpy()
     leaders = bounds.argmax(axis=-1)
+    # less the rounding of p / E, so that no token that may win is left out
     lowest = _speeds(probs, uniform, np.arange(len(leaders)), leaders) * (1 - _ROUNDING)
     rows, tokens = np.nonzero(~(bounds < lowest[:, None]))  # what is no number stays
     speeds = _speeds(probs, uniform, rows, tokens)
@@ -232,11 +236,13 @@ def _filtered(probs: torch.Tensor, sampling: Sampling) -> torch.Tensor:
     descending, index = _largest(probs, sampling)
     keep = torch.ones_like(descending, dtype=torch.bool)
     if sampling.top_p < 1:
+        # the nucleus is a share of what top-k leaves
         total = (descending if sampling.top_k else probs).sum(dim=-1, keepdim=True)
         before = (descending.cumsum(dim=-1) - descending) / total
         keep &= before < sampling.top_p
     if sampling.min_p > 0:
         keep &= descending >= sampling.min_p * descending[:, :1]
+    # the likeliest token stays, or nothing could be drawn
     keep[:, 0] = True
     return torch.zeros_like(probs).scatter_(-1, index, descending * keep)
 
@@ -249,6 +255,7 @@ def _largest(probs: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, tor
     vocabulary = probs.shape[-1]
     few = probs.topk(min(sampling.top_k or _NUCLEUS, vocabulary), dim=-1)
     enough = sampling.top_p * probs.sum(dim=-1)
+    # few tokens hold the nucleus of nearly every prediction
     if sampling.top_k or (sampling.top_p < 1 and bool((few.values.sum(dim=-1) >= enough).all())):
         return few.values, few.indices
     every = probs.sort(dim=-1, descending=True)
@@ -271,6 +278,7 @@ class LibrarySequences:
         self.mask = self.mask[rows]
 
     def extend(self, tokens: torch.Tensor) -> torch.Tensor:
+        # a new token is never padding
         self.mask = torch.cat([self.mask, self.mask.new_ones(len(tokens), 1)], dim=1)
         return self.logits(tokens[:, None], positions(self.mask)[:, -1:])
 
@@ -341,6 +349,7 @@ class PromptStates:
         self, prompts: Sequence[Prompt], available: Mapping[Prompt, States]
     ) -> tuple[torch.Tensor, States]:
         """Compute what follows, in each prompt, on the longest beginning that is available."""
+        # without the last token, since the logits after it are wanted
         origins = [_longest_beginning(prompt[:-1], available) for prompt in prompts]
         reused = [length for _, length in origins]
         ids, mask = left_padded([prompt[n:] for prompt, n in zip(prompts, reused, strict=True)], pad_id=0)
@@ -362,6 +371,7 @@ class PromptStates:
         """Keep the latest prompts that fit, and of those before as many as there is room for."""
         room = self.room
         latest: dict[Prompt, States] = {}
+        # bytes of one token in all layers
         token = states.size // (len(prompts) * states.keys[0].shape[2])
         for row, prompt in reversed(list(enumerate(prompts))):
             room -= token * len(prompt)
@@ -437,6 +447,7 @@ def _visible(mask: torch.Tensor, tokens: int) -> torch.Tensor | None:
     longest = mask.shape[1]
     if tokens in (1, longest) and bool(mask.all()):
         return None
+    # a row that sees nothing would be NaN, which spreads
     itself = torch.eye(longest, dtype=torch.bool)[-tokens:]
     causal = torch.ones(tokens, longest, dtype=torch.bool).tril(longest - tokens)
     return (causal & mask[:, None].bool() | itself)[:, None]

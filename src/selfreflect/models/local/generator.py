@@ -71,6 +71,7 @@ class TokenGenerator(StreamingGenerator):
         yield from refusals.items()
         samples = {index: list(requests[index].samples) for index in draws}
         failures: dict[int, str] = {}
+        # all completions were drawn before an interruption
         for index in draws:
             if len(samples[index]) == requests[index].n:
                 yield index, _reply(samples[index], len(prompts[index]))
@@ -109,6 +110,7 @@ class TokenGenerator(StreamingGenerator):
         """Make the draws of a request's missing completions."""
         limit = request.sampling.max_new_tokens
         if self.window is not None:
+            # fewer tokens where the window ends
             limit = min(limit, self.window - len(prompt))
         # Sample i has the seed of the request plus i, so asking for more samples keeps the first ones.
         seeds = [request.seed + index for index in request.missing]
@@ -193,6 +195,7 @@ def token_texts(tokenizer: Any, tokens: Sequence[int]) -> list[str | None]:
         text = tokenizer.decode(tokens[start:end], skip_special_tokens=True)
         if text == before:
             texts.append(None)
+        # part of a character: its last token has the text
         elif text.endswith("\ufffd") and end < len(tokens):
             texts.append("")
         else:
@@ -215,6 +218,7 @@ class HFGenerator(TokenGenerator):
         self._stop_ids = _stop_ids(lm)
         self._pad_id = lm.tokenizer.pad_token_id
         if self._pad_id is None:
+            # padding is masked, so any id will do
             self._pad_id = min(self._stop_ids, default=0)
 
     @classmethod
@@ -242,6 +246,7 @@ class HFGenerator(TokenGenerator):
     def _decode(self, draws: Mapping[int, Sequence[Draw]]) -> Iterator[tuple[int, Draw]]:
         """Draw in batches that span requests: one sampling setting, prompts of similar length."""
         queue = [(index, draw) for index, prompt_draws in draws.items() for draw in prompt_draws]
+        # prompts of similar length waste little padding, and equal ones are neighbours
         queue.sort(key=lambda one: (repr(one[1].sampling), len(one[1].prompt), one[1].prompt))
         for _, draws_alike in groupby(queue, key=lambda one: one[1].sampling):
             alike = list(draws_alike)

@@ -47,6 +47,7 @@ class ModelSource:
     def options(self) -> dict[str, Any]:
         """Options of ``from_pretrained``, with the commit that a hub revision (default: main) means now."""
         options: dict[str, Any] = {"trust_remote_code": self.trust_remote_code}
+        # a directory has no revision
         if Path(self.path).is_dir():
             return options
         from transformers.utils import cached_file
@@ -111,6 +112,7 @@ class ModelSource:
 
         config = transformers.AutoConfig.from_pretrained(self.path, **self.options)
         self.check_weight_files(config)
+        # "name/kernel" is code of the hub, which transformers would download and run
         attention = config._attn_implementation or ""
         if "/" in attention and not self.trust_remote_code:
             raise BackendError(
@@ -119,6 +121,7 @@ class ModelSource:
                 remedy="Set {execution.trust_remote_code} if you trust it, or remove it from the model's "
                 "config.json.",
             )
+        # models of texts and images are in both tables, and the text class suffices
         causal = config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
         multimodal = config.model_type in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
         if multimodal and not causal and not config.is_encoder_decoder:
@@ -130,6 +133,7 @@ class ModelSource:
 
         Transformers opens what they name, pickles and files elsewhere too.
         """
+        # a configuration may name any file, also a pickle
         weights_name = str(getattr(config, "transformers_weights", None) or _WEIGHTS)
         index = weights_name if weights_name.endswith(".json") else _INDEX
         folder = Path(self.path)
@@ -164,6 +168,7 @@ class ModelSource:
         """Turn what loading raises into a BackendError that says what to do."""
         try:
             yield
+        # these say already what to do
         except (BackendError, MissingExtraError):
             raise
         except Exception as error:  # transformers and the libraries below it raise nearly every kind
@@ -203,6 +208,7 @@ def locate(spec: ModelSpec, progress: Callable[[str], None] | None, *, adapters:
             code=error.code,
             remedy="Copy that model there, or correct base_model_name_or_path in adapter_config.json.",
         ) from error
+    # an adapter fits one revision of its base
     revision = spec.revision or adapter.base_revision
     return ModelSource(name, path, device, dtype, revision, spec.trust_remote_code, adapter)
 
@@ -327,6 +333,7 @@ def _window(model: Any, tokenizer: Any) -> int | None:
 
 def _resolve(name: str, progress: Callable[[str], None] | None) -> str:
     """Find the directory or hub name to load from."""
+    # the alias comes first, even if there is a folder of this name
     if name == EMBEDDED:
         return str(model_directory(progress))
     try:
@@ -349,6 +356,7 @@ def _resolve(name: str, progress: Callable[[str], None] | None) -> str:
                 code="pickled",
             )
         return str(path)
+    # written like a path, so no hub is asked
     if exists or name.startswith((".", "/", "~")):
         raise BackendError(
             f"{excerpt(name, 200)} is no directory with a model (config.json, tokenizer and *.safetensors)",

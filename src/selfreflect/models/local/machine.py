@@ -33,6 +33,7 @@ _CONTROL_GROUP = Path("/sys/fs/cgroup")
 def set_library_defaults() -> None:
     """Set environment variables for OpenMP and oneDNN that the user has not set. OpenMP reads its own when
     torch is imported, oneDNN at the first product."""
+    # OpenMP has read it once torch is imported
     if "torch" not in sys.modules:
         # Idle OpenMP threads spin by default, so two busy processes starve each other of their cores.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -109,6 +110,7 @@ def free_memory() -> int:
         statistics = (_CONTROL_GROUP / "memory.stat").read_text("ascii")
     except (OSError, ValueError):  # no control group, or no limit: "max"
         return free
+    # the page cache counts as usage, and is given back when memory is needed
     cached = re.search(r"^inactive_file (\d+)$", statistics, re.MULTILINE)
     reclaimable = int(cached[1]) if cached else 0
     return max(0, min(free, limit - usage + reclaimable))
@@ -194,6 +196,7 @@ def _stored_library(source: Path, compiler: Sequence[str]) -> Path | None:
     program = shutil.which(compiler[0])
     if program is None:
         raise FileNotFoundError(f"no program {excerpt(compiler[0])}")
+    # an updated compiler compiles anew
     status = Path(program).stat()
     # machines with other processors may share a home directory
     processor = Path("/proc/cpuinfo").read_text("utf-8", "replace").partition("\n\n")[0]
@@ -212,6 +215,7 @@ _DIGEST_SIZE = hashlib.sha256().digest_size
 def _load_stored(path: Path, load: Callable[[Path], Library]) -> Library | None:
     """Load a library of the cache; None if it is not there, damaged, or others could have written it."""
     try:
+        # O_NOFOLLOW: a link could lead to anybody's file
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
             status = os.fstat(file.fileno())
             # it is code, which runs as this user

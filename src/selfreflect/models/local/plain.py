@@ -142,6 +142,7 @@ class LlamaForCausalLM(nn.Module):
     def shallow(self) -> LlamaForCausalLM:
         """Return a model of the first layer alone, with the same weights."""
         config = ModelConfig(**{**vars(self.config), "num_hidden_layers": 1})
+        # on "meta" the layers take no memory: their tensors come from the whole model
         with torch.device("meta"):
             model = LlamaForCausalLM(config)
         model.load_state_dict(self.state_dict(), strict=False, assign=True)
@@ -163,6 +164,7 @@ def read_plain_model(folder: Path) -> LlamaForCausalLM:
     weights = load_file(folder / "model.safetensors")
     weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
     model.load_state_dict(weights, assign=True)
+    # tied embeddings are one tensor
     model.lm_head.weight = model.model.embed_tokens.weight
     return model
 

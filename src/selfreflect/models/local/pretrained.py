@@ -48,6 +48,7 @@ def read_model(source: ModelSource, parts: Mapping[str, Any]) -> tuple[Any, Any]
     """
     import transformers
 
+    # transformers would warn on stderr, in the middle of progress bars
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     accumulate_in_float32(source.device)
@@ -254,6 +255,7 @@ def find_adapter(folder: Path) -> PeftAdapter | None:
         BackendError: its configuration cannot be read or names no base, or it has no safetensors weights.
     """
     where = excerpt(str(folder), 200)
+    # a folder with config.json holds a whole model
     if not (folder / CONFIG).is_file() or (folder / "config.json").is_file():
         return None
     try:

@@ -56,6 +56,7 @@ def _is_known(model: Any) -> bool:
     # The angles of these change with the longest sequence of a batch, so nothing can be shared.
     if model.model.rotary_emb.rope_type in ("dynamic", "longrope"):
         return False
+    # rotary embedding turns one half of a head with the other
     return _head_size(model) % 2 == 0
 
 
@@ -149,6 +150,7 @@ class FusedSequences:
         """Note for each layer and sequence where its prompt's keys and values begin."""
         self.first = []
         for keys, values in zip(self.prompt_keys, self.prompt_values, strict=True):
+            # prompts are padded on the left, so their first token stands behind the padding
             before = self.rows * keys.stride(0) + (keys.shape[2] - self.lengths) * keys.stride(2)
             self.first.append((keys.data_ptr() + FLOAT * before, values.data_ptr() + FLOAT * before))
 
@@ -229,6 +231,7 @@ class Slots:
 
     def _grow(self, sequences: int) -> None:
         before = len(self.keys[0])
+        # by half at least, because growing copies all keys and values
         after = before + max(16 * sequences, before // 2)
         for states in (self.keys, self.values):
             for layer, old in enumerate(states):
@@ -348,6 +351,7 @@ def packed_weights(library: StepLibrary, module: torch.nn.Linear) -> PackedWeigh
     They are packed once, and again when the module has others; the model's own stay, because other passes
     need them.
     """
+    # two threads may load the same model
     with _packing:
         origin = _origin(module.weight)
         packed = _packed.get(module)
@@ -366,13 +370,16 @@ def _origin(weight: torch.Tensor) -> tuple[int, int, bytes]:
 
 def _pack(library: StepLibrary, weight: torch.Tensor, origin: tuple[int, int, bytes]) -> PackedWeights:
     outer, inner = weight.shape
+    # memory that packed weights take now would be free without them
     in_use = sum(packed.room.nbytes for packed in _packed.values() if packed.room is not None)
     for form in PACKED_FORMS:
         size = library.packed_size(form, outer, inner)
         if not size or SHARE * (in_use + size) > in_use + free_memory():
             continue
+        # room to begin at a multiple of CACHE_LINE
         room = np.zeros(size + CACHE_LINE, dtype=np.uint8)
         address = room.ctypes.data + -room.ctypes.data % CACHE_LINE
+        # 0 if a single number would differ in this form
         if library.pack(weight.data_ptr(), outer, inner, form, address, torch.get_num_threads()):
             return PackedWeights(form, address, room, origin)
     return PackedWeights(FLOAT32, weight.data_ptr(), None, origin)

@@ -157,10 +157,12 @@ class ServerClient:
         clock = asyncio.get_running_loop().time
         async with connection.slots:
             await asyncio.sleep(0)  # the error of an earlier call may cancel this one
+            # all tries of a call and the waits between them
             deadline = clock() + 3 * self._timeout
             tries = 1
             while True:
                 try:
+                    # also ends a response that dribbles in byte by byte
                     async with asyncio.timeout(min(self._timeout, deadline - clock())):
                         response = await send(connection.http)
                     self._has_responded = True
@@ -257,6 +259,7 @@ async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         async with asyncio.TaskGroup() as group:
             tasks = list(map(group.create_task, coroutines))
     except ExceptionGroup as errors:
+        # callers expect the error itself, not a group of them
         raise errors.exceptions[0] from None
     return [task.result() for task in tasks]
 
@@ -264,6 +267,7 @@ async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 async def body_of(response: Any) -> bytes:
     """Read the JSON of a response with HTTP 200. Raises APIError if it is something else, or too large."""
     content_type = response.headers.get("content-type", "")
+    # asked before the body is read, since a stream may never end
     if "event-stream" in content_type:
         raise _streams()
     data = await _read(response.aiter_bytes())
@@ -342,6 +346,7 @@ def transport_error(exception: BaseException) -> APIError:
     if any(isinstance(error, TimeoutError) for error in chain):
         remedy = "{execution.timeout} says how long to wait."
         return APIError("no complete response came in time", code="timeout", remedy=remedy, retryable=True)
+    # the innermost error says most
     for error in reversed(chain):
         if isinstance(error, ssl.SSLError):
             reason = getattr(error, "verify_message", "") or error.reason or "the connection broke off"

@@ -105,6 +105,7 @@ class Endpoint:
         for secret in filter(_is_telling, self.secrets):
             plain = json.dumps(secret, ensure_ascii=False)[1:-1]
             escaped = json.dumps(secret)[1:-1]
+            # JSON may escape a slash, and a URL any character
             for form in (secret, plain, escaped, plain.replace("/", r"\/"), quote(secret, safe="")):
                 forms[form.encode("utf-8", "surrogateescape")] = None
         return tuple(sorted(forms, key=len, reverse=True))
@@ -166,6 +167,7 @@ def endpoint(
         advice = f"{KEYS[1]} is sent to https://{_OPENAI_HOST} alone: set {KEYS[0]} to the key of this server"
     else:
         advice = f"Set {KEYS[0]} in the environment"
+    # without a password the user's name may be the key
     secrets = {own_key, openai_key, basic, password or user, *_proxy_secrets(environment)}
     # Longest first: one may be part of another. A single letter is no secret and would spoil messages.
     redacted = sorted((secret for secret in secrets if len(secret) > 1), key=len, reverse=True)
@@ -180,6 +182,7 @@ def is_own(host: str) -> bool:
         # other alphabets have full stops of their own, and an escape may become one
         if not _HOST_NAME.fullmatch(host) or _NUMBER.fullmatch(host.rpartition(".")[2]):
             return False
+        # metadata.google.internal gives out the machine's credentials
         if host.partition(".")[0] in _CLOUD_SERVICES:
             return False
         return "." not in host or host.endswith((".local", ".internal", ".lan"))
@@ -246,6 +249,7 @@ def _proxy_secrets(environment: Mapping[str, str]) -> Iterator[str]:
 def _is_openai(url: str) -> bool:
     """Tell whether this is OpenAI's own server, or a regional one (``eu.api.openai.com``), over https."""
     parts = urlsplit(url)
+    # with the dot in front: "notapi.openai.com" is no host of OpenAI
     return parts.scheme == "https" and f".{parts.hostname}".endswith(f".{_OPENAI_HOST}")
 
 

@@ -147,6 +147,7 @@ class OpenAIGenerator(StreamingGenerator):
 
     def with_extra(self, fields: Mapping[str, Any]) -> OpenAIGenerator:
         """Copy the generator for calls that have further fields, which a user sent."""
+        # a shallow copy shares the client and its connections
         generator = copy(self)
         generator._extra = {**self._extra, **fields}
         # what a server says to these fields is no rule for other calls
@@ -280,6 +281,7 @@ class OpenAIGenerator(StreamingGenerator):
         The first one of each kind, and of each larger number of texts, goes ahead: otherwise each of those
         at once would be refused.
         """
+        # what may be refused differs in these
         kind = (
             request.logprobs,
             request.ranks > 0,
@@ -344,6 +346,7 @@ class OpenAIGenerator(StreamingGenerator):
         Other calls say it so, too, once that has helped: a refusal alone may be about this request. A call
         that lacks ``withheld`` fields only finds out what the server takes.
         """
+        # how all calls are worded now, and how this one is
         common = wording = self.learned.wording
         body: dict[str, Any] = {}
         crashes = 0
@@ -360,6 +363,7 @@ class OpenAIGenerator(StreamingGenerator):
                 body = wording.body(self._model, request, first, size, self._extra)
                 for name in withheld:
                     body.pop(name, None)
+                # everything in this call was taken before, so nothing can be found out
                 if withheld and self.learned.takes(body):
                     return ParsedResponse([], 0)
                 try:
@@ -379,6 +383,7 @@ class OpenAIGenerator(StreamingGenerator):
                     if self.learned.wording != common:
                         continue
                     candidate = wording.without(error, body, request, accepted, self._extra, common)
+                    # the fields that a refusal names come first; each guess costs a call
                     if candidate is None and not error.retryable:
                         if guesses is None:
                             await self._find_culprit(http, error, body, request)
@@ -476,6 +481,7 @@ class OpenAIGenerator(StreamingGenerator):
         """Ask once for no reasoning in another way, where a model reasons to the end against the request."""
         if request.thinking or not response.unclosed or wording.thinking_off is not None:
             return response, wording
+        # one call tries, and the others take over what it found
         async with connection.offer:
             current = self.learned.wording.thinking_off
             ways: Sequence[int] = range(len(THINKING_OFF)) if current is None else [current]

@@ -134,6 +134,7 @@ def _error_of(status: int, value: Any, wait: float | None = None, said: str = ""
     server_text = said or error_message(value)
     words = " ".join([server_text, *_codes(value)])
     row = next(row for row in _MEANINGS if status in row.statuses and row.fits(words))
+    # reasons of moderation weigh more than the status that came with them
     if _is_moderation(value) and not (row.error.fatal or row.error.retryable):
         row = _FILTERED
     message = row.error.message
@@ -181,6 +182,7 @@ _FILTERED = _Meaning(
 CRASHES_THAT_REFUSE = (500, 424)
 """Statuses of crashes with which some servers answer a request that they do not take; 424 is LoRAX's."""
 
+# the order is part of the table: credit before keys, keys before refusals
 _MEANINGS = (
     _Meaning(
         (400, 402, 403, 429),
@@ -249,6 +251,7 @@ _MEANINGS = (
 
 def _asked_wait(value: Any) -> float | None:
     """Read the seconds that the structure of an error asks to wait, as Google writes them."""
+    # Google's RetryInfo: {"retryDelay": "12s"}
     delays = (_DELAY.fullmatch(str(part.get("retryDelay"))) for part in _parts(value))
     return next((float(delay[1]) for delay in delays if delay), None)
 
@@ -353,6 +356,7 @@ class ParsedResponse:
         for sample in self.samples:
             if sample.closes_trace or sample.completion.finish == "stop":
                 votes.append(sample.closes_trace)
+        # by majority, since an answer may mention a closing tag
         return sum(votes) * 2 > len(votes) if votes else None
 
     def reply(self, opens_trace: bool) -> Reply:
@@ -462,6 +466,7 @@ def _ending(choice: _Choice, *, calls: bool) -> Finish | None:
     """Read how a choice ended; None if it did not."""
     if choice.fault:
         return None
+    # a refusal is an answer that has ended, whatever the server calls its end
     if choice.message is not None and choice.message.refusal:
         return "refused"
     finish = "stop" if calls and _word(choice.ending) in _CALLING else finish_of(choice.ending)
@@ -473,6 +478,7 @@ def _unfinished(choice: _Choice) -> APIError:
     server_text = choice.ending
     if choice.fault:
         error = embedded_error(choice.fault)
+        # a filter, a limit or a wrong key must not be tried again as a text that broke off
         if error.kind != "backend" or error.fatal or error.rejected:
             return error
         server_text = f"{server_text} {error_message(choice.fault)}".strip()
@@ -501,6 +507,7 @@ def _decoded(data: bytes, halves: str) -> _Body:
     # does not have: they must cost no answers.
     try:
         text = json.dumps(json.loads(data), ensure_ascii=False)
+        # UTF-16 joins surrogate pairs that JSON escaped one by one
         whole = text.encode("utf-16", "surrogatepass").decode("utf-16", halves)
         value = json.loads(whole, parse_constant=lambda name: None)
     except ValueError as error:
@@ -522,6 +529,7 @@ def _error_value(data: bytes) -> Any:
         if data.lstrip().startswith(b"<"):  # a page of something in between
             data = _TAG.sub(b" ", data)
         return " ".join(data[:2000].decode("utf-8", "replace").split())
+    # Gemini's compatible endpoint puts its error into a list
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     error = value.get("error") if isinstance(value, dict) else None
@@ -534,6 +542,7 @@ def embedded_error(error: Any) -> APIError:
     Its code may be an HTTP status, or a word for one.
     """
     status = 0
+    # backwards, so that the nearest code with a meaning has the last word
     for word in reversed([word.lower() for word in _codes(error)]):
         if word.isdecimal() and len(word) == 3 and 400 <= int(word) < 600:
             status = int(word)
@@ -568,6 +577,7 @@ def _messages(error: Any) -> Iterator[str]:
         for name, entry in part.items():  # some list what is wrong by the names of fields
             if name not in (*_TEXT_KEYS, "loc") and isinstance(entry, list) and _words(entry):
                 text = "; ".join(filter(None, [text, f"{name}: {_words(entry)}"]))
+        # pydantic gives the path of a field as "loc"
         path = ".".join(map(str, part["loc"])).removeprefix("body.") if "loc" in part else ""
         code = part.get("type" if path else "code")
         if text or path:
@@ -601,6 +611,7 @@ def _paths(error: Any, depth: int = 0) -> Iterator[str]:
     """
     error = _unwrapped(error)
     if isinstance(error, str):
+        # a path has no blank: "messages.0.role", "$.top_p", "generationConfig.topP"
         if not any(map(str.isspace, error)):
             yield from (_CAMEL.sub("_", step).lower() for step in _STEP.split(error) if step)
     elif isinstance(error, dict | list) and depth < 2 * _DEEPEST_ERROR:
@@ -669,6 +680,7 @@ def _tokens(value: Any) -> list[_Token]:
     try:
         return msgspec.convert({"content": value} if isinstance(value, list) else value, _Tokens).content
     except msgspec.ValidationError:
+        # Together and others answer chats in this layout
         layout = msgspec.convert(value, _CompletionTokens)
     if len(layout.tokens) != len(layout.token_logprobs):
         raise msgspec.ValidationError("there is not one log-probability for each token")
@@ -739,6 +751,7 @@ def _first_tokens(answer: str, value: Any) -> tuple[LikelyToken, ...]:
 
 def _texts(tokens: Sequence[_Token]) -> list[str | None]:
     """Find the text that each token adds. A part of a character is told by its bytes alone."""
+    # only the last token completes a character of several
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     texts: list[str | None] = []
     for token in tokens:
@@ -765,6 +778,7 @@ def text_of(content: str | list[Any] | dict[str, Any] | None) -> str:
 def _without_end_tokens(text: str) -> str:
     """Take the tokens that end a turn, and white space, off the end of a text."""
     end = len(text)
+    # several end tokens may follow each other, with line ends between them
     while end:
         if text[end - 1].isspace():
             size = 1

@@ -38,6 +38,7 @@ class Field:
 
 FIELDS: dict[str, Field] = {
     "stream": Field(),
+    # Mistral and Gemini answer 422 or 400 to a seed
     "seed": Field(lost="without seed its texts cannot be repeated"),
     **dict.fromkeys(
         ("chat_template_kwargs", "reasoning_effort", "thinking", "enable_thinking", "reasoning"), Field()
@@ -47,6 +48,7 @@ FIELDS: dict[str, Field] = {
     "top_k": Field(lambda value: value <= 0, choose="leave top_k out"),
     "min_p": Field(lambda value: value == 0, choose="leave min_p out"),
     "repetition_penalty": Field(lambda value: value == 1),
+    # OpenAI's reasoning models refuse top_p, even at 1
     "top_p": Field(lambda value: value == 1, choose="set {answers.top_p} to 1"),
     "temperature": Field(
         lambda value: value == 1,
@@ -66,6 +68,7 @@ NEUTRAL: dict[str, Any] = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 EXTENSIONS = frozenset({*NEUTRAL, "chat_template_kwargs"})
 """Fields that OpenAI's own API does not have."""
 
+# as OpenAI, DeepSeek, OpenRouter and Qwen spell it
 THINKING_OFF: tuple[Mapping[str, Any], ...] = (
     {"reasoning_effort": "none"},
     {"thinking": {"type": "disabled"}},
@@ -75,6 +78,7 @@ THINKING_OFF: tuple[Mapping[str, Any], ...] = (
 """Ways to switch reasoning off, tried in this order where the argument of the chat template does not."""
 
 _SYSTEM = re.compile(
+    # "system error" and "the system is overloaded" name no turn
     r"\bsystem(?!\w| (?:is |was )?(?:error|busy|overload|fault|failure))|\broles?\b|\bdeveloper\b"
     r"|\bjinja|chat template",
     re.IGNORECASE,
@@ -89,6 +93,7 @@ _ACCEPTED = re.compile(
 )
 """What servers say that they take, in words that name other fields than the refused one."""
 
+# OpenAI says "use max_completion_tokens instead", without a word for unknown
 _UNKNOWN_FIELD = re.compile(
     r"max_completion_tokens|unsupported|unknown|unrecogni[sz]ed|unexpected|extra|no such"
     r"|not (?:be )?(?:supported|support|permitted|allowed|recogni[sz]ed|implemented)",
@@ -136,6 +141,7 @@ class Wording:
     @classmethod
     def restored(cls, stored: Any) -> Wording:
         """Restore a wording from :attr:`stored`; the usual one from any other value."""
+        # the manifest may be of another version, or edited
         with suppress(msgspec.ValidationError):
             wording = msgspec.convert(stored, cls)
             is_known = wording.left_out <= FIELDS.keys() and wording.limit in {*RENAMED, *RENAMED.values()}
@@ -222,6 +228,7 @@ class Wording:
             del body[name]
         if count > 1:
             body["n"] = count
+        # the user's fields come last, so that they win; objects are merged
         for name, value in extra.items():
             both = isinstance(value, Mapping) and isinstance(body.get(name), dict)
             body[name] = {**body[name], **value} if both else value
@@ -248,6 +255,7 @@ class Wording:
                 nothing can be generated.
         """
         text = _ACCEPTED.sub(" ", _without_quotes(error.server_text, request))
+        # "did you mean top_k?" and "supported parameters are …" name fields that it takes
         field_names = [
             name
             for name in FIELDS
@@ -258,12 +266,14 @@ class Wording:
         if {"logprobs", "top_logprobs"} & {*field_names}:
             if request.ranks and {*field_names} <= {"logprobs", "top_logprobs"}:
                 limit = min(request.ranks, self.most_likely)
+                # "must be between 0 and 5" says how many likely tokens there are
                 allowed = [int(number) for number in _NUMBER.findall(text) if 0 < int(number) < limit]
                 if allowed:
                     return replace(self, most_likely=max(allowed))
             if request.ranks or "top_logprobs" not in body or "logprobs" in field_names:
                 field_names = list(dict.fromkeys([*field_names, "logprobs", "top_logprobs"]))
         takes_none = is_unknown or _AT_LEAST_ONE.search(text)
+        # a server that wants 0 for all tokens finds fault with the value, not with the field
         if "top_k" in field_names and body["top_k"] == -1 and not takes_none:
             return replace(self, all_tokens=0)
         # A server that names another unknown field each time would do so for all extensions.
@@ -280,6 +290,7 @@ class Wording:
         if names_limit and (is_unknown or not _NUMBER.search(text)) and self.limit in RENAMED:
             changes["limit"] = RENAMED[self.limit]
         if "n" in body and ("n" in error.fields or _ONE_CHOICE.search(text)):
+            # "n must be at most 4"; one completion per call where no number is named
             numbers = [int(number) for number in _NUMBER.findall(text) if 0 < int(number) < body["n"]]
             changes["most_texts"] = max(numbers, default=1)
         # Templates without a system role raise in words of their own, so any mention of roles will do.
@@ -303,6 +314,7 @@ class Wording:
             if not any((name, repr(body[name])) in accepted for name in refused):
                 raise refused_field(field_names, body, error)
             return None  # about this request
+        # last resorts alone are left, such as a temperature of 1
         if neutral:
             return replace(self, left_out=self.left_out.union(neutral))
         if names_limit and (self.limit, repr(body[self.limit])) not in accepted:
@@ -346,6 +358,7 @@ class Wording:
         wanted = spare & {"logprobs", "top_logprobs"}
         known_by_some = spare - basic - wanted
         few = self.most_texts
+        # the most texts that one call is known to have got
         if "n" in body and ("n", repr(body["n"])) not in accepted:
             few = max((int(value) for name, value in accepted if name == "n"), default=1)
         folds = self.folds_system or (_has_system(body) and "system" not in taken)
@@ -378,6 +391,7 @@ class Wording:
         self, body: Mapping[str, Any], accepted: Collection[tuple[str, str]]
     ) -> Iterator[Wording]:
         """Yield ways to say the same without what makes some servers fail, and at last this one again."""
+        # SGLang crashes where a log-probability is -inf, which JSON cannot hold
         if "logprobs" in body:
             yield replace(self, left_out=self.left_out | {"logprobs", "top_logprobs"})
         if _has_system(body) and ("system", "") not in accepted:
@@ -408,6 +422,7 @@ class Learned:
 
     def doubts(self, wording: Wording, common: Wording) -> bool:
         """Tell whether a call went without fields that the server took before, for the first time."""
+        # a refusal may be about this request alone, so only the second one counts for all
         given_up = wording.left_out - common.left_out
         is_all = replace(wording, left_out=common.left_out) == common
         is_stray = is_all and given_up <= {name for name, _ in self.accepted} - self.refused_once
@@ -465,6 +480,7 @@ def refused_field(
 
 def _names(name: str, text: str, fields: Collection[str], extra: Mapping[str, Any] = NO_FIELDS) -> bool:
     """Tell whether a refusal names a field, in its structure or, where that tells none, in its text."""
+    # an error's structure is sure, its words may mention other fields
     if fields & FIELDS.keys() or fields & RENAMED.keys() or fields & extra.keys():
         return name in fields
     # gateways write them in their own notation: topP, top-p, "Top p"
@@ -488,6 +504,7 @@ def _has_system(body: Mapping[str, Any]) -> bool:
 def _without_quotes(text: str, request: Request) -> str:
     """Remove a server's quotes of the request's turns, which may name anything."""
     for message in request.messages:
+        # a quote of the question may hold a word such as "temperature"
         content = message.content.strip()
         for quote in (message.content, content, *map(str.strip, content.splitlines())):
             if len(quote) > 2:

@@ -1,4 +1,4 @@
-"""The files of a run directory: which record is where, and the folders of further scorings."""
+"""The files of a run directory: its manifest, which record is where, and the folders of further scorings."""
 
 from __future__ import annotations
 

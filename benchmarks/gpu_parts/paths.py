@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from gpu_parts.random_judge import ARCHITECTURES, tiny_judge
 from gpu_parts.setting import Setting
-from gpu_parts.tiny_models import ARCHITECTURES, tiny_judge
 from selfreflect.bench import encode
 from selfreflect.metric.distance import total_variation
 from selfreflect.metric.engine.attention import Extras, TreeAttention

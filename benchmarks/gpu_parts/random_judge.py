@@ -1,8 +1,13 @@
-"""Judges with random weights in the shape of real ones, for machines without the models."""
+"""Judges with random weights: in the shape of real ones, and tiny ones.
+
+The weights of tiny ones are large: with the usual ones every prediction is nearly uniform, and a wrong mask
+would go unnoticed.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
@@ -14,6 +19,9 @@ from selfreflect.models.local.loading import CausalLM, pick_device, pick_dtype
 from selfreflect.models.local.machine import limit_threads, set_library_defaults
 from selfreflect.models.local.pretrained import accumulate_in_float32
 from selfreflect.models.smollm2 import model_directory
+
+if TYPE_CHECKING:
+    from gpu_parts.setting import Setting
 
 _WINDOW = 32768
 
@@ -58,14 +66,87 @@ def random_judge(
         model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch_dtype).eval()
     if where == "cpu":
         limit_threads()
+    return _judge(model, _tokenizer(tokenizer), f"{name}, random weights", where, torch_dtype, _WINDOW)
+
+
+def _tokenizer(folder: Path | None) -> Any:
+    return transformers.AutoTokenizer.from_pretrained(folder or model_directory())
+
+
+def _judge(model: Any, tokenizer: Any, name: str, device: str, dtype: torch.dtype, window: int) -> Judge:
     return Judge(
         CausalLM(
             model=model,
-            tokenizer=transformers.AutoTokenizer.from_pretrained(tokenizer or model_directory()),
-            name=f"{name}, random weights",
+            tokenizer=tokenizer,
+            name=name,
             revision="",
-            device=where,
-            dtype=str(torch_dtype).removeprefix("torch."),
-            window=_WINDOW,
+            device=device,
+            dtype=str(dtype).removeprefix("torch."),
+            window=window,
         )
     )
+
+
+VOCABULARY = 512
+
+_SIZES: dict[str, Any] = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 4096,
+    "initializer_range": 0.2,
+    "tie_word_embeddings": False,
+    "pad_token_id": 0,
+    "eos_token_id": None,
+    "bos_token_id": None,
+}
+_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
+_LLAMA_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 500000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+
+ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "qwen2": {},
+    "qwen3": {},
+    "llama": {"rope_parameters": _LLAMA_ROPE},
+    "mistral": {"sliding_window": 24},
+    "gemma2": {
+        "sliding_window": 24,
+        "attn_logit_softcapping": 5.0,
+        "final_logit_softcapping": 3.0,
+        "tie_word_embeddings": True,
+    },
+    "gpt_oss": {
+        "sliding_window": 24,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "rope_parameters": _ROPE,
+    },
+    "granite": {"logits_scaling": 2.0, "attention_multiplier": 0.4, "residual_multiplier": 0.7},
+}
+"""What differs for the engine: biases, norms of heads, scaled rotary frequencies, windows, capped logits,
+sinks with experts, scaled logits."""
+
+
+def tiny_judge(
+    setting: Setting, architecture: str, dtype: torch.dtype, *, own_vocabulary: bool = True
+) -> Judge:
+    """A judge on the setting's device. ``own_vocabulary``: a small one, not the tokenizer's."""
+    tokenizer, device = _tokenizer(setting.tokenizer), setting.device.type
+    size = VOCABULARY if own_vocabulary else len(tokenizer)
+    fields = {**_SIZES, **ARCHITECTURES[architecture], "vocab_size": size}
+    config = transformers.CONFIG_MAPPING[architecture](**fields)
+    torch.manual_seed(0)
+    # written out, because in transformers 5.17 its own choice for Gemma 2 leaves the caps of logits out
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    accumulate_in_float32(device)
+    placed = model.to(device, dtype).eval()
+    return _judge(placed, tokenizer, architecture, device, dtype, config.max_position_embeddings)

@@ -285,17 +285,27 @@ def rank_correlation(a: Sequence[float], b: Sequence[float]) -> Estimate:
     None too if the correlation is perfect. The interval uses Fisher's z with the variance of Bonett and
     Wright (2000), Psychometrika 65, 23-28: (1 + rho^2 / 2) / (n - 3).
     """
-    n = len(a)
-    x = ranks(np.asarray(a, dtype=np.float64)) - (n + 1) / 2
-    y = ranks(np.asarray(b, dtype=np.float64)) - (n + 1) / 2
-    scale = math.sqrt(float(x @ x) * float(y @ y))
-    if not scale or n < FEWEST_CORRELATED:
+    n, rho = len(a), spearman(a, b)
+    if rho is None or n < FEWEST_CORRELATED:
         return Estimate(None, None, None, n, n)
-    rho = max(-1.0, min(1.0, float(x @ y) / scale))
-    if abs(rho) == 1:
-        return Estimate(rho, None, None, n, n)
+    if math.isclose(abs(rho), 1, rel_tol=1e-12):
+        return Estimate(float(round(rho)), None, None, n, n)
     half = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * math.sqrt((1 + rho**2 / 2) / (n - 3))
     return Estimate(rho, math.tanh(math.atanh(rho) - half), math.tanh(math.atanh(rho) + half), n, n)
+
+
+def pearson(x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> float | None:
+    """Compute the product-moment correlation; None for fewer than 3 points or if one side is constant."""
+    a, b = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    if len(a) < 3 or a.min() == a.max() or b.min() == b.max():
+        return None
+    # scaled first: squares of very small or very large numbers leave the range of floats
+    return float(np.corrcoef(a / np.abs(a).max(), b / np.abs(b).max())[0, 1])
+
+
+def spearman(x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> float | None:
+    """Compute Spearman's rho with ties at their mean rank, as :func:`pearson`."""
+    return pearson(*(ranks(np.asarray(values, dtype=np.float64)) for values in (x, y)))
 
 
 def ranks(values: Floats) -> Floats:

@@ -87,11 +87,11 @@ def test_answers_of_middle_length_that_are_right_are_warned_of() -> None:
     assert abs(audit.score_with_length) < 0.11
     assert audit.score_with_middle is not None
     assert audit.score_with_middle < -0.5
-    assert audit.confounded
+    assert audit.dependence is not None
     assert audit.score_with_correct is not None
     assert audit.score_with_correct_at_middle is not None
     assert audit.score_with_correct_at_middle < audit.score_with_correct - 0.1
-    assert not audit_length(rng.normal(size=300), label, length).confounded
+    assert audit_length(rng.normal(size=300), label, length).dependence is None
 
 
 def test_what_speaks_of_the_greedy_answer_is_compared_with_its_correctness() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from selfreflect.stats import Estimate
+from selfreflect.stats import pearson, spearman
 from selfreflect.validate.statistics import (
     bounded_mean,
     column_shuffle_p,
@@ -15,10 +16,8 @@ from selfreflect.validate.statistics import (
     detectable_rate,
     interaction,
     kendall,
-    pearson,
     side_of_chance,
     somers,
-    spearman,
 )
 
 CORRELATIONS = (pearson, spearman, kendall)

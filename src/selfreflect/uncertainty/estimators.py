@@ -65,11 +65,6 @@ class Estimator:
         return self.unit == "probability"
 
     @property
-    def is_sampled(self) -> bool:
-        """Whether it reads sampled answers or their tokens."""
-        return self.needs in (*("samples", "logprobs", "tokens"), *_OF_TOKENS)
-
-    @property
     def direction(self) -> str:
         """Quantity of which a higher value means more."""
         return "confidence" if self.confidence else "uncertainty"

@@ -10,7 +10,7 @@ import numpy as np
 
 from selfreflect.errors import ConfigError, DataError, unknown_name
 from selfreflect.removed import PREDICTION as REMOVED
-from selfreflect.stats import Floats, ranks
+from selfreflect.stats import Floats, ranks, spearman
 from selfreflect.uncertainty import prediction
 from selfreflect.uncertainty.prediction import Tally
 
@@ -268,11 +268,6 @@ class LengthAudit:
         return None
 
     @property
-    def confounded(self) -> bool:
-        """Whether score and correctness both clearly depend on length."""
-        return self.dependence is not None
-
-    @property
     def warning(self) -> str:
         """A sentence if score and correctness both clearly depend on length, else empty."""
         if self.dependence is None:
@@ -295,28 +290,21 @@ def audit_length(scores: Floats, correct: Floats, lengths: Floats) -> LengthAudi
     return LengthAudit(
         n=len(lengths),
         auroc_of_length=None if math.isnan(area) else area,
-        score_with_length=_spearman(scores, lengths),
-        correct_with_length=_spearman(correct, lengths),
-        score_with_correct=_spearman(scores, correct),
+        score_with_length=spearman(scores, lengths),
+        correct_with_length=spearman(correct, lengths),
+        score_with_correct=spearman(scores, correct),
         score_with_correct_at_length=_partial(scores, correct, lengths),
-        score_with_middle=_spearman(scores, from_middle),
-        correct_with_middle=_spearman(correct, from_middle),
+        score_with_middle=spearman(scores, from_middle),
+        correct_with_middle=spearman(correct, from_middle),
         score_with_correct_at_middle=_partial(scores, correct, from_middle),
     )
 
 
 def _partial(x: Floats, y: Floats, given: Floats) -> float | None:
     """Rank correlation of ``x`` and ``y`` without what both share with ``given``."""
-    together, x_given, y_given = _spearman(x, y), _spearman(x, given), _spearman(y, given)
+    together, x_given, y_given = spearman(x, y), spearman(x, given), spearman(y, given)
     if together is None or x_given is None or y_given is None:
         return together
     # nothing is left of one of them at equal length
     rest = (1 - x_given**2) * (1 - y_given**2)
     return (together - x_given * y_given) / math.sqrt(rest) if rest > 1e-12 else None
-
-
-def _spearman(x: Floats, y: Floats) -> float | None:
-    a, b = ranks(x), ranks(y)
-    if len(a) < 3 or a.min() == a.max() or b.min() == b.max():
-        return None
-    return float(np.corrcoef(a, b)[0, 1])

@@ -11,7 +11,7 @@ import numpy as np
 from selfreflect.errors import ConfigError
 from selfreflect.models.base import seed_for
 from selfreflect.sources.items import Item
-from selfreflect.stats import Estimate, Floats
+from selfreflect.stats import Estimate, Floats, spearman
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.edits import Possibility, Statement, apportioned
 from selfreflect.validate.statistics import (
@@ -20,7 +20,6 @@ from selfreflect.validate.statistics import (
     correlation_interval,
     interaction,
     scipy_stats,
-    spearman,
 )
 from selfreflect.validate.study import SIDES, Finding, Numbers, each_metric, interval, with_interval
 

@@ -15,7 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from selfreflect.errors import MissingExtraError
-from selfreflect.stats import FEWEST_CORRELATED, Estimate, Floats, defined, mean_interval, settled
+from selfreflect.stats import (
+    FEWEST_CORRELATED,
+    Estimate,
+    Floats,
+    defined,
+    mean_interval,
+    pearson,
+    ranks,
+    settled,
+)
 
 Numbers = Sequence[float] | Floats
 Indices = NDArray[np.intp]
@@ -84,21 +93,6 @@ def detectable_rate(n: int) -> float | None:
     return float(stats.beta.ppf(POWER, wins, n - wins + 1)) if wins <= n else None
 
 
-def pearson(x: Numbers, y: Numbers) -> float | None:
-    """Compute the product-moment correlation; None for fewer than 3 points or if one side is constant."""
-    a, b = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    if len(a) < 3 or a.min() == a.max() or b.min() == b.max():
-        return None
-    # scaled first: squares of very small or very large numbers leave the range of floats
-    return float(np.corrcoef(a / np.abs(a).max(), b / np.abs(b).max())[0, 1])
-
-
-def spearman(x: Numbers, y: Numbers) -> float | None:
-    """Compute Spearman's rho with ties at their mean rank, as :func:`pearson`."""
-    ranks = scipy_stats().rankdata
-    return pearson(ranks(x), ranks(y))
-
-
 def kendall(x: Sequence[float], y: Sequence[float]) -> float | None:
     """Compute Kendall's tau-b, which allows for ties (1945, Biometrika 33, 239-251), as :func:`pearson`."""
     tau = scipy_stats().kendalltau(settled(x), settled(y)).statistic if len(x) > 2 else math.nan
@@ -125,8 +119,7 @@ def correlation_interval(x: Numbers, y: Numbers, *, groups: Sequence[Hashable] |
     do not have. At exactly 1 or -1 there is no interval, because every resample would agree. Fewer than
     ``FEWEST_CORRELATED`` points have no correlation.
     """
-    ranks = scipy_stats().rankdata
-    a, b = ranks(x), ranks(y)
+    a, b = (ranks(np.asarray(values, dtype=np.float64)) for values in (x, y))
     mean = pearson(a, b)
     if mean is None or len(a) < FEWEST_CORRELATED:
         return Estimate(None, None, None, len(a), len(a))

@@ -32,7 +32,7 @@ from selfreflect.metric.texts import NONSENSE, pasted, pasted_subsets
 from selfreflect.models.judge import Judge
 from selfreflect.records import Reader, Score, Summary
 from selfreflect.sources.items import Item, read_item_file
-from selfreflect.uncertainty.figures import wilson
+from selfreflect.stats import wilson
 
 PASTED = (1, 2, 5)
 ALL = "all pasted"

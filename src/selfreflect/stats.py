@@ -31,6 +31,9 @@ FEWEST_CORRELATED = 5
 EXACT_SIGN_FLIPS = 16
 """Up to this many non-zero differences, all 2**n sign patterns are enumerated."""
 
+_CLEAR = 1.96
+"""Standard errors on each side of a 95 % interval of normal values."""
+
 # Random numbers drawn at a time, so that each temporary array takes about 2 MB.
 _BLOCK = 2**18
 
@@ -314,6 +317,17 @@ def ranks(values: Floats) -> Floats:
     last = np.cumsum(counts)
     means: Floats = last - (counts - 1) / 2
     return means[groups.reshape(-1)]
+
+
+def wilson(share: float, n: int) -> tuple[float, float]:
+    """Compute the 95% score interval of a share of n (Wilson 1927, J. Am. Stat. Assoc. 22, 209-212).
+
+    Unlike mean and standard error it stays in [0, 1] and has a width for shares of 0 and 1.
+    """
+    square = _CLEAR**2 / n
+    middle = (share + square / 2) / (1 + square)
+    half = _CLEAR * math.sqrt(share * (1 - share) / n + square / (4 * n)) / (1 + square)
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def student_p(t: float, degrees: float) -> float:

@@ -23,10 +23,8 @@ from selfreflect.sources.items import bundled_items
 from selfreflect.store.journal import ModelReplies
 from selfreflect.store.run import Run
 from selfreflect.uncertainty.asking.asker import Asker
-from selfreflect.uncertainty.claims.asked import ModelReader, inquiries_about, read_stances
-from selfreflect.uncertainty.claims.page import claims_of
-from selfreflect.uncertainty.claims.placed import told_claims
-from selfreflect.uncertainty.claims.readers import open_reader
+from selfreflect.uncertainty.claims.placed import claims_of, told_claims
+from selfreflect.uncertainty.claims.readers import ModelReader, inquiries_about, open_reader, read_stances
 from selfreflect.uncertainty.claims.sentences import sentences
 from selfreflect.uncertainty.claims.support import (
     ClaimDistribution,

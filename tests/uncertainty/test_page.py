@@ -8,10 +8,10 @@ import pytest
 
 from selfreflect.errors import DataError
 from selfreflect.report.page.frame import UncertaintyPart
+from selfreflect.stats import wilson
 from selfreflect.uncertainty.assess import Assessment, Method, predictions
 from selfreflect.uncertainty.classes import ClassRule
-from selfreflect.uncertainty.figures import reliability, wilson
-from selfreflect.uncertainty.page import best_first, uncertainty_part
+from selfreflect.uncertainty.page import best_first, reliability, uncertainty_part
 from selfreflect.uncertainty.question import AnsweredQuestion
 
 pytestmark = pytest.mark.usefixtures("quick_figures")

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from selfreflect.stats import Estimate
-from selfreflect.stats import pearson, spearman
+from selfreflect.stats import Estimate, pearson, spearman
 from selfreflect.validate.statistics import (
     bounded_mean,
     column_shuffle_p,

@@ -71,7 +71,7 @@ def claims_command(
         fitted = None if calibrator is None else _calibrator(calibrator, claim_reader, items)
         distributions = _read(items, claim_reader, fitted)
     if output is not None:
-        from selfreflect.uncertainty.claims.page import claims_page
+        from selfreflect.uncertainty.claims.placed import claims_page
 
         write_file(output, claims_page(source_name(source), distributions))
     if json:
@@ -100,7 +100,7 @@ def _answers(item: Item) -> list[str]:
 def _print_cost(items: Sequence[Item], asking: AskOptions, config: Config) -> None:
     """Print the most calls to a model: every sentence a claim that no other answer makes."""
     from selfreflect.uncertainty.asking.asker import cost_table
-    from selfreflect.uncertainty.claims.asked import inquiries_about
+    from selfreflect.uncertainty.claims.readers import inquiries_about
 
     if asking.model is None:
         say("Without --model no model is asked.")

@@ -238,7 +238,7 @@ def write_page(
 ) -> None:
     """Write the page of runs, each with all its scorings, and say how to make a large one smaller."""
     from selfreflect.report.page.build import report_page
-    from selfreflect.uncertainty.claims.page import claims_of
+    from selfreflect.uncertainty.claims.placed import claims_of
 
     page = report_page(
         runs,

@@ -53,7 +53,7 @@ from selfreflect.server.requests import (
 from selfreflect.server.work import PATIENCE, JobProcess
 from selfreflect.settings import ExecutionOptions
 from selfreflect.strategies import STRATEGIES
-from selfreflect.uncertainty.claims.page import claims_of
+from selfreflect.uncertainty.claims.placed import claims_of
 
 MAX_BODY = 1_000_000
 """Bytes of a request's body."""

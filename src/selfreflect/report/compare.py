@@ -53,7 +53,7 @@ class Contender:
     @cached_property
     def scores(self) -> dict[str, Score]:
         """By question id."""
-        return self.run.strategy_scores(self.strategy)
+        return self.run.by_question(self.run.scores, self.strategy)
 
     def name_beside(self, rival: Contender) -> str:
         """Name the strategy for people, with its run where the other one is of another run."""

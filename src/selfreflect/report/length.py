@@ -50,7 +50,7 @@ def length_audit(run: RunRecords) -> dict[str, Points]:
     audits: dict[str, Points] = {}
     for name in run.strategies:
         points = {}
-        for id_, score in run.strategy_scores(name).items():
+        for id_, score in run.by_question(run.scores, name).items():
             summary = run.summaries.get((id_, name))
             if summary:
                 points[id_] = len(summary.text.split()), score.value

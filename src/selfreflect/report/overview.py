@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
 from statistics import median
 
 from selfreflect.errors import worded
@@ -94,9 +93,7 @@ def overview(run: RunRecords, *, with_controls: bool = True) -> Table:
     title = "; ".join(measure.title for measure in measures) if with_controls else "Results"
     if run.label:
         title += f" ({run.label})"
-    explained = _explanations(run, results, measures)
-    notes = _overview_notes(run, results, measures, explained)
-    details = [*chain.from_iterable(explained.values())]
+    notes, details = _overview_notes(run, results, measures)
     headings = [column.heading for column in columns]
     cells = [tuple(map(row.get, headings)) for row in rows]
     return Table(title, tuple(columns), tuple(cells), tuple(notes), frozenset(details))
@@ -141,34 +138,21 @@ def _estimate_cells(measure: Measure, estimate: Estimate, is_estimated: bool = F
     return {**dict(zip(headings, cells, strict=True)), _own_n(measure): estimate.n}
 
 
-def _explanations(
-    run: RunRecords, results: Sequence[StrategyResult], measures: Sequence[Measure]
-) -> dict[str, list[str]]:
-    """Explain the numbers: scale, judges, intervals and hedges."""
-    texts: dict[str, list[str]] = {"scale": [], "judges": [], "method": []}
-    for measure in measures:
-        if "{zero}" in measure.reading:
-            texts["scale"].append(f"{measure.short}: {reading(measure, run)}")
-        texts["judges"] += _settings_note(run, measure)
-    texts["method"].append(
-        method_note(result.estimate(measure) for result in results for measure in measures)
-    )
-    if any(traits_of(judge).is_show_case for judge in run.judges):
-        texts["method"].append(HEDGES)
-    return texts
-
-
 def _overview_notes(
-    run: RunRecords,
-    results: Sequence[StrategyResult],
-    measures: Sequence[Measure],
-    explained: Mapping[str, Sequence[str]],
-) -> list[str]:
-    """List the notes below the table: cautions, then explanations."""
-    notes = [*filter(None, [show_case_note(run)]), *explained["scale"]]
+    run: RunRecords, results: Sequence[StrategyResult], measures: Sequence[Measure]
+) -> tuple[list[str], list[str]]:
+    """List the notes below the table, cautions first, and those of them that explain the numbers."""
+    scale = [f"{item.short}: {reading(item, run)}" for item in measures if "{zero}" in item.reading]
+    cautions: list[str] = []
+    judges: list[str] = []
     for measure in measures:
-        notes += [*_undefined_notes(run, measure, results), *_settings_warning(run, measure)]
-    notes += [*explained["judges"], *explained["method"]]
+        settings, warnings = _settings_notes(run, measure)
+        cautions += [*_undefined_notes(run, measure, results), *warnings]
+        judges += settings
+    method = [method_note(result.estimate(measure) for result in results for measure in measures)]
+    if any(traits_of(judge).is_show_case for judge in run.judges):
+        method.append(HEDGES)
+    notes = [*filter(None, [show_case_note(run)]), *scale, *cautions, *judges, *method]
     for measure in measures:
         notes += estimate_note(measure, [(run, name) for name in run.strategies])
     if any(is_uneven(run, measure) for measure in measures):
@@ -179,41 +163,23 @@ def _overview_notes(
     pending = sum(result.pending for result in results)
     if pending:
         notes.append(say("pending", count=pending))
-    return notes
+    return notes, [*scale, *judges, *method]
 
 
-def _settings_by_question(run: RunRecords, measure: Measure) -> dict[str, set[str]]:
+def _settings_notes(run: RunRecords, measure: Measure) -> tuple[list[str], list[str]]:
+    """Name the judge and its settings, also where readers differ between questions; or else warn of summaries
+    that were measured with different ones."""
     by_question: dict[str, set[str]] = defaultdict(set)
     for name in run.strategies:
         for id_, text in settings_of(measure, run, name).items():
             by_question[id_].add(text)
-    return by_question
-
-
-def _settings_note(run: RunRecords, measure: Measure) -> list[str]:
-    """Name the judge and its settings, also where readers differ between questions."""
-    by_question = _settings_by_question(run, measure)
     settings = sorted(set().union(*by_question.values()))
     if len(settings) < 2:
-        return [say("judge", noun=measure.short, settings=text) for text in settings]
-    if not _differs_by_question(by_question):
-        return []
+        return [say("judge", noun=measure.short, settings=text) for text in settings], []
+    if any(len(texts) > 1 for texts in by_question.values()):
+        return [], [say("several_judges", noun=measure.short, settings=settings)]
     counts = Counter(text for (text,) in by_question.values())
-    return [say("several_readers", counts=sorted(counts.items()))]
-
-
-def _settings_warning(run: RunRecords, measure: Measure) -> list[str]:
-    """Warn of summaries that were measured with different judges or settings."""
-    by_question = _settings_by_question(run, measure)
-    settings = sorted(set().union(*by_question.values()))
-    if len(settings) < 2 or _differs_by_question(by_question):
-        return []
-    return [say("several_judges", noun=measure.short, settings=settings)]
-
-
-def _differs_by_question(by_question: Mapping[str, set[str]]) -> bool:
-    """Tell whether judge or reader differ between questions, but all summaries of one have the same."""
-    return all(len(texts) == 1 for texts in by_question.values())
+    return [say("several_readers", counts=sorted(counts.items()))], []
 
 
 def reading(measure: Measure, run: RunRecords) -> str:

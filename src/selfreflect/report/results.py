@@ -170,11 +170,11 @@ def strategy_results(run: RunRecords) -> list[StrategyResult]:
     """Compute one result per strategy, in run order."""
     failure_keys = run.failures_by_score.keys()
     measures = dict.fromkeys([*run_measures(run), *bundled_measures()])  # keys of JSON lines need ours
-    estimates = {measure.name: _estimates(run, measure) for measure in measures}
+    count = len(run.questions)
     results = []
     for name in run.strategies:
         ids_with_result = set(chain.from_iterable(records_of(measure, run, name) for measure in measures))
-        summaries = run.strategy_summaries(name)
+        summaries = run.by_question(run.summaries, name)
         lengths = [len(summary.text.split()) for summary in summaries.values()]
         failures = {id_ for id_, strategy in failure_keys if strategy == name}
         # items of a file have no model, and may lack summaries that others have
@@ -184,7 +184,7 @@ def strategy_results(run: RunRecords) -> list[StrategyResult]:
             due &= ids_with_result | failures
         result = StrategyResult(
             strategy=name,
-            estimates={measure: by_strategy[name] for measure, by_strategy in estimates.items()},
+            estimates={measure.name: values_of(measure, run, name).estimate(count) for measure in measures},
             undefined={
                 measure.name: Counter(undefined_of(measure, run, name).values()) for measure in measures
             },
@@ -196,11 +196,6 @@ def strategy_results(run: RunRecords) -> list[StrategyResult]:
         )
         results.append(result)
     return results
-
-
-def _estimates(run: RunRecords, measure: Measure) -> dict[str, Estimate]:
-    """Estimate each strategy on its own questions."""
-    return {name: values_of(measure, run, name).estimate(len(run.questions)) for name in run.strategies}
 
 
 def is_uneven(run: RunRecords, measure: Measure) -> bool:

@@ -228,19 +228,8 @@ class RunRecords:
         """The models that answered, each once."""
         return list(dict.fromkeys(record.model for record in self.answers.values() if record.model))
 
-    def strategy_scores(self, strategy: str) -> dict[str, Score]:
-        """Map question ids to the strategy's scores."""
-        return self._by_question(self.scores, strategy)
-
-    def strategy_information(self, strategy: str) -> dict[str, Information]:
-        """Map question ids to the information in the strategy's summaries."""
-        return self._by_question(self.information, strategy)
-
-    def strategy_summaries(self, strategy: str) -> dict[str, Summary]:
-        """Map question ids to the strategy's summaries."""
-        return self._by_question(self.summaries, strategy)
-
-    def _by_question(self, records: Mapping[Key, T], strategy: str) -> dict[str, T]:
+    def by_question(self, records: Mapping[Key, T], strategy: str) -> dict[str, T]:
+        """Map question ids to the strategy's records of one kind."""
         return {id_: records[id_, strategy] for id_ in self.questions if (id_, strategy) in records}
 
     @cached_property

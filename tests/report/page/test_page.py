@@ -150,7 +150,7 @@ def test_the_page_holds_every_question(small, page):
     assert [summary["score"] for summary in views[0]["summaries"]] == [
         small.scores["q0", name].value for name in names
     ]
-    means = [small.strategy_scores(name).values() for name in names]
+    means = [small.by_question(small.scores, name).values() for name in names]
     means = [sum(score.value for score in scores) / len(scores) for scores in means]
     assert means == sorted(means)  # the best strategy first
     assert views[0]["answers"] == list(small.answers["q0"].answers)

@@ -220,7 +220,7 @@ def test_the_list_sorts_by_score_spread_and_difference(opened):
     page.get_by_role("button", name="highest first").click()
     page.get_by_label("Sort by").select_option(label="SelfReflect score of basic")
     assert column("basic")[0] == pytest.approx(
-        max(score.value for score in run.strategy_scores("basic").values()), abs=1e-4
+        max(score.value for score in run.by_question(run.scores, "basic").values()), abs=1e-4
     )
     page.locator("[data-key='Difference of']").select_option(label="cot")
     page.get_by_label("minus").select_option(label="basic")

@@ -282,8 +282,8 @@ def _run_counts(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:
         for id_ in run.questions:
             if id_ in run.answers:  # runs that score the same answers share them
                 sampled[id_, run.answers[id_]] = len(run.answers[id_].answers)
-        scores += sum(len(run.strategy_scores(name)) for name in run.strategies)
-        measurements += sum(len(run.strategy_information(name)) for name in run.strategies)
+        scores += sum(len(run.by_question(run.scores, name)) for name in run.strategies)
+        measurements += sum(len(run.by_question(run.information, name)) for name in run.strategies)
     times = chain.from_iterable(run.manifest.get("finished", {}).values() for run in runs)
     days = sorted(str(time)[:10] for time in times)
     return [

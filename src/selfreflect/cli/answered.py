@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from msgspec import Struct, structs
@@ -28,23 +28,24 @@ from selfreflect.errors import BackendError, ConfigError, DataError, excerpt
 from selfreflect.flags import Flag
 from selfreflect.models.backend import backend_of
 from selfreflect.models.base import ModelSpec
-from selfreflect.run.records import run_questions
+from selfreflect.run.models import ConfiguredModels, stage_model
+from selfreflect.run.records import run_questions, run_records
 from selfreflect.sources.columns import GOLD, assigned_columns
 from selfreflect.sources.files import is_row_file, listed
+from selfreflect.store.journal import Journal, ModelReplies, open_replies
+from selfreflect.store.run import Run
 from selfreflect.text import counted, name_list
 from selfreflect.traits import traits_of
 from selfreflect.uncertainty.question import AnsweredQuestion, graded_by, has_gold, not_blank
+from selfreflect.uncertainty.reading import read_answered_questions
 
 if TYPE_CHECKING:
     from selfreflect.cli.options import Overrides
     from selfreflect.settings import Config, Price
-    from selfreflect.store.journal import Journal, ModelReplies
-    from selfreflect.store.run import Run
     from selfreflect.uncertainty.asking.asker import Asker, Inquiry
     from selfreflect.uncertainty.assess import Assessment, Method
     from selfreflect.uncertainty.claims.support import Reader
     from selfreflect.uncertainty.fields.distribution import Structured
-    from selfreflect.uncertainty.question import AnsweredQuestion
 
 
 NAME_MODEL = "Name it with {answers.model}."
@@ -126,8 +127,6 @@ class ComparisonOptions(Struct, frozen=True, kw_only=True):
 
 def read_questions(source: str, fields: FieldOptions, *, structured: bool = False) -> list[AnsweredQuestion]:
     """Read the answered questions of a run directory or a file, whose answers may be ``structured``."""
-    from selfreflect.uncertainty.reading import read_answered_questions
-
     gold, columns = fields.gold, assigned_columns(fields.column)
     if is_row_file(source):
         progress = ReadingProgress(source)
@@ -141,9 +140,6 @@ def read_questions(source: str, fields: FieldOptions, *, structured: bool = Fals
             "the columns of a run directory are known", code="columns", remedy="Leave out {column}."
         )
     else:
-        from selfreflect.run.records import run_records
-        from selfreflect.store.run import Run
-
         run = Run.load(Path(source))
         records = run_records(run)
         questions = run_questions(records, records, gold)
@@ -166,6 +162,39 @@ def read_questions(source: str, fields: FieldOptions, *, structured: bool = Fals
     return questions
 
 
+class QuestionParts(NamedTuple):
+    """Questions to estimate: one for each field or claim where answers are taken apart."""
+
+    questions: Sequence[AnsweredQuestion]
+    structured: Sequence[Structured] = ()
+    """The questions before, by field, if answers are JSON."""
+    reader: str = ""
+    """What read the claims; empty for others."""
+
+    def without_reader(self, asking: AskOptions) -> AskOptions:
+        """Leave out the model that has read the claims: no estimator of claims asks it."""
+        return structs.replace(asking, model=None) if self.reader else asking
+
+
+def read_parts(
+    source: str,
+    fields: FieldOptions,
+    structure: StructureOptions,
+    asking: AskOptions,
+    overrides: Overrides,
+    num_answers: int | None = None,
+) -> QuestionParts:
+    """Read questions with some or all of their answers, and take these apart as the options say."""
+    questions = read_questions(source, fields, structured=structure.schema is not None)
+    if num_answers is not None:
+        questions = with_answers(questions, num_answers)
+    if structure.claims is not None:
+        claims, reader = read_claims(source, questions, structure, asking, overrides)
+        return QuestionParts(claims, reader=reader)
+    structured = take_apart(questions, structure)
+    return QuestionParts([part for item in structured for part in item.questions()] or questions, structured)
+
+
 def take_apart(questions: Sequence[AnsweredQuestion], options: StructureOptions) -> list[Structured]:
     """Take answers that are JSON apart by field, and say what was not valid; empty if they are not to be.
 
@@ -184,9 +213,7 @@ def take_apart(questions: Sequence[AnsweredQuestion], options: StructureOptions)
                 remedy="{field} needs {fields} auto, or a schema.",
             )
         return []
-    schema = None
-    if options.schema != "auto":
-        schema = Schema.load(Path(options.schema))
+    schema = None if options.schema == "auto" else Schema.load(Path(options.schema))
     structured = [structure(question, schema) for question in questions if question.answers]
     if not any(item.objects for item in structured):
         raise DataError("no answer is valid JSON, so there are no fields", code="no_fields")
@@ -299,28 +326,6 @@ def _say_origin_of_logprobs(run: Run) -> None:
             "their mean is not that of the model's own distribution."
         )
     say(line)
-
-
-def make_method(
-    questions: Sequence[AnsweredQuestion],
-    options: ComparisonOptions,
-    asker: Asker | None = None,
-    store: Journal[ModelReplies] | None = None,
-) -> Method:
-    """Make what classes, similarities and labels are made with.
-
-    Without ``classes`` the model that is asked sorts
-    what the rule without a model leaves open; without ``correctness`` people's labels count, or else answers
-    that contain a right one. ``store`` keeps the verdicts of ``nli``."""
-    from selfreflect.uncertainty.assess import Method
-    from selfreflect.uncertainty.classes import DEFAULT, ClassRule
-    from selfreflect.uncertainty.correctness import default_correctness
-
-    names = name_list(options.correctness or default_correctness(questions) or "")
-    is_default = options.classes is None and asker is not None and can_compare(asker.model)
-    name = options.classes or ("judge" if is_default else DEFAULT)
-    rule = ClassRule(name, asker, store, bounded=is_default)
-    return Method(rule, options.similarity, tuple(names), asker)
 
 
 def by_named_gold(
@@ -436,7 +441,15 @@ def open_method(
     stored_model: str = "",
 ) -> Iterator[Method]:
     """Make what estimators are assessed with, and open the model that they ask and its stored replies, as
-    :func:`open_asker`."""
+    :func:`open_asker`.
+
+    Without ``classes`` the model that is asked sorts what the rule without a model leaves open; without
+    ``correctness`` people's labels count, or else answers that contain a right one.
+    """
+    from selfreflect.uncertainty.assess import Method
+    from selfreflect.uncertainty.classes import DEFAULT, ClassRule
+    from selfreflect.uncertainty.correctness import default_correctness
+
     users = asking(estimators, comparison)
     if comparison.classes is None and options.model is not None and can_compare(options.model):
         users.append("which answers are the same")
@@ -445,7 +458,11 @@ def open_method(
         if asker is None and options.dry_run:
             say("No model is asked: this costs nothing.")
             raise typer.Exit
-        yield make_method(questions, comparison, asker, store)
+        is_default = comparison.classes is None and asker is not None and can_compare(asker.model)
+        rule_name = comparison.classes or ("judge" if is_default else DEFAULT)
+        rule = ClassRule(rule_name, asker, store, bounded=is_default)  # which keeps the verdicts of nli there
+        names = name_list(comparison.correctness or default_correctness(questions) or "")
+        yield Method(rule, comparison.similarity, tuple(names), asker)
 
 
 @contextmanager
@@ -462,8 +479,6 @@ def open_store(
         say("The responses are not kept; --out DIR would keep them.")
         yield None
         return
-    from selfreflect.store.journal import open_replies
-
     with open_replies(directory) as store:
         try:
             yield store
@@ -496,8 +511,6 @@ def open_asker(
     """
     if not users:
         return None
-    from selfreflect.run.models import ConfiguredModels, stage_model
-    from selfreflect.store.run import Run
     from selfreflect.uncertainty.asking.asker import Asker, model_name
 
     # a saved calibrator can be applied from stored replies, without a model to ask
@@ -566,8 +579,6 @@ def _run_model(source: str, users: Sequence[str]) -> dict[str, dict[str, Any]]:
     directory = _directory(source)
     if directory is None:
         raise ConfigError(f"{names}: a model is asked for that", code="no_model", remedy=NAME_MODEL)
-    from selfreflect.store.run import Run
-
     answers = Run.load(directory).manifest.config.get("answers", {})
     if not answers.get("model"):
         raise ConfigError(
@@ -618,7 +629,6 @@ class Confirmation:
 
 def _reasons(inquiries: Sequence[Inquiry], spec: ModelSpec, price: Price | None) -> list[str]:
     """List reasons to look before the model is asked."""
-    from selfreflect.models.backend import backend_of
     from selfreflect.run.cost import MANY_COMPLETIONS
 
     reasons = []

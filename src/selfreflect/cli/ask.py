@@ -28,6 +28,7 @@ from selfreflect.sources.files import read_text
 from selfreflect.sources.items import Item, bundled_items
 from selfreflect.text import counted, printable
 from selfreflect.traits import traits_of
+from selfreflect.uncertainty.question import AnsweredQuestion
 
 if TYPE_CHECKING:
     from selfreflect.cli.show import GroupedAnswers
@@ -134,7 +135,6 @@ def _grouped(
     from selfreflect.cli.show import GroupedAnswers
     from selfreflect.uncertainty.asking.asker import Asker, Inquiry, model_name
     from selfreflect.uncertainty.classes import ClassRule, members_of
-    from selfreflect.uncertainty.question import AnsweredQuestion
 
     is_default = classes is None
     if question.id not in records.answers or (is_default and traits_of(config.answers.model).is_show_case):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Struct, to_builtins
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from selfreflect.cli import options as o
 from selfreflect.cli.answered import (
@@ -26,10 +26,7 @@ from selfreflect.cli.answered import (
     by_named_gold,
     labelled,
     open_method,
-    read_claims,
-    read_questions,
-    take_apart,
-    with_answers,
+    read_parts,
 )
 from selfreflect.cli.console import check_file, emit, print_notes_first, print_table, say, write_file
 from selfreflect.cli.options import Overrides, argument, takes
@@ -158,12 +155,12 @@ def calibrate_command(
                 remedy="With {apply} give only {gold}, {column} and models.",
             )
         saved = _read_saved(options.apply, comparison.classes)
-        questions, reader = _questions(source, columns, structure, asking, overrides)
-        if saved.reader or reader:
+        parts = read_parts(source, columns, structure, asking, overrides)
+        if saved.reader or parts.reader:
             from selfreflect.uncertainty.claims.labelled import refuse_other_reader
 
-            refuse_other_reader(saved, reader, options.apply)
-        _apply(source, questions, saved, _without_reader(asking, reader), overrides, json)
+            refuse_other_reader(saved, parts.reader, options.apply)
+        _apply(source, parts.questions, saved, parts.without_reader(asking), overrides, json)
         return
     from selfreflect.uncertainty.assess import Assessment
     from selfreflect.uncertainty.classes import DEFAULT
@@ -171,8 +168,8 @@ def calibrate_command(
     _check_promise(promise, structure)
     if options.save is not None:
         check_file(options.save, source)
-    questions, reader = _questions(source, columns, structure, asking, overrides, options.num_answers)
-    asking = _without_reader(asking, reader)
+    parts = read_parts(source, columns, structure, asking, overrides, options.num_answers)
+    questions, reader, asking = parts.questions, parts.reader, parts.without_reader(asking)
     name = _estimator(options.estimator, questions, reader)
     weights = _weights(options, promise, name, questions)
     if options.save is not None:
@@ -234,29 +231,6 @@ def _weights(
     return saved
 
 
-def _questions(
-    source: str,
-    columns: FieldOptions,
-    structure: StructureOptions,
-    asking: AskOptions,
-    overrides: Overrides,
-    num_answers: int | None = None,
-) -> tuple[Sequence[AnsweredQuestion], str]:
-    """Read the questions, one for each field or claim where answers are taken apart; return the reader of
-    claims, too, which is empty for others."""
-    questions = read_questions(source, columns, structured=structure.schema is not None)
-    if structure.claims is None:
-        structured = take_apart(questions, structure)
-        questions = [question for item in structured for question in item.questions()] or questions
-    if num_answers is not None:
-        questions = with_answers(questions, num_answers)
-    return (
-        (questions, "")
-        if structure.claims is None
-        else read_claims(source, questions, structure, asking, overrides)
-    )
-
-
 def _estimator(name: str | None, questions: Sequence[AnsweredQuestion], reader: str) -> str:
     """Choose the estimator. Raises ConfigError for one that is not of claims, where claims are read."""
     if reader:
@@ -274,11 +248,6 @@ def _estimator(name: str | None, questions: Sequence[AnsweredQuestion], reader: 
     return "modal_share" if any(question.answers for question in questions) else "stated"
 
 
-def _without_reader(asking: AskOptions, reader: str) -> AskOptions:
-    """Leave out the model that has read the claims: no estimator of claims asks it."""
-    return replace(asking, model=None) if reader else asking
-
-
 def _check_promise(promise: PromiseOptions, structure: StructureOptions) -> None:
     """Refuse levels that mean nothing before anything is read or asked."""
     from selfreflect.uncertainty.guarantee import check_levels
@@ -291,13 +260,7 @@ def _check_promise(promise: PromiseOptions, structure: StructureOptions) -> None
         raise ConfigError(
             "keeping a share needs claims", code="usage", remedy="Add {claims} with a reader, such as words."
         )
-    levels = {
-        "risk": promise.risk,
-        "confidence": promise.confidence,
-        "set": promise.set,
-        "keep": promise.keep,
-    }
-    check_levels(**{name: level for name, level in levels.items() if level is not None})
+    check_levels(**{name: level for name, level in asdict(promise).items() if level is not None})
 
 
 @dataclass(frozen=True)
@@ -495,15 +458,9 @@ class _Fitting:
         )
         # names of files may hold bytes that are no text
         name = Path(source).resolve().name.encode("utf-8", "replace").decode()
-        calibrator = replace(calibrator, source=name, fitted=datetime.now(UTC).date())
-        if self.reader:
-            calibrator = replace(calibrator, reader=self.reader)
-        if guarantee is not None:
-            calibrator = replace(calibrator, guarantee=guarantee)
-        if rule is not None:
-            calibrator = replace(calibrator, sets=rule)
-        if keep is not None:
-            calibrator = replace(calibrator, keep=keep)
+        facts = {"reader": self.reader, "guarantee": guarantee, "sets": rule, "keep": keep}
+        facts = {key: value for key, value in facts.items() if value}
+        calibrator = replace(calibrator, source=name, fitted=datetime.now(UTC).date(), **facts)
         write_file(path, write_calibrator(calibrator))
         use = "claims FILE --calibrator" if self.reader else "calibrate FILE --apply"
         say(f"Use it on other questions: selfreflect {use} {shlex.quote(str(path))}")
@@ -511,13 +468,11 @@ class _Fitting:
 
 def _labels_promised(promise: PromiseOptions) -> int:
     """Count the labels that a promise needs at least."""
-    from selfreflect.uncertainty.guarantee import check_levels, fewest_labels
+    from selfreflect.uncertainty.guarantee import fewest_labels
 
     if promise.risk is None:
         return 0
-    confidence = SURE if promise.confidence is None else promise.confidence
-    check_levels(risk=promise.risk, confidence=confidence)
-    return fewest_labels(promise.risk, confidence)
+    return fewest_labels(promise.risk, SURE if promise.confidence is None else promise.confidence)
 
 
 def _require_labels(count: int, weights: int = 0, promised: int = 0) -> None:
@@ -599,9 +554,7 @@ def _apply(
         )
     say(f"The calibrator was fitted to {saved.origin}.")
     comparison = ComparisonOptions(
-        classes=saved.classes,
-        similarity=saved.similarity,
-        correctness=saved.correctness,
+        classes=saved.classes, similarity=saved.similarity, correctness=saved.correctness
     )
     name = saved.estimator
     asking = replace(asking, sample_p_true=asking.sample_p_true or not saved.token_probability)

@@ -18,6 +18,7 @@ from selfreflect.stats import defined
 from selfreflect.store.run import Run
 from selfreflect.table import Cell, Column, Table, interval_text
 from selfreflect.text import counted, one_line, percent
+from selfreflect.uncertainty.question import AnsweredQuestion
 
 if TYPE_CHECKING:
     from selfreflect.settings import Config
@@ -117,7 +118,6 @@ def _print_cost(items: Sequence[Item], asking: AskOptions, config: Config) -> No
 def _calibrator(path: Path, reader: Reader, items: Sequence[Item]) -> ClaimCalibrator:
     """Read a calibrator of claims. Raises DataError if it was fitted on one of the questions."""
     from selfreflect.uncertainty.claims.labelled import ClaimCalibrator
-    from selfreflect.uncertainty.question import AnsweredQuestion
 
     calibrator = ClaimCalibrator.load(path, reader.name)
     questions = [

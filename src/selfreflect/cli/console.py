@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_LINES = 30
 SECONDS_BETWEEN_READINGS = 2
 
+REPORTS = (".html", ".md", ".csv", ".tex")
+"""Endings of the files that --output writes of results."""
+
 FEWEST_ENDED = 8
 """Sequences that must have ended before their speed is used: the first to end are short."""
 
@@ -240,9 +243,7 @@ def check_file(output: Path, source: str = "") -> None:
             )
 
 
-def check_output(
-    output: Sequence[Path], source: str = "", kinds: Sequence[str] = (".html", ".md", ".csv")
-) -> None:
+def check_output(output: Sequence[Path], source: str = "", kinds: Sequence[str] = REPORTS) -> None:
     """Refuse outputs of an unknown kind, outputs that cannot be written, and the file that is read, before
     anything is computed."""
     for path in output:

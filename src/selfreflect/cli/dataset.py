@@ -15,6 +15,7 @@ from selfreflect.cli.options import Overrides, argument, option
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.flags import flags_of
 from selfreflect.metric.measure import measure_keyed
+from selfreflect.report.measures import any_measures
 from selfreflect.report.run_records import RunRecords
 from selfreflect.run.records import records_by_judge, run_prompts, scorings_by
 from selfreflect.store.run import Run
@@ -86,8 +87,6 @@ def _row_options(
     kind: Kind, options: RowOptions, user_options: Mapping[str, Any], scorings: list[RunRecords]
 ) -> RowOptions:
     """Check the options, and choose the measure if no option does."""
-    from selfreflect.report.measures import any_measures
-
     for name in user_options:
         if kind not in _TAKEN.get(name, {kind}):
             kinds = " and ".join(sorted(_TAKEN[name]))

@@ -26,11 +26,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import msgspec
 import typer
 
-from selfreflect.cli.console import exit_codes
+from selfreflect.cli.console import ReadingProgress, exit_codes, say_notes
 from selfreflect.errors import ConfigError
 from selfreflect.flags import POSITIVE, Flag, check_values, fields_of, flags_of, types_of
 from selfreflect.settings import Config, ExecutionOptions, load_config, read_config
 from selfreflect.settings.sections import FLAGGED
+from selfreflect.sources.columns import answer_separator, assigned_columns
 from selfreflect.text import name_list
 
 if TYPE_CHECKING:
@@ -146,8 +147,6 @@ class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
         self, source: str, *, need_summaries: bool = False, allow_few: bool = False, seed: int = 0
     ) -> ItemFile:
         """Read a file of items, reporting progress and notes."""
-        from selfreflect.cli.console import ReadingProgress, say_notes
-        from selfreflect.sources.columns import answer_separator, assigned_columns
         from selfreflect.sources.items import read_item_file
 
         file = read_item_file(

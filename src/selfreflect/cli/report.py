@@ -41,8 +41,6 @@ FIRST_JUDGE = option(
 BY = option(
     "--by COLUMN", "Break the results down by a column of the question file, such as topic, or by kind."
 )
-REPORTS = (".html", ".md", ".csv", ".tex")
-"""Endings of the files that --output writes."""
 LARGE_PAGE = 3_000_000
 """Bytes above which a page opens slowly on small machines."""
 
@@ -93,7 +91,7 @@ def report_command(
     from selfreflect.report.thresholds import parse_conditions, versions
 
     conditions = parse_conditions(fail_if, compares=False)
-    check_output(output, kinds=REPORTS)
+    check_output(output)
     if figures is not None:
         _check_figures(figures)
     if groups == "meaning" and not any(path.suffix == ".html" for path in output):

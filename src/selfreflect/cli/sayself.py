@@ -24,8 +24,11 @@ from selfreflect.cli.options import GENERATING, Overrides, option, takes
 from selfreflect.cli.stages import Intent, run_stages
 from selfreflect.errors import ConfigError, DataError, excerpt, unknown_name
 from selfreflect.flags import Flag
+from selfreflect.models.backend import backend_of
 from selfreflect.run.resume import no_questions
 from selfreflect.store.layout import MANIFEST
+from selfreflect.store.run import Run
+from selfreflect.table import to_markdown
 from selfreflect.text import counted
 
 if TYPE_CHECKING:
@@ -188,8 +191,6 @@ class OpenModel:
     def _flags_for(self, model: str) -> Overrides:
         """Leave out the address of a server that only some of several models are on, and the revision of
         others."""
-        from selfreflect.models.backend import backend_of
-
         on_server = backend_of(model).is_remote
         foreign = {"revision"} if on_server or Path(model).is_dir() else set()
         if not on_server:
@@ -262,7 +263,6 @@ def sample(plan: TrainingPlan, overrides: Overrides, yes: bool) -> None:
 
 def cluster(out: Path, options: SayselfOptions, open_model: OpenModel) -> list[ClusteredQuestion]:
     """Sort the answers of each question into clusters, greedily and in the order of the answers."""
-    from selfreflect.store.run import Run
     from selfreflect.train.sayself.clusters import cluster_answers
     from selfreflect.train.sayself.examples import Workspace
     from selfreflect.uncertainty.classes import ClassRule
@@ -374,7 +374,6 @@ def compare(
     json: bool,
 ) -> None:
     """Compare trained models with baselines, and print and write the tables."""
-    from selfreflect.table import to_markdown
     from selfreflect.train.sayself.comparison import SAMPLES, MethodComparison
     from selfreflect.train.sayself.examples import Workspace
 

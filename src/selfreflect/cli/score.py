@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 
 from selfreflect.cli import options as o
-from selfreflect.cli.console import ProgressReporter, emit, exit_with, say
+from selfreflect.cli.console import ProgressReporter, check_output, emit, exit_with, say
 from selfreflect.cli.options import JUDGING, ItemOptions, Overrides, option, takes
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.metric.measure import measure_of
@@ -89,7 +89,7 @@ def score_command(
     _check_options(overrides, log)
     sources = _labelled(items, against)
     for source in sources.values():
-        _check_output(output, source)
+        check_output(output, source)
     versions = _read_versions(sources, reading, overrides)
     if dry_run:
         _show_costs(versions, overrides, json)
@@ -168,14 +168,6 @@ def _check_options(overrides: Overrides, log: str | None) -> None:
             code="usage",
             remedy="{execution.executor} and {execution.ray_address} belong to {out}.",
         )
-
-
-def _check_output(output: Sequence[Path], source: str) -> None:
-    if output:
-        from selfreflect.cli.console import check_output
-        from selfreflect.cli.report import REPORTS
-
-        check_output(output, source, REPORTS)
 
 
 def _read_versions(

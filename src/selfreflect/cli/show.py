@@ -13,9 +13,11 @@ from rich.text import Text
 
 from selfreflect.cli.console import context_line, emit, print_notes_first, print_table, say, stderr, stdout
 from selfreflect.cli.options import Overrides
+from selfreflect.grouping import merged_groups
 from selfreflect.logprobs import AnswerTokens
 from selfreflect.metric.measure import measure_of
 from selfreflect.records import AnswerSet, Controls, WordBits
+from selfreflect.report.compare import comparison, main_measure_of, worse_table
 from selfreflect.report.findings import (
     controls_caution,
     controls_place,
@@ -27,13 +29,13 @@ from selfreflect.report.findings import (
 from selfreflect.report.overview import failure_table, overview
 from selfreflect.report.results import best_first, score_text
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
+from selfreflect.report.words import MarkKind, marks, telling_answers, worst_words
 from selfreflect.run.cost import cost_table, reasons_to_ask, sum_up
 from selfreflect.table import Table, compact
 from selfreflect.text import counted, one_line
 
 if TYPE_CHECKING:
     from selfreflect.report.thresholds import Condition, Pairs
-    from selfreflect.report.words import MarkKind
     from selfreflect.run.dry_run import DryRun
     from selfreflect.settings import Config
 
@@ -114,8 +116,6 @@ def print_differences(table: Table, explain: bool) -> None:
 
 def show_versions(runs: Sequence[RunRecords], pairs: Pairs, explain: bool) -> None:
     """Print how the new version of a system differs from the old one, what got worse, and both results."""
-    from selfreflect.report.compare import comparison, main_measure_of, worse_table
-
     for base, candidate in pairs:
         if base is None:
             continue
@@ -167,7 +167,6 @@ class GroupedAnswers(NamedTuple):
 
 def grouped_answers(records: RunRecords, question_id: str) -> list[tuple[str, int]]:
     """List the most common text of each group of sampled answers with its size, the largest first."""
-    from selfreflect.grouping import merged_groups
     from selfreflect.sameness import same_groups
 
     answer_set = records.answers.get(question_id)
@@ -188,8 +187,6 @@ def print_question(
         query: its id, its text, or a part of its text.
         grouped: its answers as they were grouped; by default without a model.
     """
-    from selfreflect.report.words import telling_answers
-
     question = records.question(query)
     question_id = question.id
     by, groups = grouped or GroupedAnswers("same", grouped_answers(records, question_id))
@@ -260,8 +257,6 @@ def _print_summary(
     outcome: SummaryOutcome, controls: Controls | None, conditioning: int | None, positions: Sequence[int]
 ) -> None:
     """Print one summary, and the test answers at ``positions`` with their words marked."""
-    from selfreflect.report.words import worst_words
-
     score, information = outcome.score, outcome.information
     result = "not scored"
     if score is not None:
@@ -305,8 +300,6 @@ def _print_legend() -> None:
 
 def marked_words(words: Sequence[WordBits], summary: str, signs: bool) -> Text:
     """Colour the words of a test answer by how a summary covers them, or put ``signs`` before them."""
-    from selfreflect.report.words import marks
-
     line = Text()
     for word, look in zip(words[:_WORDS], marks(words, summary), strict=False):
         sign, style = _MARKS[look.kind]

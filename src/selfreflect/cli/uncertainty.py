@@ -10,7 +10,6 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Struct
-from msgspec.structs import replace
 from rich.text import Text
 
 from selfreflect.cli import options as o
@@ -23,10 +22,7 @@ from selfreflect.cli.answered import (
     by_named_gold,
     labelled,
     open_method,
-    read_claims,
-    read_questions,
-    take_apart,
-    with_answers,
+    read_parts,
 )
 from selfreflect.cli.console import check_output, emit, print_table, say, stdout, write_file
 from selfreflect.cli.options import Overrides, argument, option, takes
@@ -39,7 +35,6 @@ from selfreflect.uncertainty.question import AnsweredQuestion, graded_by
 
 if TYPE_CHECKING:
     from selfreflect.uncertainty.assess import Assessment, Prediction
-    from selfreflect.uncertainty.fields.distribution import Structured
 
 
 # Notes under a table, unless all are wanted.
@@ -90,11 +85,7 @@ def uncertainty_command(
     overrides: Overrides,
     columns: FieldOptions,
     structure: StructureOptions,
-    output: list[Path] = option(
-        "--output FILE",
-        "Write a page with figures (.html).",
-        [],
-    ),
+    output: list[Path] = option("--output FILE", "Write a page with figures (.html).", []),
     explain: bool = option("--explain", "Print what each column means, and all notes on the values.", False),
     json: o.Json = False,
 ) -> None:
@@ -124,18 +115,10 @@ def uncertainty_command(
             f"a share of wrong answers is from 0 to 1, not {options.risk:g}",
             remedy="Give {risk} another value, as in 0.05.",
         )
-    questions = read_questions(source, columns, structured=structure.schema is not None)
-    if options.num_answers is not None:
-        questions = with_answers(questions, options.num_answers)
-    structured: list[Structured] = []
-    if structure.claims is None:
-        structured = take_apart(questions, structure)
-        questions = [question for item in structured for question in item.questions()] or questions
-    else:
-        questions, _ = read_claims(source, questions, structure, asking, overrides)
-        asking = replace(asking, model=None)
+    parts = read_parts(source, columns, structure, asking, overrides, options.num_answers)
+    questions, structured, asking = parts.questions, parts.structured, parts.without_reader(asking)
     names = name_list(options.estimators or "")
-    if structure.claims is not None:
+    if parts.reader:
         from selfreflect.uncertainty.claims.labelled import ESTIMATED, check_estimators
 
         check_estimators(names)

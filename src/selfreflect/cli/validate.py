@@ -24,6 +24,7 @@ from selfreflect.cli.options import ItemOptions, Overrides, argument, option, ta
 from selfreflect.errors import BackendError, ConfigError, DataError, unknown_name
 from selfreflect.flags import Flag, flags_of
 from selfreflect.removed import STUDIES as REMOVED_STUDIES
+from selfreflect.run.models import ConfiguredModels
 from selfreflect.run.records import run_items
 from selfreflect.settings import SEED, ScoresConfig
 from selfreflect.sources.items import Item, bundled_items
@@ -341,8 +342,6 @@ class Models:
                 "an address or revision is given, but no model",
                 remedy="Give {answers.model}; for a judge use {scores.base_url} and {scores.revision}.",
             )
-        from selfreflect.run.models import ConfiguredModels
-
         configured = []
         for judge in judges or [ScoresConfig().judge]:
             answers = {} if model is None else {"model": model}

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from selfreflect.answers import ONLY_REASONING
 from selfreflect.errors import BackendError, ConfigError, JudgeError, SelfReflectError, StoreError, excerpt
 from selfreflect.models.backend import backend_of
+from selfreflect.models.local.machine import count_gpus
 from selfreflect.prompts import Prompts, load_prompts, prompts_origin
 from selfreflect.records import AnswerSet, Failure, ModelStage, SamplingCheck, Stage, from_plain
 from selfreflect.run.models import (
@@ -101,11 +102,8 @@ class Executors:
         options = self._options
         is_torch = backend_of(spec.model.name).is_torch
         takes_first_gpu = is_torch and options.device_map is None and options.device in ("auto", "cuda")
-        if len(tasks) > 1 and takes_first_gpu:
-            from selfreflect.models.local.machine import count_gpus
-
-            if (gpus := count_gpus()) > 1:
-                self._progress.note(f"{gpus} GPUs are visible and one is used; the executor ray uses all")
+        if len(tasks) > 1 and takes_first_gpu and (gpus := count_gpus()) > 1:
+            self._progress.note(f"{gpus} GPUs are visible and one is used; the executor ray uses all")
         model = load_stage_model(spec.stage, self.models, spec.config)
         return stage_fn(spec, model, self._progress)(tasks)
 

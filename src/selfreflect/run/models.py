@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from msgspec.structs import replace
 
 from selfreflect.errors import BackendError, SelfReflectError
+from selfreflect.metric.measure import Measures, measures_of
 from selfreflect.models.backend import backend_of, check_loadable, load_generator, load_judge
 from selfreflect.models.base import (
     Completion,
@@ -30,7 +31,6 @@ from selfreflect.records import AnswerSet, ModelStage, SamplingCheck
 from selfreflect.settings import Config, ExecutionOptions
 
 if TYPE_CHECKING:
-    from selfreflect.metric.measure import Measures
     from selfreflect.models.judge import Judge
 
 # Contexts that the judge reads besides the summaries: the answers themselves, and the controls.
@@ -176,8 +176,6 @@ def load_stage_model(
 
 def needs_judge(config: Config) -> bool:
     """Tell whether a wanted measure needs a judge. Raises ConfigError if a measure does not exist."""
-    from selfreflect.metric.measure import measures_of
-
     return any("judge" in measure.needs for measure in measures_of(config.scores.measure_names))
 
 
@@ -185,8 +183,6 @@ def load_measures(
     judge: Judge | None, config: Config, options: ExecutionOptions, progress: Progress
 ) -> Measures:
     """Make the wanted measures, with the limits that the settings name."""
-    from selfreflect.metric.measure import Measures
-
     scores = config.scores
     metric = None
     if judge is not None:

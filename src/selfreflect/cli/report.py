@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from selfreflect.cli import options as o
 from selfreflect.cli.console import (
@@ -28,9 +28,6 @@ from selfreflect.report.run_records import RunRecords
 from selfreflect.run.records import labelled_part, records_by_judge, scorings_by
 from selfreflect.store.run import Run
 from selfreflect.table import compact
-
-if TYPE_CHECKING:
-    from selfreflect.report.page.frame import UncertaintyPart
 
 JUDGE = option("--judge NAME", "Only scores by this judge, where several have scored a run. [default: all]")
 FIRST_JUDGE = option(
@@ -238,12 +235,14 @@ def write_page(
     from selfreflect.report.page.build import report_page
     from selfreflect.uncertainty.claims.placed import claims_of
 
+    # sections on uncertainty, for the runs that have right answers
+    parts = [labelled_part(of_run[0], f"uncertainty-{number}") for number, of_run in enumerate(runs)]
     page = report_page(
         runs,
         baseline=baseline,
         grouping=o.grouping(groups),
         groups=groups,
-        uncertainty=report_parts([of_run[0] for of_run in runs]),
+        uncertainty=[part for part in parts if part is not None],
         claims_of=claims_of,
     )
     write_file(file, page)
@@ -337,9 +336,3 @@ def compare_command(
             print_table(table)
         say_report(runs)
     exit_if(conditions, *sides)
-
-
-def report_parts(runs: Sequence[RunRecords]) -> list[UncertaintyPart]:
-    """Make sections on uncertainty for the runs that have right answers."""
-    parts = [labelled_part(run, f"uncertainty-{number}") for number, run in enumerate(runs)]
-    return [part for part in parts if part is not None]

@@ -92,7 +92,13 @@ def score_command(
         check_output(output, source)
     versions = _read_versions(sources, reading, overrides)
     if dry_run:
-        _show_costs(versions, overrides, json)
+        from selfreflect.cli.show import show_costs
+        from selfreflect.run.dry_run import dry_run_items
+
+        all_items = chain.from_iterable(versions.values())
+        show_costs(
+            dry_run_items(all_items, overrides.config(), overrides.execution, ProgressReporter()), json
+        )
         return
     versions_with_scores = _score(versions, overrides, words=words if json else None)
     _show(versions_with_scores, json=json, explain=explain)
@@ -193,14 +199,6 @@ def _read_versions(
         new, old = (item_run(label, config, items, ()) for label, items in versions.items())
         version_pairs(old, new)
     return versions
-
-
-def _show_costs(versions: Mapping[str, Sequence[Item]], overrides: Overrides, json: bool) -> None:
-    from selfreflect.cli.show import show_costs
-    from selfreflect.run.dry_run import dry_run_items
-
-    items = list(chain.from_iterable(versions.values()))
-    show_costs(dry_run_items(items, overrides.config(), overrides.execution, ProgressReporter()), json)
 
 
 def _score(

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from selfreflect.server.endpoint import ServeServices
     from selfreflect.server.reflector import ServeSettings
     from selfreflect.server.upstream import ModelTable
-    from selfreflect.uncertainty.claims.labelled import ClaimCalibrator
     from selfreflect.uncertainty.guarantee import Guarantee
 
 _HOST = option(
@@ -471,6 +470,7 @@ def _settings(
 ) -> ServeSettings:
     from selfreflect.server.clarify import UnsurePolicy
     from selfreflect.server.reflector import ServeSettings
+    from selfreflect.uncertainty.claims.labelled import ClaimCalibrator
 
     options = config.serve
     # of the answers that are drawn where one is not enough
@@ -494,6 +494,9 @@ def _settings(
         raise ConfigError(
             "these measures need a judge", code="no_judge", remedy="Name one with {scores.judge}."
         )
+    claims_calibrator = None
+    if options.claims_calibrator is not None:
+        claims_calibrator = ClaimCalibrator.load(Path(options.claims_calibrator), "words")
     return ServeSettings(
         prompts=load_prompts(overrides.execution.prompts),
         strategies=summaries.strategies,
@@ -508,20 +511,12 @@ def _settings(
         one_call=options.one_call,
         band=options.band,
         reflect=options.reflect,
-        claims_calibrator=_claims_calibrator(options),
+        claims_calibrator=claims_calibrator,
         footer=options.footer,
         ignore_tools=options.ignore_tools,
         merge=options.merge,
         prices={name: price.cost for name in {*config.prices, *names} if (price := config.price_of(name))},
     )
-
-
-def _claims_calibrator(options: ServeConfig) -> ClaimCalibrator | None:
-    from selfreflect.uncertainty.claims.labelled import ClaimCalibrator
-
-    if options.claims_calibrator is None:
-        return None
-    return ClaimCalibrator.load(Path(options.claims_calibrator), "words")
 
 
 def _judge(config: Config, overrides: Overrides) -> dict[str, Measures]:

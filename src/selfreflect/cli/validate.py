@@ -180,15 +180,11 @@ def validate_command(
         raise typer.Exit(1)
 
 
-# Columns of a help text on a terminal of 80.
-_WIDTH = 76
-
-
-def _study_line(name: str, about: str) -> str:
-    return textwrap.fill(about, _WIDTH, initial_indent=f"  {name:14} ", subsequent_indent=" " * 17)
-
-
-_STUDIES = "\n".join(_study_line(name, row.about) for name, row in STUDIES.items())
+# columns of a help text on a terminal of 80
+_STUDIES = "\n".join(
+    textwrap.fill(row.about, 76, initial_indent=f"  {name:14} ", subsequent_indent=" " * 17)
+    for name, row in STUDIES.items()
+)
 validate_command.__doc__ = f"""Test whether a metric can be trusted with your judge.
 
 Prints how often SelfReflect, usable information and simple alternatives order summaries right, and what

@@ -268,7 +268,9 @@ class Markers:
         self._clean: dict[str, bool] = {}
         for index, token in tokenizer.added_tokens_decoder.items():
             name = str(token.content)
-            if name.strip() and (token.special or _is_marker_of(template, name)):
+            # words occur in templates by chance
+            is_written = name in template and not name[:1].isalnum() and not name[-1:].isalnum()
+            if name.strip() and (token.special or is_written):
                 self._tokens[name] = token
                 self._ids.add(index)
         any_marker = _any_of(self._tokens)
@@ -345,11 +347,6 @@ class Markers:
 
     def _renamed(self, name: str) -> str:
         return name + self._nonce if name in self._tokens else name
-
-
-def _is_marker_of(template: str, name: str) -> bool:
-    """Tell whether a template uses ``name`` as a marker; words occur in templates by chance."""
-    return not name[0].isalnum() and not name[-1].isalnum() and name in template
 
 
 def _any_of(names: Iterable[str]) -> str:

@@ -16,7 +16,7 @@ import msgspec
 from selfreflect.errors import ConfigError, MissingExtraError, excerpt
 from selfreflect.models.backend import Backend
 from selfreflect.models.base import ModelSpec
-from selfreflect.models.openai.client import asked_wait, transport_error
+from selfreflect.models.openai.client import asked_wait, causes, transport_error
 from selfreflect.models.openai.endpoint import KEYS, Endpoint, endpoint
 from selfreflect.models.openai.generator import OpenAIGenerator
 from selfreflect.models.openai.protocol import APIError, status_error
@@ -143,7 +143,7 @@ class LiteLLMGenerator(OpenAIGenerator):
         data = message[message.find("{") : message.rfind("}") + 1].encode() or b"{}"
         status = int(error.status_code or 0)
         headers: Mapping[str, str] = {}
-        for cause in _causes(error):
+        for cause in causes(error):
             if isinstance(cause, (ConnectionError, TimeoutError)):
                 return transport_error(error)
             # the library reports a redirect as a failed connection, and drops the headers
@@ -185,12 +185,6 @@ def _endings(value: Any) -> Iterator[Any]:
             yield from _endings(entry)
     for entry in value if isinstance(value, list) else ():
         yield from _endings(entry)
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 @cache

@@ -107,31 +107,22 @@ MANY_COMPLETIONS = 200
 
 
 def reasons_to_ask(dry_run: DryRun, config: Config) -> list[str]:
-    """List reasons to look before the run starts."""
-    completions = sum(cost.amounts["completions"].bound or 0 for cost in dry_run.costs)
-    reasons = payments(dry_run, config)
-    if completions >= MANY_COMPLETIONS:
-        reasons.append(f"its {completions:,.0f} completions may take long")
-    return reasons
-
-
-def payments(dry_run: DryRun, config: Config) -> list[str]:
-    """Say that a run costs money, or that a server may charge for it; empty if neither."""
+    """List reasons to look before the run starts: its price, servers that may charge, and its size."""
+    reasons = []
     _, total = sum_up(dry_run)
-    if "money" in total and total["money"]["most"] != 0:
-        return ["this run costs money"]
-    hosts = _paid_hosts(dry_run, config)
-    return [f"{' and '.join(hosts)} may charge for this run"] if hosts else []
-
-
-def _paid_hosts(dry_run: DryRun, config: Config) -> list[str]:
-    """List the servers to be asked that may charge for it, and whose prices are not known."""
     hosts: dict[str, None] = {}
     for cost in dry_run.costs:
         if cost.stage in ("answers", "summaries") and cost.to_do and "money" not in cost.amounts:
             section = getattr(config, cost.stage)
             hosts[backend_of(section.model).may_charge(section.base_url)] = None
-    return list(filter(None, hosts))
+    if "money" in total and total["money"]["most"] != 0:
+        reasons.append("this run costs money")
+    elif paid_hosts := list(filter(None, hosts)):
+        reasons.append(f"{' and '.join(paid_hosts)} may charge for this run")
+    completions = sum(cost.amounts["completions"].bound or 0 for cost in dry_run.costs)
+    if completions >= MANY_COMPLETIONS:
+        reasons.append(f"its {completions:,.0f} completions may take long")
+    return reasons
 
 
 def sum_up(dry_run: DryRun) -> tuple[list[dict[str, Any]], dict[str, Any]]:

@@ -40,6 +40,7 @@ from selfreflect.strategies.builtin import SECOND_REQUESTS
 from selfreflect.strategies.task import GREEDY, THINKING, StrategyFunction, Task
 
 if TYPE_CHECKING:
+    from selfreflect.metric.inputs import Limits
     from selfreflect.models.judge import Judge
 
 
@@ -288,10 +289,9 @@ class DryRun:
         limits = self._config.scores.limits
         total = NOTHING
         for task in tasks:
-            tokens = judge_tokens(judge, task, self._config.scores)
-            total += tokens if limits is None else _limited(tokens, limits.tokens)
+            total += _limited(judge_tokens(judge, task, self._config.scores), limits)
         for tokens, questions in self._tokens_to_come(judge):
-            total += (tokens if limits is None else _limited(tokens, limits.tokens)) * questions
+            total += _limited(tokens, limits) * questions
         return total
 
     def _tokens_to_come(self, judge: Judge) -> Iterator[tuple[Amount, int]]:
@@ -313,12 +313,14 @@ class DryRun:
             self.notes.append(line)
 
 
-def _limited(tokens: Amount, budget: int | None) -> Amount:
+def _limited(tokens: Amount, limits: Limits | None) -> Amount:
     """Judge tokens of a question that may stop early. Only a budget of tokens is never exceeded."""
-    if budget is None or tokens.bound is None:
+    if limits is None:
+        return tokens
+    if limits.tokens is None or tokens.bound is None:
         return Amount(tokens.mean, None)
-    likely = None if tokens.mean is None else min(tokens.mean, budget)
-    return Amount(likely, min(tokens.bound, budget))
+    likely = None if tokens.mean is None else min(tokens.mean, limits.tokens)
+    return Amount(likely, min(tokens.bound, limits.tokens))
 
 
 def judge_tokens(judge: Judge, task: StageTask, settings: ScoresConfig) -> Amount:

@@ -210,7 +210,7 @@ class RequestProgress:
         self._progress = progress
         self._counts_steps = hasattr(generator, "on_step")
         if self._counts_steps:
-            generator.on_step = self._count_step
+            generator.on_step = lambda tokens, ended: progress.add(WorkDone(ended=ended, tokens=tokens))
 
     def __call__(self, requests: Sequence[Request]) -> Callable[[int, Sample | Reply | Refusal], None]:
         # what was drawn before an interruption is not asked for
@@ -239,9 +239,6 @@ class RequestProgress:
                 self._progress.add(WorkDone(ended=ended, tokens=new_tokens))
 
         return count
-
-    def _count_step(self, tokens: int, ended: int) -> None:
-        self._progress.add(WorkDone(ended=ended, tokens=tokens))
 
 
 @dataclass

@@ -274,8 +274,9 @@ def new_questions(
         notes.append(
             f"{counted(with_images, 'question')} with a picture left out: the model would not see it"
         )
-    if source.pop("left_behind"):
-        notes.append(_left_behind(question_set))
+    if columns := source.pop("left_behind"):
+        names = ", ".join(map(excerpt, columns))
+        notes.append(f"columns that do not travel with the questions, since they hold objects: {names}")
     note = "\n".join(notes)
     if not add:
         _check_revision(run, recorded, question_set)
@@ -306,11 +307,6 @@ def new_questions(
         "--add-questions takes the new ones over, and nothing is drawn again"
     )
     return NewQuestions((), recorded, note=note)
-
-
-def _left_behind(question_set: QuestionSet) -> str:
-    names = ", ".join(map(excerpt, question_set.left_behind))
-    return f"columns that do not travel with the questions, since they hold objects: {names}"
 
 
 def _check_revision(run: Run, recorded: Mapping[str, Any], question_set: QuestionSet) -> None:

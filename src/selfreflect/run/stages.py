@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from dataclasses import replace as replace_field
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
 from selfreflect.answers import draw_answers
 from selfreflect.errors import SelfReflectError
+from selfreflect.metric.measure import Measures
 from selfreflect.models.backend import backend_of
 from selfreflect.models.base import ModelSpec
 from selfreflect.prompts import Prompts
@@ -44,14 +45,9 @@ from selfreflect.run.models import (
     stage_model,
     watched_judge,
 )
-from selfreflect.settings import ExecutionOptions
+from selfreflect.settings import Config, ExecutionOptions
 from selfreflect.strategies.driver import Named, summarize
 from selfreflect.strategies.task import GREEDY, THINKING
-
-if TYPE_CHECKING:
-    from selfreflect.metric.measure import Measures
-    from selfreflect.settings import Config
-
 
 Result: TypeAlias = AnswerSample | AnswerSet | Summary | SummaryResult | Controls | Failure
 

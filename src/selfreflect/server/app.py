@@ -300,7 +300,8 @@ def question(id: Id, index: Index, services: Shared) -> dict[str, Any]:
 )
 def merge_answers(id: Id, index: Index, body: MergeBody, services: Shared) -> dict[str, Any]:
     records, question = _find_question(services, id, index)
-    texts = _answers(records, question)
+    answers = records.answers.get(question.id)
+    texts = answers.answers if answers else ()
     if any(number >= len(texts) for number in body.answers):
         raise HTTPException(404, f"this question has {len(texts)} answers")
     texts_to_merge = dict.fromkeys(texts[number] for number in body.answers)
@@ -331,11 +332,6 @@ def _find_question(services: Services, id_: str, index: int) -> tuple[RunRecords
     if index >= len(questions):
         raise HTTPException(404, f"this run has {len(questions)} questions")
     return records, questions[index]
-
-
-def _answers(records: RunRecords, question: Question) -> Sequence[str]:
-    answer_set = records.answers.get(question.id)
-    return answer_set.answers if answer_set else ()
 
 
 def _strategy_entry(result: StrategyResult, measures: Sequence[Measure]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from selfreflect.errors import ConfigError
 from selfreflect.grouping import ordered_groups
@@ -19,7 +19,7 @@ from selfreflect.models.base import Refusal, Reply, Request
 from selfreflect.sameness import same_classes
 from selfreflect.server.kinds import ends_of
 from selfreflect.server.reply import AnswerShare, Confidence, Guaranteed, NoGuarantee
-from selfreflect.server.session import exclusively
+from selfreflect.server.session import Session, exclusively
 from selfreflect.store.journal import RepliesInMemory
 from selfreflect.traits import traits_of
 from selfreflect.uncertainty.asking.asker import Asker
@@ -30,10 +30,6 @@ from selfreflect.uncertainty.features import Samples, entropy
 from selfreflect.uncertainty.guarantee import DriftWatch
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, list_lengths, token_fields
 from selfreflect.uncertainty.relations import jaccard, make_similarity
-
-if TYPE_CHECKING:
-    from selfreflect.server.session import Session
-
 
 NO_CONFIDENCE = "none"
 KINDS = tuple(

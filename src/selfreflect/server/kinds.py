@@ -99,7 +99,12 @@ def kind_of(text: str) -> Kind:
     sentences = [sentence for sentence in _sentences(text) if not _asks_nothing(tables, sentence)]
     if not sentences:
         return "small_talk" if _WORD.search(text) or not _asks(tables, text) else "question"
-    sentences = [sentence for sentence in sentences if not _is_persona(tables, sentence)] or sentences
+    # some sentences only say who should answer
+    sentences = [
+        sentence
+        for sentence in sentences
+        if not tables.begins("persona", _words(sentence)) or _asks(tables, sentence)
+    ] or sentences
     for sentence in (sentences[0], sentences[-1]):
         kind = _kind_of_sentence(tables, sentence, text)
         if kind is not None:
@@ -120,11 +125,6 @@ def _asks_nothing(tables: _Tables, sentence: str) -> bool:
     """Check whether a sentence is small talk, or a heading such as "Task:"."""
     is_heading = sentence.rstrip().endswith(":") and not _asked(tables, _words(sentence))
     return is_heading or _is_small_talk(tables, sentence)
-
-
-def _is_persona(tables: _Tables, sentence: str) -> bool:
-    """Check whether a sentence says who should answer."""
-    return tables.begins("persona", _words(sentence)) > 0 and not _asks(tables, sentence)
 
 
 def _is_small_talk(tables: _Tables, sentence: str) -> bool:

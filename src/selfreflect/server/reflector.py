@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from selfreflect.answers import answer_set
 from selfreflect.errors import DataError, excerpt, nearest
-from selfreflect.metric.measure import Measures, measure_named, measure_names, measure_of
+from selfreflect.metric.measure import Measured, Measures, measure_named, measure_names, measure_of
 from selfreflect.models.base import Reply, Request, Sampling, ToolCall
 from selfreflect.models.openai.client import together
 from selfreflect.prompts import Prompts
@@ -45,7 +45,6 @@ from selfreflect.uncertainty.fields.values import parse, without_fence
 from selfreflect.uncertainty.question import AnsweredQuestion
 
 if TYPE_CHECKING:
-    from selfreflect.metric.measure import Measured
     from selfreflect.uncertainty.claims.labelled import ClaimCalibrator
 
 

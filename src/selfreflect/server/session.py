@@ -330,7 +330,11 @@ class Session:
         growing = replace(request, n=0)
         reply = Reply(completions=())
         while count := await next_count(reply.texts):
-            growing = replace(growing, n=growing.n + count, samples=_samples(reply))
+            samples = tuple(
+                Sample(index=index, completion=completion)
+                for index, completion in enumerate(reply.completions)
+            )
+            growing = replace(growing, n=growing.n + count, samples=samples)
             reply = _usable(await self.ask(growing))
         return reply
 
@@ -375,12 +379,6 @@ def held_out(task: ConversationTask, number: int) -> Request:
     """Request further answers, which no strategy sees, to measure a summary by."""
     seed = seed_for(task.seed, task.question.id, "held-out answers")
     return replace(task.sample_request(), n=number, seed=seed)
-
-
-def _samples(reply: Reply) -> tuple[Sample, ...]:
-    return tuple(
-        Sample(index=index, completion=completion) for index, completion in enumerate(reply.completions)
-    )
 
 
 def _usable(reply: Reply | Refusal) -> Reply:

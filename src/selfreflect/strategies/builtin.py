@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -171,15 +170,10 @@ STRATEGIES: dict[str, StrategyFunction] = {
 }
 
 
-@cache
-def _letters(list_form: Callable[[Sequence[str]], str], count: int) -> str:
-    return list_form(["x"] * count)
-
-
 SECOND_REQUESTS: dict[str, Callable[[Task], Request]] = {
     "twostep_cot": lambda task: _distil(task, "x"),
     "sample_and_summarize": lambda task: _merge(
-        task, task.num_samples, _letters(_list_form(task), task.num_samples)
+        task, task.num_samples, _list_form(task)(["x"] * task.num_samples)
     ),
 }
 """What a strategy asks next, with a letter for each text of its first reply. Others ask once."""

@@ -10,8 +10,10 @@ import math
 import os
 import re
 import shlex
+import shutil
 import stat
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
@@ -130,7 +132,6 @@ def load_compiled(source: Path, load: Callable[[Path], Library]) -> Library | st
     ``SELFREFLECT_NATIVE=0`` switches it off.
     """
     import subprocess
-    import tempfile
 
     if os.environ.get("SELFREFLECT_NATIVE") == "0":
         return "SELFREFLECT_NATIVE is 0"
@@ -163,8 +164,6 @@ def load_compiled(source: Path, load: Callable[[Path], Library]) -> Library | st
 
 def _compiler() -> list[str]:
     """Split ``CC``, or find GCC. Raises ValueError for a quotation mark without its partner."""
-    import shutil
-
     return shlex.split(os.environ.get("CC", "")) or [shutil.which("gcc") or "cc"]
 
 
@@ -189,8 +188,6 @@ def _stored_library(source: Path, compiler: Sequence[str]) -> Path | None:
     Raises:
         OSError: there is no such compiler.
     """
-    import shutil
-
     from selfreflect.models.smollm2 import cache_directory
 
     program = shutil.which(compiler[0])

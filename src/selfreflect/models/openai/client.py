@@ -326,6 +326,13 @@ def http_errors() -> tuple[type[BaseException], ...]:
     return (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, aiohttp.ClientError, OSError)
 
 
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an exception and those that led to it, the nearest first."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
 def transport_error(exception: BaseException) -> APIError:
     """Translate an exception of the client: the APIError inside it, or that no whole response came.
 
@@ -335,11 +342,7 @@ def transport_error(exception: BaseException) -> APIError:
     import aiohttp
     import httpx2
 
-    chain: list[BaseException] = []
-    link: BaseException | None = exception
-    while link is not None:
-        chain.append(link)
-        link = link.__cause__ or link.__context__
+    chain = list(causes(exception))
     for error in chain:
         if isinstance(error, APIError):
             return error

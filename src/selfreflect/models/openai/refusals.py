@@ -18,15 +18,11 @@ from selfreflect.models.openai.protocol import CRASHES_THAT_REFUSE, APIError
 NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
 
 
-def _always(value: Any) -> bool:
-    return True
-
-
 @dataclass(frozen=True)
 class Field:
     """A field that a server may refuse."""
 
-    is_neutral: Callable[[Any], bool] = _always
+    is_neutral: Callable[[Any], bool] = lambda value: True
     """Whether leaving a value out changes no probability, save where the server has its own defaults."""
     lost: str = ""
     """What is lost without the field."""

@@ -125,7 +125,6 @@ def load_served(spec: ModelSpec, compat: Compat, progress: Callable[[str], None]
     NAME is what the server calls it, and the model whose projection is loaded here, on ``device``. ``dtype``
     must be the one of the server's decoder, or ``"auto"``.
     """
-
     server = endpoint(spec.base_url, setting="scores.base_url")
     pool = PoolingServer(bare_name(spec.name), server, timeout=spec.timeout, progress=progress)
     # The projection must be in the precision of the decoder, which no server tells: its numbers do.
@@ -325,7 +324,7 @@ class PoolingServer:
 
         Raises JudgeError if it cannot be reached, or does not serve the model.
         """
-        [body] = self._call_all([self._list_models], AT_FIRST)
+        [body] = self._call_all([partial(self._client.send, method="GET", path="/models")], AT_FIRST)
         models = _decoded(body, _Models, "a list of models").data
         for model in models:
             if model.id == self.model:
@@ -361,9 +360,6 @@ class PoolingServer:
             "use_activation": False,
         }
         return await self._client.send(http, "POST", "/embeddings", body)
-
-    async def _list_models(self, http: httpx2.AsyncClient) -> bytes:
-        return await self._client.send(http, "GET", "/models")
 
     def _call_all(self, calls: Sequence[Send], retries: RetryPolicy) -> list[bytes]:
         """Send all calls and return their responses in order. Raises JudgeError if one fails for good."""

@@ -3,6 +3,7 @@ counts, speed and an estimate of the time left."""
 
 from __future__ import annotations
 
+import io
 import time
 
 import pytest
@@ -163,3 +164,37 @@ def test_no_line_ends_between_a_number_and_its_percent_sign(
     lines = capsys.readouterr().out.splitlines()
     assert not [line for line in lines if line.lstrip().startswith("%") or line.endswith(" ")]
     assert " ".join(lines) == text
+
+
+SENTENCE = "note: a sentence with 12.5 % in it that is wider than the window. "
+COMMAND = "selfreflect summarize --out 'a folder' --strategies basic --summary-tokens 256"
+
+
+def printed(line: str, *, terminal: bool, indent: int = 0) -> list[str]:
+    file = io.StringIO()
+    window = type(console.stderr)(
+        file=file, force_terminal=terminal, width=40, highlight=False, no_color=True
+    )
+    window.print(Text(line), soft_wrap=True, indent=indent)
+    return file.getvalue().splitlines()
+
+
+def test_a_terminal_breaks_lines_between_words_and_a_pipe_gets_them_whole() -> None:
+    text = f"{SENTENCE}Do it: {COMMAND}"
+    assert printed(text, terminal=False) == [text]
+    *sentences, command = printed(text, terminal=True)
+    assert command == COMMAND, "a command is copied whole"
+    assert max(map(len, sentences)) <= 40
+    assert " ".join([*sentences, command]) == text
+    assert not any(line.startswith("%") for line in sentences)
+
+
+@pytest.mark.parametrize(
+    ("start", "indent", "blanks"), [("  context: ", 0, 2), ("    3 x  ", 9, 9), ("", 0, 0)]
+)
+def test_the_rest_of_a_broken_line_stands_below_its_start(start: str, indent: int, blanks: int) -> None:
+    first, *rest = printed(start + SENTENCE.rstrip(), terminal=True, indent=indent)
+    assert first.startswith(start)
+    assert rest
+    assert all(len(line) - len(line.lstrip()) == blanks for line in rest)
+    assert max(map(len, [first, *rest])) <= 40

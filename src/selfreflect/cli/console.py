@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import os
 import platform
+import re
 import shlex
 import sys
 import traceback
@@ -17,6 +18,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
@@ -42,24 +44,38 @@ FEWEST_ENDED = 8
 """Sequences that must have ended before their speed is used: the first to end are short."""
 
 
+# Where no line may end: before a percent sign, and in a command, which is to be copied.
+_UNBROKEN = re.compile(r" %|`[^`\n]*`|(?<=: )selfreflect .*")
+
 # a character of one cell that no text holds on purpose, in place of a space where no line may end
 _JOINT = "\ue000"
 
 
 class _Console(Console):
-    def print(self, *objects: Any, **options: Any) -> None:
-        """Print objects as rich does, but never break a line before a percent sign."""
-        if not options.get("soft_wrap"):
-            objects = tuple(self._wrapped(item) if isinstance(item, Text) else item for item in objects)
+    def print(self, *objects: Any, indent: int = 0, **options: Any) -> None:
+        """Print objects as rich does, but break lines of text only between words, and never in a command.
+
+        Args:
+            indent: blanks before the rest of a broken line, at least as many as before its start.
+            options: those of rich; ``soft_wrap`` leaves lines whole unless they go to a terminal.
+        """
+        if self.is_terminal or not options.get("soft_wrap"):
+            objects = tuple(
+                self._wrapped(item, indent) if isinstance(item, Text) else item for item in objects
+            )
         super().print(*objects, **options)
 
-    def _wrapped(self, text: Text) -> Text:
+    def _wrapped(self, text: Text, indent: int) -> Text:
         """Break a text into lines, here because rich joins the texts that it prints to plain ones."""
         text = text.copy()
-        text.plain = text.plain.replace(" %", f"{_JOINT}%")
-        lines = text.wrap(self, self.width)
-        for line in lines:
-            line.plain = line.plain.replace(_JOINT, " ").rstrip(" ")
+        text.plain = _UNBROKEN.sub(lambda match: match[0].replace(" ", _JOINT), text.plain)
+        lines = []
+        for line in text.split(allow_blank=True):
+            line.expand_tabs()
+            blanks = min(max(indent, len(line.plain) - len(line.plain.lstrip(" "))), self.width // 2)
+            for number, piece in enumerate(line.divide(_breaks(line.plain, self.width, blanks))):
+                piece.plain = piece.plain.replace(_JOINT, " ").rstrip(" ")
+                lines.append(Text(" " * blanks).append(piece) if number else piece)
         return Text("\n").join(lines)
 
     def on_broken_pipe(self) -> None:
@@ -67,12 +83,27 @@ class _Console(Console):
         raise BrokenPipeError
 
 
+def _breaks(line: str, width: int, indent: int) -> list[int]:
+    """Find where to break a line between words; the parts behind the first one are indented."""
+    breaks = []
+    column = 0
+    for match in re.finditer(r"\s*\S+", line):
+        word = match[0].lstrip()
+        if column > indent and column + cell_len(match[0]) > width:
+            breaks.append(match.end() - len(word))
+            column = indent + cell_len(word)
+        else:
+            column += cell_len(match[0])
+    return breaks
+
+
 stderr = _Console(stderr=True, highlight=False)
 stdout = _Console(highlight=False)
 
 
 def say(text: str) -> None:
-    """Print a line to stderr. Text of models and files cannot act as markup or terminal control."""
+    """Print a line to stderr, unbroken unless that is a terminal. Text of models and files cannot act as
+    markup or terminal control."""
     stderr.print(Text(printable(text)), soft_wrap=True)
 
 

@@ -208,7 +208,9 @@ def print_question(
     if any(marked[:answers]):
         _print_unsure_legend()
     for (text, count), line in list(zip(groups, marked, strict=True))[:answers]:
-        stdout.print(Text(f"  {count:3d} x  ").append(line or _cut(text, _WIDTH)), soft_wrap=True)
+        number = f"  {count:3d} x  "
+        answer = Text(number).append(line or _cut(text, _WIDTH))
+        stdout.print(answer, soft_wrap=True, indent=len(number))
     if len(groups) > answers:
         _print_dim(f"   … and {len(groups) - answers} more")
     if not records.strategies:

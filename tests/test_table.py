@@ -153,6 +153,14 @@ def test_the_terminal_never_breaks_a_number():
     assert max(map(len, shown.splitlines())) <= 60
 
 
+@pytest.mark.parametrize(("title", "start"), [("narrow", 7), ("a title that is wider than its table", 0)])
+def test_a_title_is_one_line_above_a_narrow_table(title, start):
+    rows = (("a name of some len.", 1),)
+    line, heading, *_ = terminal(Table(title, (Column("name"), Column("n", "d")), rows), 80).splitlines()
+    assert line.rstrip() == " " * start + title
+    assert heading.split() == ["name", "n"]
+
+
 @pytest.mark.parametrize("width", [80, 60])
 def test_the_terminal_repeats_all_names_and_breaks_them_between_words(width):
     columns = (Column("run"), Column("strategy"), *[Column(f"number {at}", ".4f") for at in range(14)])

@@ -266,13 +266,13 @@ def to_rich(table: Table, width: int = 80) -> list[RichTable | Text]:
         blocks = _blocks(columns, minima, width)
     parts: list[RichTable | Text] = []
     for number, block in enumerate(blocks):
-        rich_table = RichTable(
-            title=Text(one_line(table.title)) if number == 0 else None,
-            box=box.SIMPLE_HEAD,
-            show_edge=False,
-            padding=0,
-        )
         widths = _widths(columns, texts, minima, block, width)
+        title = None if number else Text(one_line(table.title))
+        if title and title.cell_len > sum(widths.values()) + len(block) - 1:
+            title.stylize("table.title")
+            parts.append(title)  # rich would break it at the width of the table
+            title = None
+        rich_table = RichTable(title=title, box=box.SIMPLE_HEAD, show_edge=False, padding=0)
         for at in block:
             # On a narrow terminal texts wrap but numbers do not: half a number would look like another one.
             heading = columns[at].label

@@ -1,12 +1,12 @@
-"""What two strings or token sequences have in common. Other helpers of the module are tested with their
-users."""
+"""What two strings or token sequences have in common, and names that are cut. Other helpers of the module are
+tested with their users."""
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from selfreflect.text import common_prefix
+from selfreflect.text import common_prefix, cut_apart
 
 TOKENS = st.lists(st.integers(0, 2), max_size=8).map(tuple)
 
@@ -28,3 +28,18 @@ def test_of_many_it_is_that_of_the_smallest_and_the_greatest(texts: list[str]) -
 def test_a_list_and_a_tuple_can_be_compared() -> None:
     assert common_prefix([1, 2], (1, 2, 3)) == 2
     assert common_prefix([1, 2], (1, 3)) == 1
+
+
+NAMES = st.lists(
+    st.text("ab", max_size=9) | st.sampled_from(["", "system ", "a" * 20, "(b_" + "c" * 30]), max_size=4
+)
+
+
+@given(st.lists(NAMES.map("".join).map(str.strip), max_size=4, unique=True))
+@example(["system (version_1.csv)", "system (version_2.csv)"])
+@example(["a" * 30 + "1" + "b" * 30, "a" * 30 + "2" + "b" * 30])
+def test_names_that_are_cut_stay_different(names: list[str]) -> None:
+    cuts = cut_apart(names, 16)
+    assert len(set(cuts)) == len(names)
+    assert all(len(cut) <= 16 for cut in cuts)
+    assert all(cut == name for cut, name in zip(cuts, names, strict=True) if len(name) <= 16)

@@ -162,6 +162,23 @@ def one_line(text: str, limit: int | None = None) -> str:
     return line
 
 
+def cut_apart(names: Sequence[str], limit: int) -> list[str]:
+    """Cut names as :func:`one_line`. Different names stay different: what they begin with in common is cut
+    off where the limit would leave nothing else."""
+    lines = [one_line(name) for name in names]
+    cuts = {line: one_line(line, limit) for line in lines}
+    for cut in set(cuts.values()):
+        alike = sorted(line for line in cuts if cuts[line] == cut)
+        if len(alike) > 1:
+            common = common_prefix(alike[0], alike[-1])
+            start = alike[0].rfind(" ", 0, common) + 1
+            if common - start > limit // 2:  # the difference has to be in sight
+                start = common - limit // 2
+            ends = cut_apart([line[start:] for line in alike], limit - 1)
+            cuts |= {line: f"…{end.removeprefix('…')}" for line, end in zip(alike, ends, strict=True)}
+    return [cuts[line] for line in lines]
+
+
 def markdown_text(text: str) -> str:
     """Escape text so that Markdown (CommonMark with GitHub's tables) shows it literally, with ``<br>`` for
     line ends.

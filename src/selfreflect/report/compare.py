@@ -33,7 +33,7 @@ from selfreflect.stats import (
     ratio_interval,
 )
 from selfreflect.table import Cell, Column, Table, spaced_percent
-from selfreflect.text import counted, one_line
+from selfreflect.text import counted, cut_apart, one_line
 
 Numbers = Mapping[str, Mapping[str, float]]
 """A measure by strategy and question id."""
@@ -380,6 +380,8 @@ SHOWN_ROWS = 20
 
 _TEXT = 60
 _REPLY = 60
+_NAME = 24
+_VERSION = 16
 _SEVERAL = 4
 """Systems whose columns fit into a terminal beside the question."""
 
@@ -422,7 +424,8 @@ def summary_table(run: RunRecords) -> Table:
     columns = [Column("question")]
     ours = [main]
     if only_name is None:
-        columns += [Column(one_line(run.display_name(name), 24), main.form) for name in names[:_SEVERAL]]
+        headings = cut_apart([run.display_name(name) for name in names[:_SEVERAL]], _NAME)
+        columns += [Column(heading, main.form) for heading in headings]
     else:
         columns.append(Column("reply" if run.is_imported else "summary"))
         ours += [measure for measure in measures if measure is not main]
@@ -453,7 +456,7 @@ def summary_table(run: RunRecords) -> Table:
         notes.append(f"and {len(names) - _SEVERAL} more columns on the page")
     title = "Questions, worst first"
     if only_name is None:
-        title += f" by {one_line(run.display_name(names[0]), 24)}: {main.short}"
+        title += f" by {columns[1].heading}: {main.short}"
     return Table(title, tuple(columns), tuple(rows[:SHOWN_ROWS]), tuple(notes))
 
 
@@ -496,12 +499,13 @@ def worse_table(baseline: Contender, candidate: Contender, measure: Measure) -> 
         notes.append(f"without a value in one version or both: {count}")
     if len(worse) > SHOWN_ROWS:
         notes.append(f"and {len(worse) - SHOWN_ROWS} more got worse")
-    new_name, old_name = candidate.name_beside(baseline), baseline.name_beside(candidate)
+    sides = [baseline.name_beside(candidate), candidate.name_beside(baseline)]
+    old_name, new_name = cut_apart(sides, _VERSION)
     columns = (
         Column("question"),
-        Column(f"reply of {one_line(new_name, 20)}" if candidate.run.is_imported else "summary"),
-        Column(one_line(old_name, 20), measure.form),
-        Column(one_line(new_name, 20), measure.form),
+        Column(f"reply of {new_name}" if candidate.run.is_imported else "summary"),
+        Column(old_name, measure.form),
+        Column(new_name, measure.form),
         difference_column(measure, "change"),
     )
     return Table(f"Got worse: {measure.short}", columns, tuple(rows), tuple(notes))

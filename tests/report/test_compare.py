@@ -12,11 +12,20 @@ from measured import information, measured_run
 from msgspec.structs import replace as replace_struct
 from plain_runs import failure, run
 
-from selfreflect.cli.show import grouped_answers
+from selfreflect.cli.show import grouped_answers, print_differences
 from selfreflect.errors import DataError
 from selfreflect.metric.measure import measure_named
 from selfreflect.records import WordDistance
-from selfreflect.report.compare import Contender, compare, comparison, comparisons, contenders, same_order
+from selfreflect.report.compare import (
+    Contender,
+    compare,
+    comparison,
+    comparisons,
+    contenders,
+    same_order,
+    summary_table,
+    worse_table,
+)
 from selfreflect.report.document import comparison_line
 from selfreflect.report.findings import findings
 from selfreflect.report.run_records import RunRecords
@@ -278,3 +287,23 @@ def test_a_question_is_found_by_its_id_its_text_or_a_part_that_only_it_has():
     ):
         with pytest.raises(DataError, match=match):
             records.question(query)
+
+
+def test_versions_without_a_common_question_are_compared_in_one_sentence(capsys):
+    first, second = run({"greedy": [0.5] * 4}, label="one"), run({"greedy": [0.4] * 4}, label="two")
+    asked = {id_: replace_struct(question, text="Another?") for id_, question in second.questions.items()}
+    sides = Contender(first, "greedy"), Contender(replace(second, questions=asked), "greedy")
+    table = comparison(sides[0], [sides[1]], SELFREFLECT)
+    assert len([note for note in table.notes if note not in table.details]) == 1
+    assert worse_table(*sides, SELFREFLECT).notes == ()
+    print_differences(table, explain=False)
+    shown = capsys.readouterr().out
+    assert "one" in shown
+    assert "wins" not in shown
+
+
+def test_only_values_that_count_are_sorted():
+    assert "worst first" in summary_table(run({"greedy": [0.5, None]})).title
+    assert "worst first" not in summary_table(run({"greedy": [None, None]})).title
+    several = summary_table(run({"greedy": [None, None], "basic": [0.5, 0.4]}))
+    assert "worst first" not in several.title

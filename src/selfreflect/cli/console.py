@@ -236,10 +236,11 @@ def print_table(table: Table, console: Console = stdout) -> None:
 
 
 def print_notes_first(table: Table) -> None:
-    """Print the notes of a table as sentences, then the table."""
+    """Print the notes of a table as sentences, then the table if it has rows."""
     for note in table.notes:
         stdout.print(Text(one_line(note)))
-    print_table(dataclasses.replace(table, notes=()))
+    if table.rows:
+        print_table(dataclasses.replace(table, notes=()))
 
 
 def context_line(question: Question) -> Text:

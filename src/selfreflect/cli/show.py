@@ -110,8 +110,10 @@ def _print_overview(run: RunRecords, explain: bool) -> None:
 
 
 def print_differences(table: Table, explain: bool) -> None:
-    """Print the sentences on differences from a baseline, and then their table."""
-    print_notes_first(compact(table, explain=explain))
+    """Print the sentences on differences from a baseline, and their table unless nothing is compared."""
+    common = table.headings.index("n common")
+    rows = table.rows if any(row[common] for row in table.rows) else ()
+    print_notes_first(compact(replace(table, rows=rows), explain=explain))
 
 
 def show_versions(runs: Sequence[RunRecords], pairs: Pairs, explain: bool) -> None:
@@ -127,9 +129,8 @@ def show_versions(runs: Sequence[RunRecords], pairs: Pairs, explain: bool) -> No
         worse = worse_table(base, candidate, measure)
         if worse.rows:
             print_table(worse)
-        else:  # no headings of nothing
-            for note in worse.notes:
-                stdout.print(Text(one_line(note)))
+        else:
+            print_notes_first(worse)
     for run in runs:
         label = run.distinct_label and f"{run.distinct_label}: "
         stdout.print(Text(one_line(f"{label}{headline(run)}")))

@@ -132,7 +132,7 @@ class Comparison:
     def _case(self) -> str:
         estimate = self.paired.difference
         if estimate.mean is None:
-            return "none"
+            return "none" if self.baseline.common_questions(self.candidate) else "disjoint"
         if estimate.n < FEWEST_TESTED:
             return "few"
         if estimate.low is None:
@@ -259,7 +259,7 @@ def _warnings(baseline: Contender, candidate: Contender, measure: Measure) -> li
         )
     common = len(baseline.common_questions(candidate))
     first, second = len(candidate.run.questions), len(baseline.run.questions)
-    if common < max(first, second):
+    if 0 < common < max(first, second):  # of none, the result speaks
         warnings.append(say("other_questions", common=common, first=first, second=second))
     return warnings
 
@@ -454,9 +454,11 @@ def summary_table(run: RunRecords) -> Table:
         notes.append(f"and {counted(len(rows) - SHOWN_ROWS, 'more question')}; --json or --output shows all")
     if len(names) > _SEVERAL and only_name is None:
         notes.append(f"and {len(names) - _SEVERAL} more columns on the page")
-    title = "Questions, worst first"
+    # the first system's values sort them
+    is_sorted = bool(values[main, names[0]].values)
+    title = "Questions, worst first" if is_sorted else "Questions"
     if only_name is None:
-        title += f" by {columns[1].heading}: {main.short}"
+        title += f" by {columns[1].heading}: {main.short}" if is_sorted else f": {main.short}"
     return Table(title, tuple(columns), tuple(rows[:SHOWN_ROWS]), tuple(notes))
 
 
@@ -493,7 +495,9 @@ def worse_table(baseline: Contender, candidate: Contender, measure: Measure) -> 
         rows.append((*(one_line(text, _TEXT) for text in texts), old, new, new - old))
     better = sum(change > 0 for _, change in differences)
     counts = f"{len(worse)} got worse, {better} better, {len(differences) - len(worse) - better} stayed equal"
-    notes = [f"of {counted(len(differences), 'common question')} with a value in both, {counts}"]
+    notes = []
+    if differences:
+        notes.append(f"of {counted(len(differences), 'common question')} with a value in both, {counts}")
     if common > len(differences):
         count = counted(common - len(differences), "common question")
         notes.append(f"without a value in one version or both: {count}")

@@ -84,6 +84,7 @@ def test_two_versions_are_compared_in_one_command(folder: Path) -> None:
 def test_one_version_can_fail(folder: Path, condition: str, code: int) -> None:
     done = score(folder, "--fail-if", condition, "--json")
     assert done.code == code, done.stderr
+    assert (f"passed: {condition}: " in done.said) == (code == 0)
     assert len(done.json) == (0 if "worse" in condition else 3)
 
 
@@ -177,6 +178,7 @@ def informed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_can_fail_by_itself(informed: Path, condition: str, code: int) -> None:
     done = run("report", informed, "--fail-if", condition)
     assert done.code == code, done.stderr
+    assert (f"passed: {condition}: " in done.said) == (code == 0)
     assert run("compare", informed, "--fail-if", condition, "--json").code == code
 
 
@@ -193,6 +195,8 @@ def test_what_is_undefined_passes_only_where_a_condition_allows_it(
     assert "--fail-if 'undefined > N'" in alone.said
     done = run("report", informed, "--fail-if", "any recovered < 5%", "--fail-if", allowance)
     assert done.code == code, done.stderr
+    assert ("passed: any recovered < 5%: " in done.said) == (code != 2), "the value closest to it"
+    assert ("10 %" in done.said) == (code != 2), "the value that is closest"
 
 
 def test_units_are_those_of_the_measure() -> None:

@@ -10,10 +10,13 @@ from command import run
 from finished_run import write_run
 from hypothesis import given
 from hypothesis import strategies as st
+from plain_runs import run as plain_run
 
 from selfreflect.errors import ConfigError
+from selfreflect.metric.measure import measure_named
 from selfreflect.records import Score, Summary
-from selfreflect.report.thresholds import Undecided, parse_condition
+from selfreflect.report.compare import Contender, compare
+from selfreflect.report.thresholds import Undecided, check_conditions, parse_condition
 from selfreflect.store.run import Run
 
 OPERATORS = {
@@ -161,3 +164,17 @@ def test_numbers_are_compared_as_python_does(number: float, sign: str) -> None:
 @given(st.integers(-1000, 1000), st.sampled_from(["wins", "n"]))
 def test_counts_are_compared_with_any_number_of_questions(number: int, name: str) -> None:
     assert parse_condition(f"{name} > {number}").limit == number
+
+
+@pytest.mark.parametrize(("changed", "is_cautious"), [(5, True), (6, False)])
+def test_a_pass_says_if_too_few_questions_differ_for_any_other_verdict(
+    changed: int, is_cautious: bool
+) -> None:
+    """Eight questions decide, even if five of them differ: no test could have found these five worse."""
+    values = [0.5 + (number < changed) * (0.1, -0.1)[number % 2] for number in range(8)]
+    records = plain_run({"greedy": [0.5] * 8, "basic": values}, questions=8)
+    sides = Contender(records, "greedy"), Contender(records, "basic")
+    decision = check_conditions([parse_condition("worse > 0")], [sides])
+    assert (decision.holds, decision.undecided) == ([], [])
+    sentence = compare(*sides, measure_named("selfreflect")).sentence
+    assert (sentence in decision.passes["worse > 0"]) == is_cautious

@@ -371,6 +371,10 @@ def exit_if(conditions: Sequence[Condition], *groups: Pairs) -> None:
     decisions = [check_conditions(conditions, pairs) for pairs in groups] or [Decision()]
     holds = [sentence for decision in decisions for sentence in decision.holds]
     undecided = dict.fromkeys(gap for decision in decisions for gap in decision.undecided)
+    passes = dict.fromkeys(pair for decision in decisions for pair in decision.passes.items())
+    for name, finding in passes:
+        if all(name in decision.passes for decision in decisions):
+            say(one_line(": ".join(filter(None, ("passed", name, finding))), 600))
     for sentence in holds:
         say(one_line(sentence, 600))
     for condition, why, allowance, _ in undecided:

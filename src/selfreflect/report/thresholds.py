@@ -72,6 +72,13 @@ class ConditionValue(NamedTuple):
     text: str
     gaps: Mapping[str, str] = {}
     """Why a part of it is undefined, by the name of the condition that says how many such parts may be."""
+    caution: str = ""
+    """What it could not show."""
+
+    @property
+    def finding(self) -> str:
+        """The value in words, and whose it is."""
+        return f"{self.text}{f' for {self.subject}' if self.subject else ''}"
 
 
 @dataclass(frozen=True)
@@ -120,10 +127,13 @@ class Name:
         if self.part == "untestable":
             return [ConditionValue("", len(untestable), f"{self.text} is {len(untestable)}")]
         count = [comparison.verdict for comparison in comparisons].count(self.part)
+        if self.part == "unclear":
+            untestable = []
+        # equal questions count: they could have differed, so a test could have found something on six
         few = [each for each in untestable if each.paired.difference.n < FEWEST_TESTED]
-        gap = "; ".join(comparison.sentence for comparison in few)
-        gaps = {"untestable": gap} if gap and self.part != "unclear" else {}
-        return [ConditionValue("", count, f"{self.text} is {count}", gaps)]
+        gap, caution = ("; ".join(each.sentence for each in group) for group in (few, untestable))
+        gaps = {"untestable": gap} if gap else {}
+        return [ConditionValue("", count, f"{self.text} is {count}", gaps, caution)]
 
     def _compare(self, base: Contender, candidate: Contender) -> Comparison:
         measures = common_measures(base, [candidate])
@@ -212,10 +222,12 @@ class Undecided(NamedTuple):
 
 @dataclass
 class Decision:
-    """Verdict of conditions on some versions; empty if all pass."""
+    """Verdict of conditions on some versions."""
 
     holds: list[str] = field(default_factory=list)
     undecided: list[Undecided] = field(default_factory=list)
+    passes: dict[str, str] = field(default_factory=dict)
+    """The values of conditions that are decided and do not hold, by condition."""
 
 
 @dataclass(frozen=True)
@@ -243,43 +255,49 @@ class Condition:
             self._decide_questions(pairs, decision)
             return
         gaps: list[tuple[str, str]] = []
+        findings: list[str] = []
         count_before = len(decision.holds)
-        for subject, value, text, gaps_of_value in self.name.read(pairs, as_share=self.as_share):
-            gaps += gaps_of_value.items()
-            if value is None and not gaps_of_value:
-                gaps.append(("", f"no question of {subject} has a value"))
-            if value is not None and self.is_met_by(value):
-                decision.holds.append(f"{self.text} holds: {text}{f' for {subject}' if subject else ''}")
+        for value in self.name.read(pairs, as_share=self.as_share):
+            gaps += value.gaps.items()
+            if value.value is None and not value.gaps:
+                gaps.append(("", f"no question of {value.subject} has a value"))
+            if value.value is None:
+                continue
+            findings += filter(None, (value.finding, value.caution))
+            if self.is_met_by(value.value):
+                decision.holds.append(f"{self.text} holds: {value.finding}")
         if len(decision.holds) == count_before:
-            self._add_gaps(gaps, decision)
+            self._pass(gaps, findings, decision)
 
     def _decide_questions(self, pairs: Pairs, decision: Decision) -> None:
         """Decide a condition on any question; the questions that break it the most are named first."""
         gaps: list[tuple[str, str]] = []
+        findings: list[str] = []
         count_before = len(decision.holds)
         for _, side in pairs:
             measure = self.name.measured(side)
             values = values_of(measure, side.run, side.strategy)
             shares = {id_: values.of_question(id_) or 0.0 for id_ in values.values}
-            ids = [id_ for id_, value in shares.items() if self.is_met_by(value)]
             gaps += _gaps(side, measure, _result(side)).items()
-            if not ids:
-                continue
-            ids.sort(key=lambda id_: -abs(shares[id_] - self.limit))
-            texts = [
-                f"{measure.text(shares[id_])} for {excerpt(one_line(side.run.questions[id_].text, 60))}"
-                for id_ in ids[:_QUOTED]
-            ]
-            rest = f" and {len(ids) - _QUOTED} more" if len(ids) > _QUOTED else ""
-            decision.holds.append(
-                f"{self.text} holds on {len(ids)} of {counted(len(shares), 'question')} of "
-                f"{subject_of(side)}: {', '.join(texts)}{rest}"
-            )
+            far_first = sorted(shares, key=lambda id_: -abs(shares[id_] - self.limit))
+            texts = {
+                id_: f"{measure.text(shares[id_])} for {excerpt(one_line(side.run.questions[id_].text, 60))}"
+                for id_ in far_first
+            }
+            ids = [id_ for id_ in far_first if self.is_met_by(shares[id_])]
+            of_all = f"{counted(len(shares), 'question')} of {subject_of(side)}"
+            if ids:
+                rest = f" and {len(ids) - _QUOTED} more" if len(ids) > _QUOTED else ""
+                quoted = ", ".join(texts[id_] for id_ in ids[:_QUOTED])
+                decision.holds.append(f"{self.text} holds on {len(ids)} of {of_all}: {quoted}{rest}")
+            elif texts:
+                findings.append(f"none of {of_all}; closest is {texts[far_first[-1]]}")
         if len(decision.holds) == count_before:
-            self._add_gaps(gaps, decision)
+            self._pass(gaps, findings, decision)
 
-    def _add_gaps(self, gaps: Sequence[tuple[str, str]], decision: Decision) -> None:
-        """Add why it is undecided, for each version and kind of gap."""
+    def _pass(self, gaps: Sequence[tuple[str, str]], findings: Sequence[str], decision: Decision) -> None:
+        """Add what it passes with, and why it is undecided, for each version and kind of gap."""
+        decision.passes[self.text] = "; ".join(findings)
         for name, why in dict.fromkeys(gaps):
             decision.undecided.append(Undecided(self.text, why, name, self.name.measure))
 
@@ -313,6 +331,8 @@ def check_conditions(conditions: Sequence[Condition], pairs: Pairs) -> Decision:
     decision.undecided = [
         gap for gap in decision.undecided if not any(condition.allows(gap) for condition in conditions)
     ]
+    for gap in decision.undecided:
+        decision.passes.pop(gap.condition, None)
     return decision
 
 

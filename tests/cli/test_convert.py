@@ -69,6 +69,15 @@ def test_convert_shows_what_it_understood_and_writes_it(tmp_path: Path) -> None:
     assert again.read_bytes() == output.read_bytes()
 
 
+def test_convert_takes_for_the_summary_what_score_takes(tmp_path: Path) -> None:
+    path = written(tmp_path / "bot.csv", "question,answer_1,answer_2,Bot Reply\nOz?,Emerald,Ruby,Either.\n")
+    [shown] = run("convert", path, "--json").json
+    assert (shown["summaries"], shown["columns"]["Bot Reply"]) == (1, "summary")
+    output = tmp_path / "items.jsonl"
+    assert run("convert", path, "--output", output).code == 0
+    assert json.loads(output.read_text(encoding="utf-8"))["summaries"] == {"Bot Reply": "Either."}
+
+
 SPLIT = "frage,antworten,summary\nWhat first?,Radishes; Lettuce ;Radishes,Radishes.\n"
 
 

@@ -65,7 +65,8 @@ def convert_command(
                 f"{output} is already there", code="exists", remedy="Use another name, or {overwrite}."
             )
         check_file(output, file)
-    items = reading.read(file, allow_few=output is None)
+    # as score, which reads the same file
+    items = reading.read(file, take_replies=True, allow_few=output is None)
     if json:
         emit(_described(items))
     else:

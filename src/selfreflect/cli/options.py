@@ -144,7 +144,13 @@ class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def read(
-        self, source: str, *, need_summaries: bool = False, allow_few: bool = False, seed: int = 0
+        self,
+        source: str,
+        *,
+        need_summaries: bool = False,
+        take_replies: bool = False,
+        allow_few: bool = False,
+        seed: int = 0,
     ) -> ItemFile:
         """Read a file of items, reporting progress and notes."""
         from selfreflect.sources.items import read_item_file
@@ -156,6 +162,7 @@ class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
             columns=assigned_columns(self.column),
             separator=answer_separator(self.separator),
             need_summaries=need_summaries,
+            take_replies=take_replies,
             allow_few=allow_few,
             seed=seed,
             progress=ReadingProgress(source),

@@ -195,6 +195,7 @@ def read_item_file(
     columns: Mapping[str, str] | None = None,
     separator: str = "",
     need_summaries: bool = False,
+    take_replies: bool = False,
     allow_few: bool = False,
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
@@ -211,7 +212,8 @@ def read_item_file(
         num_answers: keep only the first answers of each half.
         columns: columns by role, one of :data:`~selfreflect.sources.columns.ROLES`, whose names say nothing.
         separator: what separates the answers in a text that holds several, such as ``";"``.
-        need_summaries: leave out questions without a summary; a note counts them.
+        need_summaries: leave out questions without a summary; a note counts them. Replies are taken, too.
+        take_replies: take the one column of replies beside the answers for the summaries, if there are none.
         allow_few: only note that no question has two answers.
         seed: decides, with the id of a question, how its list of answers is shuffled.
         progress: called now and then with the share that is read.
@@ -243,7 +245,7 @@ def read_item_file(
         elsewhere=getattr(file.layout, "elsewhere", ""),
     )
     rows = item_rows(file.rows, reading, progress and (lambda share: progress(0.5 + share / 2)))
-    taken = _take_replies(rows) if need_summaries else ""
+    taken = _take_replies(rows) if need_summaries or take_replies else ""
     ids = RowIds()
     values, problems = _known_tokens(rows, reserved - {GRADES, CORRECT})
     label = next((name for name in (CORRECT, *labels) if any(name in row.varying for row in rows)), "")

@@ -125,9 +125,14 @@ def check_measure(name: str) -> None:
         raise unknown_name("measure", name, MEASURES)
 
 
+SHORT = {"ece_10_left": "ece"}
+"""Names of measures where there is little room."""
+
+
 def definitions(names: Iterable[str]) -> list[str]:
     """Say what measures are, in a line each."""
-    return [f"{name}: {MEASURES[name].definition}." for name in names]
+    headings = {name: f"{SHORT[name]} ({name})" if name in SHORT else name for name in names}
+    return [f"{heading}: {MEASURES[name].definition}." for name, heading in headings.items()]
 
 
 def measure(

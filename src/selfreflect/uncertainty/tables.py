@@ -27,7 +27,7 @@ from selfreflect.uncertainty.guarantee import (
     is_other_sample,
     right_shares,
 )
-from selfreflect.uncertainty.measures import FEWEST_RESAMPLED, MeasuredValue, definitions, measure_all
+from selfreflect.uncertainty.measures import FEWEST_RESAMPLED, SHORT, MeasuredValue, definitions, measure_all
 from selfreflect.uncertainty.prediction import Tally
 from selfreflect.uncertainty.question import NoValue, sample_sizes
 
@@ -36,7 +36,6 @@ AFTER = ("ece_10_left", "brier", "auroc")
 """What is measured before and after calibration."""
 ALSO_AFTER = ("smooth_ece", "log_loss")
 """What is measured, too, and said below the table, which has no room for it."""
-_SHORT = {"ece_10_left": "ece"}
 
 
 def value_table(assessment: Assessment) -> Table:
@@ -201,7 +200,7 @@ def measured(
     for name in names:
         pairs = [interval_cells(row.get(name)) for row in rows]
         width = 2 if any(interval for _, interval in pairs) else 1
-        columns += [Column(name, ".3f", short=_SHORT.get(name, "")), Column("95% CI", ".3f")][:width]
+        columns += [Column(name, ".3f", short=SHORT.get(name, "")), Column("95% CI", ".3f")][:width]
         for row_cells, pair in zip(cells, pairs, strict=True):
             row_cells += pair[:width]
     return columns, cells
@@ -366,16 +365,19 @@ def _sets_table(rule: SetRule, assessment: Assessment, correctness: str) -> Tabl
             sizes.append(len(answer_set(rule, classes_of(samples))))
             covers += [shares[index] >= rule.share] if index in shares else []
     means = (fmean(sizes) if sizes else None, fmean(covers) if covers else None)
-    row = (rule.share, len(sizes), means[0], sizes.count(0), len(covers), means[1])
+    row = (rule.share, len(sizes), means[0], sizes.count(0), len(covers) or None, means[1])
     columns = (
         Column("class share at least", ".3f"),
         Column("questions", "d"),
-        Column("mean size", ".2f"),
-        Column("empty", "d"),
+        Column("mean size", ".2f", shown="answers per set"),
+        Column("empty", "d", shown="empty sets"),
         Column("labelled", "d"),
         Column("hold a right answer", ".3f"),
     )
-    note = "A set holds the answers that are likely enough; where no answer is, it is empty."
+    note = (
+        "A set holds the different answers that are likely enough. It is empty where none is, so their mean "
+        "number may be below 1."
+    )
     return Table(_set_title(rule.coverage), columns, (row,), (note,))
 
 
@@ -407,9 +409,10 @@ def _guaranteed_table(
     pairs = [(index, score) for index, score in pairs if len(questions[index].answers) == guarantee.samples]
     answered = [index for index, score in pairs if guarantee.covers(score)]
     column = assessment.answers_of(saved.estimator).labels.get(saved.correctness, [])
-    labels = defined(column[index] for index in answered) if column else []
+    labels = defined(column[index] for index in answered if column)
     total = len(questions)
-    row = (total, len(answered), len(answered) / total, guarantee.coverage, len(labels), labels.count(False))
+    counts = (len(labels), labels.count(False)) if defined(column) else (None, None)
+    row = (total, len(answered), len(answered) / total, guarantee.coverage, *counts)
     columns = (
         Column("questions", "d"),
         Column("answered", "d"),

@@ -218,7 +218,9 @@ def test_one_class_and_no_labels_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "a.json", same)
     refused(calibrate(path, "--estimator", "stated"), "nothing to fit")
     none = [{"id": row["id"], "confidence": row["confidence"]} for row in same]
-    refused(calibrate(written(tmp_path / "b.json", none), "--estimator", "stated"), "needs one kind of label")
+    outcome = calibrate(written(tmp_path / "b.json", [{**row, "Right": "a"} for row in none]))
+    refused(outcome, "needs one kind of label", "Right")
+    assert len(outcome.stderr.splitlines()) == 1, "said once"
 
 
 def test_apply_takes_no_other_choices(tmp_path: Path) -> None:
@@ -261,6 +263,11 @@ def lines_of(outcome: Outcome, key: str) -> list[dict[str, Any]]:
     return [line for line in outcome.json if key in line]
 
 
+def headings(outcome: Outcome, name: str) -> list[str]:
+    """List the words in the headings of the table that has a column of that name."""
+    return next(line.split() for line in outcome.stdout.splitlines() if name in line.split())
+
+
 EXACT = ("--classes", "exact", "--correctness", "exact")
 
 
@@ -282,10 +289,26 @@ def test_a_guarantee_is_saved_and_applied(tmp_path: Path) -> None:
     new = written(tmp_path / "new.json", answered(1000, 400))
     lines = calibrate(new, "--apply", saved, "--json").json
     shown = [line for line in lines if line["answered"]]
+    assert [line["question"] for line in lines] == [f"Capital {number}?" for number in range(1000, 1400)]
     assert [line["answered"] for line in lines] == [line["value"] >= guarantee["threshold"] for line in lines]
     assert len(shown) / len(lines) == pytest.approx(guarantee["coverage"], abs=0.1)
     assert sum(not line["correct"] for line in shown) / len(shown) < 0.12
-    assert calibrate(new, "--apply", saved).code == 0
+    assert headings(calibrate(new, "--apply", saved), "answered")[-2:] == ["labels", "wrong"]
+    unlabelled = [{**record, "gold": None} for record in answered(1000, 20)]
+    shown_without = calibrate(written(tmp_path / "unlabelled.json", unlabelled), "--apply", saved)
+    assert shown_without.code == 0
+    assert not {"labels", "wrong"} & {*headings(shown_without, "answered")}
+
+
+def test_questions_without_an_answer_are_counted_once(tmp_path: Path) -> None:
+    records = [
+        *answered(0, 60),
+        *({"id": f"empty{n}", "question": f"{n}?", "answers": [" "]} for n in range(7)),
+    ]
+    outcome = calibrate(written(tmp_path / "a.json", records))
+    assert outcome.code == 0
+    assert [line for line in outcome.stderr.splitlines() if "no confidence" in line] == []
+    assert outcome.stderr.count("7 questions without any answer") == 1
 
 
 def test_a_guarantee_is_for_the_same_number_of_new_questions(tmp_path: Path) -> None:
@@ -427,6 +450,13 @@ def test_sets_hold_a_right_answer_or_cannot(tmp_path: Path) -> None:
     (cannot,) = lines_of(too_much, "sets")
     assert (too_much.code, cannot["sets"]) == (2, None)
     assert cannot["ceiling"] < 1
+
+
+def test_too_few_labels_for_sets_say_how_many_are_needed(tmp_path: Path) -> None:
+    few, saved = written(tmp_path / "few.json", answered(0, 60)), tmp_path / "cal.json"
+    outcome = calibrate(few, *EXACT, "--set", "0.99", "--save", saved)
+    assert (outcome.code, saved.exists()) == (2, False)
+    assert "99 questions" in outcome.stderr
 
 
 def test_labels_that_are_all_right_make_sets(tmp_path: Path) -> None:

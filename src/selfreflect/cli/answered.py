@@ -349,6 +349,11 @@ def can_compare(model: str) -> bool:
     return not traits_of(model).is_show_case
 
 
+def further_fields(questions: Sequence[AnsweredQuestion]) -> list[str]:
+    """List the fields of a file that nothing is made of, one of which may hold the right answers."""
+    return list(dict.fromkeys(name for question in questions for name in question.columns))
+
+
 def labelled(assessment: Assessment) -> list[str]:
     """List the correctness functions that have labels, and say which lack them."""
     names = []
@@ -365,10 +370,8 @@ def labelled(assessment: Assessment) -> list[str]:
         if name == "human" and not count and graded_by(assessment.questions):
             say("The file has grades of answers, which no person gave: add --correctness graded.")
     if not assessment.judged.labels:
-        names_of_fields = dict.fromkeys(
-            name for question in assessment.questions for name in question.columns
-        )
-        others = f": {listed(names_of_fields)}" if names_of_fields else ""
+        fields = further_fields(assessment.questions)
+        others = f": {listed(fields)}" if fields else ""
         say(
             "No right answers and no labels of correctness, so there is nothing to predict. If the right "
             f"answers are in another field, name it with --gold{others}."

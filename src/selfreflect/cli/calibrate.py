@@ -24,6 +24,7 @@ from selfreflect.cli.answered import (
     FieldOptions,
     StructureOptions,
     by_named_gold,
+    further_fields,
     labelled,
     open_method,
     read_parts,
@@ -32,7 +33,7 @@ from selfreflect.cli.console import check_file, emit, print_notes_first, print_t
 from selfreflect.cli.options import Overrides, argument, takes
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.flags import Flag
-from selfreflect.text import counted, exact_percent, name_list, percent
+from selfreflect.text import counted, exact_percent, listed, name_list, percent
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, sample_sizes
 
 if TYPE_CHECKING:
@@ -305,7 +306,7 @@ class _Fitting:
 
         inputs = ESTIMATORS[self.estimator].inputs
         if self.method != "weights" or inputs is None:
-            _say_missing(self.assessment.missing(self.estimator))
+            _say_missing(self.assessment.missing(self.estimator, of_answered=True))
             return
         values = map(inputs, self.assessment.samples)
         _say_missing(Counter(value.message for value in values if isinstance(value, NoValue)))
@@ -389,6 +390,13 @@ class _Fitting:
             print_table(set_table(rule, self.assessment, self.correctness))
         if not isinstance(rule, NoSetRule):
             return rule
+        if self.options.save is not None and rule.n < rule.fewest:
+            raise DataError(
+                "too few labels for sets, so nothing is saved",
+                code="too_few_labels",
+                remedy=f"Label at least {rule.fewest} questions, or give a lower {{set}}.",
+                labels_needed=rule.fewest,
+            )
         if self.options.save is not None:
             raise DataError(
                 f"no set of the sampled answers holds a right one for {exact_percent(coverage)} of "
@@ -574,7 +582,7 @@ def _apply(
         if not isinstance(value, NoValue):
             indices.append(index)
             scores.append(ESTIMATORS[name].score(value))
-    _say_missing(assessment.missing(name))
+    _say_missing(assessment.missing(name, of_answered=True))
     confidences = saved.calibrator(scores)
     promises = _promised(saved, assessment, indices, scores)
     if not json:
@@ -619,10 +627,13 @@ def _refuse_unnamed_classes(saved: CalibratorFile, path: Path, classes: str | No
 
 
 def _only_label(assessment: Assessment) -> str:
-    names = labelled(assessment)
+    # where there is none, the error says so
+    names = labelled(assessment) if assessment.judged.labels else []
     if len(names) != 1:
+        fields = [] if names else further_fields(assessment.questions)
+        others = f"; other fields are {listed(fields)}" if fields else ""
         raise DataError(
-            "calibration needs one kind of label",
+            f"calibration needs one kind of label{others}",
             code="no_gold",
             remedy="Give right answers ({gold}), a field 'correct', or one function with {correctness}.",
         )
@@ -654,6 +665,7 @@ def _show(
             emit(
                 {
                     "id": assessment.questions[index].id,
+                    "question": assessment.questions[index].text,
                     "answer": answers.texts[index],
                     "estimator": name,
                     "value": None if isinstance(value := assessment.values[name][index], NoValue) else value,

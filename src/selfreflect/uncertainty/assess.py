@@ -193,14 +193,19 @@ class Assessment:
         info = ESTIMATORS[estimator]
         return info.replies_variant if estimator in self.by_replies else info.variant
 
-    def missing(self, estimator: str) -> dict[str, int]:
+    def missing(self, estimator: str, *, of_answered: bool = False) -> dict[str, int]:
         """Count the questions without a value, by reason.
 
         Where messages of one kind differ, as those that quote a reply do, the first one stands for all.
+
+        Args:
+            of_answered: leave out questions with neither an answer nor a confidence, which a note of their
+                file counts.
         """
         kinds: dict[str, Counter[str]] = {}
-        for value in self.values[estimator]:
-            if isinstance(value, NoValue):
+        for question, value in zip(self.questions, self.values[estimator], strict=True):
+            is_answered = question.answers or question.confidence is not None
+            if isinstance(value, NoValue) and (is_answered or not of_answered):
                 kinds.setdefault(value.reason, Counter())[value.message] += 1
         counts = {}
         for messages in kinds.values():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from selfreflect.table import Column, Table, latex_text, to_csv, to_latex, to_markdown, to_rich
+from selfreflect.table import INTERVAL, Column, Table, latex_text, to_csv, to_latex, to_markdown, to_rich
 from selfreflect.text import printable
 
 HOSTILE = [
@@ -151,6 +151,13 @@ def test_the_terminal_never_breaks_a_number():
     shown = terminal(Table("T", columns, (("z" * 60, 0.1234, 0.2345, 0.3456, 0.4567, 0.5678),)), width=60)
     assert re.findall(r"0\.\d+", shown) == ["0.1234", "0.2345", "0.3456", "0.4567", "0.5678"]
     assert max(map(len, shown.splitlines())) <= 60
+
+
+def test_an_interval_stays_with_its_number():
+    columns = (Column("name"), *[Column("value", ".4f"), Column(INTERVAL, ".2f")] * 4)
+    shown = terminal(Table("T", columns, (("a", *[0.1234, "0.10 to 0.20"] * 4),)), width=36)
+    headings = [line.split() for line in shown.splitlines() if "name" in line]
+    assert headings == [["name", "value", "95", "%", "CI"]] * 4
 
 
 @pytest.mark.parametrize(("title", "start"), [("narrow", 7), ("a title that is wider than its table", 0)])

@@ -26,6 +26,9 @@ Cell = str | int | float | None
 
 UNDEFINED = "–"
 
+INTERVAL = "95% CI"
+"""The heading of the interval of the number in the column before."""
+
 # Characters that a text column keeps on a narrow terminal, if its longest part has so many.
 _TEXT_WIDTH = 16
 
@@ -115,7 +118,7 @@ def compact(table: Table, *, explain: bool = False) -> Table:
         if column.end == "low" and at + 1 < len(table.columns) and table.columns[at + 1].end == "high":
             ends = [(row[at], row[at + 1]) for row in table.rows]
             cells = [_ends_text(column, low, high) for low, high in ends]
-            column, width = Column("95% CI", column.form), 2
+            column, width = Column(INTERVAL, column.form), 2
         at += width
         if column.is_detail and not explain:
             continue
@@ -313,16 +316,21 @@ def _first_number(columns: Sequence[Column]) -> int:
 
 
 def _blocks(columns: Sequence[Column], minima: Sequence[int], width: int) -> list[list[int]]:
-    """Divide columns, by number, into blocks that fit; each starts with the names."""
+    """Divide columns, by number, into blocks that fit; each starts with the names. An interval stays with its
+    number."""
     names = list(range(_first_number(columns)))
-    blocks = [names]
+    groups: list[list[int]] = []
     for at in range(len(names), len(columns)):
-        if (
-            len(blocks[-1]) > len(names)
-            and sum(minima[index] + 1 for index in blocks[-1]) + minima[at] > width
-        ):
+        if groups and columns[at].heading == INTERVAL:
+            groups[-1].append(at)
+        else:
+            groups.append([at])
+    blocks = [names]
+    for group in groups:
+        longer = [*blocks[-1], *group]
+        if len(blocks[-1]) > len(names) and sum(minima[at] + 1 for at in longer) - 1 > width:
             blocks.append(names)
-        blocks[-1] = [*blocks[-1], at]
+        blocks[-1] = [*blocks[-1], *group]
     return blocks
 
 

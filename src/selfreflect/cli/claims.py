@@ -16,7 +16,7 @@ from selfreflect.sources.files import is_row_file, source_name
 from selfreflect.sources.items import Item, items_from_records
 from selfreflect.stats import defined
 from selfreflect.store.run import Run
-from selfreflect.table import Cell, Column, Table, interval_text
+from selfreflect.table import INTERVAL, Cell, Column, Table, interval_text
 from selfreflect.text import counted, one_line, percent
 from selfreflect.uncertainty.question import AnsweredQuestion
 
@@ -182,7 +182,7 @@ def _claim_table(distribution: ClaimDistribution, explain: bool) -> Table:
         chance = [claim.confidence] if right else []
         is_kept = ["yes" if claim.is_kept else "no"] if kept else []
         rows.append((*cells, *chance, *is_kept, one_line(claim.text.replace("**", ""), 200)))
-    counts = (Column("said", ".2f"), Column("95%"), Column("contradict", "d"))
+    counts = (Column("said", ".2f"), Column(INTERVAL), Column("contradict", "d"))
     columns = (*counts, *right, *kept, Column("claim"))
     notes = []
     if len(shown) < len(distribution.claims):

@@ -192,10 +192,11 @@ def _print(
     shares = [] if results or explain else tables.modal_shares(assessment)
     if shares:
         mean = percent(fmean(share for share, _ in shares))
-        stdout.print(
+        line = (
             f"On average {mean} of the answers to a question are its commonest one "
             f"({counted(len(shares), 'question')}, same answers by the rule {assessment.method.rule.name})."
         )
+        stdout.print(Text(one_line(line)))
         print_table(tables.agreement_table(shares))
         for note in tables.assessment_notes(assessment)[1:_MOST_NOTES]:
             stdout.print(Text(one_line(note)))

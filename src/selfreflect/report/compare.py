@@ -458,7 +458,8 @@ def summary_table(run: RunRecords) -> Table:
     is_sorted = bool(values[main, names[0]].values)
     title = "Questions, worst first" if is_sorted else "Questions"
     if only_name is None:
-        title += f" by {columns[1].heading}: {main.short}" if is_sorted else f": {main.short}"
+        by = f" by {one_line(run.display_name(names[0]), _TEXT)}" if is_sorted else ""
+        title += f"{by}: {main.short}"
     return Table(title, tuple(columns), tuple(rows[:SHOWN_ROWS]), tuple(notes))
 
 

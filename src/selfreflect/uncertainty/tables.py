@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from selfreflect.stats import Floats, defined
-from selfreflect.table import Cell, Column, Table, interval_text
+from selfreflect.table import INTERVAL, Cell, Column, Table, interval_text
 from selfreflect.text import counted, exact_percent, one_line, percent
 from selfreflect.uncertainty.assess import Assessment, Prediction, labelled_answers, present, right_counts
 from selfreflect.uncertainty.calibrator_file import CalibratorFile
@@ -200,7 +200,7 @@ def measured(
     for name in names:
         pairs = [interval_cells(row.get(name)) for row in rows]
         width = 2 if any(interval for _, interval in pairs) else 1
-        columns += [Column(name, ".3f", short=SHORT.get(name, "")), Column("95% CI", ".3f")][:width]
+        columns += [Column(name, ".3f", short=SHORT.get(name, "")), Column(INTERVAL, ".3f")][:width]
         for row_cells, pair in zip(cells, pairs, strict=True):
             row_cells += pair[:width]
     return columns, cells

@@ -89,7 +89,7 @@ def test_one_question_is_scored_token_by_token(monkeypatch: pytest.MonkeyPatch) 
     assert stage.fraction == pytest.approx(0.25)
     assert stage.seconds_left() == pytest.approx(180)
     stage.add(WorkDone(planned=-2000))
-    assert stage.details()[-1] == "about 1 min left"
+    assert stage.details()[0] == "about 1 min left"
     stage.add(WorkDone(tokens=1000))
     assert stage.seconds_left() is None, "what is left is not reading"
 

@@ -411,14 +411,14 @@ class StageProgress:
         return monotonic() - self._start
 
     def details(self) -> list[str]:
-        """List tokens, their speed and the time left, where they are known."""
+        """List the time left, tokens and their speed, where they are known. Narrow terminals cut the end."""
         parts = []
-        if self.work.tokens and self._first_work is not None:
-            per_second = self.work.tokens / max(monotonic() - self._first_work, 1e-3)
-            parts = [f"{self.work.tokens:,} tokens", f"{per_second:,.0f} tokens/s"]
         left = self.seconds_left()
         if left is not None and self.done + self.failed < self.total:
             parts.append(f"about {duration(left)} left")
+        if self.work.tokens and self._first_work is not None:
+            per_second = self.work.tokens / max(monotonic() - self._first_work, 1e-3)
+            parts += [f"{self.work.tokens:,} tokens", f"{per_second:,.0f} tokens/s"]
         return parts
 
 
@@ -450,7 +450,7 @@ class _Details(ProgressColumn):
     def render(self, task: Task) -> Text:
         stage = self._stage
         note = [one_line(printable(stage.note), 60)] if stage.note else []
-        return Text(" · ".join([stage.counts, *stage.details(), duration(stage.elapsed), *note]))
+        return Text(" · ".join([stage.counts, duration(stage.elapsed), *stage.details(), *note]))
 
 
 class ProgressReporter:

@@ -88,6 +88,16 @@ def test_one_version_can_fail(folder: Path, condition: str, code: int) -> None:
     assert len(done.json) == (0 if "worse" in condition else 3)
 
 
+def test_a_note_on_one_of_two_files_names_it(folder: Path, tmp_path: Path) -> None:
+    text = (folder / "old.csv").read_text().replace("summary", "Bot Reply")
+    (tmp_path / "old.csv").write_text(text)
+    (tmp_path / "new.csv").write_text((folder / "new.csv").read_text())
+    done = score(tmp_path, "--against", "old.csv")
+    assert [line.split(": ")[1] for line in done.stderr.splitlines() if line.startswith("note: ")] == [
+        "old.csv"
+    ]
+
+
 def test_a_value_just_below_its_threshold_is_not_rounded_onto_it(folder: Path) -> None:
     lines = score(folder, "--json").json
     share = sum(line["contained"]["value"] for line in lines) / len(lines)

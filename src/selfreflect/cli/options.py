@@ -151,8 +151,9 @@ class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
         take_replies: bool = False,
         allow_few: bool = False,
         seed: int = 0,
+        label: str = "",
     ) -> ItemFile:
-        """Read a file of items, reporting progress and notes."""
+        """Read a file of items, reporting progress and notes, behind the file's ``label`` if it has one."""
         from selfreflect.sources.items import read_item_file
 
         file = read_item_file(
@@ -167,7 +168,7 @@ class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
             seed=seed,
             progress=ReadingProgress(source),
         )
-        say_notes(file.notes)
+        say_notes([f"{label}: {note}" if label else note for note in file.notes])
         return file
 
 

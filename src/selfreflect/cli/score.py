@@ -189,7 +189,8 @@ def _read_versions(
     seed = overrides.given("scores").get("seed", config.scores.seed)
     versions: dict[str, Sequence[Item]] = {}
     for label, source in sources.items():
-        versions[label] = reading.read(source, need_summaries=True, seed=seed).items
+        name = label if len(sources) > 1 else ""
+        versions[label] = reading.read(source, need_summaries=True, seed=seed, label=name).items
     if not set.intersection(*({item.id for item in version} for version in versions.values())):
         # every condition on differences would hold
         raise DataError("the two versions have no question in common", code="disjoint")

@@ -198,3 +198,16 @@ def test_the_rest_of_a_broken_line_stands_below_its_start(start: str, indent: in
     assert rest
     assert all(len(line) - len(line.lstrip()) == blanks for line in rest)
     assert max(map(len, [first, *rest])) <= 40
+
+
+def test_a_progress_bar_takes_one_line_of_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = io.StringIO()
+    window = type(console.stderr)(file=file, force_terminal=True, width=60, highlight=False, no_color=True)
+    monkeypatch.setattr(console, "stderr", window)
+    reporter = ProgressReporter()
+    with reporter.stage("answers", 3000) as counter:
+        reporter.add(WorkDone(tokens=123_456_789))
+        counter.advance(2000, failures=900)
+    shown = file.getvalue()
+    assert "2000 of 3000" in shown
+    assert shown.count("\n") == 1, "behind the bar that is full"

@@ -17,6 +17,7 @@ from threading import Event, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import rich.table
 import typer
 from rich.cells import cell_len
 from rich.console import Console
@@ -444,7 +445,7 @@ class _Details(ProgressColumn):
     max_refresh = 0.5
 
     def __init__(self, stage: StageProgress) -> None:
-        super().__init__()
+        super().__init__(table_column=rich.table.Column(no_wrap=True, overflow="ellipsis"))
         self._stage = stage
 
     def render(self, task: Task) -> Text:

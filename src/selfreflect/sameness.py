@@ -254,7 +254,13 @@ def same_answer(question: str, first_answer: str, second_answer: str) -> bool | 
     if not is_equal and first.items == second.items != []:
         is_equal = not (_SEQUENCE.search(short) or _SEQUENCE.search(long))
     # _says: "It is." and "I think so." have nothing that could be equal
-    if agree and is_level and is_equal and first.has_choice == second.has_choice and _says(first):
+    if (
+        agree
+        and is_level
+        and is_equal
+        and first.has_choice == second.has_choice
+        and (first.new or first.quantities)
+    ):
         return True
     for part, whole in ((first, second), (second, first)):
         if _contains(part, whole, question, agree=bool(agree)):
@@ -327,14 +333,12 @@ def _signs(text: str) -> _Signs:
         has_digit=has_digit(text),
         # "IT IS OPEN" is no answer IT: capitals tell something only beside small letters
         cased=frozenset(
-            () if text.isupper() and " " in text else _CASED.findall(_DOTTED.sub(_without_dots, text))
+            ()
+            if text.isupper() and " " in text
+            else _CASED.findall(_DOTTED.sub(lambda initials: initials[0].replace(".", ""), text))
         ),
         words=words,
     )
-
-
-def _without_dots(initials: re.Match[str]) -> str:
-    return initials[0].replace(".", "")
 
 
 def _may_differ(first_text: str, second_text: str) -> bool:
@@ -753,10 +757,6 @@ def _stance(reading: _Reading, question: str) -> bool | None:
     if reading.is_negated:
         return None if any(word.is_new for word in reading.words) else False
     return None if any(word.is_new for word in reading.words) or reading.quantities else True
-
-
-def _says(reading: _Reading) -> bool:
-    return bool(reading.new or reading.quantities)
 
 
 def _agree(first: Sequence[Quantity], second: Sequence[Quantity]) -> bool | None:

@@ -26,7 +26,7 @@ from selfreflect.report.measures import run_measures
 from selfreflect.report.results import strategy_results
 from selfreflect.report.run_records import RunRecords
 from selfreflect.stats import Estimate
-from selfreflect.table import Cell, Column
+from selfreflect.table import Column
 from selfreflect.text import counted, markdown_text, one_line, printable, without_credentials
 
 _ANSWER_COLUMNS = ("id", "question", "context", "kind", "gold", "masked_out", "conditioning", "model")
@@ -167,23 +167,22 @@ def _table(columns: Sequence[Column], rows: Sequence[dict[str, Any]], untyped: S
             types[name] = pa.string()
     columns = []
     for name, kind in types.items():
-        cells = [_plain(row[name], kind == pa.string()) for row in rows]
-        columns.append(pa.array(cells, kind))
+        cells = [row[name] for row in rows]
+        if kind == pa.string():
+            cells = [None if cell is None else str(cell) for cell in cells]
+        columns.append(pa.array(encodable(cells), kind))
     return pa.Table.from_arrays(columns, names=list(types))
 
 
-def _plain(cell: Cell | Sequence[Any], as_text: bool) -> Any:
-    """Convert a cell to a type of parquet."""
-    if isinstance(cell, list | tuple):
-        return [_plain(entry, as_text) for entry in cell]
-    if cell is None or not (as_text or isinstance(cell, str)):
-        return cell
-    return encodable(str(cell))
-
-
-def encodable(text: str) -> str:
-    """Escape lone surrogates, which UTF-8 cannot encode."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+def encodable(value: Any) -> Any:
+    """Escape lone surrogates, which UTF-8 cannot encode, in a text, a list or a row."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, list | tuple):
+        return list(map(encodable, value))
+    if isinstance(value, dict):
+        return {name: encodable(item) for name, item in value.items()}
+    return value
 
 
 PROJECT = "selfreflect"

@@ -105,7 +105,7 @@ def training_files(
     split_by_id = {id_: name for name, ids in parts.items() for id_ in ids}
     by_split: dict[Split, list[Row]] = {name: [] for name in SPLITS}
     for row in result.rows:
-        by_split[split_by_id[row["question_id"]]].append(_encodable(row))
+        by_split[split_by_id[row["question_id"]]].append(encodable(row))
     # a table has its types from its first row, so a split without rows has none
     tables = {name: _table(rows) for name, rows in by_split.items() if rows}
     facts = _facts(kind, options, origin)
@@ -152,7 +152,7 @@ def _facts(kind: Kind, options: RowOptions, origin: Origin) -> dict[str, Any]:
         facts |= {"margin": options.margin, "length_ratio": options.length_ratio, "pairs": options.pairs}
     if options.max_words is not None:
         facts |= {"max_words": options.max_words}
-    return {name: _encodable(value) for name, value in facts.items()}
+    return {name: encodable(value) for name, value in facts.items()}
 
 
 def _table(rows: Sequence[Row]) -> Any:
@@ -168,14 +168,3 @@ def _table(rows: Sequence[Row]) -> Any:
     }
     fields = [(name, types.get(name, pa.string())) for name in rows[0]]
     return pa.Table.from_pylist(list(rows), schema=pa.schema(fields))
-
-
-def _encodable(value: Any) -> Any:
-    """Escape lone surrogates in all texts of a row."""
-    if isinstance(value, str):
-        return encodable(value)
-    if isinstance(value, list):
-        return list(map(_encodable, value))
-    if isinstance(value, dict):
-        return {name: _encodable(item) for name, item in value.items()}
-    return value

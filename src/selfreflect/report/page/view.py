@@ -266,17 +266,13 @@ def _tokens(word: WordDistance | None) -> list[Any]:
         rows = []
         for guess in guesses:
             chances = (guess.summary, guess.summary_flat, guess.reference, guess.reference_flat)
-            rows.append((guess.token, *map(_three_digits, chances)))
+            rows.append((guess.token, *(float(f"{chance:.3g}") for chance in chances)))
         tokens.append((_thousandths(distance), rows))
     return tokens
 
 
 def _thousandths(distance: float) -> int:
     return round(1000 * min(max(distance, 0.0), 1.0))
-
-
-def _three_digits(probability: float) -> float:
-    return float(f"{probability:.3g}")
 
 
 def information_view(information: Information, answers: AnswerSet | None) -> dict[str, Any]:

@@ -160,12 +160,14 @@ class ModelOfSession:
 
     def __enter__(self) -> None:
         with self._lock:
+            # entered for each sorting: adaptive sampling sorts again after every batch of answers
             self._futures.clear()
             self._is_over = False
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._is_over = True
+            # does not stop the thread, but ends its wait for the replies
             for future in self._futures:
                 future.cancel()
 
@@ -234,6 +236,7 @@ class BeliefReader:
                 with self._conversation:
                     return await asyncio.get_running_loop().run_in_executor(threads, work)
             finally:
+                # waiting for the thread would hold up the event loop
                 threads.shutdown(wait=False)
         return await exclusively(self._is_free, work)
 
@@ -270,6 +273,7 @@ class BeliefReader:
 
     def _wording(self, question: str, classes: Classes, answers: tuple[str, ...]) -> str:
         """Say how many classes differ in wording alone; empty if none do."""
+        # every other rule joins wordings itself
         if self.rule.name != "exact":
             return ""
         fewer = len(set(same_classes(question, answers)))
@@ -281,10 +285,12 @@ class BeliefReader:
         answered = samples.question
         number = len(answered.answers)
         fitted = self.calibrator.saved if self.calibrator is not None else None
+        # a guarantee is about the calibrator's score, so a request for another confidence goes without
         other: NoGuarantee | None = "other_confidence" if fitted is not None and fitted.guarantee else None
         if kind == NO_CONFIDENCE:
             return Confidence(None, None, number, no_guarantee=other)
         value = estimate(ESTIMATORS[kind], samples)
+        # the entropy of the k likeliest tokens grows with k, so a fit holds for its own k alone
         ranks = fitted.ranks if fitted is not None and fitted.estimator == kind else None
         if ranks and not isinstance(value, NoValue) and list_lengths([answered]) != [ranks]:
             value = NoValue("too_few_ranks", f"the calibrator is for {ranks} likely tokens at each token")
@@ -299,6 +305,7 @@ class BeliefReader:
         # a calibrator is too sure on questions that it was fitted on
         if is_known:
             note = "not calibrated: the calibrator was fitted on this very question"
+            # an entropy is no probability, so without its calibrator it is no confidence
             value_as_is = value if ESTIMATORS[kind].is_probability else None
             kind_as_is = None if value_as_is is None else kind
             return Confidence(value_as_is, kind_as_is, number, notes=(note,), no_guarantee=reason)
@@ -325,6 +332,7 @@ class BeliefReader:
             return "other_model"
         if answers != guarantee.samples:
             return "other_number"
+        # before the next returns: drift is that of all questions, also of those that are not covered
         watch.add(score)
         if is_known:
             return "known_question"

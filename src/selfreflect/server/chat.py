@@ -141,6 +141,7 @@ class SortedFields:
             data = bytes(value)
             if len(data) <= _LONGEST_ABSENT:  # without the white space of JSON that is printed for people
                 data = msgspec.json.format(data, indent=-1)
+            # a field that is read is decoded later, and null with it
             empty = {"read": frozenset[bytes](), "hand_on": UNSAID}.get(row.use, EMPTY)
             if data in row.absent or (data in empty and data != row.said):
                 continue
@@ -453,6 +454,7 @@ def read_request(
     all_messages = _system_first([*instructions, *messages], reading)
     if not reading.reason and all_messages[-1].role != "user":
         reading.relay("messages.last")
+    # what is relayed is for the upstream to check
     body = typed({} if reading.reason else reading.read, ChatBody, dialect.names)
     if body.n and body.n > 1 and {RESPONSE_FORMAT, TOOLS} & reading.handed_on.keys():
         reading.relay("n")  # only one object is the most common
@@ -490,6 +492,7 @@ def _check_tools(reading: SortedFields) -> None:
     tools = reading.handed_on.get(TOOLS)
     if tools is None:
         choice, *_ = [reading.handed_on.pop(name, None) for name in OF_TOOLS[1:]]
+        # a demand for a tool without any is for the upstream to refuse
         if choice not in (None, "auto", "none"):
             reading.relay("tool_choice")
         return

@@ -136,6 +136,7 @@ def clarify(
     if missing := candidates - len(proposals):
         second = yield from _propose(case, "further_candidates", missing, proposals)
         proposals = _distinct([*proposals, *parse_candidates(_whole_lines(second))])[:candidates]
+    # before the predictions: up to 15 times 15 requests, which are of no use without log-probabilities
     if not first.completions[0].first_tokens:
         return NoClarification("no_logprobs", "the model gives no log-probabilities")
     gains = yield from _gains_by_token(case, proposals)
@@ -155,6 +156,7 @@ def _propose(
 ) -> _Rounds[Reply | Refusal]:
     """Ask for candidates, and for a probability, to see whether the model tells any."""
     values = {"k": str(count), "earlier": numbered([proposal.question for proposal in proposals])}
+    # 48 tokens for each line, which holds a question and its replies
     sampling = Sampling(temperature=0.0, max_new_tokens=48 * count)
     [reply] = yield [case.request(step, values, sampling=sampling, first_tokens=1)]
     return reply
@@ -174,6 +176,7 @@ def parse_candidates(text: str) -> list[_Candidate]:
     lines = parse_numbered(text)
     candidates = []
     for line in () if isinstance(lines, NoValue) else lines:
+        # models like to print a question in bold or in quotation marks
         question, *options = (one_line(part.strip(' \t*"')) for part in line.split("|"))
         options = list(filter(None, options))
         distinct = set(map(normal_form, options))
@@ -231,6 +234,7 @@ def reply_probabilities(tokens: Sequence[LikelyToken], options: int) -> Floats |
     for token in tokens:
         index = numbers.get(token.text.strip())
         if index is not None:
+            # "1" and " 1" are different tokens for the same reply
             logprobs[index] = np.logaddexp(logprobs[index], token.logprob)
     # the model would rather begin with a word, so the numbers mean little
     if np.exp(logprobs).sum() < 0.5:
@@ -247,6 +251,7 @@ def _values(candidate: _Candidate) -> dict[str, str]:
 def entropy_bits(shares: ArrayLike) -> Floats:
     """Compute the entropy, in bits, of distributions in the last axis; shape (..., K) to (...)."""
     p = np.asarray(shares, dtype=np.float64)
+    # 0 log 0 counts as 0
     positive = np.where(p > 0, p, 1)
     bits: Floats = -(p * np.log2(positive)).sum(-1)
     return bits
@@ -266,6 +271,7 @@ def expected_information_gain(shares: ArrayLike, replies: ArrayLike) -> float:
     weights = weights / weights.sum()
     table = np.asarray(replies, dtype=np.float64)
     gain = entropy_bits(weights @ table) - weights @ entropy_bits(table)
+    # rounding may leave a gain of -1e-17
     return max(0.0, float(gain))
 
 
@@ -340,6 +346,7 @@ class UnsurePolicy:
         without a confidence.
         """
         if confidence.guarantee is not None or confidence.no_guarantee is not None:
+            # drift concerns all questions of late; this answer itself scored above the threshold
             return confidence.no_guarantee not in (None, "drift")
         return confidence.value is not None and confidence.value < self.below
 
@@ -414,6 +421,7 @@ def _words_for(value: float) -> str | None:
 
 
 def _percent(value: float) -> str:
+    # "0%" and "100%" would claim to be certain
     if 0 < value < 0.005:
         return "under 1%"
     if 0.995 <= value < 1:

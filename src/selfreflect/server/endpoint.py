@@ -86,6 +86,7 @@ class Admission:
                 self._slots.release()
         finally:
             self._clients[client] -= 1
+            # or the counter would grow with each address that ever called
             if not self._clients[client]:
                 del self._clients[client]
 
@@ -139,6 +140,7 @@ async def completions(request: Request) -> Response:
     if chat.passthrough and isinstance(model, RemoteModel):
         return _relay(request, chat, model)
     if not chat.reflects:
+        # a model of this process needs the fields, as no server reads them
         chat = read(chat.data, in_full=True)
     wanted = chat.passthrough
     if not isinstance(model, RemoteModel):
@@ -154,6 +156,7 @@ async def completions(request: Request) -> Response:
     reason, is_worth_it = decide(chat, settings.reflect) if chat.reflects else ("model", False)
     id_ = f"{ID_PREFIX}{secrets.token_urlsafe(18)}"  # which nobody can guess
     belief = Belief(id=id_, model=chat.model, reflected=is_worth_it, reason=reason)
+    # a chat completion of the upstream needs no other form, so that its bytes go on as they are
     if chat.reflects and not is_worth_it and isinstance(model, RemoteModel) and form.stream is None:
         return _relay(request, replace(chat, passthrough=reason), model, belief)
     headers = {form.id_header: belief.id}
@@ -162,6 +165,7 @@ async def completions(request: Request) -> Response:
         if not is_worth_it:
             headers["x-selfreflect-passthrough"] = reason
     call = _Call(services, form, chat, model.with_fields(chat.handed_on), belief, client)
+    # a stream that is passed on as it comes holds texts alone
     is_live = chat.stream and not is_worth_it and not chat.tools
     if is_live and form.stream is not None and isinstance(model, RemoteModel):
         return LiveResponse(partial(_stream_live, call, model, form.stream, headers))
@@ -302,6 +306,7 @@ async def _stream_live(
 ) -> None:
     """Pass the text of the upstream on as it comes. Without a stream, ask for the whole."""
     services, chat = call.services, call.chat
+    # what is sent as it comes cannot be cut here afterwards
     fields = {**chat.handed_on, "stop": chat.stop} if chat.stop else chat.handed_on
     request = services.reflector.plain_request(chat)
     async with services.admission.slot(call.client), await model.open(request, fields) as upstream:
@@ -476,6 +481,7 @@ def application(services: ServeServices, access: Access) -> Guard:
 def _http_error(request: Request, error: Any) -> JSONResponse:
     status = HTTPStatus(getattr(error, "status_code", 400))
     message = getattr(error, "detail", "") or "the address is malformed"
+    # Starlette has no more than the phrase for an unknown address or method
     if message == status.phrase and status in (404, 405):
         message = f"{request.method} {excerpt(request.url.path, 200)} is not offered. {_OFFERED}"
     kind = status.phrase.lower().replace(" ", "_")

@@ -111,6 +111,7 @@ def listen(host: str, port: int) -> socket.socket:
         raise ConfigError(f"{host} is no address of this machine: {error}", code="address") from None
     family, *_, address = choices[0]
     try:
+        # clients of IPv4 reach "::" too, whatever the system's default is
         bound = socket.create_server(address, family=family, dualstack_ipv6=family == socket.AF_INET6)
     except OSError as error:
         raise ConfigError(
@@ -123,6 +124,7 @@ def listen(host: str, port: int) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**16)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, seconds in _PROBES:
+        # not every system has all three
         if hasattr(socket, name):
             bound.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), seconds)
     return bound
@@ -214,6 +216,7 @@ class Guard:
         return None
 
     def _refuse(self, path: str, status: HTTPStatus, kind: str, message: str) -> Response:
+        # the body was not read, and its bytes would be taken for the next request
         headers = {"Connection": "close"}
         if status == HTTPStatus.UNAUTHORIZED:
             headers["WWW-Authenticate"] = "Bearer"

@@ -114,6 +114,7 @@ class ClientConnection(H11Protocol):
             elif connection.cycle.response_started:
                 candidates.append((2, connection._since, connection))
         if candidates:
+            # by rank and time alone, as connections have no order
             min(candidates, key=lambda entry: entry[:2])[2].drop()
 
 
@@ -151,6 +152,7 @@ class HttpServer(uvicorn.Server):
         )
         self._graceful = graceful
 
+    # uvicorn calls this ten times a second
     async def on_tick(self, counter: int) -> bool:
         now = asyncio.get_running_loop().time()
         for connection in list(self.server_state.connections):

@@ -104,6 +104,7 @@ class Job:
         facts = {name: getattr(self, name) for name in names}
         if after is None:
             return facts
+        # a copy, since the thread of the job adds more meanwhile
         answers = list(self.answers)
         # every poll groups them anew, and comparing many long ones takes minutes
         is_short = len({*answers}) <= MOST_SPELLINGS and sum(map(len, answers)) <= MOST_COMPARED
@@ -135,6 +136,7 @@ class JobQueue:
         self._running: Job | None = None
         self._is_closed = False
         self._changed = threading.Condition()
+        # a daemon, so that the end of the program does not wait for a job
         self._thread = threading.Thread(target=self._loop, name="jobs", daemon=True)
         self._thread.start()
 

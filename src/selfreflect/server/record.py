@@ -65,18 +65,21 @@ class History:
         entry = self._entries.get(id_)
         if entry is None:
             return None
+        # what clients look at again is forgotten last
         self._entries.move_to_end(id_)
         return entry.body
 
     def conversation(self, id_: str) -> tuple[Message, ...] | None:
         """Find the turns up to a response; None if it was never given or is forgotten."""
         entry = self._entries.get(id_)
+        # an answer alone was kept without its turns, since nothing can go on from it
         return entry.turns if entry and len(entry.turns) > 1 else None
 
 
 def detail(exchange: Exchange) -> dict[str, object]:
     """Describe everything that came of a question. Each answer has the place of its class in ``classes``."""
     answers = exchange.answers
+    # without a measure nothing is held out, and both halves of the record are the sample
     draws = answers.conditioning if exchange.results else answers.answers
     texts = [
         {"text": text, "class": label} for text, label in zip(draws, exchange.classes.labels, strict=True)
@@ -148,6 +151,7 @@ def without_texts(exchange: Exchange) -> list[StoredRecord]:
     records += [replace(summary, text=f"{summary.name} of {id_}") for summary in exchange.summaries]
     for record in exchange.results:
         if isinstance(record, Failure):
+            # a message may quote an answer
             records.append(replace(record, message="(the message is not kept)"))
         elif not isinstance(record, Controls):
             records.append(without_words(record))

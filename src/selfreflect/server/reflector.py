@@ -196,6 +196,7 @@ class Reflector:
         summaries = _named(drafts, id_)
         answers, results = await self._measure(plan, session, question, reply, summaries)
         calls = () if reading.chosen is None else calls_of(reply.completions[reading.chosen])
+        # an answer in words is a text even where tools were offered; JSON is none
         is_text = reading.chosen is None or (bool(chat.tools) and not calls and chat.response_format is None)
         if is_text:
             cuts = [cut_at(summary.text, chat.stop) for summary in summaries]
@@ -232,6 +233,7 @@ class Reflector:
             score=by_key.get("score"),
             measured=values,
             action=wordings[0].action,
+            # a hedge, or a question back, is not the answer that the guarantee is about
             guarantee=confidence.guarantee if wordings[0].action is None else None,
             no_guarantee=confidence.no_guarantee,
             cost=session.spending,
@@ -410,6 +412,7 @@ class Reflector:
             sampling=_requested(settings.summary, chat, settings.summary.max_new_tokens),
             sample_sampling=replace(answers, max_new_tokens=limit),
             num_samples=number,
+            # the answers are drawn with the seed of the first choice; the others only write another summary
             seed=seed + index,
             thinking=settings.thinking,
             conversation=chat.messages,
@@ -419,6 +422,7 @@ class Reflector:
         """Draw the answers and run the strategy, at the same time where possible."""
         task = plan.tasks[0]
         request = task.sample_request()
+        # without the limit of tokens, which has no part in a refusal and differs between requests
         key = (session.model.name, plan.strategy, replace(task.sampling, max_new_tokens=1))
         refused_at, reason = self._refused.get(key, (-math.inf, ""))
         # the answers of a summary that its model refuses would be paid for nothing
@@ -501,10 +505,12 @@ class Reflector:
         generator = session.model.generator
         request = plan.request
         if not plan.measures:
+            # the record wants two halves, but without a measure no answer is held out
             half = len(reply.completions) // 2
             return answer_set(question, request, reply, generator, half), ()
         # a summary must not be judged by the answers that made it
         further = await session.draw(held_out(plan.tasks[0], len(reply.completions)))
+        # an answer set begins with the held-out answers
         answers_and_more = replace(reply, completions=further.completions + reply.completions)
         answers = answer_set(question, request, answers_and_more, generator, len(further.completions))
         results: list[Measured] = []
@@ -688,6 +694,7 @@ def _values(results: Iterable[Measured]) -> tuple[dict[str, float | None], list[
     """List the values of the first summary by measure, and why some are missing."""
     values: dict[str, float | None] = {}
     notes = []
+    # backwards, so that the value of the first summary is the one that stays
     for record in reversed(list(results)):
         if isinstance(record, Failure):
             notes.append(f"no score ({record.kind}): {record.message}")

@@ -216,6 +216,7 @@ class ChatResponse:
         """Write the whole response."""
         choices = []
         for index, choice in enumerate(self.choices):
+            # the API has null for the text of a message that calls tools
             content = None if choice.calls else choice.text
             message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
             if choice.calls:
@@ -246,6 +247,7 @@ class ChatResponse:
 
         final = len(self.choices) - 1
         for index, choice in enumerate(self.choices):
+            # as OpenAI's streams begin: the role, and no text yet
             yield event(part(index, {"role": "assistant", "content": None if choice.calls else ""}))
             for place, call in enumerate(choice.calls):
                 yield event(part(index, {"tool_calls": [_wire_call(call, index=place)]}))
@@ -256,6 +258,7 @@ class ChatResponse:
             is_last = index == final and not include_usage
             yield event(part(index, {}, choice.finish), **(closing if is_last else {}))
         if include_usage:
+            # OpenAI's chunk of the usage has no choices
             yield event([], usage=self.spending.usage, **closing)
         yield DONE
 

@@ -74,6 +74,7 @@ class AskBody(BaseModel):
     answer_tokens: int = Field(default=64, ge=1, le=4096, description="Maximum tokens per answer.")
     summary_tokens: int = Field(default=256, ge=1, le=4096, description="Maximum tokens per summary.")
     brief: bool = Field(default=False, description="Ask for answers of a few words, with the demo's prompts.")
+    # numbers of JavaScript are exact up to there
     seed: int = Field(default=0, ge=0, lt=2**53)
 
 
@@ -194,6 +195,7 @@ class ModelChoices:
             **common,
             "max_new_tokens": body.summary_tokens,
             "sample_max_new_tokens": body.answer_tokens,
+            # as many as both halves of the answers
             "num_samples": 2 * body.num_answers,
         }
         return load_config(None, {"answers": answers, "summaries": summaries, "scores": scores})

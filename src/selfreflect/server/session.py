@@ -75,6 +75,7 @@ async def exclusively(lock: asyncio.Lock, work: Callable[[], T]) -> T:
             except asyncio.CancelledError:
                 is_cancelled = True
         if is_cancelled:
+            # or asyncio logs that nobody looked at its error
             thread.exception()
             raise asyncio.CancelledError
         return thread.result()
@@ -91,6 +92,7 @@ class LocalModel:
         self._workers: int = getattr(
             generator, "workers", 1
         )  # a function may be called several times at once
+        # local models call it at each step, the only moment at which they can be stopped
         if hasattr(generator, "on_step"):
             generator.on_step = self._check
         for _ in range(self._workers):
@@ -128,6 +130,7 @@ class LocalModel:
                 pending = self._queue.get_nowait()
             except Empty:
                 break
+            # for the loop that reads the queue, which ends on it
             if pending is None:
                 self._queue.put(None)
                 break
@@ -138,6 +141,7 @@ class LocalModel:
         try:
             for index, event in as_drawn(self.generator, [pending.request for pending in batch]):
                 batch[index].tell(event)
+                # nobody waits for the rest of the batch; the generator closes when it is left
                 if all(pending.is_over for pending in batch):
                     return
         except _Abandoned:
@@ -293,6 +297,7 @@ class Session:
             self._refusal = reply
         else:
             self._open()
+            # those that came with the request were counted when they were drawn
             known_indices = {sample.index for sample in request.samples}
             drawn = [
                 completion for index, completion in enumerate(reply.completions) if index not in known_indices
@@ -330,6 +335,7 @@ class Session:
         growing = replace(request, n=0)
         reply = Reply(completions=())
         while count := await next_count(reply.texts):
+            # with the earlier answers, of which the model draws none again
             samples = tuple(
                 Sample(index=index, completion=completion)
                 for index, completion in enumerate(reply.completions)
@@ -377,6 +383,7 @@ class Session:
 
 def held_out(task: ConversationTask, number: int) -> Request:
     """Request further answers, which no strategy sees, to measure a summary by."""
+    # with the seed of the first answers a seeded model would repeat them
     seed = seed_for(task.seed, task.question.id, "held-out answers")
     return replace(task.sample_request(), n=number, seed=seed)
 

@@ -36,6 +36,7 @@ change the modal class (or on which side of ``share`` it is). ``limit``: there a
 # all agree. Our choice: others keep the error too and stop later.
 _STAKES = ((0.4, 0.25), (0.8, 0.25), (1.0, 0.5))
 
+# 0.07 * 100 is a little above 7 in floating point
 _ROUNDING = 1e-9
 
 
@@ -127,6 +128,7 @@ class StoppingRule:
         """
         leader = int(counts.argmax())
         tail = np.bincount(classes[_first(classes, leader) + 1 :], minlength=len(counts))
+        # a game against any rarer class is won by more
         rival = int(np.delete(tail, leader).max(initial=0))
         return self._is_enough(log_wealth(int(tail[leader]), rival, 0.5), leader)
 
@@ -138,6 +140,7 @@ class StoppingRule:
         return self._is_enough(log_wealth(hits, len(tail) - hits, share), leader)
 
     def _is_enough(self, log_money: float, leader: int) -> bool:
+        # leader counts from 0
         return log_money >= (leader + 1) * math.log(2) - math.log(self._each_error)
 
     def _proves_below(self, counts: Labels) -> bool:
@@ -173,6 +176,7 @@ def log_wealth(wins: int, losses: int, chance: float) -> float:
     for part, money in _STAKES:
         log = math.log(money) + wins * math.log1p(part * (1 - chance) / chance)
         if losses:
+            # who bets all has nothing left after one loss
             log += losses * math.log1p(-part) if part < 1 else -math.inf
         logs.append(log)
     top = max(logs)
@@ -180,4 +184,5 @@ def log_wealth(wins: int, losses: int, chance: float) -> float:
 
 
 def _first(classes: Labels, label: int) -> int:
+    # argmax finds the first True
     return int(np.argmax(classes == label))

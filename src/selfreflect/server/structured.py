@@ -89,6 +89,7 @@ def _merged(
     values = [parse(answers[index]) for index in valid]
     document, is_other = values[chosen], False
     for field in structured.fields:
+        # of groups of one size that of the chosen object, so that nothing is changed without need
         largest = max(
             members_of(structured.labels(field, rule)), key=lambda group: (len(group), chosen in group)
         )
@@ -106,9 +107,11 @@ def _merged(
     record = AnsweredQuestion(id="", text=structured.question.text, answers=(*answers, text))
     with_merged = structure(record, schema)
     total = len(answers)
+    # back from shares of total + 1 answers to counts
     agreeing = [round(column[total] * (total + 1)) for column in _agreement(with_merged, rule, required)]
     if not agreeing or with_merged.left_out:  # objects without such fields agree as a whole
         agreeing.append(with_merged.objects.count(with_merged.objects[-1]))
+    # less the merged object itself, which no answer gave
     confidence = reading.confidence._replace(value=(min(agreeing) - 1) / total)
     return reading._replace(text=text, confidence=confidence)
 
@@ -142,6 +145,7 @@ def read_calls(
         for several, is_strange in zip(names, strange, strict=True)
         if not is_strange and (several or not must_call)
     ]
+    # of names that are called equally often the first drawn
     modal = Counter(usable or names).most_common(1)[0][0]
     parameters = [_parameters(tools, name) for name in modal]
     schema, note = _schema_of_calls(parameters)
@@ -154,6 +158,7 @@ def read_calls(
     with_text = [index for index, several in enumerate(calls) if not several]
     record = AnsweredQuestion(id="", text=question, answers=tuple(texts[index] for index in with_text))
     label_of = dict(zip(with_text, rule(record).tolist(), strict=True)) if with_text else {}
+    # a number for a text and a pair for calls, so that the two never meet in one class
     keys: list[Hashable] = [
         # one spelling of a value may be allowed, and another not
         label_of.get(index, (_identity(several), fault))
@@ -167,6 +172,8 @@ def read_calls(
         structured,
         texts,
         keys,
+        # An empty list stands for every field. Where some are required, the choice of the tool is one of
+        # them.
         ["/name", *required] if required else [],
         rule,
         _notes_on_tools(len(names), sum(strange), len(with_text) if must_call else 0, note),
@@ -240,6 +247,7 @@ def _agreement(structured: Structured, rule: ClassRule, required: Collection[str
     valid = [index for index, fault in enumerate(structured.faults) if fault is None]
     columns = []
     for field in structured.fields:
+        # with the slash, as "/ab" lies not below "/a"
         if required and not any(f"{field.pointer}/".startswith(f"{name}/") for name in required):
             continue
         labels = structured.labels(field, rule).tolist()

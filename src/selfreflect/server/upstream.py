@@ -141,6 +141,7 @@ class RemoteServer:
         )
         self._connection: Connection | None = None
         self._http: httpx2.AsyncClient | None = None
+        # keeps what a generator has learned of its model; bounded, as clients choose the names
         self.model = lru_cache(MODELS_REMEMBERED)(partial(RemoteModel, server=self))
         """A model by the server's name of it, which is not checked: the server answers for that."""
         self._names: list[str] = []
@@ -186,6 +187,7 @@ class RemoteServer:
         if self._http is None:
             # a redirect could send the key to another server
             self._http = self._client.http_client(follow_redirects=False)
+        # our headers last, so that none of a client takes the place of the key
         http_request = self._http.build_request(
             method, self.endpoint.url + path, content=data, headers={**headers, **self._client.headers}
         )
@@ -367,6 +369,7 @@ def relay(
         except ChatError as error:
             if not has_begun:
                 raise
+            # an error goes on with the numbers of the events, which clients of /v1/responses count
             number = 1 + max(map(int, _NUMBER.findall(numbered)), default=-1)
             await send_part(send, form.error_event(error, number))
             await send_part(send, b"", more=False)

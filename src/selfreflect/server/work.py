@@ -204,6 +204,7 @@ class ShownAnswers(StreamingGenerator):
                 drawn = [(event.index, event.completion)]
             elif isinstance(event, Reply):
                 drawn = list(enumerate(event.completions))
+            # a reply holds again the samples that came one by one
             texts = [completion.text for place, completion in drawn if place not in shown]
             self._progress.show_answers(texts)
             shown.update(place for place, _ in drawn)
@@ -272,6 +273,7 @@ class JobProcess:
         connection = self._connection or self._start()
         last_moment: float | None = None
         try:
+            # still set if the last job was cancelled
             self._stop.clear()
             connection.send((job.request, job.question))
             while last_moment is None or time.monotonic() < last_moment:
@@ -303,6 +305,7 @@ class JobProcess:
         arguments = (theirs, self._stop, *self._setup)
         self._process = self._context.Process(target=_serve, args=arguments)  # vLLM has children
         self._process.start()
+        # while this end is open here, the death of the process would not end recv
         theirs.close()
         return self._connection
 
@@ -335,6 +338,7 @@ def _end_with_the_app() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
+    # sys.exit would end this thread alone
     os._exit(1)
 
 

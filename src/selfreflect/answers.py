@@ -82,6 +82,7 @@ def draw_answers(
 def _digest(request: Request, generator: Generator) -> str:
     """Identify a request to a model, to the last setting."""
     fields = request.to_dict()
+    # a label names a request in messages and changes no answer
     del fields["label"]
     fields["earlier"] = fields.pop("samples")  # its name in older directories
     # digests in older directories lack these
@@ -96,6 +97,7 @@ def _of_request(answers: Iterable[AnswerSample], request: Request, digest: str) 
     """Select the stored answers that belong to this request, in its order."""
     samples = []
     for answer in answers:
+        # an earlier run may have asked for more answers
         if answer.request == digest and answer.index < request.n:
             completion = Completion(
                 text=answer.text, finish=answer.finish, tokens=answer.tokens, logprobs=answer.logprobs

@@ -33,8 +33,10 @@ def write_bytes(
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
     created = 0o600 if private or mode is not None else 0o666  # less what the umask takes away
     try:
+        # O_EXCL follows no link that somebody else has put there
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, created)
         with os.fdopen(descriptor, "wb") as file:
+            # tells clear_unfinished in another process that the file is still being written
             _try_lock(descriptor)
             if mode is not None:
                 os.fchmod(descriptor, mode)
@@ -48,6 +50,7 @@ def write_bytes(
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
+    # a rename is on disk only when its directory is
     if durable:
         sync_directory(path.parent)
 
@@ -111,6 +114,7 @@ def clear_unfinished(path: Path) -> None:
 @contextmanager
 def _locked(path: Path) -> Iterator[bool]:
     """Hold the lock of a file or folder, if no other process does; say whether it was free."""
+    # O_NONBLOCK, because opening a pipe of such a name would wait for a writer
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         yield _try_lock(descriptor)

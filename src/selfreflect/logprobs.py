@@ -111,12 +111,14 @@ def answer_tokens(
         value = logprobs[index]
         if value is None or not LOWEST <= value <= 0:  # which NaN is not, either
             return "out_of_range"
+        # + 0.0 makes a 0 of the -0.0 that rounding leaves
         values.append(round(value, _DIGITS) + 0.0)
     own_divergences = [divergences[index] for index in pieces] if divergences else []
     lists = [ranked(top[index], ranks) for index in pieces] if ranks and len(top) == len(texts) else []
     if None in lists:
         return "out_of_range"
     own_entropies = [entropies[index] for index in pieces] if len(entropies) == len(texts) else []
+    # rounding may leave an entropy a little below 0
     values_of_pieces = [round(max(0.0, value), _DIGITS) for value in own_entropies if value is not None]
     return AnswerTokens(
         tuple(pieces.values()),

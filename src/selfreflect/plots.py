@@ -99,6 +99,7 @@ def pdf_book() -> Iterator[io.BytesIO]:
     from matplotlib.backends.backend_pdf import PdfPages
 
     buffer = io.BytesIO()
+    # without the time of day, so that the same figures make the same file
     with PdfPages(buffer, metadata={"CreationDate": None, "Creator": None, "Producer": None}) as book:
         token = _BOOK.set(book)
         try:
@@ -215,12 +216,14 @@ def _restyle(node: ElementTree.Element) -> None:
         name, value = map(str.strip, declaration.split(":", 1))
         if value in _CLASSES:
             classes.append(f"{_CLASSES[value]}-{name}")
+        # the page's style sheet chooses the font
         elif name != "font-family":
             node.set(name, value)
     if classes:
         node.set("class", " ".join(classes))
     for name in node.attrib.keys() & {"d", "x", "y", "width", "height"}:
         node.set(name, _NUMBER.sub(_rounded, " ".join(node.attrib[name].split())))
+    # matplotlib writes this for texts that are not turned
     if node.get("transform", "").startswith("rotate(-0 "):
         del node.attrib["transform"]
 

@@ -58,6 +58,7 @@ def _working_directory_on_path() -> Iterator[None]:
     try:
         yield
     finally:
+        # the module may have removed it already
         if here in sys.path:
             sys.path.remove(here)
 

@@ -212,6 +212,7 @@ def _template(node: ast.expr) -> str | None:
             parts.append(str(part.value))
         elif isinstance(part, ast.FormattedValue) and isinstance(part.value, ast.Name):
             name = _PUBLISHED_NAMES.get(part.value.id)
+            # a format or conversion, as in {n:d}, would change the text
             if name is None or part.format_spec is not None or part.conversion != -1:
                 return None
             parts.append(f"{{{name}}}")

@@ -251,6 +251,7 @@ class SamplingCheck(Record, frozen=True, kw_only=True):
             return False
         if not self.questions:
             return self.replies == "identical"
+        # an easy question gets the same answer every time, so that one or two of them show nothing
         enough = self.replies == "identical" or self.questions >= 3
         return enough and self.identical_questions >= 0.9 * self.questions
 
@@ -673,6 +674,7 @@ def question_id(text: str, context: str = "") -> str:
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
     if context:
         second = hashlib.sha256(context.encode("utf-8", "surrogatepass"))
+        # of two digests, since a text and its context joined could be those of another question
         digest = hashlib.sha256(digest.digest() + second.digest())
     return "q-" + digest.hexdigest()[:12]
 
@@ -699,6 +701,7 @@ def shuffled(answers: Sequence[str], question_id: str, seed: int = 0) -> list[in
     Logs are often sorted or grouped, so the result is the same for every order of the list.
     """
     order = sorted(range(len(answers)), key=lambda index: answers[index])
+    # with a separator, or seed 1 and question 23 would be shuffled as seed 12 and question 3
     random.Random(f"{seed}\x1f{question_id}\x1fhalves".encode("utf-8", "surrogatepass")).shuffle(order)
     return order
 

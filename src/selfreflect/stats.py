@@ -68,6 +68,7 @@ class Estimate:
 
     def mirrored(self) -> Estimate:
         """Give the estimate of the negated values."""
+        # no -0.0, which is printed with its sign
         mean, low, high = (None if end is None else -end or 0.0 for end in (self.mean, self.high, self.low))
         return replace(self, mean=mean, low=low, high=high)
 
@@ -124,6 +125,7 @@ def mean_interval(values: Sequence[float], total: int, *, resamples: int = 10_00
     n = len(ascending)
     if n == 0:
         return Estimate(None, None, None, 0, total)
+    # all resamples of equal values have their mean, and the acceleration would be 0 / 0
     if ascending[0] == ascending[-1]:
         mean = float(ascending[0])
         low, high = (mean, mean) if n > 1 else (None, None)
@@ -156,6 +158,7 @@ def ratio_interval(
         raise ValueError("a denominator is not above 0: leave out undefined ratios, so that n shows it")
     ratio = math.fsum(x) / math.fsum(y)
     deviations = x - ratio * y
+    # all pairs have one ratio, up to rounding
     if np.abs(deviations).max() <= 1e-12 * np.abs(x).max():
         low, high = (ratio, ratio) if len(pairs) > 1 else (None, None)
         return Estimate(ratio, low, high, len(pairs), total)
@@ -241,6 +244,7 @@ def sign_flip_p(differences: Sequence[float], *, resamples: int = 10_000, seed: 
     if len(sizes) <= EXACT_SIGN_FLIPS:
         sums = np.zeros(1)
         for size in sizes:
+            # each value doubles the patterns: in the end there are 2**n
             sums = np.concatenate((sums - size, sums + size))
         return float(np.mean(np.abs(sums) >= threshold))
     return _drawn_sign_flip_p(sizes.tobytes(), threshold, resamples, seed)
@@ -254,6 +258,7 @@ def _drawn_sign_flip_p(data: bytes, threshold: float, resamples: int, seed: int)
     extreme = 0
     for rows in _blocks(resamples, len(sizes)):
         negative = rng.integers(0, 2, size=(rows, len(sizes)), dtype=np.int8).astype(np.float64)
+        # the sum of all less twice those whose sign is flipped
         extreme += int(np.count_nonzero(np.abs(sizes.sum() - 2 * (negative @ sizes)) >= threshold))
     return (extreme + 1) / (resamples + 1)
 
@@ -291,6 +296,7 @@ def rank_correlation(a: Sequence[float], b: Sequence[float]) -> Estimate:
     n, rho = len(a), spearman(a, b)
     if rho is None or n < FEWEST_CORRELATED:
         return Estimate(None, None, None, n, n)
+    # 1 but for rounding, where atanh is not defined
     if math.isclose(abs(rho), 1, rel_tol=1e-12):
         return Estimate(float(round(rho)), None, None, n, n)
     half = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * math.sqrt((1 + rho**2 / 2) / (n - 3))
@@ -315,6 +321,7 @@ def ranks(values: Floats) -> Floats:
     """Rank values from 1; equal values share the mean of their ranks."""
     _, groups, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
+    # the mean of the ranks from last - count + 1 to last
     means: Floats = last - (counts - 1) / 2
     return means[groups.reshape(-1)]
 
@@ -342,6 +349,7 @@ def student_p(t: float, degrees: float) -> float:
     square = math.cos(angle) ** 2
     series = 0.0
     term = 1.0
+    # the series of odd degrees begins at k = 3, that of even ones at 2
     for k in range(2 + n % 2, n + 1, 2):
         series += term
         term *= square * (k - 1) / k
@@ -416,16 +424,19 @@ def _bca_of_bytes(data: bytes, weights_data: bytes | None, resamples: int, seed:
     means = np.concatenate(blocks)
     largest = np.abs(deviations).max()
     rounding = 1e-12 * float(largest)
+    # a resample that equals the estimate counts half as below it
     below = np.mean(means < -rounding) + np.mean(np.abs(means) <= rounding) / 2
     edge = 0.5 / resamples  # resamples all on one side would make the correction infinite
     normal = NormalDist()
     bias = normal.inv_cdf(min(max(float(below), edge), 1 - edge))
     scaled = deviations / largest  # cubes of tiny deviations would underflow
+    # from the deviations, the influence of each value, in place of jackknife values
     acceleration = float((scaled**3).sum() / (6 * (scaled**2).sum() ** 1.5))
     ends = []
     for quantile in ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2):
         shifted = bias + normal.inv_cdf(quantile)
         shrink = 1 - acceleration * shifted
+        # beyond the pole of the formula the end is that of all resamples
         position = normal.cdf(bias + shifted / shrink) if shrink > 0 else float(shifted > 0)
         ends.append(float(np.quantile(means, position)))
     return ends[0], ends[1]
@@ -475,6 +486,7 @@ def _halves_p_value(pairs: tuple[tuple[int, int], ...]) -> float:
         longer = np.zeros_like(chances)
         for count in range(min(size, taken) + 1):
             overlap = min(count, size - count)
+            # in proportion to the largest, since counts of large classes exceed a float
             ways = math.comb(size, count) / math.comb(size, size // 2)
             longer[count:, overlap:] += ways * chances[: taken + 1 - count, : largest + 1 - overlap]
         chances = longer / longer.max()

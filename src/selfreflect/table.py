@@ -328,6 +328,7 @@ def _blocks(columns: Sequence[Column], minima: Sequence[int], width: int) -> lis
     blocks = [names]
     for group in groups:
         longer = [*blocks[-1], *group]
+        # at least one column beside the names, however narrow the terminal is
         if len(blocks[-1]) > len(names) and sum(minima[at] + 1 for at in longer) - 1 > width:
             blocks.append(names)
         blocks[-1] = [*blocks[-1], *group]
@@ -355,6 +356,7 @@ def _widths(
         share = min(max(0, needs[at]), free // (len(needs) - number))
         widths[at] += share
         free -= share
+    # headings on one line where there is room, else on two or three
     for limit in range(1, 4):
         headings = {}
         for at in block:

@@ -100,11 +100,13 @@ def name_list(text: str) -> list[str]:
 
 def percent(share: float, digits: int = 0) -> str:
     """Format a share as ``56 %``, with ``digits`` behind the point."""
+    # z: without the minus sign of a value that rounds to 0
     return f"{100 * share:z.{digits}f} %"
 
 
 def exact_percent(share: float) -> str:
     """Format a share that a user chose, such as 0.125 as ``12.5 %``: a rounded one is another promise."""
+    # 12 digits hide that 100 * 0.07 is 7.000000000000001
     return f"{100 * share:.12g} %"
 
 

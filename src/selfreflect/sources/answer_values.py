@@ -100,6 +100,7 @@ def _verdicts(answers: Sequence[str | None], values: Sequence[object]) -> list[G
 def for_each_answer(values: Sequence[Graded], answers: Sequence[str]) -> tuple[Verdict, ...]:
     """Give each answer the first verdict on its text that no answer before it has."""
     by_text: dict[str | None, list[Verdict]] = {}
+    # backwards, so that pop gives the first verdict that is left
     for text, right in reversed(values):
         by_text.setdefault(text, []).append(right)
     return tuple(by_text[answer].pop() if by_text.get(answer) else None for answer in answers)
@@ -166,6 +167,7 @@ def _tokens(row: Row, answers: Sequence[str]) -> Tokens:
     for number, (texts, answer) in enumerate(zip(values, answers, strict=True), 1):
         if not is_text_list(texts):
             raise row.error(f"entry {number} of the field 'tokens' must be a list of texts")
+        # an answer may have lost the blanks around it, which its tokens still have
         if "".join(texts).strip() != answer.strip():
             raise row.error(f"the tokens of answer {number} do not spell it: {excerpt(''.join(texts))}")
     return tuple(map(tuple, values))
@@ -189,6 +191,7 @@ def _logprobs(row: Row, answers: Sequence[str], tokens: Tokens) -> Logprobs:
                 raise row.error(
                     f"{entry} holds -9999, a server's placeholder for an unknown value; leave it out"
                 )
+        # a token has at least one byte
         size = len(answer.encode("utf-8", "replace")) + _EXTRA_TOKENS
         if len(logprobs) > size or (tokens and len(tokens[number - 1]) != len(logprobs)):
             raise row.error(
@@ -306,6 +309,7 @@ def label(value: object) -> Verdict:
 
 
 def _plain(value: object) -> str:
+    # graders also write "Correct."
     return str(value).strip().rstrip(".").lower().replace(" ", "_").replace("-", "_")
 
 
@@ -331,6 +335,7 @@ def is_grader(values: Iterable[object]) -> bool:
     """Check whether values are verdicts, without scores in between such as BLEU."""
     column = list(values)
     scores = [value for value in column if isinstance(value, int | float)]
+    # 0.5 is a partly right answer, and NaN a missing one
     return any(verdict(value) is not None for value in column) and all(
         value in (0, 0.5, 1) or value != value for value in scores
     )

@@ -190,6 +190,7 @@ def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColum
     reference = ""
     # "model_answer" says whose it is, and is no reference
     plain_answers = [name for name in free if plain_name(name) in ("answer", "answers")]
+    # where other columns hold the model's answers, "answer" is the reference
     if len(plain_answers) == 1 and sum(map(len, families.values())) > 1:
         [reference] = plain_answers
         families = _answer_families(name for name in free if name != reference)
@@ -413,6 +414,7 @@ def _named_summaries(columns: Iterable[str]) -> dict[str, str]:
         match = _SUMMARY.fullmatch(column.strip())
         if match:
             name = match[1] or match[2]
+            # a number, or the name of another summary, is no name
             if name.isdigit() or name in summary_names:
                 name = column
             names[column] = name

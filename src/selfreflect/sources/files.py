@@ -111,6 +111,7 @@ class RowIds:
 
     def _derived_id(self, base: str) -> str:
         id_ = base
+        # goes on from the last number, since thousands of rows may have one question
         while id_ in self._owners:
             self._uses[base] += 1
             id_ = f"{base}-{self._uses[base] + 1}"
@@ -203,6 +204,7 @@ def _read_file(path: Path, suffixes: Collection[str] | None) -> Content:
                 advice = ADVICE.get(suffix, f"use one of {', '.join(suffixes)}")
                 raise DataError(f"{name}: unsupported file type {excerpt(path.suffix)}; {advice}")
             if suffix == IN_PARTS and not zipped and path.is_file():
+                # one byte tells whether it is empty
                 return Content(name, suffix, stream.read(1), path=path)
             data = stream.read()
             if zipped:
@@ -419,6 +421,7 @@ _BEGINNING = 100_000
 def _delimiter(text: str, suffix: str) -> str:
     """Find the delimiter of a table: the one that divides header and next line alike into most cells, or else
     a comma, unless the header has only others."""
+    # where two divide alike, a tab comes first in a .tsv file, else a comma
     order = sorted(_DELIMITERS, key=lambda delimiter: suffix == ".tsv" and delimiter != "\t")
     widths = {}
     for delimiter in order:
@@ -427,6 +430,7 @@ def _delimiter(text: str, suffix: str) -> str:
         widths[delimiter] = header if lines == [header] else 1
     if max(widths.values()) > 1:
         return max(order, key=widths.__getitem__)
+    # a name in quotes may hold a comma
     first_line = re.sub('"[^"]*"', "", text.lstrip().partition("\n")[0])
     return "," if "," in first_line else max(order, key=first_line.count)
 
@@ -512,6 +516,7 @@ def _xlsx_rows(content: Content) -> Iterator[Row]:
         raise MissingExtraError("reading .xlsx files", "xlsx") from None
     try:
         with zipfile.ZipFile(io.BytesIO(content.data)) as archive:
+            # a small archive may unpack to gigabytes
             if sum(member.file_size for member in archive.infolist()) > MAX_WORKBOOK:
                 raise DataError(f"{content.name} is larger than {MAX_WORKBOOK:,} bytes unpacked")
             parts = [name for name in archive.namelist() if name.startswith("xl/worksheets/")]
@@ -679,6 +684,7 @@ def _parse_json(
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for key, value in pairs:
+        # other readers would keep the last in silence
         if key in fields:
             raise ValueError(f"an object has the key {excerpt(key)} more than once")
         fields[key] = value

@@ -161,11 +161,13 @@ def item_rows(
 
     items: list[ItemRow] = []
     by_question: dict[tuple[str, str], ItemRow] = {}
+    # a summary may be a number in one row where it is a text in another
     text_columns = {name for row in rows for name, value in row.fields.items() if _is_text(value)}
     for number, row in enumerate(rows, start=1):
         if progress and number % ROWS_BETWEEN_PROGRESS == 0:
             progress(number / len(rows))
         item = _item_row(row, columns_of(tuple(row.fields)), reading, text_columns)
+        # rows of one question may differ in their blanks
         key = (" ".join(item.question.split()), item.context if item.question else _id(item))
         if item.one_answer and key in by_question:
             by_question[key].add(item)
@@ -183,6 +185,7 @@ def item_rows(
                 f"the answers to {excerpt(item.question)} come from several models (column 'model'), but an "
                 "answer distribution is that of one model. Keep one model per file"
             )
+        # what differs between its answers is no property of the question
         for name in item.varying:
             item.metadata.pop(name, None)
     return items
@@ -467,6 +470,7 @@ def _printed_list(text: str) -> Any:
         if token.type == tokenize.NL:
             continue
         is_value = token.type in (tokenize.STRING, tokenize.NUMBER, tokenize.NAME)
+        # NumPy prints no commas between values
         parts += [","] * (ended and (is_value or token.string == "-"))
         parts.append("None" if token.string.lower() == "nan" else token.string)
         ended = is_value

@@ -78,6 +78,7 @@ def _rows(name: str, data: bytes, streams: Iterable[tuple[Any, Iterable[Any]]]) 
         for column, count in Counter(schema.names).items():
             if count > 1:
                 raise DataError(f"{name} has {count} columns of the name {excerpt(column)}; rename them")
+        # most schemas have no such type, and spare a pass over every value
         has_others = bool(_OTHERS.search(str(schema)))
         for batch in batches:
             total += sum(map(_unfolded_size, batch.columns))

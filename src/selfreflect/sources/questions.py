@@ -231,6 +231,7 @@ def is_file(source: str) -> bool:
     """Tell whether ``source`` is a file or standard input, not a known set."""
     if source in _BUNDLED or find_hub_set(source):
         return False
+    # a missing file should be reported as that, not as an unknown source
     return source == "-" or Path(source).suffix.lower() in PARSERS or _exists(source)
 
 
@@ -294,6 +295,7 @@ def _once(rows: list[Row], columns: Columns) -> list[Row]:
     rows_by_id: dict[str, Row] = {}
     varying: set[str] = set()
     for row in rows:
+        # as text, since a dictionary takes no lists as keys
         rest = repr([(name, value) for name, value in row.fields.items() if name not in answers])
         first = rows_by_id.setdefault(rest, row)
         varying |= {name for name in answers if repr(row.fields.get(name)) != repr(first.fields.get(name))}
@@ -363,6 +365,7 @@ def _guess_columns(
 ) -> Columns:
     """Choose columns by their names; explicit ones must exist."""
 
+    # the first of columns whose plain names are the same
     plain = {plain_name(column): column for column in reversed(available)}
 
     def first(names: Sequence[str]) -> str:
@@ -389,6 +392,7 @@ def _sample(table: RowTable, limit: int | None, seed: int) -> Container[int]:
     """Indices of the rows to use. Those of the bundled set are even over all kinds."""
     if limit is None:
         return range(table.total)
+    # by a hash of each position, so that a larger sample holds every smaller one
     shuffled = sorted(range(table.total), key=lambda index: seed_for(seed, "questions", str(index)))
     if table.columns is BUNDLED_COLUMNS:
         kinds = [row.fields["kind"] for row in table.rows]

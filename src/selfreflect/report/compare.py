@@ -91,6 +91,7 @@ class Comparison:
     def is_testable(self) -> bool:
         """Whether there are enough questions for a test."""
         questions = self.paired.difference.n
+        # ties on every question are a finding, too: there is no difference to test
         return questions >= FEWEST_TESTED and (self.paired.is_testable or self.paired.ties == questions)
 
     @property
@@ -358,6 +359,7 @@ def same_order(first: Numbers, second: Numbers) -> Estimate:
             pairs = [(numbers[a][id_], numbers[b][id_]) for numbers in (first, second)]
             if not any(is_tie(*pair) for pair in pairs):
                 count = counts.setdefault(id_, [0, 0])
+                # both judges order the pair in one way
                 count[0] += len({left > right for left, right in pairs}) == 1
                 count[1] += 1
     return ratio_interval([(agreed, pairs) for agreed, pairs in counts.values()], len(counts))

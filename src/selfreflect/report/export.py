@@ -74,6 +74,7 @@ def dataset_files(scorings: Sequence[RunRecords], title: str) -> dict[str, bytes
 
 def require_pyarrow() -> None:
     """Raise MissingExtraError if pyarrow is not installed."""
+    # without importing it, which is slow
     if find_spec("pyarrow") is None:
         raise MissingExtraError("writing a data set", "parquet")
 
@@ -158,6 +159,7 @@ def _table(columns: Sequence[Column], rows: Sequence[dict[str, Any]], untyped: S
     for name in untyped:
         # bool is a kind of int in Python, and Arrow refuses a column of both
         kinds = {type(row[name]) for row in rows} - {type(None)}
+        # Parquet has no larger integers
         fits = all(abs(row[name]) < 2**63 for row in rows if isinstance(row[name], int))
         if kinds == {bool}:
             types[name] = pa.bool_()
@@ -281,6 +283,7 @@ def _log_mlflow(label: str, settings: Mapping[str, Any], results: Mapping[str, f
         if not os.environ.keys() & {"MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"}:
             mlflow.set_experiment(PROJECT)
         with mlflow.start_run(run_name=label) as logged:
+            # older servers of MLflow refuse longer values
             mlflow.log_params({name: printable(str(value))[:500] for name, value in settings.items()})
             mlflow.log_metrics(dict(results))
             return f"run {logged.info.run_id} at {mlflow.get_tracking_uri()}"

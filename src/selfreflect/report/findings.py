@@ -77,6 +77,7 @@ def findings(run: RunRecords) -> list[str]:
     if not ranking:
         values = {"questions": len(run.questions), "measured": bool(run.measures)}
         return [say("nothing", asked=not run.awaits_scores, **values)]
+    # strategies that lack results lead only where all do
     complete = [result for result in ranking if not result.missing] or ranking
     best = complete[0]
     leaders = [result for result in complete if is_tie(_mean(result, measure), _mean(best, measure))]
@@ -201,6 +202,7 @@ def _answer_cautions(run: RunRecords) -> list[str]:
             texts = [f"{name} ({change})" for name, change in changes.items()]
             sentences.append(say("changed_calls", model=facts["name"], changes=texts))
     sentences = list(dict.fromkeys(sentences))  # stages often share a model
+    # two equal answers are no sign of a server that does not sample
     sampled = [answers for answers in sets if answers.temperature and len(answers.answers) > 2]
     equal = sum(len(set(answers.answers)) == 1 for answers in sampled)
     unspaced = sum(any(map(_UNSPACED.search, answers.masked_out)) for answers in sets)
@@ -290,6 +292,7 @@ def place(score: float, empty: float, pasted: float) -> float | None:
     Scores outside are below 0 or above 1. None if the empty summary does not score worse (higher) than the
     answers: then the judge cannot tell them apart.
     """
+    # equal as reports print them
     if round(empty, 4) <= round(pasted, 4):
         return None
     return (empty - score) / (empty - pasted)

@@ -127,6 +127,7 @@ class Name:
         if self.part == "untestable":
             return [ConditionValue("", len(untestable), f"{self.text} is {len(untestable)}")]
         count = [comparison.verdict for comparison in comparisons].count(self.part)
+        # the number of unclear ones includes those that cannot be tested
         if self.part == "unclear":
             untestable = []
         # equal questions count: they could have differed, so a test could have found something on six
@@ -174,6 +175,7 @@ class Name:
             return ConditionValue(subject, mean, text, _gaps(side, measure, result))
         if self.part == "undefined":
             measures = run_measures(side.run) if self.measure is None else [self.measured(side)]
+            # a question that lacks several measures counts once
             count = len(
                 set().union(*(undefined_of(measure, side.run, side.strategy) for measure in measures))
             )

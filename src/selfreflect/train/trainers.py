@@ -126,6 +126,7 @@ class Training:
             facts["reward"] = self.reward.criterion
         settings = self.preset.sft if self.reward is None else self.preset.grpo
         values = {**self.preset.lora, **settings}
+        # what is saved and logged meanwhile has no effect on the weights
         return facts | {key: values[key] for key in values if key not in ("save_steps", "logging_steps")}
 
     def is_done(self) -> bool:

@@ -297,6 +297,8 @@ def _alpha(ratings: Floats, sizes: Indices) -> float | None:
     scale = ratings - ratings.mean()
     starts = np.cumsum(sizes) - sizes
     sums, squares = np.add.reduceat(scale, starts), np.add.reduceat(scale**2, starts)
+    # the sum of (a - b)^2 over the pairs of m ratings is m times their sum of squares less their squared
+    # sum
     disagreement = float(((sizes * squares - sums**2) / (sizes - 1)).sum()) / len(scale)
     by_chance = float(squares.sum()) / (len(scale) - 1)
     return 1 - disagreement / by_chance

@@ -236,6 +236,7 @@ def families(
         if infos := [info for info in metrics if info.name in selected]:
             module, _, name = path.partition(":")
             make = getattr(import_module(f"selfreflect.validate.{module}"), name)
+            # all metrics of a family need the same models
             models = [loaders[need]() for need in infos[0].needs if need in loaders]
             members.append(make(*models, infos))
     return members

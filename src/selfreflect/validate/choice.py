@@ -72,6 +72,7 @@ class MultipleChoice:
             )
         self.items: list[Item] = []
         count = min(grid, len(possible))
+        # evenly spaced from the most certain to the even one
         grid_shapes = [possible[index * (len(possible) - 1) // (count - 1)] for index in range(count)]
         tables = []
         for question in QUESTIONS:

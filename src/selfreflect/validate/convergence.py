@@ -88,6 +88,7 @@ class Convergence:
         shares: dict[int, float | None] = {}
         for count in counts_up_to(len(table)):
             rng = np.random.default_rng([self._seed, count])
+            # how often each question is drawn, which is all that a mean needs
             draws = rng.multinomial(count, np.full(len(table), 1 / len(table)), size=DRAWS)
             shares[count] = same_ranking(draws / count @ table, table.mean(axis=0))
         return shares

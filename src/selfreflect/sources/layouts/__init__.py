@@ -163,11 +163,13 @@ def rows_in(
         all_rows: Iterable[Row] = chain(raw_rows, stream)
     elif rest := list(stream):
         raw_rows += rest
+        # a later row may rule out the layout of the first ones
         all_rows, layout = raw_rows, _layout_of(raw_rows, logs, is_named)
     else:
         all_rows = raw_rows
     layouts = [layout]
     rows = _rows_of(layout, all_rows, assigned, content.name)
+    # records may be wrapped once more, as columns in a field are
     while getattr(layouts[-1], "wraps", False) and (inner := _layout_of(rows, logs)).name != "items":
         rows = _rows_of(inner, rows, assigned, content.name)
         layouts.append(inner)

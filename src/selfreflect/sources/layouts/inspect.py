@@ -95,6 +95,7 @@ class Inspect(Layout):
                 column = fields[GRADES].setdefault(grader, [None] * len(fields["answers"]))
                 column += [verdict, *missing]
             fields["answers"] += [_text(choice.message, sample) for choice in choices]
+            # an epoch that a scorer left out has no verdict
             for column in fields[GRADES].values():
                 column += [None] * (len(fields["answers"]) - len(column))
         _keep_graders([row.fields[GRADES] for row in items.values()])
@@ -288,6 +289,7 @@ def _unpacked(name: str, archive: zipfile.ZipFile, stream: IO[bytes], member: zi
         raise DataError(f"{where} cannot be unpacked: {excerpt(str(error), 200)}") from None
     if len(data) > MAX_MEMBER_BYTES:
         raise DataError(f"{where} is larger than {MAX_MEMBER_BYTES:,} bytes unpacked")
+    # zipfile checks this only of what it has unpacked itself
     if len(data) != member.file_size or zlib.crc32(data) != member.CRC:
         raise DataError(f"{where} is damaged: its size or checksum is wrong")
     return data

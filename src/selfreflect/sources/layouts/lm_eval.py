@@ -105,6 +105,7 @@ class LmEval(Layout):
         # a number is the place of the right choice, also where the document numbers its choices from 1
         is_place = str(target).isdecimal() and int(target) < len(choices)
         right = right_answers(right_choice(target, choices if is_place else named))
+        # the likeliest one's share of the softmax, in which its own term is exp(0) = 1
         confidence = 1 / sum(math.exp(value - likeliest) for value in likelihoods)
         return {
             **fields,

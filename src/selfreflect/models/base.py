@@ -253,6 +253,7 @@ class StreamingGenerator(ABC):
 
 def seed_for(seed: int, *parts: str) -> int:
     """Derive a 63-bit seed for one question, stage or step, independent of order and batching."""
+    # with a separator, as "ab" and "c" are other parts than "a" and "bc"
     text = "\x1f".join([str(seed), *parts])
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big") >> 1
 

@@ -80,11 +80,13 @@ class SentenceEmbedder:
         from transformers.models.bert.modeling_bert import BertConfig, BertModel
 
         self._tokenizer: Any = Tokenizer.from_str(tokenizer)
+        # its file may ask for both; texts are cut and padded here
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         shape = BertConfig(hidden_size=_WIDTH, num_hidden_layers=6, intermediate_size=4 * _WIDTH)
         with torch.random.fork_rng(devices=[]):  # the first weights are drawn, to be replaced at once
             self._model: Any = BertModel(shape, add_pooling_layer=False).eval()
+        # without the weights of the pooling layer, which embeddings do not use
         parts = {name: part for name, part in load(weights).items() if name in self._model.state_dict()}
         self._model.load_state_dict(parts)
 
@@ -236,6 +238,7 @@ class EntailmentModel:
 
         rows: list[Any] = [None] * len(pairs)
         lengths = list(map(len, self._encode(pairs)["input_ids"])) if pairs else []
+        # texts of similar length go together, so that little padding is computed
         order = sorted(range(len(pairs)), key=lengths.__getitem__)
         order = [index for index in order if lengths[index] <= self._longest]
         for start in range(0, len(order), PAIRS_AT_ONCE):

@@ -167,6 +167,7 @@ class FunctionGenerator(StreamingGenerator):
             "temperature": request.sampling.temperature,
             "top_p": request.sampling.top_p,
             "max_tokens": request.sampling.max_new_tokens,
+            # with one seed, further calls for a question would repeat its texts
             "seed": (request.seed + count) % 2**31,
         }
         return {name: values[name] for name in self._options}
@@ -200,6 +201,7 @@ class _Loop:
                 Thread(target=self._loop.run_forever, name="selfreflect-async", daemon=True).start()
         result = asyncio.run_coroutine_threadsafe(_without_exit(coroutine), self._loop).result()
         if isinstance(result, SystemExit):
+            # in the thread of the call, where it costs one question
             raise result
         return result
 

@@ -46,6 +46,7 @@ class LiteLLM(Backend):
         """Describe the server at ``base_url``, else the provider's own, with every key of the environment
         hidden."""
         server = endpoint(base_url) if base_url is not None else Endpoint(_NO_SERVER)
+        # a shorter value would hide ordinary words in messages
         hidden = {value for name, value in os.environ.items() if _SECRET.fullmatch(name) and len(value) > 7}
         return replace(server, secrets=tuple(sorted({*server.secrets, *hidden}, key=len, reverse=True)))
 
@@ -59,6 +60,7 @@ class LiteLLM(Backend):
         with suppress(MissingExtraError):
             prices = _sdk().model_cost
             bare = self.bare_name(name)
+            # the price list has some models without their provider
             row = prices.get(bare) or prices.get(bare.partition("/")[2]) or {}
             price_in, price_out = row.get("input_cost_per_token"), row.get("output_cost_per_token")
             if price_in is not None and price_out is not None:
@@ -127,6 +129,7 @@ class LiteLLMGenerator(OpenAIGenerator):
         bodies: list[Any] = []
         fields["logger_fn"] = lambda call: bodies.append(call.get("original_response"))
         try:
+            # tries are counted and spaced by the generator
             response = await sdk.acompletion(**fields, num_retries=0, max_retries=0)
         except Exception as error:
             if not hasattr(error, "status_code"):

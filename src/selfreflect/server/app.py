@@ -150,6 +150,7 @@ def options(services: Shared) -> dict[str, Any]:
 
 @routes.post("/ask", status_code=202, responses=_SUBMITTED, summary="Ask a question")
 def ask(body: AskBody, services: Shared) -> dict[str, Any]:
+    # refuses what could not run before it waits in the queue
     services.models.config(body)
     for name in body.strategies:
         if name not in STRATEGIES:  # the name of a user's own strategy would be code to import
@@ -436,6 +437,7 @@ def _invalid_request(_: Request, error: Any) -> JSONResponse:
     """Name each wrong field and the reason, without repeating what was sent."""
     lines = []
     for failure in error.errors()[:5]:
+        # the first part says whether it was in the body or the query
         field = ".".join(map(str, failure["loc"][1:])) or "body"
         lines.append(f"{field}: {failure['msg']}")
     return _respond(422, {"code": "invalid", "message": without_paths("; ".join(lines))})

@@ -191,6 +191,7 @@ def _first_and_count(directory: RunDirectory) -> tuple[str | None, int]:
         return None, 0
     path = directory.path / name
     with store_errors(path), path.open("rb") as file:
+        # a line without its end is still being written
         lines = (line for line in file if line.endswith(b"\n"))
         first = next(lines, None)
         return (None, 0) if first is None else (_question_text(first), 1 + sum(1 for _ in lines))

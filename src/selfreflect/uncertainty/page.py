@@ -146,6 +146,7 @@ def curves(estimator: str, answers: ScoredAnswers) -> Curves:
         versions["calibrated"] = reliability(calibrated, labels)
     n = len(labels)
     right = labels.sum()
+    # in the best order all right answers come first
     best = np.maximum(0, np.arange(1, n + 1) - right) / np.arange(1, n + 1)
     return Curves(versions, undefined, expected_risks(Tally.of(scores, labels)), best, float(labels.mean()))
 

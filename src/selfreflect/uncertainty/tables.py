@@ -521,6 +521,7 @@ def conclude(assessment: Assessment, correctness: str, risk: float = RISK) -> Co
         if not len(answers.labels):
             continue
         tallies[name] = Tally.of(answers.scores, answers.labels)
+        # without an interval, which only the best one gets
         auroc = measure_all(["auroc"], tallies[name], resamples=1)["auroc"]
         if auroc.value is None:
             undefined = auroc.undefined

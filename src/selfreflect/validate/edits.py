@@ -70,6 +70,7 @@ def apportioned(weights: Sequence[int], total: int) -> tuple[int, ...]:
     """Share out ``total`` in whole parts, in proportion to ``weights``, by largest remainder; ties go to the
     first."""
     whole = sum(weights)
+    # in whole numbers, so that no rounding decides between equal remainders
     parts = [weight * total // whole for weight in weights]
     by_remainder = sorted(range(len(weights)), key=lambda index: -(weights[index] * total % whole))
     for index in by_remainder[: total - sum(parts)]:

@@ -72,6 +72,7 @@ def _result(measure: Measure, record: Any) -> Result:
         return Undefined(reason=record.kind, message=record.message)
     measurement = measure.measurement(record)
     value = measurement.parts[measure.ratio[0]] if measure.ratio else measurement.value
+    # a share that is out of range has a numerator all the same
     if value is not None and measurement.undefined in ("", "out_of_range"):
         return value
     reason: Any = "undefined"  # words of other measures may be any

@@ -252,6 +252,7 @@ class RankedSets:
             texts = {name: text for name, text in named if text is not None}
             self.items.append(replace_item(item, summaries={**item.summaries, **texts}))
             for name, text in texts.items():
+                # no metric could tell a control from a summary with the same text
                 if item.summaries[best[item.id]] != text:
                     self.control_pairs.append(Pair(item.id, best[item.id], name))
 

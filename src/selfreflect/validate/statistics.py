@@ -88,6 +88,7 @@ def detectable_rate(n: int) -> float | None:
     By the two-sided exact binomial test at 5%; None if not even n wins of n would show it.
     """
     stats = scipy_stats()
+    # the fewest wins that a coin has in at most 2.5% of cases
     wins = int(stats.binom.isf(ALPHA / 2, n, 0.5)) + 1
     # the rate at which so many wins happen with a probability of 80%
     return float(stats.beta.ppf(POWER, wins, n - wins + 1)) if wins <= n else None

@@ -290,6 +290,7 @@ def _measure_item(item: Item, family: Family, store: Journal[Value] | None) -> l
     if missing:
         texts = {name: text for name, text in item.summaries.items() if name in missing}
         family_values = family.score(replace(item, summaries=texts))
+        # the other values stay as they are stored
         new = {_key(value): value for value in family_values if _key(value) not in values}
         if store is not None:
             store.append_all(list(new.values()))

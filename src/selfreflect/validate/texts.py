@@ -160,6 +160,7 @@ class Embedded(TextMetrics):
             for info in self.metrics:
                 whole = info.name == "embedding_cosine"
                 texts = [summary] if whole else sentences(summary)
+                # rounding may step out of the range
                 costs = (1.0 - embedded @ self._embed(texts).T.astype(float)).clip(0, 2)
                 distances[info.name] = float(costs.mean()) if whole else transport(costs)
             yield distances

@@ -43,6 +43,9 @@ LAYOUTS: dict[str, Refuse] = {
     "validation": lambda names: status(
         422, {"detail": [{"type": "extra_forbidden", "loc": ["body", name], "msg": "no"} for name in names]}
     ),
+    "reasons by field": lambda names: status(
+        400, {"error": {"message": "Bad request", "fields": {name: ["not taken here"] for name in names}}}
+    ),
     "one at a time": lambda names: status(400, f"Unrecognized request argument supplied: {names[0]}"),
     "nothing but a text": lambda names: status(400, {"detail": f"unsupported: {', '.join(names)}"}),
 }

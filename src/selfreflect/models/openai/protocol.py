@@ -8,6 +8,7 @@ import re
 from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
+from itertools import chain
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -615,8 +616,18 @@ def _paths(error: Any, depth: int = 0) -> Iterator[str]:
         if not any(map(str.isspace, error)):
             yield from (_CAMEL.sub("_", step).lower() for step in _STEP.split(error) if step)
     elif isinstance(error, dict | list) and depth < 2 * _DEEPEST_ERROR:
+        # {"temperature": ["must be 1"]}: a reason under the name of a field, which a quoted call lacks
+        if isinstance(error, dict) and "messages" not in error:
+            named = [name for name, reason in error.items() if _is_sentence(reason)]
+            yield from chain.from_iterable(_paths(name, depth + 1) for name in named)
         for entry in error.values() if isinstance(error, dict) else error:
             yield from _paths(entry, depth + 1)
+
+
+def _is_sentence(reason: object) -> bool:
+    """Tell whether a value is a text of several words, or begins with one."""
+    reason = reason[0] if isinstance(reason, list) and reason else reason
+    return isinstance(reason, str) and any(map(str.isspace, reason.strip()))
 
 
 def _unwrapped(error: Any) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Literal, NamedTuple, TypeVar
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -203,9 +203,6 @@ def _mean(divergences: Sequence[float | None]) -> float | None:
     return round(max(0.0, mean), _DIGITS) if math.isfinite(mean) else None
 
 
-T = TypeVar("T")
-
-
 class TokenValues(NamedTuple):
     """Log-probabilities and facts of M answers; each field has M entries, or none where a file lacks it."""
 
@@ -243,18 +240,9 @@ class TokenValues(NamedTuple):
 
     def choose(self, indices: Sequence[int]) -> TokenValues:
         """Choose the values of some of the answers."""
-        return TokenValues(
-            _at(self.logprobs, indices),
-            _at(self.tokens, indices),
-            _at(self.self_certainty, indices),
-            _at(self.top_logprobs, indices),
-            _at(self.token_entropies, indices),
+        return TokenValues._make(
+            tuple(column[index] for index in indices) if column else () for column in self
         )
-
-
-def _at(values: tuple[T, ...], indices: Sequence[int]) -> tuple[T, ...]:
-    """Choose some of the values, if there are any."""
-    return tuple(values[index] for index in indices) if values else ()
 
 
 def stored_values(records: Sequence[AnswerTokens | NoLogprobs]) -> TokenValues:

@@ -31,7 +31,7 @@ FEWEST_CORRELATED = 5
 EXACT_SIGN_FLIPS = 16
 """Up to this many non-zero differences, all 2**n sign patterns are enumerated."""
 
-_CLEAR = 1.96
+CLEAR = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 """Standard errors on each side of a 95 % interval of normal values."""
 
 # Random numbers drawn at a time, so that each temporary array takes about 2 MB.
@@ -299,7 +299,7 @@ def rank_correlation(a: Sequence[float], b: Sequence[float]) -> Estimate:
     # 1 but for rounding, where atanh is not defined
     if math.isclose(abs(rho), 1, rel_tol=1e-12):
         return Estimate(float(round(rho)), None, None, n, n)
-    half = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * math.sqrt((1 + rho**2 / 2) / (n - 3))
+    half = CLEAR * math.sqrt((1 + rho**2 / 2) / (n - 3))
     return Estimate(rho, math.tanh(math.atanh(rho) - half), math.tanh(math.atanh(rho) + half), n, n)
 
 
@@ -331,9 +331,9 @@ def wilson(share: float, n: int) -> tuple[float, float]:
 
     Unlike mean and standard error it stays in [0, 1] and has a width for shares of 0 and 1.
     """
-    square = _CLEAR**2 / n
+    square = CLEAR**2 / n
     middle = (share + square / 2) / (1 + square)
-    half = _CLEAR * math.sqrt(share * (1 - share) / n + square / (4 * n)) / (1 + square)
+    half = CLEAR * math.sqrt(share * (1 - share) / n + square / (4 * n)) / (1 + square)
     return max(0.0, middle - half), min(1.0, middle + half)
 
 

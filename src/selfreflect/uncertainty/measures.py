@@ -10,7 +10,7 @@ import numpy as np
 
 from selfreflect.errors import ConfigError, DataError, unknown_name
 from selfreflect.removed import PREDICTION as REMOVED
-from selfreflect.stats import Floats, ranks, spearman
+from selfreflect.stats import CLEAR, Floats, ranks, spearman
 from selfreflect.uncertainty import prediction
 from selfreflect.uncertainty.prediction import Tally
 
@@ -22,7 +22,6 @@ FEWEST_RANKED = 5
 """Right answers, and wrong ones, that a measure of their order needs: a random order separates three of each
 in 1 of 20 cases, five in 1 of 252."""
 _ROUNDING = 1e-9
-_CLEAR = 1.96
 
 
 @dataclass(frozen=True)
@@ -268,7 +267,7 @@ class LengthAudit:
         ):
             if score_rho is None or label_rho is None:
                 continue
-            if min(abs(score_rho), abs(label_rho)) >= _CLEAR / math.sqrt(self.n - 1):
+            if min(abs(score_rho), abs(label_rho)) >= CLEAR / math.sqrt(self.n - 1):
                 return cause, score_rho, label_rho
         return None
 

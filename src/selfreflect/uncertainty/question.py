@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
-from selfreflect.logprobs import WHY, AnswerTokens, NoLogprobs
+from selfreflect.logprobs import WHY, AnswerTokens, NoLogprobs, TokenValues, stored_values
 from selfreflect.records import Scalar
 from selfreflect.sources.answer_values import Graded
 
@@ -162,20 +162,15 @@ def token_fields(records: Sequence[AnswerTokens | NoLogprobs]) -> dict[str, Any]
     """Derive the token fields of a question from stored log-probabilities of its answers."""
     if not records:
         return {}
-    answers = [tokens for tokens in records if isinstance(tokens, AnswerTokens)]
     # estimators compare all answers, so one without tokens leaves the question without any
     for tokens in records:
         if not isinstance(tokens, AnswerTokens):
             return {"missing_logprobs": f"an answer has no log-probabilities: {WHY[tokens]}"}
         if not tokens.texts:
             return {"missing_logprobs": "an answer is blank, so it has no tokens"}
-    certainties = [tokens.self_certainty for tokens in answers]
-    return {
-        "logprobs": tuple(tokens.logprobs for tokens in answers),
-        "tokens": tuple(tokens.texts for tokens in answers),
-        "self_certainty": None if None in certainties else tuple(certainties),
-        "top_logprobs": tuple(tokens.top for tokens in answers) if all(t.top for t in answers) else None,
-        "token_entropies": (
-            tuple(tokens.entropies for tokens in answers) if all(t.entropies for t in answers) else None
-        ),
-    }
+    return token_columns(stored_values(records))
+
+
+def token_columns(values: TokenValues) -> dict[str, Any]:
+    """Make the fields of tokens; None for what is not known."""
+    return {name: column or None for name, column in values._asdict().items()}

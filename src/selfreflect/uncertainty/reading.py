@@ -73,6 +73,7 @@ from selfreflect.uncertainty.question import (
     graded_by,
     has_gold,
     not_blank,
+    token_columns,
     with_answers,
 )
 
@@ -332,7 +333,6 @@ def _question(
     aliases = field_list(row, "aliases")
     if not all(map(is_text_list, aliases)):
         raise row.error("the field 'aliases' must be a list of lists of texts")
-    values = token_values(item, answers)
     question = AnsweredQuestion(
         id=ids.take(item.row, item.question, item.context, item.id_column),
         text=item.question,
@@ -340,11 +340,7 @@ def _question(
         gold=_right_answers(row, gold, structured),
         aliases=tuple(map(tuple, aliases)),
         answer=_judged(row),
-        logprobs=values.logprobs or None,
-        tokens=values.tokens or None,
-        self_certainty=values.self_certainty or None,
-        top_logprobs=values.top_logprobs or None,
-        token_entropies=values.token_entropies or None,
+        **token_columns(token_values(item, answers)),
         confidence=confidence,
         length=_number(row, "length", 0, math.inf),
         correct=_label(row, row.fields.get(CORRECT)),

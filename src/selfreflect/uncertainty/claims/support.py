@@ -11,14 +11,13 @@ from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
 from selfreflect.errors import DataError, excerpt
-from selfreflect.stats import Floats
+from selfreflect.stats import Floats, wilson
 
 Stance = Literal["says", "contradicts", "silent"]
 MOST_CLAIMS = 1_500
 """Different claims of the answers to a question that are compared; more take long, and nobody reads them."""
 LOW_SUPPORT = 0.5
 """Below which a claim counts as weakly supported."""
-_Z = 1.959963984540054
 
 
 class Support(NamedTuple):
@@ -36,14 +35,8 @@ class Support(NamedTuple):
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Wilson's 95 % interval of the share (1927, Journal of the American Statistical Association 22)."""
-        total = sum(self)
-        if not total:
-            return None
-        share, square = self.says / total, _Z**2 / total
-        middle = (share + square / 2) / (1 + square)
-        reach = _Z / (1 + square) * math.sqrt(share * (1 - share) / total + square / (4 * total))
-        return max(0.0, middle - reach), min(1.0, middle + reach)
+        """Wilson's 95 % interval of the share."""
+        return None if self.share is None else wilson(self.share, sum(self))
 
 
 @dataclass(frozen=True)

@@ -167,6 +167,7 @@ def test_no_line_ends_between_a_number_and_its_percent_sign(
 
 
 SENTENCE = "note: a sentence with 12.5 % in it that is wider than the window. "
+OPTION = "--column summary='The reply of a bot'"
 COMMAND = "selfreflect summarize --out 'a folder' --strategies basic --summary-tokens 256"
 
 
@@ -180,10 +181,11 @@ def printed(line: str, *, terminal: bool, indent: int = 0) -> list[str]:
 
 
 def test_a_terminal_breaks_lines_between_words_and_a_pipe_gets_them_whole() -> None:
-    text = f"{SENTENCE}Do it: {COMMAND}"
+    text = f"{SENTENCE}It takes {OPTION}. Do it: {COMMAND}"
     assert printed(text, terminal=False) == [text]
     *sentences, command = printed(text, terminal=True)
     assert command == COMMAND, "a command is copied whole"
+    assert any(OPTION in line for line in sentences)
     assert max(map(len, sentences)) <= 40
     assert " ".join([*sentences, command]) == text
     assert not any(line.startswith("%") for line in sentences)

@@ -78,6 +78,13 @@ def test_convert_takes_for_the_summary_what_score_takes(tmp_path: Path) -> None:
     assert json.loads(output.read_text(encoding="utf-8"))["summaries"] == {"Bot Reply": "Either."}
 
 
+def test_lines_of_an_answer_stand_below_its_first(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "poems.json", json.dumps([{"question": "A poem?", "answers": ["One\ntwo", "x"]}])
+    )
+    assert "\n    One\n    two\n" in run("convert", path).stdout
+
+
 SPLIT = "frage,antworten,summary\nWhat first?,Radishes; Lettuce ;Radishes,Radishes.\n"
 
 

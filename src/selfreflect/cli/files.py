@@ -122,7 +122,8 @@ def _show_item(item: Item) -> None:
     for name, value in item.metadata.items():
         lines.append(f"  {one_line(name)}: {printable(str(value))}")
     for line in lines:
-        stdout.print(Text(line), soft_wrap=True)
+        indent = " " * (len(line) - len(line.lstrip(" ")))
+        stdout.print(Text(line.replace("\n", f"\n{indent}")), soft_wrap=True)
 
 
 def import_command(

@@ -45,6 +45,14 @@ def two_strategies(path: Path, count: int, difference: float) -> Path:
     return path
 
 
+def test_results_of_several_runs_begin_with_their_names(tmp_path: Path) -> None:
+    paths = [two_strategies(tmp_path / name, 3, 0.2) for name in ("first", "second")]
+    lines = run("report", *paths).stdout.splitlines()
+    starts = [line.partition(": ")[0] for line in lines]
+    assert [name for name in starts if name in ("first", "second")] == ["first", "second"]
+    assert not run("report", paths[0]).stdout.startswith("first: ")
+
+
 def test_too_few_questions_are_said_and_can_fail_a_gate(tmp_path: Path) -> None:
     few = two_strategies(tmp_path / "few", 3, 0.2)
     done = run("compare", few, "--fail-if", "worse > 0")

@@ -145,7 +145,9 @@ def _show(records: Sequence[RunRecords], by: str | None, json: bool, explain: bo
     from selfreflect.report.results import breakdown
 
     for run in records:
-        show_results(run, json, summary_table(run) if run.measures and not json else None, explain=explain)
+        details = summary_table(run) if run.measures and not json else None
+        label = run.distinct_label if len(records) > 1 else ""
+        show_results(run, json, details, explain=explain, label=label)
         if by is not None and json:
             for line in breakdown_lines(run, by):
                 emit(line)

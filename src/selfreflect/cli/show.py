@@ -74,16 +74,17 @@ _UNSURE = (("", ""), ("~", "underline"), ("~~", "bold underline"), ("~~~", "reve
 
 
 def show_results(
-    records: RunRecords, json: bool, details: Table | None = None, *, explain: bool = False
+    records: RunRecords, json: bool, details: Table | None = None, *, explain: bool = False, label: str = ""
 ) -> None:
     """Print what was found in a sentence, ``details``, the results of every strategy, and what failed; or one
     JSON line per strategy.
 
     Args:
         explain: print the controls too, and what the numbers mean and rest on.
+        label: the name of the run, where there are others.
     """
     if not json:
-        stdout.print(Text(one_line(headline(records))))
+        _print_headline(records, label)
         if note := show_case_note(records):
             stdout.print(Text(f"{note[:1].upper()}{note[1:]}."))
         if details is not None:
@@ -100,6 +101,10 @@ def show_results(
 
     for line in result_lines(records):
         emit(line)
+
+
+def _print_headline(run: RunRecords, label: str) -> None:
+    stdout.print(Text(one_line(f"{label}: {headline(run)}" if label else headline(run))))
 
 
 def _print_overview(run: RunRecords, explain: bool) -> None:
@@ -132,8 +137,7 @@ def show_versions(runs: Sequence[RunRecords], pairs: Pairs, explain: bool) -> No
         else:
             print_notes_first(worse)
     for run in runs:
-        label = run.distinct_label and f"{run.distinct_label}: "
-        stdout.print(Text(one_line(f"{label}{headline(run)}")))
+        _print_headline(run, run.distinct_label)
         _print_overview(run, explain)
         show_failures(run)
 

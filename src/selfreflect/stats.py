@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import chain
@@ -364,16 +364,25 @@ def student_quantile(probability: float, degrees: int) -> float:
     """Compute a quantile of Student's t for a ``probability`` above 0.5, by bisection of
     :func:`student_p`."""
     tails = 2 * (1 - probability)
-    low = 0.0
     high = 1.0
     while student_p(high, degrees) > tails:
         high *= 2
-    while high - low > 1e-12 * high:
+    return end_of(lambda t: student_p(t, degrees) > tails, 0.0, high)
+
+
+def half_width(values: Sequence[float], probability: float) -> float:
+    """Compute the distance of a quantile of the mean by Student's t; infinite for fewer than two values."""
+    if len(values) < 2:
+        return math.inf
+    stderr = float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return student_quantile(probability, len(values) - 1) * stderr
+
+
+def end_of(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """Find the number up to which a condition holds that does at ``low`` and not at ``high``."""
+    for _ in range(60):  # halvings beyond the digits of a float
         middle = (low + high) / 2
-        if student_p(middle, degrees) > tails:
-            low = middle
-        else:
-            high = middle
+        low, high = (middle, high) if holds(middle) else (low, middle)
     return high
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from statistics import fmean, stdev
+from statistics import fmean
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from selfreflect.records import (
     Score,
     latest_scale,
 )
-from selfreflect.stats import CONFIDENCE, TIE, student_quantile
+from selfreflect.stats import CONFIDENCE, TIE, half_width
 from selfreflect.table import Approximate
 from selfreflect.text import percent
 
@@ -376,11 +376,10 @@ def _share_interval(record: Information, share: float) -> tuple[float, float] | 
     residuals = []
     for words in filter(None, record.answers):
         residuals.append(math.fsum(word.told - share * word.available for word in words))
-    if len(residuals) < 2 or not record.bits_available:
+    if not record.bits_available:
         return None
-    stderr = stdev(residuals) / math.sqrt(len(residuals))
-    half = student_quantile((1 + CONFIDENCE) / 2, len(residuals) - 1) * stderr / record.bits_available
-    return (share - half, share + half) if half > TIE else None
+    half = half_width(residuals, (1 + CONFIDENCE) / 2) / record.bits_available
+    return (share - half, share + half) if TIE < half < math.inf else None
 
 
 def word_fields(records: Iterable[Any]) -> dict[str, Any]:

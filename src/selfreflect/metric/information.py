@@ -58,7 +58,7 @@ from selfreflect.records import (
     WordBits,
     Zero,
 )
-from selfreflect.stats import TIE, defined, student_quantile
+from selfreflect.stats import TIE, defined, half_width, student_quantile
 from selfreflect.text import common_prefix
 
 if TYPE_CHECKING:
@@ -546,7 +546,7 @@ def compare(
     if undefined is None:
         recovered = bits / bits_available
         residuals = [gain - recovered * gainable for gain, gainable in zip(gains, available, strict=True)]
-        half = _half_width(residuals, 0.975) / bits_available
+        half = half_width(residuals, 0.975) / bits_available
         # equal test answers do not show how far others would differ
         if math.isfinite(half) and half > TIE:
             interval = (recovered - half, recovered + half)
@@ -582,7 +582,7 @@ def nothing_to_tell(
         room, of_format, judge_answered: as in :class:`ReferenceBits`.
     """
     mean = math.fsum(available) / len(available)
-    half = _half_width(available, 0.95)
+    half = half_width(available, 0.95)
     # where a yes or no is at stake, half a bit is a lot
     slight = min(SLIGHT, max(0.0, SLIGHT_SHARE * room))
     if mean > slight and mean > half:
@@ -598,14 +598,6 @@ def nothing_to_tell(
     deviation = float(np.std(available, ddof=1)) if len(available) > 1 else 0.0
     of_enough = student_quantile(0.95, ENOUGH - 1) * deviation / math.sqrt(ENOUGH)
     return "unclear", ("few_answers" if mean > max(slight, of_enough) else "different_answers")
-
-
-def _half_width(values: Sequence[float], probability: float) -> float:
-    """Half the width of Student's interval of the mean; infinite for a single value."""
-    if len(values) < 2:
-        return math.inf
-    stderr = float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    return student_quantile(probability, len(values) - 1) * stderr
 
 
 def content_tokens(tokenizer: Any, tokens: Sequence[int]) -> npt.NDArray[np.bool_]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from selfreflect.errors import DataError, MissingExtraError
-from selfreflect.stats import Floats
+from selfreflect.stats import Floats, end_of
 from selfreflect.uncertainty.prediction import CLIP, finite_scores, score_pairs
 
 CalibrationMethod = Literal["isotonic", "platt", "temperature"]
@@ -259,17 +259,14 @@ def _fit_weights(columns: Floats, labels: Floats, groups: Sequence[str]) -> Cali
 
 def _best_inverse_temperature(logits: Floats, labels: Floats) -> float:
     """Find the minimum of the log loss, which is convex, by bisecting its derivative."""
-    low, high = 1e-3, 1e3
     if not logits.any():
         return 1.0  # all confidences are 0.5, which any temperature keeps
-    for _ in range(60):
-        middle = (low * high) ** 0.5
-        # the derivative of the log loss, which changes its sign once
-        if (logits * (sigmoid(middle * logits) - labels)).sum() > 0:
-            high = middle
-        else:
-            low = middle
-    return float((low * high) ** 0.5)
+
+    def falls(power: float) -> bool:
+        """Tell the sign of the derivative of the log loss, which changes once."""
+        return bool((logits * (sigmoid(10**power * logits) - labels)).sum() <= 0)
+
+    return float(10 ** end_of(falls, -3.0, 3.0))
 
 
 def _logits(confidences: Floats) -> Floats:

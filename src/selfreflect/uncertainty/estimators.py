@@ -156,11 +156,13 @@ _NOT_SAMPLED = NoValue("not_sampled", "the judged answer is none of the answers 
 _JUDGED = "of the judged answer, mean over answers of its class"
 
 
-def _of_tokens(compute: Callable[[Floats], float]) -> Callable[[Samples], float | NoValue]:
-    """Read the log-probabilities of the tokens of the judged answer."""
+def _of_tokens(
+    compute: Callable[[Floats], float], column: str = "logprobs"
+) -> Callable[[Samples], float | NoValue]:
+    """Read the log-probabilities, or another column, of the tokens of the judged answer."""
 
     def mean(samples: Samples) -> float | NoValue:
-        rows = samples.question.logprobs or ()
+        rows = getattr(samples.question, column) or ()
         # all spellings of the judged answer stand for it, so they are averaged
         values = [compute(np.array(rows[index])) for index in samples.judged_members]
         return float(np.mean(values)) if values else _NOT_SAMPLED
@@ -221,12 +223,6 @@ def _weighted_contributions(samples: Samples) -> float | NoValue:
 
 def _of_lists(values: Callable[[Floats], Floats]) -> Callable[[Samples], float | NoValue]:
     return _of_ranks(lambda top: float(values(features.probabilities(top)).mean()))
-
-
-def _exact_entropy(samples: Samples) -> float | NoValue:
-    rows = samples.question.token_entropies or ()
-    values = [float(np.mean(rows[index])) for index in samples.judged_members]
-    return float(np.mean(values)) if values else _NOT_SAMPLED
 
 
 _NO_RANKS = NoValue(
@@ -509,7 +505,7 @@ ESTIMATORS = Estimators(
             needs="logprobs",
         ),
         "token_entropy": Estimator(
-            _exact_entropy,
+            _of_tokens(lambda entropies: float(entropies.mean()), "token_entropies"),
             "mean entropy of the predictions",
             f"whole vocabulary, {_LISTS}",
             "arXiv 2002.07650",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import threading
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.grouping import ordered_groups
-from selfreflect.stats import CONFIDENCE, Floats
+from selfreflect.stats import CONFIDENCE, Floats, end_of
 from selfreflect.text import counted
 from selfreflect.uncertainty.assess import Assessment
 from selfreflect.uncertainty.classes import members_of
@@ -34,7 +35,6 @@ LEVELS = tuple(round(1 - step / 20, 2) for step in range(1, 21))
 """Quantiles of the pilot's scores that make the grid: 0.95, 0.9, …, 0."""
 ROOM = 2
 """The first threshold tested should answer so many times the fewest questions that can pass."""
-_STEPS = 60
 _ROUNDING = 1e-9
 
 
@@ -58,32 +58,16 @@ def upper_bound(wrong: int, answered: int, confidence: float) -> float:
     """Compute the one-sided bound of a risk by Clopper and Pearson (1934, Biometrika 26, 404-413)."""
     if wrong >= answered:
         return 1.0
-    low, high = 0.0, 1.0
-    # 60 halvings of [0, 1] are beyond the digits of a float
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        if binomial_tail(wrong, answered, middle) > 1 - confidence:
-            low = middle
-        else:
-            high = middle
-    return high
+    return end_of(lambda risk: binomial_tail(wrong, answered, risk) > 1 - confidence, 0.0, 1.0)
 
 
 @lru_cache(maxsize=1024)
 def fewest_answers(risk: float, confidence: float, wrong: int = 0) -> int:
     """Find the fewest answered questions that pass with a number of wrong ones."""
-    level = 1 - confidence
-    # doubling brackets the number, bisection finds it
-    low, high = wrong, max(1, 2 * wrong)
-    while binomial_tail(wrong, high, risk) > level:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        if binomial_tail(wrong, middle, risk) > level:
-            low = middle
-        else:
-            high = middle
-    return high
+    # a range beyond any count: the chance of so few wrong answers falls with the number of answers
+    return bisect_left(
+        range(2**62), True, key=lambda answered: binomial_tail(wrong, answered, risk) <= 1 - confidence
+    )
 
 
 def fewest_labels(risk: float, confidence: float) -> int:

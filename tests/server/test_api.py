@@ -22,6 +22,7 @@ from fault_server import FaultServer
 from finished_run import write_run
 from synthetic import informed_run, save
 
+from selfreflect.models.openai.generator import MEETING_TOKENS
 from selfreflect.records import Measurement, question_id
 from selfreflect.server.jobs import WAITING, Job
 from selfreflect.server.work import GUESSES
@@ -254,6 +255,10 @@ def test_a_server_that_the_app_was_started_with_answers_and_no_other(
         body = {"model": "openai:any", "judge": "model", "temperature": 0.3, "top_p": 0.8}
         job = client.finished(client.ask(**body, measures=["selfreflect"]))
         assert job["status"] == "done", job
+        assert len(client.get(f"/api/jobs/{job['id']}?after=0").json()["answers"]) == 4
+        short = sum(call.body["max_tokens"] == MEETING_TOKENS for call in server.calls)
+        assert client.finished(client.ask(**body, measures=["selfreflect"]))["status"] == "done"
+        assert sum(call.body["max_tokens"] == MEETING_TOKENS for call in server.calls) == short
         assert {(call.body["temperature"], call.body["top_p"]) for call in server.calls} >= {(0.3, 0.8)}
         assert all(call.headers["authorization"] == "Bearer sk-very-secret" for call in server.calls)
         assert all(call.body["service_tier"] == "flex" for call in server.calls)

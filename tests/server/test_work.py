@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from types import SimpleNamespace
 
 import pytest
-from scripted import Scripted
 
-from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling
-from selfreflect.run.models import WorkDone
+from selfreflect.models.base import Completion, Message, Refusal, Reply, Request, Sample, Sampling
+from selfreflect.run.models import RequestProgress, WorkDone
 from selfreflect.server.jobs import Job, StopRequested
-from selfreflect.server.work import JobProgress, ShownAnswers
-
-
-class Inner(Scripted):
-    facts: ClassVar[dict[str, str]] = {}
+from selfreflect.server.work import JobProgress
 
 
 def test_a_stopped_job_ends_at_the_next_pass_of_its_model() -> None:
@@ -45,11 +40,18 @@ def test_one_question_that_is_scored_shows_how_much_of_it_is_read(monkeypatch: p
 
 def test_answers_are_shown_once_each_and_a_refusal_shows_none() -> None:
     request = Request(messages=(Message(role="user", content="?"),), sampling=Sampling(), n=3, seed=10)
-    texts = [str(number) for number in range(3)]
-    job = Job(None, "?")
-    [reply] = ShownAnswers(Inner(lambda request: texts), JobProgress(job)).generate([request])
-    assert isinstance(reply, Reply)
-    assert list(reply.texts) == job.answers == texts
-    refusal = Refusal(kind="too_long", message="no")
-    assert ShownAnswers(Inner(lambda _: refusal), JobProgress(job)).generate([request]) == [refusal]
-    assert job.answers == texts
+    texts = [Completion(text=str(number), finish="stop", tokens=1) for number in range(3)]
+    job = Job(SimpleNamespace(num_answers=3), "?")
+    progress = JobProgress(job)
+    watch = RequestProgress(None, progress)
+    with progress.stage("answers", 1):
+        tell = watch([request, request])
+        tell(0, Sample(index=1, completion=texts[1]))
+        assert job.answers == ["1"]
+        tell(0, Reply(completions=tuple(texts)))
+        assert (job.answers, job.view["done"]) == (["1", "0", "2"], 3)
+        tell(1, Refusal(kind="too_long", message="no"))
+        assert job.answers == ["1", "0", "2"]
+    with progress.stage("summaries", 1):
+        watch([request])(0, Reply(completions=tuple(texts)))
+        assert len(job.answers) == 3

@@ -50,6 +50,8 @@ class WorkDone:
     tokens: int = 0
     planned: int = 0
     """Tokens of what was begun: of sequences at most, of what a judge reads about."""
+    texts: tuple[str, ...] = ()
+    """Texts of the sequences that have ended, which are not added up."""
 
     def __add__(self, work: WorkDone) -> WorkDone:
         return WorkDone(
@@ -201,7 +203,8 @@ def load_measures(
 
 
 class RequestProgress:
-    """Reports the sequences that a generator is asked for and those that have ended, as a ``Watch``.
+    """Reports the sequences that a generator is asked for and those that have ended, as a ``Watch``, with the
+    texts of these.
 
     A local generator (one with ``on_step``) reports each token; of others the tokens come with the reply.
     """
@@ -214,29 +217,30 @@ class RequestProgress:
 
     def __call__(self, requests: Sequence[Request]) -> Callable[[int, Sample | Reply | Refusal], None]:
         # what was drawn before an interruption is not asked for
-        to_come = [len(request.missing) for request in requests]
-        tokens = [sum(sample.completion.tokens for sample in request.samples) for request in requests]
+        to_come = [set(request.missing) for request in requests]
         limits = [request.sampling.max_new_tokens for request in requests]
-        tokens_allowed = sum(count * limit for count, limit in zip(to_come, limits, strict=True))
-        self._progress.add(WorkDone(requested=sum(to_come), planned=tokens_allowed))
+        tokens_allowed = sum(len(places) * limit for places, limit in zip(to_come, limits, strict=True))
+        self._progress.add(WorkDone(requested=sum(map(len, to_come)), planned=tokens_allowed))
 
         def count(index: int, event: Sample | Reply | Refusal) -> None:
+            places, limit = to_come[index], limits[index]
             # of a refused request nothing comes any more, and nothing of it may stay in the estimate
             if isinstance(event, Refusal):
-                unneeded = to_come[index] * limits[index]
-                self._progress.add(WorkDone(requested=-to_come[index], planned=-unneeded))
+                self._progress.add(WorkDone(requested=-len(places), planned=-len(places) * limit))
                 return
             if isinstance(event, Sample):
-                ended, new_tokens = 1, event.completion.tokens
+                drawn = [(event.index, event.completion)]
             else:
-                ended, new_tokens = to_come[index], event.tokens - tokens[index]
-            to_come[index] -= ended
-            tokens[index] += new_tokens
+                drawn = list(enumerate(event.completions))
+            new = [completion for place, completion in drawn if place in places]
+            places.difference_update(place for place, _ in drawn)
+            tokens = sum(completion.tokens for completion in new)
             # most texts end before their limit, by which they were planned
-            unneeded = max(0, ended * limits[index] - new_tokens)
-            self._progress.add(WorkDone(planned=-unneeded))
+            unneeded = max(0, len(new) * limit - tokens)
+            texts = tuple(completion.text for completion in new)
+            self._progress.add(WorkDone(planned=-unneeded, texts=texts))
             if not self._counts_steps:
-                self._progress.add(WorkDone(ended=ended, tokens=new_tokens))
+                self._progress.add(WorkDone(ended=len(new), tokens=tokens))
 
         return count
 

@@ -12,26 +12,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from selfreflect.errors import BackendError, SelfReflectError
-from selfreflect.models.base import (
-    Completion,
-    Refusal,
-    Reply,
-    Request,
-    Sample,
-    StageGenerator,
-    StreamingGenerator,
-    as_drawn,
-)
-from selfreflect.models.judge import Judge
 from selfreflect.records import STAGES
 from selfreflect.report.page.view import information_view
 from selfreflect.run.experiment import open_experiment
-from selfreflect.run.models import ConfiguredModels, ModelProvider, WorkDone
+from selfreflect.run.models import ConfiguredModels, WorkDone
 from selfreflect.server.errors import CUT_OFF, failure_problem, problem_text, without_paths
 from selfreflect.server.jobs import Job, Stop, StopRequested
 from selfreflect.server.library import Library
@@ -53,6 +42,8 @@ class JobRunner:
         self._library = library
         self._choices = choices
         self._options = options
+        self._known: dict[str, dict[str, Any]] = {}
+        """Facts of the models of earlier jobs: what their servers take is not found out again."""
 
     def __call__(self, job: Job) -> None:
         body: AskBody = job.request
@@ -60,7 +51,7 @@ class JobRunner:
         progress = JobProgress(job)
         with prompts_of(body) as prompts:
             options = replace(self._options, prompts=prompts, guesses=GUESSES)
-            models = JobModels(ConfiguredModels(config, options, progress), progress)
+            models = ConfiguredModels(config, options, progress, known=self._known)
             path = self._library.begin()
             with open_experiment(
                 path, config, STAGES[1:], options=options, progress=progress, models=models
@@ -76,6 +67,7 @@ class JobRunner:
                 if experiment.run.summaries:
                     experiment.fill("scores")
                 progress.show_records()
+                self._known |= experiment.run.manifest.models
 
 
 class JobProgress:
@@ -119,9 +111,14 @@ class JobProgress:
             self.job.show(done=self._done)
 
     def add(self, work: WorkDone) -> None:
-        """Show now and then how much of a question the judge has read. Called before each pass of a local
-        model, where a cancelled job ends."""
+        """Show the answers that were just drawn, and now and then how much of a question the judge has read.
+        Called before each pass of a local model, where a cancelled job ends."""
         self.job.check()
+        if work.units:  # the model is loaded
+            self.job.show(note="")
+        if self._stage == "answers" and work.texts:
+            self.job.show_answers(work.texts)
+            self.job.show(done=len(self.job.answers))
         if self._stage != "scores":
             return
         self._work += work
@@ -135,12 +132,6 @@ class JobProgress:
     def _stage(self) -> str | None:
         stage: str | None = self.job.view.get("stage")
         return stage
-
-    def show_answers(self, texts: Sequence[str]) -> None:
-        """Show answers that were just drawn."""
-        self.job.check()
-        self.job.show_answers(texts)
-        self.job.show(done=len(self.job.answers))
 
     def show_records(self) -> None:
         """Show the summaries, results and failures of a run of one question."""
@@ -163,52 +154,6 @@ class JobProgress:
             else:
                 problems.append(entry)
         self.job.show(summaries=list(summaries.values()), problems=problems)
-
-
-class JobModels:
-    """A :class:`~selfreflect.run.models.ModelProvider` whose models stop when the job is cancelled.
-
-    Answers are shown before there are enough of them for a record.
-    """
-
-    def __init__(self, models: ModelProvider, progress: JobProgress) -> None:
-        self._models = models
-        self._progress = progress
-
-    def generator(self, stage: Literal["answers", "summaries"]) -> StageGenerator:
-        generator = self._models.generator(stage)
-        self._progress.note("")
-        return ShownAnswers(generator, self._progress) if stage == "answers" else generator
-
-    def judge(self) -> Judge:
-        judge = self._models.judge()
-        self._progress.note("")
-        return judge
-
-
-class ShownAnswers(StreamingGenerator):
-    """A generator whose completions of one request are shown as they are drawn."""
-
-    def __init__(self, generator: StageGenerator, progress: JobProgress) -> None:
-        self.name = generator.name
-        self.revision = generator.revision
-        self.facts = generator.facts
-        self._generator = generator
-        self._progress = progress
-
-    def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
-        shown: set[int] = set()
-        for index, event in as_drawn(self._generator, requests):
-            drawn: list[tuple[int, Completion]] = []
-            if isinstance(event, Sample):
-                drawn = [(event.index, event.completion)]
-            elif isinstance(event, Reply):
-                drawn = list(enumerate(event.completions))
-            # a reply holds again the samples that came one by one
-            texts = [completion.text for place, completion in drawn if place not in shown]
-            self._progress.show_answers(texts)
-            shown.update(place for place, _ in drawn)
-            yield index, event
 
 
 PATIENCE = 5.0

@@ -65,7 +65,13 @@ def dataset_command(
     _check_strategies(records, options.strategies)
     prompts = run_prompts(directory, "summaries")
     result = BUILDERS[kind](records, prompts, row_options)
-    _refuse_nothing(kind, run, records, result)
+    if not result.rows:
+        rows = "pairs" if kind == "dpo" else "rows"
+        raise DataError(
+            f"{run}: no {rows}. {_reasons(result)}".strip(),
+            code="no_rows",
+            remedy=_advice(kind, run, records),
+        )
     instruction = options.instruction or prompts.basic["user"]
     origin = _origin(records, run, row_options.measure, instruction.replace("{question}", "").strip())
     files = training_files(kind, result, list(records.questions.values()), row_options, origin, percentages)
@@ -113,16 +119,6 @@ def _check_strategies(run: RunRecords, names: tuple[str, ...] | None) -> None:
         if not any(is_named(strategy, [name]) for strategy in run.strategies):
             strategies = ", ".join(run.strategies) or "none"
             raise ConfigError(f"the run has no summaries by {excerpt(name)}. It has: {strategies}")
-
-
-def _refuse_nothing(kind: Kind, path: Path, run: RunRecords, result: TrainingRows) -> None:
-    """Raise DataError with a remedy if there is no row."""
-    if result.rows:
-        return
-    rows = "pairs" if kind == "dpo" else "rows"
-    raise DataError(
-        f"{path}: no {rows}. {_reasons(result)}".strip(), code="no_rows", remedy=_advice(kind, path, run)
-    )
 
 
 def _advice(kind: Kind, path: Path, run: RunRecords) -> str:

@@ -228,13 +228,18 @@ def run_command(
     With --preset small and some hundred questions this takes two CPU cores an hour or two. The same command
     resumes it: no reply is asked for twice, and no adapter is trained twice. Needs the train extra.
     """
+    from selfreflect.train.sayself.examples import PARTS, part_of
+
     plan, arms = options.plan(out), options.arms()
     options.check_judge()
     sample(plan, overrides, yes)
     with open_store(str(out), AskOptions(yes=yes), ["sayself"]) as store:
         open_model = OpenModel(out, overrides, yes, store)
         clusters = cluster(out, options, open_model)
-        parts = split_by_part(clusters)
+        # by their texts: no model is tested on what it has learned
+        parts: dict[Part, list[ClusteredQuestion]] = {part: [] for part in PARTS}
+        for question in clusters:
+            parts[part_of(question.question)].append(question)
         say("Questions: " + ", ".join(f"{len(items)} {part}" for part, items in parts.items()) + ".")
         if not parts["test"]:
             raise DataError(f"{out} has no test questions: {counted(len(clusters), 'question')} are too few")
@@ -294,16 +299,6 @@ def cluster(out: Path, options: SayselfOptions, open_model: OpenModel) -> list[C
             "lower threshold, such as --correctness squad_f1:0.2."
         )
     return clustered
-
-
-def split_by_part(clusters: Sequence[ClusteredQuestion]) -> dict[Part, list[ClusteredQuestion]]:
-    """Sort questions into their parts, by their texts: no model is tested on what it has learned."""
-    from selfreflect.train.sayself.examples import PARTS, part_of
-
-    parts: dict[Part, list[ClusteredQuestion]] = {part: [] for part in PARTS}
-    for question in clusters:
-        parts[part_of(question.question)].append(question)
-    return parts
 
 
 _ORIGINS = {

@@ -140,9 +140,12 @@ def app_command(
     """
     with _web_stack("The app", "app"):
         from selfreflect.server.app import serve, url
-        from selfreflect.server.guard import access, listen
+        from selfreflect.server.guard import LOCAL, access, listen
         from selfreflect.server.requests import ModelChoices
-    token = _app_token(host, allow_remote, no_token)
+    token = _token_of(APP_TOKEN, host, allow_remote)
+    if host not in LOCAL and no_token:
+        raise ConfigError(f"{host} needs a token", code="no_token", remedy="Leave out {no_token}.")
+    token = None if no_token else token or _new_token()
     make_folder(root)
     socket = listen(host, port)
     address = url(host, socket.getsockname()[1], token)
@@ -172,16 +175,6 @@ def _open_browser(address: str, starter: Path) -> None:
         say(f"The browser is not opened, because {starter} cannot be written: {error.strerror}.")
         return
     webbrowser.open(starter.resolve().as_uri())
-
-
-def _app_token(host: str, allow_remote: bool, no_token: bool) -> str | None:
-    """Choose the token that requests need; None only on this machine."""
-    from selfreflect.server.guard import LOCAL
-
-    token = _token_of(APP_TOKEN, host, allow_remote)
-    if host not in LOCAL and no_token:
-        raise ConfigError(f"{host} needs a token", code="no_token", remedy="Leave out {no_token}.")
-    return None if no_token else token or _new_token()
 
 
 # --- the endpoint
@@ -309,8 +302,13 @@ def _services(
         saved = reader.calibrator.saved if reader.calibrator is not None else None
         fitted = ((guarantee.model if guarantee else "") or saved.answered_by) if saved else ""
         if fitted and names:
-            served = [table.find(_name_for_clients(name)).generator.name for name in names]
-            _refuse_other_models(fitted, served)
+            for name in (table.find(_name_for_clients(name)).generator.name for name in names):
+                if name != fitted:
+                    raise ConfigError(
+                        f"the calibrator was fitted on answers of {excerpt(fitted)}, not of {excerpt(name)}",
+                        code="other_model",
+                        remedy="Serve that model, or calibrate this one with labelled answers of its own.",
+                    )
         stack.pop_all()
     queue = Admission()
     watch = reader.calibrator.watch if reader.calibrator is not None else None
@@ -351,16 +349,6 @@ def _as_guaranteed(config: Config, overrides: Overrides, guarantee: Guarantee) -
             remedy=f"Give {{serve.num_answers}} {guarantee.samples}, or leave it out.",
         )
     return replace(config, serve=replace(options, num_answers=guarantee.samples))
-
-
-def _refuse_other_models(model: str, served: Sequence[str]) -> None:
-    """Refuse models that a calibrator says nothing about."""
-    if others := [name for name in served if name != model]:
-        raise ConfigError(
-            f"the calibrator was fitted on answers of {excerpt(model)}, not of {excerpt(others[0])}",
-            code="other_model",
-            remedy="Serve that model, or calibrate this one with labelled answers of its own.",
-        )
 
 
 def _proxies(options: ServeConfig) -> list[str]:

@@ -26,6 +26,7 @@ from selfreflect.report.findings import (
     show_case_note,
     value_sentence,
 )
+from selfreflect.report.length import pasted_table, run_pasted
 from selfreflect.report.overview import failure_table, overview
 from selfreflect.report.results import best_first, score_text
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
@@ -91,8 +92,10 @@ def show_results(
             print_table(details)
         if records.measures or records.failures:
             _print_overview(records, explain)
-        if records.controls and explain:
-            _print_paste_curve(records)
+        if records.controls and explain and (curve := run_pasted(records)) is not None:
+            # how many pasted answers each strategy is worth
+            for note in pasted_table(*curve).notes:
+                stdout.print(Text(one_line(note)))
         show_failures(records)
         if records.measures and not explain:
             say("For controls, and what the numbers mean, add --explain.")
@@ -140,16 +143,6 @@ def show_versions(runs: Sequence[RunRecords], pairs: Pairs, explain: bool) -> No
         _print_headline(run, run.distinct_label)
         _print_overview(run, explain)
         show_failures(run)
-
-
-def _print_paste_curve(records: RunRecords) -> None:
-    """Print how many pasted answers each strategy is worth, where that is known."""
-    from selfreflect.report.length import pasted_table, run_pasted
-
-    curve = run_pasted(records)
-    if curve is not None:
-        for note in pasted_table(*curve).notes:
-            stdout.print(Text(one_line(note)))
 
 
 def show_failures(records: RunRecords) -> None:

@@ -202,16 +202,6 @@ def runs(
     return {"runs": entries, "more": len(directories) > end}
 
 
-def _judges_of(records: RunRecords, measures: Sequence[Measure]) -> set[str]:
-    """Describe the judges and settings of all measured summaries."""
-    return {
-        without_paths(measure.settings_text(record))
-        for measure in measures
-        for (question_id, _), record in records.results(measure).items()
-        if question_id in records.questions
-    }
-
-
 @routes.get("/runs/{id}", responses=_UNKNOWN, summary="Show the strategies and questions of a run")
 def run(
     id: Id,
@@ -223,10 +213,16 @@ def run(
     measures = run_measures(records)
     page = dict(islice(records.questions.items(), offset, offset + limit))
     cells = question_cells(replace_fields(records, questions=page), measures)
+    judges = {
+        without_paths(measure.settings_text(record))
+        for measure in measures
+        for (question_id, _), record in records.results(measure).items()
+        if question_id in records.questions
+    }
     return {
         "id": id,
         "name": records.label,
-        "judge": sorted(_judges_of(records, measures)),
+        "judge": sorted(judges),
         "models": list(map(without_paths, records.models)),
         "measures": [{"heading": measure.heading, "title": measure.title} for measure in measures],
         "strategies": [_strategy_entry(result, measures) for result in strategy_results(records)],

@@ -6,7 +6,7 @@ import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
@@ -178,19 +178,12 @@ class StageGenerator(Generator, Protocol):
 def as_done(generator: Generator, requests: Sequence[Request]) -> Iterator[tuple[int, Reply | Refusal]]:
     """Yield each result with the index of its request.
 
-    Results come as soon as they are there if the generator has a ``stream`` method, else in order.
+    Results come as soon as they are there if the generator has a ``stream_samples`` method, else in order.
 
     Raises:
         BackendError: the generator does not give one result per request, or gives up.
     """
-    return results_of(as_drawn(generator, requests))
-
-
-def results_of(
-    events: Iterable[tuple[int, Sample | Reply | Refusal]],
-) -> Iterator[tuple[int, Reply | Refusal]]:
-    """Leave out the samples that precede a reply."""
-    for index, event in events:
+    for index, event in as_drawn(generator, requests):
         if not isinstance(event, Sample):
             yield index, event
 
@@ -207,7 +200,7 @@ def as_drawn(
     Completions come as ``Sample``, from generators that have a ``stream_samples`` method.
     """
     tell = watch(requests) if watch else None
-    stream = getattr(generator, "stream_samples", None) or getattr(generator, "stream", None)
+    stream = getattr(generator, "stream_samples", None)
     results = stream(requests) if stream else enumerate(generator.generate(requests))
     # A generator of another package may lose a request or answer it twice, and records would be mixed up.
     missing = set(range(len(requests)))
@@ -233,6 +226,9 @@ def as_drawn(
 class StreamingGenerator(ABC):
     """A generator that gives completions as they end; whole results follow from those."""
 
+    name: str
+    revision: str
+
     @abstractmethod
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
         """Yield each result with the index of its request, after the completions that it waits for.
@@ -241,13 +237,9 @@ class StreamingGenerator(ABC):
             BackendError: the model or its server stops working, or refuses every call.
         """
 
-    def stream(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply | Refusal]]:
-        """Yield the results as they are done, each with the index of its request."""
-        return results_of(self.stream_samples(requests))
-
     def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
         """Answer requests in order, each with a response or a refusal."""
-        results = dict(self.stream(requests))
+        results = dict(as_done(self, requests))
         return [results[index] for index in range(len(requests))]
 
 

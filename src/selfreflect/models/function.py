@@ -92,7 +92,7 @@ class FunctionGenerator(StreamingGenerator):
             raise ConfigError(f"{error}.{hint}" if hint else str(error), code="function") from error
 
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
-        """Yield results as :meth:`stream`, with the texts of each call before the last one of its request."""
+        """Yield each result with the index of its request, and the texts of all calls before its last one."""
         if min(self.workers, len(requests)) > 1:
             yield from self._answer_at_once(requests)
             return

@@ -7,7 +7,7 @@ import json
 import logging
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace as replace_fields
 from http import HTTPStatus
@@ -75,15 +75,11 @@ HEADERS = {
 log = logging.getLogger("selfreflect.app")
 
 
-def _refuse(
-    path: str, status: HTTPStatus, kind: str, message: str, headers: Mapping[str, str]
-) -> JSONResponse:
-    return JSONResponse({"error": {"code": kind, "message": message, "remedy": ""}}, status, headers)
-
-
 APP_POLICY = Policy(
     protects=lambda path: path.startswith("/api"),
-    refuse=_refuse,
+    refuse=lambda path, status, kind, message, headers: _respond(
+        status, {"code": kind, "message": message}, headers
+    ),
     headers=HEADERS,
     max_body=MAX_BODY,
     token_advice="The token is missing or wrong. Open the address that the app printed when it started.",

@@ -46,7 +46,7 @@ class TokenGenerator(StreamingGenerator):
         self.window = window
 
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
-        """Yield results as :meth:`stream`, with the completions of a request as they end."""
+        """Yield each result with the index of its request, and the completions of a request as they end."""
         refusals: dict[int, Refusal] = {}
         texts = []
         for index, request in enumerate(requests):

@@ -167,7 +167,7 @@ class OpenAIGenerator(StreamingGenerator):
         return refusal
 
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
-        """Yield results as :meth:`stream`, and early completions where several calls make a reply."""
+        """Yield each result with the index of its request, and early completions of several calls."""
         tasks = [partial(self.answer, request) for request in requests]
         return self.client.run(tasks)
 

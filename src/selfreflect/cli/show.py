@@ -26,7 +26,6 @@ from selfreflect.report.findings import (
     show_case_note,
     value_sentence,
 )
-from selfreflect.report.length import pasted_table, run_pasted
 from selfreflect.report.overview import failure_table, overview
 from selfreflect.report.results import best_first, score_text
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
@@ -92,9 +91,12 @@ def show_results(
             print_table(details)
         if records.measures or records.failures:
             _print_overview(records, explain)
-        if records.controls and explain and (curve := run_pasted(records)) is not None:
+        if records.controls and explain:
+            from selfreflect.report.length import pasted_table, run_pasted
+
             # how many pasted answers each strategy is worth
-            for note in pasted_table(*curve).notes:
+            curve = run_pasted(records)
+            for note in pasted_table(*curve).notes if curve is not None else ():
                 stdout.print(Text(one_line(note)))
         show_failures(records)
         if records.measures and not explain:

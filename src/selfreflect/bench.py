@@ -173,7 +173,7 @@ def item_table(result: BenchResult) -> Table:
 
 
 def decoding_table(result: BenchResult) -> Table:
-    """Tokens per second of samples that are drawn together, and how many times faster than transformers."""
+    """Tabulate the tokens per second of samples that are drawn together, here and by transformers."""
     columns = {
         "samples": Column("samples", "d"),
         "prompt_tokens": Column("prompt tokens", "d"),

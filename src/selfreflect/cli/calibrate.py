@@ -259,7 +259,9 @@ def _check_promise(promise: PromiseOptions, structure: StructureOptions) -> None
         )
     if promise.keep is not None and structure.claims is None:
         raise ConfigError(
-            "keeping a share needs claims", code="usage", remedy="Add {claims} with a reader, such as words."
+            "a threshold for claims needs a reader of claims",
+            code="usage",
+            remedy="Add {claims} with a reader, such as words.",
         )
     check_levels(**{name: level for name, level in asdict(promise).items() if level is not None})
 
@@ -499,7 +501,7 @@ def _require_labels(count: int, weights: int = 0, promised: int = 0) -> None:
 
 
 def _say_better(quality: MapQuality) -> None:
-    """Say if it is better to do without the map."""
+    """Warn of each alternative that has a lower Brier score than the fitted map."""
     for name, score in quality.better.items():
         say(
             f"Warning: this map is worse than {_ALTERNATIVES[name]}: Brier score {quality.calibrated:.3f} "

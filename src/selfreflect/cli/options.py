@@ -138,9 +138,9 @@ class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
         """Raise ConfigError for what only a file of items has use for."""
         if self.column or self.separator is not None:
             raise ConfigError(
-                "the columns of bundled items are known",
+                "bundled items need no columns and no separator",
                 code="usage",
-                remedy="{column} and {separator} belong to a file of items.",
+                remedy="Leave out {column} and {separator}, or name a file of items.",
             )
 
     def read(

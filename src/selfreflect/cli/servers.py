@@ -126,7 +126,7 @@ def app_command(
     port: int = _port(8765),
     allow_remote: bool = _allow_remote(APP_TOKEN),
     no_token: bool = option(
-        "--no-token", "Let every user and program of this machine in, without a token.", False
+        "--no-token", "Accept requests of every user and program of this machine, without a token.", False
     ),
     browser: bool = option("--open/--no-browser", "Open the page in a browser.", False),
     overrides: Overrides,
@@ -323,7 +323,7 @@ def _as_guaranteed(config: Config, overrides: Overrides, guarantee: Guarantee) -
     for key in ("below", "at_least"):
         if overrides.sets("serve", key):
             raise ConfigError(
-                "the calibrator guarantees a risk above its own threshold, for questions with "
+                "the calibrator's guarantee holds only at its own threshold, and for questions with "
                 f"{counted(guarantee.samples, 'answer')}",
                 code="guarantee",
                 remedy=f"Leave out {{serve.{key}}}, or take a {{serve.calibrator}} without a guarantee.",

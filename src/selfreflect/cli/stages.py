@@ -485,9 +485,9 @@ def _agree_to_one_text(suspects: Sequence[SamplingCheck], intent: Intent) -> Non
         return
     models = " and ".join(dict.fromkeys(check.model for check in suspects))
     raise BackendError(
-        f"{models} does not sample, so nothing was asked yet",
+        f"{models} gives one text for every sample, so no question was asked yet",
         code="no_sampling",
-        remedy="Make its server sample, or go on all the same with {yes}; the report then says so.",
+        remedy="Turn sampling on at its server, or go on all the same with {yes}; the report then says so.",
     )
 
 

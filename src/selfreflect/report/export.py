@@ -144,7 +144,7 @@ def _values(question: Question, headings: Mapping[str, str]) -> dict[str, Scalar
 
 
 def _table(columns: Sequence[Column], rows: Sequence[dict[str, Any]], untyped: Sequence[str]) -> Any:
-    """Rows as an Arrow table; a column of metadata gets the narrowest type that holds all its values."""
+    """Make an Arrow table; a column of metadata gets the narrowest type that holds all its values."""
     import pyarrow as pa
 
     entries: dict[str, Any] = {"text": pa.string(), "number": pa.float64()}

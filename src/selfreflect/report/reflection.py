@@ -158,7 +158,7 @@ class Reflection:
         return rows
 
     def _results(self) -> Iterator[tuple[str, str, str]]:
-        """Name, text and result in words of every summary, the best first."""
+        """Yield the name, the text and the result in words of each summary, the best first."""
         conditioning = len(self.answer_set.conditioning) if self.answer_set else None
         for outcome in best_first(self.records, self._question.id):
             sentences = []

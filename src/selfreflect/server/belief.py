@@ -293,7 +293,9 @@ class BeliefReader:
         # the entropy of the k likeliest tokens grows with k, so a fit holds for its own k alone
         ranks = fitted.ranks if fitted is not None and fitted.estimator == kind else None
         if ranks and not isinstance(value, NoValue) and list_lengths([answered]) != [ranks]:
-            value = NoValue("too_few_ranks", f"the calibrator is for {ranks} likely tokens at each token")
+            value = NoValue(
+                "too_few_ranks", f"the calibrator was fitted on {ranks} likely tokens at each place"
+            )
         if isinstance(value, NoValue):
             notes: tuple[str, ...] = (f"no confidence: {value.message}",)
             return Confidence(None, None, number, notes=notes, no_guarantee=other and "no_value")

@@ -232,7 +232,7 @@ class _Call:
     client: str
 
     def session(self, on_open: Callable[[], None] = lambda: None) -> Session:
-        """Begin to ask the model."""
+        """Open a session with the model, which adds up what its calls cost."""
         prices = self.services.reflector.settings.prices
         return Session(self.model, on_open, prices.get(self.model.generator.name))
 

@@ -26,7 +26,7 @@ MAX_SUMMARIES = 8
 
 def _unique(names: list[str]) -> list[str]:
     if len(set(names)) < len(names):
-        raise ValueError("name each one once")
+        raise ValueError("a name occurs twice")
     return names
 
 

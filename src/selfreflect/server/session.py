@@ -214,7 +214,7 @@ class WithFields:
         return self._ask is not None
 
     async def reply(self, request: Request, report: Report) -> Reply | Refusal:
-        """Wait for the reply; without the fields, from now on, if the server refuses them."""
+        """Wait for the reply. If the server refuses the fields, ask without them, also from then on."""
         if self._ask is None:
             return await self._ask_without(request, report)
         reply = await self._ask(request, report)

@@ -621,7 +621,7 @@ def _decode(content: Content) -> str:
 def _not_utf8(content: Content, offset: int) -> DataError:
     for signature, suffixes in _SIGNATURES.items():
         if content.data.startswith(signature):
-            return DataError(f"{content.name} is no text", remedy=f"Its suffix should be {suffixes}.")
+            return DataError(f"{content.name} is not text", remedy=f"Its suffix should be {suffixes}.")
     return DataError(
         f"{content.name} is not UTF-8: invalid byte at offset {offset}; save it as UTF-8, which spreadsheets "
         "call 'CSV UTF-8'"

@@ -362,7 +362,7 @@ def _spell_gold(rows: Iterable[Row]) -> None:
 
 
 def _keep_objects(row: ItemRow) -> None:
-    """Let a right answer that is JSON, and claims with their labels, travel as JSON of any length."""
+    """Keep a right answer that is a JSON object, and labelled claims, as metadata: JSON of any length."""
     gold, claims = (row.row.fields.get(name) for name in (GOLD, CLAIMS))
     if isinstance(gold, dict):
         row.metadata[GOLD] = json.dumps(gold, ensure_ascii=False)

@@ -295,7 +295,7 @@ def refuse_links(folder: Path, path: Path) -> Path:
 
 
 def open_regular(path: Path, flags: int) -> int:
-    """Open a file of a run directory, whoever made that directory; return the file descriptor.
+    """Open a regular file of a run directory that anybody may have made; return its descriptor.
 
     Raises:
         StoreError: it is a link, a pipe, a device or a directory.

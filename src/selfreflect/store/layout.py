@@ -146,7 +146,7 @@ def read_manifest(path: Path, kind: str = _FORMAT) -> Manifest:
 def merge_settings(
     old: dict[str, Any], new: dict[str, Any], path: Path, advice: str = f"Use another {{out}}. {_START_OVER}"
 ) -> dict[str, Any]:
-    """Merge the sections of both.
+    """Merge the settings of a run directory with those of a command, section by section.
 
     Raises:
         StoreError: they differ in a section that both have; the message shows each difference.

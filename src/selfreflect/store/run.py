@@ -222,7 +222,7 @@ class Run:
 
     @property
     def answers(self) -> dict[str, AnswerSet]:
-        """By question id."""
+        """Answer sets by question id."""
         return self._journal(AnswerSet).records
 
     @property
@@ -232,17 +232,17 @@ class Run:
 
     @property
     def summaries(self) -> dict[tuple[str, str], Summary]:
-        """By question id and name."""
+        """Summaries by question id and name."""
         return self._journal(Summary).records
 
     @property
     def scores(self) -> dict[tuple[str, str], Score]:
-        """By question id and name of the summary."""
+        """Scores by question id and name of the summary."""
         return self._journal(Score).records
 
     @property
     def information(self) -> dict[tuple[str, str], Information]:
-        """By question id and name of the summary."""
+        """Usable information by question id and name of the summary."""
         return self._journal(Information).records
 
     @property
@@ -263,7 +263,7 @@ class Run:
 
     @property
     def controls(self) -> dict[str, Controls]:
-        """By question id."""
+        """Controls by question id."""
         return self._journal(Controls).records
 
     @property

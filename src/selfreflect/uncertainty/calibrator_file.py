@@ -119,7 +119,7 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         lengths = list_lengths(questions)
         if self.ranks and lengths and lengths != [self.ranks]:
             raise DataError(
-                f"the calibrator is for {self.ranks} likely tokens at each token, and these answers have "
+                f"the calibrator was fitted on {self.ranks} likely tokens at each place; these answers have "
                 f"{', '.join(map(str, lengths))}: {self.estimator} moves with their number",
                 code="other_ranks",
             )

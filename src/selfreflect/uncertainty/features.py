@@ -341,7 +341,8 @@ def renormalised_entropy(shares: Floats) -> Floats:
 
 
 def rest_bucket_entropy(shares: Floats) -> Floats:
-    """Compute the entropy of each list with all other tokens as one, shape (T,). A lower bound."""
+    """Compute a lower bound of the entropy at each token, shape (T,): all tokens outside its list count as
+    one."""
     return truncated_entropy(shares) - _p_log_p(_rest(shares))
 
 

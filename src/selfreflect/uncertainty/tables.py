@@ -63,7 +63,7 @@ def value_table(assessment: Assessment) -> Table:
 
 
 def modal_shares(assessment: Assessment) -> list[tuple[float, Samples]]:
-    """List the questions with answers, each behind the share of its largest class."""
+    """Pair each question that has answers with the share of its largest class."""
     answered = [samples for samples in assessment.samples if samples.question.answers]
     return [(modal_share(samples.labels), samples) for samples in answered]
 

@@ -141,7 +141,7 @@ def _heads(projection: Any, norm: Any, h: torch.Tensor, rotary: Rotary) -> torch
 
 
 def _split_heads(x: torch.Tensor, size: int) -> torch.Tensor:
-    """(rows, heads, size)"""
+    """Split the features of each row by head: (rows, heads * size) to (rows, heads, size)."""
     return x.view(len(x), -1, size)
 
 

@@ -136,7 +136,7 @@ class BatchReader(_BatchFile):
             raise _unusable(self._path, error) from None
         if not ids:
             raise DataError(
-                f"{self._path} holds no line of a batch's output, with custom_id and response",
+                f"{self._path} is not the output of a batch: none of its lines has custom_id and response",
                 code="no_batch",
                 path=str(self._path),
             )

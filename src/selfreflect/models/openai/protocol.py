@@ -572,7 +572,8 @@ def error_message(error: Any) -> str:
 
 
 def _messages(error: Any) -> Iterator[str]:
-    """Yield what an error and those within it say, with the paths of fields and codes that are words."""
+    """Yield the messages of an error and of those nested in it, each with the path of its field and its
+    code."""
     for part in _parts(error):
         text = next(filter(None, (_words(part.get(name)) for name in _TEXT_KEYS)), "")
         for name, entry in part.items():  # some list what is wrong by the names of fields

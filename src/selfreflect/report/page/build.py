@@ -408,7 +408,7 @@ def _questions(
 
 
 def stage_facts(run: RunRecords) -> dict[str, list[tuple[str, str]]]:
-    """Facts about each stage and the packages: name and value.
+    """List facts about each stage and the packages, as pairs of a name and a value.
 
     A value is listed once: the manifest's sections repeat each other in part. Paths lose their folders, since
     the page may be sent to anybody.

@@ -76,7 +76,7 @@ class JudgeReward(Reward):
                 f"a judge must be a name, or made like Judge.load('smollm2'), not {judge!r:.60}"
             )
         elif model:
-            raise ConfigError(f"{', '.join(model)}: only for a judge that is given by name")
+            raise ConfigError(f"{', '.join(model)} can only be set for a judge that is given by name")
         else:
             self._judge = judge
         self.worst = -self.scale - self.length_penalty * MOST_WORDS

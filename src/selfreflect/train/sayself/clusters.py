@@ -194,7 +194,8 @@ def find_problem(text: str) -> str:
 
 
 def repair(text: str) -> str:
-    """Keep the first sentences that mention nothing they must not; empty if that is no reflection."""
+    """Drop the sentences that leak samples or hold a chat marker, and keep the first of the rest. Return an
+    empty text if that is no reflection."""
     sentences = [
         sentence for sentence in _sentences(text) if not (_LEAKS.search(sentence) or has_marker(sentence))
     ]

@@ -580,8 +580,8 @@ def _notes(structured: Sequence[Structured], rule: ClassRule, rows: Sequence[tup
     chimeras = sum(not whole.sampled for whole in wholes)
     if chimeras:
         notes.append(
-            f"To {chimeras} of {len(wholes)} questions no answer gives the most common value in every field: "
-            "an object made of these values was never sampled."
+            f"For {chimeras} of {len(wholes)} questions no sampled answer has the most common value in every "
+            "field, so that an object merged of these values was never sampled."
         )
     if any(row[1] == "free_text" for row in rows):
         notes.append(

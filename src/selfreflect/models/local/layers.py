@@ -198,6 +198,7 @@ def _attend(
 ) -> torch.Tensor:
     """Compute what each query takes, (rows, heads, tokens, D)."""
     if visible is None:
+        # torch aligns causal masks at the first key, so that a single query would see no other
         return F.scaled_dot_product_attention(
             queries, keys, values, is_causal=queries.shape[2] > 1, scale=scaling, enable_gqa=True
         )

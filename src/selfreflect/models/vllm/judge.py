@@ -152,6 +152,7 @@ def _checked(judge: PooledJudge, progress: Callable[[str], None] | None) -> Pool
 
 def precision(states: Floats) -> DType:
     """Find the precision in which numbers were computed: the shortest that holds all of them."""
+    # a bfloat16 is the upper half of a float32
     if not (states.view(np.uint32) & 0xFFFF).any():
         return "bfloat16"
     with np.errstate(over="ignore"):
@@ -188,6 +189,7 @@ def load_lm_head(
     with source.explain_errors():
         tokenizer = source.tokenizer()
         config = transformers.AutoConfig.from_pretrained(source.path, **source.options)
+        # takes no memory: only names and shapes are read of it
         with torch.device("meta"):
             skeleton = source.architecture().from_config(config, trust_remote_code=spec.trust_remote_code)
         head = LMHead(_projection(skeleton, source), config)

@@ -79,6 +79,7 @@ class JudgeReward(Reward):
             raise ConfigError(f"{', '.join(model)} can only be set for a judge that is given by name")
         else:
             self._judge = judge
+        # of the least share and the longest text that is penalised
         self.worst = -self.scale - self.length_penalty * MOST_WORDS
         super().__init__(failed)
 
@@ -189,6 +190,7 @@ class SelfReflectReward(JudgeReward):
     def measure(self, question: Question, answers: AnswerSet, texts: Sequence[str]) -> dict[str, Outcome]:
         if self._metric is None:
             self.prepare()
+        # by their texts, which all differ
         summaries = [Summary(question_id=question.id, name=text, text=text) for text in ("", *texts)]
         outcomes: dict[str, Outcome] = {}
         empty, *results = self.metric.score_records(question, answers, summaries)
@@ -246,6 +248,7 @@ class InformationReward(JudgeReward):
                 outcomes[text] = Unrewarded(result.kind or "unmeasured", result.why)
                 continue
             share = result.recovered
+            # a record has no share here, but a reward needs a number: the end of the range
             if result.cause == "out_of_range" and result.bits is not None and result.bits_available:
                 share = min(max(result.bits / result.bits_available, RANGE[0]), RANGE[1])
             outcomes[text] = None if share is None else self.scale * share

@@ -55,6 +55,7 @@ def parse_stated(text: str, out_of: int | None = None) -> StatedBelief:
     """
     parts = [(tag[1], tag[2]) for tag in _TAG.finditer(text)]
     tagged = {name.lower() for name, _ in parts}
+    # what a tag holds is its own, labels included
     untagged = _TAG.sub("\n", text)
     labels = list(_LABEL.finditer(untagged))
     ends = [label.start() for label in labels] + [len(untagged)]
@@ -305,6 +306,7 @@ class ConsistencyReward(StatedReward):
                 truths.append(0.0)
             else:
                 labels = self.rule(AnsweredQuestion("", answers=(*samples, answer)))
+                # the answer was sorted with the samples, as the last
                 truths.append(float((labels[:-1] == labels[-1]).mean()))
         return truths
 
@@ -344,6 +346,7 @@ class MultiAnswerBrier(Reward):
         self.most = most
         self.column = column or against
         self.is_correct = GoldMatch(correctness)
+        # with every answer wrong and stated as certain
         self.worst = -float(most)
         super().__init__(failed)
 

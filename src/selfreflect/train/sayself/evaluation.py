@@ -230,6 +230,7 @@ def reference_rows(evaluation: Evaluation) -> list[Evaluation]:
     if len(labels) < FOLDS or labels.min() == labels.max():
         return []
     rows = {"constant (base rate)": np.full(len(labels), labels.mean())}
+    # shorter answers are taken to be surer
     shorter = -np.array(defined(lengths))
     for name, scores in (
         (f"isotonic ({evaluation.method})", confidences),
@@ -317,4 +318,5 @@ def faithfulness_inquiries(
 def read_score(reply: ModelReplies) -> float | NoValue:
     """Read ``Score: 7`` as 0.7, by the rules of :func:`parse_confidence`."""
     text = reply_text(reply)
+    # the last one, since a judge may speak of scores before
     return text if isinstance(text, NoValue) else parse_confidence(text.rpartition("Score:")[2])

@@ -105,6 +105,7 @@ def group_levels(questions: Sequence[ClusteredQuestion]) -> dict[int, int]:
         largest = question.choose("majority")
         if largest is not None and largest.correct is not None:
             correct[tenths(question.share(largest))].append(largest.correct)
+    # a group may never be right, unlike a share of answers, which one answer raises above 0
     return {level: tenths(sum(labels) / len(labels), minimum=0) for level, labels in correct.items()}
 
 

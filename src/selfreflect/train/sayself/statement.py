@@ -109,6 +109,7 @@ def parse_confidence(text: str) -> float | NoValue:
     line = text.strip().partition("\n")[0]
     if _MARKED.search(line):
         return parse_probability(line)
+    # a number that is said twice is one
     numbers = sorted(set(map(float, _NUMBER.findall(line))))
     if not numbers:
         return NoValue("no_number", f"no number in {excerpt(line, 80)}")

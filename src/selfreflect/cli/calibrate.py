@@ -149,6 +149,7 @@ def calibrate_command(
     """
     if options.apply is not None:
         defaults = CalibratorOptions(apply=options.apply), ComparisonOptions(classes=comparison.classes)
+        # the file has its own values for these, so that others would be ignored in silence
         if (options, comparison, promise) != (*defaults, PromiseOptions()):
             raise ConfigError(
                 "a saved calibrator decides how it is made and applied",
@@ -461,6 +462,7 @@ class _Fitting:
         from selfreflect.uncertainty.calibrator_file import fit_file, write_calibrator
 
         answers = self.answers
+        # a weight for each input, and one more
         _require_labels(len(answers.labels), answers.scores.shape[1] + 1 if self.method == "weights" else 0)
         classes = comparison.classes or ""
         calibrator = fit_file(
@@ -567,6 +569,7 @@ def _apply(
         classes=saved.classes, similarity=saved.similarity, correctness=saved.correctness
     )
     name = saved.estimator
+    # counted replies and probabilities of tokens are different values, so as it was fitted
     asking = replace(asking, sample_p_true=asking.sample_p_true or not saved.token_probability)
     with open_method(
         source, questions, [name], comparison, asking, overrides, stored_model=saved.model
@@ -602,6 +605,7 @@ def _promised(
     lines: list[dict[str, object]] = []
     for index, score in zip(indices, scores, strict=True):
         line: dict[str, object] = {}
+        # a promise is about questions with as many answers as the labelled ones
         count = len(assessment.questions[index].answers)
         if saved.guarantee:
             line["answered"] = count == saved.guarantee.samples and saved.guarantee.covers(score)

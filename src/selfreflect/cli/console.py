@@ -332,6 +332,7 @@ def make_folder(path: Path) -> None:
 
 def duration(seconds: float) -> str:
     """Write a time for people: ``45 s``, ``1 min 30 s``, ``12 min`` or ``3 h 20 min``."""
+    # what rounds to 60 s is written as a minute
     if seconds < 59.5:
         return f"{seconds:.0f} s"
     if seconds < 595:

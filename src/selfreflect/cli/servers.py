@@ -84,6 +84,7 @@ def _token_of(variable: str, host: str, allow_remote: bool) -> str | None:
             host=host,
         )
     token = os.environ.get(variable, "")
+    # no header holds other characters, and a short token can be guessed
     if token and (len(token) < 16 or not token.isascii() or not token.isprintable() or " " in token):
         raise ConfigError(
             f"${variable} must have 16 or more ASCII characters and no blanks",
@@ -300,6 +301,7 @@ def _services(
         reflector = Reflector(settings, reader, judge)
         table = _table(names, base_url, config, overrides)
         saved = reader.calibrator.saved if reader.calibrator is not None else None
+        # earlier files name the model only in their guarantee
         fitted = ((guarantee.model if guarantee else "") or saved.answered_by) if saved else ""
         if fitted and names:
             for name in (table.find(_name_for_clients(name)).generator.name for name in names):
@@ -309,6 +311,7 @@ def _services(
                         code="other_model",
                         remedy="Serve that model, or calibrate this one with labelled answers of its own.",
                     )
+        # from here on the services close what was opened
         stack.pop_all()
     queue = Admission()
     watch = reader.calibrator.watch if reader.calibrator is not None else None
@@ -385,6 +388,7 @@ MEAN_ANSWERS = {20: 15.7}
 
 def _at_most(settings: ServeSettings) -> int:
     """Count the texts of a question, without those that compare answers or ask back."""
+    # the summary, and the one response that comes before others are drawn
     return settings.num_answers * (2 if settings.measures else 1) + 1 + settings.one_call
 
 

@@ -148,6 +148,7 @@ def missing_package(error: ModuleNotFoundError) -> str | None:
     """Name a package that is needed and not installed, in a sentence; None for any other module."""
     name = (error.name or "").partition(".")[0]
     for requirement in requirements():
+        # the name of another package may begin with this one
         if name and re.match(rf"{re.escape(name)}(?![\w-])", requirement):
             return f"the package {name} is not installed. Install it with: pip install '{requirement}'"
     return None

@@ -129,6 +129,7 @@ def checked_value(settings: type[msgspec.Struct], field: str, value: Any, name: 
     kinds = [_VALUES[part] for part in parts if part in _VALUES]
     values_text = f"one of {', '.join(choices)}" if choices else "".join(kinds[:1])
     try:
+        # paths are texts in a file of settings
         value = msgspec.convert(value, hint, dec_hook=lambda custom, plain: custom(plain))
     except (msgspec.ValidationError, TypeError):
         is_valid = False

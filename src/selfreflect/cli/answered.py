@@ -155,6 +155,7 @@ def read_questions(source: str, fields: FieldOptions, *, structured: bool = Fals
                 code="no_answers",
                 remedy=f"Make them with: selfreflect answers --out {source}",
             )
+    # a file may lack "gold", but not a field that the user named
     if gold != GOLD and not has_gold(questions):
         raise DataError(
             f"{excerpt(source)}: no row has a right answer in the field {excerpt(gold)}", code="no_gold"
@@ -525,6 +526,7 @@ def open_asker(
         return _reader(stored_model, store, options.sample_p_true)
     spec = stage_model(config, overrides.execution, "answers")
     is_named = options.model is not None or overrides.sets("answers", "model")
+    # a model that the user did not name is not asked in place of the one whose replies are stored
     if stored_model and not is_named and model_name(spec) != stored_model:
         return _reader(stored_model, store, options.sample_p_true)
     reporter = ProgressReporter()
@@ -545,6 +547,7 @@ def _reader(model: str, store: Journal[ModelReplies] | None, samples_p_true: boo
     """Look up earlier responses of a model without asking it."""
     from selfreflect.uncertainty.asking.asker import Asker
 
+    # it also stands for loading a model, and then there are no inquiries to count
     def refuse(inquiries: Sequence[Inquiry] = ()) -> Any:
         count = counted(len(inquiries), "reply")
         raise ConfigError(
@@ -565,6 +568,7 @@ def _config(source: str, model: str | None, overrides: Overrides, users: Sequenc
         overrides = replace(overrides, sections={**overrides.sections, "answers": answers})
     base = {} if overrides.sets("answers", "model") else _run_model(source, users)
     config = overrides.config(base)
+    # a run directory may come from anybody, and so may the code or the address that it names
     if base:
         names = set(map(str, overrides.given("answers").values()))
         check_named(Path(source), config.answers.model, config.answers.base_url, names)

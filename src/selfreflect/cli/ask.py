@@ -153,6 +153,7 @@ def _grouped(
     try:
         labels = rule(AnsweredQuestion(question.id, question.text, question.context, answers))
     except BackendError as error:
+        # a rule that the user named is not replaced by another
         if not is_default:
             raise
         say(f"The answers are grouped without the model: {error}")
@@ -172,6 +173,7 @@ def _emit_question(records: RunRecords, id_: str, answer_groups: GroupedAnswers 
         line: dict[str, Any] = {
             "strategy": outcome.strategy,
             "text": outcome.summary and outcome.summary.text,
+            # programs read these keys, also where nothing was scored
             **dict.fromkeys(("score", "stderr", "judge")),
             "failure": outcome.failure and to_builtins(outcome.failure),
         }

@@ -105,6 +105,7 @@ def _row_options(
 
 def _scoring(kind: Kind, scorings: list[RunRecords], key: str) -> RunRecords:
     """Choose the one scoring that has the measure; rows of several judges would not be comparable."""
+    # the rows of the other kinds hold no measure
     if kind not in ("sft", "dpo"):
         return scorings[0]
     usable = [run for run in scorings if run.results(measure_keyed(key))]

@@ -325,6 +325,7 @@ def _check(path: Path) -> None:
     try:
         config = load_config(path, {})
     except ConfigError as error:
+        # the mistake is in the file, so the message names its keys and no flags
         name_of = Overrides({"config": {"file": path}}).name_of
         raise ConfigError(error.worded(name_of), code=error.code, **error.fields) from None
     check_strategies(config.summaries.strategies)

@@ -181,9 +181,11 @@ class Command(TyperCommand):
         flags = {flag for parameter in self.params for flag in (*parameter.opts, *parameter.secondary_opts)}
         for position, word in enumerate(args):
             flag = word.partition("=")[0]
+            # a first word may be a step that an earlier version had
             if flag not in flags and (flag.startswith("--") or not position):
                 refuse_removed(ctx, flag)
         takes_words = any(isinstance(parameter, TyperArgument) for parameter in self.params)
+        # a file is easily typed where others take an argument
         if "--items" in flags and not takes_words and args and not args[0].startswith("-"):
             raise typer.BadParameter(f"{excerpt(args[0])} is no option. Name a file with --items FILE")
         with _escaped_errors():

@@ -403,6 +403,7 @@ def _take(options: _Options, values: dict[str, Any]) -> dict[str, dict[str, Any]
     fields: dict[str, dict[str, Any]] = {}
     for entry in options.values():
         value = values.pop(entry.name)
+        # typer gives an empty list for an option that was not given
         if value is not None and value != []:
             for section, key in entry.fields:
                 fields.setdefault(section, {})[key] = entry.parsed(value)

@@ -112,6 +112,7 @@ def report_command(
     # all scorings of a run, the chosen ones first
     pages = []
     for chosen, of_run in zip(by_run, whole, strict=True):
+        # by identity, since equality would compare all records of two scorings
         ids = set(map(id, chosen))
         pages.append([*chosen, *(scoring for scoring in of_run if id(scoring) not in ids)])
     if question is not None:  # a page to send to somebody who wants to see this question

@@ -197,6 +197,7 @@ def _read_versions(
     if len(versions) > 1:
         from selfreflect.report.compare import version_pairs
 
+        # two versions without a common system are refused before anything is measured
         new, old = (item_run(label, config, items, ()) for label, items in versions.items())
         version_pairs(old, new)
     return versions

@@ -111,6 +111,7 @@ def run_command(
     """
     intent = Intent(fresh, add_questions=add_questions, yes=yes)
     stages: Sequence[Stage] = [only] if only else STAGES
+    # new questions must be stored before they are answered
     if only == "answers" and (overrides.sets("questions", "source") or add_questions):
         stages = ["questions", "answers"]
     run_stages(out, stages, overrides, intent, dry_run=dry_run, log=log, json=json)

@@ -145,6 +145,7 @@ def uncertainty_command(
             stdout.print(Text(conclusion.sentence), soft_wrap=True)
     rows = next(iter(results.values()), [])
     ready = [row.estimator for row in rows if not row.baseline and row.n >= FOLDS]
+    # with options of columns or fields, the printed command would read other questions
     if ready and source != "-" and columns == FieldOptions() and structure == StructureOptions():
         say(f"Calibrate one: selfreflect calibrate {shlex.quote(source)} --estimator {ready[0]}")
 
@@ -196,6 +197,7 @@ def _print(
             f"On average {mean} of the answers to a question are its commonest one "
             f"({counted(len(shares), 'question')}, same answers by the rule {assessment.method.rule.name})."
         )
+        # the first note says again what the line above says
         stdout.print(Text(one_line(line)))
         print_table(tables.agreement_table(shares))
         for note in tables.assessment_notes(assessment)[1:_MOST_NOTES]:
@@ -241,6 +243,7 @@ def _available(questions: Sequence[AnsweredQuestion], similarity: str) -> list[s
     columns = dict.fromkeys(name for question in questions for name in question.columns)
     for grader in graded_by(questions):
         columns.pop(grader, None)  # a grade is no estimate of itself
+    # what follows a colon would be read as the direction of the column
     extra = [f"{COLUMN}{name}" for name in columns if plain_name(name) in KNOWN_COLUMNS and ":" not in name]
     return [
         name

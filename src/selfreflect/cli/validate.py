@@ -285,6 +285,7 @@ def load(study: str, source: str | None, options: StudyOptions, reading: ItemOpt
     make: Callable[..., Study] = getattr(import_module(f"selfreflect.validate.{module}"), class_name)
     arguments: dict[str, Any] = {name: getattr(options, name) for name in row.takes}
     if source is None:
+        # a study that makes its items has no file to limit: the options say how many to make
         sizes = {"grid": reading.limit, "answers": reading.num_answers}
         return make(**arguments, **{name: size for name, size in sizes.items() if size is not None})
     items = _read_items(source, reading)
@@ -370,6 +371,7 @@ def _measure(
 ) -> tuple[list[Value], list[MetricInfo]]:
     """Measure with one judge after the other. What needs no judge is measured with the first."""
     judged = [info.name for info in METRICS if "judge" in info.needs]
+    # a metric that needs no judge cannot differ between judges
     if names is None and len(models.judges) > 1:
         names = judged
     first, *further = models.judges

@@ -175,9 +175,11 @@ def _load(prefix: str) -> Backend:
     from selfreflect.plugins import failures_of
 
     with failures_of(f"the backend {excerpt(prefix)} of another package"):
+        # the loader gives the class
         backend = _entry_points()[prefix]()()
         if not isinstance(backend, Backend):
             raise TypeError(f"{excerpt(backend)} is no Backend")
+    # it goes by the name of its entry point, whatever the class says
     backend.prefix = prefix
     return backend
 

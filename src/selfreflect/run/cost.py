@@ -64,6 +64,7 @@ class RequestCount:
         most_tokens += reply_tokens or 0
         self.calls += Amount(1, most_calls)
         self.completions += Amount(to_draw, to_draw)
+        # how long the replies will be is not known, only how long at most
         self.prompt_tokens += Amount(tokens if reply_tokens is None else None, most_tokens * most_calls)
         self.completion_tokens += Amount(None, to_draw * request.sampling.max_new_tokens)
 
@@ -112,6 +113,7 @@ def reasons_to_ask(dry_run: DryRun, config: Config) -> list[str]:
     _, total = sum_up(dry_run)
     hosts: dict[str, None] = {}
     for cost in dry_run.costs:
+        # a price that is known is a reason of its own
         if cost.stage in ("answers", "summaries") and cost.to_do and "money" not in cost.amounts:
             section = getattr(config, cost.stage)
             hosts[backend_of(section.model).may_charge(section.base_url)] = None
@@ -146,6 +148,7 @@ def _seconds(to_do: int) -> dict[str, int | None]:
 def _rounded(amounts: dict[str, Amount]) -> dict[str, dict[str, float | None]]:
     rounded = {}
     for name, amount in amounts.items():
+        # rounded to no digits, a number stays a float
         digits = AMOUNTS[name][1] or None
         rounded[name] = {
             "expected": None if amount.mean is None else round(amount.mean, digits),

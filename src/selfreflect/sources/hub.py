@@ -100,6 +100,7 @@ def load_hub(name: str, subset: str | None, split: str | None) -> Any:
         raise MissingExtraError("loading questions from the Hugging Face hub", "datasets") from None
     is_reachable = Path(name).is_dir() or hub_answers()
     try:
+        # without a network the libraries would try for half a minute before they look at the cache
         with nullcontext() if is_reachable else datasets_offline():
             if split is None:
                 splits = datasets.get_dataset_split_names(name, subset)
@@ -137,6 +138,7 @@ def rows_with_values(dataset: Any, columns: Iterable[str]) -> set[int]:
 
 def _holds_something(value: Any) -> bool:
     """Tell whether an Arrow scalar is not null, an empty list or text."""
+    # Arrow knows the length of a list without converting it, but not that of a text
     is_sized = hasattr(type(value), "__len__")
     return bool(value.is_valid and (len(value) if is_sized else value.as_py()))
 

@@ -52,6 +52,7 @@ def parse_listed(text: str, cut: bool = False) -> list[ListedAnswer]:
 
 
 def _listed_answer(line: str) -> ListedAnswer:
+    # an answer may hold a bar itself
     text, _, percentage = _BULLET.sub("", line.strip()).rpartition("|")
     answer = text.strip().strip("|").strip().rstrip(".")
     number = _PERCENT.match(percentage.strip())
@@ -152,6 +153,7 @@ def one_draw(function: StrategyFunction) -> StrategyFunction:
     """Sample the texts of a strategy as the answers are sampled, in place of its most likely ones."""
 
     def strategy(task: Task) -> Strategy:
+        # a summary may be longer than an answer
         sampling = replace(task.sample_sampling, max_new_tokens=task.sampling.max_new_tokens)
         return function(dataclasses.replace(task, sampling=sampling))
 
@@ -186,6 +188,7 @@ def final_part(text: str, marker: str, cut: bool) -> str:
     paragraph; but if the text was ``cut`` off before a marker line, or in one, there is none.
     """
     words = r"[ \t]+".join(map(re.escape, marker.strip().rstrip(":").split()))
+    # a heading, a quote or emphasis may hold it
     starting_line = rf"^[ \t#>*_]*{words}[ \t*_]*(?::[ \t*_]*|$)"
     matches = list(re.finditer(starting_line, text, re.IGNORECASE | re.MULTILINE))
     if cut and not matches:

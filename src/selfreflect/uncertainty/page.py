@@ -96,6 +96,7 @@ def coverage_table(risks: Floats, best: Floats, accuracy: float) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for tenth in range(1, COVERAGES + 1):
         count = max(1, round(n * tenth / COVERAGES))
+        # of few questions, two tenths are the same number
         if rows and rows[-1][1] == count:
             continue
         risk, lowest_risk = float(risks[count - 1]), float(best[count - 1])
@@ -224,6 +225,7 @@ def shaded_answers(assessment: Assessment) -> list[ShadedAnswer]:
         if question.top_logprobs is None or not question.tokens or not question.logprobs or not texts:
             continue
         judged = samples.judged_answer
+        # a judged answer may be none of the samples: then the first of its class stands for it
         index = samples.judged_members[texts.index(judged) if judged in texts else 0]
         words = unsure_words(question.tokens[index], question.logprobs[index], question.top_logprobs[index])
         if words:
@@ -390,6 +392,7 @@ def reliability_figure(
                 markersize=5,
                 label=short_name(label),
             )
+            # the bars of both versions share a bin, which is 0.1 wide
             width = 0.08 / len(versions)
             low, counts = np.array([(entry.low, entry.n) for entry in bins]).T
             starts = low + 0.01 + index * width
@@ -421,6 +424,7 @@ def coverage_figure(
         guaranteed: by risk the share answered and the bound of the risk there.
     """
     n = len(risks)
+    # a point for each of many questions would make the page large, and no difference to the eye
     step = max(1, n // _CURVE_POINTS)
     indices = np.array([*range(0, n - 1, step), n - 1])
     coverage = (indices + 1) / n

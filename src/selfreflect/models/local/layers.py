@@ -72,6 +72,7 @@ def _use_onednn(x: torch.Tensor, weight: torch.Tensor) -> bool:
     for tensor in (x, weight):
         if tensor.device.type != "cpu" or tensor.dtype != torch.float32:
             return False
+        # the operation of oneDNN has no gradient
         if tensor.requires_grad and torch.is_grad_enabled():
             return False
     return _has_onednn()

@@ -60,6 +60,7 @@ class RotaryEmbedding(nn.Module):
 
     def __init__(self, size: int, base: float) -> None:
         super().__init__()
+        # on the CPU also where the model is built on "meta": no file holds these numbers
         exponents = torch.arange(0, size, 2, dtype=torch.float, device="cpu") / size
         self.register_buffer("inv_freq", 1.0 / (base**exponents), persistent=False)
 

@@ -83,6 +83,7 @@ class PooledJudge(Judge):
         Raises:
             JudgeError: they are equal, scaled to length 1, which loses what the projection needs, or means.
         """
+        # each prompt has one token more
         longest = min(LONG, (self.lm.window or LONG + 1) - 1)
         prompts = []
         for length in (SHORT, longest):
@@ -227,6 +228,7 @@ class _Checkpoint:
 
         self._path = source.path
         self._options = dict(source.options)
+        # files are fetched without it: only classes may come with code
         del self._options["trust_remote_code"]
         index = cached_file(self._path, INDEX, _raise_exceptions_for_missing_entries=False, **self._options)
         self._files: Mapping[str, str]

@@ -162,6 +162,7 @@ class Named(Layout):
                     value = self.known.verdicts.get(str(value).strip().lower(), value)
                 elif usual == GRADES:
                     value = _grades(value)
+                # several columns may have one usual name, and all but one of them be empty
                 if value not in (None, "") or usual not in fields:
                     fields[usual] = value
             if not fields.get("context") and fields.get(_IDEAL):

@@ -227,6 +227,7 @@ def reference_rows(evaluation: Evaluation) -> list[Evaluation]:
     four fifths, and a confidence made of the answer's length alone."""
     answers = evaluation.scored
     indices, confidences, labels, lengths, *_ = answers
+    # calibration needs right and wrong answers
     if len(labels) < FOLDS or labels.min() == labels.max():
         return []
     rows = {"constant (base rate)": np.full(len(labels), labels.mean())}

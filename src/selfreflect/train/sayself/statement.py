@@ -28,6 +28,7 @@ _MARKERS = tuple(
     re.compile(rf"(?:^|(?<=\s))[*_]*{marker[:-1]}[*_]*\s*:[*_]*", re.IGNORECASE)
     for marker in (ANSWER, REFLECTION, CONFIDENCE)
 )
+# no part of a word, of a range or of another number
 _NUMBER = re.compile(r"(?<![\w.,-])-?\d+(?:\.\d+)?(?![\w]|[.,]\d)")
 _MARKED = re.compile(r"%|/|\bper\s?cent\b|\bout of\b", re.IGNORECASE)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -387,7 +386,7 @@ def check_sampling(
             if meet := getattr(generator, "meet", None):
                 _usable(meet(request))
             whole = replace(request, sampling=section.sampling, thinking=section.thinking)
-            by_server[key] = _ask(generator, url, request, partial(_check_reasoning, generator, whole, stage))
+            by_server[key] = _ask(generator, url, request, whole, stage)
         checks[stage] = by_server[key]
     # Some servers refuse temperature 0, and the answers would be paid for by then. All else of the call has
     # been taken, so that no other cause is left.
@@ -420,33 +419,30 @@ def _usable(reply: Reply | Refusal | None) -> None:
         )
 
 
-def _check_reasoning(generator: Generator, request: Request, stage: str) -> None:
-    """Raise BackendError where the tokens of a whole text do not suffice for the reasoning before it."""
-    reply = _reply(generator, request)
-    if _only_reasons(reply):
-        raise BackendError(
-            f"{generator.name} spends all of its {request.sampling.max_new_tokens} tokens on reasoning; no "
-            "question was asked yet",
-            code="unclosed_reasoning",
-            remedy=f"Raise {{{stage}.max_new_tokens}}, or switch thinking off where the model is served.",
-        )
-
-
 def _only_reasons(reply: Reply | Refusal) -> bool:
     return isinstance(reply, Reply) and reply.ends["unclosed_reasoning"] == len(reply.completions)
 
 
 def _ask(
-    generator: Generator, url: str, request: Request, check_reasoning: Callable[[], None]
+    generator: Generator, url: str, request: Request, whole: Request, stage: ModelStage
 ) -> SamplingCheck:
+    """Compare two short samples.
+
+    Raises BackendError where not even a ``whole`` text has tokens enough for the reasoning before it.
+    """
     replies: Any = "unknown"
     sampling = request.sampling
     # a sure model may give one text twice by chance, and three times hardly
     for probe in (PROBE, *OTHER_PROBES):
         message = Message(role="user", content=probe)
         reply = _reply(generator, replace(request, messages=(*request.messages[:-1], message)))
-        if probe == PROBE and _only_reasons(reply):
-            check_reasoning()
+        if probe == PROBE and _only_reasons(reply) and _only_reasons(_reply(generator, whole)):
+            raise BackendError(
+                f"{generator.name} spends all of its {whole.sampling.max_new_tokens} tokens on reasoning; no "
+                "question was asked yet",
+                code="unclosed_reasoning",
+                remedy=f"Raise {{{stage}.max_new_tokens}}, or switch thinking off where the model is served.",
+            )
         replies = _compare(() if isinstance(reply, Refusal) else reply.completions, sampling)
         if replies != "identical":
             break

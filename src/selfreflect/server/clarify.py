@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from selfreflect.errors import ConfigError, excerpt, unknown_name
+from selfreflect.errors import excerpt
 from selfreflect.grouping import normal_form
 from selfreflect.logprobs import LikelyToken
 from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling, seed_for
@@ -317,11 +317,7 @@ class FinalText(NamedTuple):
 
 @dataclass(frozen=True)
 class UnsurePolicy:
-    """Action below a confidence.
-
-    Raises:
-        ConfigError: there is no such action, or ``below`` is not in (0, 1].
-    """
+    """Action below a confidence, which is in (0, 1]."""
 
     action: UnsureAction
     below: float
@@ -329,15 +325,6 @@ class UnsurePolicy:
     """Questions that ``ask`` chooses from."""
     hypotheses: int = HYPOTHESES
     """Classes, the largest, that the question is to tell apart."""
-
-    def __post_init__(self) -> None:
-        actions = list(get_args(UnsureAction))
-        if self.action not in actions:
-            raise unknown_name("action", self.action, actions)
-        if not 0 < self.below <= 1:
-            raise ConfigError(
-                f"the confidence below which to {self.action} must lie in (0, 1], not {self.below}"
-            )
 
     def is_unsure(self, confidence: Confidence) -> bool:
         """Compare a confidence with the threshold. One that is not known is no reason to act.

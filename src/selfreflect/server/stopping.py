@@ -23,7 +23,6 @@ from typing import Literal
 
 import numpy as np
 
-from selfreflect.errors import ConfigError
 from selfreflect.uncertainty.classes import Labels
 
 StopReason = Literal["ahead", "below", "settled", "limit"]
@@ -51,26 +50,14 @@ class StoppingRule:
         fewest: samples before it stops.
         most: samples after which it stops.
         error: probability, at most, that it stops because of ``ahead`` or ``below`` and is wrong.
-        share: also decide whether the most likely class has at least this share. None: only which it is.
-
-    Raises:
-        ConfigError: a value out of range.
+        share: also decide whether the most likely class has at least this share, below 1. None: only which it
+            is.
     """
 
     fewest: int = 3
     most: int = 20
     error: float = 0.05
     share: float | None = None
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.fewest <= self.most:
-            raise ConfigError(
-                f"adaptive sampling needs 1 <= fewest <= most samples, not {self.fewest} and {self.most}"
-            )
-        if not 0 < self.error < 1:
-            raise ConfigError(f"the error of adaptive sampling must lie in (0, 1), not {self.error}")
-        if self.share is not None and not 0 < self.share < 1:
-            raise ConfigError(f"the share must lie in (0, 1), not {self.share}")
 
     def __call__(self, labels: Sequence[int] | Labels) -> StopReason | None:
         """Say why to stop, or None to go on.

@@ -298,10 +298,6 @@ def with_answers(questions: Sequence[AnsweredQuestion], number: int) -> list[Ans
     """Draw a number of answers of each question at random; leave out questions with fewer."""
     from selfreflect.uncertainty.assess import subsample
 
-    if number < 1:
-        raise ConfigError(
-            f"a question has at least 1 answer, not {number}", remedy="Give {num_answers} another value."
-        )
     enough = [question for question in questions if len(question.answers) >= number]
     if not enough:
         raise DataError(f"no question has {number} answers")

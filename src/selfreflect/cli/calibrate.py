@@ -32,7 +32,7 @@ from selfreflect.cli.answered import (
 from selfreflect.cli.console import check_file, emit, print_notes_first, print_table, say, write_file
 from selfreflect.cli.options import Overrides, argument, takes
 from selfreflect.errors import ConfigError, DataError, excerpt
-from selfreflect.flags import Flag
+from selfreflect.flags import POSITIVE, Flag
 from selfreflect.text import counted, exact_percent, listed, name_list, percent
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, sample_sizes
 
@@ -84,6 +84,7 @@ class CalibratorOptions(Struct, frozen=True, kw_only=True):
         Flag(
             "--num-answers N",
             "Use N of each question's answers, drawn at random, as many as are drawn later.",
+            range=POSITIVE,
         ),
     ] = None
 

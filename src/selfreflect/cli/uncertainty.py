@@ -26,8 +26,8 @@ from selfreflect.cli.answered import (
 )
 from selfreflect.cli.console import check_output, emit, print_table, say, stdout, write_file
 from selfreflect.cli.options import Overrides, argument, option, takes
-from selfreflect.errors import ConfigError, DataError
-from selfreflect.flags import Flag
+from selfreflect.errors import DataError
+from selfreflect.flags import POSITIVE, Flag, Range
 from selfreflect.sources.columns import plain_name
 from selfreflect.sources.files import source_name
 from selfreflect.text import counted, name_list, one_line, percent
@@ -63,11 +63,16 @@ class UncertaintyOptions(Struct, frozen=True, kw_only=True):
         ),
     ] = None
     num_answers: Annotated[
-        int | None, Flag("--num-answers N", "Use N of each question's answers, drawn at random.")
+        int | None,
+        Flag("--num-answers N", "Use N of each question's answers, drawn at random.", range=POSITIVE),
     ] = None
     risk: Annotated[
         float,
-        Flag("--risk RISK", "Share of wrong answers that may be given, for the last sentence."),
+        Flag(
+            "--risk RISK",
+            "Share of wrong answers that may be given, for the last sentence.",
+            range=Range("at least 0 and below 1, as in 0.05", lambda value: 0 <= value < 1),
+        ),
     ] = 0.1
 
 
@@ -110,11 +115,6 @@ def uncertainty_command(
 
     check_output(output, source, (".html",))
     measure_names = _measure_names(options.measures)
-    if not 0 <= options.risk < 1:
-        raise ConfigError(
-            f"a share of wrong answers is from 0 to 1, not {options.risk:g}",
-            remedy="Give {risk} another value, as in 0.05.",
-        )
     parts = read_parts(source, columns, structure, asking, overrides, options.num_answers)
     questions, structured, asking = parts.questions, parts.structured, parts.without_reader(asking)
     names = name_list(options.estimators or "")

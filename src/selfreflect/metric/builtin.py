@@ -152,6 +152,7 @@ class PublishedScore(Measure):
         return most_nodes(judge, limits)
 
     def typical_tokens(self, answers: Iterable[float], contexts: int) -> float:
+        # tasks share what stands before the masked word; the rest, on average half, is read for each
         return sum(contexts * _MASKED * tokens * (tokens / 2 + _TASK_TOKENS) for tokens in answers)
 
 

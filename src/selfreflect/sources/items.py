@@ -227,6 +227,7 @@ def read_item_file(
     for name, value in (("limit", limit), ("num_answers", num_answers)):
         if value is not None and value < 1:
             raise ConfigError(f"{name} must be at least 1, not {value}")
+    # reading the file is the first half of the progress, joining its rows the second
     half = progress and (lambda share: progress(share / 2))
     file = read_row_file(source, half, tuple((columns or {}).values()))
     columns = fold_assigned(columns or {}, field_names(file.rows))
@@ -248,6 +249,7 @@ def read_item_file(
     taken = _take_replies(rows) if need_summaries or take_replies else ""
     ids = RowIds()
     values, problems = _known_tokens(rows, reserved - {GRADES, CORRECT})
+    # where each row holds one answer, labels of answers differ between the rows of a question
     label = next((name for name in (CORRECT, *labels) if any(name in row.varying for row in rows)), "")
     verdicts = _known_grades(rows, reserved, label)
     # what further rows of a question hold is read, and a large file must not be in memory twice
@@ -418,6 +420,7 @@ def _with_summaries(items: Sequence[Item], name: str, notes: list[str]) -> list[
         texts = {name for item in items for name, value in item.metadata.items() if isinstance(value, str)}
         # the only other column of texts is likely the one
         column = shlex.quote(texts.pop()) if len(texts) == 1 else "NAME"
+        # a remedy names options in braces
         if not column.isprintable() or "{" in column:
             column = "NAME"
         raise DataError(

@@ -392,8 +392,8 @@ class PartialAnswers:
     def of(self, question: str) -> tuple[AnswerSample, ...]:
         """Read the answers of a question, in the order in which they ended.
 
-        Each is checked again against
-        the id: another question's file may have been put there."""
+        Each is checked again against the id: another question's file may have been put there.
+        """
         if not self._path(question).exists():
             return ()
         samples = self._journal(question).records.values()

@@ -120,6 +120,7 @@ class Run:
             merged = merge_settings(run.manifest.config, config, path)
             run._prepare("", stack)
             assert run._partial is not None
+            # a kill may have come after the record of an answer set and before its parts were removed
             records = [*run.answers.values(), *run.failures]
             run._partial.remove([record.question_id for record in records if _settles(record)])
             if folder is not None:
@@ -198,6 +199,7 @@ class Run:
             StoreError: a file of it is damaged, or the disk refuses.
         """
         if name not in self._files:
+            # refuses links, through which records elsewhere would be written
             scoring_folders(self.path)
             folder = self._folder(name)
             with store_errors(folder):

@@ -148,6 +148,7 @@ class Assessment:
         """Estimators whose values are shares of a model's replies, because it does not tell probabilities."""
         self.values: dict[str, list[float | NoValue]] = {}
         for name, estimator in table.items():
+            # those that ask a model have their values for all questions already
             self.values[name] = estimates.values.get(name) or [
                 estimate(estimator, samples) for samples in self.samples
             ]

@@ -438,6 +438,7 @@ ESTIMATORS = Estimators(
             "mean negative log mass of the samples' classes",
             "whole sequences, not normalised, mean over samples",
             "lm-polygraph",
+            # a class has the sum of its samples, equal ones included, which may be above 1
             low=-math.inf,
             needs="logprobs",
         ),

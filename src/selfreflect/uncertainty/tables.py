@@ -294,6 +294,7 @@ def guarantee_table(search: ThresholdSearch, estimator: str) -> Table:
 def threshold_text(estimator: str, threshold: float) -> str:
     """Word a threshold of scores by the estimator's values."""
     info = ESTIMATORS[estimator]
+    # adding 0.0 makes 0 of a negated zero
     return f"{estimator} {'≥' if info.confidence else '≤'} {info.score(threshold) + 0.0:.4g}"
 
 

@@ -417,6 +417,7 @@ def _strategy_agreement(first: Mapping[Key, float], second: Mapping[Key, float])
 
     def tau(resample: Indices) -> float | None:
         count, *sums = cells[resample].sum(axis=0).T
+        # a resample may hold no summary of some name
         return kendall(*(list(side / count) for side in sums)) if count.all() else None
 
     return replace(bootstrap(tau, len(items)), n=len(names), total=len(names))

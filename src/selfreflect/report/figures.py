@@ -76,8 +76,8 @@ def difference_name(measure: Measure) -> str:
     return "differences" if measure.is_plain else f"differences-{measure.figure}"
 
 
-def means_figure(name: str, overviews: Mapping[str, Table], measure: Measure, style: Style = "paper") -> str:
-    """Draw the mean and interval of every strategy and control, from the overview of each run by its
+def mean_intervals(overviews: Mapping[str, Table], measure: Measure) -> list[Interval]:
+    """List the mean and interval of every strategy and control, from the overview of each run by its
     label."""
     intervals = []
     controls = set()
@@ -98,23 +98,34 @@ def means_figure(name: str, overviews: Mapping[str, Table], measure: Measure, st
             if str(row[table.headings.index("coverage")]).endswith(INCOMPLETE):
                 strategy += " (incomplete)"
             intervals.append(_interval(strategy, row[first : first + 3]))
+    return intervals
+
+
+def means_figure(name: str, overviews: Mapping[str, Table], measure: Measure, style: Style = "paper") -> str:
+    """Draw :func:`mean_intervals`."""
+    intervals = mean_intervals(overviews, measure)
     if measure.is_share:
         return intervals_figure(name, intervals, measure.title, style, mark=0, percent=" %")
     return intervals_figure(name, intervals, measure.title, style)
 
 
-def differences_figure(name: str, table: Table, measure: Measure, style: Style = "paper") -> str:
-    """Draw paired differences from one baseline, from a table of
+def difference_intervals(table: Table) -> list[Interval]:
+    """List paired differences from one baseline, from a table of
     :func:`selfreflect.report.compare.comparison`."""
     several_runs = len({row[0] for row in table.rows}) > 1
     intervals = []
     for row in table.rows:
         label = short_name(str(row[1]), str(row[0]) if several_runs else "")
         intervals.append(_interval(label, row[2:5]))
+    return intervals
+
+
+def differences_figure(name: str, table: Table, measure: Measure, style: Style = "paper") -> str:
+    """Draw :func:`difference_intervals`."""
     percent = "" if measure.is_share else None  # in points
     quantity = "points" if measure.is_share else measure.short.rpartition(" ")[2]
     axis = f"{quantity}: difference from the baseline ({measure.better})"
-    return intervals_figure(name, intervals, axis, style, mark=0, percent=percent)
+    return intervals_figure(name, difference_intervals(table), axis, style, mark=0, percent=percent)
 
 
 def _interval(name: str, cells: Sequence[Cell]) -> Interval:

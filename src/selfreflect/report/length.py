@@ -14,7 +14,7 @@ import numpy as np
 from selfreflect.records import Controls
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.wording import say
-from selfreflect.stats import FEWEST_CORRELATED, Estimate, mean_interval, rank_correlation
+from selfreflect.stats import FEWEST_CORRELATED, FEWEST_TESTED, Estimate, mean_interval, rank_correlation
 from selfreflect.table import Cell, Column, Table
 from selfreflect.text import one_line
 
@@ -208,6 +208,8 @@ def run_pasted(run: RunRecords) -> tuple[PastedAnswers, list[StrategyPoint]] | N
                 strategy_curves.append(curve)
         if bits:
             estimate = mean_interval(bits, len(longest))
+            if estimate.n < FEWEST_TESTED:
+                estimate = estimate.without_interval()
             points.append(
                 StrategyPoint(run.display_name(name), fmean(words), estimate, mean_pasted(strategy_curves))
             )

@@ -147,7 +147,7 @@ def _overview_notes(
     judges: list[str] = []
     for measure in measures:
         settings, warnings = _settings_notes(run, measure)
-        cautions += [*_undefined_notes(run, measure, results), *warnings]
+        cautions += [*undefined_notes(run, measure, results), *warnings]
         judges += settings
     method = [method_note(result.estimate(measure) for result in results for measure in measures)]
     if any(traits_of(judge).is_show_case for judge in run.judges):
@@ -196,7 +196,7 @@ def reading(measure: Measure, run: RunRecords) -> str:
     return text
 
 
-def _undefined_notes(run: RunRecords, measure: Measure, results: Sequence[StrategyResult]) -> list[str]:
+def undefined_notes(run: RunRecords, measure: Measure, results: Sequence[StrategyResult]) -> list[str]:
     """Explain the questions without a value."""
     # the maximum over strategies, not the sum: mostly they lack the same questions
     reasons: Counter[str] = Counter()

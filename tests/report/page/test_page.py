@@ -40,12 +40,14 @@ from selfreflect.records import (
     WordDistance,
 )
 from selfreflect.report.figures import paper_figures
+from selfreflect.report.length import run_pasted
 from selfreflect.report.page import build
-from selfreflect.report.page.build import COMPARED, prompt_texts, report_page, stage_facts
+from selfreflect.report.page.build import COMPARED, judge_part, prompt_texts, report_page, stage_facts
 from selfreflect.report.page.frame import packed
 from selfreflect.report.page.view import question_view
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.run.records import run_records
+from selfreflect.stats import FEWEST_TESTED
 from selfreflect.store.run import Run
 
 pytestmark = pytest.mark.usefixtures("quick_figures")
@@ -550,3 +552,36 @@ def test_answers_that_two_versions_are_scored_against_count_once(same, count):
         new = dataclasses.replace(new, answers=answers)
     page = report_page([[released], [new]])
     assert re.findall(r"sampled answers<\D*(\d+)", page) == [count]
+
+
+@pytest.mark.parametrize("known", [3, 12])
+def test_a_figure_without_a_value_is_left_out_with_its_reason(known):
+    run = measured_run({"a": [None] * known, "b": [None] * known})
+    part = judge_part([run], "", None, 1)
+    [measure] = part.measures
+    means = part.means[measure.name]
+    assert measure.reason("known") in means.why
+    [difference] = {baseline.panels[measure.name].drawn.figure for baseline in part.baselines}
+    assert (means.figure, part.runs[0].length.drawn.figure, difference) == ("", "", "")
+    assert "<svg" not in report_page([[run]])
+
+
+def test_a_caption_says_which_values_have_an_interval():
+    columns = ([5.0, 6.0, 7.0, 4.0, 3.0, 8.0], [5.0, 6.0, None, None, None, None], [5.0, 6.0])
+    drawn = []
+    for bits in columns:
+        # one control without an interval would make a mixture of all
+        runs = [measured_run({"a": bits, "b": columns[0][: len(bits)]}, controlled=False)]
+        [means] = judge_part(runs, "", None, 1).means.values()
+        assert means.figure
+        drawn.append(means.ends)
+    assert len(set(drawn)) == 3
+    assert [str(FEWEST_TESTED) in ends.replace("95", "") for ends in drawn] == [False, False, True]
+
+
+def test_two_questions_give_the_worth_of_words_no_interval():
+    few, enough = (run_pasted(measured_run({"a": [5.0, 6.0] * half})) for half in (1, 3))
+    assert [(points[0].bits.n, points[0].bits.low is None) for _, points in (few, enough)] == [
+        (2, True),
+        (6, False),
+    ]

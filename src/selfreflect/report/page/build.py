@@ -27,21 +27,25 @@ from selfreflect.report.compare import (
 )
 from selfreflect.report.document import question_columns
 from selfreflect.report.figures import (
+    difference_intervals,
     difference_name,
     differences_figure,
     length_figure,
+    mean_intervals,
     means_figure,
     pasted_figure,
 )
 from selfreflect.report.findings import findings, headline
 from selfreflect.report.length import length_audit, length_table, pasted_table, point_table, run_pasted
 from selfreflect.report.measures import any_measures, run_measures, undefined_of
-from selfreflect.report.overview import failure_table, overview, reading
+from selfreflect.report.overview import failure_table, overview, reading, undefined_notes
 from selfreflect.report.page.frame import UncertaintyPart, packed, render_page
 from selfreflect.report.page.view import ClaimsOf, Grouping, run_data
-from selfreflect.report.results import sorted_strategies
+from selfreflect.report.results import sorted_strategies, strategy_results
 from selfreflect.report.run_records import RunRecords
+from selfreflect.report.wording import say
 from selfreflect.sameness import same_groups
+from selfreflect.stats import FEWEST_TESTED
 from selfreflect.table import Table, compact, to_csv
 from selfreflect.text import shorten_paths
 
@@ -80,11 +84,23 @@ GROUPED = {
 
 
 @dataclass(frozen=True)
+class Drawn:
+    """A figure of values with their intervals."""
+
+    figure: Markup
+    """Empty without a value."""
+    ends: str = ""
+    """Whether the values have intervals, in words."""
+    why: str = ""
+    """Why there is no figure."""
+
+
+@dataclass(frozen=True)
 class Panel:
     """A figure with its table; ``name`` identifies both and their CSV."""
 
     name: str
-    figure: Markup
+    drawn: Drawn
     table: Table
     points: Table | None = None
     """What the CSV holds, if not the table."""
@@ -130,7 +146,7 @@ class JudgePart:
     counts: list[tuple[str, str]]
     """Names and values of the figures at the top."""
     measures: list[Measure]
-    means: dict[str, Markup]
+    means: dict[str, Drawn]
     """The figure of each measure, by its name."""
     readings: dict[str, str]
     """How to read the values of each measure, by its name."""
@@ -175,10 +191,7 @@ def judge_part(runs: Sequence[RunRecords], prefix: str, baseline: str | None, ju
     parts = [_run_part(run, prefix, number) for number, run in enumerate(runs)]
     overviews = {part.label: part.overview for part in parts}
     measures = any_measures(runs)
-    means = {}
-    for measure in measures:
-        figure = means_figure(f"{prefix}{measure.figure}", overviews, measure, "page")
-        means[measure.name] = Markup(figure)
+    means = {measure.name: _means(runs, overviews, prefix, measure) for measure in measures}
     sides = contenders(runs, baseline)
     return JudgePart(
         prefix=prefix,
@@ -193,19 +206,47 @@ def judge_part(runs: Sequence[RunRecords], prefix: str, baseline: str | None, ju
     )
 
 
+def _means(
+    runs: Sequence[RunRecords], overviews: Mapping[str, Table], prefix: str, measure: Measure
+) -> Drawn:
+    """Draw the means in a measure, or say why there is none."""
+    values = [(interval.mean, interval.low) for interval in mean_intervals(overviews, measure)]
+    if not _has_value(values):
+        measured = [run for run in runs if measure in run_measures(run)]
+        notes = [undefined_notes(run, measure, strategy_results(run)) for run in measured]
+        reasons = dict.fromkeys(chain.from_iterable(notes))
+        return Drawn(Markup(), why="; ".join(reasons) or say("no_value", noun=runs[0].noun))
+    figure = means_figure(f"{prefix}{measure.figure}", overviews, measure, "page")
+    return Drawn(Markup(figure), _ends(values))
+
+
+def _has_value(values: Sequence[tuple[float | None, float | None]]) -> bool:
+    return any(mean is not None for mean, _ in values)
+
+
+def _ends(values: Sequence[tuple[float | None, float | None]], *, differing: bool = False) -> str:
+    """Say whether values, each with the low end of its interval, have intervals."""
+    ends = [low is not None for mean, low in values if mean is not None]
+    return say("ends", means=len(ends), intervals=sum(ends), fewest=FEWEST_TESTED, differing=differing)
+
+
 def _run_part(run: RunRecords, prefix: str, number: int) -> RunPart:
     best_first = sorted_strategies(run)
     name = f"{prefix}length-{number}"
     audits = length_audit(best_first)
     # matplotlib escapes text, and the SVG is serialised anew from its parsed tree, so that figures are safe
-    figure = Markup(length_figure(name, audits, "page"))
-    length = Panel(name, figure, length_table(audits, run.noun), point_table(audits))
+    drawn = Drawn(Markup(), why=say("no_value", noun="summary"))
+    if any(audits.values()):
+        drawn = Drawn(Markup(length_figure(name, audits, "page")))
+    length = Panel(name, drawn, length_table(audits, run.noun), point_table(audits))
     pasted = None
     curve = run_pasted(best_first)
     if curve is not None:
         name = f"{prefix}pasted-{number}"
         table = pasted_table(*curve)
-        pasted = Panel(name, Markup(pasted_figure(name, *curve, "page")), compact(table), table)
+        ends = _ends([(point.bits.mean, point.bits.low) for point in curve[1]])
+        drawn = Drawn(Markup(pasted_figure(name, *curve, "page")), ends)
+        pasted = Panel(name, drawn, compact(table), table)
     failures = failure_table(best_first)
     table = overview(run)
     results = replace(compact(overview(run, with_controls=False)), title=table.title, notes=())
@@ -259,9 +300,13 @@ def _baselines(sides: Sequence[Contender], prefix: str, budget: int) -> list[Bas
         for measure in common_measures(base, candidates):
             name = f"{prefix}{difference_name(measure)}-{number}"
             table = comparison(base, candidates, measure)
-            figure = Markup(differences_figure(name, table, measure, "page"))
+            values = [(interval.mean, interval.low) for interval in difference_intervals(table)]
+            drawn = Drawn(Markup(), why=say("no_common_value"))
+            if _has_value(values):
+                figure = Markup(differences_figure(name, table, measure, "page"))
+                drawn = Drawn(figure, _ends(values, differing=True))
             visible = replace(compact(table), notes=table.notes)
-            panels[measure.name] = Panel(name, figure, visible, table)
+            panels[measure.name] = Panel(name, drawn, visible, table)
         name = base.run.display_name(base.strategy)
         label = f"{name} ({base.label})" if has_runs and name != base.label else name
         baselines.append(Baseline(f"{prefix}differences-{number}", label, panels))

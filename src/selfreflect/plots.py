@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -76,12 +77,23 @@ _XLINK = "http://www.w3.org/1999/xlink"
 
 
 class Interval(NamedTuple):
-    """One line of :func:`intervals_figure`. The name may be untrusted."""
+    """One line of :func:`intervals_figure`, with a name of :func:`axis_name`."""
 
     name: str
     mean: float | None
     low: float | None
     high: float | None
+
+
+# Characters of a name in one of its two lines beside an axis.
+_NAME_LINE = 28
+
+
+def axis_name(strategy: str, label: str = "", suffix: str = "") -> str:
+    """Write untrusted names in two short lines at most, which end in ``suffix``."""
+    # words leave a part of the first line blank
+    name = short_name(strategy, label, 2 * _NAME_LINE - 6 - len(suffix))
+    return "\n".join(textwrap.wrap(name + suffix, _NAME_LINE))
 
 
 def short_name(strategy: str, label: str = "", limit: int = 32) -> str:
@@ -152,7 +164,7 @@ def intervals_figure(
                 axes.plot([mean], [y], "o", color=MARK, markersize=4.5)
         if mark is not None:
             axes.axvline(mark, color=QUIET, linewidth=0.8)
-        axes.set_yticks(range(len(intervals)), [short_name(interval.name) for interval in intervals])
+        axes.set_yticks(range(len(intervals)), [interval.name for interval in intervals])
         axes.set_ylim(len(intervals) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
         axes.locator_params(axis="x", nbins=_TICKS[style])

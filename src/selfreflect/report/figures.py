@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from selfreflect.metric.measure import Measure
@@ -14,6 +15,7 @@ from selfreflect.plots import (
     QUIET,
     Interval,
     Style,
+    axis_name,
     drawing,
     intervals_figure,
     short_name,
@@ -77,28 +79,29 @@ def difference_name(measure: Measure) -> str:
 
 
 def mean_intervals(overviews: Mapping[str, Table], measure: Measure) -> list[Interval]:
-    """List the mean and interval of every strategy and control, from the overview of each run by its
-    label."""
+    """List the mean and interval of every strategy, then of every control, from the overview of each run by
+    its label."""
     intervals = []
-    controls = set()
+    lines: dict[str, set[tuple[Cell, ...]]] = defaultdict(set)
     for label, table in overviews.items():
         if measure.heading not in table.headings:
             continue
         first = table.headings.index(measure.heading)
         for row in table.rows:
+            name, cells = str(row[0]), row[first : first + 3]
             # a strategy without a mean keeps its line, so that its absence is seen
-            is_control = str(row[0]).startswith(CONTROL)
+            is_control = name.startswith(CONTROL)
             # runs that were given the same answers share their controls
-            line = (row[0], *row[first : first + 3])
-            if is_control and (row[first] is None or line in controls):
+            if is_control and (row[first] is None or cells in lines[name]):
                 continue
-            controls.add(line)
-            is_named = len(overviews) == 1 or label == row[0]
-            strategy = short_name(str(row[0]), "" if is_named else label)
-            if str(row[table.headings.index("coverage")]).endswith(INCOMPLETE):
-                strategy += " (incomplete)"
-            intervals.append(_interval(strategy, row[first : first + 3]))
-    return intervals
+            lines[name].add(cells)
+            is_incomplete = str(row[table.headings.index("coverage")]).endswith(INCOMPLETE)
+            intervals.append((is_control, name, " (incomplete)" if is_incomplete else "", label, cells))
+    drawn = []
+    for is_control, name, suffix, label, cells in sorted(intervals, key=lambda interval: interval[0]):
+        is_named = len(overviews) == 1 or label == name or (is_control and len(lines[name]) == 1)
+        drawn.append(_interval(axis_name(name, "" if is_named else label, suffix), cells))
+    return drawn
 
 
 def means_figure(name: str, overviews: Mapping[str, Table], measure: Measure, style: Style = "paper") -> str:
@@ -115,7 +118,7 @@ def difference_intervals(table: Table) -> list[Interval]:
     several_runs = len({row[0] for row in table.rows}) > 1
     intervals = []
     for row in table.rows:
-        label = short_name(str(row[1]), str(row[0]) if several_runs else "")
+        label = axis_name(str(row[1]), str(row[0]) if several_runs else "")
         intervals.append(_interval(label, row[2:5]))
     return intervals
 

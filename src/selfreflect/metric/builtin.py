@@ -174,8 +174,8 @@ class UsableInformation(Measure):
         "answers after reading it."
     )
     reading = (
-        "0 % is {zero}, 100 % is all the information in the sampled answers. Above that a summary helps more "
-        "than they do, and below 0 it misleads."
+        "0 % is {zero}, 100 % is all the information in the sampled answers. Above 100 % a summary "
+        "helps the judge more than these answers themselves do; below 0 % it misleads the judge."
     )
     ratio = ("bits", "bits_available")
     reasons = MappingProxyType(

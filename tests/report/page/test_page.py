@@ -585,3 +585,15 @@ def test_two_questions_give_the_worth_of_words_no_interval():
         (2, True),
         (6, False),
     ]
+
+
+def test_what_a_file_does_not_say_is_not_counted_as_none():
+    def names(**fields):
+        run = measured_run({"a": [5.0]})
+        answers = {id_: replace(one, **fields) for id_, one in run.answers.items()}
+        facts = stage_facts(dataclasses.replace(run, answers=answers))
+        return [[name for name, _ in facts[stage]] for stage in ("answers", "summaries")]
+
+    assert names() == [["answers sampled"], ["summaries"]]
+    assert names(truncated=1) == [["answers sampled", "answers cut off"], ["summaries"]]
+    assert names(tokens=9)[0] == ["answers sampled", "answers cut off", "tokens generated"]

@@ -475,7 +475,7 @@ def stage_facts(run: RunRecords) -> dict[str, list[tuple[str, str]]]:
                     pairs.setdefault((name, shorten_paths(str(value))), f"{prefix}{name}")
         # a model is named by the settings and again by what was loaded
         facts[stage] = [(label, text) for (_, text), label in pairs.items()]
-        facts[stage] += [(name, f"{count:,}") for name, count in counts[stage].items()]
+        facts[stage] += [(name, f"{count:,}") for name, count in counts[stage].items() if count is not None]
         seconds = manifest.get("wall_time", {}).get(stage)
         if seconds is not None:
             facts[stage].append(("time", f"{seconds:,.1f} s"))
@@ -505,23 +505,27 @@ def _has_own_prompts(run: RunRecords) -> bool:
     return origin.get("prompts") != "published" and not _PUBLISHED_STRATEGIES.isdisjoint(published)
 
 
-def _counts(run: RunRecords) -> dict[str, dict[str, int]]:
+def _counts(run: RunRecords) -> Mapping[str, Mapping[str, int | None]]:
+    """Count by stage; None is not known."""
     answers = [run.answers[id_] for id_ in run.questions if id_ in run.answers]
     summaries = [summary for (id_, _), summary in run.summaries.items() if id_ in run.questions]
     scores = [score for (id_, _), score in run.scores.items() if id_ in run.questions]
-    results = {"summaries measured": len(run.information)}
+    results: dict[str, int | None] = {"summaries measured": len(run.information)}
     if scores:
         results = {"scores": len(scores), "token tasks": sum(score.token_tasks for score in scores)}
+    cut = sum(answer_set.truncated for answer_set in answers)
+    tokens = sum(answer_set.tokens for answer_set in answers)
+    # a file says neither, and some servers count no tokens
     return {
         "questions": {"questions": len(run.questions)},
         "answers": {
             "answers sampled": sum(len(answer_set.answers) for answer_set in answers),
-            "answers cut off": sum(answer_set.truncated for answer_set in answers),
-            "tokens generated": sum(answer_set.tokens for answer_set in answers),
+            "answers cut off": cut if cut or tokens else None,
+            "tokens generated": tokens or None,
         },
         "summaries": {
             "summaries": len(summaries),
-            "tokens generated": sum(summary.tokens for summary in summaries),
+            "tokens generated": sum(summary.tokens for summary in summaries) or None,
         },
         "scores": results,
     }

@@ -115,7 +115,7 @@ def test_it_has_a_column_on_the_page(folder: Path, tmp_path: Path) -> None:
         page.wait_for_selector("html[data-ready=yes]")
         assert page.get_by_role("heading", name="Mean contained of each strategy").is_visible()
         page.get_by_label("Sort by").select_option(label="contained of basic")
-        assert page.locator(".list tbody tr").first.locator("td").nth(-2).inner_text().endswith("30 %")
+        assert page.locator(".list tbody tr").first.locator("td").nth(-2).inner_text().endswith("30\xa0%")
         page.locator(".list a").first.click()
         page.locator(".card", has_text="contained: 30 %").wait_for()
         assert (watched.problems, watched.foreign) == ([], [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import itertools
 import re
 import sys
 import time
@@ -396,6 +397,79 @@ def test_paper_shows_the_headings_of_tables_and_all_their_columns(opened):
     page.emulate_media(media="screen")
 
 
+@pytest.mark.parametrize("hash_", ["", "#r0q0"])
+def test_no_sheet_ends_with_a_heading(opened, hash_):
+    page = opened(informed_run(), hash_=hash_).page
+    page.wait_for_selector("button.word" if hash_ else ".list")
+    breaks = 0
+    for height in range(400, 1000, 50):
+        parts = b.sheets(
+            page, "h2, h3, h4, thead, tr, p, li, figure, .card, dl > div", width="718px", height=f"{height}px"
+        )
+        for (tag, sheet), (_, following) in itertools.pairwise(parts):
+            breaks += sheet != following
+            assert sheet == following or tag not in ("h2", "h3", "h4", "thead"), (height, sheet)
+    assert breaks > 20
+
+
+def test_paper_is_white_and_has_nothing_to_choose(opened):
+    page = opened(two_judges()).page
+    page.set_viewport_size({"width": 718, "height": 1000})
+    looks = []
+    for scheme in ("light", "dark"):
+        page.emulate_media(media="print", color_scheme=scheme)
+        looks.append(
+            page.evaluate(
+                "() => ['color', 'background-color', 'color-scheme'].map("
+                "name => getComputedStyle(document.documentElement).getPropertyValue(name))"
+            )
+        )
+    assert looks[0] == looks[1]
+    assert "dark" not in looks[0][2]
+    boxes = page.locator("select").evaluate_all("all => all.map(one => getComputedStyle(one).appearance)")
+    assert set(boxes) == {"none"}
+    assert page.locator(".pager, .controls, input").locator("visible=true").count() == 0
+    share = "table => table.rows[0].cells[0].offsetWidth / table.offsetWidth"
+    assert page.locator(".list").evaluate(share) > 0.4
+    page.emulate_media(media="screen", color_scheme="light")
+
+
+def test_a_phone_shows_whole_tables_and_unbroken_shares(opened):
+    watched = opened(informed_run())
+    page = watched.page
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.get_by_text("Controls, and what the numbers mean").click()
+    assert page.locator(".scroll > table.pairs").count() > 3
+    assert page.locator(".scroll").evaluate_all("all => all.every(one => one.scrollWidth <= one.clientWidth)")
+    row = (
+        page.locator("table", has=page.locator("caption", has_text="(informed)"))
+        .first.get_by_role("row")
+        .nth(1)
+    )
+    assert "failed" in row.locator("td").last.evaluate("cell => getComputedStyle(cell, '::before').content")
+    assert watched.serious() == []
+    page.locator("svg").evaluate_all("all => all.forEach(one => one.remove())")
+    text = page.inner_text("main")
+    page.goto(page.url + "#r0q0")
+    page.wait_for_selector("button.word")
+    text += page.inner_text("main")
+    assert len(re.findall(r"\d\xa0%", text)) > 30
+    assert re.findall(r"\d %", text) == []
+
+
+def test_the_title_of_a_wide_table_stays_in_sight(opened):
+    page = opened(informed_run()).page
+    page.set_viewport_size({"width": 390, "height": 900})
+    # a table that its reader can sort keeps its headings
+    page.locator("table.pairs").evaluate_all("all => all.forEach(one => one.classList.remove('pairs'))")
+    frames = page.locator(".scroll", has=page.locator("caption")).locator("visible=true")
+    assert frames.evaluate_all("all => all.some(one => one.scrollWidth > one.clientWidth)")
+    frames.evaluate_all("all => all.forEach(one => one.scrollTo(one.scrollWidth, 0))")
+    boxes = frames.locator("caption bdi").evaluate_all("all => all.map(one => one.getBoundingClientRect())")
+    assert min(box["left"] for box in boxes) >= 0
+    assert max(box["right"] for box in boxes) <= 390
+
+
 def test_axe_finds_nothing_serious(opened):
     watched = opened()
     assert_good_looks(watched)
@@ -512,12 +586,12 @@ def test_controls_stand_beside_the_summaries(opened):
         "all => all.map(row => [...row.cells].map(cell => cell.innerText.split('\\n')[0]))"
     )
     assert cells == [
-        ["all answers pasted control", "2", "100 %", "0.0600"],
-        ["good", "3", "60 %", "0.0700"],
-        ["1 answer pasted control", "1", "50 %", "–"],
-        ["nonsense control", "8", "10 %", "–"],
-        ["empty control", "0", "0 %", "0.0800"],
-        ["bad", "3", "-10 %", "0.0900"],
+        ["all answers pasted control", "2", "100\xa0%", "0.0600"],
+        ["good", "3", "60\xa0%", "0.0700"],
+        ["1 answer pasted control", "1", "50\xa0%", "–"],
+        ["nonsense control", "8", "10\xa0%", "–"],
+        ["empty control", "0", "0\xa0%", "0.0800"],
+        ["bad", "3", "-10\xa0%", "0.0900"],
     ]
     assert page.locator(".beside .warning").all_inner_texts() == ["recovers more than bad"] * 2
 

@@ -170,7 +170,7 @@ def test_a_report_has_the_section_if_right_answers_are_known(chromium: Any, tmp_
         page.wait_for_selector("html[data-ready=yes]")
         page.get_by_role("link", name="Uncertainty").click()
         section = page.locator("#uncertainty")
-        assert "right in 50 % of 12 answers" in section.inner_text()
+        assert "right in 50\xa0% of 12 answers" in section.inner_text()
         assert "(contains)" in section.locator("caption").first.inner_text()
         section.locator("select.estimator").select_option(label="entropy")
         assert section.locator(".estimator-panel:visible svg").count() == 2

@@ -52,7 +52,7 @@ def test_what_got_worse_comes_first_and_leads_to_both_replies(runs: list[RunReco
             "new.csv − old.csv",
         ]
         first = page.locator(".list tbody tr").first.inner_text()
-        assert "20 %" in first, "the lowest of the newest version, though the older one is at 90 %"
+        assert "20\xa0%" in first, "the lowest of the newest version, though the older one is at 90 %"
         last = page.locator(".list tbody tr").last
         assert last.locator(".quiet").first.inner_text() == "known"
         assert page.evaluate(
@@ -61,7 +61,7 @@ def test_what_got_worse_comes_first_and_leads_to_both_replies(runs: list[RunReco
         assert page.locator("svg text", has_text="nonsense").count() == 1, "equal controls are drawn once"
         page.locator(".worse a").first.click()
         page.locator(".question-panel").wait_for()
-        assert page.locator(".card .score").all_inner_texts() == ["90 %", "20 %"]
+        assert page.locator(".card .score").all_inner_texts() == ["90\xa0%", "20\xa0%"]
         assert not page.locator(".worse").is_visible()
         assert (watched.problems, watched.foreign) == ([], [])
 
@@ -74,7 +74,7 @@ def test_a_question_has_a_page_of_its_own(runs: list[RunRecords], tmp_path: Path
         page.set_viewport_size({"width": 390, "height": 800})
         page.goto(page_file.as_uri())
         page.locator(".question-panel").wait_for()
-        assert page.locator(".card .score").all_inner_texts() == ["90 %", "80 %"]
-        assert "0 %" in page.locator(".reading").inner_text()
+        assert page.locator(".card .score").all_inner_texts() == ["90\xa0%", "80\xa0%"]
+        assert "0\xa0%" in page.locator(".reading").inner_text()
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert watched.serious() == []

@@ -156,6 +156,10 @@ def test_paper_ends_with_the_question(page: Any, client: Client) -> None:
     height = shown.evaluate("document.documentElement.scrollHeight")
     bottom = shown.locator("main").evaluate("main => main.getBoundingClientRect().bottom + scrollY")
     assert height - bottom <= 1
+    assert shown.locator("#runs").is_hidden()
+    shown.goto(f"{client.url}/")
+    shown.locator("#runs a").first.wait_for()
+    assert not shown.locator("#examples").is_visible()
     shown.emulate_media(media="screen")
 
 

@@ -128,7 +128,7 @@ def test_sentences_appear_while_a_job_runs(chromium: Any, model: Path, tmp_path:
         opened(watched, client)
         start(watched.page, "What colour?")
         watched.page.wait_for_selector(".live .sentence:has-text('greedy tells 56 %.')")
-        assert watched.page.inner_text(".card .score") == "56 %"
+        assert watched.page.inner_text(".card .score") == "56\xa0%"
         assert "tokens <b>cut</b> this" in watched.page.inner_text(".card .warning")
         go.set()
         watched.page.wait_for_selector(".live .line:has-text('Done')")

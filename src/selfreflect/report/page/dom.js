@@ -21,7 +21,13 @@ function escaped(character) {
   return `\\${mark}${code.toString(16).padStart(width, "0")}`;
 }
 
-/** Create an element with attributes, listeners (`onclick: function`) and children. Strings become text nodes; null and false are skipped. */
+/** Keep a percent sign on the line of its number. */
+export const unbroken = (text) => text.replaceAll(" %", "\u00a0%");
+
+/**
+ * Create an element with attributes, listeners (`onclick: function`) and children. Strings become text nodes, those of the page itself
+ * (outside `bdi`) with `unbroken` shares; null and false are skipped.
+ */
 export function element(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -29,8 +35,26 @@ export function element(tag, attributes = {}, ...children) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else node.setAttribute(name, value === true ? "" : value);
   }
-  node.append(...children.flat().filter((child) => child !== null && child !== false));
+  const own = (child) => (typeof child === "string" && tag !== "bdi" ? unbroken(child) : child);
+  node.append(...children.flat().filter((child) => child !== null && child !== false).map(own));
   return node;
+}
+
+/** Name the cells of a table by their headings, for narrow screens, and keep the roles that their layout takes away. Returns the table. */
+export function pairs(table) {
+  const names = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
+  table.classList.add("pairs");
+  table.setAttribute("role", "table");
+  for (const part of [table.tHead, ...table.tBodies]) part.setAttribute("role", "rowgroup");
+  for (const row of table.rows) {
+    row.setAttribute("role", "row");
+    const heading = row.parentNode === table.tHead ? "columnheader" : "rowheader";
+    for (const cell of row.cells) {
+      cell.setAttribute("role", cell.tagName === "TD" ? "cell" : heading);
+      cell.dataset.label = names[cell.cellIndex];
+    }
+  }
+  return table;
 }
 
 /** Set CSS variables. A strict Content-Security-Policy forbids style attributes but not this. */

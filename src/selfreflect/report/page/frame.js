@@ -1,6 +1,7 @@
 /** What every page does: read its data, save tables as CSV, sort tables, and show one of several parts. */
 
 import { save } from "./csv.js";
+import { pairs } from "./dom.js";
 
 /** Decode a script block of this page: base64 of gzipped JSON. */
 export async function unpacked(id) {
@@ -38,6 +39,9 @@ export function sortTables() {
     }
   }
 }
+
+/** Let narrow screens show every other table as pairs; one that sorts needs its headings. */
+export const pairTables = () => document.querySelectorAll(".scroll > table:not(.sortable)").forEach(pairs);
 
 function sortBy(table, place, heading) {
   const descending = heading.ariaSort ? heading.ariaSort === "ascending" : heading.classList.contains("number");

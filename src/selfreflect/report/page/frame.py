@@ -57,7 +57,7 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"counted": counted, "unbroken": lambda text: text.replace(" %", "\u00a0%")}
+    environment.filters |= {"counted": counted, "unbroken": lambda value: str(value).replace(" %", "\u00a0%")}
     return environment
 
 

@@ -87,7 +87,7 @@
 import { agreementBox, numbered } from "./agreement.js";
 import { claimsPanel } from "./claims.js";
 import { WORD_LIMIT, bitsBeside, bitsLegend, bitsText, controlTable, markButton, meanBits, shareRange, shareScale, shareText, wordFactors } from "./bits.js";
-import { cut, element, label, prose, styled, visible, wordsOf } from "./dom.js";
+import { cut, element, label, prose, styled, unbroken, visible, wordsOf } from "./dom.js";
 
 const SHOWN_GROUPS = 6;
 const BAR_TEXT = 80;
@@ -311,7 +311,7 @@ const cardsNote = (informed) =>
     : "0 is perfect, lower is better; with 95 % intervals";
 
 /** A sentence of a result; no line ends before a percent sign. */
-const sentenceLine = (text) => element("p", { class: "sentence" }, prose(text.replaceAll(" %", "\u00a0%")));
+const sentenceLine = (text) => element("p", { class: "sentence" }, prose(unbroken(text)));
 
 const warningLine = (text) => element("p", { class: "warning" }, label(text, 500));
 

@@ -1,9 +1,9 @@
 /** Run the report page: the list of questions, one question at a time, judges, baselines and downloads. */
 
-import { cut, element, label, visible, wordsOf } from "./dom.js";
+import { cut, element, label, pairs, visible, wordsOf } from "./dom.js";
 import { questionPanel, summaryCards } from "./question.js";
 import { save, toCsv } from "./csv.js";
-import { chooseParts, chooseRisks, offerCsv, sortTables, unpacked } from "./frame.js";
+import { chooseParts, chooseRisks, offerCsv, pairTables, sortTables, unpacked } from "./frame.js";
 import { groupsCsv, wordsCsv } from "./rows.js";
 
 const PAGE = 25;
@@ -201,26 +201,20 @@ function listTable(state, rows, redraw) {
     const button = element("button", { type: "button", "data-key": `sort-${sort}` }, name);
     button.addEventListener("click", () => redraw.with({ sort, page: 0, descending: active ? !state.descending : !RISING.has(sort) }));
     const order = active ? (state.descending ? "descending" : "ascending") : null;
-    return element("th", { scope: "col", class: number ? "number" : null, "aria-sort": order, role: "columnheader" }, button);
+    return element("th", { scope: "col", class: number ? "number" : null, "aria-sort": order }, button);
   };
   const heads = [heading("question", "order", false), ...(state.spreads ? [heading("spread", "spread", true)] : [])];
   heads.push(...state.run.columns.map((name, place) => heading(label(name, 24), `${state.measures[0].place}-${place}`, true)));
   if (several) heads.push(heading(label(differenceName(state), 60), "difference", true));
   const body = rows.map((row) => listRow(state, row, several));
-  return element(
-    "table",
-    { class: "list", role: "table" },
-    element("caption", {}, listCaption(state)),
-    element("thead", { role: "rowgroup" }, element("tr", { role: "row" }, heads)),
-    element("tbody", { role: "rowgroup" }, body),
-  );
+  const head = element("thead", {}, element("tr", {}, heads));
+  return pairs(element("table", { class: "list" }, element("caption", {}, listCaption(state)), head, element("tbody", {}, body)));
 }
 
 const listCaption = ({ measures: [first, ...others] }) => [first.name, ...others.map(({ name }) => `below it ${name}`)].join(", ");
 
 function listRow(state, row, several) {
-  const number = (name, content, best = false) =>
-    element("td", { class: best ? "number best" : "number", role: "cell", "data-label": cut(visible(name), 60) }, content);
+  const number = (content, best = false) => element("td", { class: best ? "number best" : "number" }, content);
   const shown = (value, text) => (value === null ? element("span", { class: "quiet" }, "–") : text(value));
   const [main, ...others] = state.measures;
   const values = state.run.strategies.map((_, place) => numberOf(row, main, place));
@@ -229,18 +223,18 @@ function listRow(state, row, several) {
   const best = differ ? (main.higher ? Math.max : Math.min)(...defined) : null;
   const link = element("a", { href: hashOf(state.judge, row.number, row.own) }, label(row.text, 160));
   const kind = row.kind ? element("div", { class: "facts" }, label(row.kind, 60)) : null;
-  const cells = [element("td", { role: "cell", dir: "auto" }, link, kind)];
-  if (state.spreads) cells.push(number("spread", shown(row.spread, (value) => value.toFixed(1))));
-  state.run.strategies.forEach((name, place) => {
+  const cells = [element("td", { dir: "auto" }, link, kind)];
+  if (state.spreads) cells.push(number(shown(row.spread, (value) => value.toFixed(1))));
+  state.run.strategies.forEach((_, place) => {
     const cell = (measure) => row.cells[measure.place][place];
     const text = cell(main)?.[1] ?? "–";
     const below = others.map((measure) => element("span", { class: "below" }, cell(measure)?.[1] ?? "–"));
     const doubtful = values[place] === null; // why there is no number that counts
     const content = [doubtful ? element("span", { class: "quiet small" }, text) : text, below];
-    cells.push(number(cut(name, 24), content.flat(), values[place] !== null && values[place] === best));
+    cells.push(number(content.flat(), values[place] !== null && values[place] === best));
   });
-  if (several) cells.push(number(differenceName(state), shown(difference(state, row), (value) => signedText(value, main))));
-  return element("tr", { role: "row" }, cells);
+  if (several) cells.push(number(shown(difference(state, row), (value) => signedText(value, main))));
+  return element("tr", {}, cells);
 }
 
 /** Write a difference; that of shares in points. */
@@ -263,7 +257,7 @@ function pager(state, count, redraw) {
   all.addEventListener("click", async () => save("questions.csv", toCsv(await allRows(state.index, state.judge))));
   return element(
     "div",
-    { class: "pager" },
+    { class: "pager", "data-whole": pages === 1 },
     go("previous", state.page - 1, state.page > 0),
     element("span", { role: "status" }, range),
     go("next", state.page + 1, state.page + 1 < pages),
@@ -326,6 +320,7 @@ async function otherVersions(state, row, number) {
     const link = element("a", { href: hashOf(state.judge, other, place) }, label(name, 60));
     sections.push(element("section", { class: "other-version" }, element("p", {}, "The same question in ", link), summaryCards(view)));
   }
+  if (sections.length > 0) sections.push(element("p", { class: "other-version" }, "In ", label(scoringOf(state.index, state.judge, number).label, 60)));
   return sections;
 }
 
@@ -450,6 +445,7 @@ chooseParts("select.baseline", "[data-judge]", "baseline");
 chooseParts("select.estimator", ".uncertainty-part", "estimator");
 chooseRisks();
 sortTables();
+pairTables();
 offerCsv(index.csv);
 browse(document.getElementById("browser"), index);
 document.documentElement.dataset.ready = "yes";

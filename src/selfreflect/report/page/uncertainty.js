@@ -1,9 +1,10 @@
 /** Run the page on uncertainty. */
 
-import { chooseParts, chooseRisks, offerCsv, sortTables, unpacked } from "./frame.js";
+import { chooseParts, chooseRisks, offerCsv, pairTables, sortTables, unpacked } from "./frame.js";
 
 offerCsv((await unpacked("index")).csv);
 chooseParts("select.estimator", ".uncertainty-part", "estimator");
 sortTables();
+pairTables();
 chooseRisks();
 document.documentElement.dataset.ready = "yes";

@@ -2,8 +2,8 @@
 
 import { get, post } from "./client.js";
 import { save } from "./csv.js";
-import { element, label } from "./dom.js";
-import { chooseParts, chooseRisks, offerCsv, sortTables } from "./frame.js";
+import { element, label, pairs } from "./dom.js";
+import { chooseParts, chooseRisks, offerCsv, pairTables, sortTables } from "./frame.js";
 import { problem } from "./live.js";
 import { questionPanel } from "./question.js";
 import { groupsCsv, wordsCsv } from "./rows.js";
@@ -69,7 +69,7 @@ function runView(run, offset) {
     ),
   );
   const caption = element("caption", {}, label(run.measures.map(({ title }) => title).join("; "), 500));
-  const scores = element("table", {}, caption, element("thead", {}, element("tr", {}, head)), element("tbody", {}, rows));
+  const scores = pairs(element("table", {}, caption, element("thead", {}, element("tr", {}, head)), element("tbody", {}, rows)));
   return element(
     "div",
     { class: "run" },
@@ -97,6 +97,7 @@ function uncertaintyOf(run) {
       offerCsv(csv);
       chooseParts("select.estimator", ".uncertainty-part", "estimator");
       sortTables();
+      pairTables();
       chooseRisks();
     } catch (error) {
       message.replaceWith(problem(error));

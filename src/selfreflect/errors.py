@@ -4,7 +4,8 @@ contains a secret, and each quotes text from files or models with :func:`excerpt
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, requires
 from typing import Any
 
@@ -127,6 +128,15 @@ class MissingExtraError(SelfReflectError):
             f"selfreflect, or anywhere with: pip install {packages}",
             extra=extra,
         )
+
+
+@contextmanager
+def optional(purpose: str, extra: str) -> Iterator[None]:
+    """Refuse with MissingExtraError where an import of an optional package fails."""
+    try:
+        yield
+    except ImportError:
+        raise MissingExtraError(purpose, extra) from None
 
 
 def requirements(extra: str = "") -> list[str]:

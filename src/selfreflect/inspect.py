@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from selfreflect.errors import MissingExtraError
+from selfreflect.errors import optional
 from selfreflect.sources.answer_values import Graded, verdict
 from selfreflect.uncertainty.assess import Assessment, Method
 from selfreflect.uncertainty.classes import DEFAULT, ClassRule
@@ -43,10 +43,8 @@ def confidence(grader: Any, *, classes: str = DEFAULT, risk: float = RISK) -> An
     Raises:
         MissingExtraError: inspect_ai is not installed.
     """
-    try:
+    with optional("the scorer for inspect_ai", "inspect"):
         from inspect_ai.scorer import Score, accuracy, metric, scorer, stderr
-    except ImportError:
-        raise MissingExtraError("the scorer for inspect_ai", "inspect") from None
 
     @metric(name="selfreflect", scores="unreduced")  # type: ignore[untyped-decorator]
     def knowledge() -> Callable[[list[Any]], dict[str, float | None]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from selfreflect.errors import MissingExtraError
+from selfreflect.errors import optional
 from selfreflect.grouping import group_indices
 from selfreflect.records import (
     AnswerSet,
@@ -217,10 +217,8 @@ class Reflections(list[Reflection]):
         Raises:
             MissingExtraError: pandas is not installed.
         """
-        try:
+        with optional("A data frame of results", "pandas"):
             import pandas as pd
-        except ImportError:
-            raise MissingExtraError("A data frame of results", "pandas") from None
         own_headings = ["question", "context", "answers", "classes"]
         for reflection in self:
             own_headings += [column.heading for column in question_columns(reflection.records)]

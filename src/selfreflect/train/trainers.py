@@ -27,7 +27,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from selfreflect.atomic import write_bytes
-from selfreflect.errors import ConfigError, DataError, MissingExtraError, excerpt
+from selfreflect.errors import ConfigError, DataError, excerpt, optional
 from selfreflect.models.backend import backend_of
 from selfreflect.models.base import ModelSpec
 from selfreflect.prompts import bundled_texts
@@ -85,11 +85,9 @@ def import_trl() -> Any:
         from huggingface_hub import constants
 
         constants.HF_HUB_DISABLE_TELEMETRY = True  # if it was imported before
-    try:
+    with optional("training", "train"):
         import peft  # noqa: F401
         import trl
-    except ImportError:
-        raise MissingExtraError("training", "train") from None
     return trl
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from selfreflect.errors import DataError, MissingExtraError
+from selfreflect.errors import DataError, optional
 from selfreflect.stats import Floats, end_of
 from selfreflect.uncertainty.prediction import CLIP, finite_scores, score_pairs
 
@@ -184,10 +184,8 @@ def _folds(
 
 
 def _fit_isotonic(values: Floats, labels: Floats) -> Calibrator:
-    try:
+    with optional("Isotonic calibration", "calibrate"):
         from sklearn.isotonic import IsotonicRegression
-    except ImportError:
-        raise MissingExtraError("Isotonic calibration", "calibrate") from None
     # the added answers keep the ends off 0 and 1
     with_ends = np.append(values, [values.min(), values.max()])
     model = IsotonicRegression(y_min=0, y_max=1).fit(with_ends, np.append(labels, [1, 0]))
@@ -195,10 +193,8 @@ def _fit_isotonic(values: Floats, labels: Floats) -> Calibrator:
 
 
 def _fit_platt(values: Floats, labels: Floats) -> Calibrator:
-    try:
+    with optional("Platt calibration", "calibrate"):
         from sklearn.linear_model import LogisticRegression
-    except ImportError:
-        raise MissingExtraError("Platt calibration", "calibrate") from None
     right = labels.sum()
     # Platt's targets, (right + 1) / (right + 2) and 1 / (wrong + 2), keep the slope finite
     targets = np.where(labels == 1, (right + 1) / (right + 2), 1 / (len(labels) - right + 2))
@@ -222,10 +218,8 @@ ANSWERS_PER_WEIGHT = 5
 
 
 def _fit_weights(columns: Floats, labels: Floats, groups: Sequence[str]) -> Calibrator:
-    try:
+    with optional("A fit of weights", "calibrate"):
         from sklearn.linear_model import LogisticRegression
-    except ImportError:
-        raise MissingExtraError("A fit of weights", "calibrate") from None
     means, scales = columns.mean(axis=0), columns.std(axis=0)
     # one prior for all weights needs columns of one scale
     scales = np.where(scales > 1e-12, scales, 1.0)

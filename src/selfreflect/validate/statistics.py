@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from selfreflect.errors import MissingExtraError
+from selfreflect.errors import optional
 from selfreflect.stats import (
     FEWEST_CORRELATED,
     Estimate,
@@ -39,10 +39,8 @@ _RELATIVE_DIGITS = 9
 
 def scipy_stats() -> Any:
     """Import ``scipy.stats``, or raise MissingExtraError."""
-    try:
+    with optional("validating a metric", "validate"):
         from scipy import stats
-    except ImportError:
-        raise MissingExtraError("validating a metric", "validate") from None
     return stats
 
 

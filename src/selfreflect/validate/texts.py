@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from statistics import fmean
 
-from selfreflect.errors import MissingExtraError, excerpt
+from selfreflect.errors import MissingExtraError, excerpt, optional
 from selfreflect.metric.prompts import CannotScoreError
 from selfreflect.models.base import Generator, Message, Refusal, Reply, Request, Sampling, as_done
 from selfreflect.models.embed import SentenceEmbedder
@@ -188,10 +188,8 @@ class Overlap(TextMetrics):
 
     def __init__(self, metrics: Sequence[MetricInfo]) -> None:
         super().__init__(metrics)
-        try:
+        with optional("ROUGE-L", "validate"):
             from rouge_score.rouge_scorer import RougeScorer
-        except ImportError:
-            raise MissingExtraError("ROUGE-L", "validate") from None
         self._words = WordTokenizer()
         self._scorer = RougeScorer(["rougeL"], tokenizer=self._words)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from selfreflect.errors import MissingExtraError
+from selfreflect.errors import optional
 from selfreflect.grouping import normal_form
 from selfreflect.stats import Floats
 from selfreflect.uncertainty.fields.values import Node, scalar, setting, signature
@@ -127,10 +127,8 @@ def _pairs(similarities: Floats) -> list[tuple[int, int]]:
     Args:
         similarities: of each object to each of the reference, shape (objects, reference).
     """
-    try:
+    with optional("Matching the objects of lists", "fields"):
         from scipy.optimize import linear_sum_assignment
-    except ImportError:
-        raise MissingExtraError("Matching the objects of lists", "fields") from None
     rows, columns = linear_sum_assignment(similarities, maximize=True)
     return [
         (row, column)

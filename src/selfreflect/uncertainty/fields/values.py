@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from selfreflect.errors import ConfigError, DataError, MissingExtraError, excerpt
+from selfreflect.errors import ConfigError, DataError, excerpt, optional
 from selfreflect.grouping import normal_form
 from selfreflect.quantities import quantities, readable
 from selfreflect.uncertainty.classes import WITHOUT_MODEL, ClassRule
@@ -355,12 +355,10 @@ class Schema:
     """
 
     def __init__(self, document: Node, *, trusted: bool = True) -> None:
-        try:
+        with optional("A JSON schema", "fields"):
             from jsonschema import exceptions, validators
             from referencing import Registry
             from referencing.exceptions import Unresolvable
-        except ImportError:
-            raise MissingExtraError("A JSON schema", "fields") from None
         self.document = document
         self._unresolvable = Unresolvable
         self._parts: dict[int, Node] = {}

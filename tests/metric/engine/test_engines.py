@@ -72,25 +72,6 @@ def test_half_precision_takes_the_tree_too(tiny_metric, architecture, dtype):
     assert scored(metric, name)["long"].judge_dtype == dtype
 
 
-# by default the property below draws other numbers of rows
-@pytest.mark.parametrize(
-    "max_rows", [1, 64, *(pytest.param(rows, marks=pytest.mark.slow) for rows in (7, 512))]
-)
-@pytest.mark.parametrize("architecture", ["llama", "mistral", "gemma2", "gpt_oss", "bloom"])
-def test_how_much_runs_at_once_changes_nothing(tiny_metric, architecture, max_rows):
-    metric = tiny_metric(architecture)
-    name = "one answer each" if max_rows == 1 else "unicode and words of many tokens"
-    usual, metric.engine.max_rows = metric.engine.max_rows, max_rows
-    try:
-        found = scored(metric, name)
-    finally:
-        metric.engine.max_rows = usual
-    for summary, score in scored(metric, name).items():
-        assert [d for word in found[summary].words for d in word.distances] == pytest.approx(
-            [d for word in score.words for d in word.distances], abs=1e-6
-        )
-
-
 words = st.lists(st.integers(3, 20), min_size=2, max_size=12)
 
 

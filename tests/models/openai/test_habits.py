@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,14 @@ def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     forget(monkeypatch)
 
 
-@pytest.mark.parametrize("field", ["seed", "top_p", "min_p", "top_k"])
-@pytest.mark.parametrize("layout", REFUSALS)
+@pytest.mark.parametrize(
+    ("layout", "field"),
+    [
+        (layout, field)
+        for layout, pair in zip(REFUSALS, cycle(["seed min_p", "top_p top_k"]))
+        for field in pair.split()
+    ],
+)
 def test_a_field_that_is_refused_costs_one_call_of_many(layout: str, field: str) -> None:
     with FaultServer(strict(field, REFUSALS[layout])) as server:
         model = generator(server.url, max_connections=8)
@@ -57,8 +64,10 @@ def test_a_field_that_is_refused_costs_one_call_of_many(layout: str, field: str)
     assert model.facts["refused"] == {field: "left out"}
 
 
-@pytest.mark.parametrize("layout", REFUSALS)
-@pytest.mark.parametrize(("name", "value"), [("temperature", 0.7), ("top_p", 0.9)])
+@pytest.mark.parametrize(
+    ("layout", "name", "value"),
+    [(layout, *fields) for layout, fields in zip(REFUSALS, cycle([("temperature", 0.7), ("top_p", 0.9)]))],
+)
 def test_no_layout_gets_a_field_dropped_that_changes_the_distribution(
     layout: str, name: str, value: float, tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Callable
-from itertools import product
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any
 
@@ -282,8 +282,10 @@ def test_a_question_that_names_a_field_costs_itself_alone() -> None:
     assert server.calls[-1].body["temperature"] == 0.7
 
 
-@pytest.mark.parametrize("culprits", [{"min_p"}, {"seed"}, {"n"}, {"top_k", "chat_template_kwargs", "n"}])
-@pytest.mark.parametrize("name", UNCLEAR)
+CULPRITS = ({"min_p"}, {"seed"}, {"n"}, {"top_k", "chat_template_kwargs", "n"})
+
+
+@pytest.mark.parametrize(("name", "culprits"), zip(UNCLEAR, cycle(CULPRITS)))
 def test_a_refusal_that_names_no_field_costs_one_call_of_many(name: str, culprits: set[str]) -> None:
     def script(call: fault.Call) -> fault.Action:
         return said(*UNCLEAR[name]) if culprits & call.body.keys() else chat(choice(f"text {call.number}"))

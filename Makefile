@@ -51,10 +51,11 @@ gpu-kit: model ## fetch what benchmarks/gpu.py needs on a machine without a pack
 	@du -sh build/gpu-kit
 
 chromium: ## install the browser for the tests of pages, if apt-get can
-	@for name in chromium chromium-browser google-chrome; do if command -v $$name >/dev/null; then exit 0; fi; done; \
+	@for name in chromium-headless-shell chromium chromium-browser google-chrome; do if command -v $$name >/dev/null; then exit 0; fi; done; \
 	if ! command -v apt-get >/dev/null; then echo "The tests of pages need chromium. Install it with your package manager."; exit 1; fi; \
 	echo "installing chromium"; \
-	$(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends chromium >/dev/null
+	$(SUDO) apt-get update -qq && for name in chromium-headless-shell chromium; do \
+		if $(SUDO) apt-get install -y -qq --no-install-recommends $$name >/dev/null; then exit 0; fi; done; exit 1
 
 clients: ## install the clients for Node that tests call, if there is npm
 	@if command -v npm >/dev/null; then npm ci --prefix tests/node --no-audit --no-fund --silent; \

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 # interrupt would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What differs between the places where tests are started: what output looks like, keys, who computes, and who
-# may read new files.
+# What differs between the places where tests are started: what output looks like, keys, who computes, who may
+# read new files, and proxies, since all servers of the tests are on this machine.
 for _name in (
     *("FORCE_COLOR", "NO_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "COLUMNS", "LINES", "TERMINAL_WIDTH"),
     *("SELFREFLECT_API_KEY", "OPENAI_API_KEY", "SELFREFLECT_APP_TOKEN", "SELFREFLECT_NATIVE"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"),
 ):
     os.environ.pop(_name, None)
 os.umask(0o022)
@@ -34,8 +35,7 @@ sys.dont_write_bytecode = False
 # fifth of the time. Commands that are processes of their own do wait.
 os.fsync = lambda descriptor: None
 gc.disable()  # while the tests are imported, which makes much and drops little
-if "PYTEST_XDIST_WORKER" in os.environ:  # workers whose threads share cores wait for each other all the time
-    os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["OMP_NUM_THREADS"] = "1"  # processes whose threads share cores wait for each other all the time
 
 # The same examples in every run, however long they take: a test that fails has failed for everybody.
 # For new and many more ones: pytest --hypothesis-profile thorough
@@ -74,14 +74,6 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
     gc.set_threshold(50_000, 20, 10)  # looking for garbage took 6 % of the time, and tests leave little
-
-
-@pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The servers of the tests are on this machine."""
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
 
 
 @pytest.fixture
@@ -127,11 +119,8 @@ def tiny_judge(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Judge]
     """``tiny_judge("llama", dtype="bfloat16", max_position_embeddings=100)``: a tiny random judge, made on
     the first call."""
     import tiny
-    import torch
 
     from selfreflect.models.judge import Judge
-
-    torch.set_num_threads(1)  # more threads only wait for each other at this size
 
     def make(architecture: str, dtype: Any = "float32", **changes: Any) -> Judge:
         return Judge.load(

@@ -12,7 +12,7 @@ from command import run, written
 from fault_server import FaultServer
 from hypothesis import given
 from hypothesis import strategies as st
-from served import command, forget
+from served import command
 
 from selfreflect.errors import ConfigError
 from selfreflect.models.base import Message
@@ -263,8 +263,7 @@ def test_code_of_another_shape_is_refused(checkout, before, after, message):
         load_prompts(checkout(CODE.replace(before, after)))
 
 
-def test_a_run_with_published_prompts_says_so(checkout, tmp_path, monkeypatch):
-    forget(monkeypatch)
+def test_a_run_with_published_prompts_says_so(checkout, tmp_path):
     asked = written(tmp_path / "q.txt", "Who is it?")
     with FaultServer() as server:
         assert run(*command(tmp_path / "r", server.url, asked)).code == 0

@@ -46,9 +46,6 @@ class Work:
         return self._root / name
 
 
-RESCORE = f"score --out run --guesses 2 --device cpu --json {w.SCORES_ALONE}"
-
-
 FEWER = {"answers": 2, "summaries": 4, "scores": 4}
 """Lines that remain of a run without all of the last of its three questions."""
 VALUES = 31
@@ -117,15 +114,6 @@ def in_order(run: Path) -> dict[str, Any]:
     found = w.records(run)
     found["scores.jsonl"].sort(key=lambda line: (line["question_id"], line["summary"]))
     return found
-
-
-@pytest.mark.slow
-def test_all_scores_come_back_the_same(tmp_path: Path) -> None:
-    folder = w.workplace(tmp_path / "work")
-    cut(folder / "run" / "scores.jsonl", 0)
-    lines = w.call(RESCORE, folder).lines
-    assert not w.differences(without_intervals(kept("outputs.json")["run"]), without_intervals(lines))
-    assert not w.differences(w.records(w.WITNESS / "run"), w.records(folder / "run"))
 
 
 def test_todays_measures_are_added_to_an_earlier_run(work: Work) -> None:

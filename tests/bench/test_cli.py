@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny
-import torch
 from command import Outcome, run, written
 
 from selfreflect import bench
@@ -36,14 +34,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "SECONDS", 0.002)
     monkeypatch.setattr(bench, "DECODING_REPETITIONS", 1)
     monkeypatch.setattr(bench, "TOKENS", 3)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def timed(model: Path, items: object, folder: Path, *more: object) -> Outcome:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ from tiny_chat import (
     multimodal_config,
     save_config,
     save_lm,
-    single_threaded,
     unigram,
     wrapped,
 )
@@ -50,12 +48,6 @@ CONTEXT = summary_context("Capital of France", "Paris, or Lyon.")
 
 def judge(directory: Path, tokenizer: PreTrainedTokenizerFast, kind: str = "llama", **options: str) -> Judge:
     return Judge.load(save_lm(directory, tokenizer, kind), **options)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    with single_threaded():
-        yield
 
 
 # --- which tokens are predicted

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from command import process, run
 from fault_server import Action, Call, FaultServer, Handler, status
-from served import ask, forget, questions
+from served import ask, questions
 
 from selfreflect.errors import ConfigError
 from selfreflect.models.backend import backend_of, load_generator
@@ -25,7 +25,6 @@ KEYS = {"ANTHROPIC_API_KEY": "sk-ant-a1b2c3d4e5f6", "GEMINI_API_KEY": "AIza-a1b2
 
 @pytest.fixture(autouse=True)
 def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    forget(monkeypatch)
     for name, key in KEYS.items():
         monkeypatch.setenv(name, key)
 

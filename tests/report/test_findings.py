@@ -21,7 +21,7 @@ from selfreflect.report.findings import (
     place,
     value_sentence,
 )
-from selfreflect.report.wording import answers_text, percent, say
+from selfreflect.report.wording import percent
 
 LOW = [0.10, 0.11, 0.12, 0.13, 0.14, 0.15, 0.16, 0.17]
 HIGH = [value + 0.1 + value / 50 for value in LOW]
@@ -230,33 +230,3 @@ def test_a_score_has_a_place_between_its_controls(score, empty, pasted, position
     assert controls_place(score, Controls(question_id="q", controls=texts), 10).startswith(start)
     assert controls_place(score, Controls(question_id="q", controls=texts[:1]), 10) is None
     assert controls_place(score, None) is None
-
-
-@pytest.mark.parametrize(
-    ("finding", "values", "expected"),
-    [
-        ("few_questions", {"count": 1, "fewest": 6}, "1 question is too few"),
-        (
-            "incomplete",
-            {"names": ["a", "b"], "count": 1, "total": 3},
-            "a, b have results on only 1 of 3 questions.",
-        ),
-        ("pending", {"count": 1}, ": 1 score is still missing"),
-        ("pending", {"count": 1200}, ": 1,200 scores are still missing"),
-        ("unmeasured", {"count": 1, "noun": "share"}, "share of 1 summary is not measured"),
-        ("halves_differ", {"count": 1, "questions": 1}, "On 1 of 1 question the"),
-        ("equal_answers", {"count": 3, "questions": 4}, "All answers to 3 of 4 questions are"),
-    ],
-)
-def test_sentences_are_in_the_right_number(finding, values, expected):
-    assert expected in say(finding, **values)
-
-
-def test_answers_are_counted_in_words():
-    texts = [answers_text(count) for count in (None, 1, 12, 50)]
-    assert texts == [
-        "the sampled answers",
-        "one sampled answer",
-        "twelve sampled answers",
-        "50 sampled answers",
-    ]

@@ -14,7 +14,6 @@ import pytest
 import tiny
 from command import run, written
 from fault_server import Action, Call, FaultServer, chat, choice, status, unused_port
-from served import forget
 
 from selfreflect.models.openai.endpoint import is_own
 from selfreflect.records import SamplingCheck
@@ -27,11 +26,6 @@ SAYS = "seems to ignore temperature"
 @pytest.fixture(scope="module")
 def judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.save(tmp_path_factory.mktemp("judge"), "llama", max_position_embeddings=2000)
-
-
-@pytest.fixture(autouse=True)
-def no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    forget(monkeypatch)
 
 
 @pytest.fixture

@@ -320,55 +320,6 @@ def test_an_interrupted_cluster_of_its_own_is_gone_and_the_run_goes_on_here(
 
 
 @pytest.mark.slow
-def test_a_machine_that_is_lost_costs_nothing(
-    calm: Path, cluster: RayExecutor, expected: dict[str, Any], tmp_path: Path
-) -> None:
-    # one actor fits on a machine
-    written(tmp_path / "wide.toml", "[ray.summaries]\nactors = 2\ncpus = 3\nbatch_questions = 1\n")
-    join = [
-        *(
-            str(Path(sys.executable).with_name("ray")),
-            "start",
-            "--block",
-            f"--address={cluster.address}",
-            "--num-cpus=4",
-        )
-    ]
-    join += ["--disable-usage-stats", "--object-store-memory=100000000"]
-    command = [
-        *COMMAND,
-        *slow(calm, tmp_path, 1.5),
-        "--ray-address",
-        cluster.address,
-        "--config",
-        str(tmp_path / "wide.toml"),
-    ]
-    made = tmp_path / "r" / "summaries.jsonl"
-    before = lines(made)
-    joined = environment(SELFREFLECT_API_KEY=KEY, RAY_memory_monitor_refresh_ms="0", RAY_AUTH_MODE="disabled")
-    with (
-        (tmp_path / "said").open("wb") as said,
-        subprocess.Popen(join, stdout=said, stderr=said, env=joined) as machine,
-    ):
-        try:
-            wait_for(lambda: "will now block" in (tmp_path / "said").read_text(encoding="utf-8"), machine)
-            with subprocess.Popen(
-                command, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
-            ) as child:
-                wait_for(
-                    lambda: lines(made) > before and len({process for process, _ in asked(tmp_path)}) > 1,
-                    child,
-                )
-                end(psutil.Process(machine.pid))
-                _, stderr = child.communicate(timeout=280)
-        finally:
-            machine.kill()
-    assert child.returncode == 1, stderr  # for the long question
-    assert "Traceback" not in stderr
-    assert records(tmp_path / "r") == expected
-
-
-@pytest.mark.slow
 def test_a_killed_command_leaves_no_cluster_behind(calm: Path, tmp_path: Path) -> None:
     made = tmp_path / "r" / "summaries.jsonl"
     command = [*COMMAND, *slow(calm, tmp_path, 1.5)]

@@ -4,7 +4,6 @@ disk."""
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import stat
@@ -31,9 +30,6 @@ from selfreflect.store.run import Run
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    import torch
-
-    torch.set_num_threads(1)
     return tiny.save(tmp_path_factory.mktemp("models") / "model", "llama")
 
 
@@ -287,26 +283,6 @@ def test_a_run_says_which_stage_it_lacks(client: Client) -> None:
 
 
 # --- as a process of its own
-
-
-# by default run/test_kill.py proves that killed runs open, and test_library.py that the app lists runs
-@pytest.mark.slow
-def test_a_killed_app_keeps_its_runs(model: Path, tmp_path: Path) -> None:
-    with process(tmp_path, "--model", model) as (first, url):
-        client = Client(url)
-        done = client.finished(client.ask("First?"))
-        cut = client.ask("Second?", num_answers=200)
-        client.until(cut, lambda job: job["answers"])
-        os.kill(first.pid, signal.SIGKILL)
-        first.wait(200)
-    with serving(tmp_path, model=model) as client:
-        runs = {run["question"]: run for run in client.get("/api/runs").json()["runs"]}
-        assert runs.keys() == {"First?", "Second?"}
-        assert runs["First?"]["id"] == done["run"]
-        assert client.get(f"/api/runs/{done['run']}/questions/0").json()["summaries"][0]["score"] is not None
-        assert client.get(f"/api/runs/{runs['Second?']['id']}").status_code == 200
-        assert client.get(f"/api/jobs/{cut}").status_code == 404
-        assert client.finished(client.ask("Third?"))["status"] == "done"
 
 
 def test_ctrl_c_stops_at_once_and_says_where_things_are(model: Path, tmp_path: Path) -> None:

@@ -14,9 +14,6 @@ from fault_server import Call, FaultServer, answers, chat, choice
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    import torch
-
-    torch.set_num_threads(1)
     return tiny.save(tmp_path_factory.mktemp("models") / "model", "llama")
 
 

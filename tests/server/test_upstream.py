@@ -28,7 +28,7 @@ from fault_server import (
     status,
     unused_port,
 )
-from served import KEY, QUICK, forget
+from served import KEY, QUICK
 
 from selfreflect.server import upstream as remote
 from selfreflect.server.clarify import UnsurePolicy
@@ -40,7 +40,6 @@ EVENTS = b'data: {"choices": [{"delta": {"content": "Hi"}}]}\n\ndata: [DONE]\n\n
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    forget(monkeypatch)
     monkeypatch.setenv("SELFREFLECT_API_KEY", KEY)
     monkeypatch.setattr(remote, "RETRIES", QUICK)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from command import run, written
 from fault_server import FaultServer
-from served import command, forget
+from served import command
 
 from selfreflect.errors import DataError
 from selfreflect.sources.items import read_item_file
@@ -78,8 +78,7 @@ def test_two_tasks_in_one_file_keep_their_questions(hashes: tuple[str | None, ..
     assert sorted(read_item_file(path).items[0].answer_set.answers) == ["a", "b", "e"]
 
 
-def test_right_answers_in_a_list_travel_with_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    forget(monkeypatch)
+def test_right_answers_in_a_list_travel_with_a_run(tmp_path: Path) -> None:
     spellings = ["answer 0", "A. Stone"]
     asked = written(
         tmp_path / "g.jsonl", json.dumps({"question": "Who built it?", "ground_truths": spellings})
@@ -103,10 +102,7 @@ PICTURE = {
 TEXT = {"id": "h2", "question": "What is a ring?", "image": "", "answer": "gold"}
 
 
-def test_a_question_with_a_picture_reaches_no_model_of_texts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    forget(monkeypatch)
+def test_a_question_with_a_picture_reaches_no_model_of_texts(tmp_path: Path) -> None:
     path = written(tmp_path / "h.json", [PICTURE, TEXT])
     with FaultServer() as server:
         done = run(*command(tmp_path / "r", server.url, path))

@@ -1,12 +1,10 @@
-"""What the tests of OpenAI-compatible servers share: an environment without secrets, requests, and
-commands."""
+"""What the tests of OpenAI-compatible servers share: requests and commands."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import pytest
 from command import written
 
 from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling
@@ -16,15 +14,6 @@ from selfreflect.models.openai.generator import OpenAIGenerator
 
 KEY = "sk-very-secret-0123456789"
 QUICK = RetryPolicy(tries=4, first=0.001, longest=0.002)
-
-_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
-_VARIABLES = ("SELFREFLECT_API_KEY", "OPENAI_API_KEY", *_PROXIES, *map(str.lower, _PROXIES))
-
-
-def forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take keys and proxies out of the environment."""
-    for name in _VARIABLES:
-        monkeypatch.delenv(name, raising=False)
 
 
 def generator(url: str, **options: Any) -> OpenAIGenerator:

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -31,15 +30,6 @@ from transformers import (
 from transformers.utils import logging
 
 logging.disable_progress_bar()
-
-
-@contextmanager
-def single_threaded() -> Iterator[None]:
-    """Threads that wait for each other take longer than the small sums of these models."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 CORPUS = (

@@ -8,13 +8,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny
-import torch
 from command import Outcome, environment, run, written
 from fault_server import FaultServer, chat, choice, status
 
@@ -42,14 +40,6 @@ ITEMS = [item(number) for number in range(4)]
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.save(tmp_path_factory.mktemp("model"), "llama")
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def validate(model: Path, items: object, folder: Path, *more: object) -> Outcome:

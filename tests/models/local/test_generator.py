@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +24,6 @@ from tiny_chat import (
     save_config,
     save_lm,
     save_scripted,
-    single_threaded,
 )
 
 from selfreflect.logprobs import AnswerTokens, first_token
@@ -61,12 +59,6 @@ def only(generator: HFGenerator, request: Request) -> Completion:
     assert isinstance(reply, Reply)
     [completion] = reply.completions
     return completion
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    with single_threaded():
-        yield
 
 
 # --- greedy decoding

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tiny_chat import single_threaded
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from selfreflect.models.local.decode import PromptStates
@@ -22,12 +20,6 @@ TEXTS = [
     "Ankara é e\u0301 ﬁ 日本語 🎉\u200b",
     "<|im_start|>user\nHi<|im_end|>\n<|endoftext|>",
 ]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    with single_threaded():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ Parts on several GPUs are stood in for by made-up devices (``placed.py``), with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +15,6 @@ import pytest
 import tiny
 import torch
 from placed import devices, dispatched
-from tiny_chat import single_threaded
 from transformers import AutoModelForCausalLM
 
 from selfreflect.errors import BackendError, JudgeError
@@ -40,12 +39,6 @@ ITEM: dict[str, Any] = {
         "again": "Radishes.",
     },
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    with single_threaded():
-        yield
 
 
 @pytest.fixture(scope="module")

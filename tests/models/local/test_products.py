@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_chat import single_threaded
 
 from selfreflect.models.local import step as products
 from selfreflect.models.local.step import Product, StepLibrary, packed_weights, step_library
@@ -19,7 +18,7 @@ from selfreflect.models.local.step import Product, StepLibrary, packed_weights, 
 def one_thread() -> Iterator[None]:
     if isinstance(step_library(), str):
         pytest.skip(str(step_library()))
-    with single_threaded(), torch.inference_mode():
+    with torch.inference_mode():
         yield
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,9 @@ from typing import Any
 import pytest
 import tiny
 import torch
-from tiny_chat import single_threaded
 from transformers import AutoModelForCausalLM
 
 from selfreflect.models.local.decode import Prompt, PromptStates
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    with single_threaded():
-        yield
 
 
 def tokens(seed: int, count: int) -> Prompt:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import tiny
 import torch
-from tiny_chat import single_threaded
 from transformers import AutoModelForCausalLM
 
 from selfreflect.models.local.decode import LibrarySequences, begin
@@ -31,12 +29,6 @@ NO_WINDOW: dict[str, dict[str, object]] = {
     "mistral": {"sliding_window": None},
     "qwen2": {"use_sliding_window": False, "layer_types": ["full_attention"] * 2},
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    with single_threaded():
-        yield
 
 
 def saved(

@@ -10,16 +10,11 @@ from typing import Any
 import pytest
 from command import Outcome, run
 from fault_server import choice
-from served import forget, questions
+from served import questions
 
 from selfreflect.store.run import Run
 
 Line = dict[str, Any]
-
-
-@pytest.fixture(autouse=True)
-def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    forget(monkeypatch)
 
 
 def answers(folder: Path, *more: object, count: int = 3) -> Outcome:

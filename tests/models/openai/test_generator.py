@@ -18,7 +18,7 @@ from fault_server import FaultServer, answers, chat, choice, in_turn, status
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from served import ask, command, forget, generator, only, questions
+from served import ask, command, generator, only, questions
 
 from selfreflect.errors import BackendError, SelfReflectError
 from selfreflect.logprobs import AnswerTokens
@@ -26,11 +26,6 @@ from selfreflect.models.base import Completion, Message, ModelSpec, Refusal, Rep
 from selfreflect.models.openai.client import LARGEST_RESPONSE, RetryPolicy
 from selfreflect.models.openai.generator import OpenAIGenerator
 from selfreflect.models.openai.refusals import THINKING_OFF
-
-
-@pytest.fixture(autouse=True)
-def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    forget(monkeypatch)
 
 
 def reply(script: Any, request: Request | None = None) -> Reply:
@@ -313,7 +308,7 @@ def test_a_wrong_address_ends_a_run_at_its_first_call(action: fault.Action, word
 
 def test_a_response_that_never_ends_runs_out_of_time() -> None:
     for action in (fault.endless, fault.silent):
-        refused, server = refusal(lambda call, action=action: action, timeout=1.0)
+        refused, server = refusal(lambda call, action=action: action, timeout=0.3)
         assert "timeout" in refused.message, "the setting"
         assert len(server.calls) >= 2
 

@@ -15,7 +15,7 @@ from fault_server import FaultServer, answers, chat, choice, in_turn, status
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from msgspec.structs import replace
-from served import ask, command, forget, generator, only, questions
+from served import ask, command, generator, only, questions
 from server_habits import (
     ENDED,
     FILTERED,
@@ -38,11 +38,6 @@ from selfreflect.models.base import Message, ModelSpec, Refusal, Reply, Sample, 
 from selfreflect.models.openai.client import RetryPolicy, retry_after
 from selfreflect.models.openai.refusals import THINKING_OFF
 from selfreflect.store.run import Run
-
-
-@pytest.fixture(autouse=True)
-def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    forget(monkeypatch)
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,9 @@ import fault_server as fault
 import pytest
 from command import COMMAND, environment, run
 from fault_server import FaultServer, answers, chat, choice, status
-from served import command, forget, questions
+from served import command, questions
 
 from selfreflect.store.run import Run
-
-
-@pytest.fixture(autouse=True)
-def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    forget(monkeypatch)
 
 
 def test_where_a_server_stays_down_what_is_done_is_kept_and_the_next_start_does_the_rest(

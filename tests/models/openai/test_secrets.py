@@ -16,17 +16,12 @@ from command import Outcome, environment, process, run, written
 from fault_server import FaultServer, answers, chat, choice, status
 from hypothesis import given
 from hypothesis import strategies as st
-from served import KEY, command, forget, only, questions
+from served import KEY, command, only, questions
 
 from selfreflect.errors import BackendError, ConfigError
 from selfreflect.models.base import Reply
 from selfreflect.models.openai.endpoint import DEFAULT_URL, KEYS, endpoint
 from selfreflect.store.run import Run
-
-
-@pytest.fixture(autouse=True)
-def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    forget(monkeypatch)
 
 
 def test_the_key_comes_from_the_environment_and_credentials_of_the_address_go_before_it(

@@ -102,16 +102,7 @@ def agree(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
 def test_a_judge_on_a_server(items, expected, environment, tmp_path):
     with vllm_server(environment, tmp_path / "server.log", *judge_options("LAST")) as url:
         found = run(
-            "score",
-            "--items",
-            items,
-            "--judge",
-            "vllm+http:smollm2",
-            "--judge-url",
-            url,
-            "--device",
-            "cpu",
-            "--json",
+            *f"score --items {items} --judge vllm+http:smollm2 --judge-url {url} --device cpu --json".split()
         )
     assert found.code == 0, found.stderr
     agree(found.json, expected)
@@ -121,16 +112,7 @@ def test_a_judge_on_a_server(items, expected, environment, tmp_path):
 def test_a_server_that_pools_otherwise_is_refused(items, environment, tmp_path):
     with vllm_server(environment, tmp_path / "server.log", *judge_options("MEAN")) as url:
         found = run(
-            "score",
-            "--items",
-            items,
-            "--judge",
-            "vllm+http:smollm2",
-            "--judge-url",
-            url,
-            "--device",
-            "cpu",
-            "--json",
+            *f"score --items {items} --judge vllm+http:smollm2 --judge-url {url} --device cpu --json".split()
         )
     assert found.code == 2
     assert "hardly depend on the last token" in found.said

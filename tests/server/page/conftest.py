@@ -34,9 +34,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory, model: Path, api: FaultServer) -> Iterator[Client]:
-    import torch
-
-    torch.set_num_threads(1)
     root = tmp_path_factory.mktemp("root")
     with serving(root, model=model, base_url=api.url) as served:
         yield served

@@ -116,7 +116,7 @@ def test_an_interrupt_ends_a_command_whose_template_never_ends(endless: Path, tm
     command = [*COMMAND, "score", "--items", str(items), "--judge", str(endless), "--device", "cpu"]
     with subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True) as started:
         burnt = 0
-        while burnt < 12 * os.sysconf("SC_CLK_TCK") and started.poll() is None:
+        while burnt < 9 * os.sysconf("SC_CLK_TCK") and started.poll() is None:
             burnt = int(Path(f"/proc/{started.pid}/stat").read_text().rpartition(")")[2].split()[11])
             time.sleep(0.05)
         started.send_signal(signal.SIGINT)

@@ -245,13 +245,13 @@ except DataError as error:
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is measured in kilobytes on Linux")
 @pytest.mark.parametrize("is_repeated", [True, False])
 def test_a_parquet_bomb_is_refused_before_it_takes_memory(is_repeated, tmp_path):
-    """One row with 5 GB of texts, in a file of 525 bytes; or rows of 400 MB, each packed by itself."""
+    """One row with 5 GB of texts, in a file of 525 bytes; or rows of 270 MB, each packed by itself."""
     indices = pa.array([0] * 5000, type=pa.int32())
     texts = pa.DictionaryArray.from_arrays(indices, pa.array(["x" * 1_000_000]))
     answers = pa.ListArray.from_arrays(pa.array([0, 5000], type=pa.int32()), texts)
     table = pa.table({"question": ["Why?"], "answers": answers})
     if not is_repeated:
-        table = pa.table({"question": ["x" * 2_000_000] * 200})
+        table = pa.table({"question": ["x" * 2_000_000] * 135})
     options = {"compression": "zstd", "store_schema": False, "use_dictionary": is_repeated}
     pq.write_table(table, tmp_path / "q.parquet", **options)
     command = [sys.executable, "-c", READ_AND_MEASURE, tmp_path / "q.parquet"]

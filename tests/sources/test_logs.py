@@ -86,10 +86,13 @@ def test_a_first_record_of_megabytes_hides_no_samples(tmp_path: Path, suffix: st
     assert (file.layout, len(file.items)) == ("samples of lm-eval", 2)
 
 
-def test_the_progress_of_samples_is_shown_while_they_are_read(tmp_path: Path) -> None:
+def test_the_progress_of_samples_is_shown_while_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("selfreflect.sources.files.ROWS_BETWEEN_PROGRESS", 50)
     lines = (LOGS / "samples_kitchen.jsonl").read_text(encoding="utf-8").splitlines()
     path = tmp_path / "samples.jsonl"
-    path.write_text("".join(line + "\n" for line in lines * 4000), encoding="utf-8")
+    path.write_text("".join(line + "\n" for line in lines * 100), encoding="utf-8")
     shares: list[float] = []
     read_item_file(path, progress=shares.append)
     assert shares

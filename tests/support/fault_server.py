@@ -120,7 +120,7 @@ def endless(handler: Handler, call: Call) -> None:
 def events(handler: Handler, call: Call) -> None:
     """A stream of events without an end, as fast as they are taken."""
     handler.start(200, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"})
-    event = b'data: {"choices": [{"delta": {"content": "%s"}}]}\n\n' % (b"word " * 1000)
+    event = b'data: {"choices": [{"delta": {"content": "%s"}}]}\n\n' % (b"word " * 20_000)
     while not handler.server.stopped.is_set():
         handler.wfile.write(b"%x\r\n%s\r\n" % (len(event), event))
 

@@ -50,12 +50,12 @@ settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile("selfreflect")
 
 
-# Files that take a quarter of a minute or more, the longest first. They start before all others: whichever
-# starts last keeps the other processes waiting.
+# Files that take ten seconds of processor time or more, the longest first. They start before all others:
+# whichever starts last keeps the other processes waiting.
 _LONGEST = (
-    *("test_ray.py", "test_page_browser.py", "test_page.py", "test_witness.py"),
-    *("test_form.py", "test_runs.py", "test_loading.py", "test_api.py", "test_parity.py", "test_live.py"),
-    *("test_experiment.py", "test_earlier.py", "test_hostile.py", "test_kill.py", "test_engines.py"),
+    *("test_witness.py", "test_api.py", "test_worker.py", "test_engines.py", "test_page_browser.py"),
+    *("test_habits.py", "test_page.py", "test_parity.py", "test_form.py", "test_live.py", "test_refusals.py"),
+    *("test_hostile.py", "test_attention.py", "test_kill.py", "test_experiment.py"),
 )
 
 

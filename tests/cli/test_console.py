@@ -167,26 +167,27 @@ def test_no_line_ends_between_a_number_and_its_percent_sign(
 
 
 SENTENCE = "note: a sentence with 12.5 % in it that is wider than the window. "
-OPTION = "--column summary='The reply of a bot'"
+OPTIONS = ("--column summary='The reply of a bot'", "--column summary=reply", "--out DIR")
 COMMAND = "selfreflect summarize --out 'a folder' --strategies basic --summary-tokens 256"
 
 
-def printed(line: str, *, terminal: bool, indent: int = 0) -> list[str]:
+def printed(line: str, *, terminal: bool, width: int = 40, indent: int = 0) -> list[str]:
     file = io.StringIO()
     window = type(console.stderr)(
-        file=file, force_terminal=terminal, width=40, highlight=False, no_color=True
+        file=file, force_terminal=terminal, width=width, highlight=False, no_color=True
     )
     window.print(Text(line), soft_wrap=True, indent=indent)
     return file.getvalue().splitlines()
 
 
-def test_a_terminal_breaks_lines_between_words_and_a_pipe_gets_them_whole() -> None:
-    text = f"{SENTENCE}It takes {OPTION}. Do it: {COMMAND}"
+@pytest.mark.parametrize("width", range(40, 80, 3))
+def test_a_terminal_breaks_lines_between_words_and_a_pipe_gets_them_whole(width: int) -> None:
+    text = f"{SENTENCE}It takes {' or else '.join(OPTIONS)}. Do it: {COMMAND}"
     assert printed(text, terminal=False) == [text]
-    *sentences, command = printed(text, terminal=True)
+    *sentences, command = printed(text, terminal=True, width=width)
     assert command == COMMAND, "a command is copied whole"
-    assert any(OPTION in line for line in sentences)
-    assert max(map(len, sentences)) <= 40
+    assert all(any(option in line for line in sentences) for option in OPTIONS)
+    assert max(map(len, sentences)) <= width
     assert " ".join([*sentences, command]) == text
     assert not any(line.startswith("%") for line in sentences)
 

@@ -45,8 +45,10 @@ FEWEST_ENDED = 8
 """Sequences that must have ended before their speed is used: the first to end are short."""
 
 
-# Where no line may end: before a percent sign, and in a command or a quoted option, which is to be copied.
-_UNBROKEN = re.compile(r" %|`[^`\n]*`|--[a-z-]+ [a-z_]*=?'[^'\n]*'|(?<=: )selfreflect .*")
+# Where no line may end: before a percent sign, and in a command or an option's value, which are to be copied.
+_UNBROKEN = re.compile(
+    r" %|`[^`\n]*`|--[a-z-]+ (?:[a-z_]*=?'[^'\n]*'|[a-z_]+=\S+|[A-Z]+\b)|(?<=: )selfreflect .*"
+)
 
 # a character of one cell that no text holds on purpose, in place of a space where no line may end
 _JOINT = "\ue000"

@@ -32,6 +32,9 @@ from typing import Any
 import httpx2
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+from saved_calibrator import write_saved
+
 ANSWERS = 10
 FORMS = ("chat/completions", "responses", "messages")
 TURN_SECONDS = 5.0
@@ -87,27 +90,6 @@ def process(*command: str) -> Iterator[tuple[int, str]]:
         finally:
             started.send_signal(signal.SIGTERM)
             started.wait(30)
-
-
-def calibrator(folder: Path) -> Path:
-    """Write a calibrator of one response, as ``selfreflect calibrate --num-answers 1`` does."""
-    from selfreflect.uncertainty.calibrator_file import CalibratorFile, write_calibrator
-
-    saved = CalibratorFile(
-        estimator="normalised_prob",
-        classes="same",
-        similarity="jaccard",
-        correctness="contains",
-        method="isotonic",
-        x=(0.0, 1.0),
-        y=(0.0, 1.0),
-        n=100,
-        samples=(1,),
-        questions=(),
-    )
-    path = folder / "calibrator.json"
-    path.write_text(write_calibrator(saved), encoding="utf-8")
-    return path
 
 
 async def ask_endpoint(client: httpx2.AsyncClient, url: str, form: str, number: int) -> int:
@@ -219,7 +201,9 @@ def main() -> None:
     calls = (1,) if options.one_call else (ANSWERS, 1)
     with tempfile.TemporaryDirectory() as folder, process(*command) as (_, upstream_url):
         if options.one_call:
-            settings += ["--one-call", "--calibrator", str(calibrator(Path(folder)))]
+            one_response = {"estimator": "normalised_prob", "classes": "same", "samples": (1,)}
+            saved = write_saved(Path(folder), correctness="contains", **one_response)
+            settings += ["--one-call", "--calibrator", str(saved)]
         with process(*serve, *settings) as (process_id, printed):
             served = printed.replace("localhost", "127.0.0.1")
             for form in FORMS:

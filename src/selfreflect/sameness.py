@@ -723,8 +723,6 @@ def _is_asked(word: str, question: str) -> bool:
     for question_word in _asked_words(question).get(word[:_SHARED], ()):
         if word == question_word:
             return True
-        if word[:3] != question_word[:3]:
-            continue
         shorter, longer = sorted((word, question_word), key=len)
         pairs = enumerate(zip(shorter, longer, strict=False))
         common = next((n for n, (a, b) in pairs if a != b), len(shorter))

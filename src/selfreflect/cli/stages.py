@@ -114,7 +114,7 @@ def run_command(
     # new questions must be stored before they are answered
     if only == "answers" and (overrides.sets("questions", "source") or add_questions):
         stages = ["questions", "answers"]
-    run_stages(out, stages, overrides, intent, dry_run=dry_run, log=log, json=json)
+    run_stages(out, stages, overrides, intent, dry_run=dry_run, log=log, show=Show(json))
 
 
 @takes("questions", config_file=True)
@@ -130,7 +130,7 @@ def questions_command(
     """Show the questions of a source, or store them."""
     if out is not None:
         intent = Intent(fresh, add_questions=add_questions, yes=yes)
-        run_stages(out, ["questions"], overrides, intent, json=json)
+        run_stages(out, ["questions"], overrides, intent, show=Show(json))
         return
     source = load_questions(**overrides.config().section("questions"))
     for question in source.questions:
@@ -173,7 +173,7 @@ def answers_command(
         )
     stages: list[Stage] = ["questions", "answers"] if has_source or add_questions else ["answers"]
     intent = Intent(fresh, add_questions=add_questions, yes=yes)
-    run_stages(out, stages, overrides, intent, dry_run=dry_run, json=json)
+    run_stages(out, stages, overrides, intent, dry_run=dry_run, show=Show(json))
 
 
 @takes("summaries", config_file=True, execution=BATCHED)
@@ -185,7 +185,7 @@ def summarize_command(
     Adds the summaries that a run directory lacks. Strategies can be added later; only the new ones are then
     scored.
     """
-    run_stages(out, ["summaries"], overrides, Intent(yes=yes), dry_run=dry_run, json=json)
+    run_stages(out, ["summaries"], overrides, Intent(yes=yes), dry_run=dry_run, show=Show(json))
 
 
 @dataclass(frozen=True)
@@ -205,17 +205,14 @@ def run_stages(
     *,
     dry_run: bool = False,
     log: str | None = None,
-    json: bool = False,
     next_step: bool = True,
-    show: Show | None = None,
+    show: Show = Show(),
 ) -> None:
     """Fill the run directory ``out`` and show what it holds, or only show what that would cost.
 
     An existing directory keeps its settings unless ``overrides`` change them, so that a command need not
     repeat them. Exits with 1 if failures are recorded.
     """
-    show = show or Show(json)
-    json = show.json
     if log is not None:
         from selfreflect.report.export import check_installed
 
@@ -246,7 +243,7 @@ def run_stages(
         strategies = _begin(costs, stages, config, intent)
         for stage in model_stages(stages):
             costs.fill(stage, strategies)
-        show_costs(costs, json)
+        show_costs(costs, show.json)
         return
     with begin(out, config, stages, options, intent) as (experiment, strategies):
         for stage in model_stages(stages):
@@ -267,7 +264,7 @@ def run_stages(
         from selfreflect.cli.show import log_result
 
         log_result(log, records, out)
-    if next_step and not json:
+    if next_step and not show.json:
         say_next_step(out, records)
     if show.conditions:
         from selfreflect.cli.show import exit_if

@@ -62,11 +62,6 @@ class WorkDone:
         )
 
 
-class Counter(Protocol):
-    def advance(self, count: int = 1, failures: int = 0) -> None:
-        """Count finished work and failures."""
-
-
 class Progress(Protocol):
     """Watches an experiment."""
 
@@ -75,10 +70,13 @@ class Progress(Protocol):
     def warn(self, line: str) -> None:
         """Show a warning."""
 
-    def stage(self, name: str, total: int) -> AbstractContextManager[Counter]: ...
+    def stage(self, name: str, total: int) -> AbstractContextManager[Progress]: ...
 
     def add(self, work: WorkDone) -> None:
         """Report progress. For a local model, called with every token."""
+
+    def advance(self, count: int = 1, failures: int = 0) -> None:
+        """Count finished work and failures of a stage."""
 
 
 class Quiet:
@@ -90,7 +88,7 @@ class Quiet:
     def warn(self, line: str) -> None:
         pass
 
-    def stage(self, name: str, total: int) -> AbstractContextManager[Counter]:
+    def stage(self, name: str, total: int) -> AbstractContextManager[Progress]:
         return nullcontext(self)
 
     def add(self, work: WorkDone) -> None:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -83,16 +83,6 @@ class DecodeStep(NamedTuple):
     """Which draws of the batch this token ended."""
 
 
-class Sequences(Protocol):
-    """The sequences of a batch, which grow by a token at each step."""
-
-    def keep(self, unfinished: Sequence[int]) -> None:
-        """Go on with some of the sequences."""
-
-    def extend(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Append one token to each sequence, and return the logits after it, (sequences, vocabulary)."""
-
-
 @torch.inference_mode()
 def decode(
     model: Any,
@@ -134,7 +124,7 @@ def decode(
 
 def begin(
     model: Any, prompts: Sequence[tuple[int, ...]], pad_id: int, prompt_states: PromptStates | None = None
-) -> tuple[torch.Tensor, Sequences]:
+) -> tuple[torch.Tensor, LibrarySequences | FusedSequences]:
     """Compute the prompts, and return the logits after each, with the sequences that they begin.
 
     ``prompt_states`` are those of calls before, for models that do their steps in C.
@@ -273,11 +263,13 @@ class LibrarySequences:
         self.mask = mask
 
     def keep(self, unfinished: Sequence[int]) -> None:
+        """Go on with some of the sequences."""
         rows = torch.tensor(unfinished, device=self.mask.device)
         self.cache.reorder_cache(rows)  # unlike batch_select_indices it goes where each layer's keys are
         self.mask = self.mask[rows]
 
     def extend(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Append one token to each sequence, and return the logits after it, (sequences, vocabulary)."""
         # a new token is never padding
         self.mask = torch.cat([self.mask, self.mask.new_ones(len(tokens), 1)], dim=1)
         return self.logits(tokens[:, None], positions(self.mask)[:, -1:])

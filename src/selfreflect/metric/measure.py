@@ -55,7 +55,7 @@ GROUP = "selfreflect.measures"
 MEASURES = {
     "selfreflect": "selfreflect.metric.builtin:PublishedScore",
     "information": "selfreflect.metric.builtin:UsableInformation",
-    "claims": "selfreflect.uncertainty.claims.support:ClaimCoverage",
+    "claims": "selfreflect.uncertainty.claims.measure:ClaimCoverage",
 }
 """The class of each measure, ``module:Class``, imported on use."""
 

@@ -8,12 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from selfreflect.errors import DataError, excerpt
-from selfreflect.metric.measure import Measure, MeasureItem
-from selfreflect.records import Measurement
 from selfreflect.stats import Floats, wilson
 
 Stance = Literal["says", "contradicts", "silent"]
@@ -318,49 +315,3 @@ def coverage_of(
         added=added,
         says=tuple(says),
     )
-
-
-class ClaimCoverage(Measure):
-    """The harmonic mean of the covered share of the claims of answers, and of the precision of a summary."""
-
-    name = "claims"
-    unit = "%"
-    title = "Claims of the answers in summaries: 100 % covers all and adds none"
-    heading = "claims"
-    short = "share of claims"
-    about = (
-        "Which claims of the test answers does a summary cover, weighed by the answers that make them, "
-        "and how many of its own claims does any answer make? Read without a judge: sentences are "
-        "claims, and shared words, numbers and negations decide."
-    )
-    reading = "100 % covers all claims and adds none, 0 % covers none or adds all."
-    reasons = MappingProxyType(
-        {
-            "no_claims": "no test answer claims anything",
-            "too_many_claims": "the test answers make too many different claims",
-        }
-    )
-
-    def score(self, item: MeasureItem) -> Measurement:
-        """Compare a summary with the claims of test answers, and its claims with all answers."""
-        from selfreflect.uncertainty.claims.words import WordReader  # which imports this module
-
-        reader, question = WordReader(), item.question.text
-        answers = [text for text in item.answers.masked_out if text.strip()]
-        try:
-            claims = claim_distribution(reader, id="", question=question, answers=answers).claims
-        except DataError:
-            return Measurement(value=None, undefined="too_many_claims")
-        if not claims:
-            return Measurement(value=None, undefined="no_claims")
-        [parts] = reader.split_summaries(question, [item.summary.text])
-        [stances] = reader.stances(question, [claim.text for claim in claims], [item.summary.text])
-        says = [stance == "says" for stance in stances]
-        coverage = coverage_of(reader, question, parts, says, claims, [*answers, *item.answers.conditioning])
-        covered, precision = coverage.covered or 0.0, coverage.precision or 0.0
-        total = covered + precision
-        parts_of_value = {"covered": covered, "precision": coverage.precision, "claims": len(parts)}
-        return Measurement(
-            value=2 * covered * precision / total if total else 0.0,
-            parts={**parts_of_value, "added": len(coverage.added)},
-        )

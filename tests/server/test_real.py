@@ -1,9 +1,7 @@
-"""The endpoint between real programs: ``transformers serve`` behind it, and the app in chromium before it.
-``test_upstream.py`` and ``test_openai_sdk.py`` prove the protocol with scripted servers, quickly."""
+"""The app in chromium as a client of the endpoint; ``test_openai_sdk.py`` proves the protocol, quickly."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,49 +12,10 @@ import tiny
 from app_page import clean, opened, start
 from app_server import serving
 from endpoint import endpoint_server
-from real_server import address, sampling_model, transformers_serve
-from serving import Server
 
-from selfreflect.models.base import Request, Sampling
+from selfreflect.models.base import Request
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
-QUESTION: Any = [{"role": "user", "content": "Name a planet of the solar system, in one word."}]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return sampling_model(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(scope="module")
-def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with transformers_serve(model, tmp_path_factory.mktemp("log") / "serve.log") as started:
-        yield started
-
-
-def test_transformers_serve_as_the_upstream(model: Path, server: Server) -> None:
-    import openai
-
-    short = Sampling(max_new_tokens=12)
-    with server.explaining():
-        upstream = address(server)
-        with endpoint_server(
-            upstream=upstream, names=[str(model)], sampling=short, summary=Sampling(max_new_tokens=24)
-        ) as served:
-            client = openai.OpenAI(base_url=served.url, api_key="none", max_retries=0, timeout=300)
-            response = client.chat.completions.create(model=f"selfreflect/{model}", messages=QUESTION)
-            belief = (response.model_extra or {})["selfreflect"]
-            assert response.choices[0].message.content
-            assert belief["num_answers"] == 4
-            assert sum(one["share"] for one in belief["classes"]) == pytest.approx(1)
-            assert len(belief["classes"]) > 1  # it samples
-            stream = client.chat.completions.create(
-                model=str(model), messages=QUESTION, stream=True, max_tokens=8
-            )
-            assert "".join(part.choices[0].delta.content or "" for part in stream if part.choices)
-    assert response.usage is not None
-    assert response.usage.completion_tokens >= 5
 
 
 def test_our_app_in_a_browser_as_the_client(tmp_path: Path) -> None:

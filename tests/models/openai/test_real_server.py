@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import run
 from msgspec.structs import replace
 from real_server import address, sampling_model, transformers_serve
 from serving import Server
@@ -16,7 +15,6 @@ from serving import Server
 from selfreflect.models.base import Message, ModelSpec, Reply, Request, Sampling
 from selfreflect.models.local.generator import HFGenerator
 from selfreflect.models.openai.generator import OpenAIGenerator
-from selfreflect.store.run import Run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -90,16 +88,3 @@ def test_its_template_learns_whether_the_model_may_think(model: Path, server: Se
     sizes = [reply.prompt_tokens for reply in replies if isinstance(reply, Reply)]
     assert sizes[1] > sizes[0] > 0
     assert "chat_template_kwargs" not in asked.facts.get("refused", {})
-
-
-def test_a_whole_run_goes_through_it(model: Path, server: Server, tmp_path: Path) -> None:
-    strategies = "--strategies greedy,sample_and_summarize"
-    sizes = f"--limit 1 --num-answers 2 --num-samples 2 --max-new-tokens 8 --summary-tokens 16 {strategies}"
-    with server.explaining():
-        url = address(server)
-        server = f"--model openai:{model} --base-url {url} --timeout 300"
-        whole = f"run --questions bundled {sizes} {server} --device cpu --out {tmp_path / 'r'}"
-        assert run(*whole.split()).code == 0
-    stored = Run.load(tmp_path / "r")
-    assert (len(stored.answers), len(stored.summaries), len(stored.scores)) == (1, 2, 2)
-    assert stored.manifest.models["answers"]["base_url"] == url

@@ -272,14 +272,7 @@ def test_a_dry_run_makes_no_directory_and_bounds_what_the_run_then_takes(
     )
     shown = run(*command, "--dry-run")
     assert shown.code == 0
-    for part in (
-        "prompt tokens",
-        "completion tokens",
-        "judge tokens",
-        "expected",
-        "summaries",
-        str(model),
-    ):
+    for part in ("prompt tokens", "completion tokens", "judge tokens", "expected", "summaries", str(model)):
         assert part in shown.stdout
     assert "nothing was written" in shown.said
     found = stages(run(*command, "--dry-run", "--json"))
@@ -331,37 +324,9 @@ def test_scores_of_a_run_and_of_items_are_counted_exactly(
     model: Path, questions: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "r"
-    assert (
-        run(
-            "answers",
-            "--out",
-            out,
-            *small(model, out, questions)[1:3],
-            "--model",
-            model,
-            "--num-answers",
-            2,
-            "--device",
-            "cpu",
-        ).code
-        == 0
-    )
-    assert (
-        run(
-            "summarize",
-            "--out",
-            out,
-            "--model",
-            model,
-            "--strategies",
-            "greedy",
-            "--summary-tokens",
-            8,
-            "--device",
-            "cpu",
-        ).code
-        == 0
-    )
+    place = ("--out", out, "--model", model, "--device", "cpu")
+    assert run("answers", *small(model, out, questions)[1:3], *place, "--num-answers", 2).code == 0
+    assert run("summarize", *place, "--strategies", "greedy", "--summary-tokens", 8).code == 0
     before = contents(tmp_path)
     only_scores = ["--measures", "selfreflect", "--no-controls", "--dry-run", "--json"]
     found = stages(run("score", "--out", out, "--judge", model, *only_scores))["scores"]

@@ -140,6 +140,10 @@ def elsewhere(*arguments: object, cwd: Path | None = None) -> Outcome:
     return Outcome(done.returncode, done.stdout, done.stderr)
 
 
+def on(cluster: RayExecutor) -> tuple[str, ...]:
+    return ("--executor", "ray", "--ray-address", cluster.address)
+
+
 def records(out: Path) -> dict[str, Any]:
     found = Run.load(out)
     failures = {(one.stage, one.question_id, one.name): one for one in found.failures}
@@ -179,17 +183,8 @@ def slow(calm: Path, folder: Path, seconds: float) -> list[str]:
     a cluster."""
     shutil.copytree(calm, folder / "r")
     written(folder / "slow.py", STRATEGY.replace("SECONDS", str(seconds)))
-    return [
-        "summarize",
-        "--out",
-        "r",
-        "--strategies",
-        "slow:ask",
-        "--executor",
-        "ray",
-        "--config",
-        str(calm.with_name("two.toml")),
-    ]
+    words = f"summarize --out r --strategies slow:ask --executor ray --config {calm.with_name('two.toml')}"
+    return words.split()
 
 
 @pytest.fixture(scope="module")
@@ -217,10 +212,7 @@ def test_a_run_on_a_cluster_equals_one_that_was_made_here(
     out = tmp_path_factory.mktemp("made") / "r"
     done = elsewhere(
         *small(model, out, work / "q.txt"),
-        "--executor",
-        "ray",
-        "--ray-address",
-        cluster.address,
+        *on(cluster),
         "--config",
         work / "one.toml",
         "--json",
@@ -253,14 +245,7 @@ def test_an_actor_that_is_killed_costs_nothing(work: Path, cluster: RayExecutor,
         answered = ["answers", "--questions", work / "q.txt", "--num-answers", 1, *served, "--out"]
         summarize = ["summarize", "--strategies", "slow:ask", *served]
         assert run(*answered, "r").code == 0
-        there = [
-            "--executor",
-            "ray",
-            "--ray-address",
-            cluster.address,
-            "--config",
-            str(work / "two.toml"),
-        ]
+        there = [*on(cluster), "--config", str(work / "two.toml")]
         with subprocess.Popen(
             [*COMMAND, *summarize, "--out", "r", *there, "--json"],
             env=environment(),
@@ -342,17 +327,7 @@ def test_a_question_that_ends_every_actor_ends_the_stage_with_what_was_done(
         tmp_path / "deadly.py",
         STRATEGY.replace("import os", "import os, signal").replace("    time.sleep(SECONDS)\n", deadly),
     )
-    command = [
-        "summarize",
-        "--out",
-        "r",
-        "--strategies",
-        "deadly:ask",
-        "--executor",
-        "ray",
-        "--ray-address",
-        cluster.address,
-    ]
+    command = ["summarize", "--out", "r", "--strategies", "deadly:ask", *on(cluster)]
     with FaultServer() as server:
         served = ["--model", "openai:m", "--base-url", server.url]
         assert (
@@ -376,16 +351,7 @@ def test_a_question_that_ends_every_actor_ends_the_stage_with_what_was_done(
 @pytest.mark.slow  # CI runs it by name
 def test_an_actors_error_is_one_line_here(work: Path, cluster: RayExecutor, tmp_path: Path) -> None:
     common = ["--questions", work / "q.txt", "--num-answers", 1, "--out", tmp_path / "r", "--device", "cpu"]
-    failed = elsewhere(
-        "answers",
-        *common,
-        "--model",
-        tmp_path / "none",
-        "--executor",
-        "ray",
-        "--ray-address",
-        cluster.address,
-    )
+    failed = elsewhere("answers", *common, "--model", tmp_path / "none", *on(cluster))
     assert failed.code == 2, failed.stderr
     [error] = [line for line in failed.stderr.splitlines() if line.startswith("error: ")]
     assert "Traceback" not in failed.stderr
@@ -415,16 +381,7 @@ def test_keys_come_from_the_environment_of_the_actors_and_stay_there(
             "--model",
             "openai:m",
         ]
-        command += [
-            "--base-url",
-            server.url,
-            "--executor",
-            "ray",
-            "--ray-address",
-            cluster.address,
-            "--config",
-            work / "two.toml",
-        ]
+        command += ["--base-url", server.url, *on(cluster), "--config", work / "two.toml"]
         failed = elsewhere(*command)
         refused = False
         done = elsewhere(*command)

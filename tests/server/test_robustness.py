@@ -21,13 +21,6 @@ from selfreflect.server import upstream as remote
 FAULTS = (*PASSING, HTML, status(401, "who are you?"), status(400, "no"))
 
 
-def head(length: int) -> bytes:
-    return (
-        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        + f"Content-Length: {length}\r\n\r\n".encode()
-    )
-
-
 def outcome(response: httpx2.Response) -> str:
     """``answered``, or the type of the error that the response must hold."""
     if response.status_code == 200 and not response.headers["content-type"].startswith("text/event-stream"):

@@ -295,10 +295,7 @@ class TestConfig:
             run.update_manifest(
                 config={"scores": {"judge": "j"}}, models={"scores": {"name": "j"}}, packages={"torch": "2"}
             )
-            run.update_manifest(
-                models={"answers": {"name": "again"}},
-                prompts={"answers": "hash"},
-            )
+            run.update_manifest(models={"answers": {"name": "again"}}, prompts={"answers": "hash"})
             with pytest.raises(StoreError, match=f"pid {os.getpid()}"):
                 Run.open(full, CONFIG)
             assert contents(run) == ALL
@@ -479,15 +476,7 @@ class TestDamage:
 
     @pytest.mark.parametrize(
         "tail",
-        [
-            b'{"id": "q-3"',
-            b"\xff\xfe",
-            b"\x00" * 4096,
-            b"\n",
-            b"[" * 99_999,
-            b'{"id": NaN',
-            b"\xe2\x80",
-        ],
+        [b'{"id": "q-3"', b"\xff\xfe", b"\x00" * 4096, b"\n", b"[" * 99_999, b'{"id": NaN', b"\xe2\x80"],
     )
     def test_a_writer_cuts_off_what_a_crash_left_at_the_end(self, full: Path, tail: bytes) -> None:
         path = full / "questions.jsonl"
@@ -705,33 +694,11 @@ class TestDataFrame:
             told = information(1)
             run.append_all([question(3), failure(3, "answers", "", "server gone"), summary(3), told])
             frame = run.to_pandas()
-        assert list(frame.columns) == [
-            *(
-                "question_id",
-                "question",
-                "kind",
-                "strategy",
-                "summary",
-                "score",
-                "stderr",
-                "token_tasks",
-                "judge",
-            ),
-            *(
-                "failure",
-                "failure_message",
-                "bits",
-                "bits_available",
-                "recovered",
-                "reader",
-                "zero",
-                "anchor",
-                "undefined",
-                "cause",
-                "why",
-                "scoring",
-            ),
-        ]
+        names = (
+            "question_id question kind strategy summary score stderr token_tasks judge failure "
+            "failure_message bits bits_available recovered reader zero anchor undefined cause why scoring"
+        )
+        assert list(frame.columns) == names.split()
         rows = {(row.question_id, row.strategy): row for row in frame.itertuples()}
         assert list(rows) == [(f"q-{number}", name) for number in (1, 2, 3) for name in ("greedy", "basic")]
         scored = rows["q-1", "greedy"]

@@ -38,21 +38,6 @@ QUICK = RetryPolicy(tries=3, first=0.001, longest=0.002)
 TinyJudge = Callable[..., Judge]
 
 
-@pytest.fixture(autouse=True)
-def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (
-        "SELFREFLECT_API_KEY",
-        "OPENAI_API_KEY",
-        "HTTP_PROXY",
-        "HTTPS_PROXY",
-        "ALL_PROXY",
-        "http_proxy",
-        "https_proxy",
-        "all_proxy",
-    ):
-        monkeypatch.delenv(name, raising=False)
-
-
 def served(judge: Judge, url: str, **fields: Any) -> Judge:
     return Judge.load(f"vllm+http:{judge.name}", base_url=url, device="cpu", **fields)
 
@@ -232,43 +217,16 @@ def test_a_run_whose_judge_goes_away_goes_on_at_another_address(
 ) -> None:
     local, out = tiny_judge("llama"), tmp_path / "run"
     name = f"vllm+http:{local.name}"
-    common = (
-        "--device",
-        "cpu",
-        "--timeout",
-        2,
-        "--num-answers",
-        2,
-        "--max-new-tokens",
-        6,
-        "--summary-tokens",
-        8,
-        "--strategies",
-        "greedy",
-        "--measures",
-        "selfreflect",
-        "--no-controls",
-    )
+    sizes = "--device cpu --timeout 2 --num-answers 2 --max-new-tokens 6 --summary-tokens 8"
+    common = f"{sizes} --strategies greedy --measures selfreflect --no-controls --out {out}".split()
     asked = written(tmp_path / "questions.txt", "What grows?\nWhat is it?\n")
     script = pooling(local)
     with FaultServer(script) as server:
         url = server.url.replace("http://", "http://me:hidden-word@")
         # Once the first question is scored, no address is there any more.
         server.script = lambda call: end if (out / "scores.jsonl").exists() else script(call)
-        broken = run(
-            "run",
-            "--questions",
-            asked,
-            "--model",
-            local.name,
-            "--judge",
-            name,
-            "--judge-url",
-            url,
-            *common,
-            "--out",
-            out,
-        )
+        start = ("run", "--questions", asked, "--model", local.name, "--judge", name, "--judge-url", url)
+        broken = run(*start, *common)
     assert broken.code == 2
     assert why in broken.said
     assert "1 of 2 scores saved" in broken.said
@@ -286,10 +244,7 @@ def test_a_run_whose_judge_goes_away_goes_on_at_another_address(
     ("options", "said"),
     [
         (["--judge", "vllm+http:m"], "--judge-url, such as http://localhost:8000/v1"),
-        (
-            ["--judge", "smollm2", "--judge-url", "http://localhost:1/v1"],
-            "vllm+http:NAME",
-        ),
+        (["--judge", "smollm2", "--judge-url", "http://localhost:1/v1"], "vllm+http:NAME"),
         (["--judge", "vllm+http:m", "--judge-url", "nowhere"], "--judge-url"),
         (["--judge", "vllm+http:", "--judge-url", "http://localhost:1/v1"], "needs the name of a model"),
         (["--judge", "openai:gpt-4o"], "gives texts and no full logits"),

@@ -28,10 +28,7 @@ def test_every_example_is_run() -> None:
 # the other two take eight seconds, and run/test_reflect.py proves what they show
 @pytest.mark.parametrize(
     "name",
-    [
-        "own_function",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("own_samples", "data_frame")),
-    ],
+    ["own_function", *(pytest.param(name, marks=pytest.mark.slow) for name in ("own_samples", "data_frame"))],
 )
 def test_an_example_runs_as_it_is(name, tmp_path, monkeypatch, capsys) -> None:
     if name == "data_frame":

@@ -195,8 +195,7 @@ def test_there_are_no_cycles_between_modules() -> None:
 
 
 @pytest.mark.parametrize(
-    "module",
-    ["errors", "stats", "metric.distance", "text", "atomic", "grouping", "models.reasoning"],
+    "module", ["errors", "stats", "metric.distance", "text", "atomic", "grouping", "models.reasoning"]
 )
 def test_the_ground_stands_on_nothing(module: str) -> None:
     assert ours(module) == set()
@@ -245,13 +244,7 @@ def importers_of(module: str) -> set[str]:
     return {one.importer for one in imports() if under(one.target, module)}
 
 
-JOINING = (
-    "run.experiment",
-    "run.dry_run",
-    "run.resume",
-    "run.todo",
-    "run.records",
-)
+JOINING = ("run.experiment", "run.dry_run", "run.resume", "run.todo", "run.records")
 """The part of ``run`` that sees the run directory."""
 
 
@@ -262,15 +255,7 @@ def test_only_the_experiment_joins_settings_and_disk() -> None:
     assert {module for module in disk if not under(module, "run", "store", "cli", "server")} == set()
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        "models",
-        "stages",
-        "executors",
-        "ray_executor",
-    ],
-)
+@pytest.mark.parametrize("module", ["models", "stages", "executors", "ray_executor"])
 def test_work_elsewhere_never_sees_the_run_directory(module: str) -> None:
     higher = ("store", *JOINING, "report", "cli", "server")
     assert {target for target in ours(f"run.{module}") if under(target, *higher)} == set()
@@ -331,10 +316,7 @@ def test_only_models_know_which_backends_there_are() -> None:
 NAME_MEASURES = {
     **dict.fromkeys(("store.layout", "store.run", "report.run_records"), "files of run directories"),
     **dict.fromkeys(("report.reflection", "report.page.view", "server.work"), "keys of pages and of Python"),
-    **dict.fromkeys(
-        ("validate.base", "validate.judged"),
-        "metrics of the paper's studies",
-    ),
+    **dict.fromkeys(("validate.base", "validate.judged"), "metrics of the paper's studies"),
 }
 """Modules outside of ``metric`` that may know a measure by name or record, and why."""
 

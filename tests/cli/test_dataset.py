@@ -104,10 +104,7 @@ def test_files_never_go_into_a_run_directory(directory: Path, command: list[str]
     [
         (["sft", "RUN", "--margin", 2], "--margin belongs to dpo, not to sft"),
         (["grpo", "RUN", "--select", "best"], "--select belongs to sft, not to grpo"),
-        (
-            ["sft", "RUN", "--select", "worst"],
-            "'worst' is not one of 'best', 'random', 'longest'",
-        ),
+        (["sft", "RUN", "--select", "worst"], "'worst' is not one of 'best', 'random', 'longest'"),
         (["sft", "RUN", "--strategies", "cot"], "'cot'. It has: greedy, basic#1, basic#2, long"),
         (["sft", "RUN", "--parts", "70,30"], "percentages"),
         (["dpo", "RUN", "--length-ratio", 0.5], "must be 1 or more"),

@@ -5,9 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.metric.distance import (
-    total_variation,
-)
+from selfreflect.metric.distance import total_variation
 
 finite = st.floats(-60, 60, width=32)
 rows = st.integers(2, 9).flatmap(

@@ -50,10 +50,7 @@ def test_the_function_gets_the_conversation_and_all_options() -> None:
     assert texts(generate, 2) == ["Because.", "Because."]
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
     common = {"temperature": 0.5, "top_p": 0.75, "max_tokens": 7}
-    assert calls == [
-        (messages, {**common, "n": 2, "seed": 3}),
-        (messages, {**common, "n": 1, "seed": 4}),
-    ]
+    assert calls == [(messages, {**common, "n": 2, "seed": 3}), (messages, {**common, "n": 1, "seed": 4})]
 
 
 def test_it_may_return_fewer_texts_than_wanted_or_more() -> None:

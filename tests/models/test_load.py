@@ -8,12 +8,7 @@ import pytest
 from tiny_chat import chatml, save_lm
 
 from selfreflect.errors import JudgeError
-from selfreflect.models.backend import (
-    Backend,
-    backend_of,
-    bare_name,
-    load_judge,
-)
+from selfreflect.models.backend import Backend, backend_of, bare_name, load_judge
 from selfreflect.models.base import ModelSpec
 from selfreflect.models.function import Function
 from selfreflect.models.local import Local

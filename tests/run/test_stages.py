@@ -18,14 +18,7 @@ from selfreflect.models.judge import Judge
 from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSet, Failure, Question, Score, Summary, WordDistance
 from selfreflect.run.models import Quiet, WorkDone
-from selfreflect.run.stages import (
-    Outcome,
-    StageSpec,
-    StageTask,
-    StageWorker,
-    split_into_batches,
-    stage_fn,
-)
+from selfreflect.run.stages import Outcome, StageSpec, StageTask, StageWorker, split_into_batches, stage_fn
 from selfreflect.settings import ExecutionOptions, load_config
 
 # lone surrogates too: files may hold them
@@ -69,9 +62,7 @@ def test_batches_hold_every_task_once_and_go_round_all_workers(
     assert max(map(len, found)) - min(map(len, found)) <= 1
 
 
-def test_an_error_of_a_worker_keeps_its_class_its_message_and_what_was_done_before(
-    tmp_path: Path,
-) -> None:
+def test_an_error_of_a_worker_keeps_its_class_its_message_and_what_was_done_before(tmp_path: Path) -> None:
     missing = pickle.loads(pickle.dumps(Outcome(error=MissingExtraError("A model", "openai"))))
     with pytest.raises(MissingExtraError, match="openai"):
         missing.raise_error()

@@ -58,9 +58,7 @@ def run(script: Callable[[Request], Line], **limits: int) -> tuple[Clarification
 def likely(text: str, **probabilities: float) -> Reply:
     """A reply with the probabilities of the tokens that it might begin with; ``_1`` is the token 1."""
     tokens = [LikelyToken(name.strip("_"), math.log(value)) for name, value in probabilities.items()]
-    return Reply(
-        completions=(Completion(text=text, finish="stop", tokens=1, first_tokens=tuple(tokens)),),
-    )
+    return Reply(completions=(Completion(text=text, finish="stop", tokens=1, first_tokens=tuple(tokens)),))
 
 
 TELLING = likely(PROPOSALS, _1=1.0)

@@ -107,11 +107,7 @@ def test_what_fails_says_why_without_paths_and_costs_no_other_job() -> None:
     for each in jobs:
         queue.submit(each)
     until(lambda: jobs[-1].is_over)
-    assert jobs[0].error == {
-        "code": "backend",
-        "message": "no weights in '…/tiny' at all",
-        "remedy": "",
-    }
+    assert jobs[0].error == {"code": "backend", "message": "no weights in '…/tiny' at all", "remedy": ""}
     assert jobs[1].error is not None
     assert jobs[1].error["code"] == "internal"
     assert "somebody" not in jobs[1].error["message"]

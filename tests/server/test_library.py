@@ -270,8 +270,5 @@ def test_damaged_runs_are_listed_with_the_reason(root: Path, client: Client) -> 
 def test_lone_surrogates_do_not_break_an_answer(root: Path, client: Client) -> None:
     write_run(root / "odd", "half a pair \ud83d and \x00")
     id_ = listed(client)["odd"]
-    for path in (
-        f"/api/runs/{id_}",
-        f"/api/runs/{id_}/questions/0",
-    ):
+    for path in (f"/api/runs/{id_}", f"/api/runs/{id_}/questions/0"):
         assert client.get(path).status_code == 200

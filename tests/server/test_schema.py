@@ -18,10 +18,7 @@ if TYPE_CHECKING:  # its libraries are many: only the process that gets this fil
 def assert_answered(case: schemathesis.Case, served: Client) -> None:
     """Send a request, and compare the response with the document."""
     from schemathesis.checks import not_a_server_error
-    from schemathesis.specs.openapi.checks import (
-        content_type_conformance,
-        status_code_conformance,
-    )
+    from schemathesis.specs.openapi.checks import content_type_conformance, status_code_conformance
 
     checks = [not_a_server_error, status_code_conformance, content_type_conformance]
     case.call_and_validate(base_url=served.url, checks=checks, timeout=200)

@@ -57,22 +57,7 @@ def test_a_part_takes_every_nth_question_and_says_so() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "0/3",
-        "4/3",
-        "3",
-        "1/0",
-        "",
-        "1/",
-        "/3",
-        "01/3",
-        "1/3/3",
-        " 1/3",
-        "1/3\n",
-        "-1/3",
-        "1.0/3",
-        "١/٣",
-    ],
+    ["0/3", "4/3", "3", "1/0", "", "1/", "/3", "01/3", "1/3/3", " 1/3", "1/3\n", "-1/3", "1.0/3", "١/٣"],
 )
 def test_what_is_no_part_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="K/N with K from 1 to N"):

@@ -103,8 +103,7 @@ FILTERED: dict[str, Action] = {
         400, {"error": {"message": "The response was filtered", "code": "content_filter", "param": "prompt"}}
     ),
     "inner error": status(
-        400,
-        {"error": {"message": "no", "innererror": {}, "code": "ResponsibleAIPolicyViolation"}},
+        400, {"error": {"message": "no", "innererror": {}, "code": "ResponsibleAIPolicyViolation"}}
     ),
     "policy": status(400, "Your prompt may violate our usage policies"),
     "inspection": status(400, {"error": {"message": "no", "code": "data_inspection_failed"}}),
@@ -281,8 +280,7 @@ SERVERS: dict[str, Habit] = {
     ),
     "AI21": Habit("seed", '{"detail": "Invalid model parameters: FIELD"}', 422, left="top_k min_p"),
     "ASP.NET": Habit(
-        _UNKNOWN,
-        '{"title": "Invalid", "status": 400, "errors": {EACH"FIELD": ["It is unknown."]HCAE}}',
+        _UNKNOWN, '{"title": "Invalid", "status": 400, "errors": {EACH"FIELD": ["It is unknown."]HCAE}}'
     ),
     "JSON:API": Habit(
         "seed min_p",

@@ -13,13 +13,7 @@ from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSet, Question
 from selfreflect.run.records import run_records
 from selfreflect.store.run import Run
-from selfreflect.train.rows import (
-    EMPTY,
-    RowOptions,
-    dpo_rows,
-    grpo_rows,
-    sft_rows,
-)
+from selfreflect.train.rows import EMPTY, RowOptions, dpo_rows, grpo_rows, sft_rows
 
 TEXTS = {
     "greedy": ("Paris.", [1.0, 2.0, 1.0, 2.0, 1.0]),

@@ -165,7 +165,7 @@ def test_values_in_other_words_are_one_and_others_are_not(values: list[Any], siz
                         "additionalProperties": False,
                     },
                     {"$ref": "#/$defs/square"},
-                ],
+                ]
             },
             [{"k": "c", "r": "1"}, {"k": "c", "r": 1.0}, {"k": "C", "w": 2}, {"k": "c", "w": 2}],
             "/a/r",

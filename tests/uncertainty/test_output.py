@@ -58,13 +58,7 @@ def test_a_line_of_each_estimator_says_what_it_is(assessment: Assessment) -> Non
     rows = predictions(assessment, "exact", ("auroc",))
     lines = list(json_lines(assessment, {"exact": rows}))[10:]
     by_name = {line["estimator"]: line for line in lines}
-    assert list(by_name) == [
-        "stated",
-        "semantic_entropy_mc",
-        "entropy",
-        "constant",
-        "length",
-    ]
+    assert list(by_name) == ["stated", "semantic_entropy_mc", "entropy", "constant", "length"]
     entropy = by_name["entropy"]
     assert (entropy["direction"], entropy["unit"], entropy["range"]) == ("uncertainty", "nats", [0.0, None])
     assert (entropy["needs"], entropy["variant"], entropy["samples"]) == ("samples", "plug-in", [2])

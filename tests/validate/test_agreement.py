@@ -265,11 +265,7 @@ def test_missing_values_are_shown_beside_the_pairs_that_raters_decided():
     values = scores("selfreflect", (0.1, None, 0.3))
     found = HumanAgreement(ITEMS, AGREED).finding(values, [LOWER, HIGHER])
     assert row(found, "selfreflect")["pairs"] == (8, 24)
-    assert row(found, "length") == {
-        "each": (None,) * 3,
-        "majority": (None,) * 3,
-        "pairs": (0, 24),
-    }
+    assert row(found, "length") == {"each": (None,) * 3, "majority": (None,) * 3, "pairs": (0, 24)}
 
 
 @pytest.mark.parametrize("ratings", [{"ann": {"q1": (5, None, None)}}, {"ann": {"elsewhere": (5, 3, 1)}}])

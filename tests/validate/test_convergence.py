@@ -14,12 +14,7 @@ from selfreflect.sources.items import Item
 from selfreflect.stats import FEWEST_TESTED
 from selfreflect.table import to_csv, to_markdown
 from selfreflect.validate.base import MetricInfo, Undefined, Value
-from selfreflect.validate.convergence import (
-    Convergence,
-    questions_needed,
-    same_ranking,
-    stable_from,
-)
+from selfreflect.validate.convergence import Convergence, questions_needed, same_ranking, stable_from
 
 LOWER = MetricInfo(name="selfreflect", better="lower", group="selfreflect", about="")
 HIGHER = MetricInfo(name="rouge_l", better="higher", group="competitor", about="")

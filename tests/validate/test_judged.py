@@ -14,12 +14,7 @@ import torch
 
 from selfreflect.metric.engine.engines import engine_for
 from selfreflect.metric.information import measure
-from selfreflect.metric.prompts import (
-    Context,
-    MaskedWord,
-    masked_words,
-    summary_context,
-)
+from selfreflect.metric.prompts import Context, MaskedWord, masked_words, summary_context
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import FAMILIES, Undefined, Value
 from selfreflect.validate.judged import Informed, JudgeMeasures
@@ -161,14 +156,7 @@ def test_values_are_the_bits_of_the_measure_for_each_reader(informed, tiny_judge
     values = {(value.metric, value.summary): value.value for value in informed.score(PLANTS)}
     for metric, reader in (("information", "informed"), ("information_blind", "blind")):
         texts = list(PLANTS.summaries.values())
-        truth = measure(
-            judge,
-            engine_for(judge),
-            PLANTS.question_record,
-            PLANTS.answer_set,
-            texts,
-            reader,
-        )
+        truth = measure(judge, engine_for(judge), PLANTS.question_record, PLANTS.answer_set, texts, reader)
         for name, text in PLANTS.summaries.items():
             assert values[metric, name] == truth[text].bits
     assert values["information", "short"] != values["information_blind", "short"]

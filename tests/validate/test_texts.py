@@ -17,15 +17,7 @@ from selfreflect.models import embed as embedding
 from selfreflect.models.base import Completion, Refusal, Reply
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import FAMILIES
-from selfreflect.validate.texts import (
-    Embedded,
-    Length,
-    Overlap,
-    Rated,
-    parse_rating,
-    sentences,
-    transport,
-)
+from selfreflect.validate.texts import Embedded, Length, Overlap, Rated, parse_rating, sentences, transport
 
 RATED, EMBEDDED, OVERLAP, LENGTH = (
     FAMILIES[f"texts:{name}"] for name in ("Rated", "Embedded", "Overlap", "Length")
@@ -114,15 +106,7 @@ def test_each_summary_has_its_own_mark_and_its_own_failure():
     model = Scripted(replies)
     values = Rated(model, RATED).score(item(**{name: f"Summary {name}." for name in "abcdef"}, blank=" "))
     told = [value.value if value.undefined is None else value.undefined.reason for value in values]
-    assert told == [
-        9.0,
-        "unparsed",
-        "too_long",
-        "backend",
-        "unclosed_reasoning",
-        "cut_off",
-        "blank",
-    ]
+    assert told == [9.0, "unparsed", "too_long", "backend", "unclosed_reasoning", "cut_off", "blank"]
     [by] = {value.by for value in values}
     assert by.startswith("scripted, prompts ")
 

@@ -295,10 +295,7 @@ def without_network(path: str, home: Path, **settings: str) -> subprocess.Popen[
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {"HF_ENDPOINT": "http://127.0.0.1:9"},
-        {"HF_HUB_OFFLINE": "1"},
-    ],
+    [{"HF_ENDPOINT": "http://127.0.0.1:9"}, {"HF_HUB_OFFLINE": "1"}],
     ids=["unreachable", "offline"],
 )
 @pytest.mark.slow  # test_bad_input.py names a model offline

@@ -24,11 +24,7 @@ from selfreflect.store.run import Run
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(1800)]
 
 FOLDER = Path(os.environ.get("SERVERS", "build/servers")).resolve()
-VLLM = {
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_NO_USAGE_STATS": "1",
-}
+VLLM = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1"}
 
 
 @contextmanager

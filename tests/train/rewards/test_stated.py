@@ -12,13 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfreflect.errors import ConfigError
-from selfreflect.train.rewards import (
-    BrierReward,
-    ConsistencyReward,
-    LogReward,
-    MultiAnswerBrier,
-    RLCRReward,
-)
+from selfreflect.train.rewards import BrierReward, ConsistencyReward, LogReward, MultiAnswerBrier, RLCRReward
 from selfreflect.train.rewards.base import Reward
 from selfreflect.train.rewards.stated import confidence_reward
 
@@ -122,10 +116,7 @@ def test_the_formulas(reward: Reward, right: float, wrong: float) -> None:
 
 @pytest.mark.parametrize(
     ("reward", "value"),
-    [
-        (MultiAnswerBrier(), 1 - (0.4**2 + 0.3**2)),
-        (MultiAnswerBrier("answers"), 0.75 - (0.1**2 + 0.05**2)),
-    ],
+    [(MultiAnswerBrier(), 1 - (0.4**2 + 0.3**2)), (MultiAnswerBrier("answers"), 0.75 - (0.1**2 + 0.05**2))],
 )
 def test_several_answers(reward: Reward, value: float) -> None:
     repeated = "Paris | 50%\nthe Paris. | 50%"

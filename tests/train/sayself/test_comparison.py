@@ -12,11 +12,7 @@ from scripted import Scripted
 
 from selfreflect.models.base import Request
 from selfreflect.train.sayself.clusters import Cluster, ClusteredQuestion
-from selfreflect.train.sayself.comparison import (
-    MethodComparison,
-    adapter_asker,
-    faithfulness_table,
-)
+from selfreflect.train.sayself.comparison import MethodComparison, adapter_asker, faithfulness_table
 from selfreflect.train.sayself.examples import Adapter
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.correctness import Correctness

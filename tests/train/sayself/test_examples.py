@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 
 from selfreflect.errors import DataError, StoreError
 from selfreflect.train.sayself.clusters import Cluster, ClusteredQuestion, Rationale
-from selfreflect.train.sayself.examples import (
-    VARIANTS,
-    Adapter,
-    Workspace,
-    make_examples,
-    part_of,
-)
+from selfreflect.train.sayself.examples import VARIANTS, Adapter, Workspace, make_examples, part_of
 from selfreflect.train.trainers import last_checkpoint, read_record
 
 DOUBT = "I do not remember which river it is."

@@ -14,11 +14,7 @@ from selfreflect.records import Failure, Question, StatedParts, Summary
 from selfreflect.store.journal import Journal
 from selfreflect.strategies.driver import summarize
 from selfreflect.train.sayself.comparison import StatedConfidenceReward
-from selfreflect.train.sayself.statement import (
-    parse_confidence,
-    parse_statement,
-    write_statement,
-)
+from selfreflect.train.sayself.statement import parse_confidence, parse_statement, write_statement
 from selfreflect.uncertainty.question import NoValue
 
 PLAIN = st.text("abcdefghijklmnopqrstuvwxyz äß,'", min_size=1).map(lambda text: " ".join(text.split()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import string
 from collections import Counter
 from collections.abc import Callable
@@ -263,6 +264,23 @@ def test_too_few_labels_say_how_many_are_needed() -> None:
     assert search_threshold(
         enough[:pilot], enough[pilot:], np.zeros(len(enough) - pilot, bool), 0.05, 0.95
     ).chosen
+
+
+def test_the_labels_that_a_strict_threshold_lacks_are_counted_if_it_comes_nearest() -> None:
+    pilot = np.repeat([0.5, 0.8, 0.9], [5, 26, 46])
+    scores = np.repeat([0.5, 0.8, 0.9], [15, 80, 138])
+    wrong = np.zeros(233, bool)
+    wrong[[*range(24), 100]] = True
+    search = search_threshold(pilot, scores, wrong, 0.03, 0.95)
+    assert (search.chosen, search.tests[0].threshold) == (None, 0.8)
+    assert (search.nearest.threshold, search.nearest.answered, search.nearest.wrong) == (0.9, 138, 1)
+    # a quarter of the further labels goes to the pilot
+    share = 1 + search.labels_needed / 310
+    further = np.repeat([0.5, 0.8, 0.9], [math.ceil(count * share) - count for count in (15, 80, 138)])
+    all_wrong = np.append(wrong, np.zeros(len(further), bool))
+    found = search_threshold(np.repeat(pilot, 2), np.append(scores, further), all_wrong, 0.03, 0.95)
+    assert found.chosen
+    assert found.tests[0].threshold == 0.9
 
 
 @pytest.mark.parametrize(

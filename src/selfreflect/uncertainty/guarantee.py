@@ -104,16 +104,19 @@ class ThresholdSearch:
     """Questions that set the grid."""
     tested: int
     """Questions that the tests are on."""
+    skipped: tuple[tuple[float, int, int], ...] = ()
+    """Stricter thresholds, which too few questions were expected to reach, with their counts."""
 
     @cached_property
     def tests(self) -> tuple[ThresholdTest, ...]:
         """The tests in their order, strict to permissive."""
-        tests = []
-        for threshold, (answered, wrong) in zip(self.grid, self.counts, strict=False):
-            p_value = binomial_tail(wrong, answered, self.risk)
-            bound = upper_bound(wrong, answered, self.confidence)
-            tests.append(ThresholdTest(threshold, answered, wrong, p_value, answered / self.tested, bound))
-        return tuple(tests)
+        results = zip(self.grid, self.counts, strict=False)
+        return tuple(self._test(threshold, *counts) for threshold, counts in results)
+
+    def _test(self, threshold: float, answered: int, wrong: int) -> ThresholdTest:
+        p_value = binomial_tail(wrong, answered, self.risk)
+        bound = upper_bound(wrong, answered, self.confidence)
+        return ThresholdTest(threshold, answered, wrong, p_value, answered / self.tested, bound)
 
     @property
     def chosen(self) -> ThresholdTest | None:
@@ -131,15 +134,29 @@ class ThresholdSearch:
         return self.grid[passed - 1] if passed else None
 
     @property
+    def nearest(self) -> ThresholdTest:
+        """The first test, or a stricter threshold that needs fewer further labels."""
+        return min([self.tests[0], *self.untested], key=self._labels_for)
+
+    @cached_property
+    def untested(self) -> tuple[ThresholdTest, ...]:
+        """The tests of :attr:`skipped` thresholds as they would have come out."""
+        return tuple(self._test(*counts) for counts in self.skipped)
+
+    @property
     def labels_needed(self) -> int:
-        """Further labelled questions that the first test needs to pass, if none of them is wrong."""
-        first = self.tests[0]
-        answers = fewest_answers(self.risk, self.confidence, first.wrong) - first.answered
-        if answers <= 0:
+        """Further labelled questions that :attr:`nearest` needs to pass, if none of them is wrong."""
+        return self._labels_for(self.nearest)
+
+    def _labels_for(self, test: ThresholdTest) -> int:
+        answers = fewest_answers(self.risk, self.confidence, test.wrong)
+        if test in self.untested:  # it is tested only if enough questions are expected to reach it
+            answers = max(answers, ROOM * fewest_answers(self.risk, self.confidence))
+        if answers <= test.answered:
             return 0
         # only some of further questions are answered, and a part of them goes to the pilot
-        coverage = first.coverage or 1 / max(1, self.tested)
-        return math.ceil(answers / coverage * PILOT / (PILOT - 1))
+        coverage = test.coverage or 1 / max(1, self.tested)
+        return math.ceil((answers - test.answered) / coverage * PILOT / (PILOT - 1))
 
 
 FINEST = 1e-9
@@ -205,18 +222,23 @@ def search_threshold(
     # if none is expected to answer enough, only the most permissive can
     start = int(np.argmax(expected >= wanted)) if expected[-1] >= wanted else len(grid) - 1
     rising = np.argsort(scores, kind="stable")
-    below = np.searchsorted(scores[rising], grid[start:])
+    below = np.searchsorted(scores[rising], grid)
     wrong_below = np.concatenate([[0], np.cumsum(wrong[rising])])
     answered = (len(scores) - below).tolist()
     errors = (wrong_below[-1] - wrong_below[below]).tolist()
+    results = list(zip(answered, errors, strict=True))
     counts = []
-    for count, error in zip(answered, errors, strict=True):
+    for count, error in results[start:]:
         counts.append((count, error))
         # fixed sequence: after the first failure no later threshold may be used
         if binomial_tail(error, count, risk) > 1 - confidence:
             break
+    thresholds = grid.tolist()
+    skipped = tuple(
+        (threshold, *result) for threshold, result in zip(thresholds[:start], results, strict=False)
+    )
     return ThresholdSearch(
-        risk, confidence, tuple(grid[start:].tolist()), tuple(counts), len(pilot), len(scores)
+        risk, confidence, tuple(thresholds[start:]), tuple(counts), len(pilot), len(scores), skipped
     )
 
 

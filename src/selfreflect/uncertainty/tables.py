@@ -300,7 +300,7 @@ def threshold_text(estimator: str, threshold: float) -> str:
 
 def guarantee_sentence(search: ThresholdSearch, estimator: str) -> str:
     """Say what may be shown at a risk, or what that would need."""
-    risk, best, first = exact_percent(search.risk), search.chosen, search.tests[0]
+    risk, best, nearest = exact_percent(search.risk), search.chosen, search.nearest
     if best is not None:
         threshold = threshold_text(estimator, best.threshold)
         return (
@@ -309,15 +309,17 @@ def guarantee_sentence(search: ThresholdSearch, estimator: str) -> str:
             f"{percent(best.bound, 1)}); that answers {percent(best.coverage, 1)} of the questions."
         )
     passes = "which passes no risk"
-    if first.bound < 1:
+    if nearest in search.untested:
+        passes = "but too few questions reach it to test it"
+    elif nearest.bound < 1:
         # rounded up: a lower risk would fail
-        smallest = percent(math.ceil(1000 * first.bound) / 1000, 1)
+        smallest = percent(math.ceil(1000 * nearest.bound) / 1000, 1)
         passes = f"which passes no risk below {smallest}"
     missing_labels = counted(search.labels_needed, "more labelled question")
     return (
-        f"{risk}: no threshold qualifies. The strictest that was tested, "
-        f"{threshold_text(estimator, first.threshold)}, has {first.wrong} wrong of {first.answered}, "
-        f"{passes}; about {missing_labels} would be needed, if none of the further answers shown were wrong."
+        f"{risk}: no threshold qualifies. {threshold_text(estimator, nearest.threshold)} comes nearest, with "
+        f"{nearest.wrong} wrong of {nearest.answered}, {passes}; about {missing_labels} would be needed, if "
+        "none of the further answers shown were wrong."
     )
 
 

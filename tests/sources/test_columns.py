@@ -67,6 +67,48 @@ def test_repeats_and_what_a_person_saw_are_told_by_name(answers: str, reply: str
     assert item.summaries == {reply: "Oz is far."}
 
 
+TEXTS = ("In transit.", "At the depot.")
+
+
+@pytest.mark.parametrize("question", ["Customer asked", "User message", "Inquiry", "Kundenfrage", "X"])
+@pytest.mark.parametrize("answers", ["Versuch {}", "Resample {}", "Draft A|Draft B"])
+def test_columns_are_told_by_their_values(question: str, answers: str, tmp_path: Path) -> None:
+    names = answers.split("|") if "|" in answers else [answers.format(number) for number in (1, 2)]
+    row = {
+        "Ticket": "T 1",
+        "Choice 1": "Yes",
+        "Choice 2": "No",
+        question: "Where is it?",
+        **dict(zip(names, TEXTS, strict=True)),
+    }
+    file = read_item_file(written(tmp_path / "a.json", [row, {**row, question: "And this?"}]))
+    assert [item.question for item in file.items] == ["Where is it?", "And this?"]
+    assert [{*item.answer_set.answers} for item in file.items] == [{*TEXTS}] * 2
+    assert file.columns[question] == "question"
+    assert any(question in note for note in file.notes), "what values tell is said"
+
+
+@pytest.mark.parametrize("answer", ["Sample", "Answer", "Model said", "Output text"])
+@pytest.mark.parametrize("reply", ["Reply", "Answer sent", "Reply sent to customer"])
+def test_what_varies_in_a_question_is_the_answer_and_the_rest_the_reply(
+    answer: str, reply: str, tmp_path: Path
+) -> None:
+    rows = [
+        {
+            "question": f"{question}?",
+            reply: f"It depends {question}.",
+            answer: text,
+            "Try": number,
+            "OK?": "yes",
+        }
+        for question in "ab"
+        for number, text in enumerate(TEXTS)
+    ]
+    file = read_item_file(written(tmp_path / "a.json", rows), need_summaries=True)
+    assert [{*item.answer_set.answers} for item in file.items] == [{*TEXTS}] * 2
+    assert [[*item.summaries.values()] for item in file.items] == [["It depends a."], ["It depends b."]]
+
+
 def test_right_answers_that_recur_among_the_answers_are_taken(tmp_path: Path) -> None:
     row = {
         "question": "Who?",

@@ -186,7 +186,7 @@ def test_columns_can_be_named() -> None:
             "'response', 'prediction' could each hold the model's answers",
         ),
         ("question,answer\nWhy?,b\n", "needs at least 2 answers, one for each half; the question has 1"),
-        ("question,output,part_1,part_2\nWhy?,a or b,a,b\n", "--column answers=part_1..part_2"),
+        ("question,output,hint_1,hint_2\nWhy?,a or b,a,b\n", "--column answers=hint_1..hint_2"),
         ("question,answer\n,b\n", "line 2: the field 'question' is blank"),
     ],
 )

@@ -123,8 +123,9 @@ def test_columns_can_be_named_and_are_asked_for() -> None:
     with pytest.raises(DataError, match="'x', 'y'") as unnamed:
         read(rows)
     assert "{column} question=NAME" in unnamed.value.remedy
+    assert read(rows, columns={"question": "x"}).questions == [question]
     with pytest.raises(DataError, match="'x', 'y'") as unanswered:
-        read(rows, columns={"question": "x"})
+        read([{"x": "q", "y": "a"}], columns={"question": "x"})
     assert "{column} answer=NAME" in unanswered.value.remedy
     with pytest.raises(ConfigError, match="there is no column 'z'"):
         read(rows, columns={"answer": "z"})

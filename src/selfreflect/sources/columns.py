@@ -32,7 +32,10 @@ GOLD_NAMES = frozenset(
 CONFIDENCE = "confidence"
 CONFIDENCE_NAMES = ("stated_confidence", "verbalized_confidence", "confidence_(%)", "confidence_percent")
 """What a confidence is called elsewhere; with a sign or word for per cent it is from 0 to 100."""
-CORRECT_NAMES = ("is_correct", "correctness", "verdict", "grade", "judgment", "judgement")
+CORRECT_NAMES = frozenset(
+    "is_correct correctness verdict grade judgment judgement ok is_ok right is_right passed richtig "
+    "korrekt".split()
+)
 """What labels are called elsewhere, where every value is a known verdict. ``exact_match`` is none: uqlm calls
 a share of equal samples so."""
 KIND_COLUMNS = ("kind", "category", "subject")
@@ -86,21 +89,40 @@ SINGLE_ANSWERS = tuple(_ANSWERS.values())
 """What a column with one answer in each row is called."""
 # Words that may stand before such a name, and those that say that a person got to see the text.
 _AUTHORS = frozenset(
-    "model sampled generated regenerated repeated bot chatbot assistant system llm ai final".split()
+    "model sample sampled generated regenerated repeated bot chatbot assistant system llm ai".split()
 )
-_DELIVERED = frozenset("sent shown displayed delivered says said".split())
+_DELIVERED = frozenset(
+    "final sent shown displayed delivered says said gesendet gesendete enviada inviata".split()
+)
+_REPLY = ("reply", "reply")
 _RECIPIENTS = frozenset("message to the user users customer customers client clients".split())
 # Words for one of several answers where a number follows, and no column with several has a usual name.
 _REPEATS = ("run", "try", "attempt", "trial", "draw", "draft", "candidate", "rollout")
 _NUMBERED = re.compile(r"(.+?)_?(\d{1,6})")
-_SPAN = re.compile(r"(.*?)([0-9]{1,6})\.\.(.*?)([0-9]{1,6})")
+_SPAN = re.compile(r"(.*?)([0-9]{1,6}|(?<=[ _-])[A-Z])\.\.(.*?)([0-9]{1,6}|(?<=[ _-])[A-Z])")
+_LETTERED = re.compile(r"(.+)[ _-]([A-Z])")
 _SUMMARY = re.compile(r"summar(?:y|ies)[\s._-]++(.+)|(.+)[\s._-]summary", re.IGNORECASE)
 
 # Last words of names of columns with questions, after what says whose they are, as in "User question".
 _ASKED = ("question", "query", "frage", "pregunta", "pergunta", "domanda", "vraag")
 
-# First words of names of columns with right answers, as in "Correct team".
-_RIGHT = ("correct", "right", "true", "gold", "golden", "expected")
+# Words in names of columns with questions, if their values are sentences, as in "What the customer asked".
+_ASKING = frozenset((*QUESTION_COLUMNS, *_ASKED, "asked", "questions", "inquiry", "enquiry", "message"))
+# Endings of compounds, as in "Kundenfrage".
+_ASKING_ENDS = ("frage", "fragen", "vraag")
+# Words in the names of columns of several texts that are no answers.
+_NO_ANSWERS = frozenset(
+    "choice option distractor context source passage document doc chunk evidence fact hint reference gold "
+    "correct right wrong incorrect target expected feature image tag label score rating step turn message "
+    "page id metric annotator rater judge reviewer comment note keyword category topic url link column field "
+    "unnamed user question prompt name date grade reason".split()
+)
+
+# Words in names of columns with right answers, as in "Correct team", if the texts recur among the answers.
+_RIGHT = frozenset(
+    "correct right true gold golden expected verified actual solution richtig richtige lösung korrekt "
+    "correcte bonne correcta certa corretta giusta juiste juist".split()
+)
 
 LIKELY_WORDS = {
     "question": (*QUESTION_COLUMNS, *_ASKED, "stem", "goal"),
@@ -184,29 +206,7 @@ def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColum
     context = take("context", [CONTEXT_COLUMN])
     summaries = take("summary", ["summaries", "summary"])
     order = take("", ["order"])
-    families = {} if assigned_answers else _answer_families(free)
-    if not assigned_answers and all(form == "single" for _, form in families):
-        families = _answer_families(free, _REPEATS)
-    reference = ""
-    # "model_answer" says whose it is, and is no reference
-    plain_answers = [name for name in free if plain_name(name) in ("answer", "answers")]
-    # where other columns hold the model's answers, "answer" is the reference
-    if len(plain_answers) == 1 and sum(map(len, families.values())) > 1:
-        [reference] = plain_answers
-        families = _answer_families(name for name in free if name != reference)
-    beside: list[str] = []
-    if any(form != "single" for _, form in families):
-        for key in [key for key in families if key[1] == "single"]:
-            beside += families.pop(key)
-    answers = assigned_answers
-    rivals: list[str] = []
-    for (_, form), family in families.items():
-        if answers:
-            rivals += family
-        elif form == "numbered":
-            answers = tuple(family)
-        else:
-            answers, rivals = (family[0],), family[1:]
+    answers, rivals, beside, reference = _answer_columns([*free], assigned_answers)
     plural = len(answers) == 1 and _answer_name(answers[0])[1] == "plural"
     if len(answers) > 1 or plural:
         beside += [name for name in free if any(map(plain_name(name).startswith, LIKELY_WORDS["summary"]))]
@@ -240,8 +240,30 @@ def likely_questions(names: Iterable[str]) -> list[str]:
 
 def likely_gold(names: Iterable[str]) -> list[str]:
     """List the columns whose names say that their values are right, as in ``Correct team``."""
-    words_by_name = {name: plain_name(name).split("_") for name in names}
-    return [name for name, words in words_by_name.items() if words[0] in _RIGHT and len(words) == 2]
+    return [name for name in names if not _RIGHT.isdisjoint(plain_name(name).split("_"))]
+
+
+def asks_by_name(name: str) -> bool:
+    """Tell whether a column is called like one of questions, anywhere in its name."""
+    words = plain_name(name).split("_")
+    return not _ASKING.isdisjoint(words) or any(word.endswith(_ASKING_ENDS) for word in words)
+
+
+def tells_of_questions(name: str) -> bool:
+    """Tell whether a column is called like choices, passages, scores and the like, which are no answers."""
+    words = plain_name(name).split("_")
+    return any(word.removesuffix("s") in _NO_ANSWERS for word in words)
+
+
+def likely_spans(names: Iterable[str]) -> list[str]:
+    """List the spans of columns called alike but for a number or letter, as ``Versuch 1..Versuch 10``."""
+    families: dict[str, list[tuple[int, str]]] = {}
+    for name in names:
+        match = _NUMBERED.fullmatch(plain_name(name)) or _LETTERED.fullmatch(name)
+        if match and not tells_of_questions(match[1]):
+            families.setdefault(match[1], []).append((_place(match[2]), name))
+    spans = [(min(family)[1], max(family)[1]) for family in families.values() if family[1:]]
+    return [f"{first}..{last}" for first, last in spans if column_range(f"{first}..{last}", [first, last])]
 
 
 def assigned_columns(pairs: Sequence[str] | None) -> dict[str, str]:
@@ -301,15 +323,23 @@ def column_range(span: str, names: Collection[str]) -> tuple[str, ...]:
         return ()
     numbered = {}
     for name in names:
-        digits = name.removeprefix(match[1])
-        if name.startswith(match[1]) and digits.isdecimal():
-            numbered[int(digits)] = name
-    return tuple(numbered[number] for number in sorted(numbered) if int(match[2]) <= number <= int(match[4]))
+        end = name.removeprefix(match[1])
+        if name.startswith(match[1]) and end.isdecimal() == match[2].isdecimal() and (place := _place(end)):
+            numbered[place] = name
+    first, last = _place(match[2]), _place(match[4])
+    return tuple(numbered[place] for place in sorted(numbered) if first <= place <= last)
+
+
+def _place(end: str) -> int:
+    """Read the number or the letter at the end of a column's name, from 1; 0 if it is neither."""
+    if end.isdecimal():
+        return int(end) + 1
+    return ascii_uppercase.find(end) + 1 if len(end) == 1 else 0
 
 
 def plain_name(name: str) -> str:
-    """Write a name in lower case, with ``_`` for spaces, dots and dashes."""
-    return re.sub(r"[\s._-]+", "_", name.strip().lower())
+    """Write a name in lower case, with ``_`` for spaces, dots and dashes, and without a question mark."""
+    return re.sub(r"[\s._-]+", "_", name.rstrip(" ?").strip().lower())
 
 
 def fold_assigned(assigned: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
@@ -357,11 +387,18 @@ def holds_image(value: object) -> bool:
 
 def _answer_name(name: str) -> tuple[str, str, int]:
     """Parse the name of a column of answers: singular, kind, number; an empty name for other columns."""
-    stem, number = plain_name(name), -1
+    stem, number = plain_name(re.sub(r"[()]", "", name)), -1
     match = _NUMBERED.fullmatch(stem)
     if match:
         stem, number = match[1], int(match[2])
-    stem = _without_author(stem)
+    words = stem.split("_")
+    while words[0] in _AUTHORS and len(words) > 1:
+        words.pop(0)
+    # "message_sent_to_customer" is a reply; a lone "sent" may be yes or no
+    if "_" in stem and number < 0 and not _DELIVERED.isdisjoint(words):
+        rest = {*words} - _DELIVERED - _RECIPIENTS
+        return ("reply" if rest <= {*SINGLE_ANSWERS} and len(rest) < 2 else "", "reply", number)
+    stem = "_".join(words)
     if number >= 0:
         form = "numbered"
     else:
@@ -370,18 +407,49 @@ def _answer_name(name: str) -> tuple[str, str, int]:
     return (stem if stem in _ANSWERS.values() or stem in _REPEATS else "", form, number)
 
 
-def _without_author(name: str) -> str:
-    """Drop whose answer it is from a plain name, as in ``bot_reply``, and who saw it, as in ``reply_sent``.
+def _answer_columns(
+    names: Sequence[str], assigned: tuple[str, ...]
+) -> tuple[tuple[str, ...], list[str], list[str], str]:
+    """Choose the columns of answers, unless they are assigned.
 
-    ``message_sent_to_customer`` is ``reply``; a lone ``sent`` may be yes or no, and stays.
+    Returns:
+        These, further ones that could as well hold the answers, columns with one text beside several answers,
+        and the column of reference answers.
     """
-    words = name.split("_")
-    while words[0] in _AUTHORS and len(words) > 1:
-        words.pop(0)
-    if _DELIVERED.isdisjoint(words) or "_" not in name:
-        return "_".join(words)
-    rest = [word for word in words if word not in _DELIVERED and word not in _RECIPIENTS]
-    return "_".join(rest) or "reply"
+    families = _answer_families(names)
+    # what a person saw is one text beside the answers, and an answer only where there are no others
+    beside = families.pop(_REPLY, [])
+    if not assigned and all(form == "single" for _, form in families):
+        families = _answer_families(names, _REPEATS)
+        families.pop(_REPLY, None)
+    if not assigned and not families:
+        return tuple(beside[:1]), beside[1:], [], ""
+    reference = ""
+    # "model_answer" says whose it is, and is no reference
+    plain_answers = [name for name in names if plain_name(name) in ("answer", "answers")]
+    # where other columns hold the model's answers, "answer" is the reference
+    if len(plain_answers) == 1 and sum(map(len, families.values())) + len(assigned) > 1:
+        [reference] = plain_answers
+        families = {
+            key: rest
+            for key, family in families.items()
+            if (rest := [name for name in family if name != reference])
+        }
+    if len(assigned) > 1 or any(form != "single" for _, form in families):
+        for key in [key for key in families if key[1] == "single"]:
+            beside += families.pop(key)
+    if assigned:
+        return assigned, [], beside, reference
+    answers: tuple[str, ...] = ()
+    rivals: list[str] = []
+    for (_, form), family in families.items():
+        if answers:
+            rivals += family
+        elif form == "numbered":
+            answers = tuple(family)
+        else:
+            answers, rivals = (family[0],), family[1:]
+    return answers, rivals, beside, reference
 
 
 def _answer_families(names: Iterable[str], repeats: Collection[str] = ()) -> dict[tuple[str, str], list[str]]:

@@ -232,6 +232,7 @@ def read_item_file(
     file = read_row_file(source, half, tuple((columns or {}).values()))
     columns = fold_assigned(columns or {}, field_names(file.rows))
     assigned = name_assigned(file.rows, columns, file.notes)
+    assigned = file.with_likely_roles(assigned)
     usual = {name: name for name in (CORRECT, GRADES, GOLD, CONFIDENCE, "response", *TOKEN_COLUMNS)}
     renamed = usual_columns(file.rows, usual, assigned.values())
     labels, renamed_labels = _name_labels(file.rows, assigned.values())
@@ -246,7 +247,8 @@ def read_item_file(
         elsewhere=getattr(file.layout, "elsewhere", ""),
     )
     rows = item_rows(file.rows, reading, progress and (lambda share: progress(0.5 + share / 2)))
-    taken = _take_replies(rows) if need_summaries or take_replies else ""
+    # whoever scores needs each text once; a converted file keeps the judged answer, too
+    taken = _take_replies(rows, keep=take_replies) if need_summaries or take_replies else ""
     ids = RowIds()
     values, problems = _known_tokens(rows, reserved - {GRADES, CORRECT})
     # where each row holds one answer, labels of answers differ between the rows of a question
@@ -396,7 +398,7 @@ def _known_grades(
     return all_grades
 
 
-def _take_replies(rows: Sequence[ItemRow]) -> str:
+def _take_replies(rows: Sequence[ItemRow], *, keep: bool) -> str:
     """Take the one column of replies beside sampled answers for the summaries, where no row has any.
 
     Returns its name, or nothing where there is no such column, or several.
@@ -409,7 +411,8 @@ def _take_replies(rows: Sequence[ItemRow]) -> str:
         text = row.row.optional_text(name)
         if text.strip():
             row.summaries = {name: [text]}
-        row.metadata.pop(name, None)
+        if not keep:
+            row.metadata.pop(name, None)
     return name
 
 
@@ -521,7 +524,8 @@ def _too_few(rows: Sequence[ItemRow], items: Sequence[Item]) -> str:
         hint = f". If {excerpt(cell.text)} is several answers, split it with: --separator {cell.separator!r}"
     elif numbered := numbered_columns(rows[0].metadata):
         first, last = numbered[0], numbered[-1]
-        hint = f". If {excerpt(first)} to {excerpt(last)} are the answers: --column answers={first}..{last}"
+        span = shlex.quote(f"{first}..{last}")
+        hint = f". If {excerpt(first)} to {excerpt(last)} are the answers: --column answers={span}"
     subject = "the question has" if len(items) == 1 else "no question has more than one; the first has"
     return f"an answer distribution needs at least 2 answers, one for each half; {subject} {counts[0]}{hint}"
 

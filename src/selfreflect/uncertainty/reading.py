@@ -112,6 +112,7 @@ def read_answered_questions(
     """
     file = read_row_file(source, progress, tuple((columns or {}).values()))
     assigned = name_assigned(file.rows, fold_assigned(columns or {}, field_names(file.rows)), file.notes)
+    assigned = file.with_likely_roles(assigned)
     # what a user names wins over what columns are called
     gold = _fold_names(file.rows, gold, assigned.values(), file.notes)
     reserved = _reserved(file.rows, gold, assigned, file.layout.is_log)

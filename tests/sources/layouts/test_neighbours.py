@@ -389,7 +389,7 @@ def test_a_list_in_a_cell_keeps_the_line_ends_of_its_texts(tmp_path: Path) -> No
 
 
 def test_the_columns_that_are_likely_answers_are_named(tmp_path: Path) -> None:
-    for header, option in (("part1,part2", "answer=part1..part2"), ("draft,note", "answer=draft")):
+    for header, option in (("hint1,hint2", "answer=hint1..hint2"), ("draft,note", "answer=draft")):
         path = written(tmp_path / "f.csv", f"question,{header}\nOz?,a,b\n")
         for read in (read_item_file, read_answered_questions):
             with pytest.raises(DataError) as raised:

@@ -16,6 +16,7 @@ from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.plugins import failures_of, packaged
 from selfreflect.sources.columns import GOLD, gold_texts
 from selfreflect.sources.files import PARSERS, Content, Row, each_row, listed, read_content
+from selfreflect.sources.roles import likely_roles
 
 SUFFIXES = tuple(suffix for suffix in (*PARSERS, ".eval") if suffix != ".txt")
 
@@ -110,6 +111,14 @@ class RowFile(NamedTuple):
     def cells(self) -> bool:
         """Whether every value is text, so that a list stands in a cell."""
         return self.format in ("CSV", "TSV", "XLSX")
+
+    def with_likely_roles(self, assigned: Mapping[str, str]) -> dict[str, str]:
+        """Add columns whose values tell their role to those that a user assigns; a note names each."""
+        if self.layout.is_log:
+            return dict(assigned)
+        roles, notes = likely_roles(self.rows, assigned)
+        self.notes.extend(notes)
+        return {**assigned, **roles}
 
 
 def read_row_file(

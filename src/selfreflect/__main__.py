@@ -1,4 +1,4 @@
-"""``python -m selfreflect`` is the command ``selfreflect``."""
+"""Entry point of ``python -m selfreflect``."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def main() -> None:
-    """Run the command line, which Ctrl-C ends without a traceback also while it is being loaded."""
+    """Run the command line; Ctrl-C exits without a traceback, even during imports."""
     # a command in the background is started with its interrupts ignored, and stays so
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)

@@ -38,7 +38,7 @@ def draw_answers(
     stored_samples: Mapping[str, Sequence[AnswerSample]] | None = None,
     watch: Watch | None = None,
 ) -> Iterator[AnswerSample | AnswerSet | Failure]:
-    """Sample ``2 * num_answers`` answers per question: the first half is masked, the second conditions.
+    """Sample ``2 * num_answers`` answers per question, the first half as test answers.
 
     All questions go to the generator at once, and results come as it finishes them. Seeds depend only on the
     question's id, so neither batching nor resuming a run changes the answers.
@@ -80,7 +80,7 @@ def draw_answers(
 
 
 def _digest(request: Request, generator: Generator) -> str:
-    """Identify a request to a model, to the last setting."""
+    """Hash a request together with the model and all its settings."""
     fields = request.to_dict()
     # a label names a request in messages and changes no answer
     del fields["label"]
@@ -94,7 +94,7 @@ def _digest(request: Request, generator: Generator) -> str:
 
 
 def _of_request(answers: Iterable[AnswerSample], request: Request, digest: str) -> tuple[Sample, ...]:
-    """Select the stored answers that belong to this request, in its order."""
+    """Select the stored answers to this request, in sampling order."""
     samples = []
     for answer in answers:
         # an earlier run may have asked for more answers

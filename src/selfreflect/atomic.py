@@ -99,7 +99,7 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def clear_unfinished(path: Path) -> None:
-    """Delete what killed commands left of earlier writes of a file or folder; a running one holds a lock."""
+    """Delete unfinished files that killed commands left behind; a running command holds a lock."""
     unfinished = re.compile(rf"{re.escape(path.name)}\.[0-9a-f]{{8}}\.partial")
     with suppress(OSError):
         for entry in list(os.scandir(path.parent)):
@@ -113,7 +113,7 @@ def clear_unfinished(path: Path) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool]:
-    """Hold the lock of a file or folder, if no other process does; say whether it was free."""
+    """Try to lock a file or folder, and yield whether it was free."""
     # O_NONBLOCK, because opening a pipe of such a name would wait for a writer
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
@@ -142,7 +142,7 @@ def _write_each(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _refuse_links(folder: Path, path: Path) -> None:
-    """Refuse a path below a folder that leads through a link. Raises OSError.
+    """Refuse a path that leads through a link below a folder. Raises OSError.
 
     Anybody may have made the link, and files elsewhere would be replaced.
     """
@@ -163,6 +163,6 @@ def sync(path: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Sync a directory where the file system can; some network file systems cannot."""
+    """Sync a directory, ignoring file systems that cannot do so."""
     with suppress(OSError):
         sync(path)

@@ -1,5 +1,4 @@
-"""Time this package's engine (c) against the published schedule (a) and the machine's best rate, and drawing
-against transformers' ``generate``.
+"""Benchmarks of the engine (c) against the published schedule (a), the GEMM peak and ``generate``.
 
 (a) is at its best: its cache is ideal, it projects only the last position of a request, and distances are
 those of the metric. Both get the same items and judge, and keep nothing from one item to the next. A
@@ -103,7 +102,7 @@ FIGURES: dict[str, Callable[[list[float]], float]] = {
 
 @dataclass
 class BenchResult:
-    """Filled while a benchmark runs, so that an interrupted one keeps what it has."""
+    """Results of a benchmark, kept up to date while it runs so that interruption loses nothing."""
 
     machine: dict[str, Any]
     only: tuple[str, ...]
@@ -119,14 +118,14 @@ class BenchResult:
 
     @property
     def disagreeing(self) -> list[Figures]:
-        """The items whose schedules differ by more than the tolerance, which holds for float32 only."""
+        """Items whose schedules differ by more than the tolerance; empty unless the judge runs in float32."""
         if self.machine["dtype"] != "float32":
             return []
         return [item for item in self.items if (item["difference"] or 0) > TOLERANCE]
 
 
 def to_json(result: BenchResult) -> Figures:
-    """Write what ``--json`` prints: each figure over all items, then every item; None if not measured."""
+    """Build the ``--json`` output: each figure over all items, then each item; None if not measured."""
     figures: Figures = {
         "machine": result.machine,
         "n_items": len(result.items),
@@ -140,7 +139,7 @@ def to_json(result: BenchResult) -> Figures:
 
 
 def item_table(result: BenchResult) -> Table:
-    """Seconds and memory of each item, and how many times faster the engine is; the last row has medians."""
+    """Tabulate time, memory and speed-up of each item; the last row has medians."""
     columns = {
         "id": Column("item"),
         "requests": Column("requests", ",d"),
@@ -173,7 +172,7 @@ def item_table(result: BenchResult) -> Table:
 
 
 def decoding_table(result: BenchResult) -> Table:
-    """Tabulate the tokens per second of samples that are drawn together, here and by transformers."""
+    """Tabulate decoding speed in tokens per second, for this package and for transformers."""
     columns = {
         "samples": Column("samples", "d"),
         "prompt_tokens": Column("prompt tokens", "d"),
@@ -210,7 +209,7 @@ def agreement(result: BenchResult) -> str:
 
 
 class Bench:
-    """Looks at all items, then times them one after the other into ``result``.
+    """Benchmark of all items, one after the other, into ``result``.
 
     Args:
         judge: shared by both schedules.
@@ -232,12 +231,11 @@ class Bench:
         self.result = BenchResult(machine=describe_machine(judge), only=tuple(only))
 
     def __len__(self) -> int:
-        """Count how often :meth:`run` yields."""
+        """Count the results that :meth:`run` yields."""
         return len(self.items) + len(self.samples)
 
     def run(self) -> Iterator[Figures]:
-        """Time every item, then how answers to the first question are drawn if the engine is timed, and yield
-        each once it is in ``result``.
+        """Time every item, then decoding for the first question; yield each result once stored.
 
         Raises:
             DataError: a schedule gives distances that are not finite.
@@ -256,7 +254,7 @@ class Bench:
             yield self.result.decoding[-1]
 
     def _warm_up(self, work: ItemWork) -> None:
-        """Measure what the loaded model takes, and run each schedule once."""
+        """Measure the memory of the loaded model, and run each schedule once."""
         for weight in self.judge.lm.model.parameters():
             weight.sum()  # weights are in memory once they have been read
         self.loaded = allocated(self.device)
@@ -288,7 +286,7 @@ class Bench:
         return figures | self._engine_figures(work, figures)
 
     def _time(self, letter: str, item: Item, figures: Figures) -> np.ndarray[Any, Any]:
-        """Run one schedule from texts to distances, and add its figures."""
+        """Time one schedule from texts to distances, and add its figures."""
         name = SCHEDULES[letter]
         allocated(self.device)  # frees what the schedule before has left
         watching = reset_peak(self.device)
@@ -330,13 +328,13 @@ class Bench:
         }
 
     def _now(self) -> float:
-        """Seconds, after the device has finished its work."""
+        """Read the clock after the device has finished its work."""
         synchronise(self.device)
         return time.perf_counter()
 
 
 def score(metric: SelfReflect, item: Item) -> Distances:
-    """Run this project's engine as everyone calls it.
+    """Score an item through the public interface.
 
     Raises:
         DataError: a summary has no score.
@@ -350,15 +348,14 @@ def score(metric: SelfReflect, item: Item) -> Distances:
 
 
 def compare_trees(metric: SelfReflect, work: ItemWork) -> Distances:
-    """Run the engine from the trees of all summaries, as one group, to distances: the part that the machine's
-    peak bounds."""
+    """Run the engine on the trees of all summaries: the part that the machine's peak bounds."""
     reference, *trees = work.trees
     return Reference(metric.engine, reference).compare(trees).distances(metric.temperature)
 
 
 @contextmanager
 def counted_tokens(judge: Judge) -> Iterator[list[int]]:
-    """Collect the number of tokens of each forward pass, whatever the schedule."""
+    """Record the number of tokens of each forward pass."""
     counts: list[int] = []
     embeddings = judge.lm.model.get_input_embeddings()
     hook = embeddings.register_forward_pre_hook(lambda _, inputs: counts.append(inputs[0].numel()))
@@ -369,7 +366,7 @@ def counted_tokens(judge: Judge) -> Iterator[list[int]]:
 
 
 def time_decoding(lm: CausalLM, prompt: tuple[int, ...], samples: int) -> Figures:
-    """Tokens per second of all samples together, from the prompt to the last token, and their ratio."""
+    """Time decoding in tokens per second, with this package and with transformers."""
     device = next(lm.model.parameters()).device
     ours, library = both_ways(lm, prompt, samples)
 
@@ -394,7 +391,7 @@ def time_decoding(lm: CausalLM, prompt: tuple[int, ...], samples: int) -> Figure
 def both_ways(
     lm: CausalLM, prompt: tuple[int, ...], samples: int
 ) -> tuple[Callable[[], None], Callable[[], None]]:
-    """Two functions that draw the same number of samples: this package's, and transformers'."""
+    """Make two functions that draw the same number of samples: with this package, and with transformers."""
     ids = torch.tensor([prompt], device=next(lm.model.parameters()).device)
 
     def by_this_package() -> None:
@@ -459,7 +456,7 @@ def one_by_one(judge: Judge, contexts: Sequence[Sequence[Prompt]], temperature: 
 
 
 def requests(prompts: Sequence[Prompt]) -> list[Ids]:
-    """List one request for each target token, in order: everything before it."""
+    """List the tokens before each target token, one request each, in order."""
     sequences = []
     for prompt in prompts:
         sequences += [prompt.ids[:end] for end in range(prompt.first, len(prompt.ids))]
@@ -494,8 +491,9 @@ class RewindableCache:
         self.ids: Ids = ()
 
     def go_to(self, ids: Ids) -> torch.Tensor:
-        """Make ``ids`` the sequence, computing only tokens that are not there yet. Returns the last hidden
-        state, (1, hidden)."""
+        """Set the sequence to ``ids``, compute new tokens only, and return the last hidden state, (1,
+        hidden).
+        """
         size = min(common_prefix(self.ids, ids), len(ids) - 1)
         for layer in self.layers:
             layer.truncate(size)
@@ -544,7 +542,7 @@ class _Layer(DynamicLayer):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class ItemWork:
-    """One item and the size of its work."""
+    """One item, with its trees and the number of its requests."""
 
     item: Item
     trees: tuple[PrefixTree, ...]
@@ -554,7 +552,7 @@ class ItemWork:
 
     @property
     def tree_tokens(self) -> int:
-        """Nodes of all trees."""
+        """Nodes of all trees together."""
         return sum(tree.computed_tokens for tree in self.trees)
 
 
@@ -592,7 +590,7 @@ Matrix = tuple[int, int]
 
 @dataclass(frozen=True)
 class DecoderShape:
-    """The sizes of a decoder with grouped-query attention and a gated MLP."""
+    """Sizes of a decoder with grouped-query attention and a gated MLP."""
 
     layers: int
     hidden: int
@@ -604,19 +602,19 @@ class DecoderShape:
 
     @property
     def key_value(self) -> list[Matrix]:
-        """The key and value matrices of a layer, which every node needs in every layer."""
+        """Shapes of the key and value matrices of a layer, which every node passes in every layer."""
         return [(self.hidden, self.kv_heads * self.head_dim)] * 2
 
     @property
     def rest(self) -> list[Matrix]:
-        """The other matrices of a layer: query, output, gate, up, down."""
+        """Shapes of the other matrices of a layer: query, output, gate, up, down."""
         attention = self.heads * self.head_dim
         up = (self.hidden, self.ffn)
         return [(self.hidden, attention), (attention, self.hidden), up, up, (self.ffn, self.hidden)]
 
     @property
     def head(self) -> Matrix:
-        """The vocabulary projection."""
+        """Shape of the vocabulary projection."""
         return (self.hidden, self.vocabulary)
 
 
@@ -630,7 +628,7 @@ class Flops(NamedTuple):
 
 
 def read_shape(config: Any) -> DecoderShape | None:
-    """Read a (text) configuration; None for architectures whose operations are not counted."""
+    """Read the shape of a text model; None for architectures without an operation count."""
     if config.model_type not in COUNTED:
         return None
     heads = config.num_attention_heads
@@ -669,7 +667,7 @@ def count_flops(trees: Sequence[PrefixTree], shape: DecoderShape) -> Flops:
 
 
 def _operations(rows: int, matrices: Sequence[Matrix]) -> int:
-    """Operations of ``rows`` tokens times each matrix."""
+    """Count the operations of ``rows`` tokens times each matrix."""
     return 2 * rows * sum(inner * outer for inner, outer in matrices)
 
 
@@ -677,7 +675,7 @@ def _operations(rows: int, matrices: Sequence[Matrix]) -> int:
 def peak_seconds(
     flops: Flops, shape: DecoderShape, rows: int, dtype: torch.dtype, device: torch.device
 ) -> float:
-    """Compute how long this machine needs for the operations at the rate of its matrix products.
+    """Compute the seconds that the operations take at the machine's GEMM peak.
 
     No engine can be faster. Attention counts as matrix products. The products have ``rows`` tokens."""
     layer = [*shape.key_value, *shape.rest]
@@ -689,7 +687,7 @@ def peak_seconds(
 
 
 def _time_product(rows: int, matrix: Matrix, dtype: torch.dtype, device: torch.device) -> float:
-    """Seconds of ``rows`` tokens times a weight, with the faster of torch's and our kernel."""
+    """Time the product of ``rows`` tokens with a weight, by the faster of torch's and our kernel."""
     inner, outer = matrix
     x = torch.randn(rows, inner, device=device).to(dtype)
     weight = torch.randn(outer, inner, device=device).to(dtype)
@@ -699,7 +697,7 @@ def _time_product(rows: int, matrix: Matrix, dtype: torch.dtype, device: torch.d
 
 
 def _fastest(product: Callable[[], torch.Tensor], device: torch.device) -> float:
-    """Seconds of the fastest repetition."""
+    """Time the fastest repetition, in seconds."""
 
     def repetition() -> None:
         product()
@@ -710,7 +708,7 @@ def _fastest(product: Callable[[], torch.Tensor], device: torch.device) -> float
 
 
 def synchronise(device: torch.device) -> None:
-    """Wait until a GPU has finished its work."""
+    """Wait until the device has finished its work."""
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
 
@@ -747,7 +745,7 @@ def _processor() -> str:
 
 
 def allocated(device: torch.device) -> int:
-    """Bytes in use, after freeing what can be freed: tensors on a GPU, else the process's resident memory."""
+    """Measure the bytes in use: tensors on a GPU, otherwise the process's resident memory."""
     gc.collect()
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
@@ -759,7 +757,9 @@ def allocated(device: torch.device) -> int:
 
 
 def reset_peak(device: torch.device) -> bool:
-    """Reset the peak of memory. Linux allows it, some containers and other systems do not."""
+    """Reset the peak of memory, and return whether that worked. Linux allows it, some containers and other
+    systems do not.
+    """
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return True
@@ -771,7 +771,7 @@ def reset_peak(device: torch.device) -> bool:
 
 
 def peak(device: torch.device) -> int:
-    """Most bytes in use since :func:`reset_peak`."""
+    """Read the most bytes in use since :func:`reset_peak`."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     match = re.search(

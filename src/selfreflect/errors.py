@@ -11,7 +11,7 @@ from typing import Any
 
 
 class SelfReflectError(Exception):
-    """Base class. The command line prints the message without a traceback and exits with 2.
+    """Base class of all errors. The command line prints the message without a traceback and exits with 2.
 
     Args:
         message: what is wrong, and where. It names no flag; ``str(error)`` adds the remedy to it.
@@ -31,11 +31,11 @@ class SelfReflectError(Exception):
 
     @property
     def message(self) -> str:
-        """The problem, without the remedy."""
+        """The error message without the remedy."""
         return str(self.args[0]) if self.args else ""
 
     def worded(self, name_of: Callable[[str], str] | None = None) -> str:
-        """Join message and remedy.
+        """Join the message and its remedy.
 
         Args:
             name_of: words a name of the remedy, ``"answers.base_url"`` or ``"out"``. By default its key.
@@ -61,7 +61,7 @@ _NAME = re.compile(r"\{([a-z]\w*(?:\.\w+)*)\}")
 
 
 def worded(remedy: str, name_of: Callable[[str], str] | None = None) -> str:
-    """Replace the names in braces of a remedy.
+    """Replace the setting names in braces of a remedy.
 
     A remedy may quote untrusted text, which is why it is no format string.
     """
@@ -74,25 +74,25 @@ def names_in(remedy: str) -> list[str]:
 
 
 class ConfigError(SelfReflectError):
-    """A setting is unknown, has the wrong type, or contradicts another."""
+    """An unknown, mistyped or contradictory setting."""
 
     code = "setting"
 
 
 class DataError(SelfReflectError):
-    """A user's file or record cannot be used; the message names the file, the record and the field."""
+    """An unusable file or record of the user; the message names file, record and field."""
 
     code = "data"
 
 
 class StoreError(SelfReflectError):
-    """The run directory cannot be read or written, or was created with different settings."""
+    """A run directory that cannot be read or written, or that was made with other settings."""
 
     code = "store"
 
 
 class BackendError(SelfReflectError):
-    """A generator could not be loaded or stopped working.
+    """A generator that could not be loaded or stopped working.
 
     Fields: ``status``, the HTTP status of its server; ``wait``, the seconds that the server asked to wait.
     """
@@ -101,23 +101,23 @@ class BackendError(SelfReflectError):
 
     @property
     def status(self) -> int:
-        """HTTP status of its server; 0 without one."""
+        """HTTP status of the server's response; 0 without one."""
         return int(self.fields.get("status", 0))
 
     @property
     def wait(self) -> float | None:
-        """Seconds that the server asked to wait, if it said so."""
+        """Seconds that the server asked the client to wait; None if it did not."""
         return self.fields.get("wait")
 
 
 class JudgeError(SelfReflectError):
-    """A judge could not be loaded, or lacks what a judge needs (full logits, a fast tokenizer)."""
+    """A judge that could not be loaded, or that lacks full logits or a fast tokenizer."""
 
     code = "judge"
 
 
 class MissingExtraError(SelfReflectError):
-    """An optional package is needed; the message names the extra that installs it."""
+    """A missing optional package; the message names the extra that installs it."""
 
     code = "missing_extra"
 
@@ -140,7 +140,7 @@ def optional(purpose: str, extra: str) -> Iterator[None]:
 
 
 def requirements(extra: str = "") -> list[str]:
-    """List what this package or one of its extras needs, as pip takes it: ``["matplotlib>=3.10"]``."""
+    """List the requirements of this package or of one extra, as pip takes them: ``["matplotlib>=3.10"]``."""
     try:
         lines = requires("selfreflect") or []
     except PackageNotFoundError:  # run from a folder
@@ -155,7 +155,7 @@ def requirements(extra: str = "") -> list[str]:
 
 
 def missing_package(error: ModuleNotFoundError) -> str | None:
-    """Name a package that is needed and not installed, in a sentence; None for any other module."""
+    """Describe a missing required package in a sentence; None for any other module."""
     name = (error.name or "").partition(".")[0]
     for requirement in requirements():
         # the name of another package may begin with this one
@@ -174,7 +174,7 @@ def excerpt(text: object, limit: int = 60) -> str:
 
 
 def nearest(name: str, names: list[str]) -> str:
-    """Return ``" Did you mean 'x'?"`` if one of ``names`` is close to ``name``, else an empty string."""
+    """Suggest a similar name, as ``" Did you mean 'x'?"``; empty if none is close."""
     import difflib
 
     close = difflib.get_close_matches(name, names, n=1)
@@ -182,7 +182,7 @@ def nearest(name: str, names: list[str]) -> str:
 
 
 def unknown_name(kind: str, name: str, known_names: Iterable[str]) -> ConfigError:
-    """Make the error for a name that is not among those that are known."""
+    """Make the error for an unknown name."""
     names = list(known_names)
     message = f"no {kind} {excerpt(name)}.{nearest(name, names)} Known: {', '.join(names)}"
     return ConfigError(message, code="unknown_name", name=name)

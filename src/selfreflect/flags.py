@@ -1,4 +1,4 @@
-"""Declarations of settings: the flag, help and range of each field, and checks of values."""
+"""Declarations of settings: flag, help text and range of each field, with checks of values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from selfreflect.errors import ConfigError, excerpt
 
 @dataclass(frozen=True)
 class Range:
-    """Range of values that a field takes."""
+    """Range of values that a field accepts."""
 
     description: str
     includes: Callable[[Any], object]
@@ -26,7 +26,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Flag:
-    """Flag that sets a field, and the values that the field takes."""
+    """Flag that sets a field, with its help text and accepted values."""
 
     usage: str
     """``"--limit N"``; ``"--writer"`` for a field that is on or off, or whose type lists its values; empty if
@@ -47,7 +47,7 @@ class Flag:
 
 
 def between(low: int, high: int) -> Range:
-    """Make the range of whole numbers from ``low`` to ``high``."""
+    """Make a range of whole numbers from ``low`` to ``high``."""
     limits = {"minimum": low, "maximum": high}
     return Range(f"from {low:,} to {high:,}", lambda value: low <= value <= high, limits)
 
@@ -82,7 +82,7 @@ def fields_of(settings: type[msgspec.Struct]) -> dict[str, msgspec.structs.Field
 
 
 def flags_of(settings: type[msgspec.Struct]) -> dict[str, Flag]:
-    """Look up the flags of a settings class by field; fields that only files set have none."""
+    """Look up the flags of a settings class by field, leaving out fields that only files set."""
     return {field: note for field, note in notes_of(settings).items() if note.usage}
 
 
@@ -94,7 +94,7 @@ def types_of(settings: type[msgspec.Struct]) -> dict[str, Any]:
 
 @cache
 def choices_of(settings: type[msgspec.Struct], field: str) -> list[str]:
-    """List the words that a field takes; empty if its type does not list them."""
+    """List the words that a field accepts; empty if its type does not list any."""
     hint = types_of(settings)[field]
     for part in (hint, *get_args(hint)):  # an optional field has the list inside
         if get_origin(part) is Literal:
@@ -153,7 +153,7 @@ def checked_value(settings: type[msgspec.Struct], field: str, value: Any, name: 
 
 
 def check_values(settings: msgspec.Struct, section: str = "") -> None:
-    """Check every value against its range and its words.
+    """Check every value against its range and choices.
 
     Raises:
         ConfigError: a value is out of range; the message names the key, with its section if there is one.

@@ -1,4 +1,4 @@
-"""Group sampled answers that say the same: exact match after normalising spelling and packaging."""
+"""Grouping of equal answers: exact match after normalising spelling and punctuation."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _INNER_ARTICLE = re.compile(r"(?<= )the (?=.)")
 
 
 def group_indices(answers: Sequence[str]) -> list[list[int]]:
-    """Group answers by :func:`normal_form`, as indices into ``answers``: the largest group first, and in each
-    group a most common spelling first."""
+    """Group answers by :func:`normal_form`, as indices: largest group first, most common spelling first in
+    each."""
     members = defaultdict(list)
     for index, answer in enumerate(answers):
         members[normal_form(answer)].append(index)
@@ -62,7 +62,7 @@ def ordered_groups(answers: Sequence[str], groups: Iterable[Sequence[int]]) -> l
 def merged_groups(
     answers: Sequence[str], groups: Iterable[Sequence[int]], merged: Iterable[Sequence[str]]
 ) -> list[list[int]]:
-    """Merge groups of indices into ``answers`` that hold the texts of an entry of ``merged``."""
+    """Merge groups of indices that contain texts of the same entry of ``merged``."""
     result = [list(group) for group in groups]
     for texts in merged:
         chosen = [group for group in result if any(answers[index] in texts for index in group)]
@@ -71,7 +71,7 @@ def merged_groups(
 
 
 def spread(groups: Iterable[Sequence[int]]) -> float | None:
-    """Compute the effective number of groups: 2 to the power of their entropy.
+    """Compute the effective number of groups, 2 to the power of their entropy.
 
     It is the first-order diversity of Hill (1973), Ecology 54, 427-432. None without answers.
     """
@@ -83,7 +83,7 @@ def spread(groups: Iterable[Sequence[int]]) -> float | None:
 
 
 def most_common(texts: Iterable[str]) -> str:
-    """Return the most frequent text; of equally frequent ones the first that was sampled."""
+    """Return the most frequent text, the first one sampled among ties."""
     counts = Counter(texts)
     return max(counts, key=lambda text: counts[text])  # the first of equals
 
@@ -92,7 +92,7 @@ _SUPERSCRIPT = re.compile("[⁺⁻]?[⁰¹²³⁴-⁹]+")
 
 
 def unified(text: str) -> str:
-    """Normalise characters: NFKC, one kind of quote, dash and space, no zero width."""
+    """Normalise characters: NFKC, one kind of quote, dash and space, and no zero-width characters."""
     text = _SUPERSCRIPT.sub(r"^\g<0>", text)  # a power is no further digit
     plain = unicodedata.normalize("NFKC", text.translate(_TWINS)).translate(_TWINS)
     if not plain.isascii():
@@ -106,7 +106,7 @@ _LONGEST_KEPT = 500
 
 
 def normal_form(text: str) -> str:
-    """Normalise spelling and packaging, so that equal forms are the same answer.
+    """Normalise spelling and punctuation, so that equal answers have equal forms.
 
     Characters are :func:`unified`; case, an outer article, an inner *the*, surrounding quotes and
     punctuation, an unpaired quote at an end, dots of initials and the comma before *and* or *or* do not
@@ -131,7 +131,7 @@ def _normal_form(text: str) -> str:
 
 
 def _unwrap(text: str) -> str:
-    """Remove one layer: punctuation, then one pair around the rest, then an article."""
+    """Remove one layer of wrapping: punctuation, then a pair of marks, then an article."""
     trimmed = text.rstrip(_TRAILING)
     inner = trimmed.lstrip(_LEADING)
     removed = trimmed[: len(trimmed) - len(inner)]

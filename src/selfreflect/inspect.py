@@ -1,4 +1,4 @@
-"""A scorer for inspect_ai, which compares how sure a model is over epochs with the grades of its answers."""
+"""Scorer for inspect_ai that compares a model's confidence over epochs with the grades of its answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUESTION = "selfreflect_question"
 
 
 class GradedAnswer(NamedTuple):
-    """An epoch of a sample."""
+    """The answer of one epoch of a sample, with its grade."""
 
     sample: str
     question: str
@@ -69,7 +69,7 @@ def confidence(grader: Any, *, classes: str = DEFAULT, risk: float = RISK) -> An
 def measured(
     answers: Iterable[GradedAnswer], classes: str = DEFAULT, risk: float = RISK
 ) -> dict[str, float | None]:
-    """Measure the answers of all samples; None where a value is undefined.
+    """Compute the measures over all samples; None where a value is undefined.
 
     Returns:
         ``modal_share`` and ``classes``, means over samples; ``modal_accuracy``, the share of samples whose

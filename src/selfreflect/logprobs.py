@@ -48,14 +48,14 @@ Tokens = tuple[tuple[str, ...], ...]
 
 
 class LikelyToken(msgspec.Struct, frozen=True, array_like=True):
-    """A token that may come next, stored as a list of these values."""
+    """A likely next token, stored as a list of its text and log-probability."""
 
     text: str
     logprob: Annotated[float, Meta(ge=LOWEST, le=0)]
 
 
 class AnswerTokens(msgspec.Struct, frozen=True, array_like=True):
-    """The tokens of one answer, stored as a list of these values.
+    """Tokens of one answer, stored as a list of these values.
 
     Raises:
         ValueError: there is not one log-probability for each token.
@@ -93,7 +93,7 @@ def answer_tokens(
     entropies: Sequence[float | None] = (),
     ranks: int = 0,
 ) -> AnswerTokens | NoLogprobs:
-    """Choose those tokens of a completion that spell its answer, without its reasoning.
+    """Select the tokens of a completion that spell its answer, without reasoning.
 
     Args:
         texts: of all tokens, in order, (T,); None for those of the chat format.
@@ -130,7 +130,7 @@ def answer_tokens(
 
 
 def ranked(values: Sequence[float | None], ranks: int) -> tuple[float, ...] | None:
-    """Order the log-probabilities of a place and keep the largest; None if they are no probabilities.
+    """Sort the log-probabilities at one position and keep the largest; None if they are not probabilities.
 
     Marks for unknown values and those of impossible tokens are left out, so the list may be shorter.
     """
@@ -144,7 +144,7 @@ def ranked(values: Sequence[float | None], ranks: int) -> tuple[float, ...] | No
 
 
 def likely_tokens(tokens: Iterable[tuple[str, float]]) -> tuple[LikelyToken, ...]:
-    """Keep what can be stored: texts with log-probabilities in range, rounded."""
+    """Keep tokens that can be stored: log-probabilities in range, rounded."""
     likely = []
     for text, logprob in tokens:
         if LOWEST <= logprob <= 0:  # which NaN is not
@@ -153,7 +153,7 @@ def likely_tokens(tokens: Iterable[tuple[str, float]]) -> tuple[LikelyToken, ...
 
 
 def first_token(answer: str, texts: Sequence[str | None]) -> int | None:
-    """Find the first token of an answer; None if the answer is empty or the tokens do not spell it.
+    """Find an answer's first token; None for an empty answer or tokens of another text.
 
     Args:
         texts: of all tokens of the completion, as in :func:`answer_tokens`.
@@ -163,7 +163,7 @@ def first_token(answer: str, texts: Sequence[str | None]) -> int | None:
 
 
 def _pieces(answer: str, texts: Sequence[str | None]) -> dict[int, str] | None:
-    """Find what each token adds to the answer, by its index; None if the tokens do not spell it."""
+    """Map token indices to the parts of the answer that they spell; None if they spell another text."""
     whole = "".join(text or "" for text in texts)
     limit = len(whole) - len(_end_of_turn(answer, texts))
     closing = whole.rfind("</answer>", 0, limit)  # what follows may repeat the answer
@@ -187,7 +187,7 @@ def _pieces(answer: str, texts: Sequence[str | None]) -> dict[int, str] | None:
 
 
 def _end_of_turn(answer: str, texts: Sequence[str | None]) -> str:
-    """Find the last token if it is one of the chat format, which some servers send as text.
+    """Return the last token's text if it closes the turn, else an empty string.
 
     A short answer may occur in it.
     """
@@ -204,7 +204,7 @@ def _mean(divergences: Sequence[float | None]) -> float | None:
 
 
 class TokenValues(NamedTuple):
-    """Log-probabilities and facts of M answers; each field has M entries, or none where a file lacks it."""
+    """Log-probabilities and tokens of M answers; fields that a file lacks are empty."""
 
     logprobs: Logprobs = ()
     """Log-probabilities of each answer's tokens, in nats."""
@@ -218,7 +218,7 @@ class TokenValues(NamedTuple):
     """For each token of each answer the entropy of its prediction, in nats."""
 
     def records(self, answers: Sequence[str]) -> tuple[AnswerTokens | NoLogprobs, ...]:
-        """Make records as a run directory stores them; none without both log-probabilities and tokens."""
+        """Make records for a run directory; empty without both log-probabilities and tokens."""
         if not self.logprobs or not self.tokens:
             return ()
         records = []
@@ -239,14 +239,14 @@ class TokenValues(NamedTuple):
         return tuple(records)
 
     def choose(self, indices: Sequence[int]) -> TokenValues:
-        """Choose the values of some of the answers."""
+        """Select the values of some answers."""
         return TokenValues._make(
             tuple(column[index] for index in indices) if column else () for column in self
         )
 
 
 def stored_values(records: Sequence[AnswerTokens | NoLogprobs]) -> TokenValues:
-    """Collect the stored tokens of all answers; nothing if an answer lacks them."""
+    """Collect the stored tokens of all answers; empty if an answer has none."""
     answers = [record for record in records if isinstance(record, AnswerTokens) and record.texts]
     if len(answers) < len(records):
         return TokenValues()

@@ -1,4 +1,4 @@
-"""Number words, ordinals, fractions, times of day and Roman numerals in digits, in English and German.
+"""Conversion of number words, ordinals, fractions, times and Roman numerals to digits, in English and German.
 
 Plain number words are read in French and Spanish, too.
 """
@@ -113,7 +113,7 @@ _ROMAN_DIGITS = {"I": 1, "V": 5, "X": 10}
 
 
 def in_digits(text: str) -> str:
-    """Write the numbers of a text in digits: two thirds as 2/3, the third as 3th, half past six as 6:30."""
+    """Write the numbers of a text in digits: "two thirds" as 2/3, "half past six" as 6:30."""
     lower = text.casefold()
     has_parts = any(hint in lower for hint in _HINTS)  # far quicker than the patterns
     if has_parts:
@@ -171,7 +171,7 @@ def _fraction(match: re.Match[str]) -> str:
 
 
 def _time(match: re.Match[str]) -> str:
-    """Write "half past 6" and "halb 7" as 6:30; "half 6" stays, which is 5:30 to some and 6:30 to others."""
+    """Write "half past 6" and "halb 7" as 6:30, but keep "half 6", which is ambiguous."""
     share, side = match["share"].lower(), (match["side"] or "").lower()
     hour = int(match["hour"])
     is_before = side in ("to", "before", "vor") or share == "halb"

@@ -1,4 +1,4 @@
-"""Draw figures as SVG or PDF, in the style of a paper or in the colours of the page that shows them."""
+"""Figures as SVG or PDF, styled for a paper or for a page."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def axis_name(strategy: str, label: str = "", suffix: str = "") -> str:
 
 
 def short_name(strategy: str, label: str = "", limit: int = 32) -> str:
-    """Shorten untrusted names to one short line."""
+    """Shorten an untrusted name to one short line."""
     return one_line(f"{strategy} ({label})" if label else strategy, limit) or "(blank)"
 
 
@@ -107,7 +107,7 @@ _BOOK: ContextVar[PdfPages | None] = ContextVar("book", default=None)
 
 @contextmanager
 def pdf_book() -> Iterator[io.BytesIO]:
-    """Collect the figures that are drawn meanwhile as pages of a PDF, which the buffer holds at the end."""
+    """Collect all figures drawn in this context as pages of a PDF."""
     from matplotlib.backends.backend_pdf import PdfPages
 
     buffer = io.BytesIO()
@@ -149,7 +149,7 @@ def intervals_figure(
     mark: float | None = None,
     percent: str | None = None,
 ) -> str:
-    """Draw a dot with its interval on each line, the first on top, and a line across them at ``mark``.
+    """Draw one dot with its interval per line, first on top, and a reference line at ``mark``.
 
     ``percent`` writes 50 beside the axis in place of 0.5, and this sign behind it."""
     from matplotlib.ticker import PercentFormatter
@@ -245,7 +245,7 @@ def _rounded(number: re.Match[str]) -> str:
 
 
 def _as_one_path(group: ElementTree.Element) -> None:
-    """Replace markers by the round caps of zero-length lines, in a hundredth of the space."""
+    """Replace markers by round caps of zero-length lines, in a hundredth of the space."""
     path = "".join(f"M{use.get('x')} {use.get('y')}h0" for use in group)
     for use in list(group):
         group.remove(use)

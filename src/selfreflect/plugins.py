@@ -1,4 +1,4 @@
-"""Code of users: import functions by name and entry points, and name their errors."""
+"""Loading of users' code by name or entry point, with its errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ USER_ERRORS = (Exception, SystemExit)
 
 
 def load_function(name: str, kind: str) -> Callable[..., Any]:
-    """Import the function that ``package.module:function`` names.
+    """Import the function named by ``package.module:function``.
 
     Modules of the working directory are found too, after installed ones. It is on ``sys.path`` only while the
     module is imported.
@@ -49,7 +49,7 @@ def load_function(name: str, kind: str) -> Callable[..., Any]:
 
 @contextmanager
 def _working_directory_on_path() -> Iterator[None]:
-    """A console script, unlike ``python -m``, does not import from the current directory."""
+    """Add the current directory to the import path, as ``python -m`` does and console scripts do not."""
     here = str(Path.cwd())
     if here in sys.path:
         yield
@@ -64,7 +64,7 @@ def _working_directory_on_path() -> Iterator[None]:
 
 
 def error_text(error: BaseException, file: str | None) -> str:
-    """Name an error in a user's code, with the last line of ``file`` that it went through."""
+    """Describe an error in a user's code, with the last line of ``file`` in its traceback."""
     text = f"{type(error).__name__}: {excerpt(str(error), 200)}"
     lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == file]
     return f"{text} (line {lines[-1]} of {Path(str(file)).name})" if lines else text
@@ -73,7 +73,7 @@ def error_text(error: BaseException, file: str | None) -> str:
 def packaged(
     group: str, objection: Callable[[str], str] = lambda name: ""
 ) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield the name and a loader of each entry point that installed packages add to ``group``, by name.
+    """Yield the name and a loader of each installed entry point in ``group``, by name.
 
     A loader raises ConfigError if the entry point cannot be loaded, or if several packages add it.
 
@@ -101,7 +101,7 @@ def packaged(
 
 @contextmanager
 def failures_of(name: str, file: str | None = None) -> Iterator[None]:
-    """Turn errors of a user's code into a ConfigError that names it; leave a SelfReflectError."""
+    """Turn errors of a user's code into a ConfigError that names the code; pass on a SelfReflectError."""
     try:
         yield
     except SelfReflectError:

@@ -53,7 +53,7 @@ MAX_PROMPT_FILE = 1_000_000
 
 
 class Prompts(Record, frozen=True, kw_only=True):
-    """Texts by name: one table per strategy that prompts for a summary, and ``answers`` for plain answers.
+    """Prompt texts by name: a table for each prompting strategy, and ``answers`` for plain answers.
 
     The tables and names are those of ``data/prompts.toml``, which says what each text is for.
     """
@@ -68,7 +68,7 @@ class Prompts(Record, frozen=True, kw_only=True):
 
     @property
     def hash(self) -> str:
-        """SHA-256 (hex) of all texts in effect.
+        """SHA-256 (hex) of all prompt texts in effect.
 
         Bundled texts of :data:`LATER` are left out: run directories from before there were these have the
         hash without them.
@@ -82,8 +82,8 @@ class Prompts(Record, frozen=True, kw_only=True):
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def messages(self, question: Question, template: str | None = None, **values: str) -> tuple[Message, ...]:
-        """Open a conversation about a question: the system message, if there is one, then ``template``
-        (default: the plain question) filled with ``values``.
+        """Open a conversation about a question: the system message, if any, then ``template`` filled with
+        ``values``.
 
         Wherever it says ``{question}`` the question's context comes with it."""
         if template is None:
@@ -100,7 +100,7 @@ class Prompts(Record, frozen=True, kw_only=True):
 
 @cache
 def bundled_texts(name: str) -> Mapping[str, Mapping[str, str]]:
-    """Read the texts of a TOML file in ``data/``, by table and name."""
+    """Read the texts of a TOML file in ``data/``, by table and key."""
     file = resources.files("selfreflect") / "data" / name
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
@@ -110,8 +110,7 @@ def _bundled() -> Mapping[str, Mapping[str, str]]:
 
 
 def load_prompts(path: Path | None = None) -> Prompts:
-    """Load the default prompts, overridden by the TOML file at ``path``, or by the published code in the
-    folder that :data:`PUBLISHED` precedes.
+    """Load the default prompts, overridden by a TOML file or by the published code after :data:`PUBLISHED`.
 
     Raises:
         ConfigError: the file cannot be read, has an unknown name, a value that is not a text, a blank prompt,
@@ -134,7 +133,7 @@ def load_prompts(path: Path | None = None) -> Prompts:
 
 
 def prompts_origin(path: Path | None) -> dict[str, str]:
-    """Name the file that prompts come from and its hash; empty for the bundled ones."""
+    """Describe the source of the prompts by file and hash; empty for the bundled prompts."""
     if path is None:
         return {}
     file = _prompt_file(path)
@@ -145,13 +144,13 @@ def prompts_origin(path: Path | None) -> dict[str, str]:
 
 
 def _prompt_file(path: Path) -> Path:
-    """Find the file with the texts."""
+    """Find the file that holds the prompts."""
     folder = str(path).removeprefix(PUBLISHED)
     return path if folder == str(path) else Path(folder).expanduser() / _PUBLISHED_FILE
 
 
 def _published_texts(file: Path) -> dict[tuple[str, str], str]:
-    """Read the prompts from a file of the published code, which is parsed and never run.
+    """Read the prompts from a file of the published code, which is parsed but never run.
 
     Raises ConfigError if it cannot be read, or its prompts are not where they are expected.
     """
@@ -201,7 +200,7 @@ def _is_prompt(node: ast.Assign) -> bool:
 
 
 def _template(node: ast.expr) -> str | None:
-    """Read a text with our placeholders; None if it is computed from unknown variables."""
+    """Read a template with our placeholders; None if it is computed from unknown variables."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if not isinstance(node, ast.JoinedStr):
@@ -222,7 +221,7 @@ def _template(node: ast.expr) -> str | None:
 
 
 def stored_prompts(tables: Mapping[str, Mapping[str, str]]) -> Prompts:
-    """Read prompts from a manifest. Texts that an earlier version lacked are the bundled ones."""
+    """Read the prompts of a manifest. Texts that an earlier version lacked are the bundled ones."""
     texts = {name: {**bundled, **tables.get(name, {})} for name, bundled in _bundled().items()}
     return Prompts(**texts)
 
@@ -246,8 +245,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def _check_integers(value: object) -> None:
-    """Raise ValueError for an integer beyond the 64 bits that TOML guarantees: Python prints none of
-    thousands of digits."""
+    """Raise ValueError for an integer beyond the 64 bits that TOML guarantees."""
     if isinstance(value, dict | list):
         for inner in value.values() if isinstance(value, dict) else value:
             _check_integers(inner)
@@ -256,7 +254,7 @@ def _check_integers(value: object) -> None:
 
 
 def check_known(path: Path | None, label: str, name: str, entries: Mapping[str, object]) -> None:
-    """Raise ConfigError for a name in a TOML file that is not among those known."""
+    """Raise ConfigError for an unknown name in a TOML file."""
     if name not in entries:
         names = ", ".join(entries)
         raise ConfigError(

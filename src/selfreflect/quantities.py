@@ -1,4 +1,4 @@
-"""Numbers of a text by one grammar: values, units, and shapes without a value."""
+"""Numbers in a text: values, units and other shapes such as dates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from selfreflect.text import UNSPACED
 
 
 class Quantity(NamedTuple):
-    """A number with its unit, or a range, date, time or list, which has no value and is compared as text."""
+    """A number with its unit, or a range, date, time or list without a value."""
 
     value: float | None
     """Magnitudes and per cent are part of it: "1.5 million" is 1500000, "5 %" is 0.05."""
@@ -30,14 +30,14 @@ class Quantity(NamedTuple):
 
     @property
     def in_base(self) -> tuple[float, str]:
-        """The value in the base of its unit, and that base; 0 without a value."""
+        """Value in the base unit, and that unit; 0 without a value."""
         # in the base, 5 km and 5000 metres are equal
         base, factor = UNITS.get(self.unit, (self.unit, 1))
         return (self.value or 0.0) * factor, base
 
     @property
     def key(self) -> tuple[str, str]:
-        """Key that is equal for equal quantities in any notation."""
+        """Comparison key, equal for equal quantities in any notation."""
         value, base = self.in_base
         # 9:30 am, 9.30 Uhr and 9:30 are one time, so a word of the clock is no unit
         if self.unit in _CLOCK:
@@ -167,7 +167,7 @@ _DIGIT = re.compile(r"\d")
 
 
 def readable(text: str) -> str:
-    """Unify the characters of a text, with fractions and exponents spelled out."""
+    """Normalise characters, and spell out fractions and exponents."""
     text = _VULGAR.sub(r" \g<0>", text)  # or 1½ would become 11/2
     return _LATEX_FRACTION.sub(r"\1/\2", unified(text).replace("\u2044", "/"))
 
@@ -181,12 +181,12 @@ def quantities(text: str) -> list[Quantity]:
 
 
 def has_digit(text: str) -> bool:
-    """Check whether a text has a digit of any script, without which it has no quantity."""
+    """Check whether a text contains a digit of any script."""
     return _DIGIT.search(text) is not None
 
 
 def with_month(text: str, year: Quantity) -> Quantity:
-    """Extend a year to the month before it, as year-month; any other quantity stays as it is."""
+    """Extend a year by the month before it, as year-month; return other quantities unchanged."""
     month = _MONTH_BEFORE.search(text, max(0, year.start - _LONGEST_MONTH), year.start)
     is_year = re.fullmatch(r"\d{4}", text[year.start : year.end])
     # "may 1990" in small letters has the verb
@@ -197,7 +197,7 @@ def with_month(text: str, year: Quantity) -> Quantity:
 
 
 def last_quantity(text: str) -> Quantity | None:
-    """Return the last quantity outside of brackets, or within them if there is none outside.
+    """Return the last quantity outside brackets, or the last one inside if there is no other.
 
     Numbers beyond the range of floats do not count.
     """
@@ -243,7 +243,7 @@ def _read(text: str, asides: list[tuple[int, int]]) -> Iterator[Quantity]:
 
 
 def _value(digits: str) -> float:
-    """Read digits with separators and an exponent."""
+    """Read a number with separators and exponent."""
     power = 0.0
     digits = digits.lower().replace("10^", "1×10^", 1) if digits.startswith("10^") else digits.lower()
     if match := _NO_POWER.search(digits):
@@ -262,7 +262,7 @@ def _value(digits: str) -> float:
 
 
 def _with_unit(text: str, match: re.Match[str], value: float, is_aside: bool) -> Quantity:
-    """Read magnitude and unit behind a number."""
+    """Read the magnitude and unit after a number."""
     end = match.end()
     unit, is_percent = _UNIT_OF.get((match["before"] or "").casefold(), ""), False
     # at most a magnitude and a unit: "5 million dollars"
@@ -294,7 +294,7 @@ def _with_unit(text: str, match: re.Match[str], value: float, is_aside: bool) ->
 
 
 def _date(text: str) -> str:
-    """Write a date as year-month-day, where the order of its parts is known."""
+    """Write a date as year-month-day if the order of its parts is known."""
     words = re.findall(r"[^\W\d_]{3,}", text)
     numbers = list(map(int, re.findall(r"\d+", text)))
     months = [_MONTH_OF[word[:3].casefold()] for word in words if word[:3].casefold() in _MONTH_OF]

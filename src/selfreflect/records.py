@@ -1,4 +1,4 @@
-"""Frozen records that the stages exchange: on disk one JSON object per line, with exactly these fields.
+"""Frozen records that the stages exchange, one JSON object per line on disk.
 
 An undefined value is ``None`` and has a :class:`Failure` that says why; it is never NaN and never a guess.
 """
@@ -56,7 +56,7 @@ RETRIED: tuple[FailureKind, ...] = ("backend", "empty", "strategy")
 
 class _RecordType(msgspec.StructMeta):
     def __dir__(self) -> list[str]:
-        """Leave out what every struct has: ``help()`` would consist of it."""
+        """List public attributes only, since ``help()`` would otherwise show those of every struct."""
         return [name for name in super().__dir__() if not name.startswith("_")]
 
 
@@ -72,13 +72,13 @@ Positive: TypeAlias = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, metaclass=_RecordType):
-    """Base of all records: immutable, compared by value, unknown fields refused."""
+    """Base of all records: immutable, compared by value, without unknown fields."""
 
     _rare: ClassVar[tuple[str, ...]] = ()
     """Fields that are left out where they are empty, because they mostly are."""
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields as plain values that JSON can hold, but rare ones that are empty."""
+        """Convert all fields to plain JSON values, leaving out rare fields that are empty."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         for name in self._rare:
             if not plain[name]:
@@ -87,7 +87,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class _Shown(Record, frozen=True, kw_only=True):
-    """A record with many fields; a Python session shows some of them."""
+    """A record with many fields, shown in brief in a Python session."""
 
     def _shown_fields(self) -> Iterator[tuple[str, object]]:
         raise NotImplementedError
@@ -130,7 +130,7 @@ Halving = Literal[
 
 
 class AnswerSet(_Shown, frozen=True, kw_only=True):
-    """An answer distribution: samples for one question in two disjoint halves, and how they were sampled.
+    """An answer distribution: two disjoint halves of samples, and how they were sampled.
 
     Attributes:
         masked_out: the first half: the test answers, whose words the judge fills in.
@@ -202,7 +202,7 @@ def _check_spelling(answer: str, tokens: AnswerTokens | NoLogprobs | None) -> No
 
 
 class AnswerSample(Record, frozen=True, kw_only=True):
-    """One answer of a question whose other answers are still to be drawn.
+    """One answer to a question whose other answers are still to be drawn.
 
     Raises:
         ValueError: ``logprobs`` are those of another answer.
@@ -225,7 +225,7 @@ class AnswerSample(Record, frozen=True, kw_only=True):
 
 
 class SamplingCheck(Record, frozen=True, kw_only=True):
-    """Whether a server samples: two replies to a request for random words, and the answers that it gave."""
+    """Check of a server's sampling: two responses to a request for random words, and its answers."""
 
     model: str
     base_url: str = ""
@@ -246,7 +246,7 @@ class SamplingCheck(Record, frozen=True, kw_only=True):
 
     @property
     def is_suspect(self) -> bool:
-        """Whether the answers may be one text repeated, rather than a distribution."""
+        """Whether all answers may be one repeated text rather than a distribution."""
         if self.replies == "differ":
             return False
         if not self.questions:
@@ -257,7 +257,7 @@ class SamplingCheck(Record, frozen=True, kw_only=True):
 
 
 class StatedParts(Record, frozen=True, kw_only=True):
-    """The parts of a summary that states its own confidence."""
+    """Parts of a summary that states its own confidence."""
 
     answer: str
     reflection: str = ""
@@ -266,7 +266,7 @@ class StatedParts(Record, frozen=True, kw_only=True):
 
 
 class Summary(Record, frozen=True, kw_only=True):
-    """A text that claims to describe an answer distribution, written by strategy ``name``."""
+    """A summary of an answer distribution, written by the strategy ``name``."""
 
     question_id: str
     name: str
@@ -285,8 +285,8 @@ class Summary(Record, frozen=True, kw_only=True):
 
 
 class Guess(msgspec.Struct, frozen=True, array_like=True):
-    """A likely token at a masked position, with its probability in both contexts at two temperatures. Stored
-    as a list of these five values, because there are many of them."""
+    """A likely token at a masked word, with its probability in both contexts at two temperatures. Stored as a
+    list of these five values, because there are many of them."""
 
     token: str
     summary: Share
@@ -321,7 +321,7 @@ class WordDistance(Record, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Sampled(Record, frozen=True, kw_only=True):
-    """Estimate of a score from a random subset of the masked words, if a limit was set."""
+    """A score estimated from a random subset of the masked words."""
 
     words_scored: PositiveCount
     words_total: PositiveCount
@@ -345,7 +345,7 @@ class Sampled(Record, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The sample as ``120 of 840 words``."""
+        """The sample size, as ``120 of 840 words``."""
         return f"{self.words_scored} of {self.words_total} words"
 
 
@@ -372,7 +372,7 @@ TODAYS_SCALE: Scale = SCALES[-1]
 
 
 def latest_scale(scales: Iterable[Scale]) -> Scale:
-    """Find the scale of the newest version of scores, or today's if there are none."""
+    """Find the newest scale, or today's if there is none."""
     return max(scales, key=SCALES.index, default=TODAYS_SCALE)
 
 
@@ -405,7 +405,7 @@ def _scale(zero: Zero, anchor: Anchor) -> Scale:
 
 
 class Information(_Shown, frozen=True, kw_only=True):
-    """Bits of a summary about test answers; see :mod:`selfreflect.metric.information`.
+    """Information in a summary about test answers, in bits; see :mod:`selfreflect.metric.information`.
 
     Attributes:
         summary: the name of the summary (its strategy).
@@ -453,12 +453,12 @@ class Information(_Shown, frozen=True, kw_only=True):
 
     @property
     def scale(self) -> Scale:
-        """Scale that a share is expressed in, by its zero and anchor."""
+        """Scale of the share, by its zero and anchor."""
         return _scale(self.zero, self.anchor)
 
     @property
     def reason(self) -> NothingToTell | UnclearCause | None:
-        """Reason why there is no share."""
+        """Reason for the missing share."""
         return self.cause or self.undefined
 
     def _shown_fields(self) -> Iterator[tuple[str, object]]:
@@ -468,7 +468,7 @@ class Information(_Shown, frozen=True, kw_only=True):
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A text that stands where a summary would, for comparison with summaries of the same question."""
+    """A control text in the place of a summary, for comparison with summaries of the question."""
 
     name: Literal["empty", "question", "nonsense", "pasted"]
     """``"question"`` repeats the question; ``"pasted"`` joins distinct reference answers, or in records of
@@ -487,7 +487,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class MergedAnswers(Record, frozen=True, kw_only=True):
-    """Answers to a question that a reader merged by hand."""
+    """Answers to a question that the user merged by hand."""
 
     question_id: str
     merged: tuple[tuple[str, ...], ...] = ()
@@ -495,7 +495,7 @@ class MergedAnswers(Record, frozen=True, kw_only=True):
 
 
 class Controls(Record, frozen=True, kw_only=True):
-    """The controls of one question."""
+    """All controls of one question."""
 
     question_id: str
     controls: tuple[Control, ...]
@@ -515,30 +515,30 @@ class Controls(Record, frozen=True, kw_only=True):
 
     @property
     def scale(self) -> Scale:
-        """Scale of its shares, by its zero and anchor."""
+        """Scale of the shares, by zero and anchor."""
         return _scale(self.zero, self.anchor)
 
     @property
     def most_answers(self) -> int:
-        """Answers in the control that pastes all; 0 without it."""
+        """Number of answers in the largest pasted control; 0 without one."""
         return max((control.answers for control in self.controls), default=0)
 
     def find(self, name: str, answers: int = 0) -> Control | None:
-        """Look up a control by its name, and the number of answers in it."""
+        """Look up a control by name and number of answers."""
         for control in self.controls:
             if (control.name, control.answers) == (name, answers):
                 return control
         return None
 
     def without_bits(self) -> Controls:
-        """Keep the controls that have scores, and these alone."""
+        """Keep only controls that have scores, without their bits."""
         with_scores = [control for control in self.controls if control.score is not None]
         controls = tuple(msgspec.structs.replace(control, bits=None) for control in with_scores)
         return msgspec.structs.replace(self, controls=controls, reader=None, bits_available=None)
 
     def completed_by(self, earlier: Controls) -> Controls:
-        """Take over the measure that only ``earlier`` has. Scores are of the same texts; bits may be means
-        over other subsets, so their numbers come along."""
+        """Add the measure that only ``earlier`` has. Scores are of the same texts; bits may be means over
+        other subsets, so their numbers come along."""
         of_bits = self if self.reader is not None else earlier
         of_scores = self if self.temperature is not None else earlier
         controls = []
@@ -589,11 +589,11 @@ class Score(_Shown, frozen=True, kw_only=True):
 
     @property
     def recovered(self) -> float | None:
-        """Bits as a share of the reference answers' bits; None if not measured or undefined."""
+        """Bits as a share of the reference answers' bits; None if undefined or not measured."""
         return None if self.information is None else self.information.recovered
 
     def with_information(self, information: Information) -> Score:
-        """Add the information of the summary, also to each word."""
+        """Add the summary's information to the score and to each word."""
         words = []
         for word in self.words:
             bits = information.answers[word.answer] if information.answers else ()
@@ -612,7 +612,7 @@ class Score(_Shown, frozen=True, kw_only=True):
 
 
 class Measurement(Record, frozen=True, kw_only=True):
-    """The value of a measure for one summary; see :mod:`selfreflect.metric.measure`.
+    """A measure's value for one summary; see :mod:`selfreflect.metric.measure`.
 
     Attributes:
         value: in the unit of the measure; None if ``undefined``.
@@ -646,7 +646,7 @@ SummaryResult: TypeAlias = Score | Information | Measurement
 
 
 class Failure(Record, frozen=True, kw_only=True):
-    """Says why a record could not be computed, and takes its place."""
+    """Reason why a record could not be computed, stored in its place."""
 
     question_id: str
     stage: Stage
@@ -667,7 +667,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def question_id(text: str, context: str = "") -> str:
-    """Derive a stable id from a question: ``q-`` and 12 hex digits of a SHA-256.
+    """Derive a question's stable id: ``q-`` and 12 hex digits of a SHA-256.
 
     It digests the text, or the two digests of text and context.
     """
@@ -682,8 +682,7 @@ def question_id(text: str, context: str = "") -> str:
 def metadata_headings(
     questions: Iterable[Question], others: Iterable[str], clean: Callable[[str], str] = str
 ) -> dict[str, str]:
-    """Name a table's columns of the questions' metadata: as it is called once it is ``clean``, or
-    ``metadata.NAME`` if the table has such a column."""
+    """Name the metadata columns of a table: by ``clean`` name, or ``metadata.NAME`` if that is taken."""
     headings: dict[str, str] = {}
     names = set(others)
     for name in dict.fromkeys(chain.from_iterable(question.metadata for question in questions)):
@@ -696,7 +695,7 @@ def metadata_headings(
 
 
 def shuffled(answers: Sequence[str], question_id: str, seed: int = 0) -> list[int]:
-    """Shuffle a list of answers by seed and question; return indices into ``answers``.
+    """Shuffle answers by seed and question, and return their indices.
 
     Logs are often sorted or grouped, so the result is the same for every order of the list.
     """
@@ -709,7 +708,7 @@ def shuffled(answers: Sequence[str], question_id: str, seed: int = 0) -> list[in
 def halves(
     answers: Sequence[str], question_id: str, seed: int = 0
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Shuffle a list of answers and split it into (test, reference); an odd one goes to the second.
+    """Shuffle answers and split them into (test, reference); an odd answer joins the reference half.
 
     Raises:
         ValueError: fewer than two answers.
@@ -724,7 +723,7 @@ def halves(
 
 
 def dump_line(value: Any, *, is_compact: bool = False) -> str:
-    """Encode as one line of strict JSON (no NaN), without a line end.
+    """Encode a value as one line of strict JSON (no NaN), without a line end.
 
     Text stays readable, but a lone surrogate, which UTF-8 cannot hold, turns the line into ASCII escapes.
 

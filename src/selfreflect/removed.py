@@ -1,4 +1,4 @@
-"""Flags, keys of settings and studies that earlier versions had, each with what to do instead."""
+"""Removed flags, settings and studies, each with advice on what to do instead."""
 
 from __future__ import annotations
 

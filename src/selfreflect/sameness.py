@@ -1,4 +1,4 @@
-"""Say whether two short answers to a question are the same, without a model.
+"""Rules that decide, without a model, whether two short answers to a question are the same.
 
 Answers are the same with an equal normal form, with the same content words in the same order, or where a
 short one is contained in the other and what the other adds names nothing else. Words of the question and
@@ -174,14 +174,14 @@ class _Reading:
 
     @cached_property
     def new(self) -> tuple[str, ...]:
-        """Content beyond the question's, or else all content."""
+        """Content words beyond the question's, or all content words if there are none."""
         new = tuple(word.text for word in self.words if word.is_new)
         # an answer made of the question's words is compared by these
         return new or tuple(word.text for word in self.words if word.is_content)
 
     @cached_property
     def new_words(self) -> frozenset[str]:
-        """Content words that are not in the question."""
+        """Content words that do not occur in the question."""
         return frozenset(word.text for word in self.words if word.is_new)
 
     @cached_property
@@ -200,7 +200,7 @@ class _Reading:
 
     @cached_property
     def items(self) -> list[tuple[str, ...]]:
-        """Sorted items of a list such as "Ann, Bob and Cem"; empty if it is none, or negated."""
+        """Sorted items of a list such as "Ann, Bob and Cem"; empty if the answer is none."""
         items: list[list[str]] = [[]]
         for word in self.words:
             if word.after_mark or word.text in _AND:
@@ -213,7 +213,7 @@ class _Reading:
 
 
 def same_answer(question: str, first_answer: str, second_answer: str) -> bool | None:
-    """Compare two answers: True if the same, False if they contradict, else None.
+    """Compare two answers: True if the same, False if contradictory, else None.
 
     None is for a model to decide.
     """
@@ -278,7 +278,7 @@ def _is_long(text: str) -> bool:
 
 
 def are_opposite(first_text: str, second_text: str) -> bool:
-    """Tell whether two texts are equal but for a word and its opposite, or its negation as in unsafe."""
+    """Check whether two texts are equal except for a word and its opposite or negation."""
     first, second = word_list(first_text), word_list(second_text)
     if second in opposites_of(first_text):
         return True
@@ -294,7 +294,7 @@ def are_opposite(first_text: str, second_text: str) -> bool:
 
 @lru_cache(maxsize=2**14)
 def opposites_of(text: str) -> frozenset[tuple[str, ...]]:
-    """List the words of all texts that are equal to this one but for a word and its opposite."""
+    """List the word lists that differ from this text's only by an opposite word."""
     words = word_list(text)
     return frozenset(
         (*words[:place], opposite, *words[place + 1 :])
@@ -342,7 +342,7 @@ def _signs(text: str) -> _Signs:
 
 
 def _may_differ(first_text: str, second_text: str) -> bool:
-    """Tell whether two texts differ in signs or small words that change an answer."""
+    """Check whether two texts differ in signs or small words that change an answer."""
     first, second = _signs(first_text), _signs(second_text)
     if first.signs != second.signs:
         return True
@@ -360,7 +360,7 @@ def _may_differ(first_text: str, second_text: str) -> bool:
 
 
 def contains_answer(question: str, answer: str, gold: str) -> bool:
-    """Tell whether an answer is a right answer, or contains it whole.
+    """Check whether an answer is correct or contains a correct answer in full.
 
     Not if it is longer than ``MOST_WORDS``, negates the right answer in its clause, or offers it as one of
     several candidates. Of several numbers only the last one counts.
@@ -434,7 +434,7 @@ class _Clause(NamedTuple):
 
 @lru_cache(maxsize=2**12)
 def _clauses(text: str) -> tuple[_Clause, ...]:
-    """Cut a text at marks, "and", "or" and "but"."""
+    """Split a text into clauses at marks, "and", "or" and "but"."""
     plain = _plain(text)
     clauses: list[_Clause] = []
     words: list[str] = []
@@ -466,7 +466,7 @@ def _clauses(text: str) -> tuple[_Clause, ...]:
 
 
 def _is_alone(clauses: Sequence[_Clause], start: int, after: int) -> bool:
-    """Tell whether clauses are neither in a list of candidates nor an alternative."""
+    """Check whether clauses stand outside any list of candidates or alternatives."""
     # "Istanbul, Izmir and Ankara" are candidates, "Ankara, a city of 5 million" is an answer
     end = after
     while end < len(clauses) and clauses[end].is_bare and not clauses[end].starts_sentence:
@@ -482,8 +482,7 @@ def _is_alone(clauses: Sequence[_Clause], start: int, after: int) -> bool:
 
 
 def are_apart(question: str, first_answer: str, second_answer: str) -> bool:
-    """Tell whether two answers contradict, name different things or differ in a limit or sign, so no
-    similarity joins them."""
+    """Check whether answers contradict or name different things, whatever their similarity."""
     verdict = same_answer(question, first_answer, second_answer)
     if verdict is not None:
         return not verdict
@@ -492,7 +491,7 @@ def are_apart(question: str, first_answer: str, second_answer: str) -> bool:
 
 
 def name_apart(question: str, first_answer: str, second_answer: str) -> bool:
-    """Tell whether each answer has a capitalised name that the other and the question lack.
+    """Check whether each answer has a capitalised name that the other and the question lack.
 
     Or the same names in other places, as in "Ann beat Bob" and "Bob beat Ann".
     """
@@ -504,7 +503,7 @@ def name_apart(question: str, first_answer: str, second_answer: str) -> bool:
 
 
 def same_classes(question: str, answers: Sequence[str]) -> list[int]:
-    """Number the class of each answer, in the order of first answers.
+    """Number the class of each answer, in the order of first occurrence.
 
     Classes that have a pair of the same answers become one, unless another pair contradicts. With more than
     ``MOST_COMPARED`` different answers, each is compared with that many of the most frequent ones alone.
@@ -549,7 +548,7 @@ def same_classes(question: str, answers: Sequence[str]) -> list[int]:
 
 
 def _are_unlike(first: _Reading, second: _Reading) -> bool:
-    """Tell cheaply that :func:`same_answer` is not True: each names what the other lacks."""
+    """Check cheaply that :func:`same_answer` cannot be True: each answer has words that the other lacks."""
     # a yes and a yes may be the same whatever else they say
     if None not in (first.lead, second.lead):
         return False
@@ -557,7 +556,7 @@ def _are_unlike(first: _Reading, second: _Reading) -> bool:
 
 
 def same_groups(answers: Sequence[str], question: str = "") -> list[list[int]]:
-    """Group answers that are the same, as indices: the largest group first."""
+    """Group equal answers, as indices, the largest group first."""
     groups: dict[int, list[int]] = {}
     for index, label in enumerate(same_classes(question, answers)):
         groups.setdefault(label, []).append(index)
@@ -578,7 +577,7 @@ def _quantity_keys(question: str) -> frozenset[Any]:
 
 
 def _as_version(text: str, number: Quantity) -> Quantity:
-    """Turn a number such as 3.10 into a version, which is no decimal."""
+    """Turn a decimal such as 3.10 into a version number."""
     digits = text[number.start : number.end]
     if number.unit or not re.fullmatch(r"\d+(?:\.\d+)*", digits):
         return number
@@ -588,7 +587,7 @@ def _as_version(text: str, number: Quantity) -> Quantity:
 
 @lru_cache(maxsize=2**14)
 def _read(text: str, question: str) -> _Reading:
-    """Read an answer to a question, whose words and quantities are not new in it."""
+    """Read an answer, marking the words and quantities that its question lacks."""
     reading = _read_alone(text)
     if _VERSION.search(question) or _VERSION.search(text):
         plain = _plain(text)
@@ -613,7 +612,7 @@ def _read(text: str, question: str) -> _Reading:
 
 @lru_cache(maxsize=2**14)
 def _read_alone(text: str) -> _Reading:
-    """Read an answer without its question, so that all content is new."""
+    """Read an answer without its question, treating all content as new."""
     plain = _plain(text)
     # May of "May 1990" and the km of "5 km" are parts of the quantity, no words of the answer
     all_quantities = tuple(with_month(plain, quantity) for quantity in quantities(plain))
@@ -662,7 +661,7 @@ def _read_alone(text: str) -> _Reading:
 
 
 def _as_fraction(match: re.Match[str]) -> str:
-    """Write "1 in 5" as 1/5, but not "5 in 1" and "3 in 1990"."""
+    """Write "1 in 5" as 1/5, except "5 in 1" and "3 in 1990"."""
     part = match["part"] if match["part"].isdigit() else "1"
     whole = match["whole"].replace(",", "")
     # "2 to 1" is a score
@@ -675,7 +674,7 @@ def _as_fraction(match: re.Match[str]) -> str:
 
 @lru_cache(maxsize=2**14)
 def spelled(text: str) -> str:
-    """Write numbers and ranges of a text in digits and some names in one way, without emphasis."""
+    """Normalise numbers, ranges and some names of a text, and remove emphasis."""
     # emphasis is no sign: **5** is 5
     plain = in_digits(readable(text).replace("*", ""))
     for name, spellings in _ABBREVIATIONS.items():
@@ -693,18 +692,18 @@ def _plain(text: str) -> str:
 
 
 def count_negations(text: str) -> int:
-    """Count negations, without phrases such as "not only"."""
+    """Count negations, except in phrases such as "not only"."""
     return sum(is_negation(word.casefold()) for word in _WORD.findall(_SOFT_NO.sub("", text)))
 
 
 def is_negation(word: str) -> bool:
-    """Tell whether a word in lower case negates."""
+    """Check whether a lower-case word negates."""
     return word in _NEGATIONS or word.endswith("n't")
 
 
 @lru_cache(maxsize=2**10)
 def _asked_words(question: str) -> dict[str, list[str]]:
-    """Map the first letters of a question's words to these words, without those that are its alternatives."""
+    """Index a question's words by their first letters, leaving out the alternatives that it offers."""
     words = [_POSSESSIVE.sub("", word.casefold()) for word in _WORD.findall(_plain(question))]
     choices = [index for index, word in enumerate(words) if word in ("or", "oder")]
     # words beside "or" are what the question asks for, so they are news in an answer
@@ -719,7 +718,7 @@ def _asked_words(question: str) -> dict[str, list[str]]:
 
 @lru_cache(maxsize=2**16)
 def _is_asked(word: str, question: str) -> bool:
-    """Tell whether a word, or another form of it, stands in the question."""
+    """Check whether a word, or another form of it, occurs in the question."""
     for question_word in _asked_words(question).get(word[:_SHARED], ()):
         if word == question_word:
             return True
@@ -743,7 +742,7 @@ def _is_closed(question: str) -> bool:
 
 
 def _stance(reading: _Reading, question: str) -> bool | None:
-    """Read yes or no: first word, negation, or the question repeated as a statement."""
+    """Read yes or no from the first word, a negation or a repetition of the question."""
     if reading.lead is not None:
         return reading.lead
     # an open question has no yes or no, and an answer without content gives none
@@ -758,7 +757,7 @@ def _stance(reading: _Reading, question: str) -> bool | None:
 
 
 def _agree(first: Sequence[Quantity], second: Sequence[Quantity]) -> bool | None:
-    """Compare quantities, with or without units; None if only one text has any, or for an unclear date."""
+    """Compare quantities, with or without units; None if one text has none or a date is unclear."""
     # 2020 may be what "May 5, 2020" means, or not
     if not first or not second or _is_within(first, second) or _is_within(second, first):
         return None if first or second else True
@@ -778,7 +777,7 @@ def _agree(first: Sequence[Quantity], second: Sequence[Quantity]) -> bool | None
 
 
 def _may_be_equal(first_date: str, second_date: str) -> bool:
-    """Tell whether dates such as 1/2/2020 and 2020-2-1 are equal in one order of day and month."""
+    """Check whether dates such as 1/2/2020 and 2020-2-1 can be equal."""
     # only slashes leave the order of day and month open
     if "/" not in first_date + second_date:
         return False
@@ -787,7 +786,7 @@ def _may_be_equal(first_date: str, second_date: str) -> bool:
 
 
 def _is_within(date: Sequence[Quantity], period: Sequence[Quantity]) -> bool:
-    """Tell whether a date is given by its year or month, or a year by its decade."""
+    """Check whether a date lies in a year or month, or a year in a decade."""
     if not len(date) == len(period) == 1:
         return False
     text = period[0].key[0]
@@ -798,7 +797,7 @@ def _is_within(date: Sequence[Quantity], period: Sequence[Quantity]) -> bool:
 
 
 def _is_reordered(first: _Reading, second: _Reading) -> bool:
-    """Tell whether equal quantities belong to other words, as in "3 cats, 5 dogs" and "5 cats, 3 dogs"."""
+    """Check whether equal quantities count different things, as "3 cats, 5 dogs" and "5 cats, 3 dogs"."""
     pairs = list(zip(first.quantities, second.quantities, strict=False))
     if not pairs:
         return False
@@ -813,7 +812,7 @@ def _order(quantity: Quantity) -> tuple[float, str]:
 
 
 def _contains(part: _Reading, whole: _Reading, question: str, *, agree: bool) -> bool:
-    """Tell whether a longer answer contains a short one and adds nothing that competes."""
+    """Check whether a longer answer contains a shorter one and adds nothing that competes."""
     # a choice and a denial contain what they do not say
     if part.has_choice or whole.has_choice or part.is_negated:
         return False
@@ -854,7 +853,7 @@ def _contains(part: _Reading, whole: _Reading, question: str, *, agree: bool) ->
 
 
 def _without_asides(first_text: str, second_text: str) -> tuple[str, str]:
-    """Leave out brackets where only one of two texts has any."""
+    """Remove brackets where only one of two texts has any."""
     if "(" not in first_text and "(" not in second_text:
         return first_text, second_text
     cut = [_ASIDE.sub("", text) for text in (first_text, second_text)]
@@ -870,7 +869,7 @@ Exchange = Literal["same", "opposite", "unlike"]
 
 
 def exchange(first_text: str, second_text: str) -> Exchange | None:
-    """Compare two texts in which two things change places around equal words; None if none do.
+    """Compare two texts in which two terms swap places around equal words; None if no terms do.
 
     "Ann beat Bob" and "Bob beat Ann" are unlike. "A is north of B" is the opposite of "B is north of A", and
     the same as "B is south of A". What "and", "is" or "met" joins, and items of a list, may change places.
@@ -896,7 +895,7 @@ def exchange(first_text: str, second_text: str) -> Exchange | None:
 
 @lru_cache(maxsize=2**14)
 def _ordered(text: str) -> tuple[tuple[str, ...], dict[str, int]]:
-    """List the words and marks of a text without English articles, and the places of terms it has once."""
+    """List the words and marks of a text without English articles, and the positions of unique terms."""
     # A may be a choice, "a" is an article
     words = [word if word == "A" else word.casefold() for word in _TOKEN.findall(_plain(text))]
     tokens = tuple(word for word in words if word not in ("a", "an", "the"))
@@ -907,7 +906,7 @@ def _ordered(text: str) -> tuple[tuple[str, ...], dict[str, int]]:
 
 
 class _Block(NamedTuple):
-    """A run of words that two texts have in common."""
+    """A run of words common to two texts."""
 
     here: int
     there: int
@@ -917,7 +916,7 @@ class _Block(NamedTuple):
 def _common_blocks(
     first: Sequence[str], second: Sequence[str], places: Sequence[tuple[int, int]]
 ) -> list[_Block]:
-    """Extend terms at common places to runs of equal words that end with a term."""
+    """Extend common terms to runs of equal words that end with a term."""
     blocks: list[_Block] = []
     end = 0
     for here, there in places:
@@ -938,7 +937,7 @@ def _is_term(token: str) -> bool:
 
 
 def _without_names(between: tuple[str, ...], names: set[str]) -> tuple[str, ...]:
-    """Cut names from both ends, which belong to those that change places."""
+    """Cut swapped names from both ends of the words between them."""
     start, end = 0, len(between)
     while start < end and between[start] in names:
         start += 1
@@ -948,7 +947,7 @@ def _without_names(between: tuple[str, ...], names: set[str]) -> tuple[str, ...]
 
 
 def _is_symmetric(between: tuple[str, ...], before: tuple[str, ...]) -> bool:
-    """Tell whether what stands on both sides of some words may change places."""
+    """Check whether the terms on both sides of some words may swap places."""
     # "as tall as" holds both ways
     if not _SYMMETRIC.isdisjoint(between) or between.count("as") > 1:
         return True

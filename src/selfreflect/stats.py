@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Estimate:
-    """The mean of ``n`` values and its interval; ``total`` questions could have had a value.
+    """Mean of ``n`` values with its interval, out of ``total`` questions.
 
     ``mean`` is None without values, ``low`` and ``high`` with fewer than two.
     """
@@ -56,18 +56,17 @@ class Estimate:
 
     @property
     def coverage(self) -> float | None:
-        """Share of the questions that have a value; None without questions."""
+        """Share of questions that have a value; None without questions."""
         return self.n / self.total if self.total else None
 
     def side_of(self, value: float) -> int:
-        """1 if the whole interval lies above ``value``, -1 if below, 0 if it covers ``value`` or is
-        missing."""
+        """Return 1 if the whole interval lies above ``value``, -1 if below, else 0."""
         if self.low is None or self.high is None:
             return 0
         return int(self.low > value) - int(self.high < value)
 
     def mirrored(self) -> Estimate:
-        """Give the estimate of the negated values."""
+        """Negate the mean and its interval."""
         # no -0.0, which is printed with its sign
         mean, low, high = (None if end is None else -end or 0.0 for end in (self.mean, self.high, self.low))
         return replace(self, mean=mean, low=low, high=high)
@@ -78,7 +77,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class PairedEstimate:
-    """Difference ``b - a`` on the questions that both share. A win is a question where ``b`` is better."""
+    """Difference ``b - a`` on the shared questions. A win is a question where ``b`` is better."""
 
     difference: Estimate
     """Its ``n`` is the number of shared questions."""
@@ -90,7 +89,7 @@ class PairedEstimate:
 
     @property
     def is_testable(self) -> bool:
-        """Whether enough questions differ for the test to find anything."""
+        """Whether enough questions differ for a test to reach significance."""
         return self.wins + self.losses >= FEWEST_TESTED
 
 
@@ -167,12 +166,12 @@ def ratio_interval(
 
 
 def is_tie(a: float, b: float) -> bool:
-    """Tell whether two scores or shares count as equal."""
+    """Check whether two scores or shares count as equal."""
     return abs(a - b) < TIE
 
 
 def settled(values: Sequence[float]) -> list[float]:
-    """Make ties exactly equal: each value becomes the lowest of those that it ties with, from below."""
+    """Make ties exactly equal, by replacing each value with the lowest of its ties."""
     lowest = -math.inf
     by_value = {}
     for value in sorted(values):
@@ -287,7 +286,7 @@ def clustered_mean(per_answer: Sequence[Sequence[float]]) -> tuple[float, float 
 
 
 def rank_correlation(a: Sequence[float], b: Sequence[float]) -> Estimate:
-    """Compute Spearman's rho of pairs with its 95% interval; ties share their mean rank.
+    """Compute Spearman's rho with its 95% interval; ties share their mean rank.
 
     The mean is None if one side does not vary, or with fewer than ``FEWEST_CORRELATED`` pairs; the ends are
     None too if the correlation is perfect. The interval uses Fisher's z with the variance of Bonett and
@@ -304,7 +303,7 @@ def rank_correlation(a: Sequence[float], b: Sequence[float]) -> Estimate:
 
 
 def pearson(x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> float | None:
-    """Compute the product-moment correlation; None for fewer than 3 points or if one side is constant."""
+    """Compute the product-moment correlation; None for fewer than 3 points or a constant side."""
     a, b = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if len(a) < 3 or a.min() == a.max() or b.min() == b.max():
         return None
@@ -313,7 +312,7 @@ def pearson(x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> float |
 
 
 def spearman(x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> float | None:
-    """Compute Spearman's rho with ties at their mean rank, as :func:`pearson`."""
+    """Compute Spearman's rho with ties at their mean rank; see :func:`pearson`."""
     return pearson(*(ranks(np.asarray(values, dtype=np.float64)) for values in (x, y)))
 
 
@@ -371,7 +370,7 @@ def student_quantile(probability: float, degrees: int) -> float:
 
 
 def half_width(values: Sequence[float], probability: float) -> float:
-    """Compute the distance of a quantile of the mean by Student's t; infinite for fewer than two values."""
+    """Compute the half-width of the mean's interval by Student's t; infinite for fewer than two values."""
     if len(values) < 2:
         return math.inf
     stderr = float(np.std(values, ddof=1)) / math.sqrt(len(values))
@@ -379,7 +378,7 @@ def half_width(values: Sequence[float], probability: float) -> float:
 
 
 def end_of(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """Find the number up to which a condition holds that does at ``low`` and not at ``high``."""
+    """Find by bisection where a condition stops holding, between ``low`` and ``high``."""
     for _ in range(60):  # halvings beyond the digits of a float
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
@@ -404,13 +403,13 @@ def finite_array(values: Sequence[float]) -> Floats:
 
 
 def _blocks(resamples: int, n: int) -> list[int]:
-    """Split ``resamples`` of ``n`` values into blocks to draw at a time."""
+    """Split ``resamples`` of ``n`` values into blocks of limited memory."""
     rows = max(1, _BLOCK // n)
     return [min(rows, resamples - start) for start in range(0, resamples, rows)]
 
 
 def _bca(deviations: Floats, resamples: int, seed: int, weights: Floats | None = None) -> tuple[float, float]:
-    """Compute the ends of the interval relative to the estimate, from deviations that are not all zero.
+    """Compute the BCa interval's ends relative to the estimate, from deviations that are not all zero.
 
     The estimate is their mean, or with ``weights`` their sum as a share of the sum of these."""
     # a page asks for the interval of one strategy many times
@@ -458,7 +457,7 @@ FEW_EXACT = 1500
 
 
 def _halves_p_value_drawn(pairs: Sequence[tuple[int, int]]) -> float:
-    """Estimate :func:`halves_p_value` by random splits, which count the observed one too."""
+    """Estimate :func:`halves_p_value` from random splits, including the observed one."""
     sizes = np.array([sum(pair) for pair in pairs])
     half = sum(first for first, _ in pairs)
     random = np.random.default_rng(0)
@@ -504,7 +503,7 @@ def _halves_p_value(pairs: tuple[tuple[int, int], ...]) -> float:
 
 
 def discoveries(p_values: Mapping[T, float]) -> list[T]:
-    """Choose the tests that are significant at a false discovery rate (Benjamini and Hochberg 1995)."""
+    """Select the tests that are significant at a false discovery rate (Benjamini and Hochberg 1995)."""
     keys = sorted(p_values, key=lambda key: p_values[key])
     total = len(keys)
     last = 0

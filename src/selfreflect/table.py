@@ -1,4 +1,4 @@
-"""Render a table of plain cells as Markdown, CSV or LaTeX, or for the terminal."""
+"""Tables of plain cells, rendered as Markdown, CSV, LaTeX or for the terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Approximate(float):
-    """An estimated number, shown with ``≈``."""
+    """An estimated number, displayed with ``≈``."""
 
 
 Cell = str | int | float | None
@@ -49,7 +49,7 @@ def spaced_percent(text: str) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """A heading and, for numbers, their display format (CSV keeps every digit)."""
+    """A column's heading and, for numbers, its display format (CSV keeps every digit)."""
 
     heading: str
     form: str = ""
@@ -68,7 +68,7 @@ class Column:
 
     @property
     def label(self) -> str:
-        """The heading as people read it, where there is room."""
+        """The displayed heading, at full length."""
         return spaced_percent(self.shown or self.heading)
 
     def show(self, cell: Cell) -> str:
@@ -94,17 +94,17 @@ class Table:
 
     @property
     def headings(self) -> list[str]:
-        """The headings of the columns."""
+        """The headings of all columns."""
         return [column.heading for column in self.columns]
 
     @property
     def labels(self) -> list[str]:
-        """The headings as people read them."""
+        """The displayed headings of all columns."""
         return [column.label for column in self.columns]
 
 
 def compact(table: Table, *, explain: bool = False) -> Table:
-    """Fit a table into little room: short headings, and each interval in one column, as ``31 to 103``.
+    """Fit a table into little room: short headings, each interval in one column, as ``31 to 103``.
 
     Args:
         explain: keep all columns, and what the numbers mean.
@@ -130,7 +130,7 @@ def compact(table: Table, *, explain: bool = False) -> Table:
 
 
 def _without_empty(table: Table) -> Table:
-    """Leave out columns of numbers without a number, but for the first column."""
+    """Remove number columns without a number, except the first column."""
     columns = []
     for at, column in enumerate(table.columns):
         cells = [row[at] for row in table.rows]
@@ -147,8 +147,7 @@ def _ends_text(column: Column, low: Cell, high: Cell) -> str | None:
 
 
 def joined(tables: Mapping[str, Table], of: str = "run") -> Table:
-    """Join tables, with the key of each in a column ``of`` in front; a column that a table lacks stays
-    empty."""
+    """Join tables, with their keys in a first column ``of``; missing cells stay empty."""
     columns: dict[str, Column] = {}
     for table in tables.values():
         columns |= {column.heading: column for column in table.columns}
@@ -164,12 +163,12 @@ def joined(tables: Mapping[str, Table], of: str = "run") -> Table:
 def interval_text(
     low: float | None, high: float | None, form: str = ".3f", between: str = " to "
 ) -> str | None:
-    """Write the cell of an interval; None without one."""
+    """Write an interval as a cell; None without one."""
     return None if low is None or high is None else f"{low:{form}}{between}{high:{form}}"
 
 
 def to_markdown(table: Table) -> str:
-    """Render as a heading, a table in GitHub's dialect, and the notes as a list."""
+    """Render a table as GitHub Markdown, with a heading and a list of notes."""
     lines = [
         f"### {markdown_text(table.title)}",
         "",
@@ -187,8 +186,8 @@ def to_markdown(table: Table) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """Render as RFC 4180 with a heading line. Text that a spreadsheet would run as a formula gets a leading
-    apostrophe; numbers are unchanged."""
+    """Render a table as RFC 4180 CSV with a heading line. Text that a spreadsheet would run as a formula gets
+    a leading apostrophe; numbers are unchanged."""
     buffer = io.StringIO(newline="")
     writer = csv.writer(buffer, lineterminator="\r\n")
     writer.writerow([spreadsheet_text(column.heading) for column in table.columns])
@@ -218,7 +217,7 @@ _LATEX = {
 
 
 def to_latex(table: Table) -> str:
-    """Render as a floating table for LaTeX with the package booktabs; every text is escaped.
+    """Render a table as a LaTeX float with the package booktabs; all text is escaped.
 
     Each interval stands in one column. Numbers are aligned right, and a minus sign is one.
     """
@@ -235,13 +234,13 @@ def to_latex(table: Table) -> str:
 
 
 def latex_text(text: str) -> str:
-    """Escape any text for LaTeX, on one line. A hyphen in front of a digit becomes a minus sign."""
+    """Escape text for LaTeX, on one line. A hyphen in front of a digit becomes a minus sign."""
     escaped = "".join(_LATEX.get(character, character) for character in one_line(text))
     return re.sub(r"(?<![\w\)])-(?=[0-9.])", r"$-$", escaped)
 
 
 def to_rich(table: Table, width: int = 80) -> list[RichTable | Text]:
-    """Render for a rich console. Every text becomes a ``Text``, so that rich does not interpret it as
+    """Render a table for a rich console. Every text becomes a ``Text``, so that rich does not interpret it as
     markup.
 
     Where the columns do not fit into ``width``, further tables below the first one hold the rest of them,
@@ -291,7 +290,7 @@ def to_rich(table: Table, width: int = 80) -> list[RichTable | Text]:
 
 
 def _broken(heading: str, width: int = 0) -> str:
-    """Break a heading into lines of ``width``, or of one word; a percent sign stays behind its number."""
+    """Break a heading into lines of ``width``, keeping percent signs with their numbers."""
     lines = [""]
     for word in re.split(r" (?!%)", heading):
         if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
@@ -301,7 +300,7 @@ def _broken(heading: str, width: int = 0) -> str:
 
 
 def _least_width(column: Column, cells: Sequence[str]) -> int:
-    """Compute the width that a column needs: a number's whole, a text's longest part up to a limit."""
+    """Compute the least width of a column: whole numbers, and parts of texts up to a limit."""
     from rich.cells import cell_len
 
     if column.form:
@@ -311,12 +310,12 @@ def _least_width(column: Column, cells: Sequence[str]) -> int:
 
 
 def _first_number(columns: Sequence[Column]) -> int:
-    """Find the first column of numbers behind the names, of which there is at least one."""
+    """Find the first number column after at least one column of names."""
     return max(1, next((at for at, column in enumerate(columns) if column.form), len(columns)))
 
 
 def _blocks(columns: Sequence[Column], minima: Sequence[int], width: int) -> list[list[int]]:
-    """Divide columns, by number, into blocks that fit; each starts with the names. An interval stays with its
+    """Divide the columns into blocks that fit, each beginning with the names. An interval stays with its
     number."""
     names = list(range(_first_number(columns)))
     groups: list[list[int]] = []
@@ -342,7 +341,7 @@ def _widths(
     block: Sequence[int],
     width: int,
 ) -> dict[int, int]:
-    """Share the free width among text columns, narrow ones first, then among headings of numbers."""
+    """Share the free width among text columns, narrow ones first, then among number headings."""
     from rich.cells import cell_len
 
     widths = {at: minima[at] for at in block}
@@ -369,7 +368,7 @@ def _widths(
 
 
 def _wrapped_name(text: str, width: int) -> str:
-    """Break words that are wider than the column behind an underscore, a slash, a colon or a hyphen."""
+    """Break words wider than the column after an underscore, slash, colon or hyphen."""
     from rich.cells import cell_len
 
     words = []

@@ -1,4 +1,4 @@
-"""Strings: words for messages and prompts, untrusted text made safe to show, and how records look."""
+"""Helpers for strings: words for messages and prompts, escaping of untrusted text, and records in brief."""
 
 from __future__ import annotations
 
@@ -45,8 +45,7 @@ _FIELD_LENGTH = 60
 
 
 def normalise_question(text: str) -> str:
-    """Format a question for a model or judge: ``Question: `` in front, one trailing newline removed, ``?`` at
-    the end."""
+    """Format a question for a model or judge, as ``Question: …?``."""
     if not text.startswith("Question: "):
         text = "Question: " + text
     text = text.removesuffix("\n")
@@ -56,12 +55,12 @@ def normalise_question(text: str) -> str:
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:
-    """Replace each ``{name}`` that has a value, in one pass: braces in a value are literal."""
+    """Replace each ``{name}`` that has a value, in one pass, so that braces in values stay literal."""
     return PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), template)
 
 
 def fenced(text: str) -> str:
-    """Put a text between two lines of quotes that it cannot close itself.
+    """Put a text between two lines of quotes that it cannot close.
 
     They are at least three, and more than follow each other in the text.
     """
@@ -71,22 +70,22 @@ def fenced(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Quote a text as JSON on one line, so that it cannot pass for part of a prompt."""
+    """Quote a text as JSON on one line, so that it cannot pose as a prompt."""
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(text, ensure_ascii=False))
 
 
 def numbered(answers: Sequence[str]) -> str:
-    """List answers, one line ``1. "…"`` each, so that none can pose as several."""
+    """List answers as numbered JSON strings, one per line, so that none can pose as several."""
     return "\n".join(f"{number}. {quoted(answer)}" for number, answer in enumerate(answers, start=1))
 
 
 def answer_list(answers: Sequence[str]) -> str:
-    """List answers as the metric does, one line ``x_1 = '…'`` each; unescaped as in the published scorer."""
+    """List answers as the published scorer does, one line ``x_1 = '…'`` each, unescaped."""
     return "\n".join(f"x_{number} = '{answer}'" for number, answer in enumerate(answers, start=1))
 
 
 def counted(count: int, noun: str) -> str:
-    """Count things in words, as ``1 summary`` or ``2 summaries``."""
+    """Write a count with its noun, as ``1 summary`` or ``2 summaries``."""
     if count == 1:
         return f"1 {noun}"
     plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
@@ -94,29 +93,29 @@ def counted(count: int, noun: str) -> str:
 
 
 def name_list(text: str) -> list[str]:
-    """Split a list of names such as ``a,b``, without blank ones."""
+    """Split a list of names such as ``a,b``, ignoring blank names."""
     return list(filter(None, map(str.strip, text.split(","))))
 
 
 def percent(share: float, digits: int = 0) -> str:
-    """Format a share as ``56 %``, with ``digits`` behind the point."""
+    """Format a share as ``56 %``, with ``digits`` decimals."""
     # z: without the minus sign of a value that rounds to 0
     return f"{100 * share:z.{digits}f} %"
 
 
 def exact_percent(share: float) -> str:
-    """Format a share that a user chose, such as 0.125 as ``12.5 %``: a rounded one is another promise."""
+    """Format a user's share without rounding, as ``12.5 %`` for 0.125."""
     # 12 digits hide that 100 * 0.07 is 7.000000000000001
     return f"{100 * share:.12g} %"
 
 
 def listed(names: Sequence[str], word: str = "and") -> str:
-    """Join names as in ``a, b and c``."""
+    """Join names, as ``a, b and c``."""
     return f" {word} ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def without_credentials(text: str) -> str:
-    """Replace user and password in every URL of ``text`` by ``***``."""
+    """Replace credentials in every URL of ``text`` by ``***``."""
     return _CREDENTIALS.sub("***@", text)
 
 
@@ -135,7 +134,7 @@ def common_prefix(a: Sequence[object], b: Sequence[object]) -> int:
 
 
 def printable(text: str) -> str:
-    """Escape, as in ``\\x1b``, everything that could control a terminal or hide from the reader.
+    """Escape, as in ``\x1b``, all characters that control a terminal or are invisible.
 
     These are control characters (hence ANSI sequences), bidirectional overrides and other invisible format
     characters, and lone surrogates, which cannot be encoded. Line ends and tabs stay; ``\\r\\n`` becomes
@@ -147,7 +146,7 @@ def printable(text: str) -> str:
 
 
 def printable_json(line: str) -> str:
-    """Escape in a line of JSON what :func:`printable` escapes, as JSON does, so that its values stay."""
+    """Escape the characters of :func:`printable` in a line of JSON, preserving its values."""
     if line.isprintable():
         return line
     return "".join(
@@ -156,7 +155,7 @@ def printable_json(line: str) -> str:
 
 
 def one_line(text: str, limit: int | None = None) -> str:
-    """Make text :func:`printable`, collapse whitespace to single spaces, and cut it at ``limit``."""
+    """Make text :func:`printable` on one line, cut at ``limit``."""
     # split() also cuts at line ends, so that untrusted text cannot begin a row
     line = " ".join(printable(text).split())
     if limit is not None and len(line) > limit:
@@ -182,8 +181,7 @@ def cut_apart(names: Sequence[str], limit: int) -> list[str]:
 
 
 def markdown_text(text: str) -> str:
-    """Escape text so that Markdown (CommonMark with GitHub's tables) shows it literally, with ``<br>`` for
-    line ends.
+    """Escape text so that Markdown shows it literally, with ``<br>`` for line ends.
 
     The result is safe in a table cell, and at the start of a paragraph or list item.
     """
@@ -192,7 +190,7 @@ def markdown_text(text: str) -> str:
 
 
 def spreadsheet_text(text: str) -> str:
-    """Make text :func:`printable`, with an apostrophe before a spreadsheet's formula."""
+    """Make text :func:`printable`, with an apostrophe before a spreadsheet formula."""
     return printable(_FORMULA.sub("'", text))
 
 
@@ -209,7 +207,7 @@ def _visible(character: str) -> str:
 
 
 def one_liner(name: str, fields: Fields) -> str:
-    """Write a record as ``Score(value=0.0954, stderr=0.0025)``; fields that are None are left out."""
+    """Write a record as ``Score(value=0.0954, stderr=0.0025)``, leaving out fields that are None."""
     parts = [f"{field}={_brief(value)}" for field, value in fields if value is not None]
     return f"{name}({', '.join(parts)})"
 
@@ -232,7 +230,7 @@ _ENGLISH = frozenset(
 
 
 def in_english(texts: Iterable[str]) -> bool:
-    """Tell whether most sentences hold an English function word. True without any letters."""
+    """Check whether most sentences contain an English function word. True without any letters."""
     sentences = [set(re.findall(r"[^\W\d_]+", text.casefold())) for text in texts]
     sentences = list(filter(None, sentences))
     return 2 * sum(not _ENGLISH.isdisjoint(words) for words in sentences) >= len(sentences)
@@ -257,7 +255,7 @@ _PATH = re.compile(
 
 
 def shorten_paths(text: str) -> str:
-    """Shorten paths to ``…/name``, so that a text tells nobody where files are.
+    """Shorten paths to ``…/name``, so that a text does not reveal where files are.
 
     A relative path without dots, such as ``runs/mine``, stays: it looks like the name of a model.
     """

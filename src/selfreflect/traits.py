@@ -1,4 +1,4 @@
-"""Facts of single models by name, one row each. No other module tests for these names."""
+"""Facts about single models by name, one row each. No other module tests for these names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Traits:
-    """Choices that suit a model unless the user makes others."""
+    """Default choices for a model."""
 
     sampling: Mapping[str, float] = field(default_factory=dict)
     """How the demo, ``ask`` and the app sample its answers."""
@@ -37,5 +37,5 @@ TRAITS: Mapping[str, Traits] = {
 
 
 def traits_of(name: str) -> Traits:
-    """Return the row of a model, or the defaults."""
+    """Look up the traits of a model, or the defaults."""
     return TRAITS.get(name, Traits())

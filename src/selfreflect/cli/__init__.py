@@ -138,4 +138,4 @@ def _options(
         False, "--version", is_eager=True, callback=_show_version, help="Show the version and exit."
     ),
 ) -> None:
-    """Options of the program itself."""
+    """Options of the program itself, before any command."""

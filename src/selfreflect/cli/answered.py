@@ -1,4 +1,4 @@
-"""Questions with stored answers, and the model that is asked about them."""
+"""Reading of answered questions, and of the model that is asked about them."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ NAME_MODEL = "Name it with {answers.model}."
 
 
 class FieldOptions(Struct, frozen=True, kw_only=True):
-    """Fields and columns of a file."""
+    """Options that name fields and columns of a file."""
 
     gold: Annotated[str, Flag("--gold FIELD", "Field with the right answer or its spellings.")] = GOLD
     column: Annotated[list[str] | None, COLUMN] = None
 
 
 class StructureOptions(Struct, frozen=True, kw_only=True):
-    """Whether answers are JSON, and which of their fields count, or long, and their claims count."""
+    """Options for answers in JSON and for long answers with claims."""
 
     schema: Annotated[
         str | None,
@@ -89,7 +89,7 @@ class StructureOptions(Struct, frozen=True, kw_only=True):
 
 
 class ComparisonOptions(Struct, frozen=True, kw_only=True):
-    """Rules for which answers are the same, and which are correct."""
+    """Options for grouping equal answers and judging correctness."""
 
     classes: Annotated[
         str | None,
@@ -126,7 +126,7 @@ class ComparisonOptions(Struct, frozen=True, kw_only=True):
 
 
 def read_questions(source: str, fields: FieldOptions, *, structured: bool = False) -> list[AnsweredQuestion]:
-    """Read the answered questions of a run directory or a file, whose answers may be ``structured``."""
+    """Read the answered questions of a run directory or file."""
     gold, columns = fields.gold, assigned_columns(fields.column)
     if is_row_file(source):
         progress = ReadingProgress(source)
@@ -164,7 +164,7 @@ def read_questions(source: str, fields: FieldOptions, *, structured: bool = Fals
 
 
 class QuestionParts(NamedTuple):
-    """Questions to estimate: one for each field or claim where answers are taken apart."""
+    """Questions to estimate, one per field or claim if answers are split."""
 
     questions: Sequence[AnsweredQuestion]
     structured: Sequence[Structured] = ()
@@ -173,7 +173,7 @@ class QuestionParts(NamedTuple):
     """What read the claims; empty for others."""
 
     def without_reader(self, asking: AskOptions) -> AskOptions:
-        """Leave out the model that has read the claims: no estimator of claims asks it."""
+        """Drop the model after it has read the claims: no claim estimator asks it."""
         return structs.replace(asking, model=None) if self.reader else asking
 
 
@@ -185,7 +185,7 @@ def read_parts(
     overrides: Overrides,
     num_answers: int | None = None,
 ) -> QuestionParts:
-    """Read questions with some or all of their answers, and take these apart as the options say."""
+    """Read questions with their answers, and split these into fields or claims if the options say so."""
     questions = read_questions(source, fields, structured=structure.schema is not None)
     if num_answers is not None:
         questions = with_answers(questions, num_answers)
@@ -197,7 +197,7 @@ def read_parts(
 
 
 def take_apart(questions: Sequence[AnsweredQuestion], options: StructureOptions) -> list[Structured]:
-    """Take answers that are JSON apart by field, and say what was not valid; empty if they are not to be.
+    """Split JSON answers by field, and report invalid ones; empty without a schema.
 
     Raises:
         ConfigError: a field is named without ``schema``, or no answer has it.
@@ -242,7 +242,7 @@ def take_apart(questions: Sequence[AnsweredQuestion], options: StructureOptions)
 def open_claim_reader(
     source: str, name: str | None, asking: AskOptions, overrides: Overrides
 ) -> Iterator[Reader]:
-    """Open what says which answers make a claim: a model that is asked, or shared words without one."""
+    """Open the reader that decides which answers make a claim: a model, or shared words without one."""
     from selfreflect.uncertainty.claims.readers import open_reader
 
     name = name or ("words" if asking.model is None else "asked")
@@ -270,7 +270,7 @@ def read_claims(
     asking: AskOptions,
     overrides: Overrides,
 ) -> tuple[list[AnsweredQuestion], str]:
-    """Make a question of each labelled claim, and return the name of the reader.
+    """Make a question of each labelled claim; also return the reader's name.
 
     Raises:
         ConfigError: answers cannot be both JSON and long, or there is no such reader.
@@ -295,7 +295,7 @@ def read_claims(
 
 
 def with_answers(questions: Sequence[AnsweredQuestion], number: int) -> list[AnsweredQuestion]:
-    """Draw a number of answers of each question at random; leave out questions with fewer."""
+    """Draw ``number`` answers per question at random, leaving out questions with fewer."""
     from selfreflect.uncertainty.assess import subsample
 
     enough = [question for question in questions if len(question.answers) >= number]
@@ -308,7 +308,7 @@ def with_answers(questions: Sequence[AnsweredQuestion], number: int) -> list[Ans
 
 
 def _say_origin_of_logprobs(run: Run) -> None:
-    """Name the distribution of log-probabilities, and say whether answers were drawn from it."""
+    """Report the distribution of log-probabilities, and whether answers were drawn from it."""
     answers = next((answers for answers in run.answers.values() if answers.logprobs), None)
     if answers is None:
         return
@@ -328,7 +328,7 @@ def _say_origin_of_logprobs(run: Run) -> None:
 def by_named_gold(
     questions: Sequence[AnsweredQuestion], comparison: ComparisonOptions, fields: FieldOptions
 ) -> ComparisonOptions:
-    """Let right answers in a field that the user named count before labels and grades, and say so."""
+    """Prefer the user's field of right answers to labels and grades, and report that."""
     from selfreflect.uncertainty.correctness import DEFAULT, default_correctness
 
     if comparison.correctness or fields.gold == GOLD or not has_gold(questions):
@@ -342,17 +342,17 @@ def by_named_gold(
 
 
 def can_compare(model: str) -> bool:
-    """Check whether a model is asked which answers mean the same where no rule is named."""
+    """Check whether a model compares answers by meaning if the user names no rule."""
     return not traits_of(model).is_show_case
 
 
 def further_fields(questions: Sequence[AnsweredQuestion]) -> list[str]:
-    """List the fields of a file that nothing is made of, one of which may hold the right answers."""
+    """List unused fields of a file, one of which may hold the right answers."""
     return list(dict.fromkeys(name for question in questions for name in question.columns))
 
 
 def labelled(assessment: Assessment) -> list[str]:
-    """List the correctness functions that have labels, and say which lack them."""
+    """List the correctness functions that have labels, and report missing labels."""
     names = []
     for name, labels in assessment.judged.labels.items():
         count = sum(label is not None for label in labels)
@@ -384,7 +384,7 @@ ASKING = ("--device", "--trust-remote-code", "--batch-size", "--max-connections"
 
 
 class AskOptions(Struct, frozen=True, kw_only=True):
-    """Choice of the model that is asked, and of where its replies are kept."""
+    """Options for the model to ask, and for storing its responses."""
 
     model: Annotated[
         str | None,
@@ -421,7 +421,7 @@ class AskOptions(Struct, frozen=True, kw_only=True):
 
 
 def asking(estimators: Sequence[str], comparison: ComparisonOptions) -> list[str]:
-    """List what asks a model: estimators, classes and correctness."""
+    """List everything that asks a model: estimators, classes and correctness."""
     from selfreflect.uncertainty.estimators import choose_estimators
 
     users = [name for name, info in choose_estimators(estimators).items() if info.needs == "model"]
@@ -440,8 +440,7 @@ def open_method(
     *,
     stored_model: str = "",
 ) -> Iterator[Method]:
-    """Make what estimators are assessed with, and open the model that they ask and its stored replies, as
-    :func:`open_asker`.
+    """Open the model and its stored responses as :func:`open_asker`, and make the method of assessment.
 
     Without ``classes`` the model that is asked sorts what the rule without a model leaves open; without
     ``correctness`` people's labels count, or else answers that contain a right one.
@@ -469,8 +468,7 @@ def open_method(
 def open_store(
     source: str, options: AskOptions, users: Sequence[str], classes: str | None = None
 ) -> Iterator[Journal[ModelReplies] | None]:
-    """Open the file that keeps replies of the model that ``users`` ask, and verdicts of the class rule
-    ``nli:MODEL``; None where there are none or nobody keeps them."""
+    """Open the file of stored responses and verdicts; None if nothing is asked or stored."""
     if not users and not (classes or "").startswith("nli:"):
         yield None
         return
@@ -499,7 +497,7 @@ def open_asker(
     *,
     stored_model: str = "",
 ) -> Asker | None:
-    """Open the model that ``users``, such as estimators, ask; None without any.
+    """Open the model that ``users``, such as estimators, ask; None without users.
 
     The options name it, or ``--config``, or the run whose answers it drew.
 
@@ -540,7 +538,7 @@ def open_asker(
 
 
 def _reader(model: str, store: Journal[ModelReplies] | None, samples_p_true: bool) -> Asker:
-    """Look up earlier responses of a model without asking it."""
+    """Make an asker that only looks up stored responses."""
     from selfreflect.uncertainty.asking.asker import Asker
 
     # it also stands for loading a model, and then there are no inquiries to count
@@ -556,7 +554,7 @@ def _reader(model: str, store: Journal[ModelReplies] | None, samples_p_true: boo
 
 
 def _config(source: str, model: str | None, overrides: Overrides, users: Sequence[str]) -> Config:
-    """Make the settings that name the model to ask."""
+    """Build the settings of the model to ask."""
     from selfreflect.cli.stages import check_named
 
     if model is not None:
@@ -572,12 +570,12 @@ def _config(source: str, model: str | None, overrides: Overrides, users: Sequenc
 
 
 def _directory(source: str) -> Path | None:
-    """Return the run directory that a source is, if it is one."""
+    """Return the source as a run directory, or None if it is a file."""
     return None if is_row_file(source) else Path(source)
 
 
 def _run_model(source: str, users: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Look up the settings of the model that drew a run's answers."""
+    """Read the settings of the model that drew a run's answers."""
     names = ", ".join(users)
     directory = _directory(source)
     if directory is None:
@@ -593,7 +591,7 @@ def _run_model(source: str, users: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 class Confirmation:
-    """Shows what inquiries take, and asks at a terminal if they are many or may cost money.
+    """Report of what inquiries cost, with a prompt if they are many or cost money.
 
     A step that is asked in several batches, such as pairs of answers, is shown once, and no reason to ask is
     given twice.
@@ -631,7 +629,7 @@ class Confirmation:
 
 
 def _reasons(inquiries: Sequence[Inquiry], spec: ModelSpec, price: Price | None) -> list[str]:
-    """List reasons to look before the model is asked."""
+    """List the reasons to confirm before asking the model."""
     from selfreflect.run.cost import MANY_COMPLETIONS
 
     reasons = []

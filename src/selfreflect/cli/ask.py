@@ -1,4 +1,4 @@
-"""``selfreflect ask`` and ``selfreflect demo``: one question, and a few bundled ones, through all stages."""
+"""Commands ``selfreflect ask`` and ``selfreflect demo``: one or several questions through all stages."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def ask_command(
 def _grouped(
     records: RunRecords, question: Question, config: Config, options: ExecutionOptions, classes: str | None
 ) -> GroupedAnswers | None:
-    """Group the answers by meaning; None where no rule is named and no model can be asked, or it fails."""
+    """Group the answers by meaning; None without a rule or model, or if grouping fails."""
     from selfreflect.cli.show import GroupedAnswers
     from selfreflect.uncertainty.asking.asker import Asker, Inquiry, model_name
     from selfreflect.uncertainty.classes import ClassRule, members_of
@@ -243,7 +243,7 @@ answer and leaves out the other, and the shares show what that costs.
 
 
 def _measure_by_hand(item: Item) -> None:
-    """Measure the hand-written summaries of an item, with controls, and print it in full."""
+    """Measure an item's hand-written summaries with controls, and print all results."""
     from selfreflect.cli.show import print_question
 
     _tell(ACT_ONE)

@@ -1,4 +1,4 @@
-"""``selfreflect bench``: time this project's engine against the published schedule."""
+"""Command ``selfreflect bench``: time this project's engine against the published schedule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``selfreflect calibrate``: confidences, a threshold with a guarantee, and sets of answers."""
+"""Command ``selfreflect calibrate``: confidences, a guaranteed threshold and sets of answers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SURE = 0.95
 
 
 class CalibratorOptions(Struct, frozen=True, kw_only=True):
-    """Choice of the estimator and its map, and files of calibrators."""
+    """Options for the estimator, its map, and files of calibrators."""
 
     estimator: Annotated[
         str | None,
@@ -90,7 +90,7 @@ class CalibratorOptions(Struct, frozen=True, kw_only=True):
 
 
 class PromiseOptions(Struct, frozen=True, kw_only=True):
-    """The condition that the shown answers must meet."""
+    """Options for the guarantee that shown answers must meet."""
 
     risk: Annotated[
         float | None,
@@ -201,7 +201,7 @@ def calibrate_command(
 def _weights(
     options: CalibratorOptions, promise: PromiseOptions, name: str, questions: Sequence[AnsweredQuestion]
 ) -> CalibratorFile | None:
-    """Read the weights of a fitted estimator; None where they are fitted here, or it has none.
+    """Read a fitted estimator's weights; None if they are fitted here or not needed.
 
     Raises:
         ConfigError: an option does not fit the estimator.
@@ -252,7 +252,7 @@ def _estimator(name: str | None, questions: Sequence[AnsweredQuestion], reader: 
 
 
 def _check_promise(promise: PromiseOptions, structure: StructureOptions) -> None:
-    """Refuse levels that mean nothing before anything is read or asked."""
+    """Refuse impossible levels before reading files or asking a model."""
     from selfreflect.uncertainty.guarantee import check_levels
 
     if promise.confidence is not None and promise.risk is None:
@@ -270,7 +270,7 @@ def _check_promise(promise: PromiseOptions, structure: StructureOptions) -> None
 
 @dataclass(frozen=True)
 class _Fitting:
-    """An estimator on labelled questions, from which a calibrator is fitted and shown."""
+    """An estimator on labelled questions, from which a calibrator is fitted and reported."""
 
     assessment: Assessment
     estimator: str
@@ -283,7 +283,7 @@ class _Fitting:
 
     @property
     def method(self) -> FitMethod:
-        """Name of the map to fit; ``weights`` where the estimator has no weights yet."""
+        """Name of the map to fit; ``weights`` if the estimator still needs weights."""
         from selfreflect.uncertainty.estimators import ESTIMATORS
 
         if ESTIMATORS[self.estimator].inputs is not None and self.weights is None:
@@ -292,20 +292,20 @@ class _Fitting:
 
     @cached_property
     def answers(self) -> ScoredAnswers:
-        """The scores that the map is fitted on, with their labels."""
+        """Scores and labels that the map is fitted on."""
         inputs = self.method == "weights"
         return self.assessment.labelled_scores(self.estimator, self.correctness, inputs=inputs)
 
     @property
     def has_both_labels(self) -> bool:
-        """Whether there are right and wrong answers, enough for folds."""
+        """Whether right and wrong answers both exist, and suffice for cross-fitting."""
         from selfreflect.uncertainty.calibrators import FOLDS
 
         labels = self.answers.labels.tolist()
         return len(set(labels)) == 2 and len(labels) >= FOLDS
 
     def say_missing(self) -> None:
-        """Count the questions without a score, by reason."""
+        """Report the number of questions without a score, by reason."""
         from selfreflect.uncertainty.estimators import ESTIMATORS
 
         inputs = ESTIMATORS[self.estimator].inputs
@@ -316,7 +316,7 @@ class _Fitting:
         _say_missing(Counter(value.message for value in values if isinstance(value, NoValue)))
 
     def show_map(self) -> None:
-        """Print cross-fitted confidences, and a warning where it is better to do without the map."""
+        """Print cross-fitted confidences, with a warning if leaving out the map is better."""
         from selfreflect.uncertainty.calibrators import cross_fit, map_quality
         from selfreflect.uncertainty.estimators import ESTIMATORS
 
@@ -330,7 +330,7 @@ class _Fitting:
         _say_better(map_quality(self.method, scores, labels, probability=is_probability, groups=groups))
 
     def guarantee(self, risk: float, confidence: float | None) -> Guarantee | None:
-        """Search the threshold and report it.
+        """Find and report the threshold that guarantees the risk.
 
         Raises:
             DataError: no threshold qualifies, and one was to be saved.
@@ -376,7 +376,7 @@ class _Fitting:
         return guarantee
 
     def sets(self, coverage: float) -> SetRule | None:
-        """Choose the rule of sets and report it.
+        """Find and report the rule for sets of answers.
 
         Raises:
             DataError: there is none, and it was to be saved.
@@ -412,7 +412,7 @@ class _Fitting:
         return None
 
     def keep(self, share: float) -> KeepRule | None:
-        """Choose which claims are kept and report it.
+        """Find and report the rule that keeps claims.
 
         Raises:
             DataError: none is, and the rule was to be saved.
@@ -459,7 +459,7 @@ class _Fitting:
         rule: SetRule | None,
         keep: KeepRule | None,
     ) -> None:
-        """Fit on all labelled questions, and write the file."""
+        """Fit the calibrator on all labelled questions, and write its file."""
         from selfreflect.uncertainty.calibrator_file import fit_file, write_calibrator
 
         answers = self.answers
@@ -480,7 +480,7 @@ class _Fitting:
 
 
 def _labels_promised(promise: PromiseOptions) -> int:
-    """Count the labels that a promise needs at least."""
+    """Compute the fewest labels that the guarantee needs."""
     from selfreflect.uncertainty.guarantee import fewest_labels
 
     if promise.risk is None:
@@ -504,7 +504,7 @@ def _require_labels(count: int, weights: int = 0, promised: int = 0) -> None:
 
 
 def _say_better(quality: MapQuality) -> None:
-    """Warn of each alternative that has a lower Brier score than the fitted map."""
+    """Warn about each alternative with a lower Brier score than the fitted map."""
     for name, score in quality.better.items():
         say(
             f"Warning: this map is worse than {_ALTERNATIVES[name]}: Brier score {quality.calibrated:.3f} "
@@ -531,7 +531,7 @@ def _require_both_labels(labels: Floats, estimator: str) -> None:
 
 
 def _read_saved(path: Path, classes: str | None) -> CalibratorFile:
-    """Read a saved calibrator, whose class rule the user may have named."""
+    """Read a saved calibrator, checking the class rule if the user names one."""
     from selfreflect.uncertainty.calibrator_file import read_calibrator
 
     saved = read_calibrator(path)
@@ -552,7 +552,7 @@ def _apply(
     overrides: Overrides,
     json: bool,
 ) -> None:
-    """Apply a saved calibrator, and print what it makes of each question."""
+    """Apply a saved calibrator, and print its result for each question."""
     from selfreflect.uncertainty.assess import Assessment
     from selfreflect.uncertainty.estimators import ESTIMATORS
     from selfreflect.uncertainty.tables import promise_tables
@@ -600,7 +600,7 @@ def _apply(
 def _promised(
     saved: CalibratorFile, assessment: Assessment, indices: Sequence[int], scores: Sequence[float]
 ) -> list[dict[str, object]]:
-    """Say of each question whether its answer may be shown, and list its set of answers."""
+    """List for each question whether its answer may be shown, and its set of answers."""
     from selfreflect.uncertainty.guarantee import answer_set, classes_of
 
     lines: list[dict[str, object]] = []
@@ -618,8 +618,7 @@ def _promised(
 
 
 def _refuse_unnamed_classes(saved: CalibratorFile, path: Path, classes: str | None) -> None:
-    """Refuse to load a model, or to look it up on the hub, only because a file says so: anybody may have made
-    it."""
+    """Refuse to load a model only because an untrusted file names it."""
     if classes is not None and classes != saved.classes:
         raise ConfigError(
             f"the calibrator was fitted with the classes {excerpt(saved.classes)}, not {excerpt(classes)}",
@@ -663,7 +662,7 @@ def _show(
     json: bool,
     promised: Sequence[dict[str, object]] = (),
 ) -> None:
-    """Print each confidence as JSON, or a table of calibration before and after."""
+    """Print confidences as JSON, or a table of calibration before and after."""
     from selfreflect.uncertainty.tables import calibration_table
 
     if json:

@@ -1,4 +1,4 @@
-"""``selfreflect claims``: the claims of long answers, and how many answers support each."""
+"""Command ``selfreflect claims``: the claims of long answers, with the number of supporting answers."""
 
 from __future__ import annotations
 
@@ -94,12 +94,12 @@ def _items(source: str, reading: ItemOptions) -> list[Item]:
 
 
 def _answers(item: Item) -> list[str]:
-    """List the answers that say anything."""
+    """List the answers that are not blank."""
     return [text for text in item.answer_set.answers if text.strip()]
 
 
 def _print_cost(items: Sequence[Item], asking: AskOptions, config: Config) -> None:
-    """Print the most calls to a model: every sentence a claim that no other answer makes."""
+    """Print the most model calls that are possible, with each sentence as a distinct claim."""
     from selfreflect.uncertainty.asking.asker import cost_table
     from selfreflect.uncertainty.claims.readers import inquiries_about
 

@@ -1,4 +1,4 @@
-"""Terminal: messages and progress to stderr, results and JSON lines to stdout, and exit codes of errors."""
+"""Terminal output: progress and messages on stderr, results on stdout, and exit codes of errors."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _JOINT = "\ue000"
 
 class _Console(Console):
     def print(self, *objects: Any, indent: int = 0, **options: Any) -> None:
-        """Print objects as rich does, but break lines of text only between words, and never in a command.
+        """Print objects as rich does, but break lines only between words and never inside commands.
 
         Args:
             indent: blanks before the rest of a broken line, at least as many as before its start.
@@ -69,7 +69,7 @@ class _Console(Console):
         super().print(*objects, **options)
 
     def _wrapped(self, text: Text, indent: int) -> Text:
-        """Break a text into lines, here because rich joins the texts that it prints to plain ones."""
+        """Break a text into lines before rich joins it with others."""
         text = text.copy()
         text.plain = _UNBROKEN.sub(lambda match: match[0].replace(" ", _JOINT), text.plain)
         lines = []
@@ -82,12 +82,12 @@ class _Console(Console):
         return Text("\n").join(lines)
 
     def on_broken_pipe(self) -> None:
-        """Raise the error: rich would exit with 1, which means recorded failures here."""
+        """Raise the error, since rich would exit with 1, the code for recorded failures."""
         raise BrokenPipeError
 
 
 def _breaks(line: str, width: int, indent: int) -> list[int]:
-    """Find where to break a line between words; the parts behind the first one are indented."""
+    """Find the line breaks between words, with all lines but the first indented."""
     breaks = []
     column = 0
     for match in re.finditer(r"\s*\S+", line):
@@ -105,26 +105,25 @@ stdout = _Console(highlight=False)
 
 
 def say(text: str) -> None:
-    """Print a line to stderr, unbroken unless that is a terminal. Text of models and files cannot act as
-    markup or terminal control."""
+    """Print one line to stderr, wrapped only on a terminal. Text of models and files cannot act as markup or
+    terminal control."""
     stderr.print(Text(printable(text)), soft_wrap=True)
 
 
 def say_notes(notes: Sequence[str]) -> None:
-    """Print the notes of a file that was read."""
+    """Print notes about a file."""
     for note in notes:
         say(one_line(f"note: {note}."))
 
 
 def emit(value: Any) -> None:
-    """Print a line of JSON to stdout, flushed, so that the reader of a pipe gets it at once. A terminal finds
-    nothing in it to obey."""
+    """Print one line of JSON to stdout and flush it. A terminal finds nothing in it to obey."""
     sys.stdout.write(printable_json(dump_line(value)) + "\n")
     sys.stdout.flush()
 
 
 def say_next_step(path: Path, records: Run | RunRecords) -> None:
-    """Say what to do next with a run directory, as a command."""
+    """Print the command that continues a run directory."""
     directory = shlex.quote(str(path))
     if not records.answers:
         say(f"Draw answers: selfreflect answers --out {directory}")
@@ -142,18 +141,18 @@ def say_next_step(path: Path, records: Run | RunRecords) -> None:
 
 
 def say_report(paths: Sequence[Path]) -> None:
-    """Say which command writes the page of some run directories."""
+    """Print the command that writes the page of run directories."""
     directories = " ".join(shlex.quote(str(path)) for path in paths)
     say(f"Look at it: selfreflect report {directories} --output report.html")
 
 
 def can_ask() -> bool:
-    """Check whether somebody sits at a terminal."""
+    """Check whether a user sits at the terminal."""
     return sys.stdin is not None and sys.stdin.isatty() and stderr.is_terminal  # None: closed, as by cron
 
 
 def agree(question: str) -> bool:
-    """Ask a question at the terminal; only yes is yes."""
+    """Ask a question at the terminal, and return whether the user says yes."""
     say(f"{question} [y/N]")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
@@ -171,7 +170,7 @@ _EX_SOFTWARE = 70
 
 @contextmanager
 def exit_codes(keeps_work: bool, name_of: Callable[[str], str]) -> Iterator[None]:
-    """Turn errors into a message and an exit code; a bug keeps its traceback, to be reported.
+    """Turn errors into a message and an exit code; bugs keep their traceback.
 
     Args:
         keeps_work: whether the command stores its work, so that it can be resumed.
@@ -215,7 +214,7 @@ def _exit(code: int, message: str) -> NoReturn:
 
 
 def _exit_with_bug(error: Exception, keeps_work: bool) -> NoReturn:
-    """Print the details that a bug report needs, and exit with a code of its own."""
+    """Print the details for a bug report, and exit."""
     from selfreflect import __version__
 
     for line in "".join(traceback.format_exception(error)).splitlines():
@@ -229,7 +228,7 @@ def _exit_with_bug(error: Exception, keeps_work: bool) -> NoReturn:
 
 
 def _drop_stdout() -> None:
-    """Keep Python from failing again when it flushes stdout at exit."""
+    """Redirect stdout to the null device, so that Python does not fail at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -247,12 +246,12 @@ def print_notes_first(table: Table) -> None:
 
 
 def context_line(question: Question) -> Text:
-    """Cut the context of a question to a line."""
+    """Format the context of a question as one line."""
     return Text(f"  context: {one_line(question.context, 220)}", style="dim")
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Write a file that a user asked for, and say so. Raises DataError if the system refuses."""
+    """Write a file that the user asked for, and report its path. Raises DataError if the system refuses."""
     from selfreflect.atomic import write_through
 
     try:
@@ -263,8 +262,7 @@ def write_file(path: Path, content: str | bytes) -> None:
 
 
 def check_file(output: Path, source: str = "") -> None:
-    """Raise ConfigError, before work begins, if the directory of an output is not there, if the output is a
-    directory, or if it would replace the file that is read, by whatever name."""
+    """Refuse an output path that is a directory, lacks a parent directory or is the input."""
     with suppress(OSError):  # whoever reads or writes the file says what is wrong
         if not output.parent.is_dir():
             raise ConfigError(
@@ -279,8 +277,7 @@ def check_file(output: Path, source: str = "") -> None:
 
 
 def check_output(output: Sequence[Path], source: str = "", kinds: Sequence[str] = REPORTS) -> None:
-    """Refuse outputs of an unknown kind, outputs that cannot be written, and the file that is read, before
-    anything is computed."""
+    """Refuse output paths of an unknown kind, or that cannot be written, before any work."""
     for path in output:
         if path.suffix not in kinds:
             raise ConfigError(
@@ -292,7 +289,7 @@ def check_output(output: Sequence[Path], source: str = "", kinds: Sequence[str] 
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes], overwrite: bool) -> None:
-    """Write the files of a folder that a user asked for; those of a new folder all or none.
+    """Write the files of a folder that the user asked for, all or none if it is new.
 
     Raises:
         DataError: one of them is there and ``overwrite`` is False, or the system refuses.
@@ -313,7 +310,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes], overwrite: bool) -> N
 
 
 def refuse_run_directory(folder: Path) -> None:
-    """Raise DataError if a folder to write is a run directory, whose files must stay as they are."""
+    """Raise DataError if the folder to write is a run directory."""
     from selfreflect.store.layout import MANIFEST
 
     if (folder / MANIFEST).exists():
@@ -325,7 +322,7 @@ def refuse_run_directory(folder: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a directory that a user asked for. Raises DataError if the system refuses."""
+    """Make a directory that the user asked for. Raises DataError if the system refuses."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -333,7 +330,7 @@ def make_folder(path: Path) -> None:
 
 
 def duration(seconds: float) -> str:
-    """Write a time for people: ``45 s``, ``1 min 30 s``, ``12 min`` or ``3 h 20 min``."""
+    """Format a duration, such as ``45 s``, ``1 min 30 s`` or ``12 min``."""
     # what rounds to 60 s is written as a minute
     if seconds < 59.5:
         return f"{seconds:.0f} s"
@@ -345,7 +342,7 @@ def duration(seconds: float) -> str:
 
 
 class StageProgress:
-    """Work of a stage that is done, and the time that is left."""
+    """Progress of a stage, and an estimate of the time left."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -364,7 +361,7 @@ class StageProgress:
         self._last_end = monotonic()
 
     def add(self, work: WorkDone) -> None:
-        """Count work. The clock starts with the first of it, because loading a model is none."""
+        """Add finished work. The clock starts with the first of it, because loading a model is none."""
         if self._first_work is None:
             self._first_work = monotonic()
         self.work += work
@@ -375,7 +372,7 @@ class StageProgress:
 
     @property
     def fraction(self) -> float:
-        """Compute the share that is done, in sequences if a model was asked for any."""
+        """Share of the work that is done, in sequences if a model generates any."""
         finished = self.done + self.failed
         work = self.work
         if finished >= self.total:
@@ -388,7 +385,7 @@ class StageProgress:
         return min(1.0, work.ended / (work.requested * (1 + not_begun)))
 
     def seconds_left(self) -> float | None:
-        """Estimate the time left at the speed so far; None before there is one.
+        """Estimate the time left at the current speed; None at the start.
 
         The last sequences may be the longest, or read the longest prompts. So nothing is expected to end
         sooner than in the time for which nothing has ended by now.
@@ -405,17 +402,17 @@ class StageProgress:
 
     @property
     def counts(self) -> str:
-        """Write ``2 of 6, 1 failed``."""
+        """The counts as ``2 of 6, 1 failed``."""
         failures = f", {self.failed} failed" if self.failed else ""
         return f"{self.done} of {self.total}{failures}"
 
     @property
     def elapsed(self) -> float:
-        """Compute the seconds since the stage began."""
+        """Seconds since the stage began."""
         return monotonic() - self._start
 
     def details(self) -> list[str]:
-        """List the time left, tokens and their speed, where they are known. Narrow terminals cut the end."""
+        """Describe the time left, tokens and speed, as known so far. Narrow terminals cut the end."""
         parts = []
         left = self.seconds_left()
         if left is not None and self.done + self.failed < self.total:
@@ -427,7 +424,7 @@ class StageProgress:
 
 
 class ReadingProgress:
-    """Reporter of how much of a file is read, if that takes long."""
+    """Progress reporter for reading a file, if that takes long."""
 
     def __init__(self, source: str) -> None:
         self._name = source_name(source)
@@ -458,7 +455,7 @@ class _Details(ProgressColumn):
 
 
 class ProgressReporter:
-    """Progress reporter of an experiment: bars with the time left, or lines if stderr is no terminal."""
+    """Progress reporter of an experiment: bars on a terminal, otherwise lines."""
 
     def __init__(self) -> None:
         self._name = ""
@@ -509,7 +506,7 @@ class ProgressReporter:
 
     @contextmanager
     def _lines(self) -> Iterator[None]:
-        """Print a line at the beginning and the end, and twice a minute from a thread of its own."""
+        """Print a line at the beginning and the end, and twice a minute in a thread."""
         name, stage, ended = self._name, self._stage, Event()
 
         def repeat() -> None:

@@ -1,4 +1,4 @@
-"""``selfreflect dataset``: data to train a model on, from a run directory."""
+"""Command ``selfreflect dataset``: training data from a run directory."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def dataset_command(
 def _row_options(
     kind: Kind, options: RowOptions, user_options: Mapping[str, Any], scorings: list[RunRecords]
 ) -> RowOptions:
-    """Check the options, and choose the measure if no option does."""
+    """Check the options, and choose a measure if none is given."""
     for name in user_options:
         if kind not in _TAKEN.get(name, {kind}):
             kinds = " and ".join(sorted(_TAKEN[name]))
@@ -104,7 +104,7 @@ def _row_options(
 
 
 def _scoring(kind: Kind, scorings: list[RunRecords], key: str) -> RunRecords:
-    """Choose the one scoring that has the measure; rows of several judges would not be comparable."""
+    """Choose the one judge whose scores include the measure, since judges are not comparable."""
     # the rows of the other kinds hold no measure
     if kind not in ("sft", "dpo"):
         return scorings[0]
@@ -123,7 +123,7 @@ def _check_strategies(run: RunRecords, names: tuple[str, ...] | None) -> None:
 
 
 def _advice(kind: Kind, path: Path, run: RunRecords) -> str:
-    """Say what to do where nothing became a row."""
+    """Suggest the next step when there are no rows."""
     directory = shlex.quote(str(path))
     if not run.answers:
         return f"Draw answers: selfreflect answers --out {directory}"
@@ -141,7 +141,7 @@ def _advice(kind: Kind, path: Path, run: RunRecords) -> str:
 
 
 def _advice_on_length(run: RunRecords) -> str:
-    """Advise on length where most summaries were cut off; empty elsewhere."""
+    """Suggest a shorter length if most summaries were cut off; otherwise return an empty string."""
     cut = sum(summary.truncated for summary in run.summaries.values())
     if 2 * cut <= len(run.summaries):
         return ""

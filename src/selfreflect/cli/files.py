@@ -1,4 +1,4 @@
-"""``selfreflect convert``, ``import``, ``export`` and ``config``: files of other programs and of settings."""
+"""Commands ``convert``, ``import``, ``export`` and ``config``: files of other programs and of settings."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def convert_command(
 
 
 def _described(file: ItemFile) -> dict[str, Any]:
-    """Describe layout, columns and counts as JSON."""
+    """Describe a file's layout, columns and counts as JSON."""
     counts = {
         "questions": len(file.items),
         "answers": sum(len(item.answer_set.answers) for item in file.items),
@@ -170,7 +170,7 @@ def import_command(
 
 
 def _add(out: Path, records: Iterable[Question | AnswerSet | Summary]) -> None:
-    """Write the records that a run directory does not have yet."""
+    """Write the records that a run directory lacks."""
     with Run.open(out, {}) as run:
         for line in run.repairs:
             say(line)
@@ -224,7 +224,7 @@ def _join(runs: Sequence[Path], out: Path) -> None:
 
 
 def _say_scorings(scorings: Sequence[JoinedScoring], count: int, out: Path) -> None:
-    """Say whose scores are incomplete."""
+    """Report the judges whose scores are incomplete."""
     for scoring in scorings:
         if len(scoring.paths) == count:
             continue

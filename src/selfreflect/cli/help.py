@@ -1,4 +1,4 @@
-"""Commands as they are parsed, and their help texts: options in groups, at most a screen or two of them."""
+"""Command classes of the parser, and help texts with options in groups."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ Row = tuple[str, str]
 
 
 def take_help_all(context: Any, words: list[str]) -> list[str]:
-    """Read ``--help-all`` as ``--help`` with every option."""
+    """Replace ``--help-all`` by ``--help`` and remember to list every option."""
     if ALL not in words:
         return words
     context.meta[_NEEDS_ALL] = True
@@ -93,7 +93,7 @@ def take_help_all(context: Any, words: list[str]) -> list[str]:
 
 
 def write_commands(rows: Sequence[Row], formatter: Any) -> None:
-    """Write commands, or steps of one, by group."""
+    """Write commands or steps to the help text, by group."""
     texts = dict(rows)
     width = max((len(name) for name in texts), default=0)
     group_names = {name for names in COMMAND_GROUPS.values() for name in names}
@@ -105,8 +105,7 @@ def write_commands(rows: Sequence[Row], formatter: Any) -> None:
 
 
 def write_options(command: Any, context: Any, formatter: Any) -> None:
-    """Write the options of a command by group: whole where that fits, else their first sentences and the
-    names of the last group."""
+    """Write a command's options by group, shortened to first sentences if the full text is too long."""
     rows: dict[str, list[Row]] = {name: [] for name in (COMMON, *OPTION_GROUPS)}
     for parameter in command.get_params(context):
         if record := parameter.get_help_record(context):
@@ -131,7 +130,7 @@ def _write_groups(rows: Mapping[str, Sequence[Row]], formatter: Any) -> None:
 
 
 def _write_short(rows: Mapping[str, Sequence[Row]], letters: int, formatter: Any) -> None:
-    """Write each option in a sentence of some letters, and the options of the last group by name."""
+    """Write the first sentence of each option within a limit, and names for the last group."""
     short_rows = {
         title: [(usage, _first_sentence(text, letters)) for usage, text in options]
         for title, options in rows.items()
@@ -148,7 +147,7 @@ def _write_short(rows: Mapping[str, Sequence[Row]], letters: int, formatter: Any
 
 
 def _first_sentence(text: str, letters: int) -> str:
-    """Shorten a help text to its first sentence, to some letters of it, and to a short default."""
+    """Shorten a help text to one sentence of limited length, with a short default."""
     required = "  [required]" if text.endswith("[required]") else ""
     defaults = _DEFAULT.findall(text)
     text = _DEFAULT.sub("", text.removesuffix("[required]")).strip()
@@ -162,7 +161,7 @@ def _first_sentence(text: str, letters: int) -> str:
 
 
 def refuse_removed(ctx: Any, word: str) -> None:
-    """Refuse a flag, step or first argument that earlier versions had, with what to do instead."""
+    """Refuse removed flags, steps and arguments, with advice on what to do instead."""
     from selfreflect.removed import FLAGS
 
     if advice := FLAGS.get((ctx.info_name, word)):
@@ -171,7 +170,7 @@ def refuse_removed(ctx: Any, word: str) -> None:
 
 
 class Command(TyperCommand):
-    """A command that refuses flags which are gone, with what to do instead."""
+    """A command that explains removed flags."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         write_options(self, ctx, formatter)
@@ -193,7 +192,7 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """Group of commands."""
+    """A group of commands."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         rows = [(name, command.get_short_help_str(200)) for name, command in self.commands.items()]
@@ -208,7 +207,7 @@ class Group(TyperGroup):
 
 @contextmanager
 def _escaped_errors() -> Iterator[None]:
-    """Escape control characters in errors, which repeat what was typed or pasted."""
+    """Escape control characters in errors, which repeat what the user typed or pasted."""
     try:
         yield
     except typer.TyperException as error:

@@ -1,4 +1,4 @@
-"""Make a command's options from the settings' own classes, and run it.
+"""Command options built from the settings classes, and the execution of commands.
 
 Every field of :mod:`selfreflect.settings` and of :class:`ExecutionOptions` carries its flag and help.
 A command says which of them it takes, and gets one object in place of many parameters::
@@ -49,7 +49,7 @@ def option(usage: str, help: str, default: Any = None) -> Any:
 
 
 def argument(name: str, help: str, default: Any = None) -> Any:
-    """Make a positional argument of a command, like :func:`option`."""
+    """Make a positional argument of a command; see :func:`option`."""
     return typer.Argument(default, metavar=name, help=help, show_default=False)
 
 
@@ -119,7 +119,7 @@ COLUMN = Flag(
 
 
 class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Choice of items of a file, and of its columns."""
+    """Options that select the items and columns of a file."""
 
     limit: Annotated[int | None, Flag("--limit N", "Take only the first N items.", range=POSITIVE)] = None
     num_answers: Annotated[
@@ -135,7 +135,7 @@ class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
 
     def refuse_columns(self) -> None:
-        """Raise ConfigError for what only a file of items has use for."""
+        """Raise ConfigError for options that only a file of items uses."""
         if self.column or self.separator is not None:
             raise ConfigError(
                 "bundled items need no columns and no separator",
@@ -153,7 +153,7 @@ class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
         seed: int = 0,
         label: str = "",
     ) -> ItemFile:
-        """Read a file of items, reporting progress and notes, behind the file's ``label`` if it has one."""
+        """Read a file of items, and report progress and notes."""
         from selfreflect.sources.items import read_item_file
 
         file = read_item_file(
@@ -182,7 +182,7 @@ JUDGING = ("--guesses", *_RUNNING)
 
 
 def grouping(groups: str) -> Callable[[Sequence[str], str], list[list[int]]]:
-    """Return what ``--groups`` spelling, same or meaning groups answers to a question with."""
+    """Return the grouping function of ``--groups``: spelling, same or meaning."""
     if groups == "meaning":
         from selfreflect.models.embed import MeaningGroups
 
@@ -204,7 +204,7 @@ _FLAGGED: Mapping[str, type[msgspec.Struct]] = {**FLAGGED, "execution": Executio
 
 @dataclass(frozen=True)
 class Overrides:
-    """Settings that a user gave on the command line, by section and key."""
+    """Settings from the command line, by section and key."""
 
     sections: Mapping[str, Mapping[str, Any]]
     defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -214,12 +214,12 @@ class Overrides:
 
     @property
     def file(self) -> Path | None:
-        """Return the file of ``--config``."""
+        """The settings file of ``--config``, if any."""
         return self.section("config").get("file")
 
     def config(self, base: Mapping[str, Mapping[str, Any]] | None = None) -> Config:
-        """Merge all settings: the user's, over those of the file of ``--config``, of ``base``, and the
-        defaults. Raises ConfigError if one is unknown or out of range."""
+        """Merge all settings: the user's over ``--config``, over ``base``, over the defaults. Raises
+        ConfigError if one is unknown or out of range."""
         base = base or {}
         layers = {
             name: {**self.defaults.get(name, {}), **base.get(name, {})} for name in {**self.defaults, **base}
@@ -233,7 +233,7 @@ class Overrides:
 
     @property
     def execution(self) -> ExecutionOptions:
-        """Merge execution options: the user's flags, over the file of ``--config``. Raises ConfigError if a
+        """Execution options, with the user's flags over the file of ``--config``. Raises ConfigError if a
         value is out of range."""
         flags = self.section("execution")
         options = dict(self.defaults.get("execution", {}))
@@ -246,11 +246,11 @@ class Overrides:
         return ExecutionOptions(**options)
 
     def given(self, name: str) -> dict[str, Any]:
-        """Return the values that ``--config`` and the command line set in a section."""
+        """Collect a section's values from ``--config`` and the command line."""
         return {**self._table(name), **self.section(name)}
 
     def section(self, name: str) -> Mapping[str, Any]:
-        """Return the values that the command line sets in a section."""
+        """Return the values that the command line gives for a section."""
         return self.sections.get(name, {})
 
     def _table(self, name: str) -> dict[str, Any]:
@@ -258,8 +258,7 @@ class Overrides:
         return table
 
     def name_of(self, name: str) -> str:
-        """Call a setting (``"answers.base_url"``) or an option (``"out"``) as the user would change it: a key
-        that the file of ``--config`` sets as that, anything else as its flag."""
+        """Name a setting as the user would change it: its key in ``--config``, else its flag."""
         section, _, key = name.rpartition(".")
         # an option goes before the file, so only a key without one is changed in the file
         if section and self.file is not None and key not in self.section(section):
@@ -326,7 +325,7 @@ def takes(
     execution: Collection[str] = (),
     whole: Collection[str] = (),
 ) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """Give a command options for some settings, as its parameter ``overrides``.
+    """Add options for settings to a command, passed as its parameter ``overrides``.
 
     Args:
         sections: sections of the settings.
@@ -357,7 +356,7 @@ def takes(
 
 
 def runnable(command: Callable[..., T]) -> Callable[..., T]:
-    """Make a function that typer calls with plain options, and that ends the program with an exit code."""
+    """Wrap a command for typer, with plain options and an exit code at the end."""
     options, defaults = getattr(command, "settings", ({}, {}))
     execution_keys = frozenset(
         key for entry in options.values() for section, key in entry.fields if section == "execution"
@@ -399,7 +398,7 @@ def runnable(command: Callable[..., T]) -> Callable[..., T]:
 
 
 def _take(options: _Options, values: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Take the values that the user set out of ``values``, by section and field."""
+    """Remove the user's values from ``values``, and return them by section and field."""
     fields: dict[str, dict[str, Any]] = {}
     for entry in options.values():
         value = values.pop(entry.name)
@@ -411,7 +410,7 @@ def _take(options: _Options, values: dict[str, Any]) -> dict[str, dict[str, Any]
 
 
 def _options(classes: Mapping[str, type[msgspec.Struct]], only: Collection[str] | None) -> _Options:
-    """List the options for the fields of some classes."""
+    """Make the options of some settings classes."""
     options: _Options = {}
     for section, settings in classes.items():
         types = types_of(settings)

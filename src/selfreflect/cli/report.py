@@ -1,4 +1,4 @@
-"""``selfreflect report`` and ``selfreflect compare``: tables, a page and figures of run directories."""
+"""Commands ``selfreflect report`` and ``selfreflect compare``: tables, a page and figures of runs."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def report_command(
 
 
 def write_tables(path: Path, by_run: Sequence[Sequence[RunRecords]], by: str | None = None) -> None:
-    """Write the tables of runs in the format that the name of the file asks for."""
+    """Write the tables of runs in the format of the file's suffix."""
     from selfreflect.report.document import csv, latex, markdown
 
     if path.suffix == ".csv":
@@ -157,7 +157,7 @@ def _show(records: Sequence[RunRecords], by: str | None, json: bool, explain: bo
 
 
 def _advise(paths: Sequence[Path], by_run: Sequence[Sequence[RunRecords]]) -> None:
-    """Say the next step: the stage that the first run without results lacks, else the page."""
+    """Suggest the next step: the first missing stage, or else the page."""
     for path, of_run in zip(paths, by_run, strict=True):
         if not any(records.scores or records.information for records in of_run):
             say_next_step(path, of_run[0])
@@ -166,7 +166,7 @@ def _advise(paths: Sequence[Path], by_run: Sequence[Sequence[RunRecords]]) -> No
 
 
 def _check_figures(path: Path) -> None:
-    """Refuse a name that looks like a file of another format than PDF, before anything is written."""
+    """Refuse figure paths with an image suffix before writing anything."""
     if path.suffix in (".svg", ".png", ".eps", ".jpg"):
         raise ConfigError(
             f"{path}: figures go into a folder, or into a file that ends in .pdf",
@@ -193,7 +193,7 @@ def _write_figures(folder: Path, records: Sequence[RunRecords], baseline: str | 
 
 
 def _check_column(records: Sequence[RunRecords], by: str | None) -> None:
-    """Refuse a column that a run does not have before anything is printed or written."""
+    """Refuse a column that a run lacks before printing or writing anything."""
     from selfreflect.report.results import by_value
 
     if by is not None:
@@ -202,7 +202,7 @@ def _check_column(records: Sequence[RunRecords], by: str | None) -> None:
 
 
 def _load_records(paths: Sequence[Path]) -> list[list[RunRecords]]:
-    """Load run directories, each once per judge.
+    """Load run directories, once for each judge.
 
     They are labelled by their names, or by their paths if two names are the same.
     """
@@ -215,7 +215,7 @@ def _load_records(paths: Sequence[Path]) -> list[list[RunRecords]]:
 
 
 def _of_one_scale(paths: Sequence[Path], by_run: Sequence[Sequence[RunRecords]]) -> list[list[RunRecords]]:
-    """Leave out the bits of earlier versions if any are on a later scale: they cannot be compared."""
+    """Leave out bits on an older scale than the newest, since they cannot be compared."""
     latest = latest_scale(scoring.scale for scoring in chain.from_iterable(by_run) if scoring.information)
     comparable = []
     for path, of_run in zip(paths, by_run, strict=True):
@@ -234,7 +234,7 @@ def write_page(
     baseline: str | None,
     groups: str = "same",
 ) -> None:
-    """Write the page of runs, each with all its scorings, and say how to make a large one smaller."""
+    """Write the page of runs with all their scores, and suggest how to shrink a large page."""
     from selfreflect.report.page.build import report_page
     from selfreflect.uncertainty.claims.placed import claims_of
 

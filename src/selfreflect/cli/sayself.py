@@ -1,4 +1,4 @@
-"""``selfreflect sayself``: train a model to state its confidence and the reasons for its doubt."""
+"""Command ``selfreflect sayself``: train a model to state its confidence and reasons for doubt."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class SayselfOptions(Struct, frozen=True, kw_only=True):
     ] = "brier"
 
     def check_judge(self) -> None:
-        """Refuse rules that ask a model which nobody named. Raises ConfigError."""
+        """Refuse rules that need a judge when none is named. Raises ConfigError."""
         for name in ("classes", "correctness"):
             if getattr(self, name) == "judge" and self.judge is None:
                 raise ConfigError(
@@ -165,7 +165,7 @@ class SayselfOptions(Struct, frozen=True, kw_only=True):
 
 @dataclasses.dataclass(frozen=True)
 class OpenModel:
-    """Opens models that are asked, each loaded when it is first asked; their replies are kept in the run."""
+    """Opener of models, which loads each on first use and stores their responses in the run."""
 
     _out: Path
     _overrides: Overrides
@@ -174,7 +174,7 @@ class OpenModel:
     """Of replies; also of verdicts of the class rule ``nli:MODEL``."""
 
     def __call__(self, model: str | None) -> Asker:
-        """Open a model, for None the one that drew the answers. Raises ConfigError if there is none."""
+        """Open a model; None means the one that drew the answers. Raises ConfigError if there is none."""
         overrides = self._overrides if model is None else self._flags_for(model)
         options = AskOptions(model=model, yes=self._yes)
         asker = open_asker(str(self._out), options, overrides, ["sayself"], self.store)
@@ -182,15 +182,14 @@ class OpenModel:
         return asker
 
     def correctness(self, options: SayselfOptions) -> Correctness:
-        """Make the rule of correctness, which may ask the judge."""
+        """Build the correctness rule, which may ask the judge."""
         from selfreflect.uncertainty.correctness import Correctness
 
         asker = self(options.judge) if options.correctness == "judge" else None
         return Correctness(options.correctness, asker)
 
     def _flags_for(self, model: str) -> Overrides:
-        """Leave out the address of a server that only some of several models are on, and the revision of
-        others."""
+        """Remove a server's address and another model's revision from the settings of a model."""
         on_server = backend_of(model).is_remote
         foreign = {"revision"} if on_server or Path(model).is_dir() else set()
         if not on_server:
@@ -253,7 +252,7 @@ def run_command(
 
 
 def sample(plan: TrainingPlan, overrides: Overrides, yes: bool) -> None:
-    """Sample answers to each question, as `selfreflect answers` does, with the settings of the preset."""
+    """Sample answers to each question with the preset's settings, as `selfreflect answers` does."""
     if not overrides.sets("questions", "source") and not (plan.out / MANIFEST).exists():
         raise no_questions()
     preset = plan.preset
@@ -267,7 +266,7 @@ def sample(plan: TrainingPlan, overrides: Overrides, yes: bool) -> None:
 
 
 def cluster(out: Path, options: SayselfOptions, open_model: OpenModel) -> list[ClusteredQuestion]:
-    """Sort the answers of each question into clusters, greedily and in the order of the answers."""
+    """Cluster the answers of each question greedily, in order."""
     from selfreflect.train.sayself.clusters import cluster_answers
     from selfreflect.train.sayself.examples import Workspace
     from selfreflect.uncertainty.classes import ClassRule
@@ -311,7 +310,7 @@ _ORIGINS = {
 
 
 def reflect(out: Path, questions: Sequence[ClusteredQuestion], writer: Asker) -> dict[str, Rationale]:
-    """Let a model say what it doubts, in the first person, by question id."""
+    """Write first-person rationales for doubt with a model, by question id."""
     from selfreflect.train.sayself.clusters import write_rationales
     from selfreflect.train.sayself.examples import Workspace
 
@@ -329,7 +328,7 @@ def make_data(
     arms: Sequence[tuple[Variant, int]],
     select: Choice | None,
 ) -> dict[Variant, list[dict[str, Any]]]:
-    """Make the training data of each variant, and write it down."""
+    """Make and write the training data of each variant."""
     from selfreflect.train.sayself.examples import Workspace, make_examples
 
     choice: Choice = select or ("gold" if any(question.gold for question in questions) else "majority")
@@ -351,7 +350,7 @@ def train(
     open_model: OpenModel,
     options: SayselfOptions,
 ) -> None:
-    """Fine-tune a variant on examples, then reinforce its confidence on questions of their own."""
+    """Fine-tune a variant on examples, then reinforce its confidence on other questions."""
     from selfreflect.train.sayself.comparison import fine_tune, reinforce
 
     say(fine_tune(plan, rows, *arm))

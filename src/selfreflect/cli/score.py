@@ -1,4 +1,4 @@
-"""``selfreflect score``: score a file of summaries, or the summaries of a run directory."""
+"""Command ``selfreflect score``: score the summaries of a file or a run directory."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def score_command(
 
 @dataclass(frozen=True)
 class ScoredVersions:
-    """The measured replies of a file and, if there is one, of its earlier version."""
+    """Results of a file and, if given, of its earlier version."""
 
     new: RunRecords
     old: RunRecords | None = None
@@ -129,7 +129,7 @@ class ScoredVersions:
 
     @property
     def pairs(self) -> Pairs:
-        """Each system of the new version, with its earlier version.
+        """Each system's new version paired with its earlier version.
 
         Raises:
             DataError: no system has an earlier version.
@@ -141,7 +141,7 @@ class ScoredVersions:
 
 
 def parsed_conditions(fail_if: Sequence[str], *, compares: bool) -> list[Condition]:
-    """Read the conditions of ``--fail-if`` before anything is computed."""
+    """Parse the conditions of ``--fail-if`` before any work."""
     if not fail_if:
         return []
     from selfreflect.report.thresholds import parse_conditions
@@ -150,7 +150,7 @@ def parsed_conditions(fail_if: Sequence[str], *, compares: bool) -> list[Conditi
 
 
 def _labelled(items: str, against: str | None) -> dict[str, str]:
-    """Name the sources to score: by file, or by path where two files have one name."""
+    """Label the sources by file name, or by path if two names are equal."""
     if against is None:
         return {source_name(items): items}
     if items == against:
@@ -163,7 +163,7 @@ def _labelled(items: str, against: str | None) -> dict[str, str]:
 
 
 def _check_options(overrides: Overrides, log: str | None) -> None:
-    """Refuse options that a file cannot have, before anything is read."""
+    """Refuse options that do not apply to a file before reading it."""
     if log is not None:
         from selfreflect.report.export import check_installed
 
@@ -179,7 +179,7 @@ def _check_options(overrides: Overrides, log: str | None) -> None:
 def _read_versions(
     sources: Mapping[str, str], reading: ItemOptions, overrides: Overrides
 ) -> dict[str, Sequence[Item]]:
-    """Read the items of each source, and check that two versions can be compared.
+    """Read the items of each source, and check that the versions are comparable.
 
     Raises:
         DataError: they have no question or no system in common.
@@ -206,7 +206,7 @@ def _read_versions(
 def _score(
     versions: Mapping[str, Sequence[Item]], overrides: Overrides, *, words: bool | None
 ) -> ScoredVersions:
-    """Score the items of each version as they come.
+    """Score each version's items as they arrive.
 
     Args:
         words: print the JSON line of each summary, with its words if this is true; None prints nothing.
@@ -232,7 +232,7 @@ def _score(
 
 
 def _show(versions: ScoredVersions, *, json: bool, explain: bool) -> None:
-    """Print the finding, the questions (worst first) and the results; as JSON, the comparisons."""
+    """Print the finding, the questions (worst first) and the results, or comparisons as JSON."""
     if json:
         if versions.old is not None:
             from selfreflect.report.document import comparison_line
@@ -252,7 +252,7 @@ def _show(versions: ScoredVersions, *, json: bool, explain: bool) -> None:
 
 
 def _write(output: Sequence[Path], versions: ScoredVersions) -> None:
-    """Write the files of ``--output``: on a page the earlier version is the first column."""
+    """Write the files of ``--output``; a page shows the earlier version first."""
     if output:
         from selfreflect.cli.report import write_page, write_tables
 
@@ -265,7 +265,7 @@ def _write(output: Sequence[Path], versions: ScoredVersions) -> None:
 
 
 def _lines(item: Item, results: Sequence[Measured], words: bool) -> Iterator[dict[str, Any]]:
-    """Write the JSON line of each summary."""
+    """Build the JSON line of each summary."""
     from selfreflect.metric.builtin import word_fields
 
     by_name: dict[str, list[Any]] = {}
@@ -295,7 +295,7 @@ def _lines(item: Item, results: Sequence[Measured], words: bool) -> Iterator[dic
 
 
 def item_run(label: str, config: Config, items: Sequence[Item], results: Sequence[Measured]) -> RunRecords:
-    """Make a run of results, as tables and trackers take it."""
+    """Build a run from results in memory, for tables and trackers."""
     of_items = chain.from_iterable(item.records for item in items)
     records = records_in_memory(label, chain(of_items, results))
     return replace(records, manifest={"config": {"scores": config.section("scores")}})

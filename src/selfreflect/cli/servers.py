@@ -1,4 +1,4 @@
-"""``selfreflect app`` and ``selfreflect serve``: the local page, and the OpenAI-compatible endpoint."""
+"""Commands ``selfreflect app`` and ``selfreflect serve``: a local page, and an OpenAI-compatible endpoint."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ _WEB_STACK = ("fastapi", "prometheus_client", "pydantic", "starlette", "uvicorn"
 
 
 def _port(default: int) -> Any:
-    """Make the option --port."""
+    """Make the option ``--port``."""
     help = "Listen on this port; 0 takes a free one."
     return typer.Option(default, "--port", min=0, max=65535, help=help)
 
 
 def _allow_remote(variable: str) -> Any:
-    """Make the option --allow-remote."""
+    """Make the option ``--allow-remote``."""
     help = f"Let other machines in, with the token in ${variable} or a new one that is printed."
     return option("--allow-remote", help, False)
 
 
 @contextmanager
 def _web_stack(feature: str, extra: str) -> Iterator[None]:
-    """Import what serves HTTP. Raises MissingExtraError if a package of it is not installed."""
+    """Import the web stack. Raises MissingExtraError if a package of it is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -69,7 +69,7 @@ def _web_stack(feature: str, extra: str) -> Iterator[None]:
 
 
 def _token_of(variable: str, host: str, allow_remote: bool) -> str | None:
-    """Read the token from the environment; None if it sets none.
+    """Read the token from the environment; None if unset.
 
     Raises:
         ConfigError: other machines would be let in without being allowed, or the token is too weak.
@@ -95,7 +95,7 @@ def _token_of(variable: str, host: str, allow_remote: bool) -> str | None:
 
 
 def _new_token() -> str:
-    """Make a token that nobody guesses."""
+    """Generate a random token."""
     return secrets.token_urlsafe(32)
 
 
@@ -167,8 +167,8 @@ def app_command(
 
 
 def _open_browser(address: str, starter: Path) -> None:
-    """Open a private file that leads to the address. Every user of the machine can read the arguments of the
-    browser's process, and the address holds the token."""
+    """Open the browser through a private file that redirects to the address. Every user of the machine can
+    read the arguments of the browser's process, and the address holds the token."""
     page = f'<!doctype html><meta http-equiv="refresh" content="0; url={escape(address)}">\n'
     try:
         write_bytes(starter, page.encode(), private=True, durable=False)
@@ -254,7 +254,7 @@ def serve_command(
 
 
 def _base(overrides: Overrides, answers: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-    """Make the defaults of the settings; ``extra_body`` alone is checked as for a model of a server."""
+    """Build the default settings, checking a lone ``extra_body`` against a server's model."""
     # which model it is, the list of the server says later
     names_none = overrides.sets("answers", "extra_body") and not overrides.sets("answers", "model")
     return {"answers": {**answers, **({"model": on_server("NAME")} if names_none else {})}}
@@ -263,7 +263,7 @@ def _base(overrides: Overrides, answers: Mapping[str, Any] = MappingProxyType({}
 def _services(
     models: Sequence[str], base_url: str | None, config: Config, overrides: Overrides
 ) -> tuple[ServeServices, list[str]]:
-    """Load everything that a setting names, and the names of models to print."""
+    """Load the services that the settings name, and list the model names to print."""
     from selfreflect.server.endpoint import Admission, ServeServices
     from selfreflect.server.record import Archive, History, ServerMetrics
     from selfreflect.server.reflector import Reflector
@@ -322,7 +322,7 @@ def _services(
 
 
 def _as_guaranteed(config: Config, overrides: Overrides, guarantee: Guarantee) -> Config:
-    """Draw as many answers as the guarantee is about, and refuse what would make it void."""
+    """Draw as many answers as the guarantee assumes, and refuse settings that would void it."""
     for key in ("below", "at_least"):
         if overrides.sets("serve", key):
             raise ConfigError(
@@ -369,7 +369,7 @@ def _proxies(options: ServeConfig) -> list[str]:
 
 
 def _comparisons(options: ServeConfig, names: Sequence[str]) -> int:
-    """Count the pairs of answers that a model is asked about at most."""
+    """Compute the most pairs of answers on which a model is asked."""
     from selfreflect.uncertainty.classes import PAIRS_PER_ANSWER
     from selfreflect.uncertainty.relations import CONTROLS
 
@@ -387,13 +387,13 @@ MEAN_ANSWERS = {20: 15.7}
 
 
 def _at_most(settings: ServeSettings) -> int:
-    """Count the texts of a question, without those that compare answers or ask back."""
+    """Compute the most texts per question, without comparisons and follow-up questions."""
     # the summary, and the one response that comes before others are drawn
     return settings.num_answers * (2 if settings.measures else 1) + 1 + settings.one_call
 
 
 def _costs(services: ServeServices, comparisons: int) -> str:
-    """Say how many texts a question takes, at most and in the mean of those that were answered before."""
+    """Describe the texts that a question takes, at most and on average so far."""
     settings = services.reflector.settings
     at_most = _at_most(settings)
     limit = f"up to {at_most}" if settings.at_least is not None or settings.one_call else f"{at_most}"
@@ -512,7 +512,7 @@ def _settings(
 
 
 def _judge(config: Config, overrides: Overrides) -> dict[str, Measures]:
-    """Load the judge's measures, by name."""
+    """Load the judge and its measures by name."""
     scores = config.scores
     spec = stage_model(config, overrides.execution, "scores")
     judge = load_judge(spec, compat=scores.compat, progress=say)
@@ -524,7 +524,7 @@ def _judge(config: Config, overrides: Overrides) -> dict[str, Measures]:
 
 
 def _name_for_clients(name: str) -> str:
-    """Name a model for clients: a directory by its last part."""
+    """Shorten a model's name for clients: a directory to its last part."""
     if Path(name).is_dir():
         return Path(name).resolve().name
     backend = backend_of(name)
@@ -532,7 +532,7 @@ def _name_for_clients(name: str) -> str:
 
 
 def _table(names: Sequence[str], base_url: str | None, config: Config, overrides: Overrides) -> ModelTable:
-    """Load the models of this process, and prepare calls to the server."""
+    """Load local models, and set up calls to the server."""
     from selfreflect.server.session import LocalModel
     from selfreflect.server.upstream import ModelTable, RemoteServer
 

@@ -1,4 +1,4 @@
-"""Show the records of a run and the costs of a dry run: tables, one question in full, and JSON lines."""
+"""Terminal display of results, single questions, costs of a dry run, and JSON lines."""
 
 from __future__ import annotations
 
@@ -76,8 +76,7 @@ _UNSURE = (("", ""), ("~", "underline"), ("~~", "bold underline"), ("~~~", "reve
 def show_results(
     records: RunRecords, json: bool, details: Table | None = None, *, explain: bool = False, label: str = ""
 ) -> None:
-    """Print what was found in a sentence, ``details``, the results of every strategy, and what failed; or one
-    JSON line per strategy.
+    """Print the finding, ``details``, the results of every strategy and the failures, or JSON lines.
 
     Args:
         explain: print the controls too, and what the numbers mean and rest on.
@@ -113,21 +112,21 @@ def _print_headline(run: RunRecords, label: str) -> None:
 
 
 def _print_overview(run: RunRecords, explain: bool) -> None:
-    """Print the results of every strategy; what :func:`show_results` has said is not repeated."""
+    """Print the results of every strategy, without repeating :func:`show_results`."""
     table = compact(overview(run, with_controls=explain), explain=explain)
     show_case = show_case_note(run)
     print_table(replace(table, notes=tuple(note for note in table.notes if note != show_case)))
 
 
 def print_differences(table: Table, explain: bool) -> None:
-    """Print the sentences on differences from a baseline, and their table unless nothing is compared."""
+    """Print the differences from a baseline in sentences, then as a table."""
     common = table.headings.index("n common")
     rows = table.rows if any(row[common] for row in table.rows) else ()
     print_notes_first(compact(replace(table, rows=rows), explain=explain))
 
 
 def show_versions(runs: Sequence[RunRecords], pairs: Pairs, explain: bool) -> None:
-    """Print how the new version of a system differs from the old one, what got worse, and both results."""
+    """Print the differences of new versions from old ones, the worst losses, and both results."""
     for base, candidate in pairs:
         if base is None:
             continue
@@ -148,7 +147,7 @@ def show_versions(runs: Sequence[RunRecords], pairs: Pairs, explain: bool) -> No
 
 
 def show_failures(records: RunRecords) -> None:
-    """Print what failed, and what to do about it."""
+    """Print the failures with their remedies."""
     if records.failures:
         print_table(failure_table(records, Overrides({}).name_of))
 
@@ -157,7 +156,7 @@ ONE_GROUP = "All answers say the same: what a summary does not recover of them i
 
 
 class GroupedAnswers(NamedTuple):
-    """Answers to a question in groups that say the same."""
+    """Groups of equal answers to a question."""
 
     by: str
     """The rule that made the groups."""
@@ -166,7 +165,7 @@ class GroupedAnswers(NamedTuple):
 
 
 def grouped_answers(records: RunRecords, question_id: str) -> list[tuple[str, int]]:
-    """List the most common text of each group of sampled answers with its size, the largest first."""
+    """List each group's most common answer and size, the largest group first."""
     from selfreflect.sameness import same_groups
 
     answer_set = records.answers.get(question_id)
@@ -180,8 +179,7 @@ def grouped_answers(records: RunRecords, question_id: str) -> list[tuple[str, in
 def print_question(
     records: RunRecords, query: str, *, answers: int = 5, grouped: GroupedAnswers | None = None
 ) -> None:
-    """Print a question with its most frequent answers, and each summary with its score and worst words, the
-    best summary first.
+    """Print a question, its most frequent answers, and each summary with its worst words, best first.
 
     Args:
         query: its id, its text, or a part of its text.
@@ -258,7 +256,7 @@ def print_question(
 def _print_summary(
     outcome: SummaryOutcome, controls: Controls | None, conditioning: int | None, positions: Sequence[int]
 ) -> None:
-    """Print one summary, and the test answers at ``positions`` with their words marked."""
+    """Print one summary, and the test answers at ``positions`` with marked words."""
     score, information = outcome.score, outcome.information
     result = "not scored"
     if score is not None:
@@ -301,7 +299,7 @@ def _print_legend() -> None:
 
 
 def marked_words(words: Sequence[WordBits], summary: str, signs: bool) -> Text:
-    """Colour the words of a test answer by how a summary covers them, or put ``signs`` before them."""
+    """Colour the words of a test answer by how a summary covers them, or prefix ``signs``."""
     line = Text()
     for word, look in zip(words[:_WORDS], marks(words, summary), strict=False):
         sign, style = _MARKS[look.kind]
@@ -315,8 +313,7 @@ def marked_words(words: Sequence[WordBits], summary: str, signs: bool) -> Text:
 
 
 def unsure_answer(answers: AnswerSet | None, text: str, signs: bool) -> Text | None:
-    """Underline the words of an answer that the model was unsure of, or put ``signs`` before them; None
-    where the tokens of the answer are not stored."""
+    """Underline the words of an answer that the model was unsure of; None without stored tokens."""
     from selfreflect.uncertainty.features import leveled_words
 
     if answers is None or not answers.logprobs:
@@ -358,7 +355,7 @@ def _cut(text: str, limit: int) -> str:
 
 
 def exit_if(conditions: Sequence[Condition], *groups: Pairs) -> None:
-    """Exit with :data:`THRESHOLD` if a condition of ``--fail-if`` holds, and with 2 if one is undecided.
+    """Exit with :data:`THRESHOLD` if a ``--fail-if`` condition holds, and with 2 if one is undecided.
 
     Args:
         groups: what to look at, for each judge.
@@ -396,7 +393,7 @@ def show_costs(dry_run: DryRun, json: bool) -> None:
 
 
 def announce_costs(dry_run: DryRun, config: Config) -> bool:
-    """Print the costs of a run on stderr if it may take more than some minutes, or money; return whether."""
+    """Print the costs of a run that may be long or cost money, and return whether it may."""
     reasons = reasons_to_ask(dry_run, config)
     if not reasons:
         return False
@@ -406,7 +403,7 @@ def announce_costs(dry_run: DryRun, config: Config) -> bool:
 
 
 def log_runs(tracker: str | None, runs: Sequence[RunRecords]) -> None:
-    """Log runs that were made earlier.
+    """Log finished runs.
 
     Raises:
         MissingExtraError: the tracker's package is not installed.
@@ -421,7 +418,7 @@ def log_runs(tracker: str | None, runs: Sequence[RunRecords]) -> None:
 
 
 def log_result(tracker: str, records: RunRecords, out: Path | None = None) -> None:
-    """Log the result of a command; warn where logging fails.
+    """Log a command's results, and warn if logging fails.
 
     Args:
         out: the run directory that holds it. If several judges scored it, the name says whose scores these

@@ -1,5 +1,4 @@
-"""The commands that fill a run directory: ``selfreflect run``, ``questions``, ``answers`` and ``summarize``;
-and how every command runs stages, or their dry run."""
+"""Commands that fill a run directory (``run``, ``questions``, ``answers``, ``summarize``)."""
 
 from __future__ import annotations
 
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Intent:
-    """Wishes of a user for a run directory, apart from settings."""
+    """The user's intentions for a run directory, apart from its settings."""
 
     fresh: bool = False
     names_source: bool = True
@@ -71,7 +70,7 @@ class Intent:
     """Models and addresses of servers that the user names; None where no others can occur."""
 
     def resuming(self, overrides: Overrides) -> Intent:
-        """Add the settings that a user names for an existing directory."""
+        """Add the settings that the user names for an existing directory."""
         # a directory may come from anybody: only names that the user gives run code or reach other servers
         user_names: set[str] = set()
         for stage in STAGES:
@@ -85,7 +84,7 @@ class Intent:
         )
 
     def binding(self, stages: Sequence[Stage]) -> list[Stage]:
-        """List the stages whose settings must agree with the directory."""
+        """List the stages whose settings must match the directory."""
         return [stage for stage in stages if stage != "questions" or not self.add_questions]
 
 
@@ -190,7 +189,7 @@ def summarize_command(
 
 @dataclass(frozen=True)
 class Show:
-    """How a command shows what a directory holds, and the conditions on which it fails."""
+    """Choices of how to show a directory, and conditions for failure."""
 
     json: bool = False
     explain: bool = False
@@ -208,7 +207,7 @@ def run_stages(
     next_step: bool = True,
     show: Show = Show(),
 ) -> None:
-    """Fill the run directory ``out`` and show what it holds, or only show what that would cost.
+    """Fill the run directory ``out`` and show its results, or show the costs of a dry run.
 
     An existing directory keeps its settings unless ``overrides`` change them, so that a command need not
     repeat them. Exits with 1 if failures are recorded.
@@ -275,7 +274,7 @@ def run_stages(
 
 
 def _show_outcome(out: Path, records: RunRecords, show: Show) -> None:
-    """Show the results of a directory, or only count what it holds."""
+    """Show a directory's results, or its counts of records."""
     is_measured = bool(records.measures)
     if show.json or is_measured:
         from selfreflect.cli.show import show_results
@@ -294,7 +293,7 @@ def _show_outcome(out: Path, records: RunRecords, show: Show) -> None:
 
 
 def _say_unfinished(out: Path, run: Run) -> None:
-    """Say which strategies lack summaries, which scoring does not add, and what goes on with them."""
+    """Report incomplete strategies, and the commands that complete them."""
     unfinished = []
     for name in strategies_to_continue(run) if run.questions else []:
         missing = len(list(missing_summaries(run, [name])))
@@ -318,7 +317,7 @@ def begin(
     *,
     question: Question | None = None,
 ) -> Iterator[tuple[Experiment, Sequence[str]]]:
-    """Open a run directory, with one more ``question`` if there is one, and check and agree on what it takes.
+    """Open a run directory, add ``question`` if given, and check settings and costs with the user.
 
     Yields the experiment, and the strategies to work on.
     """
@@ -355,7 +354,7 @@ def fill_run(
     intent: Intent,
     question: Question | None = None,
 ) -> RunRecords:
-    """Run stages in a run directory, in order, with one more ``question`` if there is one."""
+    """Run stages of a run directory in order, with ``question`` added if given."""
     with begin(path, config, stages, options, intent, question=question) as (experiment, strategies):
         for stage in model_stages(stages):
             experiment.fill(stage, strategies)
@@ -365,7 +364,7 @@ def fill_run(
 def _begin(
     experiment: Experiment | DryRun, stages: Sequence[Stage], config: Config, intent: Intent
 ) -> Sequence[str]:
-    """Store the questions, and return the strategies to work on."""
+    """Store the questions, and return the strategies to run."""
     if "questions" in stages:
         experiment.questions(explicit=intent.names_source, add=intent.add_questions)
     strategies: Sequence[str] = config.summaries.strategies
@@ -377,14 +376,14 @@ def _begin(
 
 
 def model_stages(stages: Sequence[Stage]) -> list[ModelStage]:
-    """List the stages that a model works on, in order."""
+    """List the stages that need a model, in order."""
     return [stage for stage in get_args(ModelStage) if stage in stages]
 
 
 def _strategies(
     run: Run, stages: Sequence[Stage], strategies: Sequence[str], intent: Intent
 ) -> Sequence[str]:
-    """Choose the strategies to work on: the named ones, else the strategies of the run.
+    """Choose the strategies to run: the user's, otherwise the run's.
 
     A run that has only summaries by hand gets others from `summarize` alone.
     """
@@ -403,7 +402,7 @@ def _strategies(
 
 
 def _check_named(path: Path, work: Sequence[ModelStage], config: Config, intent: Intent) -> None:
-    """Check the models of some stages as :func:`check_named` does, unless the directory is new."""
+    """Check the models of the stages with :func:`check_named`, unless the directory is new."""
     if intent.user_names is None:
         return
     models = {}
@@ -417,8 +416,8 @@ def _check_named(path: Path, work: Sequence[ModelStage], config: Config, intent:
 def check_named(
     path: Path, model: str, base_url: str | None, user_names: Collection[str], stage: Stage = "answers"
 ) -> None:
-    """Refuse to run code, or to ask a server elsewhere, only because a directory says so: anybody may have
-    made it. Say so if a server of the user's own network is asked.
+    """Refuse to run code or ask a remote server only because an untrusted directory names it. Say so if a
+    server of the user's own network is asked.
 
     Args:
         user_names: the models and addresses that the user has named.
@@ -451,7 +450,7 @@ def check_named(
 
 
 def check_strategies(strategies: Sequence[str]) -> None:
-    """Refuse strategies that do not exist, before anything costly begins."""
+    """Refuse unknown strategies before any costly work."""
     for name in strategies:
         load_strategy(name)
 
@@ -464,7 +463,7 @@ def _agree_to_costs(
     options: ExecutionOptions,
     intent: Intent,
 ) -> None:
-    """Show the cost of the stages; ask at a terminal if it is minutes or money."""
+    """Show the cost of the stages, and ask for consent if it is high."""
     from selfreflect.cli.show import announce_costs
     from selfreflect.run.dry_run import DryRun
 
@@ -477,8 +476,8 @@ def _agree_to_costs(
 
 
 def _agree_to_one_text(suspects: Sequence[SamplingCheck], intent: Intent) -> None:
-    """Stop before the first question where a server gives one text for every sample, unless somebody says
-    that they want that. Raises BackendError."""
+    """Stop before the first question if a server repeats one text, unless the user agrees. Raises
+    BackendError."""
     if intent.yes or (can_ask() and agree("Go on all the same?")):
         return
     models = " and ".join(dict.fromkeys(check.model for check in suspects))
@@ -490,7 +489,7 @@ def _agree_to_one_text(suspects: Sequence[SamplingCheck], intent: Intent) -> Non
 
 
 def _agree_to_start_over(path: Path, yes: bool) -> None:
-    """Ask whether the records of a run directory may be moved aside, if there are any."""
+    """Ask for consent to move a run's records aside, if there are any."""
     counts = count_records(path)
     if not counts or yes:
         return

@@ -1,4 +1,4 @@
-"""``selfreflect uncertainty``: estimators on answers."""
+"""Command ``selfreflect uncertainty``: estimators on answers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _MOST_NOTES = 3
 
 
 class UncertaintyOptions(Struct, frozen=True, kw_only=True):
-    """Choice of estimators, measures and sample sizes."""
+    """Options for estimators, measures and sample sizes."""
 
     estimators: Annotated[
         str | None,
@@ -255,7 +255,7 @@ def _available(questions: Sequence[AnsweredQuestion], similarity: str) -> list[s
 def write_output(
     path: Path, source: str, assessment: Assessment, results: Mapping[str, list[Prediction]]
 ) -> None:
-    """Write a page; ``results`` are predictions by kind of correctness.
+    """Write a page of predictions by kind of correctness.
 
     Raises:
         DataError: nothing has a right answer or a label.

@@ -1,4 +1,4 @@
-"""``selfreflect validate``: test whether a metric can be trusted, with this judge and on these data."""
+"""Command ``selfreflect validate``: test whether a metric is valid with this judge and data."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class StudyRow(NamedTuple):
-    """Row of the table of studies."""
+    """A row of the table of studies."""
 
     path: str
     """Module below ``selfreflect.validate`` and class, imported on use."""
@@ -68,7 +68,7 @@ STUDIES = {
 
 
 class StudyOptions(Struct, frozen=True, kw_only=True):
-    """Options that choose and make a study."""
+    """Options that choose and configure a study."""
 
     study: Annotated[
         str | None,
@@ -210,7 +210,7 @@ Do two judges agree? Does the score agree with people?
 
 
 def _judge_names(judge: Sequence[str], study: str, overrides: Overrides) -> list[str]:
-    """Read the names of judges; none stands for the default one."""
+    """Read the judges' names; empty for the default judge."""
     names = name_list(",".join(judge))
     several = len(names) > 1
     refusals = (
@@ -250,7 +250,7 @@ def _list_metrics(json: bool) -> None:
 
 
 def check(study: str, source: str | None, options: StudyOptions, reading: ItemOptions) -> None:
-    """Check what can be checked before anything is read, or raise ConfigError."""
+    """Check all arguments that can be checked before reading, and raise ConfigError."""
     if study in REMOVED_STUDIES:
         raise ConfigError(f"{study} is no longer a study", code="removed", remedy=REMOVED_STUDIES[study])
     if study not in STUDIES:
@@ -279,7 +279,7 @@ def check(study: str, source: str | None, options: StudyOptions, reading: ItemOp
 
 
 def load(study: str, source: str | None, options: StudyOptions, reading: ItemOptions) -> Study:
-    """Make the study with its items."""
+    """Load a study with its items."""
     row = STUDIES[study]
     module, _, class_name = row.path.partition(":")
     make: Callable[..., Study] = getattr(import_module(f"selfreflect.validate.{module}"), class_name)
@@ -300,7 +300,7 @@ def load(study: str, source: str | None, options: StudyOptions, reading: ItemOpt
 
 
 def _read_items(source: str, reading: ItemOptions) -> list[Item]:
-    """Read all items of a source, whatever the limit."""
+    """Read all items of a source, ignoring the limit."""
     if source == "bundled":
         return bundled_items("ranked_items", num_answers=reading.num_answers)
     if not Path(source).is_dir():
@@ -326,14 +326,14 @@ _OF_ANSWERS = ("known", "worse", "format", "unclear")
 
 @dataclass(frozen=True)
 class Models:
-    """Loaders of the models of a study, called when they are needed."""
+    """Lazy loaders of a study's models."""
 
     judges: Sequence[Callable[[], Judge]]
     generator: Callable[[], Generator] | None
 
     @classmethod
     def of(cls, judges: Sequence[str], model: str | None, overrides: Overrides) -> Models:
-        """Check the settings of the models; without ``judges`` there is the default one."""
+        """Check the models' settings, with the default judge if ``judges`` is empty."""
         if model is None and overrides.section("answers"):
             raise ConfigError(
                 "an address or revision is given, but no model",
@@ -349,7 +349,7 @@ class Models:
 
 
 def _facts(study: Study, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> dict[str, Any]:
-    """List the facts with which a finding can be reproduced."""
+    """List the facts needed to reproduce a finding."""
     models = dict.fromkeys(value.by for value in values if value.by)
     return {
         "items": len(study.items),
@@ -360,7 +360,7 @@ def _facts(study: Study, values: Sequence[Value], metrics: Sequence[MetricInfo])
 
 
 def _is_failure(value: Value, controls: Container[str]) -> bool:
-    """Return whether a value is undefined, other than because of the answers or of the text of a control."""
+    """Check whether a value is undefined for reasons other than the answers or a control's text."""
     if value.undefined is None or value.undefined.reason in _OF_ANSWERS:
         return False
     return value.summary not in controls or value.undefined.reason == "backend"
@@ -369,7 +369,7 @@ def _is_failure(value: Value, controls: Container[str]) -> bool:
 def _measure(
     study: Study, names: Sequence[str] | None, models: Models, store: Journal[Value] | None
 ) -> tuple[list[Value], list[MetricInfo]]:
-    """Measure with one judge after the other. What needs no judge is measured with the first."""
+    """Measure with each judge in turn. What needs no judge is measured with the first."""
     judged = [info.name for info in METRICS if "judge" in info.needs]
     # a metric that needs no judge cannot differ between judges
     if names is None and len(models.judges) > 1:
@@ -389,7 +389,7 @@ def _measure_with(
     models: Models,
     store: Journal[Value] | None,
 ) -> tuple[list[Value], list[MetricInfo]]:
-    """Measure with one judge, which is gone from memory when the function returns."""
+    """Measure with one judge, and free its memory."""
     from selfreflect.validate.study import measure
 
     members = families(names, judge=load_judge, generator=models.generator)
@@ -401,7 +401,7 @@ def _measure_with(
 
 
 def _say_left_out(metrics: Sequence[MetricInfo], models: Models) -> None:
-    """Name the metrics that cannot be computed here, and what they need."""
+    """Name the metrics that cannot be computed here, with the models they need."""
     left_out: dict[str, list[str]] = {}
     for info in METRICS:
         if info not in metrics:
@@ -413,7 +413,7 @@ def _say_left_out(metrics: Sequence[MetricInfo], models: Models) -> None:
 
 
 def _show(finding: Finding, json: bool) -> None:
-    """Print a finding."""
+    """Print a finding as text or JSON."""
     if json:
         for line in finding.lines():
             emit(line)

@@ -1,1 +1,1 @@
-"""Measure how faithfully summaries describe an answer distribution; see :mod:`selfreflect.metric.scorer`."""
+"""Measures of summaries' faithfulness; see :mod:`selfreflect.metric.scorer`."""

@@ -1,4 +1,4 @@
-"""The two measures of this package as rows of the table: their records, keys and columns.
+"""The two built-in measures, with their records, keys and columns.
 
 What computes them is imported on use, so that reports can read old files without a model.
 """
@@ -47,7 +47,7 @@ _TASK_TOKENS = 30
 
 
 class PublishedScore(Measure):
-    """The published SelfReflect score."""
+    """The SelfReflect score as published."""
 
     name = "selfreflect"
     higher_is_better = False
@@ -157,7 +157,7 @@ class PublishedScore(Measure):
 
 
 class UsableInformation(Measure):
-    """Usable information: the bits of a summary as a share of the reference answers' bits."""
+    """Usable information: a summary's bits as a share of the reference answers' bits."""
 
     name = "information"
     unit = "%"
@@ -263,7 +263,7 @@ class UsableInformation(Measure):
         }
 
     def doubtful(self, record: Information) -> Doubtful | None:
-        """Compute the share of a record without one; None without available bits to share.
+        """Compute the share of a record that reports none; None without available bits.
 
         The interval is that of a ratio of means over answers, by linearisation with Student's t.
         """
@@ -298,8 +298,7 @@ class UsableInformation(Measure):
         return super().counts_control(controls, name) and (name != "question" or is_fair)
 
     def is_current(self, record: Information | Controls, settings: Mapping[str, Any]) -> bool:
-        """Refuse bits that were measured on the scale of an earlier version, or by another reader than the
-        one asked for, or not at all."""
+        """Check that bits exist on today's scale, by the requested reader."""
         if record.reader is None or record.scale != TODAYS_SCALE:
             return False
         if isinstance(record, Information) and record.kind in RETRIED:
@@ -373,7 +372,7 @@ def _judge_text(record: Score | Information) -> str:
 
 
 def _share_interval(record: Information, share: float) -> tuple[float, float] | None:
-    """Estimate the interval of a share over answers; None with fewer than two."""
+    """Estimate the interval of a share over answers; None for fewer than two."""
     residuals = []
     for words in filter(None, record.answers):
         residuals.append(math.fsum(word.told - share * word.available for word in words))
@@ -384,7 +383,7 @@ def _share_interval(record: Information, share: float) -> tuple[float, float] | 
 
 
 def word_fields(records: Iterable[Any]) -> dict[str, Any]:
-    """Write the keys of a JSON line for the words of one summary, from its records."""
+    """Build the JSON keys for the words of one summary from its records."""
     by_kind = {type(record): record for record in records}
     score, information = by_kind.get(Score), by_kind.get(Information)
     if score is not None:

@@ -1,4 +1,4 @@
-"""Distance of two predicted distributions.
+"""Distance between two predicted distributions.
 
 The judge predicts p = softmax(logits / T) after the summary, and q = softmax(reference / T) after the
 reference answers.
@@ -16,7 +16,7 @@ Formula = Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor]
 
 
 def total_variation(logits: torch.Tensor, reference: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Total variation distance ``1/2 * sum_v |p(v) - q(v)|``, in [0, 1].
+    """Compute the total variation distance ``1/2 * sum_v |p(v) - q(v)|``, in [0, 1].
 
     The paper writes it as the 1-Wasserstein distance; under the 0/1 ground metric on tokens the two are the
     same number.

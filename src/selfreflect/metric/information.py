@@ -1,4 +1,4 @@
-"""Usable information: how many bits a summary tells a judge about answers that it has not seen.
+"""Usable information: the bits that a summary conveys to a judge about unseen answers.
 
 For a test answer a, a question q, a summary s, and the distinct reference answers A, the judge J at
 temperature 1 gives
@@ -105,7 +105,7 @@ CONTEXTS = 12
 
 
 def choose_reader(choice: ReaderChoice, judge: Judge, question: Question, answers: AnswerSet) -> Reader:
-    """Choose who reads the summaries of a question.
+    """Choose the reader of a question's summaries.
 
     A judge that gave the answers itself knows them already, unless it had a context that it does not see when
     it judges; then only a blind reader can be told something.
@@ -116,7 +116,7 @@ def choose_reader(choice: ReaderChoice, judge: Judge, question: Question, answer
 
 
 def gave(judge: Judge, answers: AnswerSet) -> bool:
-    """Tell whether the judge gave the answers itself."""
+    """Check whether the judge itself gave the answers."""
     # another revision of the same model may know other answers
     return (answers.model, answers.revision) == (judge.name, judge.lm.revision)
 
@@ -129,7 +129,7 @@ def measure(
     summaries: Sequence[str],
     reader: Reader = "informed",
 ) -> dict[str, Information]:
-    """Measure what each text tells ``judge`` about the test answers.
+    """Measure the bits that each text conveys to ``judge`` about the test answers.
 
     Returns:
         By text, without the summary's name. A text that does not fit the judge's window is ``unmeasured``.
@@ -163,7 +163,7 @@ def measure(
 
 
 def unmeasured(judge: Judge, question: Question, reader: Reader, error: CannotScoreError) -> Information:
-    """Make the record of a text whose information cannot be measured."""
+    """Make the record of a text with unmeasurable information."""
     return Information(
         question_id=question.id,
         summary="",
@@ -185,7 +185,7 @@ def unmeasured(judge: Judge, question: Question, reader: Reader, error: CannotSc
 def nodes(
     judge: Judge, question: Question, answers: AnswerSet, summaries: Sequence[str], reader: Reader
 ) -> int:
-    """Count the judge tokens, as nodes of prefix trees, that :func:`measure` takes.
+    """Count the judge tokens that :func:`measure` takes, as nodes of prefix trees.
 
     Raises:
         CannotScoreError: as in :func:`measure`.
@@ -196,7 +196,7 @@ def nodes(
 
 
 def information_of_work(metric: SelfReflect, choice: ReaderChoice) -> Callable[[Work], Scored]:
-    """Return what measures the summaries and controls of one question with the judge of ``metric``."""
+    """Return a function that measures one question's summaries and controls with the judge of ``metric``."""
 
     def measure_work(work: Work) -> Scored:
         judge, question, answers = metric.judge, work.question, work.answers
@@ -232,7 +232,7 @@ def information_of_work(metric: SelfReflect, choice: ReaderChoice) -> Callable[[
 
 
 def _control_bits(work: Work, results: Mapping[str, Information]) -> dict[Control, float | None]:
-    """Average the bits of each control over its texts; None if one of them was not measured."""
+    """Average the bits of each control over its texts; None if any text lacks a measurement."""
     bits: dict[Control, list[float | None]] = {}
     for control, text in work.controls:
         bits.setdefault(control, []).append(results[text].bits)
@@ -242,7 +242,7 @@ def _control_bits(work: Work, results: Mapping[str, Information]) -> dict[Contro
 
 
 def nodes_of_work(judge: Judge, work: Work, choice: ReaderChoice) -> int:
-    """Count the judge tokens that measuring summaries and controls takes; 0 if that is not possible."""
+    """Count the judge tokens for measuring summaries and controls; 0 if that is impossible."""
     texts = [*(summary.text for summary in work.summaries), *(text for _, text in work.controls)]
     reader = choose_reader(choice, judge, work.question, work.answers)
     try:
@@ -252,7 +252,7 @@ def nodes_of_work(judge: Judge, work: Work, choice: ReaderChoice) -> int:
 
 
 def most_nodes(judge: Judge, limits: TextLimits) -> int:
-    """Bound the judge tokens of a question whose texts are to come."""
+    """Bound the judge tokens of a question with unwritten texts."""
     question = limits.question.text
     # only lengths are known yet: one letter stands for each text, and its tokens are added below
     letters = ["x"] * len(limits.reference_answers)
@@ -305,12 +305,12 @@ def within_budget(
 
 
 def _with_words(answers: AnswerSet) -> list[int]:
-    """List the places of the test answers that are not blank."""
+    """List the indices of test answers that are not blank."""
     return [index for index, answer in enumerate(answers.masked_out) if answer.strip()]
 
 
 def _keep(answers: AnswerSet, indices: Sequence[int]) -> AnswerSet:
-    """Blank all test answers but these."""
+    """Blank all test answers except those at ``indices``."""
     subset = set(indices)
     # blanked, not removed: results are stored by the answer's place
     texts = [text if index in subset else "" for index, text in enumerate(answers.masked_out)]
@@ -385,8 +385,7 @@ class AnswerPrompts:
     def contexts(
         self, summaries: Sequence[str]
     ) -> tuple[dict[str, list[Prompt]], dict[str, CannotScoreError]]:
-        """Encode the answers after the texts that every summary is compared with, and after each summary; a
-        blank one is an empty one.
+        """Encode the answers after the comparison texts and after each summary; a blank one counts as empty.
 
         Returns:
             By text, and why a summary is left out: it does not fit the judge's window.
@@ -401,7 +400,7 @@ class AnswerPrompts:
         return encode_each(new_texts, lambda text: self._encode(text, "the summary"))
 
     def trees(self, contexts: Mapping[str, list[Prompt]]) -> Iterator[PrefixTree]:
-        """Build trees of contexts, in their order.
+        """Build prefix trees of the contexts, in order.
 
         They share the instructions and the question. A server gets a tree for each, whose prefix is sent
         first, for its cache.
@@ -427,8 +426,7 @@ class AnswerPrompts:
         return prompts
 
     def bits(self, engine: Engine, tree: PrefixTree, states: Any) -> list[list[Bits]]:
-        """Logarithms to base 2 of the probability of each token, for each context of a tree and each
-        answer; 0 of the marks around an answer.
+        """Compute the log2 probability of each answer token per context; 0 at the marks around an answer.
 
         Args:
             states: of ``tree``, shape (W, width).
@@ -447,7 +445,7 @@ class AnswerPrompts:
         return [answers[start : start + count] for start in range(0, len(answers), count)]
 
     def reference_bits(self, bits: Mapping[str, list[Bits]]) -> ReferenceBits:
-        """Gather what summaries are compared with from the results of :meth:`bits` by text."""
+        """Gather the bits of the comparison texts from the results of :meth:`bits`."""
         nothing = bits[self._zero]
         # the anchor is the form of the reference answers that tells most, with or without counts
         gains = {}
@@ -529,7 +527,7 @@ def compare(
     of_format: float | None = None,
     judge_answered: bool = False,
 ) -> Information:
-    """Put the bits of each test answer together, without naming question, summary and judge.
+    """Combine the bits of all test answers, without question, summary and judge.
 
     The interval is that of a ratio of means by linearisation, with Student's t (Cochran 1977, Sampling
     Techniques, 6.3).
@@ -572,7 +570,7 @@ def compare(
 def nothing_to_tell(
     available: Sequence[float], room: float, of_format: float | None, judge_answered: bool
 ) -> tuple[NothingToTell | None, UnclearCause | None]:
-    """Give the reason why shares make no sense here; None where they do.
+    """Explain why shares are undefined here; None if they are defined.
 
     What the answers tell is clear if the one-sided 95 % bound of its mean is above 0, and if it is more than
     slight: answers that are all equal have no error at all.
@@ -601,7 +599,7 @@ def nothing_to_tell(
 
 
 def content_tokens(tokenizer: Any, tokens: Sequence[int]) -> npt.NDArray[np.bool_]:
-    """Select the tokens of an answer without the marks around it; all if only marks exist."""
+    """Select an answer's tokens without the marks around it; all if there are only marks."""
     content = [
         index
         for index, token in enumerate(tokens)
@@ -613,7 +611,7 @@ def content_tokens(tokenizer: Any, tokens: Sequence[int]) -> npt.NDArray[np.bool
 
 
 def words_of_tokens(tokenizer: Any, tokens: Sequence[int], words: Sequence[str]) -> list[int]:
-    """Assign each token of an answer to the word that its first letter is in.
+    """Assign each token of an answer to the word of its first letter.
 
     Positions are counted in letters of the decoded answer, without spaces: some tokenizers normalise letters,
     and many add, drop and merge spaces.

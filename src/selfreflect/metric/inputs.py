@@ -1,4 +1,4 @@
-"""Check what a Python caller passes, and read budgets."""
+"""Checks of Python callers' arguments, and parsing of budgets."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from selfreflect.records import AnswerSet, halves
 
 
 def checked_text(value: object, name: str) -> str:
-    """Check that an argument is a text. Raises DataError."""
+    """Check that an argument is text. Raises DataError."""
     if not isinstance(value, str):
         raise DataError(f"{name} must be a text, not {_shown(value)}")
     return value
 
 
 def checked_question(value: object) -> str:
-    """Check that an argument is a question: a text that is not blank. Raises DataError."""
+    """Check that an argument is a question, a non-blank text. Raises DataError."""
     if not checked_text(value, "the question").strip():
         raise DataError("the question is blank")
     return str(value)
 
 
 def checked_texts(value: object, name: str) -> tuple[str, ...]:
-    """Check that an argument is a list of texts: a list, a tuple, an array or a column of a data frame.
+    """Check that an argument is a list of texts: a list, tuple, array or data frame column.
 
     Raises:
         DataError: it is something else, such as one text, or a set, which holds equal texts once.
@@ -52,7 +52,7 @@ def two_halves(
     conditioning: Sequence[str] | None,
     seed: int = 0,
 ) -> AnswerSet:
-    """Check the answers of a question; shuffle and halve a single list. Raises DataError."""
+    """Check the answers of a question, and shuffle and halve a single list. Raises DataError."""
     if answers is None and masked_out is not None and conditioning is not None:
         return AnswerSet(
             question_id=question_id,
@@ -75,7 +75,7 @@ def shuffled_set(question_id: str, answers: Sequence[str], seed: int = 0) -> Ans
 
 
 def named_texts(value: object) -> dict[str, str]:
-    """Name summaries by the keys of a mapping; one text is ``summary``, a list ``summary_1``, …
+    """Name summaries by a mapping's keys; one text becomes ``summary``, a list ``summary_1``, …
 
     Raises:
         DataError: it is something else, or a name is blank.
@@ -114,7 +114,7 @@ _BUDGET = re.compile(r"(\d+)\s*(tokens?)?", re.ASCII)
 
 @dataclass(frozen=True)
 class Limits:
-    """When to stop scoring the masked words of a question. Make one with :meth:`parse`."""
+    """Limits on scoring the masked words of a question. Make one with :meth:`parse`."""
 
     budget: str
     """As the user wrote it."""
@@ -126,7 +126,7 @@ class Limits:
 
     @classmethod
     def parse(cls, budget: str | int | None = None, seed: int = 0) -> Limits | None:
-        """Read the limits; None if every masked word is to be scored.
+        """Parse the limits; None if all masked words are scored.
 
         Args:
             budget: judge tokens (``20000``, ``"20000 tokens"``).
@@ -146,5 +146,5 @@ class Limits:
         return cls(str(budget), int(match[1]), seed)
 
     def less(self, tokens: int) -> Limits:
-        """Subtract work on the same question."""
+        """Subtract the tokens already spent on a question."""
         return replace(self, tokens=self.tokens - tokens)

@@ -1,4 +1,4 @@
-"""Measures: what each says of itself, how reports show it, and the table of all.
+"""Measures: their descriptions, display in reports, and the table of all.
 
 A measure gives every summary of a question a value. Ours are rows of :data:`MEASURES`; another package adds
 one by an entry point of the group ``selfreflect.measures``, which names its subclass of :class:`Measure`.
@@ -86,7 +86,7 @@ _RESERVED = frozenset(
 
 @dataclass(frozen=True)
 class MeasureItem:
-    """One summary to measure, with what it claims to describe."""
+    """A summary to measure, with its question and answers."""
 
     question: Question
     answers: AnswerSet
@@ -98,7 +98,7 @@ class MeasureItem:
 
 @dataclass(frozen=True)
 class Tools:
-    """Models and settings that measures compute with, loaded once for all questions."""
+    """Models and settings for measuring, loaded once for all questions."""
 
     metric: SelfReflect | None = None
     """The judge with its engine, cache and limits; None if no wanted measure needs a judge."""
@@ -107,7 +107,7 @@ class Tools:
 
 @dataclass(frozen=True)
 class Work:
-    """Task of one measure for one question."""
+    """Work of one measure on one question."""
 
     question: Question
     answers: AnswerSet
@@ -124,7 +124,7 @@ class Work:
 
 @dataclass(frozen=True)
 class TextLimits:
-    """The most tokens of each text of a question, where some are not written yet."""
+    """The most tokens of each text of a question, including unwritten texts."""
 
     question: Question
     test_answers: Sequence[int]
@@ -148,7 +148,7 @@ class Scored:
 
 
 class GreedyEstimator(NamedTuple):
-    """Uncertainty estimator: the value of a measure with the greedy answer as the summary."""
+    """Uncertainty estimator that measures the greedy answer as if it were the summary."""
 
     name: str
     part: str
@@ -162,7 +162,7 @@ class GreedyEstimator(NamedTuple):
 
 
 class Doubtful(NamedTuple):
-    """A value that does not count as a result, for readers who want to see why."""
+    """A value shown to readers that does not count as a result."""
 
     value: float
     brief: str
@@ -228,7 +228,7 @@ class Measure:
 
     @property
     def form(self) -> str:
-        """The display format of a value."""
+        """Display format of a value."""
         # z: a share that rounds to zero has no minus sign
         return "z.0%" if self.unit == "%" else ".4f"
 
@@ -239,25 +239,25 @@ class Measure:
 
     @property
     def is_bundled(self) -> bool:
-        """Whether its records, keys and columns are of its own, and its values shares of 1."""
+        """Whether the measure has a record type, keys and columns of its own."""
         return self.record is not Measurement
 
     @property
     def best(self) -> str:
-        """Say which value is best."""
+        """Words for the best value."""
         return "best (highest)" if self.higher_is_better else "best (lowest)"
 
     @property
     def better(self) -> str:
-        """Say on which side of 0 a difference is better."""
+        """Words for the better side of 0."""
         return "above 0 is better" if self.higher_is_better else "below 0 is better"
 
     def text(self, value: float) -> str:
-        """Write a value in a sentence or on a page."""
+        """Format a value for a sentence or page."""
         return percent(value) if self.is_share else format(value, self.form)
 
     def difference_text(self, mean: float, low: float | None = None, high: float | None = None) -> str:
-        """Write a difference, and its interval if it has one, as ``+39.5 points [+10.0, +65.8]``."""
+        """Format a difference and its interval, as ``+39.5 points [+10.0, +65.8]``."""
         # points, because "+5 %" of a share could mean five points or a twentieth
         factor, form, unit = (100, "+z.1f", "points") if self.is_share else (1, f"+z{self.form}", self.unit)
         text = f"{mean * factor:{form}} {unit}".rstrip()
@@ -266,30 +266,30 @@ class Measure:
         return f"{text} [{low * factor:{form}}, {high * factor:{form}}]"
 
     def direction(self, is_higher: bool) -> str:
-        """Describe the first of two strategies after a clear difference."""
+        """Describe the first of two strategies that clearly differ."""
         if self.ratio and self.is_share:
             return "recovers more than" if is_higher else "recovers less than"
         verdict = "better" if is_higher == self.higher_is_better else "worse"
         return f"is {'higher' if is_higher else 'lower'} ({verdict}) than"
 
     def reason(self, undefined: str) -> str:
-        """Say in words why a measurement is undefined."""
+        """Explain in words why a measurement is undefined."""
         return self.reasons.get(undefined, undefined)
 
     def doubtful(self, record: Any) -> Doubtful | None:
-        """Compute the value of a record that has none which counts; None if there is nothing to show."""
+        """Compute the doubtful value of a record without a valid one; None if there is none."""
         return None
 
     def sentence_values(self, records: Sequence[Any]) -> dict[str, Any]:
-        """Give what the template :attr:`sentence` takes besides the value: of one summary or of many."""
+        """Collect the further values of the template :attr:`sentence`, for one or many summaries."""
         return {}
 
     def settings_text(self, record: Any) -> str:
-        """Describe judge and settings of a record; records with different ones are not comparable."""
+        """Describe a record's judge and settings, which must match between compared records."""
         return self.measurement(record).judge or "no judge"
 
     def sampled(self, record: Any) -> Sampled | None:
-        """Get the sample of words that a record rests on; None if it rests on all."""
+        """Return a record's sample of words; None if all words count."""
         return None
 
     def score(self, item: MeasureItem) -> Measurement:
@@ -297,7 +297,7 @@ class Measure:
         raise NotImplementedError
 
     def open(self, tools: Tools) -> Callable[[Work], Scored]:
-        """Return what measures the summaries of one question."""
+        """Return a function that measures one question's summaries."""
         judge = None if tools.metric is None else tools.metric.judge
 
         def measure(work: Work) -> Scored:
@@ -322,12 +322,12 @@ class Measure:
         return replace(measurement, judge=judge, **names)
 
     def measurement(self, record: Any) -> Measurement:
-        """Read a stored record of this measure."""
+        """Convert a stored record of this measure."""
         assert isinstance(record, Measurement)
         return record
 
     def is_current(self, record: Any, settings: Mapping[str, Any]) -> bool:
-        """Tell whether a stored record need not be measured again.
+        """Check whether a stored record is up to date.
 
         Args:
             settings: of ``[scores]``.
@@ -336,27 +336,27 @@ class Measure:
         return self.measurement(record).undefined != FAILED
 
     def by_answer(self, record: Any) -> tuple[float | None, ...]:
-        """List what each test answer contributes to a value, higher is better.
+        """List each test answer's contribution to a value, higher is better.
 
         None for an answer that was not measured; empty if the record keeps no detail.
         """
         return ()
 
     def beats_empty(self, record: Any, controls: Controls | None) -> bool:
-        """Tell whether a summary was measured above the empty one; also if that is not known."""
+        """Check whether a summary beats the empty one, or that is unknown."""
         return True
 
     def counts_control(self, controls: Any, name: str) -> bool:
-        """Tell whether a control of a question should do worse than a summary."""
+        """Check whether a control should do worse than a summary."""
         # a good summary may tell less than all answers pasted
         return name != "pasted"
 
     def has_controls(self, controls: Any, settings: Mapping[str, Any]) -> bool:
-        """Tell whether the stored controls of a question hold this measure, if it is one of theirs."""
+        """Check whether a question's stored controls include this measure, if it uses controls."""
         return True
 
     def fields(self, record: Any) -> dict[str, Any]:
-        """Write the keys of a JSON line of a summary."""
+        """Build the JSON keys of a summary."""
         measurement = self.measurement(record)
         fields = {
             "value": measurement.value,
@@ -372,7 +372,7 @@ class Measure:
         return {self.name: fields}
 
     def result_fields(self, numbers: Mapping[str, Any], records: Sequence[Any]) -> dict[str, Any]:
-        """Write the keys of a JSON line of a strategy.
+        """Build the JSON keys of a strategy.
 
         Args:
             numbers: ``mean``, ``low``, ``high``, ``n`` and ``no_interval``.
@@ -384,37 +384,37 @@ class Measure:
 
     @property
     def columns(self) -> Sequence[str]:
-        """Name the columns of a data frame of results."""
+        """Column names in a data frame of results."""
         return (self.name, f"{self.name}_undefined")
 
     numbers: Collection[str] = ()
     """Further ``columns`` that hold numbers; the first always does."""
 
     def cells(self, record: Any) -> tuple[Any, ...]:
-        """Write the cells of :attr:`columns`."""
+        """Build the cells of :attr:`columns`."""
         measurement = self.measurement(record)
         return (measurement.value, measurement.undefined or None)
 
     @property
     def table_columns(self) -> Mapping[str, str]:
-        """Name the columns of the table of questions, each with its display format if it holds numbers."""
+        """Column names in the table of questions, with display formats for numbers."""
         numbers = {self.columns[0], *self.numbers}
         return {name: self.form if name in numbers else "" for name in self.columns}
 
     def table_cells(self, record: Any) -> tuple[Any, ...]:
-        """Write the cells of :attr:`table_columns`."""
+        """Build the cells of :attr:`table_columns`."""
         return self.cells(record)
 
     def judge_tokens(self, judge: Judge, work: Work, reader: ReaderChoice) -> int:
-        """Count the judge tokens that some work takes."""
+        """Count the judge tokens of some work."""
         return 0
 
     def most_judge_tokens(self, judge: Judge, limits: TextLimits) -> int:
-        """Bound the judge tokens of a question whose texts are to come."""
+        """Bound the judge tokens of a question with unwritten texts."""
         return 0
 
     def typical_tokens(self, answers: Iterable[float], contexts: int) -> float:
-        """Estimate the tokens that the judge reads for a question, for the progress reporter.
+        """Estimate the judge's tokens for a question, for the progress reporter.
 
         Args:
             answers: the tokens of each test answer.
@@ -424,7 +424,7 @@ class Measure:
 
 
 def measure_named(name: str) -> Measure:
-    """Look up a measure.
+    """Look up a measure by name.
 
     Raises:
         ConfigError: there is none of this name, or that of another package cannot be imported.
@@ -439,30 +439,30 @@ def measure_named(name: str) -> Measure:
 
 
 def measure_keyed(key: str) -> Measure:
-    """Look up a measure by its key in JSON lines, or by its name. Raises as :func:`measure_named`."""
+    """Look up a measure by its JSON key or name. Raises as :func:`measure_named`."""
     measures = map(measure_named, measure_names())
     # JSON lines call the measure ``information`` by its key, ``recovered``
     return next((measure for measure in measures if measure.key == key), None) or measure_named(key)
 
 
 def default_measures(judge: str) -> tuple[str, ...]:
-    """Choose what to measure with a judge where nobody says."""
+    """Choose a judge's default measures."""
     return CHEAP_MEASURES if traits_of(judge).is_show_case else DEFAULT_MEASURES
 
 
 def measure_names() -> list[str]:
-    """List the names of all measures, ours first."""
+    """List the names of all measures, built-in ones first."""
     return list(dict.fromkeys([*MEASURES, *_entry_points()]))
 
 
 def measures_of(names: Collection[str]) -> list[Measure]:
-    """Look up measures, ours first in the order of the table. Raises as :func:`measure_named`."""
+    """Look up measures by name, built-in ones first in the table's order. Raises as :func:`measure_named`."""
     ours = [name for name in MEASURES if name in names]
     return [measure_named(name) for name in (*ours, *sorted(set(names) - set(ours)))]
 
 
 def measure_of(record: Any) -> Measure | None:
-    """Find the measure that a stored record is of; None if it is of none, or its package is not installed."""
+    """Find the measure of a stored record; None if there is none or its package is missing."""
     if isinstance(record, Measurement):
         # the package of this measure may be gone; its records stay on disk, and reports skip them
         return _load(record.measure) if record.measure in measure_names() else None
@@ -497,12 +497,12 @@ def _load(name: str) -> Measure:
 
 @cache
 def _entry_points() -> dict[str, Callable[[], Any]]:
-    """Loaders of the measures of other packages, by name."""
+    """Map the measures of other packages to their loaders, by name."""
     return dict(packaged(GROUP, _objection))
 
 
 def _objection(name: str) -> str:
-    """Explain why a measure of another package cannot have a name; empty if it can."""
+    """Explain why another package's measure cannot have a name; empty if it can."""
     if not _NAME.fullmatch(name):
         return "a measure is named in at most 40 small letters, digits and underscores, a letter first"
     return "results have a key or a file of this name already" if name in _RESERVED else ""
@@ -512,7 +512,7 @@ Measured = SummaryResult | Controls | Failure
 
 
 class Measures:
-    """Measures the summaries of one question after the other.
+    """Measures of one question's summaries, run one after the other.
 
     Args:
         metric: its limits hold for all measures together. Under limits, controls are not measured. None if no
@@ -550,7 +550,7 @@ class Measures:
         other_records: Mapping[str, Sequence[Any]] | None = None,
         controls: bool = True,
     ) -> list[Measured]:
-        """Measure summaries of one question.
+        """Measure the summaries of one question.
 
         Args:
             missing: by measure, the summaries that lack it; by default ``summaries`` lack all.

@@ -1,4 +1,4 @@
-"""Masked words, the conversations in which the judge fills them in, and their token ids.
+"""Masked words, the judge's conversations that fill them in, and their token ids.
 
 The fixed strings define the metric: scores are comparable only with exactly these (Kirchhof et al., arXiv
 2505.20295, and its scorer).
@@ -37,7 +37,7 @@ STOPWORDS = frozenset(
 
 
 class MaskedWord(Record, frozen=True, kw_only=True):
-    """One masked-word task: the judge sees ``masked`` and has to predict ``text``."""
+    """A masked-word task: the judge sees ``masked`` and predicts ``text``."""
 
     answer: int
     """Index into the test answers."""
@@ -53,7 +53,7 @@ def is_stopword(word: str) -> bool:
 
 
 def masked_words(answers: Sequence[str]) -> list[MaskedWord]:
-    """List all masked-word tasks: each word but stopwords, or every word of an answer of stopwords."""
+    """List the masked-word tasks: all words except stopwords, or all words of an answer without others."""
     tasks = []
     for answer, text in enumerate(answers):
         # as the published scorer splits: punctuation belongs to the word before it
@@ -67,7 +67,7 @@ def masked_words(answers: Sequence[str]) -> list[MaskedWord]:
 
 
 class Context(Record, frozen=True, kw_only=True):
-    """What the judge has said about the question: a summary, or the reference answers (the reference)."""
+    """The judge's given reply to the question: a summary, or the reference answers."""
 
     question: str
     reply: str
@@ -75,7 +75,7 @@ class Context(Record, frozen=True, kw_only=True):
     """What the task calls the reply: ``answer`` or ``distribution of answers``."""
 
     def conversation(self, masked: str) -> tuple[Message, ...]:
-        """Write the turns that end before the judge names the missing word of ``masked``."""
+        """Write the turns that ask the judge for the missing word of ``masked``."""
         task = (
             'We now show a text with a missing word "_". Fill in the missing word "_" only based on the '
             f"{self.source} you gave above: {masked}\n"
@@ -84,7 +84,7 @@ class Context(Record, frozen=True, kw_only=True):
         return self.turns(task)
 
     def turns(self, task: str) -> tuple[Message, ...]:
-        """Write the turns that end with a task on the reply."""
+        """Write the turns that end with a task about the reply."""
         return (
             Message(role="system", content=SYSTEM),
             Message(role="user", content=self.question),
@@ -94,19 +94,19 @@ class Context(Record, frozen=True, kw_only=True):
 
 
 def summary_context(question: str, summary: str) -> Context:
-    """Make the context whose predictions are scored."""
+    """Make the context of a summary."""
     return Context(question=normalise_question(question), reply=summary, source="answer")
 
 
 def reference_context(question: str, conditioning: Sequence[str]) -> Context:
-    """Make the context that a faithful summary equals: the reference answers themselves."""
+    """Make the reference context, with the reference answers in place of a summary."""
     # the published wording asks for as many samples as the list holds
     request = f"{normalise_question(question)}\nSample {len(conditioning)} answers to this question."
     return Context(question=request, reply=answer_list(conditioning), source="distribution of answers")
 
 
 def count_list_breaks(conditioning: Sequence[str]) -> int:
-    """Count answers that break the ``x_i = '…'`` list by a quote or line end.
+    """Count the answers whose quotes or line ends break the ``x_i = '…'`` list.
 
     They are not escaped, for parity with the published scorer.
     """
@@ -115,7 +115,7 @@ def count_list_breaks(conditioning: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class QuestionPrompts:
-    """Parts of prompts that all summaries of one question share."""
+    """Prompt parts that all summaries of a question share."""
 
     question: Question
     words: list[MaskedWord]
@@ -127,7 +127,7 @@ class QuestionPrompts:
 
     @property
     def sizes(self) -> list[int]:
-        """Token tasks of each word, in any context."""
+        """Number of token tasks of each word, in any context."""
         return [prompt.tasks for prompt in self.reference]
 
 
@@ -135,7 +135,7 @@ _UNSPACED = re.compile(f"[{UNSPACED}]{{2}}")
 
 
 class CannotScoreError(Exception):
-    """A score is undefined. Becomes a :class:`~selfreflect.records.Failure` at the boundary of the stage."""
+    """An undefined score. Becomes a :class:`~selfreflect.records.Failure` at the boundary of the stage."""
 
     def __init__(self, kind: FailureKind, message: str) -> None:
         super().__init__(message)
@@ -146,7 +146,7 @@ class CannotScoreError(Exception):
 
 
 def prepare(judge: Judge, question: Question, answers: AnswerSet) -> QuestionPrompts:
-    """Mask the words of a question's answers and encode their prompts after the reference answers.
+    """Mask the words of a question's test answers, and encode their prompts after the reference answers.
 
     Raises:
         CannotScoreError: there is nothing to mask or to condition on, or it does not fit the judge's window.
@@ -183,7 +183,7 @@ def prepare(judge: Judge, question: Question, answers: AnswerSet) -> QuestionPro
 
 
 def summary_prompts(judge: Judge, question: QuestionPrompts, summary: str) -> list[Prompt]:
-    """Encode one prompt for each word of the question, after a summary.
+    """Encode one prompt per masked word of the question after a summary.
 
     Raises:
         CannotScoreError: it does not fit the judge's window, or makes it split a word into other tokens.
@@ -203,7 +203,7 @@ def summary_prompts(judge: Judge, question: QuestionPrompts, summary: str) -> li
 def encode_each(
     texts: Iterable[str], encode_one: Callable[[str], list[Prompt]]
 ) -> tuple[dict[str, list[Prompt]], dict[str, CannotScoreError]]:
-    """Encode the prompts after each text, and say why some texts have none."""
+    """Encode the prompts after each text, and collect the errors of the others."""
     prompts: dict[str, list[Prompt]] = {}
     errors: dict[str, CannotScoreError] = {}
     for text in dict.fromkeys(texts):
@@ -215,7 +215,7 @@ def encode_each(
 
 
 def encode_words(judge: Judge, context: Context, words: Sequence[MaskedWord], subject: str) -> list[Prompt]:
-    """Encode the tasks of some words, as :func:`encode` does."""
+    """Encode the tasks of some words; see :func:`encode`."""
     conversations = [context.conversation(word.masked) for word in words]
     return encode(judge, conversations, [word.text for word in words], f"{subject} with a masked word")
 
@@ -223,7 +223,7 @@ def encode_words(judge: Judge, context: Context, words: Sequence[MaskedWord], su
 def encode(
     judge: Judge, conversations: Sequence[Sequence[Message]], words: Sequence[str], subject: str
 ) -> list[Prompt]:
-    """Encode each conversation continued by its word; there is at least one.
+    """Encode one or more conversations, each continued by its word.
 
     ``subject`` names them in messages.
 
@@ -255,13 +255,13 @@ def encode(
 
 
 def conversation_tokens(judge: Judge, conversation: Sequence[Message]) -> int:
-    """Count the tokens of a conversation, up to where the judge's next turn begins."""
+    """Count the tokens of a conversation before the judge's next turn."""
     [ids] = judge.chat.encode([judge.chat.render(conversation)])
     return len(ids)
 
 
 def _refuse_oversized(judge: Judge, texts: Sequence[str], subject: str) -> None:
-    """Refuse what cannot fit without tokenising it, which would take minutes and gigabytes for 50 MB."""
+    """Refuse texts that exceed the window without tokenising them, which takes minutes for 50 MB."""
     window = judge.lm.window
     if window is None:
         return

@@ -1,4 +1,4 @@
-"""Scores from some of the masked words: which are drawn, how many a budget pays for, and the estimate.
+"""Scores from a sample of masked words: drawing, sample size within a budget, and estimation.
 
 Equal test answers are one stratum, because scoring one copy scores them all. Inside a stratum words are
 drawn one after the other, with probability proportional to their token tasks: distances grow with tokens, so
@@ -30,7 +30,7 @@ from selfreflect.stats import Floats
 
 @dataclass(frozen=True)
 class _Stratum:
-    """Masked-out answers that are equal, and the order in which their words are drawn."""
+    """Equal test answers, with the drawing order of their words."""
 
     copies: tuple[tuple[int, ...], ...]
     """For each copy the indices of its words."""
@@ -45,8 +45,7 @@ class _Stratum:
 
 
 class Population:
-    """The masked words of one question in strata, and the order in which they are drawn, which derives from
-    the seed and the question's id alone. ``sizes`` are the token tasks of each word.
+    """Strata of one question's masked words, in an order drawn from the seed and the question's id.
 
     Attributes:
         words, tokens: how many words and token tasks there are, copies counted.
@@ -82,8 +81,8 @@ class Population:
 
     @cached_property
     def _later(self) -> list[int]:
-        """The stratum of each draw after every stratum has one word, by d'Hondt's rule on their token tasks.
-        Independent of the random order, so that a sample size chosen by cost favours no words."""
+        """Stratum of each draw after the first round, by d'Hondt's rule on token tasks. Independent of the
+        random order, so that a sample size chosen by cost favours no words."""
         shares = []
         for index, stratum in enumerate(self.strata):
             # from 2: _later begins after every stratum has its first word
@@ -92,7 +91,7 @@ class Population:
         return [index for _, index in sorted(shares)]
 
     def quotas(self, size: int) -> list[int]:
-        """Words of each stratum in the sample of ``size``; with fewer words than strata, these are drawn."""
+        """Count each stratum's words in the sample of ``size``."""
         quotas = [0] * len(self.strata)
         for index in self.stratum_order[:size]:
             quotas[index] = 1
@@ -101,7 +100,7 @@ class Population:
         return quotas
 
     def indices(self, size: int) -> list[int]:
-        """Ascending indices of the words in the sample of ``size``, every copy of them."""
+        """List the ascending indices of words in the sample of ``size``, including all copies."""
         indices: list[int] = []
         for stratum, quota in zip(self.strata, self.quotas(size), strict=True):
             for copy in stratum.copies:
@@ -110,7 +109,7 @@ class Population:
         return sorted(indices)
 
     def size_within(self, words: int) -> int:
-        """Find the size of the largest sample of at most ``words`` words, copies counted; at least 1."""
+        """Find the largest sample size of at most ``words`` words, counting copies; at least 1."""
         # a word of an answer that came five times counts as five, so the number of words jumps with the
         # size
         for size in range(self.size, 1, -1):
@@ -119,7 +118,7 @@ class Population:
         return 1
 
     def samples(self, size: int, values: Mapping[int, float]) -> list[WordSample]:
-        """Draw the sample of ``size``, with a value for each word index."""
+        """Collect the samples of ``size`` words, with the value of each."""
         quotas = self.quotas(size)
         samples = []
         for index in self.stratum_order:
@@ -138,7 +137,7 @@ class Population:
         return samples
 
     def answer_means(self, size: int, values: Mapping[int, float]) -> dict[int, float]:
-        """Estimate the mean of each test answer that has a word in the sample, by its index."""
+        """Estimate the mean of each sampled test answer, by its index."""
         means = {}
         for index, sample in zip(self.stratum_order, self.samples(size, values), strict=True):
             if sample.values:
@@ -150,14 +149,14 @@ class Population:
 
 
 def _random_order(sizes: Sequence[int], rng: np.random.Generator) -> tuple[int, ...]:
-    """Draw one after the other with probability proportional to size, by an exponential race."""
+    """Order items randomly with probability proportional to size, by an exponential race."""
     arrivals = rng.exponential(size=len(sizes)) / np.array(sizes)
     return tuple(np.argsort(arrivals, kind="stable").tolist())
 
 
 class Cost:
-    """How many tokens one context can cost at most, whichever words chance picks. With the cost of the words
-    drawn, cheap words would get into samples more often, and estimates would be biased."""
+    """Upper bound on one context's tokens, whichever words are drawn. With the cost of the words drawn, cheap
+    words would get into samples more often, and estimates would be biased."""
 
     def __init__(self, population: Population, prompts: Sequence[Prompt]) -> None:
         whole = build_tree(prompts)
@@ -175,7 +174,7 @@ class Cost:
             self._most.append(list(accumulate([first, *rest], initial=0)))
 
     def tokens(self, size: int) -> int:
-        """Upper bound on the tokens that a sample of this size takes."""
+        """Bound the tokens that a sample of ``size`` takes."""
         if size < len(self._population.strata):
             # any stratum may be drawn, with one word
             first_words = sorted([bounds[1] for bounds in self._most], reverse=True)
@@ -187,8 +186,8 @@ class Cost:
 
 
 def _path_lengths(tree: PrefixTree) -> list[int]:
-    """Lengths of the paths that a tree falls apart into when each node stays with its tallest child, longest
-    first. The first n add up to the most nodes that any n prompts can have: in a tree, greedy is optimal."""
+    """Split a tree into paths, each following the tallest child, and return their lengths, longest first. The
+    first n add up to the most nodes that any n prompts can have: in a tree, greedy is optimal."""
     # nodes are in depth-first order: backwards, every child comes before its parent
     tallest = [0] * len(tree.tokens)  # below each node, among the children seen so far
     lengths = []
@@ -207,7 +206,7 @@ def _path_lengths(tree: PrefixTree) -> list[int]:
 
 @dataclass(frozen=True)
 class WordSample:
-    """Words sampled from one test answer without replacement, with probability proportional to size."""
+    """Words of one test answer, sampled without replacement and proportionally to size."""
 
     total_size: int
     """Token tasks in all words of the answer."""
@@ -246,7 +245,7 @@ class SampledMean:
 
 
 def sampled_mean(answers: Sequence[WordSample]) -> SampledMean:
-    """Estimate the flat mean over all token tasks, without bias, from words sampled within answers.
+    """Estimate the unbiased flat mean over all token tasks from words sampled within answers.
 
     With a word of every answer, each answer's sum is estimated by :func:`drawn_sum` (stratified sampling;
     Cochran, Sampling Techniques, 3rd ed. 1977, chapter 5). An answer with one sampled word of several borrows
@@ -288,7 +287,7 @@ def sampled_mean(answers: Sequence[WordSample]) -> SampledMean:
 
 
 def drawn_sum(answer: WordSample) -> float:
-    """Estimate the sum of an answer's values from its sampled words, without bias (Des Raj 1956, J. Am. Stat.
+    """Estimate the unbiased sum of an answer's values from its sampled words (Des Raj 1956, J. Am. Stat.
     Assoc. 51, 269-284).
 
     Draw i estimates the sum as the values drawn before it plus its own rate times the size then left. Draw i
@@ -304,7 +303,7 @@ def drawn_sum(answer: WordSample) -> float:
 
 
 def _draws(answer: WordSample) -> tuple[Floats, Floats]:
-    """Estimates of the sum of an answer's values, one per draw, and their weights."""
+    """Estimate the sum of an answer's values once per draw, with weights."""
     values = np.array(answer.values)
     sizes = np.array(answer.sizes, dtype=np.float64)
     size_left = answer.total_size - (np.cumsum(sizes) - sizes)
@@ -314,7 +313,7 @@ def _draws(answer: WordSample) -> tuple[Floats, Floats]:
 
 
 def _sum_variances(answers: Sequence[WordSample], sums: Floats, spread: float | None) -> Floats | None:
-    """Variances of each answer's :func:`drawn_sum`; None if one has to borrow a ``spread`` that is None."""
+    """Compute the variance of each answer's :func:`drawn_sum`; None if a missing ``spread`` is needed."""
     variances = np.zeros(len(answers))
     for index, answer in enumerate(answers):
         n = len(answer.values)
@@ -332,7 +331,7 @@ def _sum_variances(answers: Sequence[WordSample], sums: Floats, spread: float | 
 
 
 def _first_answers(answers: Sequence[WordSample]) -> float:
-    """Des Raj's estimate of the sum over all answers, from one word in each of the first answers."""
+    """Estimate the sum over all answers from one word of each of the first answers, after Des Raj."""
     estimates = []
     sum_before = 0.0
     weight_left = sum(answer.weight for answer in answers)
@@ -350,14 +349,14 @@ Measure = Callable[[Sequence[int]], Sequence[Sequence[WordDistance]]]
 
 
 class OverBudgetError(Exception):
-    """Not even one word can be scored; ``needed`` tokens would suffice."""
+    """A budget too small for one word; ``needed`` tokens would suffice."""
 
     def __init__(self, tokens: int) -> None:
         self.needed = tokens
 
 
 class BudgetScoring:
-    """Scores one question within a budget, the same words of it for all summaries.
+    """Scoring of one question within a budget, with the same words for all summaries.
 
     ``contexts`` are the prompts of the reference and of each summary. No summary gets more than ``max_words``
     scored words, copies counted.
@@ -385,7 +384,7 @@ class BudgetScoring:
         self._costs = [Cost(population, prompts) for prompts in contexts]
 
     def run(self) -> None:
-        """Score as many words as the budget pays for.
+        """Score as many words as the budget allows.
 
         Raises:
             OverBudgetError: it does not suffice for a single word.
@@ -408,11 +407,11 @@ class BudgetScoring:
             self.stopped = "paired"
 
     def words(self, summary: int) -> tuple[WordDistance, ...]:
-        """List the scored words of a summary, in the order of the question's words."""
+        """List a summary's scored words, in the question's order."""
         return tuple(word for _, word in sorted(self.distances[summary].items()))
 
     def estimate(self, summary: int) -> tuple[SampledMean, dict[int, float], Sampled]:
-        """Estimate the score of a summary from some words.
+        """Estimate a summary's score from the sampled words.
 
         Returns:
             The score, the mean of each answer by its index, and how they were estimated.

@@ -1,4 +1,4 @@
-"""The scores stage: from a question, its answers and its summaries to a score or failure per summary."""
+"""The scores stage: a score or failure for each summary of a question and its answers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ Words = tuple[WordDistance, ...]
 
 @dataclass(frozen=True)
 class Aggregate:
-    """The score of one summary, from finite distances."""
+    """The score of one summary, computed from finite distances."""
 
     value: float
     stderr: float | None
@@ -69,12 +69,12 @@ class Aggregate:
 
 
 def finite(words: Iterable[WordDistance]) -> bool:
-    """Tell whether a score can be computed from these words."""
+    """Check that all distances of the words are finite."""
     return all(math.isfinite(distance) for word in words for distance in word.distances)
 
 
 def exact(words: Sequence[WordDistance]) -> Aggregate:
-    """Average over the token tasks of all words; the standard error has answers as clusters."""
+    """Average over the token tasks of all words, with a standard error clustered by answer."""
     by_answer: dict[int, list[float]] = {}
     for word in words:
         by_answer.setdefault(word.answer, []).extend(word.distances)
@@ -88,7 +88,7 @@ Outcomes = dict[str, Aggregate | Failure]
 
 
 class SelfReflect:
-    """The SelfReflect metric with one judge.
+    """The SelfReflect metric, computed by one judge.
 
     >>> metric = SelfReflect("smollm2")
     >>> scores = metric.score("What should I plant first?", answers=samples, summaries={"mine": "Radishes."})
@@ -167,7 +167,7 @@ class SelfReflect:
         conditioning: Sequence[str] | None = None,
         seed: int = 0,
     ) -> dict[str, Score]:
-        """Score summaries of one answer distribution: name -> :class:`Score`, 0 is perfect, 1 is worst.
+        """Score summaries of one answer distribution as name -> :class:`Score`; 0 is perfect, 1 is worst.
 
         ``score.recovered`` is the share that the summary tells of what the reference answers would, and
         ``score.words[i].bits`` what it tells about a word.
@@ -214,7 +214,7 @@ class SelfReflect:
         other_scores: Sequence[Score] = (),
         limits: Limits | None = None,
     ) -> list[Score | Failure]:
-        """Score every summary of one question; what cannot be scored gives a Failure.
+        """Score every summary of one question, with a Failure for each that cannot be scored.
 
         Args:
             other_scores: scores of other summaries of the question. Under limits, no more words are scored
@@ -241,7 +241,7 @@ class SelfReflect:
         return results
 
     def _score_every_word(self, prompts: QuestionPrompts, summaries: Sequence[Summary]) -> Outcomes:
-        """Score all words, under a few summaries at a time: memory does not grow with their number."""
+        """Score all words in groups of summaries, so that memory stays constant."""
         reference = self._reference(prompts, range(len(prompts.words)))
         # a summary is about as long as the reference answers at most
         ids = sum(len(prompt.ids) for prompt in prompts.reference)
@@ -264,7 +264,7 @@ class SelfReflect:
     def _encode(
         self, prompts: QuestionPrompts, texts: Sequence[str]
     ) -> tuple[dict[str, list[Prompt]], Outcomes]:
-        """Encode the prompts after each text, and say why some have none."""
+        """Encode the prompts after each text, and collect the failures of the others."""
         contexts, errors = encode_each(texts, partial(summary_prompts, self.judge, prompts))
         return contexts, {text: error.failure(prompts.question) for text, error in errors.items()}
 
@@ -275,7 +275,7 @@ class SelfReflect:
         limits: Limits,
         other_scores: Sequence[Score],
     ) -> Outcomes:
-        """Score the words that the limits allow, the same under every summary."""
+        """Score the words that the limits allow, the same ones for every summary."""
         from selfreflect.metric.sampling import BudgetScoring, OverBudgetError, Population
 
         # encoded before words are drawn: what a sample may cost is bounded on these prompts
@@ -359,7 +359,7 @@ class SelfReflect:
         return by_text
 
     def _spell(self, guesses: Guesses, row: int) -> tuple[Guess, ...]:
-        """Spell the guesses of one token task, each token once, with few digits since there are many."""
+        """Decode the guesses of one token task, each token once, with few digits."""
         by_token: dict[int, Guess] = {}
         for token, probabilities in zip(guesses.tokens[row], guesses.probabilities[row], strict=True):
             if token not in by_token:
@@ -395,7 +395,7 @@ class SelfReflect:
 
 
 def score_work(metric: SelfReflect) -> Callable[[Work], Scored]:
-    """Return what scores the summaries of one question, and the two controls that are anchors of scores."""
+    """Return a function that scores one question's summaries and the two anchors."""
 
     def score(work: Work) -> Scored:
         texts = _anchors(work)
@@ -418,7 +418,7 @@ def score_work(metric: SelfReflect) -> Callable[[Work], Scored]:
 
 
 def _anchors(work: Work) -> dict[Control, str]:
-    """List the texts of the controls that have scores: nothing, and all answers with their repetitions."""
+    """List the control texts that get scores: nothing, and all answers with their repetitions."""
     # controls of fewer pasted answers have bits, but no score
     largest = max((control.answers for control, _ in work.controls), default=0)
     texts = {}
@@ -431,13 +431,13 @@ def _anchors(work: Work) -> dict[Control, str]:
 
 
 def nodes_of_work(judge: Judge, work: Work) -> int:
-    """Count the judge tokens that scoring summaries and anchors takes; 0 if that is not possible."""
+    """Count the judge tokens for scoring summaries and anchors; 0 if that is impossible."""
     texts = [*(summary.text for summary in work.summaries), *_anchors(work).values()]
     return sum(tree_nodes(judge, work.question, work.answers, texts)) if texts else 0
 
 
 def tree_nodes(judge: Judge, question: Question, answers: AnswerSet, texts: Sequence[str]) -> list[int]:
-    """Count the nodes of the tree of the reference answers, then of each different text that can be scored.
+    """Count the tree nodes of the reference answers, then of each distinct text that can be scored.
 
     Empty if the question cannot be scored.
     """
@@ -454,7 +454,7 @@ def tree_nodes(judge: Judge, question: Question, answers: AnswerSet, texts: Sequ
 
 
 def most_nodes(judge: Judge, limits: TextLimits) -> int:
-    """Bound the nodes for a question some of whose texts are to come.
+    """Bound the nodes of a question with unwritten texts.
 
     No two masked words are taken to share more than what precedes their task. Each costs the task with its
     answer, in which one ``_`` takes the place of the word, and all tokens of the word but the last: at most

@@ -1,4 +1,4 @@
-"""Texts that a judge reads when usable information is measured: summaries, answers and controls."""
+"""Texts for measuring usable information: summaries, answers and controls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SUBSETS = 2
 
 
 def answering(question: str, context: str, reader: Reader) -> tuple[Message, ...]:
-    """Write the turns after which the judge gives an answer.
+    """Write the turns before the judge's answer.
 
     The informed reader is told in the user's turn: there the repeated question and nonsense tell next to
     nothing (benchmarks/RESULTS.md). The blind one, who does not see the question, has said it.
@@ -48,13 +48,13 @@ def answering(question: str, context: str, reader: Reader) -> tuple[Message, ...
 
 
 def pasted(answers: Sequence[str]) -> str:
-    """Join answers to a text that stands where a summary would."""
+    """Join answers into a text in the place of a summary."""
     return "\n".join(answers)
 
 
 def pasted_subsets(answers: Sequence[str], count: int) -> list[str]:
-    """Paste ``count`` answers, from each of ``SUBSETS`` evenly spread starts on; the first answer follows the
-    last. One text if it is all answers.
+    """Paste ``count`` answers in a circle, from ``SUBSETS`` evenly spaced starts. One text if it is all
+    answers.
 
     Every text of more answers begins with one of fewer. So chance in which answers come first hardly disturbs
     what more answers add; subsets that share nothing would be compared with twice that noise.
@@ -68,7 +68,7 @@ def pasted_subsets(answers: Sequence[str], count: int) -> list[str]:
 
 
 def distinct(answers: Sequence[str]) -> dict[str, int]:
-    """Count the answers that are not blank, one spelling of each, the most frequent first.
+    """Count the non-blank answers, one spelling each, the most frequent first.
 
     Answers that come equally often keep their order, so where all answers differ the text holds all in order.
     """
@@ -79,7 +79,7 @@ def distinct(answers: Sequence[str]) -> dict[str, int]:
 
 
 def anchor_texts(answers: Sequence[str]) -> list[str]:
-    """Write what tells 100 %: distinct answers, and where some come more often than others, also with counts.
+    """Write the texts for 100 %: distinct answers, with and without unequal counts.
 
     Repeated as often as it was given, an answer tells far more than what it says: that is repetition, which
     no summary should imitate (benchmarks/RESULTS.md).
@@ -93,7 +93,7 @@ def anchor_texts(answers: Sequence[str]) -> list[str]:
 
 
 def shared_phrase(answers: Sequence[str]) -> tuple[list[str], list[str]]:
-    """List the words that all distinct answers begin with, and those that all end with.
+    """List the words that begin all distinct answers, and those that end all.
 
     There are none where an answer has more other words than these, or none: such answers share no phrase with
     a gap, they are sentences of their own, or wordings of which one says less.
@@ -119,15 +119,14 @@ def normal_words(answer: str) -> list[str]:
 
 
 def compared_texts(question: str, answers: Sequence[str]) -> list[str]:
-    """List every text that a judge may be told to measure summaries against, if there is room for it."""
+    """List every comparison text that a judge may read, for checking its window."""
     total = len(answers)
     with_counts = pasted([f"{answer} ({total} of {total})" for answer in answers])
     return ["", question, NONSENSE, pasted(answers), with_counts, *answers[:MOST_ALTERNATIVES]]
 
 
 def control_texts(question: str, conditioning: Sequence[str]) -> list[tuple[Control, str]]:
-    """List the texts that summaries are compared with: nothing, the question, nonsense, and 1, 2, 5 and all
-    distinct reference answers, pasted.
+    """List the control texts: nothing, the question, nonsense, and pasted answers (1, 2, 5 and all distinct).
 
     The texts of one control are several subsets of the answers; it is measured by the mean over them, since
     what one answer tells depends much on which one it is.
@@ -173,7 +172,7 @@ _FIRST = re.compile(r"\W*(\w+)(?=\W*\Z|[.,;:!)])")
 
 
 class ClosedAnswers:
-    """The alternatives of closed answers, as texts that have their form.
+    """Alternatives to closed answers, as texts of the same form.
 
     Args:
         answers: the test answers.
@@ -202,7 +201,7 @@ class ClosedAnswers:
             self.texts[alternative] = _in_form_of(text, alternative)
 
     def wrong_bits(self, bits: Mapping[str, Sequence[float]]) -> float:
-        """Average over answers the bits that alternatives tell about each.
+        """Average over answers the bits that wrong alternatives convey about each.
 
         Args:
             bits: of each test answer, by text.
@@ -223,7 +222,7 @@ def _first_word(answer: str) -> str:
 
 
 def _in_form_of(text: str, word: str) -> str:
-    """Write a word with the capitals of a text's first word, and with the mark that follows it there."""
+    """Write a word in the capitals of a text's first word, with its punctuation."""
     match = _FIRST.match(text)
     assert match is not None
     first = match[1]

@@ -1,4 +1,4 @@
-"""Run a judge over prefix trees of prompts, every shared token once, and compare what it predicts.
+"""Execution of a judge over prefix trees of prompts, with every shared token computed once.
 
 A prompt goes ``tree`` → ``engines`` with ``attention`` → states → ``logits``.
 """

@@ -1,4 +1,4 @@
-"""Attention over prefix trees, layer by layer and batch by batch.
+"""Attention over prefix trees, per layer and batch.
 
 In float32 on a CPU ``tree_attention.c`` does all of a layer's attention in one call. It is compiled when a
 process first uses it, and needs GCC on Linux. Without it, or with ``SELFREFLECT_NATIVE=0``, torch
@@ -45,7 +45,7 @@ COPIES_PER_MAPPING = 16
 
 @dataclass(frozen=True)
 class Extras:
-    """Additions of some architectures to plain attention."""
+    """Extensions of plain attention in some architectures."""
 
     window: int | None = None
     """A key is seen by the ``window`` positions from its own on."""
@@ -60,7 +60,7 @@ class Extras:
 
 
 class TreeAttention:
-    """Attention of all layers over consecutive batches, with the keys and values that later batches need.
+    """Attention of all layers over consecutive batches, with the cached keys and values.
 
     Call :meth:`begin` before each batch, then :meth:`attend` once for each layer. Layers may lie on several
     devices: what a layer needs and keeps is where its queries are.
@@ -76,7 +76,7 @@ class TreeAttention:
         """The sliding windows that layers have asked for."""
 
     def begin(self, batch: PackedBatch) -> None:
-        """Get ready for a batch and forget contexts that have finished."""
+        """Prepare for a batch, and forget finished contexts."""
         contexts = {segment.context for segment in batch.segments}
         for prefixes in self.prefixes.values():
             for context in prefixes.keys() - contexts:
@@ -146,7 +146,7 @@ class TreeAttention:
         return out
 
     def _with_new_prefixes(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> dict[int, KeyValue]:
-        """The layer's prefixes by context, those of the batch included."""
+        """Update and return the layer's prefixes by context, including those of the batch."""
         prefixes = self.prefixes.setdefault(layer, {})
         for segment in self.batch.segments:
             if segment.prefix:
@@ -158,7 +158,7 @@ class TreeAttention:
         return prefixes
 
     def _with_carried(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> KeyValue:
-        """Keys and values of the carried rows and then of the batch; keeps what the next batch needs."""
+        """Join carried rows to the batch's keys and values, and keep rows that the next batch needs."""
         # needed by this batch alone; the path to the next one is kept below
         carried = self.carried.pop(layer, None)
         if carried is not None:
@@ -173,7 +173,7 @@ class TreeAttention:
 
 
 class Arena:
-    """Keeps contiguous copies of tensors that die at about the same time, in mmap-backed buffers on a CPU.
+    """Allocator of contiguous copies for tensors freed together, in mmap-backed buffers on a CPU.
 
     Among the large tensors that every layer makes and frees, those that stay let the heap grow: with SmolLM2
     up to twice what was in use. On a GPU torch's allocator takes care of that.
@@ -191,7 +191,7 @@ class Arena:
 
 
 def mapped_empty(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
-    """An uninitialised tensor with the dtype and device of ``like``."""
+    """Allocate an uninitialised tensor with the dtype and device of ``like``."""
     size = math.prod(shape) * like.element_size()
     # an mmap of 0 bytes is an error
     if size and _is_mapped(like):
@@ -208,8 +208,7 @@ def _is_mapped(values: torch.Tensor) -> bool:
 
 @dataclass(frozen=True)
 class Tiles:
-    """Every query of a batch once: tiles of a few neighbouring rows, how much of a prefix they see, and which
-    other keys. T tiles of N queries; K keys in the longest list of a tile."""
+    """The queries of a batch in tiles of neighbouring rows, with their visible prefix and keys."""
 
     contexts: tuple[int, ...]
     context: Ints
@@ -296,8 +295,7 @@ class Native:
 
 
 def cut_tiles(batch: PackedBatch, size: int, group: int) -> Tiles:
-    """Cut the nodes and prefixes of a batch into tiles of ``size`` queries, whose ``group`` heads share a
-    key."""
+    """Cut a batch's nodes and prefixes into tiles of ``size`` queries, with ``group`` heads per key."""
     prefixes = {segment.context: len(segment.tree.prefix) for segment in batch.segments}
     tiles: list[tuple[Neighbours, int]] = []
     for tile in batch.neighbours(size):
@@ -323,7 +321,7 @@ def cut_tiles(batch: PackedBatch, size: int, group: int) -> Tiles:
 
 
 def _prefix_tiles(batch: PackedBatch, size: int) -> Iterator[tuple[Neighbours, int]]:
-    """Rows of a prefix see the rows of it before them, and themselves."""
+    """Yield the causal tiles of all prefixes."""
     for segment in batch.segments:
         for start in range(0, segment.prefix, size):
             rows = segment.first_row + np.arange(start, min(start + size, segment.prefix))
@@ -332,7 +330,7 @@ def _prefix_tiles(batch: PackedBatch, size: int) -> Iterator[tuple[Neighbours, i
 
 
 def serving(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Native | None:
-    """The library, if it can attend with tensors of these dtypes, devices and shapes."""
+    """Return the library if it supports these tensors' dtypes, devices and shapes."""
     # the C code knows float32 in main memory alone
     for tensor in (query, key, value):
         if tensor.device.type != "cpu" or tensor.dtype != torch.float32:
@@ -345,12 +343,12 @@ def serving(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Nati
 
 
 def native() -> Native | None:
-    """The library, if this machine can have it."""
+    """Return the compiled library, or None if this machine cannot have it."""
     result = library()
     return None if isinstance(result, str) else result
 
 
 @cache
 def library() -> Native | str:
-    """The library, compiled for this process in less than a second, or why there is none."""
+    """Compile the library for this process in under a second, or return the reason for failure."""
     return load_compiled(_SOURCE, Native)

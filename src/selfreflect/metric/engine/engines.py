@@ -1,4 +1,4 @@
-"""Engines that run a judge over prefix trees or whole sequences, and the choice among them."""
+"""Engines that run a judge over prefix trees or sequences, and their selection."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ Rotary = tuple[torch.Tensor, torch.Tensor]
 
 
 class Engine(Protocol):
-    """Computes what a judge predicts at the output nodes of prefix trees."""
+    """An engine that computes a judge's predictions at the output nodes of prefix trees."""
 
     @property
     def head(self) -> Head: ...
 
     def states(self, trees: Sequence[PrefixTree]) -> list[torch.Tensor]:
-        """For each tree one row per output node, shape (W, width), to be given to ``head``."""
+        """Compute the states for ``head``: for each tree one row per output node, shape (W, width)."""
 
 
 class TreeEngine:
-    """Keeps of each context the final hidden states at its token tasks, a few KB each.
+    """Engine that keeps each context's final hidden states at its token tasks, a few KB each.
 
     ``device`` is where ``head`` wants its states. ``fused``: use the device's own attention, if it has any.
     """
@@ -80,12 +80,12 @@ class TreeEngine:
 
 class Decoder(Protocol):
     def run(self, batch: PackedBatch, attention: TreeAttention) -> torch.Tensor:
-        """The final normed states of the output rows, (W, hidden)."""
+        """Compute the final normed states of the output rows, (W, hidden)."""
 
 
 class FusedDecoder:
-    """The forward pass of the Llama family (Llama, Mistral, Qwen2, Qwen3) over packed rows, in place and
-    without a batch dimension. Layers may lie on several devices, where their keys and values stay."""
+    """In-place forward pass of the Llama family (Llama, Mistral, Qwen2, Qwen3) over packed rows. Layers may
+    lie on several devices, where their keys and values stay."""
 
     def __init__(self, decoder: Any) -> None:
         self.decoder = decoder
@@ -111,7 +111,7 @@ class FusedDecoder:
 
 
 def _run_layer(layer: Any, x: torch.Tensor, rotary: Rotary, attention: TreeAttention) -> None:
-    """One layer over (T, hidden), in place."""
+    """Run one layer over (T, hidden), in place."""
     attn, mlp = layer.self_attn, layer.mlp
     h = rms_norm(layer.input_layernorm, x)
     query = _heads(attn.q_proj, getattr(attn, "q_norm", None), h, rotary)
@@ -126,7 +126,7 @@ def _run_layer(layer: Any, x: torch.Tensor, rotary: Rotary, attention: TreeAtten
 
 
 def _heads(projection: Any, norm: Any, h: torch.Tensor, rotary: Rotary) -> torch.Tensor:
-    """(rows, heads, D) with rotary embedding: each half turned with the other."""
+    """Project rows to heads with rotary embedding, shape (rows, heads, D)."""
     cos, sin = rotary
     x = _split_heads(_linear(projection, h), cos.shape[-1])
     if norm is not None:
@@ -150,7 +150,7 @@ def _linear(module: torch.nn.Linear, h: torch.Tensor, *, silu: bool = False) -> 
 
 
 class HFDecoder:
-    """Any decoder whose layers call transformers' attention interface, where tree attention takes part."""
+    """Any decoder that calls transformers' attention interface in its layers."""
 
     def __init__(self, decoder: Any) -> None:
         self.decoder = decoder
@@ -173,7 +173,7 @@ class HFDecoder:
 
 @contextmanager
 def _tree_attention_in(decoder: Any) -> Iterator[None]:
-    """Let the decoder's layers call tree attention for the length of a pass."""
+    """Make the decoder's layers use tree attention for one pass."""
     from transformers import AttentionInterface
 
     name = "selfreflect_tree"
@@ -207,7 +207,7 @@ def tree_attention(
     s_aux: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """An attention function of transformers: takes (1, heads, T, D), returns (1, T, H, D).
+    """Attend as transformers' attention functions do: (1, heads, T, D) to (1, T, H, D).
 
     Raises:
         TypeError: the layer passes something that would change the result and is not known here.
@@ -237,7 +237,7 @@ def tree_attention(
 
 
 def engine_for(judge: Judge) -> Engine:
-    """The engine of a judge, wherever its decoder runs."""
+    """Choose the engine of a judge, local or remote."""
     if judge.last_states is not None:
         return RemoteEngine(judge.last_states, judge.head)
     return choose_engine(judge.lm.model, judge.decoder, judge.head)
@@ -245,7 +245,7 @@ def engine_for(judge: Judge) -> Engine:
 
 @torch.inference_mode()
 def choose_engine(model: Any, decoder: Any, head: Head) -> Engine:
-    """Tree attention if it reproduces the model's logits, else ordinary sequences.
+    """Choose tree attention if it reproduces the model's logits, else ordinary sequences.
 
     The check catches every architecture whose attention cannot be replaced, or whose logits are rescaled in
     a way that ``head`` does not know. What only shows in longer texts is read from the configuration.
@@ -290,7 +290,7 @@ def choose_engine(model: Any, decoder: Any, head: Head) -> Engine:
 
 
 def _tree_engines(decoder: Any, head: Head, device: torch.device) -> list[TreeEngine]:
-    """From the fastest to the most general."""
+    """List the candidate engines from the fastest to the most general."""
     decoders: list[Decoder] = [HFDecoder(decoder)]
     if is_llama(decoder):
         decoders.insert(0, FusedDecoder(decoder))
@@ -302,7 +302,7 @@ def _tree_engines(decoder: Any, head: Head, device: torch.device) -> list[TreeEn
 
 
 class _Probe:
-    """A small tree that branches twice, and the model's own logits for its token tasks."""
+    """A small tree that branches twice, with the model's own logits for its token tasks."""
 
     def __init__(self, model: Any) -> None:
         stem = (3, 5, 7, 9, 11)  # token ids below 16 exist in every vocabulary
@@ -334,7 +334,7 @@ class _Probe:
         self.tolerance = 2e-3 if next(model.parameters()).dtype == torch.float32 else 5e-2
 
     def passes(self, engine: Engine) -> bool:
-        """Whether its logits are equal up to rounding, in units of their spread over the vocabulary."""
+        """Check that an engine's logits equal the model's up to rounding, in units of their spread."""
         try:
             logits = engine.head(*engine.states([self.tree]))
             order = np.concatenate(self.tree.rows)
@@ -348,14 +348,14 @@ class _Probe:
 
 
 def _hides_window(config: Any, tree: TreeEngine) -> bool:
-    """Whether a window longer than the probe is applied through the mask, which tree attention ignores."""
+    """Check whether the model applies its sliding window by a mask, which tree attention ignores."""
     if "chunked_attention" in (getattr(config, "layer_types", None) or ()):
         return True
     return windowed(config) and not tree.windows
 
 
 def _rotary_limit(config: Any) -> int | None:
-    """The length beyond which longrope uses its second set of frequencies."""
+    """Find the length beyond which longrope uses its second set of frequencies."""
     ropes = getattr(config, "rope_parameters", None) or {}
     limits = []
     for rope in (ropes, *ropes.values()):  # one for all layers, or one for each type of layer
@@ -365,7 +365,7 @@ def _rotary_limit(config: Any) -> int | None:
 
 
 class SequenceEngine:
-    """Runs each root-to-leaf path as an ordinary sequence, padded on the right, which a causal model ignores.
+    """Engine that runs each root-to-leaf path as an ordinary sequence, padded on the right.
 
     Args:
         forward: token ids (rows, length) -> states (rows, length, width).
@@ -400,7 +400,7 @@ class SequenceEngine:
         return result
 
     def _batches(self, tree: PrefixTree) -> Iterator[list[Ints]]:
-        """Batch the paths to all leaves by similar length."""
+        """Batch the paths to all leaves by length."""
         leaves = np.flatnonzero(tree.end == np.arange(1, len(tree.end) + 1))
         paths = sorted(map(tree.path, leaves.tolist()), key=len, reverse=True)
         batch: list[Ints] = []
@@ -424,9 +424,7 @@ class SequenceEngine:
 
 
 class RotaryLimitEngine:
-    """For rotary frequencies that change at all positions once a sequence exceeds ``limit`` (Phi-3's
-    longrope): trees up to there, beyond it one sequence at a time, since no two lengths may share keys.
-    """
+    """Engine for Phi-3's longrope: trees up to ``limit`` tokens, and beyond it one sequence at a time."""
 
     def __init__(self, tree: TreeEngine, sequences: SequenceEngine, limit: int) -> None:
         self.tree = tree
@@ -445,7 +443,7 @@ class RotaryLimitEngine:
 
 
 class RemoteEngine:
-    """Asks a decoder that runs elsewhere for the state after each output node.
+    """Engine that asks a remote decoder for the state after each output node.
 
     Each tree's prefix goes first, so that a prefix cache has it when prompts follow in depth-first order.
     """

@@ -1,4 +1,4 @@
-"""Tree attention in torch: the device's fused kernel, or plain operations where it does not apply.
+"""Tree attention in torch, with the device's fused kernel or plain operations.
 
 A padded block of neighbours attends to its context's prefix, without a mask, and to a few keys of the tree.
 These softmaxes are over disjoint keys, so they merge exactly through their log-sum-exps: ``out = tree +
@@ -29,7 +29,7 @@ MAX_LOGITS = 2**26
 
 @dataclass(frozen=True)
 class Blocks:
-    """:class:`~selfreflect.metric.engine.tree.Neighbours` on the device, padded to one shape."""
+    """Tensors of :class:`~selfreflect.metric.engine.tree.Neighbours`, padded to one shape."""
 
     queries: torch.Tensor
     query_positions: torch.Tensor
@@ -48,7 +48,7 @@ class Blocks:
 
 
 def cut_blocks(batch: PackedBatch, size: int, group: int, like: torch.Tensor) -> Blocks:
-    """Blocks of at most ``size`` neighbours, for ``group`` query heads per key on the device of ``like``."""
+    """Cut a batch into blocks of at most ``size`` neighbours, on the device of ``like``."""
     device = like.device
     blocks = list(batch.neighbours(size))
     longest = max(len(block.queries) for block in blocks)
@@ -85,7 +85,7 @@ def cut_blocks(batch: PackedBatch, size: int, group: int, like: torch.Tensor) ->
 
 
 def attend_in_prefix(query: torch.Tensor, prefix: KeyValue, scale: float, extras: Extras) -> torch.Tensor:
-    """Causal attention of a prefix to itself: (P, H, D)."""
+    """Compute the causal self-attention of a prefix, shape (P, H, D)."""
     q = query.transpose(0, 1)[None]
     key, value = prefix[0][None], prefix[1][None]
     if extras.plain:
@@ -118,7 +118,7 @@ def attend_in_blocks(
     *,
     fused: bool,
 ) -> torch.Tensor:
-    """Attention of every node to its prefix and its path: (B, R, H, D); rows of padding are undefined.
+    """Compute each node's attention to its prefix and path, (B, R, H, D); padding rows are undefined.
 
     Args:
         query: shape (rows, H, D).
@@ -149,7 +149,7 @@ def attend_in_blocks(
 
 
 def _visible(blocks: Blocks, part: slice, prefix: int, window: int | None) -> torch.Tensor:
-    """Which keys each query may see: first the prefix, then the block's keys, shape (blocks, R, P + K)."""
+    """Mask the visible keys of each query, prefix first: shape (blocks, R, P + K)."""
     visible = F.pad(blocks.visible[part], (prefix, 0), value=True)
     if window is None:
         return visible
@@ -162,7 +162,7 @@ def _visible(blocks: Blocks, part: slice, prefix: int, window: int | None) -> to
 def plain_attention(
     query: torch.Tensor, pairs: Sequence[KeyValue], visible: torch.Tensor, scale: float, extras: Extras
 ) -> torch.Tensor:
-    """Attention written out, with logits and weights in float32.
+    """Compute attention by plain operations, with logits and weights in float32.
 
     Args:
         query: (batch, H, rows, D).

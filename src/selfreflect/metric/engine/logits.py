@@ -1,4 +1,4 @@
-"""Predictions from kept states: distances between contexts, likely tokens, log-probabilities.
+"""Predictions from stored states: distances between contexts, likely tokens, log-probabilities.
 
 Vocabularies are large, so logits exist only for a block of rows at a time, on the device.
 """
@@ -41,7 +41,7 @@ ROWS_IN_CACHE = 16
 
 @dataclass(frozen=True)
 class Guesses:
-    """Likely tokens under two contexts, for some token tasks."""
+    """Likely tokens of some token tasks under two contexts."""
 
     tokens: Ints
     """Shape (tasks, K), the likeliest of either context first."""
@@ -51,7 +51,7 @@ class Guesses:
 
 @dataclass(frozen=True)
 class SummaryStates:
-    """Token tasks of some summaries, each paired with the reference's; equal ones are compared once."""
+    """States of summaries paired with the reference's, with equal token tasks stored once."""
 
     head: Head
     reference: torch.Tensor
@@ -62,7 +62,7 @@ class SummaryStates:
 
     @torch.inference_mode()
     def distances(self, temperature: float, formula: Formula | None = None) -> list[Floats]:
-        """Compute for each summary the distance of each distinct token task: by default total variation."""
+        """Compute each summary's distances of distinct token tasks, by default total variation."""
         device = self.reference.device
         formula = formula or _total_variation_on(device)
         # one that is not compiled into one kernel writes several more arrays of full vocabularies
@@ -96,7 +96,7 @@ class SummaryStates:
 
     @torch.inference_mode()
     def guesses(self, temperature: float, count: int) -> list[Guesses]:
-        """For each summary the ``count`` likeliest tokens of both contexts for every distinct token task. A
+        """List for each summary the ``count`` likeliest tokens of both contexts at distinct token tasks. A
         token that is among the likeliest of both is there twice. The projections are computed again: people
         look at few questions."""
         result = []
@@ -141,7 +141,7 @@ def _compare(
 
 @cache
 def _total_variation_on(device: torch.device) -> Formula:
-    """On a GPU compiled into one kernel, which reads each logit once and writes no probabilities."""
+    """Compile total variation into one kernel on a GPU; elsewhere return the plain formula."""
     if device.type != "cuda":
         return total_variation
     fused: Formula = torch.compile(total_variation, dynamic=True)
@@ -158,7 +158,7 @@ def _total_variation_on(device: torch.device) -> Formula:
 
 
 class Reference:
-    """The states after the conditioning answers: computed with the first summaries, kept for later ones.
+    """The states after the reference answers, computed with the first summaries and then reused.
 
     ``tree`` is of the prompts after the conditioning answers.
     """
@@ -170,11 +170,11 @@ class Reference:
 
     @property
     def to_compute(self) -> int:
-        """Tokens that the judge has still to read for it."""
+        """Tokens that the judge still has to read."""
         return 0 if self._states is not None else self._tree.computed_tokens
 
     def compare(self, trees: Sequence[PrefixTree]) -> SummaryStates:
-        """Run the judge for summaries' trees, at least one, each with the words of the reference in order."""
+        """Run the judge on one or more summaries' trees, each with the reference's words in order."""
         if self._states is None:
             self._states, *states = self._engine.states([self._tree, *trees])  # they share batches
         else:
@@ -193,7 +193,7 @@ class Reference:
 
 @torch.inference_mode()
 def log_probabilities(head: Head, states: torch.Tensor, tokens: Ints) -> Floats:
-    """Natural logarithms of the probabilities of some next tokens, at temperature 1: shape (tokens,).
+    """Compute the natural log-probabilities of next tokens at temperature 1: shape (tokens,).
 
     Args:
         states: shape (W, width).

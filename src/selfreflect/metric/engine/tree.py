@@ -1,4 +1,4 @@
-"""Token ids only: the prefix tree of all masked-word prompts behind one context, and batches of such trees.
+"""Prefix trees of all masked-word prompts of a context, and their batches, on token ids alone.
 
 All prompts of a context begin alike, the masks of one answer share the words before the first of them, and
 equal answers share everything. Sorted lexicographically, each prompt repeats the start of the one before it
@@ -39,7 +39,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class PrefixTree:
-    """Computation for one context, with each tree node once.
+    """The computation for one context, with each tree node once.
 
     ``prefix`` is shared by all prompts. The tree below it has M nodes: ``tokens``, ``depth`` (0 for the first
     token after the prefix), ``parent`` (-1 for the prefix) and ``end`` (one past the last descendant), each
@@ -57,7 +57,7 @@ class PrefixTree:
 
     @property
     def computed_tokens(self) -> int:
-        """Tokens that go through the model: the lower bound for this context."""
+        """Tokens that go through the model, the lower bound for this context."""
         return len(self.prefix) + len(self.tokens)
 
     @property
@@ -65,18 +65,18 @@ class PrefixTree:
         return len(self.prefix) + int(self.depth.max()) + 1
 
     def ancestors(self, node: int) -> Ints:
-        """The path from the prefix to ``node``, without it."""
+        """List the nodes from the prefix down to ``node``, excluding it."""
         path = []
         while (node := int(self.parent[node])) >= 0:
             path.append(node)
         return np.array(path[::-1], dtype=np.int64)
 
     def path(self, node: int) -> Ints:
-        """The path from the prefix to ``node``, with it."""
+        """List the nodes from the prefix down to ``node``, including it."""
         return np.append(self.ancestors(node), node)
 
     def visible(self, queries: Ints, keys: Ints) -> Bools:
-        """Which key nodes each query node may attend to: its ancestors and itself. Shape (queries, keys)."""
+        """Mask the key nodes visible to each query node, its ancestors and itself: (queries, keys)."""
         # above: a node comes after its ancestors in depth-first order
         above = keys[None, :] <= queries[:, None]
         inside = queries[:, None] < self.end[keys][None, :]
@@ -133,7 +133,7 @@ def build_tree(prompts: Sequence[Prompt]) -> PrefixTree:
 
 
 def _prefix_length(prompts: Sequence[Prompt]) -> int:
-    """How many tokens all prompts share before the position that predicts the first token of any word."""
+    """Count the tokens that all prompts share before the first word's prediction."""
     sequences = [prompt.ids for prompt in prompts]
     # what the least and the greatest sequence share, all sequences share
     size = common_prefix(min(sequences), max(sequences))
@@ -142,7 +142,7 @@ def _prefix_length(prompts: Sequence[Prompt]) -> int:
 
 
 def _subtree_ends(parent: list[int]) -> Ints:
-    """One past each node's last descendant. Children follow their parents, so one backward sweep suffices."""
+    """Compute the index after each node's last descendant, in one backward sweep."""
     end = list(range(1, len(parent) + 1))
     for node in reversed(range(len(parent))):
         above = parent[node]
@@ -156,7 +156,7 @@ _NO_NODES: Ints = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True)
 class Segment:
-    """Part of a context in a batch: its prefix, whole or absent, and nodes ``start`` to ``stop``."""
+    """A context's part in a batch: its prefix, whole or absent, and nodes ``start`` to ``stop``."""
 
     context: int
     tree: PrefixTree
@@ -168,7 +168,7 @@ class Segment:
 
     @property
     def nodes_row(self) -> int:
-        """The row of node ``start``."""
+        """Row of node ``start``."""
         return self.first_row + self.prefix
 
     @property
@@ -180,14 +180,14 @@ class Segment:
 
     @property
     def outputs(self) -> Ints:
-        """The output nodes among its nodes."""
+        """Output nodes within the segment."""
         low, high = np.searchsorted(self.tree.outputs, [self.start, self.stop])
         return self.tree.outputs[low:high]
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Nodes that share one look at their keys: N queries, K keys."""
+    """Neighbouring nodes with shared keys: N queries, K keys."""
 
     context: int
     queries: Ints
@@ -200,7 +200,7 @@ class Neighbours:
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """One forward pass: prefixes and nodes of one or several contexts in a row, at their own positions."""
+    """One forward pass over prefixes and nodes of several contexts, each at its own positions."""
 
     segments: tuple[Segment, ...]
     tokens: Ints
@@ -216,7 +216,7 @@ class PackedBatch:
     """Keys that the next batch needs: the path to its first node."""
 
     def neighbours(self, size: int) -> Iterator[Neighbours]:
-        """All tree nodes, at most ``size`` together."""
+        """Yield all tree nodes in blocks of at most ``size``."""
         for segment in self.segments:
             for start in range(segment.start, segment.stop, size):
                 nodes = np.arange(start, min(start + size, segment.stop))
@@ -227,7 +227,7 @@ class PackedBatch:
 
 
 def pack(trees: Sequence[PrefixTree], max_rows: int) -> Iterator[PackedBatch]:
-    """Batches of equal size, every node once, in order; at most ``max_rows`` unless a prefix is longer."""
+    """Pack every node once, in order, into batches of at most ``max_rows`` unless a prefix is longer."""
     path = _NO_NODES
     for segments in _segments(trees, max_rows):
         # what the batch before kept is what this one carries
@@ -268,7 +268,7 @@ def _segments(trees: Sequence[PrefixTree], max_rows: int) -> Iterator[tuple[Segm
 
 
 def _batch(segments: tuple[Segment, ...], carried: Ints, path: Ints) -> PackedBatch:
-    """``carried`` and ``path`` are nodes: the paths to the first node of this batch and of the next one."""
+    """Build a batch, with the paths to the first node of this batch and of the next."""
     tokens, positions, outputs = [], [], []
     for segment in segments:
         tree = segment.tree
@@ -290,7 +290,7 @@ def _batch(segments: tuple[Segment, ...], carried: Ints, path: Ints) -> PackedBa
 
 
 def _keys(segment: Segment, carried: Ints, nodes: Ints) -> Ints:
-    """The key of each node of a segment and of its ancestors in earlier batches.
+    """Map each node of a segment and its earlier ancestors to their keys.
 
     A segment that goes on with nodes 5, 6, 7 of a tree whose node 5 has the ancestors 0, 1, 4 finds those
     three carried, at keys 0, 1, 2. If it is the first of its batch, its own nodes follow as keys 3, 4, 5.

@@ -1,1 +1,1 @@
-"""Models: generators that answer requests, and judges that expose their full logits."""
+"""Models: generators that answer requests, and judges with full logits."""

@@ -41,7 +41,7 @@ Say = Callable[[str], None]
 
 
 class Backend:
-    """Loads its models and states their traits."""
+    """A backend, which loads models and describes their traits."""
 
     prefix = ""
     """Stands before a colon and the name of a model."""
@@ -74,36 +74,36 @@ class Backend:
         return bool(self.judge)
 
     def bare_name(self, name: str) -> str:
-        """Remove the prefix. Raises ConfigError where nothing is left."""
+        """Remove the prefix from a model's name. Raises ConfigError where nothing is left."""
         bare = name.removeprefix(f"{self.prefix}:").strip() if self.prefix else name
         if not bare:
             raise ConfigError(f"{self.prefix}:NAME needs the name of a model", code="model_name")
         return bare
 
     def server(self, base_url: str | None) -> Endpoint:
-        """Describe the server of a remote backend, with its key. Raises ConfigError for a wrong address."""
+        """Describe a remote backend's server, including its key. Raises ConfigError for a wrong address."""
         from selfreflect.models.openai.endpoint import endpoint
 
         return endpoint(base_url)
 
     def may_charge(self, base_url: str | None) -> str:
-        """Name the host that may charge for calls, or nobody: a server of one's own network charges none."""
+        """Return the host that may charge for calls; empty for local models and private networks."""
         if not self.is_remote:
             return ""
         server = self.server(base_url)
         return "" if server.is_own else server.host
 
     def price(self, name: str) -> tuple[float, float] | None:
-        """Price of a million prompt tokens and of a million completion tokens, where a list says it."""
+        """Look up the price of a million prompt and completion tokens, if known."""
         return None
 
     def default_batch(self, questions: int, connections: int) -> int:
-        """Count the questions that a worker takes at a time: more of them keep a server busy."""
+        """Choose the number of questions per batch, larger for servers to keep them busy."""
         return max(questions, 2 * connections) if self.is_remote else questions
 
     def check(self, spec: ModelSpec, progress: Say | None = None) -> None:
-        """Check that a model can be loaded, without loading its weights. Raises SelfReflectError as loading
-        it would."""
+        """Check that a model can be loaded, without loading weights. Raises SelfReflectError as loading it
+        would."""
         if self.can_generate:
             self.open(spec, progress)
 
@@ -147,12 +147,12 @@ def backend_of(name: str) -> Backend:
 
 
 def bare_name(name: str) -> str:
-    """Remove the backend from a model's name. Raises ConfigError where nothing is left."""
+    """Remove the backend's prefix from a model's name. Raises ConfigError where nothing is left."""
     return backend_of(name).bare_name(name)
 
 
 def prefixes(**properties: bool) -> list[str]:
-    """List the prefixes of all backends that have these properties, ours first."""
+    """List the prefixes of all backends with these properties, built-in ones first."""
     names = []
     for prefix in dict.fromkeys([*BACKENDS, *_entry_points()]):
         with suppress(ConfigError):  # a broken package must not hide the others
@@ -163,7 +163,7 @@ def prefixes(**properties: bool) -> list[str]:
 
 
 def on_server(name: str) -> str:
-    """Name a model as one of a server, such as ``openai:NAME``."""
+    """Add a server backend's prefix to a name, such as ``openai:NAME``."""
     return f"{prefixes(is_remote=True, can_generate=True)[0]}:{name}"
 
 
@@ -186,20 +186,20 @@ def _load(prefix: str) -> Backend:
 
 @cache
 def _entry_points() -> dict[str, Callable[[], Any]]:
-    """List the loaders of other packages' backends by prefix."""
+    """Map the prefixes of other packages' backends to their loaders."""
     from selfreflect.plugins import packaged
 
     return dict(packaged(GROUP))
 
 
 def check_loadable(spec: ModelSpec, progress: Say | None = None) -> None:
-    """Check that the model that ``spec`` names can be loaded, as :meth:`Backend.check` does."""
+    """Check that the model of ``spec`` can be loaded; see :meth:`Backend.check`."""
     _set_library_defaults()
     backend_of(spec.name).check(spec, progress)
 
 
 def load_generator(spec: ModelSpec, progress: Say | None = None) -> StageGenerator:
-    """Load the generator that ``spec`` names.
+    """Load the generator of ``spec``.
 
     Raises:
         ConfigError: no generator has a name of this kind.
@@ -221,7 +221,7 @@ def load_generator(spec: ModelSpec, progress: Say | None = None) -> StageGenerat
 
 
 def load_judge(spec: ModelSpec, *, compat: Compat = "", progress: Say | None = None) -> Judge:
-    """Load the judge that ``spec`` names. Raises as :meth:`selfreflect.models.judge.Judge.load`."""
+    """Load the judge of ``spec``. Raises as :meth:`selfreflect.models.judge.Judge.load`."""
     if progress:
         progress(f"loading judge {spec.name}")
     _set_library_defaults()
@@ -232,12 +232,12 @@ def load_judge(spec: ModelSpec, *, compat: Compat = "", progress: Say | None = N
 
 
 def judge_error(error: BackendError) -> JudgeError:
-    """Make the error of a judge from what its model met."""
+    """Turn a model's error into a judge's error."""
     return JudgeError(error.message, code=error.code, remedy=error.remedy, **error.fields)
 
 
 def _set_library_defaults() -> None:
-    """Set what libraries read when torch is imported."""
+    """Set environment variables before torch is imported."""
     from selfreflect.models.local.machine import set_library_defaults
 
     set_library_defaults()

@@ -1,4 +1,4 @@
-"""Requests to a model, its replies, and its specification."""
+"""Requests to a model, responses, and model specifications."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ PUBLISHED_SUMMARY_TOKENS = 4096
 
 
 class Sampling(Record, frozen=True, kw_only=True):
-    """How tokens are sampled. ``temperature=0`` is greedy decoding; ``top_k=0``, ``top_p=1`` and ``min_p=0``
-    switch a filter off."""
+    """Sampling settings of a request. ``temperature=0`` is greedy decoding; ``top_k=0``, ``top_p=1`` and
+    ``min_p=0`` switch a filter off."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -59,7 +59,7 @@ class Completion(Record, frozen=True, kw_only=True):
 
 
 class ToolCall(Record, frozen=True, kw_only=True):
-    """A tool that a model wants to be called."""
+    """A model's call of a tool."""
 
     id: str
     """The server's, which it expects beside the result; empty without one."""
@@ -69,13 +69,13 @@ class ToolCall(Record, frozen=True, kw_only=True):
 
 
 class CallingCompletion(Completion, frozen=True, kw_only=True):
-    """A completion that calls tools in place of, or after, a text; ``text`` shows the calls as JSON."""
+    """A completion that calls tools; ``text`` shows the calls as JSON."""
 
     calls: tuple[ToolCall, ...]
 
 
 class Sample(Record, frozen=True, kw_only=True):
-    """One completion of a request that wants several, before the others are there."""
+    """One finished completion of a request that still awaits others."""
 
     index: int
     """Its place in the reply."""
@@ -109,12 +109,12 @@ class Request(Record, frozen=True, kw_only=True):
 
     @property
     def ranks(self) -> int:
-        """Number of likely tokens to return at each place."""
+        """Number of likely tokens to return per position."""
         return max(self.first_tokens, self.top_logprobs if self.logprobs else 0)
 
     @property
     def missing(self) -> list[int]:
-        """Places in the reply that ``samples`` leaves open, in order."""
+        """Indices of the completions that ``samples`` lacks, in order."""
         present = {sample.index for sample in self.samples}
         return [index for index in range(self.n) if index not in present]
 
@@ -125,7 +125,7 @@ class Reply(Record, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The first completion's text."""
+        """Text of the first completion."""
         return self.completions[0].text
 
     @property
@@ -134,17 +134,17 @@ class Reply(Record, frozen=True, kw_only=True):
 
     @property
     def ends(self) -> Counter[str]:
-        """Count completions by how they ended."""
+        """Number of completions by how they ended."""
         return Counter[str](completion.finish for completion in self.completions)
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The text of each completion."""
+        """Texts of all completions."""
         return tuple(completion.text for completion in self.completions)
 
 
 class Refusal(Record, frozen=True, kw_only=True):
-    """Reason why a request has no reply; the stage makes it a :class:`~selfreflect.records.Failure`."""
+    """Reason for a missing response, which the stage turns into a :class:`~selfreflect.records.Failure`."""
 
     kind: FailureKind
     message: str
@@ -157,7 +157,7 @@ class Refusal(Record, frozen=True, kw_only=True):
 
 
 class Generator(Protocol):
-    """Answers requests. Results come in their order; a request that fails does not disturb the others."""
+    """Protocol of generators: results in request order, with failures independent of each other."""
 
     @property
     def name(self) -> str: ...
@@ -169,7 +169,7 @@ class Generator(Protocol):
 
 
 class StageGenerator(Generator, Protocol):
-    """A generator that says what a manifest should record about it."""
+    """A generator that describes itself for the manifest."""
 
     @property
     def facts(self) -> dict[str, Any]: ...
@@ -195,7 +195,7 @@ Watch = Callable[[Sequence[Request]], Callable[[int, Sample | Reply | Refusal], 
 def as_drawn(
     generator: Generator, requests: Sequence[Request], watch: Watch | None = None
 ) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
-    """Yield results as :func:`as_done`, and before each the completions that it still waits for.
+    """Yield results as :func:`as_done`, each after the completions that finish before it.
 
     Completions come as ``Sample``, from generators that have a ``stream_samples`` method.
     """
@@ -224,14 +224,14 @@ def as_drawn(
 
 
 class StreamingGenerator(ABC):
-    """A generator that gives completions as they end; whole results follow from those."""
+    """A generator that yields completions as they end; results follow from these."""
 
     name: str
     revision: str
 
     @abstractmethod
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
-        """Yield each result with the index of its request, after the completions that it waits for.
+        """Yield each request's completions as they end, then its result, with the request's index.
 
         Raises:
             BackendError: the model or its server stops working, or refuses every call.
@@ -244,7 +244,7 @@ class StreamingGenerator(ABC):
 
 
 def seed_for(seed: int, *parts: str) -> int:
-    """Derive a 63-bit seed for one question, stage or step, independent of order and batching."""
+    """Derive a 63-bit seed for a question, stage or step, independent of order and batching."""
     # with a separator, as "ab" and "c" are other parts than "a" and "bc"
     text = "\x1f".join([str(seed), *parts])
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big") >> 1
@@ -266,7 +266,7 @@ LOCAL_NAMES = "smollm2, a local directory, or a hub name such as Qwen/Qwen2.5-7B
 
 
 def check_extra_body(fields: Mapping[str, Any]) -> None:
-    """Refuse a field that has a setting of its own, or that may hold a secret. Raises ConfigError."""
+    """Refuse fields of ``extra_body`` that are settings or may hold a secret. Raises ConfigError."""
     for name in fields:
         if name in EXTRA_BODY_REFUSED:
             raise ConfigError(
@@ -282,7 +282,7 @@ def check_extra_body(fields: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A model and how to load it. Each backend reads the fields that concern it."""
+    """A model and its loading options. Each backend reads the fields that concern it."""
 
     name: str = "smollm2"
     _: KW_ONLY
@@ -311,7 +311,7 @@ class ModelSpec:
 
     @classmethod
     def of(cls, model: str | ModelSpec, **fields: Any) -> ModelSpec:
-        """Make the spec of a model that is given by name or as a spec, with ``fields`` replaced.
+        """Make a model's spec from a name or spec, replacing ``fields``.
 
         Raises ConfigError for anything else.
         """

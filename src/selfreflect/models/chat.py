@@ -1,4 +1,4 @@
-"""Conversations to token ids: chat template, one BOS, untrusted text that never becomes a special token.
+"""Conversion of conversations to token ids, without special tokens from untrusted text.
 
 Before the chat template runs, markers such as ``<|im_end|>`` inside untrusted text become placeholders, so
 the markers left in the rendered string are the template's own. Only a text with placeholders pays for the
@@ -42,7 +42,7 @@ _OPEN_TRACE = re.compile(rf"({TRACE})\s*\Z")
 
 
 class ChatTokenizer:
-    """Renders and tokenises conversations for one model.
+    """Tokenizer of conversations for one model.
 
     Args:
         tokenizer: of transformers, or the embedded model's. Its fast (Rust) backend keeps untrusted text
@@ -67,7 +67,7 @@ class ChatTokenizer:
         return Markers(self.tokenizer)
 
     def render(self, messages: Sequence[Message], *, thinking: bool = False) -> str:
-        """Render a conversation as one string that ends where the assistant's next turn begins.
+        """Render a conversation as one string, ending where the assistant's turn begins.
 
         Without ``thinking`` a reasoning block that the template leaves open is closed. Markers in the
         messages become private placeholders, which :meth:`encode` turns back into plain text. Raises
@@ -77,7 +77,7 @@ class ChatTokenizer:
         return text
 
     def render_all(self, conversations: Sequence[Sequence[Message]], *, thinking: bool = False) -> list[str]:
-        """Render conversations as :meth:`render`; a text that occurs in many is searched for markers once."""
+        """Render conversations; see :meth:`render`."""
         # the question stands in many conversations of a call
         disarm = cache(self._markers.disarm)
         conversations_of_turns = []
@@ -100,7 +100,7 @@ class ChatTokenizer:
         return texts if thinking else list(map(_close_trace, texts))
 
     def continued(self, rendered: str, word: str) -> str:
-        """Continue ``rendered`` by the first ``word`` of the assistant's turn."""
+        """Append the assistant's ``word`` to a rendered conversation."""
         separator = "" if self.tokenizer.chat_template else "\n"
         return rendered + separator + self._markers.disarm(word)
 
@@ -109,7 +109,7 @@ class ChatTokenizer:
         return self._encode_parts([(text,) for text in texts])
 
     def encode_alike(self, texts: Sequence[str]) -> list[list[int]]:
-        """Tokenise texts with a common beginning, whose parts between markers are tokenised once."""
+        """Tokenise texts with a common prefix, tokenising shared parts once."""
         if not texts or not self._markers.can_cut:
             return self.encode(texts)
         longest = max(texts, key=len)
@@ -176,14 +176,14 @@ class ChatTokenizer:
 
     @cached_property
     def _dated(self) -> dict[str, str]:
-        """Options that give the template its date, where it asks for one."""
+        """Template options that provide the date, if the template asks for it."""
         template = self.tokenizer.chat_template
         writes_date = isinstance(template, str) and "strftime_now" in template
         return {"chat_template": _DATE_MACRO + template} if writes_date else {}
 
     @cached_property
     def _has_system_role(self) -> bool:
-        """Whether the template shows a system turn; Gemma's raises, others drop it silently."""
+        """Whether the template renders a system turn."""
         probe = [{"role": "system", "content": "SYSTEM-TURN"}, {"role": "user", "content": "x"}]
         try:
             return "SYSTEM-TURN" in self._apply_template([probe], False)[0]
@@ -192,13 +192,13 @@ class ChatTokenizer:
 
     @cached_property
     def _bos(self) -> list[int]:
-        """The BOS with which this tokenizer starts a text; empty for others."""
+        """Ids that the tokenizer puts before each text: its BOS, or none."""
         bos = [self.tokenizer.bos_token_id]
         return bos if self.tokenizer("x", add_special_tokens=True).input_ids[:1] == bos else []
 
 
 def fewest_tokens(texts: Iterable[str]) -> int:
-    """Bound the number of tokens of all texts from below."""
+    """Bound the number of tokens in all texts from below."""
     characters = 0
     words = 0
     for text in texts:
@@ -208,12 +208,12 @@ def fewest_tokens(texts: Iterable[str]) -> int:
 
 
 def ends_in_trace(rendered: str) -> bool:
-    """Tell whether a rendered prompt ends inside a reasoning block, so that the reply will only close it."""
+    """Check whether a rendered prompt ends inside a reasoning block."""
     return _open_trace(rendered) != ""
 
 
 def _open_trace(rendered: str) -> str:
-    """Find the tag of a reasoning block that a prompt leaves open; empty without one."""
+    """Find the tag of an unclosed reasoning block at the end of a prompt; empty without one."""
     match = _OPEN_TRACE.search(rendered, max(rendered.rfind("<"), rendered.rfind("["), 0))
     return match[1] if match else ""
 
@@ -231,7 +231,7 @@ def _close_trace(rendered: str) -> str:
 
 
 def _cut(texts: Sequence[str], cut_at: re.Pattern[str]) -> list[tuple[str, ...]]:
-    """Cut each text: at the last of ``places`` in their common prefix, then at each further one."""
+    """Cut each text at the last of ``places`` in the common prefix, then at every later one."""
     prefix = texts[0][: common_prefix(min(texts), max(texts))]
     end = max((match.start() for match in cut_at.finditer(prefix)), default=0)
     parts_of_texts = []
@@ -242,7 +242,7 @@ def _cut(texts: Sequence[str], cut_at: re.Pattern[str]) -> list[tuple[str, ...]]
 
 
 def _fold_system(turns: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Put a leading system turn in front of the first user turn, for templates without a system role."""
+    """Merge a leading system turn into the first user turn, for templates without a system role."""
     if turns[0]["role"] != "system":
         return turns
     first = {"role": "user", "content": turns[0]["content"] + "\n" + turns[1]["content"]}
@@ -256,8 +256,7 @@ _TAG = re.compile(r"</?[\w:|]+>|\[/?[A-Z_]+\]")
 
 
 class Markers:
-    """The markers of one tokenizer: special added tokens, and added tokens that its chat template writes or
-    looks for (``</think>``)."""
+    """Markers of a tokenizer: special tokens, and added tokens in its chat template (``</think>``)."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -279,7 +278,7 @@ class Markers:
         self._armed = re.compile(f"{self._placeholder('([0-9a-f]+)')}|{any_marker}")
 
     def disarm(self, text: str) -> str:
-        """Replace markers, and tags that the template may look for, by placeholders."""
+        """Replace markers and template tags in a text by placeholders."""
         text = _SURROGATE.sub("\ufffd", text)
         return self._hidden.sub(lambda match: self._placeholder(match[0].encode().hex()), text)
 
@@ -287,7 +286,7 @@ class Markers:
         return self._nonce in text
 
     def excess(self, text: str, ids: list[int]) -> int:
-        """Count the marker tokens of ``ids`` that ``text`` does not spell. A normaliser can make some."""
+        """Count the marker tokens in ``ids`` that ``text`` does not contain. A normaliser can make some."""
         return sum(index in self._ids for index in ids) - len(self._pattern.findall(text))
 
     def encode(self, text: str) -> list[int]:
@@ -304,7 +303,7 @@ class Markers:
         return works_between_markers(self._tokenizer)
 
     def places_in(self, text: str) -> re.Pattern[str]:
-        """Make a pattern for the places where ``text``, and texts with its beginning, may be cut."""
+        """Make a pattern for the safe cutting points in texts that begin like ``text``."""
         names = filter(self._cuts_cleanly, set(self._pattern.findall(text)))
         return re.compile(f"(?={_any_of(names)})")
 
@@ -315,13 +314,13 @@ class Markers:
         return self._clean[name]
 
     def _placeholder(self, digits: str) -> str:
-        """Make the placeholder of a marker, which holds the marker in hexadecimal digits."""
+        """Encode a marker as its placeholder, in hexadecimal digits."""
         # private-use characters, which no tokenizer gives a meaning
         return f"\ue000{self._nonce}{digits}\ue001"
 
     @cached_property
     def _renamed_tokenizer(self) -> Any:
-        """The same tokenizer with every marker renamed to marker + nonce, ids unchanged."""
+        """A copy of the tokenizer with renamed markers and unchanged ids."""
         from tokenizers import Tokenizer
 
         spec = json.loads(self._tokenizer.backend_tokenizer.to_str())
@@ -350,7 +349,7 @@ class Markers:
 
 
 def _any_of(names: Iterable[str]) -> str:
-    """Make a pattern for any of ``names``, the longest that fits; without names it matches nothing."""
+    """Make a pattern for any of ``names``, longest first; without names it never matches."""
     longest_first = sorted(names, key=lambda name: (-len(name), name))
     return "|".join(map(re.escape, longest_first)) or r"(?!)"
 
@@ -369,7 +368,7 @@ _MODELS = frozenset(("BPE", "Unigram", "WordPiece", "WordLevel"))
 
 
 def works_between_markers(tokenizer: Any) -> bool:
-    """Tell whether a fast tokenizer treats stretches between added tokens separately.
+    """Check whether a fast tokenizer processes the text between added tokens separately.
 
     It then takes its added tokens out of a text first, leftmost and longest first. So a text may be cut in
     front of a marker that is found whatever surrounds it: each part but the first begins with a marker, as in
@@ -395,7 +394,7 @@ def works_between_markers(tokenizer: Any) -> bool:
 
 
 def _types(step: dict[str, Any]) -> set[str]:
-    """List the types of a step and of all steps in its sequence."""
+    """List the types of a step and its nested steps."""
     inner: list[dict[str, Any]] = (
         step.get("normalizers") or step.get("pretokenizers") or step.get("processors") or []
     )
@@ -403,7 +402,7 @@ def _types(step: dict[str, Any]) -> set[str]:
 
 
 def cuts_cleanly(marker: Any, added: Iterable[str]) -> bool:
-    """Tell whether an added token is found wherever it is written.
+    """Check whether an added token is recognised wherever it occurs.
 
     No other token among ``added`` may overlap or hold it. It must not depend on its neighbours, nor begin
     with what another token may take from its right (space) or look at (a letter).

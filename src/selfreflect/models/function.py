@@ -1,4 +1,4 @@
-"""A user's own function as a model: ``--model module:function`` and ``reflect(generate=function)``.
+"""A user's function as a model: ``--model module:function`` and ``reflect(generate=function)``.
 
 The function gets a conversation, and returns a text or a list of texts::
 
@@ -55,7 +55,7 @@ ASYNC_WORKERS = 16
 
 
 class FunctionGenerator(StreamingGenerator):
-    """Answers requests by calling a :data:`TextFunction`.
+    """Generator that calls a user's :data:`TextFunction`.
 
     Args:
         workers: requests that are under way at once, each in a thread of its own, for which the function must
@@ -82,7 +82,7 @@ class FunctionGenerator(StreamingGenerator):
 
     @classmethod
     def load(cls, spec: ModelSpec, progress: Callable[[str], None] | None = None) -> FunctionGenerator:
-        """Import the function ``module:function``. Raises ConfigError if there is none."""
+        """Import the function named ``module:function``. Raises ConfigError if there is none."""
         try:
             function = load_function(spec.name, "model")
             return cls(function, spec.name, workers=spec.max_connections if _is_async(function) else 1)
@@ -92,7 +92,7 @@ class FunctionGenerator(StreamingGenerator):
             raise ConfigError(f"{error}.{hint}" if hint else str(error), code="function") from error
 
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
-        """Yield each result with the index of its request, and the texts of all calls before its last one."""
+        """Yield each call's texts, then each result, with the request's index."""
         if min(self.workers, len(requests)) > 1:
             yield from self._answer_at_once(requests)
             return
@@ -101,7 +101,7 @@ class FunctionGenerator(StreamingGenerator):
                 yield index, event
 
     def _answer_at_once(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
-        """Answer several requests in threads. Those that wait are given up if the iterator is closed."""
+        """Answer requests in parallel threads. Those that wait are given up if the iterator is closed."""
         events: SimpleQueue[tuple[int, Sample | Reply | Refusal | BaseException]] = SimpleQueue()
         is_closed = Event()
 
@@ -161,7 +161,7 @@ class FunctionGenerator(StreamingGenerator):
         yield Reply(completions=tuple(completions))
 
     def _arguments(self, request: Request, count: int) -> dict[str, Any]:
-        """Make the function's keyword arguments for all texts after the first ``count``."""
+        """Build the function's keyword arguments for the texts after the first ``count``."""
         values = {
             "n": request.n - count,
             "temperature": request.sampling.temperature,
@@ -177,7 +177,7 @@ class FunctionGenerator(StreamingGenerator):
 
 
 class Function(Backend):
-    """Functions that are named as ``module:function``."""
+    """Backend of functions named ``module:function``."""
 
     generator = f"{__name__}:FunctionGenerator.load"
     runs_foreign_code = True
@@ -186,15 +186,14 @@ class Function(Backend):
 
 
 class _Loop:
-    """One event loop in a thread, for all calls of an async function: clients belong to the loop in which
-    they were first used."""
+    """One event loop in a thread, for all calls of an async function."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def result(self, coroutine: Coroutine[Any, Any, object]) -> object:
-        """Wait for a coroutine."""
+        """Run a coroutine in the loop and wait for its result."""
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -207,7 +206,7 @@ class _Loop:
 
 
 async def _without_exit(coroutine: Coroutine[Any, Any, object]) -> object:
-    """Return an exit, which would end the loop, and then nobody would get a result any more."""
+    """Catch SystemExit and return it, since it would end the loop for all callers."""
     try:
         return await coroutine
     except SystemExit as error:
@@ -215,7 +214,7 @@ async def _without_exit(coroutine: Coroutine[Any, Any, object]) -> object:
 
 
 def _is_async(function: object) -> bool:
-    """Tell whether it is an async function, or an object whose calls are."""
+    """Check whether a callable is asynchronous."""
     call = getattr(type(function), "__call__", None)  # noqa: B004  # what it is matters, not whether it is there
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
@@ -228,7 +227,7 @@ def _completion(text: str) -> Completion:
 
 
 def _accepted_options(function: TextFunction, name: str) -> tuple[str, ...]:
-    """List those of ``OPTIONS`` that the function takes."""
+    """List the ``OPTIONS`` that the function accepts."""
     subject = f"the model function {excerpt(name)}"
     if not callable(function):
         raise ConfigError(f"a model function must be callable, not {excerpt(function)}", code="function")
@@ -258,7 +257,7 @@ def _name_of(function: object) -> str:
 
 
 def _digest(file: str | None) -> str:
-    """Compute the SHA-256 (hex) of the file that holds the function; empty if there is none."""
+    """Compute the SHA-256 (hex) of the function's file; empty without one."""
     try:
         return hashlib.sha256(Path(file or "").read_bytes()).hexdigest()
     except OSError:

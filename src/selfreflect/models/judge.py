@@ -1,4 +1,4 @@
-"""A judge: a causal language model whose full logits are available and which fills in masked words."""
+"""Judge: a causal language model with full logits that fills in masked words."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _VOCABULARY_AT_ONCE = 16384
 
 
 class Judge:
-    """What the metric needs of a language model: token ids of conversations, decoder, vocabulary projection.
+    """A language model as the metric needs it: token ids of conversations, decoder, vocabulary projection.
     Make one with :meth:`load`."""
 
     last_states: LastStates | None = None
@@ -43,7 +43,7 @@ class Judge:
         progress: Callable[[str], None] | None = None,
         **fields: Any,
     ) -> Judge:
-        """Load a judge by alias (``smollm2``), hub name or local directory, or with a decoder in vLLM.
+        """Load a judge by alias (``smollm2``), hub name, local directory or vLLM prefix.
 
         Args:
             compat: ``"published"`` adds a second BOS for models that have one, as the published scorer does.
@@ -65,12 +65,12 @@ class Judge:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Facts of the judge for a manifest."""
+        """Facts about the judge for a manifest."""
         return {**self.lm.facts, "compat": self.compat}
 
     @property
     def decoder(self) -> Any:
-        """The text decoder without its head, also of a multimodal model."""
+        """The text decoder without its head, even in a multimodal model."""
         return self.lm.model.get_decoder()
 
     def head(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -96,7 +96,7 @@ class Judge:
         return self._rescale(logits)
 
     def _rescale(self, logits: torch.Tensor) -> torch.Tensor:
-        """Scale or cap logits after the projection, as some architectures do (Gemma 2, Cohere, Granite)."""
+        """Scale or cap the projected logits as some architectures do (Gemma 2, Cohere, Granite)."""
         config = self.lm.model.config.get_text_config()
         if (scale := getattr(config, "logit_scale", None)) is not None:
             logits = logits * scale
@@ -109,7 +109,7 @@ class Judge:
     def encode_tasks(
         self, conversations: Sequence[Sequence[Message]], words: Sequence[str]
     ) -> list[tuple[tuple[int, ...], int]]:
-        """Tokenise each conversation continued by its word, and find the word's first token.
+        """Tokenise each conversation with its word, and find the word's first token.
 
         The conversation is tokenised twice as a full string: with and without the word. The word's tokens are
         those by which the two differ.

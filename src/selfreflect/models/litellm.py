@@ -1,4 +1,4 @@
-"""Models of a hundred providers in their own protocols, through the LiteLLM SDK."""
+"""Models of many providers in their own protocols, through the LiteLLM SDK."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ENDINGS = ("finish_reason", "finishReason", "stop_reason", "stopReason", "done_
 
 
 class LiteLLM(Backend):
-    """Models that LiteLLM reaches, with keys from the variables that it documents for each provider."""
+    """Backend of models behind LiteLLM, with the keys that it documents for each provider."""
 
     prefix = "litellm"
     generator = "selfreflect.models.litellm:LiteLLMGenerator.load"
@@ -43,8 +43,7 @@ class LiteLLM(Backend):
     loads_model = False
 
     def server(self, base_url: str | None) -> Endpoint:
-        """Describe the server at ``base_url``, else the provider's own, with every key of the environment
-        hidden."""
+        """Describe the server at ``base_url`` or the provider's own, hiding all keys of the environment."""
         server = endpoint(base_url) if base_url is not None else Endpoint(_NO_SERVER)
         # a shorter value would hide ordinary words in messages
         hidden = {value for name, value in os.environ.items() if _SECRET.fullmatch(name) and len(value) > 7}
@@ -56,7 +55,7 @@ class LiteLLM(Backend):
         return super().may_charge(base_url)
 
     def price(self, name: str) -> tuple[float, float] | None:
-        """Look up the price of a million prompt and completion tokens, in US dollars."""
+        """Look up the price of a million prompt and completion tokens in US dollars."""
         with suppress(MissingExtraError):
             prices = _sdk().model_cost
             bare = self.bare_name(name)
@@ -69,7 +68,7 @@ class LiteLLM(Backend):
 
 
 class LiteLLMGenerator(OpenAIGenerator):
-    """Answers requests through LiteLLM, which speaks each provider's own protocol.
+    """Generator that calls models through LiteLLM, in each provider's protocol.
 
     Refusals, retries and texts that did not end are treated as those of OpenAI-compatible servers.
     """
@@ -140,7 +139,7 @@ class LiteLLMGenerator(OpenAIGenerator):
         return self.client.server.without_secrets(msgspec.json.encode(body))
 
     def _meaning(self, error: Any) -> APIError:
-        """Translate an error of LiteLLM: those of all providers have the status of HTTP."""
+        """Translate an error of LiteLLM by its HTTP status."""
         sdk = _sdk()
         message = str(getattr(error, "message", error))
         data = message[message.find("{") : message.rfind("}") + 1].encode() or b"{}"
@@ -161,7 +160,7 @@ class LiteLLMGenerator(OpenAIGenerator):
 
 
 def _restore_endings(choices: Sequence[dict[str, Any]], bodies: Sequence[Any]) -> None:
-    """Give choices the provider's own words for how they ended.
+    """Restore the provider's own words for how choices ended.
 
     LiteLLM makes every word that it does not know, and none at all, to ``stop``.
     """
@@ -180,7 +179,7 @@ def _restore_endings(choices: Sequence[dict[str, Any]], bodies: Sequence[Any]) -
 
 
 def _endings(value: Any) -> Iterator[Any]:
-    """Yield the values of a response under all names of a finish reason."""
+    """Yield all finish reasons of a response, under any of their names."""
     for name, entry in value.items() if isinstance(value, dict) else ():
         if name in _ENDINGS:
             yield entry
@@ -192,7 +191,7 @@ def _endings(value: Any) -> Iterator[Any]:
 
 @cache
 def _sdk() -> Any:
-    """Import LiteLLM without telemetry, log, price list over the network, and redirects.
+    """Import LiteLLM without telemetry, logging, online price list and redirects.
 
     A redirect would take a key in a header of a provider's own along.
 

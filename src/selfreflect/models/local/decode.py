@@ -1,4 +1,4 @@
-"""Decode prompts in batches: each prompt computed once, one stop and one random stream per sequence.
+"""Batched decoding: each prompt computed once, with a stop and a random stream per sequence.
 
 Prompts that begin alike share the keys and values of their beginning. Steps are C code for the Llama family
 in float32 on a CPU (:mod:`selfreflect.models.local.step`), and transformers' layers and cache for all others.
@@ -47,7 +47,7 @@ class TokenLikelihood(NamedTuple):
 
 @dataclass
 class Draw:
-    """One completion to draw, and what was drawn."""
+    """One completion to draw, with its tokens so far."""
 
     prompt: tuple[int, ...]
     sampling: Sampling
@@ -65,7 +65,7 @@ class Draw:
     """Why it could not be drawn."""
 
     def extend(self, token: int, likelihood: TokenLikelihood | None, stop_ids: frozenset[int]) -> bool:
-        """Take one token; whether the draw goes on."""
+        """Append a token, and return whether the draw continues."""
         if token in stop_ids:
             self.stopped = True
             return False
@@ -76,7 +76,7 @@ class Draw:
 
 
 class DecodeStep(NamedTuple):
-    """One token for every sequence of a batch that has not ended."""
+    """One token for every active sequence of a batch."""
 
     tokens: int
     ended: list[int]
@@ -125,7 +125,7 @@ def decode(
 def begin(
     model: Any, prompts: Sequence[tuple[int, ...]], pad_id: int, prompt_states: PromptStates | None = None
 ) -> tuple[torch.Tensor, LibrarySequences | FusedSequences]:
-    """Compute the prompts, and return the logits after each, with the sequences that they begin.
+    """Compute the prompts, and return their next logits and the sequences that they begin.
 
     ``prompt_states`` are those of calls before, for models that do their steps in C.
     """
@@ -149,7 +149,7 @@ def begin(
 def token_likelihoods(
     logits: torch.Tensor, tokens: torch.Tensor, likeliest: int = 0
 ) -> list[TokenLikelihood]:
-    """Look up drawn tokens, and the ``likeliest`` ones, in the logits (sequences, vocabulary)."""
+    """Look up the drawn and the ``likeliest`` tokens in the logits (sequences, vocabulary)."""
     logits = logits.float()
     normalizer = logits.logsumexp(dim=-1)
     logprobs = logits.gather(-1, tokens[:, None])[:, 0] - normalizer
@@ -170,8 +170,7 @@ def token_likelihoods(
 
 
 def choose(logits: torch.Tensor, sampling: Sampling, sources: Sequence[torch.Generator]) -> torch.Tensor:
-    """Choose one token per row by an exponential race: argmax of p / E with E ~ Exp(1), which samples from p
-    (the Gumbel-max trick). Logits are (sequences, vocabulary), ``sources`` one per sequence on their device.
+    """Choose one token per row by an exponential race, argmax of p / E, which samples p.
 
     Batch sizes change logits in their last bits. The race then changes its winner with a probability of the
     order of that rounding; inverting the cumulative distribution would change it for most tokens of the tail,
@@ -195,9 +194,9 @@ def choose(logits: torch.Tensor, sampling: Sampling, sources: Sequence[torch.Gen
 
 
 def _winners(probs: torch.Tensor, sources: Sequence[torch.Generator]) -> torch.Tensor:
-    """The same winners, from the same random numbers, on a CPU, where ``exponential_`` takes one logarithm
-    after the other. E = -log(1 - u) is never less than u, so a token whose p / u is less than the p / E of
-    another has lost. Logarithms are left for the few others."""
+    """Choose the same winners from the same random numbers, faster on a CPU. E = -log(1 - u) is never less
+    than u, so a token whose p / u is less than the p / E of another has lost. Logarithms are left for the few
+    others."""
     uniform = torch.empty_like(probs, dtype=torch.float64)
     for row, source in zip(uniform, sources, strict=True):
         row.uniform_(generator=source)
@@ -222,7 +221,7 @@ def _speeds(
 
 
 def _filtered(probs: torch.Tensor, sampling: Sampling) -> torch.Tensor:
-    """Zero what top-k, then nucleus (top-p), then min-p exclude; the rest keeps its proportions."""
+    """Zero the probabilities outside top-k, then the nucleus (top-p), then min-p; keep proportions."""
     descending, index = _largest(probs, sampling)
     keep = torch.ones_like(descending, dtype=torch.bool)
     if sampling.top_p < 1:
@@ -238,7 +237,7 @@ def _filtered(probs: torch.Tensor, sampling: Sampling) -> torch.Tensor:
 
 
 def _largest(probs: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sort the tokens that top-k leaves in descending order; those outside the nucleus may be missing.
+    """Sort the tokens within top-k in descending order, possibly without those outside the nucleus.
 
     On a CPU, sorting a whole vocabulary takes longer than the forward pass before it.
     """
@@ -253,7 +252,7 @@ def _largest(probs: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, tor
 
 
 class LibrarySequences:
-    """Sequences in transformers' own layers and cache, (sequences, longest), padded on the left."""
+    """Sequences in transformers' layers and cache, (sequences, longest), padded on the left."""
 
     def __init__(self, model: Any, mask: torch.Tensor) -> None:
         from transformers import DynamicCache
@@ -263,19 +262,19 @@ class LibrarySequences:
         self.mask = mask
 
     def keep(self, unfinished: Sequence[int]) -> None:
-        """Go on with some of the sequences."""
+        """Keep only the unfinished sequences."""
         rows = torch.tensor(unfinished, device=self.mask.device)
         self.cache.reorder_cache(rows)  # unlike batch_select_indices it goes where each layer's keys are
         self.mask = self.mask[rows]
 
     def extend(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Append one token to each sequence, and return the logits after it, (sequences, vocabulary)."""
+        """Append one token to each sequence, and return the next logits, (sequences, vocabulary)."""
         # a new token is never padding
         self.mask = torch.cat([self.mask, self.mask.new_ones(len(tokens), 1)], dim=1)
         return self.logits(tokens[:, None], positions(self.mask)[:, -1:])
 
     def logits(self, ids: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
-        """Compute the logits after the last of some tokens more, (sequences, vocabulary)."""
+        """Compute the logits after further tokens, (sequences, vocabulary)."""
         output = self.model(
             input_ids=ids,
             attention_mask=self.mask,
@@ -297,19 +296,19 @@ Prompt = tuple[int, ...]
 
 
 class States(NamedTuple):
-    """Keys and values of some tokens: for each layer (KV, tokens, D), or (prompts, KV, tokens, D)."""
+    """Keys and values of some tokens: per layer (KV, tokens, D) or (prompts, KV, tokens, D)."""
 
     keys: list[torch.Tensor]
     values: list[torch.Tensor]
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return sum(states.nbytes for states in [*self.keys, *self.values])
 
 
 class PromptStates:
-    """Computes prompts, and keeps the latest of them: strategies and further batches continue the same ones.
+    """Computation of prompts, with a cache of the latest.
 
     Args:
         model: one that :func:`selfreflect.models.local.step.serves`, because gaps in its cache do not matter.
@@ -324,7 +323,7 @@ class PromptStates:
 
     @torch.inference_mode()
     def compute(self, prompts: Sequence[Prompt]) -> tuple[torch.Tensor, States]:
-        """Compute prompts that all differ.
+        """Compute the states of distinct prompts.
 
         Returns:
             the logits after each, (prompts, vocabulary), and the keys and values of all, padded on the left.
@@ -340,7 +339,7 @@ class PromptStates:
     def _pass(
         self, prompts: Sequence[Prompt], available: Mapping[Prompt, States]
     ) -> tuple[torch.Tensor, States]:
-        """Compute what follows, in each prompt, on the longest beginning that is available."""
+        """Compute the rest of each prompt after its longest available prefix."""
         # without the last token, since the logits after it are wanted
         origins = [_longest_beginning(prompt[:-1], available) for prompt in prompts]
         reused = [length for _, length in origins]
@@ -360,7 +359,7 @@ class PromptStates:
         return self.model.lm_head(output.hidden[:, -1]), States(keys, values)
 
     def _keep(self, prompts: Sequence[Prompt], states: States) -> None:
-        """Keep the latest prompts that fit, and of those before as many as there is room for."""
+        """Cache the latest prompts that fit, and as many earlier ones as there is room for."""
         room = self.room
         latest: dict[Prompt, States] = {}
         # bytes of one token in all layers
@@ -380,7 +379,7 @@ class PromptStates:
 
 
 def shared_beginnings(prompts: Sequence[Prompt], available: Iterable[Prompt]) -> list[list[Prompt]]:
-    """List beginnings that prompts share, where they add enough to the available ones.
+    """List shared prefixes of prompts that add enough to the available ones.
 
     Beginnings in one list can be computed together; they continue those of the lists before.
     """
@@ -402,7 +401,7 @@ def shared_beginnings(prompts: Sequence[Prompt], available: Iterable[Prompt]) ->
 
 
 def _longest_beginning(prompt: Prompt, available: Iterable[Prompt]) -> tuple[Prompt, int]:
-    """Find which available beginning has most in common with a prompt, and how many tokens; 0 for too few."""
+    """Find the available prefix with the most tokens in common, and their number; 0 for too few."""
     best: Prompt = ()
     longest = 0
     for origin in available:
@@ -413,14 +412,14 @@ def _longest_beginning(prompt: Prompt, available: Iterable[Prompt]) -> tuple[Pro
 
 
 def _row(states: States, row: int, tokens: int) -> States:
-    """Copy the states of one prompt, so that those of its batch can be freed."""
+    """Copy the states of one prompt, so that its batch can be freed."""
     keys = [layer[row, :, -tokens:].clone() for layer in states.keys]
     values = [layer[row, :, -tokens:].clone() for layer in states.values]
     return States(keys, values)
 
 
 def _beginnings(origins: Sequence[tuple[Prompt, int]], available: Mapping[Prompt, States]) -> States:
-    """Collect the available first states, padded on the left."""
+    """Collect the available prefix states, padded on the left."""
     [layers] = {len(states.keys) for states in available.values()}
     keys = []
     values = []
@@ -431,7 +430,7 @@ def _beginnings(origins: Sequence[tuple[Prompt, int]], available: Mapping[Prompt
 
 
 def _visible(mask: torch.Tensor, tokens: int) -> torch.Tensor | None:
-    """Mask the keys that each of the last ``tokens`` sees, (prompts, 1, tokens, longest).
+    """Mask the keys visible to each of the last ``tokens``, (prompts, 1, tokens, longest).
 
     A token sees those up to itself that are no padding; padding sees itself, so that it sees something. None
     where nothing is masked but what comes later.
@@ -446,7 +445,7 @@ def _visible(mask: torch.Tensor, tokens: int) -> torch.Tensor | None:
 
 
 def _stacked(rows: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Stack rows (KV, tokens, D) as (rows, KV, longest, D), padded with zeros on the left."""
+    """Stack rows (KV, tokens, D) as (rows, KV, longest, D), zero-padded on the left."""
     longest = max(row.shape[1] for row in rows)
     return torch.stack([F.pad(row, (0, 0, longest - row.shape[1], 0)) for row in rows])
 
@@ -463,5 +462,5 @@ def left_padded(prompts: Sequence[Prompt], pad_id: int) -> tuple[torch.Tensor, t
 
 
 def positions(mask: torch.Tensor) -> torch.Tensor:
-    """Count positions without the padding, so that logits do not depend on it."""
+    """Number the positions without counting the padding."""
     return (mask.cumsum(dim=1) - 1).clamp_(min=0)

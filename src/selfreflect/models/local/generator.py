@@ -1,4 +1,4 @@
-"""Generators that work on token ids, and the one whose model runs in this process."""
+"""Generators on token ids, and the generator of a local model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from selfreflect.models.reasoning import UnclosedReasoningError, split_answer
 
 
 class TokenGenerator(StreamingGenerator):
-    """Requests to prompts of token ids, and the tokens drawn after them to replies.
+    """Base of generators that turn requests into token prompts, and drawn tokens into responses.
 
     ``facts`` are what a manifest says of the model, its name and revision included; ``window`` is the number
     of positions that it has.
@@ -46,7 +46,7 @@ class TokenGenerator(StreamingGenerator):
         self.window = window
 
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
-        """Yield each result with the index of its request, and the completions of a request as they end."""
+        """Yield each request's completions as they end, then its result, with the request's index."""
         refusals: dict[int, Refusal] = {}
         texts = []
         for index, request in enumerate(requests):
@@ -90,11 +90,10 @@ class TokenGenerator(StreamingGenerator):
 
     @abstractmethod
     def _decode(self, draws: Mapping[int, Sequence[Draw]]) -> Iterator[tuple[int, Draw]]:
-        """Draw the completions of each request, and yield each with the index of its request when it has
-        ended."""
+        """Draw the completions, and yield each with its request's index as it ends."""
 
     def _refusal(self, tokens: int, size: str) -> Refusal | None:
-        """Refuse a prompt without tokens, or too long for the model; None if it fits."""
+        """Refuse an empty or overlong prompt; None if it fits."""
         if tokens == 0:
             message = f"the conversation has no tokens, so model {self.name!r} has nothing to continue"
             return Refusal(kind="backend", message=message)
@@ -107,7 +106,7 @@ class TokenGenerator(StreamingGenerator):
         return Refusal(kind="too_long", message=message)
 
     def _draws(self, request: Request, prompt: tuple[int, ...]) -> list[Draw]:
-        """Make the draws of a request's missing completions."""
+        """Make the draws for a request's missing completions."""
         limit = request.sampling.max_new_tokens
         if self.window is not None:
             # fewer tokens where the window ends
@@ -122,7 +121,7 @@ class TokenGenerator(StreamingGenerator):
         return draws
 
     def _sample(self, draw: Draw, request: Request, rendered: str) -> Sample:
-        """Make the completion of a finished draw, at its place in the reply."""
+        """Make the completion of a finished draw, at its index in the response."""
         in_trace = ends_in_trace(rendered)
         completion = _completion(self.chat.tokenizer, draw.tokens, in_trace=in_trace, stopped=draw.stopped)
         if request.logprobs:
@@ -145,7 +144,7 @@ class TokenGenerator(StreamingGenerator):
         return answer_tokens(answer, texts, logprobs, divergences, top=top, entropies=entropies, ranks=ranks)
 
     def _first_tokens(self, text: str, draw: Draw) -> tuple[LikelyToken, ...]:
-        """List the likeliest tokens where the text begins."""
+        """List the likeliest tokens at the start of the text."""
         index = first_token(text, token_texts(self.chat.tokenizer, draw.tokens))
         likelihoods = draw.likelihoods or []
         if index is None or index >= len(likelihoods):
@@ -163,7 +162,7 @@ def _reply(samples: Sequence[Sample], prompt_tokens: int) -> Reply:
 
 
 def _completion(tokenizer: Any, tokens: Sequence[int], *, in_trace: bool, stopped: bool) -> Completion:
-    """Make a completion of the generated tokens, without reasoning trace and special tokens.
+    """Make a completion of generated tokens, without the reasoning trace and special tokens.
 
     ``in_trace``: the prompt ends inside a trace. ``stopped``: the model ended by itself.
     """
@@ -183,7 +182,7 @@ def _completion(tokenizer: Any, tokens: Sequence[int], *, in_trace: bool, stoppe
 
 
 def token_texts(tokenizer: Any, tokens: Sequence[int]) -> list[str | None]:
-    """Find the text that each generated token adds; None for a special token, which has none.
+    """Find the text that each generated token adds; None for special tokens.
 
     Of several tokens that are one character together, the last one has it, and the others are empty.
     """
@@ -205,8 +204,8 @@ def token_texts(tokenizer: Any, tokens: Sequence[int]) -> list[str | None]:
 
 
 class HFGenerator(TokenGenerator):
-    """Answers requests with one local model. ``batch_size`` sequences are decoded together, which does not
-    change the texts; None for 64 on a CPU and 256 on a GPU."""
+    """Generator with one local model. ``batch_size`` sequences are decoded together, which does not change
+    the texts; None for 64 on a CPU and 256 on a GPU."""
 
     def __init__(self, lm: CausalLM, *, batch_size: int | None = None) -> None:
         super().__init__(lm.tokenizer, lm.facts, lm.window, lm.vocabulary)
@@ -244,7 +243,7 @@ class HFGenerator(TokenGenerator):
         return cls(lm, batch_size=spec.batch_size)
 
     def _decode(self, draws: Mapping[int, Sequence[Draw]]) -> Iterator[tuple[int, Draw]]:
-        """Draw in batches that span requests: one sampling setting, prompts of similar length."""
+        """Draw in batches across requests, with one sampling setting and similar prompt lengths."""
         queue = [(index, draw) for index, prompt_draws in draws.items() for draw in prompt_draws]
         # prompts of similar length waste little padding, and equal ones are neighbours
         queue.sort(key=lambda one: (repr(one[1].sampling), len(one[1].prompt), one[1].prompt))
@@ -260,8 +259,7 @@ class HFGenerator(TokenGenerator):
 
 
 def _stop_ids(lm: CausalLM) -> frozenset[int]:
-    """Collect the end-of-sequence ids of generation config and tokenizer: many models name theirs in one
-    only."""
+    """Collect the end-of-sequence ids of the generation config and the tokenizer."""
     config = getattr(lm.model, "generation_config", None)
     eos = getattr(config, "eos_token_id", None)
     ids = eos if isinstance(eos, list) else [eos]

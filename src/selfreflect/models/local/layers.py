@@ -1,4 +1,4 @@
-"""Own passes over a model's weights: products, norms, layers of the Llama family.
+"""Forward passes over a model's weights: products, norms, layers of the Llama family.
 
 Products of float32 on a CPU go to oneDNN. torch would call MKL, which uses the widest vectors on Intel's
 processors only; with oneDNN, products took half the time on an AMD Zen 5. They
@@ -21,12 +21,12 @@ _HOMES = ("transformers.models.", "selfreflect.models.local.plain")
 
 
 def input_device(module: Any) -> Any:
-    """Find the device for the token ids of a model or decoder: that of its first weights."""
+    """Find the device for a model's token ids, from its first weights."""
     return next(module.parameters()).device
 
 
 def output_device(model: Any) -> Any:
-    """Find the device for final hidden states: that of the vocabulary projection."""
+    """Find the device for final hidden states, from the vocabulary projection."""
     return model.get_output_embeddings().weight.device
 
 
@@ -42,7 +42,7 @@ def on_device(numbers: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
 def linear(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, *, silu: bool = False
 ) -> torch.Tensor:
-    """Compute ``x @ weight.T + bias``, as :func:`torch.nn.functional.linear` but for rounding; no gradients.
+    """Compute ``x @ weight.T + bias``, like :func:`torch.nn.functional.linear` up to rounding; no gradients.
 
     Shapes are x (rows, inner), weight (outer, inner), bias (outer,), and the result's (rows, outer). ``silu``
     applies SiLU to it, in the same kernel if possible.
@@ -59,7 +59,7 @@ def linear(
 def add_linear(
     total: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> None:
-    """Compute ``total += linear(x, weight, bias)``, in one kernel where that is faster."""
+    """Compute ``total += linear(x, weight, bias)``, fused if that is faster."""
     if _use_onednn(x, weight):
         total += linear(x, weight, bias)
         return
@@ -84,12 +84,12 @@ def _has_onednn() -> bool:
 
 
 def is_at_home(cls: type) -> bool:
-    """Tell whether a class is transformers' or ours: others may do more under the same name."""
+    """Check whether a class belongs to transformers or this package."""
     return cls.__module__.startswith(_HOMES)
 
 
 def is_llama(decoder: Any) -> bool:
-    """Tell whether the family is known, without windows, adapters, quantised or absent weights."""
+    """Check for a Llama-type decoder without windows, adapters, quantised or missing weights."""
     cls = type(decoder)
     if cls.__name__ not in DECODERS or not is_at_home(cls):
         return False
@@ -102,7 +102,7 @@ def is_llama(decoder: Any) -> bool:
 
 
 def windowed(config: Any) -> bool:
-    """Tell whether some layers have a sliding window; some config.json name an unused one."""
+    """Check whether any layer uses a sliding window."""
     kinds = getattr(config, "layer_types", None)
     if kinds is not None:
         return any(kind != "full_attention" for kind in kinds)
@@ -110,14 +110,14 @@ def windowed(config: Any) -> bool:
 
 
 def _only_moves(hook: Any) -> bool:
-    """Tell whether a hook of accelerate's only moves inputs to the module, whose weights stay."""
+    """Check whether an accelerate hook only moves inputs to the module's device."""
     from accelerate.hooks import AlignDevicesHook
 
     return type(hook) is AlignDevicesHook and not hook.offload
 
 
 def rms_norm(module: Any, x: torch.Tensor) -> torch.Tensor:
-    """Norm ``x`` (..., size) by its root mean square, as ``module`` does."""
+    """Normalise ``x`` (..., size) by its root mean square, as ``module`` does."""
     if x.device.type != "cpu" or x.dtype != torch.float32:
         return F.rms_norm(x, x.shape[-1:], module.weight, module.variance_epsilon)
     # A CPU has no kernel for it, and torch would write the squares out.
@@ -128,8 +128,7 @@ def rms_norm(module: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 class Passed(NamedTuple):
-    """The final normed states of some tokens, (rows, tokens, hidden), and for each layer the keys and values
-    of them and of those before, (rows, KV, tokens, D)."""
+    """Final normed states (rows, tokens, hidden), with all keys and values (rows, KV, tokens, D)."""
 
     hidden: torch.Tensor
     keys: list[torch.Tensor]
@@ -143,7 +142,7 @@ def run_layers(
     visible: torch.Tensor | None = None,
     before: tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]] | None = None,
 ) -> Passed:
-    """Run the layers of the family over tokens (rows, tokens), with the operations of transformers.
+    """Run the family's layers over tokens (rows, tokens) with transformers' operations.
 
     Args:
         visible: which keys, those before included, each token sees, (rows, 1, tokens, keys); None for all
@@ -175,7 +174,7 @@ def run_layers(
 def _rotated(
     projected: torch.Tensor, size: int, norm: Any, rotary: tuple[torch.Tensor, torch.Tensor]
 ) -> torch.Tensor:
-    """Turn each half of heads (rows, heads, tokens, D) with the other."""
+    """Apply rotary embedding to heads (rows, heads, tokens, D)."""
     heads = _split_heads(projected, size)
     if norm is not None:
         heads = norm(heads)
@@ -197,7 +196,7 @@ def _attend(
     visible: torch.Tensor | None,
     scaling: float,
 ) -> torch.Tensor:
-    """Compute what each query takes, (rows, heads, tokens, D)."""
+    """Compute the attention of each query, (rows, heads, tokens, D)."""
     if visible is None:
         # torch aligns causal masks at the first key, so that a single query would see no other
         return F.scaled_dot_product_attention(

@@ -1,4 +1,4 @@
-"""Find and load a causal language model: safetensors only, no remote code unless requested."""
+"""Loading of causal language models: safetensors only, no remote code unless requested."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _INDEX = f"{_WEIGHTS}.index.json"
 
 @dataclass(frozen=True)
 class ModelSource:
-    """Where a model is loaded from, and with which options of ``from_pretrained``."""
+    """The location of a model, with its loading options."""
 
     name: str
     path: str
@@ -45,7 +45,7 @@ class ModelSource:
 
     @cached_property
     def options(self) -> dict[str, Any]:
-        """Options of ``from_pretrained``, with the commit that a hub revision (default: main) means now."""
+        """Options of ``from_pretrained``, with the current commit of a hub revision (default: main)."""
         options: dict[str, Any] = {"trust_remote_code": self.trust_remote_code}
         # a directory has no revision
         if Path(self.path).is_dir():
@@ -60,8 +60,7 @@ class ModelSource:
 
     @property
     def weight_options(self) -> dict[str, Any]:
-        """Options for a model class: it reports on its weights, and looks for an adapter without the network
-        if the model was found so."""
+        """Options for loading weights; an offline model's adapter is looked for offline, too."""
         adapter_options = {"local_files_only": self.options.get("local_files_only", False)}
         return {
             **self.options,
@@ -72,7 +71,7 @@ class ModelSource:
 
     @property
     def revision(self) -> str:
-        """The commit of a hub model, the version of the embedded one, else what was requested. Of an adapter
+        """Commit of a hub model, version of the embedded model, or else the requested revision. Of an adapter
         it names the base, too."""
         base = self.adapter.base if self.adapter else self.name
         revision: str = self.options.get("revision") or self.requested_revision or ""
@@ -84,7 +83,7 @@ class ModelSource:
 
     @property
     def is_plain(self) -> bool:
-        """Whether this package has a model class of its own for it."""
+        """Whether this package has its own implementation of the model."""
         is_embedded = self.name == EMBEDDED and self.adapter is None
         return is_embedded and self.device == "cpu" and self.dtype == torch.float32
 
@@ -94,7 +93,7 @@ class ModelSource:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What a manifest says of the model."""
+        """Facts about the model for a manifest."""
         return {"name": self.name, "revision": self.revision, "dtype": self.dtype_name, "device": self.device}
 
     def tokenizer(self) -> Any:
@@ -103,7 +102,7 @@ class ModelSource:
         return transformers.AutoTokenizer.from_pretrained(self.path, **self.options)
 
     def architecture(self) -> Any:
-        """Find the transformers class of this model; multimodal ones mostly have another."""
+        """Find the model's transformers class, which differs for multimodal models."""
         import transformers
         from transformers.models.auto.modeling_auto import (
             MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -129,7 +128,7 @@ class ModelSource:
         return transformers.AutoModelForCausalLM
 
     def check_weight_files(self, config: Any) -> None:
-        """Refuse a model whose configuration or index names other weights than safetensors in its folder.
+        """Refuse a model whose weights are not safetensors files in its folder.
 
         Transformers opens what they name, pickles and files elsewhere too.
         """
@@ -165,7 +164,7 @@ class ModelSource:
 
     @contextmanager
     def explain_errors(self) -> Iterator[None]:
-        """Turn what loading raises into a BackendError that says what to do."""
+        """Turn loading errors into a BackendError with a remedy."""
         try:
             yield
         # these say already what to do
@@ -177,7 +176,7 @@ class ModelSource:
 
 
 def locate(spec: ModelSpec, progress: Callable[[str], None] | None, *, adapters: bool = False) -> ModelSource:
-    """Find where to load a model from; the embedded model is fetched and converted first if necessary.
+    """Locate a model, fetching and converting the embedded model if necessary.
 
     Args:
         adapters: whether the caller merges an adapter, too.
@@ -214,7 +213,7 @@ def locate(spec: ModelSpec, progress: Callable[[str], None] | None, *, adapters:
 
 
 def _adapter(name: str) -> PeftAdapter | None:
-    """Find the adapter in a directory of this name, if there is one."""
+    """Find the adapter in a directory of this name; None without one."""
     try:
         folder = Path(name).expanduser()
         if name == EMBEDDED or not folder.is_dir():
@@ -228,7 +227,7 @@ def _adapter(name: str) -> PeftAdapter | None:
 
 @dataclass(frozen=True)
 class CausalLM:
-    """A model in evaluation mode with its tokenizer, and what names it in a record."""
+    """A model in evaluation mode with its tokenizer and identifying facts."""
 
     model: Any
     tokenizer: Any
@@ -243,7 +242,7 @@ class CausalLM:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What a manifest says of the model."""
+        """Facts about the model for a manifest."""
         return {"name": self.name, "revision": self.revision, "dtype": self.dtype, "device": self.device}
 
     @classmethod
@@ -289,7 +288,7 @@ def load_causal_lm(
 
 @lru_cache(maxsize=2)
 def _load(source: ModelSource, last_change: int, device_map: Literal["auto"] | None, plain: bool) -> CausalLM:
-    """Load a model, or take it from the cache.
+    """Load a model, with caching.
 
     ``last_change`` makes a directory that was written again another key; ``plain``: no transformers.
     """
@@ -315,13 +314,13 @@ def _load(source: ModelSource, last_change: int, device_map: Literal["auto"] | N
 
 
 def _last_change(source: str) -> int:
-    """Find when a file of a model directory was last written, in nanoseconds; 0 for a hub name."""
+    """Find when a model directory last changed, in nanoseconds; 0 for a hub name."""
     changes = [path.stat().st_mtime_ns for path in Path(source).glob("*") if path.is_file()]
     return max(changes, default=0)
 
 
 def _window(model: Any, tokenizer: Any) -> int | None:
-    """Take the smaller limit of (text) config and tokenizer; tokenizers without one say 1e30."""
+    """Return the smaller context limit of the (text) config and the tokenizer."""
     of_model = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     of_tokenizer = getattr(tokenizer, "model_max_length", None)
     limits = []
@@ -332,7 +331,7 @@ def _window(model: Any, tokenizer: Any) -> int | None:
 
 
 def _resolve(name: str, progress: Callable[[str], None] | None) -> str:
-    """Find the directory or hub name to load from."""
+    """Resolve a model's name to a directory or hub name."""
     # the alias comes first, even if there is a folder of this name
     if name == EMBEDDED:
         return str(model_directory(progress))
@@ -396,7 +395,7 @@ _LIBRARY_ERRORS = {
 
 
 def _explanation(name: str, path: str, error: Exception) -> BackendError:
-    """Say what an error of transformers, or of a library below it, means for a user."""
+    """Explain a loading error of transformers or its dependencies to the user."""
     reason = " ".join(str(error).split())
     for argument, (code, message, remedy) in _LIBRARY_ERRORS.items():
         if argument in reason:
@@ -423,7 +422,7 @@ def _explanation(name: str, path: str, error: Exception) -> BackendError:
 
 
 def pick_device(device: Device) -> str:
-    """Pick the device, for ``auto`` the fastest one. Raises BackendError if it is not available."""
+    """Choose the device; ``auto`` is the fastest available. Raises BackendError if it is not available."""
     kind, _, index = device.partition(":")
     if not DEVICES.fullmatch(device):
         raise BackendError(
@@ -453,7 +452,7 @@ def pick_device(device: Device) -> str:
 
 
 def pick_dtype(dtype: DType, device: str) -> torch.dtype:
-    """Pick float32 wherever it is affordable, and bfloat16 weights on CUDA.
+    """Choose float32 where affordable, and bfloat16 weights on CUDA.
 
     Softmax and accumulation are in float32 everywhere.
     """

@@ -33,8 +33,8 @@ _CONTROL_GROUP = Path("/sys/fs/cgroup")
 
 
 def set_library_defaults() -> None:
-    """Set environment variables for OpenMP and oneDNN that the user has not set. OpenMP reads its own when
-    torch is imported, oneDNN at the first product."""
+    """Set environment variables for OpenMP and oneDNN, unless the user has set them. OpenMP reads its own
+    when torch is imported, oneDNN at the first product."""
     # OpenMP has read it once torch is imported
     if "torch" not in sys.modules:
         # Idle OpenMP threads spin by default, so two busy processes starve each other of their cores.
@@ -47,7 +47,7 @@ def set_library_defaults() -> None:
 
 
 def limit_threads() -> int:
-    """Lower torch's number of threads to :func:`usable_threads`; a lower one stays. Return the number."""
+    """Lower torch's number of threads to :func:`usable_threads`, if it is higher. Return the number."""
     import torch
 
     threads = min(torch.get_num_threads(), usable_threads())
@@ -56,7 +56,7 @@ def limit_threads() -> int:
 
 
 def usable_threads(root: Path = Path("/"), allowed: Set[int] | None = None) -> int:
-    """Count the CPU threads that can compute at once.
+    """Count the CPU threads that can compute in parallel.
 
     This is ``OMP_NUM_THREADS``, else the physical cores of the process's affinity, or fewer if its CPU quota
     pays for fewer: OpenMP threads meet at a barrier after every operation, and one without a core holds up
@@ -78,7 +78,7 @@ def _affinity() -> Set[int]:
 
 
 def _cores(root: Path, cpus: Set[int]) -> int:
-    """Count the physical cores behind ``cpus``: two hyperthreads of one core share its arithmetic units."""
+    """Count the physical cores behind ``cpus``, since hyperthreads share arithmetic units."""
     siblings = set()
     for cpu in cpus:
         path = root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
@@ -90,7 +90,7 @@ def _cores(root: Path, cpus: Set[int]) -> int:
 
 
 def _quota(root: Path) -> float:
-    """Read the CPU quota of this container, in cores.
+    """Read the container's CPU quota, in cores.
 
     Cgroups of version 2 show a container its own group as root.
     """
@@ -102,7 +102,7 @@ def _quota(root: Path) -> float:
 
 
 def free_memory() -> int:
-    """Count the bytes that are still free in the machine, and within the container's limit."""
+    """Count the free bytes of memory, within the container's limit."""
     import psutil
 
     free = int(psutil.virtual_memory().available)
@@ -119,14 +119,14 @@ def free_memory() -> int:
 
 
 def count_gpus() -> int:
-    """Count the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves of the machine's."""
+    """Count the GPUs that ``CUDA_VISIBLE_DEVICES`` allows."""
     import torch
 
     return torch.cuda.device_count()
 
 
 def load_compiled(source: Path, load: Callable[[Path], Library]) -> Library | str:
-    """Compile a C file and load it from the path that ``load`` gets, or say why there is no library.
+    """Compile a C file and load it with ``load``, or return the reason for failure.
 
     It takes less than a second and needs GCC on Linux. A later process takes the library of the cache;
     ``SELFREFLECT_NATIVE=0`` switches it off.
@@ -163,7 +163,7 @@ def load_compiled(source: Path, load: Callable[[Path], Library]) -> Library | st
 
 
 def _compiler() -> list[str]:
-    """Split ``CC``, or find GCC. Raises ValueError for a quotation mark without its partner."""
+    """Split ``CC`` like a shell, or find GCC. Raises ValueError for a quotation mark without its partner."""
     return shlex.split(os.environ.get("CC", "")) or [shutil.which("gcc") or "cc"]
 
 
@@ -183,7 +183,7 @@ def _compile(source: Path, compiler: Sequence[str], folder: Path) -> Path:
 
 
 def _stored_library(source: Path, compiler: Sequence[str]) -> Path | None:
-    """Name the cache file of a compiled C library; None without a cache.
+    """Return the cache path of a compiled C library; None without a cache.
 
     Raises:
         OSError: there is no such compiler.
@@ -210,7 +210,7 @@ _DIGEST_SIZE = hashlib.sha256().digest_size
 
 
 def _load_stored(path: Path, load: Callable[[Path], Library]) -> Library | None:
-    """Load a library of the cache; None if it is not there, damaged, or others could have written it."""
+    """Load a cached library; None if it is missing, damaged or writable by others."""
     try:
         # O_NOFOLLOW: a link could lead to anybody's file
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
@@ -232,7 +232,7 @@ def _load_stored(path: Path, load: Callable[[Path], Library]) -> Library | None:
 
 
 def _store_library(path: Path, data: bytes) -> None:
-    """Keep a library for later processes, where the cache can be written to."""
+    """Store a library for later processes, if the cache is writable."""
     from selfreflect.atomic import write_bytes
 
     with suppress(OSError):
@@ -249,7 +249,7 @@ _ANSWERS: dict[str, tuple[float, bool]] = {}
 
 
 def hub_answers() -> bool:
-    """Tell whether the hub can be reached, and HF_HUB_OFFLINE does not forbid it."""
+    """Check whether the hub is reachable and HF_HUB_OFFLINE is unset."""
     from huggingface_hub import constants
 
     if constants.is_offline_mode():
@@ -274,7 +274,7 @@ def _answers(address: str) -> bool:
 
 @contextmanager
 def datasets_offline() -> Iterator[None]:
-    """Let ``datasets`` use only what is on this disk."""
+    """Keep ``datasets`` offline within this context."""
     import datasets
     from huggingface_hub import constants
 

@@ -1,4 +1,4 @@
-"""The embedded model in plain torch, and its tokenizer, read from their own files.
+"""Plain torch implementation of the embedded model and its tokenizer.
 
 transformers' classes for both need seconds of imports, more than a small file takes to score. The
 modules have the names and do the operations of its Llama classes, so both give the same numbers.
@@ -25,7 +25,7 @@ from selfreflect.models.local.layers import run_layers
 
 
 class ModelConfig(SimpleNamespace):
-    """Settings of a model in its ``config.json``."""
+    """Model settings from ``config.json``."""
 
     def get_text_config(self) -> ModelConfig:
         return self
@@ -35,7 +35,7 @@ class ModelConfig(SimpleNamespace):
 
 
 class Output(NamedTuple):
-    """Result of a pass: (rows, tokens, hidden); of the whole model (rows, tokens, vocabulary)."""
+    """Output of a pass: (rows, tokens, hidden), or (rows, tokens, vocabulary) with the head."""
 
     last_hidden_state: torch.Tensor
     logits: torch.Tensor | None = None
@@ -71,7 +71,7 @@ class RotaryEmbedding(nn.Module):
 
 
 class Attention(nn.Module):
-    """The projections. Who runs the layers attends in a way of their own."""
+    """The projections of an attention layer. Who runs the layers attends in a way of their own."""
 
     def __init__(self, config: ModelConfig, index: int) -> None:
         super().__init__()
@@ -119,13 +119,13 @@ class LlamaModel(nn.Module):
         self.rotary_emb = RotaryEmbedding(config.head_dim, config.rope_parameters["rope_theta"])
 
     def forward(self, input_ids: torch.Tensor, use_cache: bool = False) -> Output:
-        """Compute the states of whole texts, which see no padding before them."""
+        """Compute the states of whole texts without padding."""
         positions = torch.arange(input_ids.shape[1])[None]
         return Output(run_layers(self, input_ids, positions).hidden)
 
 
 class LlamaForCausalLM(nn.Module):
-    """A model with tied embeddings."""
+    """The embedded language model, with tied embeddings."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ class LlamaForCausalLM(nn.Module):
         return self.model
 
     def shallow(self) -> LlamaForCausalLM:
-        """Return a model of the first layer alone, with the same weights."""
+        """Make a model of the first layer with shared weights."""
         config = ModelConfig(**{**vars(self.config), "num_hidden_layers": 1})
         # on "meta" the layers take no memory: their tensors come from the whole model
         with torch.device("meta"):
@@ -171,14 +171,13 @@ def read_plain_model(folder: Path) -> LlamaForCausalLM:
 
 
 class Encoded(NamedTuple):
-    """Token ids, of one text or of each."""
+    """Token ids of one or several texts."""
 
     input_ids: Any
 
 
 class PlainTokenizer:
-    """The tokenizer, as transformers' class for it works: what
-    :class:`~selfreflect.models.chat.ChatTokenizer` and generators need of it.
+    """Replacement for transformers' tokenizer class, as far as this package needs one.
 
     Args:
         folder: holds ``tokenizer.json``, ``tokenizer_config.json`` and ``chat_template.jinja``.
@@ -202,7 +201,7 @@ class PlainTokenizer:
     def __call__(
         self, texts: str | Sequence[str], add_special_tokens: bool = True, verbose: bool = True
     ) -> Encoded:
-        """Tokenise one text or each. ``verbose`` changes nothing: no text is too long here."""
+        """Tokenise one or several texts. ``verbose`` changes nothing: no text is too long here."""
         if isinstance(texts, str):
             return Encoded(self.backend_tokenizer.encode(texts, add_special_tokens=add_special_tokens).ids)
         encoded = self.backend_tokenizer.encode_batch(list(texts), add_special_tokens=add_special_tokens)
@@ -210,7 +209,7 @@ class PlainTokenizer:
 
     @property
     def added_tokens_decoder(self) -> dict[int, Any]:
-        """Tokens beside the vocabulary, by id."""
+        """Added tokens by id."""
         tokens: dict[int, Any] = self.backend_tokenizer.get_added_tokens_decoder()
         return tokens
 

@@ -1,4 +1,4 @@
-"""Read a model with transformers, merge its adapter, and check its files without reading the weights.
+"""Reading of models with transformers, adapter merging, and file checks without reading weights.
 
 A model that is too large for one GPU is spread by accelerate, whole layers at a time. It never spills into
 main memory or onto disk, from which each pass would copy the weights again, hundreds of times slower.
@@ -38,7 +38,7 @@ _EXAMPLES = 2
 
 
 def read_model(source: ModelSource, parts: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Read a model, with its adapter merged, and its tokenizer.
+    """Read a model and its tokenizer, and merge its adapter.
 
     Args:
         parts: options of ``from_pretrained`` that spread it over devices.
@@ -73,14 +73,14 @@ def read_model(source: ModelSource, parts: Mapping[str, Any]) -> tuple[Any, Any]
 
 
 def accumulate_in_float32(device: str) -> None:
-    """Keep cuBLAS from adding up parts of a sum in half precision, which is torch's default."""
+    """Disable cuBLAS sums in half precision, torch's default."""
     if device.startswith("cuda"):
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
 
 def placement(device_map: Literal["auto"] | None, device: str) -> dict[str, Any]:
-    """Choose options of ``from_pretrained``; none for a model on one device.
+    """Choose placement options of ``from_pretrained``; empty for a single device.
 
     Raises BackendError where ``"auto"`` finds fewer than two GPUs.
     """
@@ -105,7 +105,7 @@ def placement(device_map: Literal["auto"] | None, device: str) -> dict[str, Any]
 
 
 def check_placement(name: str, model: Any) -> None:
-    """Raise BackendError where a part of the model has no GPU."""
+    """Raise BackendError if part of the model is not on a GPU."""
     devices: dict[str, str | int] = getattr(model, "hf_device_map", {})
     left = [part for part, device in devices.items() if device in ("cpu", "disk")]
     if left:
@@ -119,7 +119,7 @@ def check_placement(name: str, model: Any) -> None:
 
 
 def check_rotary(model: Any) -> None:
-    """Refuse a configuration that turns only a part of each head. Raises ValueError.
+    """Refuse rotary embeddings of only part of each head. Raises ValueError.
 
     The layers of this family cannot: their first pass would fail.
     """
@@ -136,7 +136,7 @@ def check_rotary(model: Any) -> None:
 
 
 def check_source(source: ModelSource, *, weights: bool = True) -> None:
-    """Check the files of a model that was found, and render its chat template.
+    """Check the files of a located model, and render its chat template.
 
     Args:
         weights: whether to read the headers of its weights.
@@ -153,8 +153,8 @@ def check_source(source: ModelSource, *, weights: bool = True) -> None:
 
 
 def check_weights(source: ModelSource) -> None:
-    """Open the header of every safetensors file, and compare shapes with those that the configuration asks
-    for. Models on the hub, whose files may not be here yet, and quantised ones are not compared.
+    """Compare shapes in all safetensors headers with those that the configuration requires. Models on the
+    hub, whose files may not be here yet, and quantised ones are not compared.
 
     Raises:
         BackendError: a file is damaged or cut off, or holds tensors of another shape.
@@ -205,7 +205,7 @@ def _shapes(file: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 @dataclass(frozen=True)
 class PeftAdapter:
-    """An adapter directory, and the model that it was trained on."""
+    """A PEFT adapter directory, with its base model."""
 
     path: str
     base: str
@@ -217,7 +217,7 @@ class PeftAdapter:
     """Of the adapter's two files."""
 
     def merge(self, model: Any) -> Any:
-        """Add the adapter to the weights of its base.
+        """Merge the adapter into its base model's weights.
 
         Raises:
             MissingExtraError: peft is not installed.
@@ -249,7 +249,7 @@ class PeftAdapter:
 
 
 def find_adapter(folder: Path) -> PeftAdapter | None:
-    """Read what a directory says of its adapter; None if it holds none, or a whole model.
+    """Read a directory's adapter; None if it holds none, or a whole model.
 
     Raises:
         BackendError: its configuration cannot be read or names no base, or it has no safetensors weights.

@@ -1,4 +1,4 @@
-"""Decoding steps of the Llama family in float32 on a CPU: C code of our own instead of transformers' layers.
+"""Decoding steps of the Llama family in float32 on a CPU, in C code.
 
 A step reads every weight once, for all sequences of the batch together. Prompts stay as the first pass left
 them, one copy for all samples; what a sequence adds lies in slots, which it gives back when it ends.
@@ -29,7 +29,7 @@ FLOAT = 4
 
 
 def serves(model: Any) -> bool:
-    """Tell whether :class:`FusedSequences` gives the model's own logits, and this machine can run it."""
+    """Check whether :class:`FusedSequences` reproduces the model's logits and runs on this machine."""
     if not _is_known(model):
         return False
     library = step_library()
@@ -37,7 +37,7 @@ def serves(model: Any) -> bool:
 
 
 def why_slow(model: Any) -> str:
-    """Say why there is no library for a model that it would serve; empty if there is nothing to say."""
+    """Explain why a known model lacks the C library; empty if there is no problem."""
     library = step_library() if _is_known(model) else ""
     return library if isinstance(library, str) else ""
 
@@ -75,7 +75,7 @@ class Layer(NamedTuple):
 
 
 class FusedSequences:
-    """Sequences that grow by a token at each step.
+    """Sequences that grow by one token per step.
 
     Args:
         keys, values: for each layer those of the prompts, (prompts, KV, longest, D), padded on the left.
@@ -124,14 +124,14 @@ class FusedSequences:
         self._find_prompts()
 
     def keep(self, unfinished: Sequence[int]) -> None:
-        """Go on with some of the sequences."""
+        """Keep only the unfinished sequences."""
         self.rows = self.rows[list(unfinished)]
         self.lengths = self.lengths[list(unfinished)]
         self.slots.keep(unfinished)
         self._find_prompts()
 
     def extend(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Append one token to each sequence, and return the logits after it, (sequences, vocabulary)."""
+        """Append one token to each sequence, and return the next logits, (sequences, vocabulary)."""
         positions = torch.from_numpy(self.lengths + self.slots.count)
         self.slots.append()
         x = self.decoder.embed_tokens(tokens)
@@ -147,7 +147,7 @@ class FusedSequences:
         return self.head(x, self.lanes)
 
     def _find_prompts(self) -> None:
-        """Note for each layer and sequence where its prompt's keys and values begin."""
+        """Locate each sequence's prompt keys and values in each layer."""
         self.first = []
         for keys, values in zip(self.prompt_keys, self.prompt_values, strict=True):
             # prompts are padded on the left, so their first token stands behind the padding
@@ -155,7 +155,7 @@ class FusedSequences:
             self.first.append((keys.data_ptr() + FLOAT * before, values.data_ptr() + FLOAT * before))
 
     def _attend(self, index: int, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-        """Compute what each new token takes from its sequence, (sequences, H * D)."""
+        """Compute each new token's attention to its sequence, (sequences, H * D)."""
         first_keys, first_values = self.first[index]
         keys = self.prompt_keys[index]
         size = keys.shape[3]
@@ -186,7 +186,7 @@ class FusedSequences:
 
 
 def _norm_heads(attention: Any, states: torch.Tensor, key_heads: int) -> None:
-    """Norm queries and keys in place, as Qwen3 does."""
+    """Normalise queries and keys in place, as Qwen3 does."""
     if getattr(attention, "q_norm", None) is None:
         return
     heads = states.view(len(states), -1, attention.head_dim)
@@ -197,8 +197,7 @@ def _norm_heads(attention: Any, states: torch.Tensor, key_heads: int) -> None:
 
 
 class Slots:
-    """Where the keys and values of new tokens lie: the same slots in every layer, used again when a sequence
-    has ended."""
+    """Slots of new tokens' keys and values, equal in every layer and reused after a sequence ends."""
 
     def __init__(self, sequences: int, layers: int, shape: tuple[int, int]) -> None:
         self.keys = [torch.empty(0, *shape) for _ in range(layers)]
@@ -210,7 +209,7 @@ class Slots:
         """How many each sequence has."""
 
     def append(self) -> None:
-        """Give each sequence one more slot."""
+        """Allocate one more slot for each sequence."""
         sequences, columns = self.table.shape
         if len(self.free) < sequences:
             self._grow(sequences)
@@ -221,7 +220,7 @@ class Slots:
         self.count += 1
 
     def keep(self, sequences: Sequence[int]) -> None:
-        """Take back the slots of all other sequences."""
+        """Free the slots of all other sequences."""
         freed = [self.free]
         for sequence in set(range(len(self.count))) - set(sequences):
             freed.append(self.table[sequence, : self.count[sequence]])
@@ -260,7 +259,7 @@ _SAMPLE = 4099
 
 
 class StepLibrary:
-    """The compiled ``decode.c``."""
+    """The compiled library of ``decode.c``."""
 
     def __init__(self, path: Path) -> None:
         library = ctypes.CDLL(str(path))
@@ -284,12 +283,12 @@ class StepLibrary:
 
 @cache
 def step_library() -> StepLibrary | str:
-    """Compile the library for this process, in about a second, or say why there is none."""
+    """Compile the library in about a second, or return the reason for failure."""
     return load_compiled(SOURCE, StepLibrary)
 
 
 class Product:
-    """Matrices with the same input, and the norm before them. Results lie side by side."""
+    """Matrices with a common input, and their preceding norm. Results lie side by side."""
 
     def __init__(self, library: StepLibrary, modules: Sequence[torch.nn.Linear], norm: Any = None) -> None:
         self.library = library
@@ -308,7 +307,7 @@ class Product:
     def __call__(
         self, x: torch.Tensor, lanes: torch.Tensor, total: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Multiply ``x`` (rows, inner), contiguous, and add the products to ``total`` if there is one.
+        """Multiply ``x`` (rows, inner), contiguous, and add the products to ``total`` if given.
 
         ``lanes`` is room for as many numbers as ``x`` has.
         """
@@ -331,7 +330,7 @@ class Product:
 
 
 class PackedWeights(NamedTuple):
-    """A matrix in one of the forms."""
+    """A matrix packed in one of the forms."""
 
     form: int
     address: int
@@ -346,7 +345,7 @@ _packing = Lock()
 
 
 def packed_weights(library: StepLibrary, module: torch.nn.Linear) -> PackedWeights:
-    """Pack the weights of a module in the smallest form that gives the very same numbers.
+    """Pack a module's weights in the smallest lossless form.
 
     They are packed once, and again when the module has others; the model's own stay, because other passes
     need them.

@@ -7,7 +7,7 @@ from selfreflect.models.base import ModelSpec, StageGenerator
 
 
 class OpenAI(Backend):
-    """Models of a server that give texts."""
+    """Backend of OpenAI-compatible servers."""
 
     prefix = "openai"
     generator = "selfreflect.models.openai.generator:OpenAIGenerator.load"

@@ -1,4 +1,4 @@
-"""Batch files of OpenAI's format: requests written for a server to answer later, and its output read."""
+"""Batch files in OpenAI's format: requests to answer later, and responses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PATH = "/v1/chat/completions"
 
 
 class _BatchFile(StreamingGenerator):
-    """A model whose requests or responses stand in a file."""
+    """A model whose requests or responses are in a file."""
 
     revision = ""
 
@@ -50,7 +50,7 @@ class _BatchFile(StreamingGenerator):
         return facts | self.learned.wording.facts
 
     def recall(self, facts: Mapping[str, Any]) -> None:
-        """Write requests as those of the same server were written in the end."""
+        """Restore the final wording of the same server's earlier requests."""
         if [facts.get(name) for name in ("name", "base_url")] == [self.name, self._url]:
             self.learned.wording = Wording.restored(facts.get("wording", {}))
 
@@ -58,7 +58,7 @@ class _BatchFile(StreamingGenerator):
         return BackendError(f"{self._path}: {error}", code=error.code, remedy=error.remedy)
 
     def _calls(self, request: Request) -> Iterator[tuple[int, int]]:
-        """Yield the number of the first completion of each call, and how many it asks for."""
+        """Yield each call's first completion number and its count."""
         for first, count in runs(request.missing):
             size = self.learned.wording.most_texts or count
             for start in range(first, first + count, size):
@@ -72,10 +72,10 @@ class _BatchFile(StreamingGenerator):
 
 
 class BatchWriter(_BatchFile):
-    """Writes requests to a batch file, and answers none."""
+    """Writer of requests to a batch file, without answers."""
 
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
-        """Refuse every request, once all are in the file. Raises DataError if that cannot be written."""
+        """Write all requests to the file, then refuse them. Raises DataError if that cannot be written."""
         lines = []
         for request in requests:
             for first, count in self._calls(request):
@@ -95,7 +95,7 @@ class BatchWriter(_BatchFile):
 
 
 class BatchReader(_BatchFile):
-    """Answers requests from the output file of a batch.
+    """Generator that reads responses from a batch's output file.
 
     Where every line was refused, the next file is written in other words, as a call would be.
 
@@ -142,7 +142,7 @@ class BatchReader(_BatchFile):
             )
 
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
-        """Yield replies where all completions are there; elsewhere those that are, and a refusal."""
+        """Yield complete responses; for others the available completions and a refusal."""
         self._learn(requests)
         for index, request in enumerate(requests):
             samples, prompt_tokens, refusals = list(request.samples), 0, []
@@ -174,15 +174,15 @@ class BatchReader(_BatchFile):
         self._say()
 
     def _lines(self, request: Request) -> list[tuple[int, dict[str, Any]]]:
-        """List the responses to a request, with the number of the first completion of each."""
+        """List a request's responses with their first completion numbers."""
         beginning = custom_id(request, 0).rpartition("#")[0]
         if beginning in self._responses:
             self._used.add(beginning)
         return self._responses.get(beginning, [])
 
     def _learn(self, requests: Sequence[Request]) -> None:
-        """Write later files without what a server refused in every line. Raises BackendError if that would
-        change the distribution."""
+        """Leave out of later files any fields that the server refused in every line. Raises BackendError if
+        that would change the distribution."""
         refused: tuple[APIError, Request, int] | None = None
         for request in requests:
             for first, entry in self._lines(request):
@@ -216,7 +216,7 @@ def _unusable(path: Path, error: OSError) -> DataError:
 
 
 def _parsed(entry: dict[str, Any], request: Request, first: int) -> ParsedResponse:
-    """Read the completions of one line from ``first`` on. Raises APIError if it holds none."""
+    """Parse the completions of one line, numbered from ``first``. Raises APIError if it holds none."""
     error = entry.get("error")
     if error:
         raise APIError("the server failed", server_text=excerpt(error, 200))
@@ -228,7 +228,7 @@ def _parsed(entry: dict[str, Any], request: Request, first: int) -> ParsedRespon
 
 
 def custom_id(request: Request, first: int) -> str:
-    """Identify the completions of a request from number ``first`` on: its question, settings, and number.
+    """Identify a request's completions from number ``first`` on, by question and settings.
 
     The settings are in it as a hash, so that no output of other settings is taken for these answers.
     """

@@ -1,4 +1,4 @@
-"""Call a server over HTTP, in a thread of its own, and call it again where that may help.
+"""HTTP calls to a server, in a separate thread, with retries.
 
 Transport, pools and proxies are those of the ``openai`` package. Its retries are not used: they end at any
 response with HTTP 200, though half a text or an error of a gateway may come with it, wait two minutes at
@@ -52,7 +52,7 @@ UNUSABLE_TRIES = 5
 
 @dataclass(frozen=True)
 class Connection:
-    """A client of one event loop."""
+    """A client bound to one event loop."""
 
     http: httpx2.AsyncClient
     slots: asyncio.Semaphore
@@ -77,7 +77,7 @@ class RetryPolicy:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def wait(self, tries: int, minimum: float | None, jitter: float) -> float | None:
-        """Compute the seconds before the next try, after ``tries`` that failed; None to give up.
+        """Compute the seconds before the next try after ``tries`` failures; None to give up.
 
         This is the ``minimum`` that the server asks for, plus between half and all of the doubled wait.
         ``jitter``, in [0, 1), says how much, so that requests refused together do not come back together.
@@ -89,7 +89,7 @@ class RetryPolicy:
 
 
 class ServerClient:
-    """Calls to one server, with retries, and errors in words without secrets.
+    """Client of one server, with retries and errors without secrets.
 
     Args:
         purpose: what needs the ``openai`` extra, should it be missing.
@@ -121,7 +121,7 @@ class ServerClient:
         self._has_responded = False
 
     def run(self, tasks: Iterable[Task[T]]) -> Iterator[tuple[int, T]]:
-        """Run all ``tasks`` at once, and yield each result with the index of its task as soon as it is done.
+        """Run all ``tasks`` concurrently, and yield each result with its task's index as it is done.
 
         What a task reports comes before its result.
 
@@ -151,8 +151,8 @@ class ServerClient:
     async def call(
         self, connection: Connection, send: Callable[[httpx2.AsyncClient], Awaitable[T]], retries: RetryPolicy
     ) -> T:
-        """Await ``send(http)`` until it succeeds, is refused for good, or has used up its tries or time.
-        Raises APIError, the last failure."""
+        """Retry ``send(http)`` until it succeeds, is finally refused, or runs out of tries or time. Raises
+        APIError, the last failure."""
         failures: tuple[type[BaseException], ...] = (APIError, *http_errors())
         clock = asyncio.get_running_loop().time
         async with connection.slots:
@@ -189,20 +189,20 @@ class ServerClient:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of a call."""
+        """HTTP headers of a call."""
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if self.server.authorization:
             headers["Authorization"] = self.server.authorization
         return headers
 
     def note(self, line: str) -> None:
-        """Pass on a line that differs from the one before: many requests meet the same fault."""
+        """Report a line unless it repeats the previous one."""
         if self._progress is not None and line != self._last_note:
             self._last_note = line
             self._progress(line)
 
     def problem(self, error: APIError) -> BackendError:
-        """Make the error for users, without secrets: a server may send back what it was sent."""
+        """Make the error for users, without secrets that the server may echo."""
         message = f"{self.server.url}: {self.server.redacted(str(error))}"
         server_text = self.server.redacted(" ".join(error.server_text.split()))
         if server_text:
@@ -214,19 +214,19 @@ class ServerClient:
         return BackendError(message, code=error.code, remedy=remedy, status=error.status, wait=error.wait)
 
     def connect(self) -> Connection:
-        """Open a connection of one event loop, which closes its ``http``."""
+        """Open a connection for one event loop, and close it at the end."""
         http = self.http_client(event_hooks={"response": [_check]})
         return Connection(http, asyncio.Semaphore(self.max_connections))
 
     async def send(self, http: httpx2.AsyncClient, method: str, path: str, body: Any = None) -> bytes:
-        """Send JSON and return the JSON that comes back. Raises APIError, or an error of the connection."""
+        """Send JSON and return the response's JSON. Raises APIError, or an error of the connection."""
         data = None if body is None else msgspec.json.encode(body)
         url = f"{self.server.url}{path}"
         async with http.stream(method, url, content=data, headers=self.headers) as response:
             return self.server.without_secrets(await body_of(response))
 
     def http_client(self, **options: Any) -> httpx2.AsyncClient:
-        """Make a pool of connections for one event loop, which closes it.
+        """Make a connection pool for one event loop.
 
         aiohttp moves the bytes, with which the endpoint takes a quarter less processor time than with
         httpx2's own transport. Raises BackendError if the environment names a proxy that cannot be used.
@@ -254,7 +254,7 @@ class ServerClient:
 
 
 async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Run coroutines at once. The first error cancels the others and is raised as it is."""
+    """Run coroutines concurrently. The first error cancels the others and is raised as it is."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = list(map(group.create_task, coroutines))
@@ -294,7 +294,7 @@ def _streams() -> APIError:
 
 
 async def _check(response: Any) -> None:
-    """Raise an APIError for a bad status here: the client would read the whole body, however long."""
+    """Raise an APIError for a bad status before the client reads the whole body."""
     if response.headers.get("content-encoding", "").strip().lower() not in DECODED:
         raise APIError("the response is compressed in a way that was not asked for")
     if response.has_redirect_location:
@@ -319,7 +319,7 @@ async def _read(chunks: AsyncIterator[bytes]) -> bytes:
 
 
 def http_errors() -> tuple[type[BaseException], ...]:
-    """List the errors of a call without a whole response. Any other error is a bug."""
+    """List the errors of a call without a complete response. Any other error is a bug."""
     import aiohttp
     import httpx2
 
@@ -327,14 +327,14 @@ def http_errors() -> tuple[type[BaseException], ...]:
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an exception and those that led to it, the nearest first."""
+    """Yield an exception and its causes, nearest first."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
 
 
 def transport_error(exception: BaseException) -> APIError:
-    """Translate an exception of the client: the APIError inside it, or that no whole response came.
+    """Translate a client's exception: the APIError inside it, or an incomplete response.
 
     The exceptions of aiohttp say it, not those of httpx2 around them: a refused connection is a timeout
     there.
@@ -370,14 +370,13 @@ def transport_error(exception: BaseException) -> APIError:
 
 
 def asked_wait(headers: Mapping[str, str]) -> float | None:
-    """Read the seconds that the headers of an error ask to wait; Azure also gives milliseconds."""
+    """Read the wait that error headers ask for, in seconds; Azure also gives milliseconds."""
     milliseconds = retry_after(headers.get("retry-after-ms"))
     return retry_after(headers.get("retry-after")) if milliseconds is None else milliseconds / 1000
 
 
 def retry_after(value: str | None) -> float | None:
-    """Read the seconds that a Retry-After header asks to wait, as a number or until a date; None without
-    either."""
+    """Read the seconds of a Retry-After header, given as a number or a date; None if neither."""
     try:
         seconds = float((value or "").removesuffix("s"))
     except ValueError:

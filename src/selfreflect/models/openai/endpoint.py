@@ -1,4 +1,4 @@
-"""Address and credentials of an OpenAI-compatible server, with every secret kept out of sight."""
+"""Address and credentials of an OpenAI-compatible server, with all secrets hidden."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A server. Neither its ``repr`` nor ``url`` holds a secret."""
+    """An OpenAI-compatible server. Neither its ``repr`` nor ``url`` holds a secret."""
 
     url: str
     """The base URL without credentials."""
@@ -73,21 +73,21 @@ class Endpoint:
 
     @property
     def is_openai(self) -> bool:
-        """Whether this is OpenAI's own server."""
+        """Whether the server is OpenAI's own."""
         return _is_openai(self.url)
 
     @property
     def is_own(self) -> bool:
-        """Whether this is a server of a private network."""
+        """Whether the server is in a private network."""
         return is_own(self.host)
 
     @property
     def lacks_key(self) -> bool:
-        """Whether this is OpenAI's own server, which requires a key, and no key is set."""
+        """Whether OpenAI's own server lacks its required key."""
         return not self.authorization and self.is_openai
 
     def redacted(self, text: str) -> str:
-        """Remove key and credentials, also shortened, from an error of a server."""
+        """Remove keys and credentials, even truncated ones, from a server's error."""
         for secret in self.secrets:
             text = text.replace(secret, "***")
             if len(secret) >= _LONG:
@@ -96,7 +96,7 @@ class Endpoint:
 
     @cached_property
     def hidden(self) -> tuple[bytes, ...]:
-        """Spellings of secrets in a successful response.
+        """Encoded forms of the secrets in a successful response.
 
         Ordinary words and numbers stay there: many a key that a server does not check is ``EMPTY`` or
         ``none``.
@@ -111,17 +111,17 @@ class Endpoint:
         return tuple(sorted(forms, key=len, reverse=True))
 
     def without_secrets(self, data: bytes) -> bytes:
-        """Remove key and credentials, also shortened, from a successful response, and nothing else."""
+        """Remove keys and credentials, even truncated ones, from a successful response."""
         return self.without_parts(self.without_whole(data))
 
     def without_whole(self, data: bytes) -> bytes:
-        """Remove key and credentials as a whole from a successful response."""
+        """Remove complete keys and credentials from a successful response."""
         for form in self.hidden:
             data = data.replace(form, b"***")
         return data
 
     def without_parts(self, data: bytes) -> bytes:
-        """Remove what begins or ends as key and credentials do, which must be whole nowhere in it."""
+        """Remove partial keys and credentials from a response that contains no complete ones."""
         for form in self.hidden:
             # the beginning of many keys is public: sk-ant-api03-
             least = max(_LONG, len(_PUBLIC.match(form)[0]) + _PRIVATE)  # type: ignore[index]
@@ -137,8 +137,7 @@ def endpoint(
     environment: Mapping[str, str] | None = None,
     setting: str = Endpoint.setting,
 ) -> Endpoint:
-    """Describe the server at ``base_url`` (default: OpenAI's own), with the key of the environment if there
-    is one.
+    """Describe the server at ``base_url`` (default: OpenAI's own), with the environment's key if any.
 
     ``OPENAI_API_KEY`` is sent to OpenAI alone, not even to this machine, where a port may lead anywhere.
 
@@ -175,7 +174,7 @@ def endpoint(
 
 
 def is_own(host: str) -> bool:
-    """Tell whether a host is this machine, or has an address or a name of a private network."""
+    """Check whether a host is this machine or in a private network."""
     try:
         address = ip_address(host)
     except ValueError:
@@ -190,13 +189,13 @@ def is_own(host: str) -> bool:
 
 
 def _is_telling(secret: str) -> bool:
-    """Tell whether a secret is no word and no number that an answer may hold."""
+    """Check whether a secret is distinctive enough to search for, unlike words and numbers."""
     is_mixed = any(map(str.isalpha, secret)) and any(map(str.isdigit, secret))
     return len(secret) >= 20 or (len(secret) >= _PART and is_mixed)
 
 
 def _without_parts(text: str, secret: str) -> str:
-    """Remove the beginning and the end of a secret: four characters beside a mark, else eight."""
+    """Remove the ends of a secret: four characters next to a mask, else eight."""
     # "sk-ab…yz": beside a mark even four characters of a key are telling.
     pieces = _MARKS.split(text)
     for index in range(1, len(pieces), 2):
@@ -208,7 +207,7 @@ def _without_parts(text: str, secret: str) -> str:
 
 
 def _without_end(text: str, secret: str) -> str:
-    """Remove the longest beginning of the secret, of four characters or more, with which the text ends."""
+    """Remove the longest prefix of the secret, at least four characters, at the end of the text."""
     if text[-4:] in secret:
         for size in range(len(secret), 3, -1):
             if text.endswith(secret[:size]):
@@ -217,7 +216,7 @@ def _without_end(text: str, secret: str) -> str:
 
 
 def _without_beginning(text: str, secret: str, least: int = _PART) -> str:
-    """Replace every longest beginning of the secret, of ``least`` characters or more."""
+    """Mask each longest prefix of the secret with at least ``least`` characters."""
     pieces, start = [], 0
     while (start_of_key := text.find(secret[:least], start)) >= 0:
         end = start_of_key + common_prefix(text[start_of_key : start_of_key + len(secret)], secret)
@@ -231,8 +230,7 @@ def _basic(user: str, password: str) -> str:
 
 
 def _proxy_secrets(environment: Mapping[str, str]) -> Iterator[str]:
-    """Collect passwords of the environment's proxies and the headers they become, which a proxy may send
-    back."""
+    """Collect the passwords of the environment's proxies, and the headers made from them."""
     for name, value in environment.items():
         if name.lower() not in _PROXIES:
             continue
@@ -247,14 +245,14 @@ def _proxy_secrets(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def _is_openai(url: str) -> bool:
-    """Tell whether this is OpenAI's own server, or a regional one (``eu.api.openai.com``), over https."""
+    """Check whether a URL is OpenAI's own https server or a regional one (``eu.api.openai.com``)."""
     parts = urlsplit(url)
     # with the dot in front: "notapi.openai.com" is no host of OpenAI
     return parts.scheme == "https" and f".{parts.hostname}".endswith(f".{_OPENAI_HOST}")
 
 
 def _parts(base_url: str, setting: str) -> tuple[str, str, str]:
-    """Split an address into the URL without credentials, user and password."""
+    """Split an address into the URL without credentials, the user and the password."""
     try:
         parts = urlsplit(base_url.strip())
         host, port = parts.hostname, parts.port

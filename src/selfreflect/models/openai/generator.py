@@ -1,4 +1,4 @@
-"""The generator for OpenAI-compatible servers: hosted APIs, vLLM, llama.cpp, Ollama, TGI."""
+"""Generator for OpenAI-compatible servers: hosted APIs, vLLM, llama.cpp, Ollama, TGI."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ FAILURES_IN_A_ROW = 3
 
 
 class OpenAIGenerator(StreamingGenerator):
-    """Answers requests through a server's chat completions.
+    """Generator that uses a server's chat completions.
 
     Args:
         name: what the server calls the model.
@@ -107,14 +107,14 @@ class OpenAIGenerator(StreamingGenerator):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a manifest says of the model, and of what its server refused so far."""
+        """Facts about the model and its server's refusals, for a manifest."""
         facts = {"name": self.name, "revision": self.revision, "base_url": self.client.server.url}
         facts |= self.learned.wording.facts
         drawn_again = self.learned.drawn_again
         return facts | ({"drawn_again": drawn_again} if drawn_again else {})
 
     def recall(self, facts: Mapping[str, Any]) -> None:
-        """Say calls as those were said that had these :attr:`facts`, if they are of the same server."""
+        """Restore the wording of calls from :attr:`facts` of the same server."""
         same = ("name", "base_url")
         if [facts.get(name) for name in same] == [self.facts[name] for name in same]:
             self.learned.is_met = True
@@ -146,7 +146,7 @@ class OpenAIGenerator(StreamingGenerator):
         return generator
 
     def with_extra(self, fields: Mapping[str, Any]) -> OpenAIGenerator:
-        """Copy the generator for calls that have further fields, which a user sent."""
+        """Copy the generator with the user's further fields."""
         # a shallow copy shares the client and its connections
         generator = copy(self)
         generator._extra = {**self._extra, **fields}
@@ -155,7 +155,7 @@ class OpenAIGenerator(StreamingGenerator):
         return generator
 
     def meet(self, request: Request) -> Refusal | None:
-        """Find out what the server takes of such requests, before the first of them.
+        """Negotiate the server's accepted fields before the first request.
 
         Each of a few short calls has something that the one before lacks, so a refusal that names no cause
         costs one call, and what else the server takes is kept. None if it is usable, or known already.
@@ -167,12 +167,12 @@ class OpenAIGenerator(StreamingGenerator):
         return refusal
 
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
-        """Yield each result with the index of its request, and early completions of several calls."""
+        """Yield each request's early completions, then its result, with the request's index."""
         tasks = [partial(self.answer, request) for request in requests]
         return self.client.run(tasks)
 
     async def answer(self, request: Request, connection: Connection) -> Reply | Refusal:
-        """Answer one request; the connection gets the completions that the reply still waits for. Raises as
+        """Answer one request, offering completions to the connection as they come. Raises as
         :meth:`generate`."""
         try:
             response = await self._complete(connection, request)
@@ -185,7 +185,7 @@ class OpenAIGenerator(StreamingGenerator):
         return response.reply(self._opens_trace.get(request.thinking, False))
 
     def _refusal(self, error: APIError) -> Refusal:
-        """Refuse a request that failed for good, or give up the server."""
+        """Turn a failure into a refusal, or raise it if the server is unusable."""
         problem = self.client.problem(error)
         # A fault found with one request says nothing of the next, so only others count towards giving up.
         if error.kind == "backend" and not error.rejected:
@@ -208,7 +208,7 @@ class OpenAIGenerator(StreamingGenerator):
         )
 
     async def _complete(self, connection: Connection, request: Request) -> ParsedResponse:
-        """Collect all completions of a request, those that it has already included."""
+        """Collect all completions of a request, including the ones it already has."""
         # What an interrupted run has stored is kept: only the gaps are drawn.
         gaps = runs(request.missing)
         draws = [self._draw(connection, request, first, count) for first, count in gaps]
@@ -249,7 +249,7 @@ class OpenAIGenerator(StreamingGenerator):
     async def _other_text(
         self, connection: Connection, request: Request, response: ParsedResponse, first: int
     ) -> Sample | None:
-        """Draw the second text again where a server gives one text as often as a call asks for several.
+        """Draw the second text again if a server repeats one text within a call.
 
         Later calls ask for one text each if the two differ; None if not, or if texts of the call did.
         """
@@ -276,7 +276,7 @@ class OpenAIGenerator(StreamingGenerator):
         return sample
 
     async def _call(self, connection: Connection, request: Request, first: int, count: int) -> ParsedResponse:
-        """Send one call, said as the server takes it.
+        """Send one call in the wording that the server accepts.
 
         The first one of each kind, and of each larger number of texts, goes ahead: otherwise each of those
         at once would be refused.
@@ -341,7 +341,7 @@ class OpenAIGenerator(StreamingGenerator):
         count: int,
         withheld: Collection[str] = (),
     ) -> ParsedResponse:
-        """Repeat one call in other words as long as the server's refusals point to some.
+        """Repeat a call in other wordings while the server's refusals suggest any.
 
         Other calls say it so, too, once that has helped: a refusal alone may be about this request. A call
         that lacks ``withheld`` fields only finds out what the server takes.
@@ -422,7 +422,7 @@ class OpenAIGenerator(StreamingGenerator):
     async def _find_culprit(
         self, http: httpx2.AsyncClient, error: APIError, body: dict[str, Any], request: Request
     ) -> None:
-        """Raise an APIError for values that must not be left out, if a call is refused because of them."""
+        """Raise an APIError if a call is refused because of indispensable values."""
         new = {name for name, value in body.items() if (name, repr(value)) not in self.learned.accepted}
         new -= {"seed", "messages", *self._extra}
         telling = {name for name in new & FIELDS.keys() if not FIELDS[name].is_neutral(body[name])}
@@ -438,7 +438,7 @@ class OpenAIGenerator(StreamingGenerator):
         raise refused_field(sorted(telling), body, error)
 
     def _blame_users(self, error: APIError, body: dict[str, Any]) -> None:
-        """Raise an APIError for fields of the user that were never taken, where no guess is left.
+        """Raise an APIError for user fields that the server never accepted, if no guess is left.
 
         No call goes without them: they may say who must not get the texts.
         """
@@ -464,7 +464,7 @@ class OpenAIGenerator(StreamingGenerator):
     async def _offer(
         self, connection: Connection, wording: Wording, request: Request, first: int, count: int
     ) -> ParsedResponse | None:
-        """Ask once in another way; None where that gets fewer whole texts. Raises TimeoutError."""
+        """Try one other wording; None if it yields fewer complete texts. Raises TimeoutError."""
         body = wording.body(self._model, request, first, count, self._extra)
         try:
             async with asyncio.timeout(OFFER_SECONDS):
@@ -478,7 +478,7 @@ class OpenAIGenerator(StreamingGenerator):
     async def _without_thinking(
         self, connection: Connection, response: ParsedResponse, wording: Wording, request: Request, first: int
     ) -> tuple[ParsedResponse, Wording]:
-        """Ask once for no reasoning in another way, where a model reasons to the end against the request."""
+        """Try another way to disable reasoning if a model reasons despite the request."""
         if request.thinking or not response.unclosed or wording.thinking_off is not None:
             return response, wording
         # one call tries, and the others take over what it found
@@ -501,7 +501,7 @@ class OpenAIGenerator(StreamingGenerator):
             return response, wording
 
     def _note_missing_logprobs(self, response: ParsedResponse) -> None:
-        """Say once for each reason why answers come without the log-probabilities that were asked for."""
+        """Report once per reason why requested log-probabilities are missing."""
         for sample in response.samples:
             reason = sample.completion.logprobs
             if isinstance(reason, str) and reason not in self._missing_logprobs:

@@ -1,4 +1,4 @@
-"""Chat completions of OpenAI's API as servers speak it: bodies of requests, parsed responses, errors."""
+"""OpenAI's chat completions as servers implement them: request bodies, parsed responses, errors."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ _DELAY = re.compile(r"(\d+(?:\.\d+)?)s")
 
 @dataclass(eq=False)
 class APIError(Exception):
-    """A call that gave nothing usable."""
+    """A call without a usable response."""
 
     message: str
     """What is wrong, without flags and settings."""
@@ -124,7 +124,7 @@ class APIError(Exception):
 
 
 def status_error(status: int, data: bytes, wait: float | None = None, *, said: str = "") -> APIError:
-    """Make the error that a response means: its HTTP status, with what its body says.
+    """Make the error for a response's HTTP status and body.
 
     ``said`` is what it says, where that is known without the body.
     """
@@ -151,7 +151,7 @@ def _error_of(status: int, value: Any, wait: float | None = None, said: str = ""
 
 
 class _Meaning(NamedTuple):
-    """An error that a status with these words means."""
+    """The meaning of a status with certain words."""
 
     statuses: Container[int]
     words: str
@@ -251,7 +251,7 @@ _MEANINGS = (
 
 
 def _asked_wait(value: Any) -> float | None:
-    """Read the seconds that the structure of an error asks to wait, as Google writes them."""
+    """Read the wait in a structured error, in seconds, as Google writes it."""
     # Google's RetryInfo: {"retryDelay": "12s"}
     delays = (_DELAY.fullmatch(str(part.get("retryDelay"))) for part in _parts(value))
     return next((float(delay[1]) for delay in delays if delay), None)
@@ -272,7 +272,7 @@ class _Message(msgspec.Struct):
 
     @property
     def reasons(self) -> bool:
-        """Whether it holds reasoning apart from the text."""
+        """Whether the message holds reasoning apart from the text."""
         return any(getattr(self, name) for name in _REASONING)
 
 
@@ -292,19 +292,19 @@ class _Choice(msgspec.Struct):
 
     @property
     def ending(self) -> str:
-        """The server's word for how the text ended; empty without one."""
+        """The server's finish reason; empty without one."""
         reason = self.finish_reason
         word = reason.get("type") if isinstance(reason, dict) else reason
         return word if isinstance(word, str) else ""
 
     @property
     def fault(self) -> Any:
-        """The error that a gateway put beside the text or into its message."""
+        """The error that a gateway put beside or inside the message."""
         return self.error or (self.message and self.message.error)
 
 
 class _Token(msgspec.Struct):
-    """One of the tokens in the log-probabilities of a choice."""
+    """A token in a choice's log-probabilities."""
 
     token: str
     logprob: Any
@@ -317,7 +317,7 @@ class _Tokens(msgspec.Struct):
 
 
 class _CompletionTokens(msgspec.Struct):
-    """Log-probabilities in the layout of the older completions, which some servers give for chats."""
+    """Log-probabilities in the layout of legacy completions, which some servers use for chats."""
 
     tokens: list[str]
     token_logprobs: list[Any]
@@ -332,8 +332,8 @@ class _Body(msgspec.Struct):
 
 @dataclass
 class ParsedResponse:
-    """Completions of one request. Each may show whether the chat template began a trace in all of them,
-    which no server reports."""
+    """Completions of one request. Each may show whether the chat template began a trace in all of them, which
+    no server reports."""
 
     samples: list[Sample]
     prompt_tokens: int
@@ -342,17 +342,17 @@ class ParsedResponse:
 
     @property
     def size(self) -> int:
-        """Number of completions from the server, whole or not."""
+        """Number of the server's completions, broken ones included."""
         return len(self.samples) + len(self.broken)
 
     @property
     def unclosed(self) -> int:
-        """Number of completions that hold reasoning and no answer."""
+        """Number of completions with reasoning but no answer."""
         return sum(sample.completion.finish == "unclosed_reasoning" for sample in self.samples)
 
     @property
     def opens_trace(self) -> bool | None:
-        """Whether the prompt began a reasoning trace, by majority of the finished completions."""
+        """Whether the prompt opened a reasoning trace, by majority of the finished completions."""
         votes = []
         for sample in self.samples:
             if sample.closes_trace or sample.completion.finish == "stop":
@@ -361,7 +361,7 @@ class ParsedResponse:
         return sum(votes) * 2 > len(votes) if votes else None
 
     def reply(self, opens_trace: bool) -> Reply:
-        """Make the reply. A trace that the prompt began and that never ended holds no answer."""
+        """Build the response. A trace that the prompt began and that never ended holds no answer."""
         completions = []
         for sample in self.samples:
             completion = sample.completion
@@ -374,7 +374,7 @@ class ParsedResponse:
 def parse_response(
     data: bytes, request: Request, first: int, count: int, *, takes_calls: bool = False
 ) -> ParsedResponse:
-    """Read 1 to ``count`` completions of a request, from its ``first`` on, from the body of a response.
+    """Parse 1 to ``count`` completions of a request, numbered from ``first``, from a response body.
 
     Args:
         takes_calls: whether a call of a tool is an answer; else it is a text that did not end.
@@ -417,7 +417,7 @@ def parse_response(
 
 
 def only_reasoning(request: Request, first: int, count: int) -> ParsedResponse:
-    """Make the response of a server which says that a request's tokens did not suffice for its reasoning."""
+    """Make the response for a server error that reasoning used up all tokens."""
     completion = Completion(text="", finish="unclosed_reasoning", tokens=request.sampling.max_new_tokens)
     return ParsedResponse(
         [Sample(index=index, completion=completion) for index in range(first, first + count)], 0
@@ -425,7 +425,7 @@ def only_reasoning(request: Request, first: int, count: int) -> ParsedResponse:
 
 
 class Piece(NamedTuple):
-    """Part of a text that one event of a stream brings."""
+    """Part of a text in one event of a stream."""
 
     text: str
     ending: str
@@ -436,7 +436,7 @@ class Piece(NamedTuple):
 
 
 def read_piece(data: bytes) -> Piece:
-    """Read an event of a stream. Raises APIError if it holds an error, or is no part of a completion."""
+    """Parse an event of a stream. Raises APIError if it holds an error, or is no part of a completion."""
     body = _body(data, "surrogatepass")
     # in a layout without ``error``
     if body.error or (body.choices is None and not body.usage and any(_messages(_error_value(data)))):
@@ -455,7 +455,7 @@ def read_piece(data: bytes) -> Piece:
 
 
 def finish_of(ending: str) -> Finish | None:
-    """Read a server's word for how a text ended; None if it did not, or the word is not known."""
+    """Translate a finish reason; None if it is missing or unknown."""
     return _FINISH.get(_word(ending))
 
 
@@ -464,7 +464,7 @@ def _word(ending: str) -> str:
 
 
 def _ending(choice: _Choice, *, calls: bool) -> Finish | None:
-    """Read how a choice ended; None if it did not."""
+    """Determine how a choice ended; None if it did not."""
     if choice.fault:
         return None
     # a refusal is an answer that has ended, whatever the server calls its end
@@ -475,7 +475,7 @@ def _ending(choice: _Choice, *, calls: bool) -> Finish | None:
 
 
 def _unfinished(choice: _Choice) -> APIError:
-    """Make the error of a choice that did not end."""
+    """Make the error of an unfinished choice."""
     server_text = choice.ending
     if choice.fault:
         error = embedded_error(choice.fault)
@@ -489,7 +489,7 @@ def _unfinished(choice: _Choice) -> APIError:
 
 
 def _body(data: bytes, halves: str = "replace") -> _Body:
-    """Read a chat completion, or an event of one. Raises APIError if it is none.
+    """Parse a chat completion or a stream event. Raises APIError if it is none.
 
     ``halves`` of characters are replaced; those of an event pass, as the next one may hold the rest.
     """
@@ -517,13 +517,13 @@ def _decoded(data: bytes, halves: str) -> _Body:
 
 
 def _is_moderation(error: Any) -> bool:
-    """Tell whether the structure of an error gives reasons of moderation, as gateways do."""
+    """Check whether a structured error gives moderation reasons, as gateways do."""
     metadata = error.get("metadata") if isinstance(error, dict) else None
     return isinstance(metadata, dict) and bool(metadata.get("reasons") or metadata.get("flagged_input"))
 
 
 def _error_value(data: bytes) -> Any:
-    """Find the error in a body: what stands under ``error``, or the body itself if that says no more."""
+    """Find the error in a body, under ``error`` or as the body itself."""
     try:
         value = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -538,7 +538,7 @@ def _error_value(data: bytes) -> Any:
 
 
 def embedded_error(error: Any) -> APIError:
-    """Make the error that came with HTTP 200, as gateways send it in mid-answer.
+    """Make the error that a gateway sent with HTTP 200.
 
     Its code may be an HTTP status, or a word for one.
     """
@@ -557,7 +557,7 @@ def embedded_error(error: Any) -> APIError:
 
 
 def _codes(error: Any) -> Iterator[str]:
-    """Yield the codes of an error and of those within it, the nearest first."""
+    """Yield the codes of an error and of nested errors, nearest first."""
     for part in _parts(error):
         for name in _CODE_KEYS:
             if isinstance(part.get(name), str | int):
@@ -565,15 +565,14 @@ def _codes(error: Any) -> Iterator[str]:
 
 
 def error_message(error: Any) -> str:
-    """Read the messages of an error in any of the usual layouts, else its JSON."""
+    """Read an error's messages in any usual layout, else return its JSON."""
     if isinstance(error, str):
         return error
     return "; ".join(dict.fromkeys(_messages(error))) or msgspec.json.encode(error).decode()
 
 
 def _messages(error: Any) -> Iterator[str]:
-    """Yield the messages of an error and of those nested in it, each with the path of its field and its
-    code."""
+    """Yield the messages of an error and its nested errors, with field path and code."""
     for part in _parts(error):
         text = next(filter(None, (_words(part.get(name)) for name in _TEXT_KEYS)), "")
         for name, entry in part.items():  # some list what is wrong by the names of fields
@@ -588,14 +587,14 @@ def _messages(error: Any) -> Iterator[str]:
 
 
 def _words(value: Any) -> str:
-    """Read a text, or a list of texts."""
+    """Read a text, or join a list of texts."""
     if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
         return "; ".join(value)
     return value if isinstance(value, str) else ""
 
 
 def _parts(error: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
-    """Yield an error and those within it, also where a gateway wraps one as JSON in a text."""
+    """Yield an error and its nested errors, even if wrapped as JSON text."""
     error = _unwrapped(error)
     for entry in error if isinstance(error, list) else [error]:
         if isinstance(entry, dict) and depth < _DEEPEST_ERROR:
@@ -606,7 +605,7 @@ def _parts(error: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
 
 
 def _paths(error: Any, depth: int = 0) -> Iterator[str]:
-    """Yield the steps of all words of an error that may be paths, as ``messages``, ``0`` and ``role``.
+    """Yield the path steps in an error's words, such as ``messages``, ``0`` and ``role``.
 
     They stand under too many names for a list; what a server quotes of a call has its fields as names, not
     as values.
@@ -626,13 +625,13 @@ def _paths(error: Any, depth: int = 0) -> Iterator[str]:
 
 
 def _is_sentence(reason: object) -> bool:
-    """Tell whether a value is a text of several words, or begins with one."""
+    """Check whether a value is, or begins with, a text of several words."""
     reason = reason[0] if isinstance(reason, list) and reason else reason
     return isinstance(reason, str) and any(map(str.isspace, reason.strip()))
 
 
 def _unwrapped(error: Any) -> Any:
-    """Read the JSON in a text."""
+    """Parse JSON inside a text."""
     if isinstance(error, str) and error.lstrip()[:1] in ("{", "["):
         with suppress(msgspec.MsgspecError, RecursionError):
             return msgspec.json.decode(error)
@@ -650,7 +649,7 @@ class _WireCall(msgspec.Struct):
 
 
 def _calls(choice: _Choice) -> tuple[ToolCall, ...]:
-    """Read the tools that a choice calls; those in no known layout are left out."""
+    """Read a choice's tool calls, leaving out unknown layouts."""
     written = choice.message.tool_calls if choice.message is not None else None
     calls = []
     for entry in written if isinstance(written, list) else ():
@@ -667,7 +666,7 @@ def _calls(choice: _Choice) -> tuple[ToolCall, ...]:
 def _parse(
     choice: _Choice, finish: Finish, tokens: int, calls: tuple[ToolCall, ...]
 ) -> tuple[Completion, bool]:
-    """Read a completion, and whether it ends a reasoning trace that the prompt began."""
+    """Parse a completion, and whether it closes a reasoning trace of the prompt."""
     message = choice.message or _Message()
     if calls:
         text = json.dumps([[call.name, call.arguments] for call in calls], ensure_ascii=False)
@@ -688,7 +687,7 @@ def _parse(
 
 
 def _tokens(value: Any) -> list[_Token]:
-    """Read the tokens in the log-probabilities of a choice. Raises ValidationError if it holds none."""
+    """Read the tokens in a choice's log-probabilities. Raises ValidationError if it holds none."""
     try:
         return msgspec.convert({"content": value} if isinstance(value, list) else value, _Tokens).content
     except msgspec.ValidationError:
@@ -706,7 +705,7 @@ def _tokens(value: Any) -> list[_Token]:
 
 
 def _answer_tokens(answer: str, value: Any, ranks: int = 0) -> AnswerTokens | NoLogprobs:
-    """Read the tokens of an answer, with ``ranks`` likely ones each, from those of a choice."""
+    """Read an answer's tokens from a choice's, with ``ranks`` likely tokens each."""
     try:
         tokens = _tokens(value)
     except msgspec.ValidationError:
@@ -729,7 +728,7 @@ def _answer_tokens(answer: str, value: Any, ranks: int = 0) -> AnswerTokens | No
 
 
 def _likely(token: _Token) -> list[tuple[str, float | None]]:
-    """List the likely tokens at the place of a token; those without a number have None."""
+    """List the likely tokens at one position, with None for missing numbers."""
     likely: list[tuple[str, float | None]] = []
     try:
         candidates = msgspec.convert(token.top_logprobs or [], list[_Token])
@@ -741,7 +740,7 @@ def _likely(token: _Token) -> list[tuple[str, float | None]]:
 
 
 def _number(value: Any) -> float | None:
-    """Read a number of JSON; None for anything else, and for integers beyond all floats."""
+    """Read a JSON number; None for other values and integers beyond float range."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -751,7 +750,7 @@ def _number(value: Any) -> float | None:
 
 
 def _first_tokens(answer: str, value: Any) -> tuple[LikelyToken, ...]:
-    """List the likeliest tokens where an answer begins, from the log-probabilities of a choice."""
+    """List the likeliest first tokens of an answer from a choice's log-probabilities."""
     try:
         tokens = _tokens(value)
         index = first_token(answer, _texts(tokens))
@@ -773,7 +772,7 @@ def _texts(tokens: Sequence[_Token]) -> list[str | None]:
 
 
 def text_of(content: str | list[Any] | dict[str, Any] | None) -> str:
-    """Join the parts of a content that are text; other parts hold the reasoning."""
+    """Join the text parts of a content, leaving out reasoning."""
     if isinstance(content, str):
         return content
     parts: list[Any] = content if isinstance(content, list) else [content]
@@ -788,7 +787,7 @@ def text_of(content: str | list[Any] | dict[str, Any] | None) -> str:
 
 
 def _without_end_tokens(text: str) -> str:
-    """Take the tokens that end a turn, and white space, off the end of a text."""
+    """Remove end-of-turn tokens and white space from the end of a text."""
     end = len(text)
     # several end tokens may follow each other, with line ends between them
     while end:
@@ -803,5 +802,5 @@ def _without_end_tokens(text: str) -> str:
 
 
 def token_count(value: Any) -> int:
-    """Read a number of tokens; 0 where the server gives none, or one that no call can have."""
+    """Read a number of tokens; 0 if missing or impossible."""
     return value if isinstance(value, int) and 0 < value <= MOST_TOKENS else 0

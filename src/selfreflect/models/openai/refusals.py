@@ -1,4 +1,4 @@
-"""The table of refused fields, and how a call is worded without them."""
+"""Table of fields that servers refuse, and wordings of calls without them."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ RENAMED = {"max_tokens": "max_completion_tokens"}
 
 @dataclass(frozen=True)
 class Wording:
-    """Wording of a call that a server accepts."""
+    """A wording of calls that a server accepts."""
 
     left_out: frozenset[str] = frozenset()
     limit: str = "max_tokens"
@@ -136,7 +136,7 @@ class Wording:
 
     @classmethod
     def restored(cls, stored: Any) -> Wording:
-        """Restore a wording from :attr:`stored`; the usual one from any other value."""
+        """Restore a wording from :attr:`stored`, or return the usual wording for invalid values."""
         # the manifest may be of another version, or edited
         with suppress(msgspec.ValidationError):
             wording = msgspec.convert(stored, cls)
@@ -157,13 +157,13 @@ class Wording:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Differences from the usual call, for people and as JSON, as a manifest keeps them."""
+        """Differences from the usual call for a manifest, in words and as JSON."""
         facts = {"refused": self.changes, "wording": self.stored}
         return {name: value for name, value in facts.items() if value}
 
     @property
     def changes(self) -> dict[str, Any]:
-        """Differences from the usual call, for people."""
+        """Differences from the usual call, in words."""
         # likely tokens come with log-probabilities alone
         left_out = self.left_out - ({"top_logprobs"} if "logprobs" in self.left_out else set())
         changes: dict[str, Any] = dict.fromkeys(sorted(left_out), "left out")
@@ -187,8 +187,7 @@ class Wording:
     def body(
         self, model: str, request: Request, first: int, count: int, extra: Mapping[str, Any] = NO_FIELDS
     ) -> dict[str, Any]:
-        """Write the call for completions ``first`` to ``first + count`` of a request; a server may give
-        fewer.
+        """Build the call for completions ``first`` to ``first + count``; a server may return fewer.
 
         ``extra`` are the user's fields. Raises APIError if the request needs a field that the server does not
         take.
@@ -239,7 +238,7 @@ class Wording:
         extra: Mapping[str, Any] = NO_FIELDS,
         first: Wording | None = None,
     ) -> Wording | None:
-        """Find another way to say the same to a server that refused ``body``, if the refusal points to one.
+        """Find another wording if the refusal of ``body`` suggests one.
 
         Args:
             accepted: fields with values that the server is known to take.
@@ -326,7 +325,7 @@ class Wording:
         return None
 
     def refuses(self, error: APIError, body: Mapping[str, Any], request: Request) -> bool:
-        """Tell whether an error of the server itself, which may pass, finds fault with fields of the call."""
+        """Check whether a possibly temporary server error blames fields of the call."""
         text = _without_quotes(error.server_text, request)
         named = any(_names(name, text, error.fields) for name in FIELDS.keys() & body.keys())
         names_count = "n" in body and _ONE_CHOICE.search(text) is not None
@@ -340,7 +339,7 @@ class Wording:
         accepted: Collection[tuple[str, str]],
         extra: Mapping[str, Any] = NO_FIELDS,
     ) -> Iterator[Wording]:
-        """Yield other wordings after a refusal that names no field.
+        """Yield other wordings after a refusal without a named field.
 
         Each leaves out what changes no distribution and was never taken, all at once, because each further
         guess costs a call: first what only some servers know, then the turn of the system and
@@ -380,13 +379,13 @@ class Wording:
 
     @staticmethod
     def spare(body: Mapping[str, Any]) -> set[str]:
-        """List the fields of a call without which texts come from the same distribution."""
+        """List the fields that can be left out without changing the distribution."""
         return {name for name in FIELDS.keys() & body.keys() if FIELDS[name].is_neutral(body[name])}
 
     def without_crashes(
         self, body: Mapping[str, Any], accepted: Collection[tuple[str, str]]
     ) -> Iterator[Wording]:
-        """Yield ways to say the same without what makes some servers fail, and at last this one again."""
+        """Yield wordings without fields that crash some servers, and finally this one again."""
         # SGLang crashes where a log-probability is -inf, which JSON cannot hold
         if "logprobs" in body:
             yield replace(self, left_out=self.left_out | {"logprobs", "top_logprobs"})
@@ -397,7 +396,7 @@ class Wording:
 
 @dataclass
 class Learned:
-    """Habits of a server that calls have found out; calls of a run share it."""
+    """Learned habits of a server, shared by the calls of a run."""
 
     wording: Wording = Wording()
     """That of the last call which succeeded after a refusal."""
@@ -417,7 +416,7 @@ class Learned:
     """Fields that one call was refused for, after the server had taken them."""
 
     def doubts(self, wording: Wording, common: Wording) -> bool:
-        """Tell whether a call went without fields that the server took before, for the first time."""
+        """Check whether a call omits, for the first time, fields that the server accepted before."""
         # a refusal may be about this request alone, so only the second one counts for all
         given_up = wording.left_out - common.left_out
         is_all = replace(wording, left_out=common.left_out) == common
@@ -427,7 +426,7 @@ class Learned:
         return is_stray
 
     def note(self, wording: Wording) -> str:
-        """Say what this wording gives up that the last one did not, or nothing."""
+        """Describe what this wording newly gives up; empty if nothing."""
         given_up = wording.left_out - self.wording.left_out - {"logprobs", "top_logprobs", "stream"}
         parts = []
         if given_up:
@@ -443,11 +442,11 @@ class Learned:
         return "; ".join(parts)
 
     def take(self, body: dict[str, Any]) -> None:
-        """Remember the fields of a call that succeeded."""
+        """Remember the fields of a successful call."""
         self.accepted |= _entries(body)
 
     def takes(self, body: dict[str, Any]) -> bool:
-        """Tell whether calls that succeeded held all of this one."""
+        """Check whether successful calls contained all fields of this one."""
         return _entries(body) <= self.accepted
 
 
@@ -457,7 +456,7 @@ def refused_field(
     error: APIError | None = None,
     extra: Mapping[str, Any] = NO_FIELDS,
 ) -> APIError:
-    """Make the error that ends a command: without these fields, texts would be others."""
+    """Make the error for indispensable fields that the server refuses."""
     values = " and ".join(f"{name} {body[name]}" if name in body else name for name in names)
     message = f"the server does not take {values}"
     if extra.keys().isdisjoint(names):
@@ -475,7 +474,7 @@ def refused_field(
 
 
 def _names(name: str, text: str, fields: Collection[str], extra: Mapping[str, Any] = NO_FIELDS) -> bool:
-    """Tell whether a refusal names a field, in its structure or, where that tells none, in its text."""
+    """Check whether a refusal names a field, in its structure or else in its text."""
     # an error's structure is sure, its words may mention other fields
     if fields & FIELDS.keys() or fields & RENAMED.keys() or fields & extra.keys():
         return name in fields
@@ -485,7 +484,7 @@ def _names(name: str, text: str, fields: Collection[str], extra: Mapping[str, An
 
 
 def _entries(body: Mapping[str, Any]) -> set[tuple[str, str]]:
-    """List fields with their values, and ``system`` for such a turn."""
+    """List fields with their values, and ``system`` for a system turn."""
     # messages and seed are others in each call
     entries = {
         (name, "" if name == "seed" else repr(value)) for name, value in body.items() if name != "messages"
@@ -498,7 +497,7 @@ def _has_system(body: Mapping[str, Any]) -> bool:
 
 
 def _without_quotes(text: str, request: Request) -> str:
-    """Remove a server's quotes of the request's turns, which may name anything."""
+    """Remove the server's quotes of the request's turns from its text."""
     for message in request.messages:
         # a quote of the question may hold a word such as "temperature"
         content = message.content.strip()
@@ -509,7 +508,7 @@ def _without_quotes(text: str, request: Request) -> str:
 
 
 def _folded(messages: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Put the system's text in front of the first turn of the user."""
+    """Merge the system text into the first user turn."""
     system = "\n\n".join(message["content"].strip() for message in messages if message["role"] == "system")
     turns = [dict(message) for message in messages if message["role"] != "system"]
     if system and turns:
@@ -518,12 +517,12 @@ def _folded(messages: list[dict[str, str]]) -> list[dict[str, str]]:
 
 
 def _encodable(text: str) -> str:
-    """Replace lone surrogates, which JSON on the wire cannot hold, by question marks."""
+    """Replace lone surrogates, which JSON cannot carry, by question marks."""
     return text.encode("utf-8", "replace").decode()
 
 
 def runs(indices: Sequence[int]) -> list[tuple[int, int]]:
-    """Join ascending numbers to runs without a gap: the first number of each, and its length."""
+    """Join ascending numbers into runs without gaps, each as first number and length."""
     runs: list[tuple[int, int]] = []
     for index in indices:
         if runs and sum(runs[-1]) == index:

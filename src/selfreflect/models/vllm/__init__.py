@@ -1,4 +1,4 @@
-"""vLLM, in this process or behind a server in pooling mode."""
+"""Backends of vLLM, in this process or behind a pooling server."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class VLLM(Backend):
-    """Models that vLLM runs in this process."""
+    """Backend of models that vLLM runs in this process."""
 
     prefix = "vllm"
     generator = "selfreflect.models.vllm.engine:VLLMGenerator.load"
     judge = "selfreflect.models.vllm.judge:load_in_process"
 
     def check(self, spec: ModelSpec, progress: Say | None = None) -> None:
-        """Check vLLM, and of the model place, architecture, tokenizer, template and headers of weights."""
+        """Check vLLM, and the model's location, architecture, tokenizer, template and weight headers."""
         from selfreflect.models.local.loading import locate
         from selfreflect.models.local.pretrained import check_source
         from selfreflect.models.vllm.engine import check_installed
@@ -29,7 +29,7 @@ class VLLM(Backend):
 
 
 class VLLMServer(Backend):
-    """Judges whose hidden states ``vllm serve`` computes in pooling mode."""
+    """Backend of judges whose hidden states come from ``vllm serve`` in pooling mode."""
 
     prefix = "vllm+http"
     judge = "selfreflect.models.vllm.judge:load_served"
@@ -43,7 +43,7 @@ class VLLMServer(Backend):
         return endpoint(base_url, setting="scores.base_url")
 
     def check(self, spec: ModelSpec, progress: Say | None = None) -> None:
-        """Check that the server has the model, and the model's tokenizer and template."""
+        """Check that the server has the model, and check its tokenizer and template."""
         from selfreflect.models.local.loading import locate
         from selfreflect.models.local.pretrained import check_source
         from selfreflect.models.vllm.judge import PoolingServer

@@ -1,4 +1,4 @@
-"""vLLM in this process: a generator, and the decoder of a judge. Both cache prefixes."""
+"""vLLM in this process: a generator, and a judge's decoder. Both cache prefixes."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _QUIET = {
 
 
 def check_installed(purpose: str) -> None:
-    """Raise MissingExtraError where vLLM is not installed."""
+    """Raise MissingExtraError if vLLM is not installed."""
     if importlib.util.find_spec("vllm") is None:
         raise MissingExtraError(purpose, "vllm")
 
 
 class PoolingLLM:
-    """The decoder of a judge."""
+    """A judge's decoder in vLLM."""
 
     facts: dict[str, Any] = {"engine": "vllm"}  # noqa: RUF012  # read only
 
@@ -63,7 +63,7 @@ class PoolingLLM:
 
 
 class VLLMGenerator(TokenGenerator):
-    """Answers requests with one model, all of a call together. Make one with :meth:`load`."""
+    """Generator with one model, which batches all requests of a call. Make one with :meth:`load`."""
 
     def __init__(self, llm: Any, tokenizer: Any, facts: dict[str, str]) -> None:
         super().__init__(tokenizer, facts, int(llm.model_config.max_model_len))
@@ -73,8 +73,8 @@ class VLLMGenerator(TokenGenerator):
 
     @classmethod
     def load(cls, spec: ModelSpec, progress: Callable[[str], None] | None = None) -> VLLMGenerator:
-        """Load ``vllm:NAME``: an alias, a hub name or a local directory. Raises BackendError if vLLM cannot
-        run it, MissingExtraError without vLLM."""
+        """Load ``vllm:NAME``, an alias, hub name or local directory. Raises BackendError if vLLM cannot run
+        it, MissingExtraError without vLLM."""
         check_installed("A model vllm:NAME")
         source = locate(spec, progress)
         with source.explain_errors():
@@ -83,7 +83,7 @@ class VLLMGenerator(TokenGenerator):
         return cls(_start(source), tokenizer, {**source.facts, "name": spec.name})
 
     def _decode(self, draws: Mapping[int, Sequence[Draw]]) -> Iterator[tuple[int, Draw]]:
-        """Draw each completion as a request of its own, so that it comes as soon as it has ended.
+        """Draw each completion as a separate request, so that it arrives as soon as it ends.
 
         The engine computes equal prompts once.
         """
@@ -102,7 +102,7 @@ class VLLMGenerator(TokenGenerator):
                     self._llm.llm_engine.abort_request([*under_way])
 
     def _finished(self, under_way: Mapping[str, tuple[int, Draw]]) -> Iterator[tuple[str, Any]]:
-        """Give the engine all draws, and yield the key and output of each when it has ended."""
+        """Give all draws to the engine, and yield each key and output as it ends."""
         engine = self._llm.llm_engine
         try:
             for key, (_, draw) in under_way.items():
@@ -120,7 +120,7 @@ class VLLMGenerator(TokenGenerator):
             ) from error
 
     def _take(self, output: Any, draw: Draw) -> None:
-        """Copy a finished request of the engine into its draw."""
+        """Copy a finished engine request into its draw."""
         if not output.outputs:
             draw.failure = f"{self.name!r} gave no completion"
             return

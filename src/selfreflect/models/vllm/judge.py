@@ -1,4 +1,4 @@
-"""Judges whose decoder runs in vLLM: hidden states come from there, the vocabulary projection stays here.
+"""Judges with their decoder in vLLM and their vocabulary projection in this process.
 
 vLLM's pooling runner returns the normed last hidden state of a prompt. With the last matrix that is all the
 metric needs of a model, so such a judge is exact.
@@ -50,8 +50,7 @@ SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
 class PooledJudge(Judge):
-    """A judge with the tokenizer and projection of :func:`load_lm_head`, in the dtype of the decoder, and
-    hidden states from ``pool``."""
+    """A judge with the tokenizer and projection of :func:`load_lm_head` and hidden states from ``pool``."""
 
     def __init__(self, lm: CausalLM, pool: PoolingLLM | PoolingServer, *, compat: Compat = "") -> None:
         super().__init__(lm, compat=compat)
@@ -75,7 +74,7 @@ class PooledJudge(Judge):
         return torch.from_numpy(states).to(weight)
 
     def check_states(self) -> None:
-        """Look at the states of prompts that differ in their last token, two short and two long ones.
+        """Check the states of prompts that differ in their last token, two short and two long.
 
         A mean over tokens is told by its change with the last token, which fades as prompts become longer. In
         bfloat16 rounding may hide that.
@@ -111,7 +110,7 @@ class PooledJudge(Judge):
 
 
 def load_in_process(spec: ModelSpec, compat: Compat, progress: Callable[[str], None] | None) -> PooledJudge:
-    """Load the judge ``vllm:NAME``: the projection here, and the same model in vLLM."""
+    """Load the judge ``vllm:NAME`` with vLLM and the projection in this process."""
     from selfreflect.models.vllm.engine import PoolingLLM, check_installed
 
     check_installed("A judge vllm:NAME")
@@ -144,7 +143,7 @@ def load_served(spec: ModelSpec, compat: Compat, progress: Callable[[str], None]
 
 
 def _checked(judge: PooledJudge, progress: Callable[[str], None] | None) -> PooledJudge:
-    """Check a few hidden states, and report that the others are trusted."""
+    """Check a few hidden states, and report that the rest is trusted."""
     judge.check_states()
     if progress:
         progress(f"the hidden states of {judge.name} are not checked: vLLM must return the last token's")
@@ -152,7 +151,7 @@ def _checked(judge: PooledJudge, progress: Callable[[str], None] | None) -> Pool
 
 
 def precision(states: Floats) -> DType:
-    """Find the precision in which numbers were computed: the shortest that holds all of them."""
+    """Find the shortest precision that represents all numbers."""
     # a bfloat16 is the upper half of a float32
     if not (states.view(np.uint32) & 0xFFFF).any():
         return "bfloat16"
@@ -161,7 +160,7 @@ def precision(states: Floats) -> DType:
 
 
 class LMHead(torch.nn.Module):
-    """Takes the place of a judge's whole model: its configuration and last matrix."""
+    """A judge's configuration and last matrix, in place of its whole model."""
 
     def __init__(self, linear: torch.nn.Linear, config: Any) -> None:
         super().__init__()
@@ -175,7 +174,7 @@ class LMHead(torch.nn.Module):
 def load_lm_head(
     spec: ModelSpec, progress: Callable[[str], None] | None = None
 ) -> tuple[CausalLM, ModelSource]:
-    """Load the projection of a model with its tokenizer, and say where they come from.
+    """Load a model's projection and tokenizer, and return their source.
 
     Of a model on the hub only its configuration, its tokenizer and the file with the projection are fetched.
 
@@ -201,7 +200,7 @@ def load_lm_head(
 
 
 def _projection(skeleton: Any, source: ModelSource) -> torch.nn.Linear:
-    """Load the projection, which tied models keep under the name of their input embedding."""
+    """Load the projection, which tied models store as their input embedding."""
     empty = skeleton.get_output_embeddings()
     names = {id(module): name for name, module in skeleton.named_modules()}
     name = names[id(empty)]
@@ -220,7 +219,7 @@ def _projection(skeleton: Any, source: ModelSource) -> torch.nn.Linear:
 
 
 class _Checkpoint:
-    """The safetensors files of a model, fetched one by one as their tensors are needed."""
+    """A model's safetensors files, fetched one by one on demand."""
 
     def __init__(self, source: ModelSource) -> None:
         from safetensors import safe_open
@@ -240,7 +239,7 @@ class _Checkpoint:
                 self._files = dict.fromkeys(tensors.keys(), SINGLE)
 
     def first(self, names: Sequence[str], shape: tuple[int, ...]) -> torch.Tensor:
-        """Load the first of these tensors that is there, or the only one with its ending.
+        """Load the first of these tensors that exists, or the only one with its suffix.
 
         Checkpoints wrap layers differently. Raises ValueError if none has this shape.
         """
@@ -295,7 +294,7 @@ class _Models(msgspec.Struct):
 
 
 class PoolingServer:
-    """One model of a server.
+    """One model of a pooling server.
 
     Args:
         model: what the server calls it.
@@ -324,7 +323,7 @@ class PoolingServer:
         )
 
     def longest(self) -> int | None:
-        """Count the tokens of the longest prompt that the server takes, None where it does not say.
+        """Ask for the longest prompt in tokens; None if the server does not say.
 
         Raises JudgeError if it cannot be reached, or does not serve the model.
         """
@@ -387,7 +386,7 @@ def _decoded(body: bytes, kind: type[T], content: str) -> T:
 
 
 def _states(body: bytes, count: int) -> list[Floats]:
-    """Read the states in one response, in the order of the prompts."""
+    """Read the states of one response, in the order of the prompts."""
     vectors = sorted(_decoded(body, _Vectors, "embeddings").data, key=lambda vector: vector.index)
     if [vector.index for vector in vectors] != list(range(count)):
         raise JudgeError(
@@ -397,7 +396,7 @@ def _states(body: bytes, count: int) -> list[Floats]:
 
 
 def _row(embedding: str | list[float]) -> Floats:
-    """Read one state, from base64 of its float32 numbers, or from a list where a server knows no base64."""
+    """Read one state from base64 of float32 numbers, or from a list."""
     if isinstance(embedding, list):
         return np.array(embedding, dtype=np.float32)
     try:

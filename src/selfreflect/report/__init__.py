@@ -1,1 +1,1 @@
-"""Turn the records of a run into tables, figures and a page; no model runs here."""
+"""Reports: tables, figures and a page from a run's records, without any model."""

@@ -1,4 +1,4 @@
-"""Compare strategies by paired differences on common questions, and the judges of one run side by side."""
+"""Paired comparison of strategies on common questions, and the judges of a run side by side."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Numbers = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Contender:
-    """One strategy of one run."""
+    """A strategy of a run."""
 
     run: RunRecords
     strategy: str
@@ -52,16 +52,16 @@ class Contender:
 
     @cached_property
     def scores(self) -> dict[str, Score]:
-        """By question id."""
+        """The SelfReflect scores by question id."""
         return self.run.by_question(self.run.scores, self.strategy)
 
     def name_beside(self, rival: Contender) -> str:
-        """Name the strategy for people, with its run where the other one is of another run."""
+        """Name the strategy for readers, adding its run if the rival comes from another."""
         name = self.run.display_name(self.strategy)
         return name if self.label in (rival.label, name) else f"{name} ({self.label})"
 
     def common_questions(self, rival: Contender) -> list[str]:
-        """List the questions that both runs ask, with the same text and context."""
+        """List the questions that both runs share, with equal text and context."""
         common = []
         for id_, question in self.run.questions.items():
             match = rival.run.questions.get(id_)
@@ -81,7 +81,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """``"better"`` or ``"worse"`` than the baseline if that is clear, else ``"unclear"``."""
+        """``"better"`` or ``"worse"`` for a clear difference from the baseline, else ``"unclear"``."""
         sign = clear_sign(self.paired.difference, self.paired.p_value)
         if sign == 0:
             return "unclear"
@@ -89,7 +89,7 @@ class Comparison:
 
     @property
     def is_testable(self) -> bool:
-        """Whether there are enough questions for a test."""
+        """Whether the questions suffice for a test."""
         questions = self.paired.difference.n
         # ties on every question are a finding, too: there is no difference to test
         return questions >= FEWEST_TESTED and (self.paired.is_testable or self.paired.ties == questions)
@@ -101,7 +101,7 @@ class Comparison:
 
     @property
     def opening(self) -> str:
-        """The same as a sentence of its own."""
+        """The result as a separate sentence."""
         return f"{self._said(is_start=True)}."
 
     def _said(self, *, is_start: bool) -> str:
@@ -142,7 +142,7 @@ class Comparison:
 
 
 def contenders(runs: Sequence[RunRecords], baseline: str | None) -> list[Contender]:
-    """List all strategies of all runs, the baseline first: a strategy of the first run, by default its first.
+    """List all strategies of all runs, the baseline (by default the first strategy) first.
 
     A run directory has them in the order of ``--strategies``.
 
@@ -165,7 +165,7 @@ def contenders(runs: Sequence[RunRecords], baseline: str | None) -> list[Contend
 
 
 def version_pairs(old: RunRecords, new: RunRecords) -> list[tuple[Contender, Contender]]:
-    """Pair the systems of two versions: those of one name, or the only ones, the old one first.
+    """Pair the systems of two versions by name, or the only two, old one first.
 
     Raises:
         DataError: no system of the new version has a match.
@@ -184,8 +184,7 @@ def version_pairs(old: RunRecords, new: RunRecords) -> list[tuple[Contender, Con
 
 
 def compare(baseline: Contender, candidate: Contender, measure: Measure) -> Comparison:
-    """Compute the paired difference ``candidate - baseline`` on common questions (same id, text and
-    context)."""
+    """Compute the paired difference ``candidate - baseline`` on common questions."""
     common = baseline.common_questions(candidate)
     a = values_of(measure, baseline.run, baseline.strategy)
     b = values_of(measure, candidate.run, candidate.strategy)
@@ -193,7 +192,7 @@ def compare(baseline: Contender, candidate: Contender, measure: Measure) -> Comp
 
 
 def common_measures(baseline: Contender, candidates: Sequence[Contender]) -> list[Measure]:
-    """List the measures that all runs have, at least the plain one."""
+    """List the measures common to all runs, or else the plain one."""
     common = run_measures(baseline.run)
     for candidate in candidates:
         common = [measure for measure in common if measure in run_measures(candidate.run)]
@@ -201,13 +200,13 @@ def common_measures(baseline: Contender, candidates: Sequence[Contender]) -> lis
 
 
 def comparisons(baseline: Contender, candidates: Sequence[Contender]) -> list[tuple[Table, Measure]]:
-    """Tabulate the differences in every measure that all runs have."""
+    """Tabulate the differences in each common measure."""
     measures = common_measures(baseline, candidates)
     return [(comparison(baseline, candidates, measure), measure) for measure in measures]
 
 
 def comparison(baseline: Contender, candidates: Sequence[Contender], measure: Measure) -> Table:
-    """Tabulate the differences of ``candidates`` from ``baseline``; the notes put them in words and warn."""
+    """Tabulate the differences of ``candidates`` from ``baseline``, with findings and warnings as notes."""
     rows = []
     notes = []
     sides = [baseline, *candidates]
@@ -268,7 +267,7 @@ def _warnings(baseline: Contender, candidate: Contender, measure: Measure) -> li
 def divided_contenders(
     base: Contender, candidates: Sequence[Contender], name: str
 ) -> dict[str, tuple[Contender, list[Contender]]]:
-    """Divide the sides of a comparison by the values that a column has in the baseline's run."""
+    """Divide a comparison's strategies by the values of a column in the baseline's run."""
     divided = {}
     for value, part in by_value(base.run, name).items():
         sides = []
@@ -280,7 +279,7 @@ def divided_contenders(
 
 
 def comparisons_by(base: Contender, candidates: Sequence[Contender], name: str) -> list[Table]:
-    """Tabulate the differences from the baseline for each value of a column, one table per measure."""
+    """Tabulate the differences from the baseline by a column's values, one table per measure."""
     rows: dict[str, list[tuple[Cell, ...]]] = {}
     tables: dict[str, Table] = {}
     for value, (part, sides) in divided_contenders(base, candidates, name).items():
@@ -293,7 +292,7 @@ def comparisons_by(base: Contender, candidates: Sequence[Contender], name: str) 
 
 
 def page_judges(runs: Sequence[Sequence[RunRecords]]) -> dict[str, list[int]]:
-    """List the judges of all runs in their order, each with the index of its scores in every run.
+    """List the judges of all runs in order, with the index of their scores in each run.
 
     A run that a judge has not scored takes part with its first scores, whose label says so.
     """
@@ -309,12 +308,12 @@ def page_judges(runs: Sequence[Sequence[RunRecords]]) -> dict[str, list[int]]:
 
 
 def plain_label(run: RunRecords) -> str:
-    """Name a run without its judge."""
+    """Remove the judge from a run's label."""
     return run.label.removesuffix(f", judge {run.judge}")
 
 
 def judge_tables(runs: Sequence[RunRecords]) -> list[Table]:
-    """Tabulate the strategies' means by each judge, for every measure that several judges have.
+    """Tabulate strategy means by judge, for every measure with several judges.
 
     The notes say how far each two agree.
 
@@ -348,7 +347,7 @@ def _judge_table(by_judge: Mapping[str, tuple[RunRecords, Numbers]], measure: Me
 
 
 def same_order(first: Numbers, second: Numbers) -> Estimate:
-    """Estimate the share of pairs of summaries of one question that two judges put in the same order.
+    """Estimate the share of summary pairs that two judges put in the same order.
 
     Pairs that are equal to one of them do not count; ``n`` is the number of questions with a pair.
     """
@@ -389,7 +388,7 @@ _SEVERAL = 4
 
 
 def worst_first(run: RunRecords, measure: Measure) -> list[str]:
-    """Sort question ids by the value of the first strategy, the worst first; those without one come last."""
+    """Sort question ids by the first strategy's value, worst first and missing values last."""
     sign = 1 if measure.higher_is_better else -1
     values = values_of(measure, run, run.strategies[0])
     keys = {}
@@ -400,12 +399,12 @@ def worst_first(run: RunRecords, measure: Measure) -> list[str]:
 
 
 def main_measure_of(run: RunRecords) -> Measure:
-    """Choose the measure in which people read a run."""
+    """Choose the measure for displaying a run."""
     return main_measure(run, strategy_results(run))
 
 
 def undefined_text(run: RunRecords, measure: Measure, outcome: SummaryOutcome, question_id: str) -> str:
-    """Say in some words why a summary has no value; a doubtful one stands in brackets."""
+    """Describe briefly why a summary has no value, with a doubtful value in brackets."""
     record = run.results(measure).get((question_id, outcome.strategy))
     if record is not None:
         doubtful = measure.doubtful(record)
@@ -416,7 +415,7 @@ def undefined_text(run: RunRecords, measure: Measure, outcome: SummaryOutcome, q
 
 
 def summary_table(run: RunRecords) -> Table:
-    """Tabulate questions with their values: every measure of one system, or one measure of several."""
+    """Tabulate question values: all measures of one system, or one measure of several."""
     names = list(run.strategies)
     if not names:
         return Table("Questions", (Column("question"),), ())
@@ -466,7 +465,7 @@ def summary_table(run: RunRecords) -> Table:
 
 
 def changes(baseline: Contender, candidate: Contender, measure: Measure) -> list[tuple[str, float]]:
-    """List common questions with the change of their value, in the direction of better, the worst first.
+    """List the changes of common questions, positive for improvements, worst first.
 
     Ties are 0.
     """
@@ -482,7 +481,7 @@ def changes(baseline: Contender, candidate: Contender, measure: Measure) -> list
 
 
 def worse_table(baseline: Contender, candidate: Contender, measure: Measure) -> Table:
-    """Tabulate the questions that got worse, the worst first, with both values and the reply of today."""
+    """Tabulate the worsened questions, worst first, with both values and the new response."""
     differences = changes(baseline, candidate, measure)
     common = len(baseline.common_questions(candidate))
     before = values_of(measure, baseline.run, baseline.strategy)

@@ -1,4 +1,4 @@
-"""The tables of runs in one text, as Markdown or CSV, and as the lines of JSON that commands print."""
+"""Tables of runs joined as Markdown, CSV or LaTeX, and the JSON lines of commands."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from selfreflect.text import markdown_text
 
 
 def judge_tables_of(by_run: Sequence[Sequence[RunRecords]]) -> list[Table]:
-    """Tables of the judges of each run that has several."""
+    """Tabulate the judges of each run with several."""
     return list(chain.from_iterable(map(judge_tables, by_run)))
 
 
 def markdown(by_run: Sequence[Sequence[RunRecords]], by: str | None) -> str:
-    """Results of each run and judge, by the values of a column too if it is named, and what failed."""
+    """Write results and failures of each run and judge as Markdown, also by a column's values."""
     tables = []
     records = list(chain.from_iterable(by_run))
     for run in records:
@@ -60,7 +60,7 @@ def markdown(by_run: Sequence[Sequence[RunRecords]], by: str | None) -> str:
 
 
 def latex(by_run: Sequence[Sequence[RunRecords]], by: str | None = None) -> str:
-    """Write the results of each run and judge as LaTeX tables for the package booktabs.
+    """Write the results of each run and judge as LaTeX tables for booktabs.
 
     Several runs also get a table of the differences from the first.
     """
@@ -78,12 +78,12 @@ def latex(by_run: Sequence[Sequence[RunRecords]], by: str | None = None) -> str:
 
 
 def csv(records: Sequence[RunRecords]) -> str:
-    """Write a row for each question and strategy."""
+    """Write one row per question and strategy."""
     return to_csv(joined({run.label: question_table(run) for run in records}))
 
 
 def result_lines(records: RunRecords) -> Iterator[dict[str, Any]]:
-    """Give the results of each strategy of a run."""
+    """Yield the results of each strategy of a run."""
     differing = len(differing_halves(records))
     for result in strategy_results(records):
         yield {
@@ -101,7 +101,7 @@ def result_lines(records: RunRecords) -> Iterator[dict[str, Any]]:
 
 
 def measure_fields(run: RunRecords, result: StrategyResult) -> dict[str, Any]:
-    """Write the keys of a strategy in every measure that the run has, and in the plain one."""
+    """Build a strategy's JSON keys in the plain measure and each measure of the run."""
     fields: dict[str, Any] = {}
     for measure in dict.fromkeys([plain_measure(), *run_measures(run)]):
         estimate = result.estimate(measure)
@@ -116,7 +116,7 @@ def _ends(estimate: Estimate) -> dict[str, float | None]:
 
 
 def breakdown_lines(run: RunRecords, name: str) -> list[dict[str, Any]]:
-    """Write the rows of :func:`breakdown` as JSON."""
+    """Build the rows of :func:`breakdown` as JSON."""
     lines = []
     for value, part in by_value(run, name).items():
         for result in strategy_results(part):
@@ -126,7 +126,7 @@ def breakdown_lines(run: RunRecords, name: str) -> list[dict[str, Any]]:
 
 
 def comparison_line(base: Contender, candidate: Contender) -> dict[str, Any]:
-    """Write a comparison as a line of JSON, in the plain measure and in every one that both have."""
+    """Build the JSON line of a comparison, in the plain measure and all common ones."""
     line: dict[str, Any] = {
         "baseline": {"run": base.label, "strategy": base.strategy},
         "run": candidate.label,
@@ -161,14 +161,14 @@ def _difference(base: Contender, candidate: Contender, measure: Measure) -> dict
 def comparison_lines_by(
     base: Contender, candidates: Sequence[Contender], by: str
 ) -> Iterator[dict[str, Any]]:
-    """Write the lines of a comparison for each value of a column."""
+    """Yield the comparison lines for each value of a column."""
     for value, (part, sides) in divided_contenders(base, candidates, by).items():
         for side in sides:
             yield {"by": by, "value": value, **comparison_line(part, side)}
 
 
 def question_columns(run: RunRecords) -> list[Column]:
-    """List the columns of the table of questions; measures without own records come last."""
+    """List the columns of the table of questions, with plug-in measures last."""
     names = {"question_id": "", "question": "", "kind": "", "strategy": ""}
     for measure in _plain_first():
         names |= measure.table_columns
@@ -183,12 +183,12 @@ def _plain_first() -> list[Measure]:
 
 
 def _packaged(run: RunRecords) -> list[Measure]:
-    """List the measures of a run that have no records of their own."""
+    """List a run's measures without their own record type."""
     return [measure for measure in run_measures(run) if not measure.is_bundled]
 
 
 def question_table(run: RunRecords) -> Table:
-    """Tabulate every question and strategy; ``failure`` says why a score is missing.
+    """Tabulate every question and strategy, with the reason for a missing score in ``failure``.
 
     The questions' metadata follow in columns of their own.
     """

@@ -1,4 +1,4 @@
-"""Hand the results of a run to other programs: as a data set folder, or to an experiment tracker.
+"""Export of results to other programs: data set folders and experiment trackers.
 
 A data set has two parquet files for ``datasets.load_dataset`` and any other reader. Trackers are Weights &
 Biases and MLflow; their environment variables name the server, project and key.
@@ -47,7 +47,7 @@ _LONGEST_NAME = 200
 
 
 def dataset_files(scorings: Sequence[RunRecords], title: str) -> dict[str, bytes]:
-    """Make the files of a data set folder, by their path in it.
+    """Make the files of a data set folder, by relative path.
 
     Args:
         scorings: the records of one run, once for each judge.
@@ -129,13 +129,13 @@ def _summaries(scorings: Sequence[RunRecords]) -> Any:
 
 
 def _judge(scoring: RunRecords, question: str, strategy: str) -> str | None:
-    """Find the judge that a summary was measured by."""
+    """Find the judge that measured a summary."""
     record = scoring.scores.get((question, strategy)) or scoring.information.get((question, strategy))
     return record.judge if record else None
 
 
 def _clean_heading(name: str) -> str:
-    """Remove characters that parquet cannot hold from the name of a column."""
+    """Remove characters from a column's name that parquet cannot hold."""
     return one_line(name, _LONGEST_NAME) or "metadata"
 
 
@@ -144,7 +144,7 @@ def _values(question: Question, headings: Mapping[str, str]) -> dict[str, Scalar
 
 
 def _table(columns: Sequence[Column], rows: Sequence[dict[str, Any]], untyped: Sequence[str]) -> Any:
-    """Make an Arrow table; a column of metadata gets the narrowest type that holds all its values."""
+    """Make an Arrow table, with the narrowest type for each metadata column."""
     import pyarrow as pa
 
     entries: dict[str, Any] = {"text": pa.string(), "number": pa.float64()}
@@ -194,13 +194,13 @@ _LONGEST_LABEL = 120
 
 
 def check_installed(tracker: str) -> None:
-    """Raise MissingExtraError if the package of a tracker is not installed."""
+    """Raise MissingExtraError if a tracker's package is not installed."""
     if find_spec(tracker) is None:
         raise MissingExtraError(f"--log {tracker}", tracker)
 
 
 def log_run(tracker: str, run: RunRecords) -> str:
-    """Log means with their intervals, counts and settings of a run as one run of a tracker.
+    """Log a run's means, intervals, counts and settings as one run of a tracker.
 
     Args:
         tracker: a key of ``TRACKERS``.
@@ -220,7 +220,7 @@ def log_run(tracker: str, run: RunRecords) -> str:
 
 
 def flat_results(run: RunRecords) -> dict[str, float]:
-    """List all numbers of a run as ``STRATEGY/NUMBER``, without undefined ones."""
+    """Flatten a run's defined numbers as ``STRATEGY/NUMBER``."""
     numbers: dict[str, float | None] = {"questions": len(run.questions), "failures": len(run.failures)}
     for result in strategy_results(run):
         name = _key(result.strategy, numbers)
@@ -242,7 +242,7 @@ def _with_ends(name: str, estimate: Estimate) -> dict[str, float | None]:
 
 
 def flat_settings(run: RunRecords) -> dict[str, Any]:
-    """List the settings and models of a run as ``SECTION.KEY``; a manifest holds no secrets."""
+    """Flatten a run's settings and models as ``SECTION.KEY``, without secrets."""
     settings: dict[str, Any] = {"scores.zero": run.zero, "scores.scale": run.scale} if run.information else {}
     for section in ("config", "models"):
         for stage, values in run.manifest.get(section, {}).items():
@@ -253,7 +253,7 @@ def flat_settings(run: RunRecords) -> dict[str, Any]:
 
 
 def _key(name: str, taken_names: Mapping[str, Any]) -> str:
-    """Make a name of letters, digits and ``_.-``, which every tracker takes and none reads as a path."""
+    """Make a name of letters, digits and ``_.-`` that no tracker takes for a path."""
     # two names that differ by such characters alone would overwrite each other
     key = re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:100].strip(".") or "_"
     number = 2

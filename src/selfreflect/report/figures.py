@@ -1,4 +1,4 @@
-"""Draw the figures of a report as SVG, each from a table whose CSV holds the numbers."""
+"""Figures of a report as SVG, each drawn from a table that is also written as CSV."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _HEADROOM = 1.2
 
 
 def paper_figures(runs: Sequence[RunRecords], baseline: str | None = None) -> dict[str, str]:
-    """Draw every figure in the style of a paper; return SVG and CSV texts by file name.
+    """Draw every figure in the style of a paper, and return SVG and CSV texts by file name.
 
     Raises:
         DataError: the first run has no strategy ``baseline``.
@@ -74,7 +74,7 @@ def paper_figures(runs: Sequence[RunRecords], baseline: str | None = None) -> di
 
 
 def difference_name(measure: Measure) -> str:
-    """Name the file with the differences in a measure."""
+    """Name the file of a measure's differences."""
     return "differences" if measure.is_plain else f"differences-{measure.figure}"
 
 
@@ -139,8 +139,7 @@ def _interval(name: str, cells: Sequence[Cell]) -> Interval:
 def pasted_figure(
     name: str, pasted: PastedAnswers, points: Sequence[StrategyPoint], style: Style = "paper"
 ) -> str:
-    """Draw the bits of pasted answers against their words as a line, and each strategy as a dot with its
-    interval."""
+    """Draw the bits of pasted answers against words as a line, and strategies as dots with intervals."""
     with drawing(name, style, 3.2 + 0.12 * len(points)) as figure:
         axes = figure.subplots()
         label = "pasted answers, by their number"
@@ -168,7 +167,7 @@ def pasted_figure(
 
 
 def length_figure(name: str, audits: Mapping[str, Points], style: Style = "paper") -> str:
-    """Draw score against length of every summary, one panel per strategy on common axes."""
+    """Draw score against summary length, one panel per strategy on common axes."""
     audits = {strategy: points for strategy, points in audits.items() if points}
     columns = min(_COLUMNS[style], max(1, len(audits)))
     lines = max(1, math.ceil(len(audits) / columns))

@@ -1,4 +1,4 @@
-"""Word the findings of a run, the share of a summary, and the place of its score."""
+"""Findings of a run in sentences, with a summary's share and the place of its score."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ HEDGES = (
 
 
 def show_case_note(run: RunRecords, *, named_models_only: bool = False) -> str:
-    """Warn of a judge too small for these answers: another model's, or not in English; empty elsewhere.
+    """Warn about a judge too small for another model's or non-English answers; empty if adequate.
 
     Args:
         named_models_only: answers by an unknown model do not count.
@@ -65,12 +65,12 @@ def show_case_note(run: RunRecords, *, named_models_only: bool = False) -> str:
 
 
 def headline(run: RunRecords) -> str:
-    """Say what was found, with the best strategy and how clear its lead is; then all cautions."""
+    """Describe the findings, with the best strategy's lead, and all cautions."""
     return " ".join([*findings(run), *cautions(run)])
 
 
 def findings(run: RunRecords) -> list[str]:
-    """Name the best strategy, its result, and whether it differs clearly from the next one."""
+    """Name the best strategy, its result, and whether it clearly beats the next."""
     results = sorted_results(run)
     measure = main_measure(run, results)
     ranking = [result for result in results if result.estimate(measure).mean is not None]
@@ -104,7 +104,7 @@ def _mean(result: StrategyResult, measure: Measure) -> float:
 def _result_sentence(
     run: RunRecords, measure: Measure, leaders: Sequence[StrategyResult], strategies: int, lead: str
 ) -> str:
-    """Word the result of the best strategy, or of several equal ones."""
+    """Describe the result of the best strategy, or of several tied ones."""
     estimate = leaders[0].estimate(measure)
     interval = None
     if estimate.low is not None and estimate.high is not None:
@@ -129,7 +129,7 @@ def _result_sentence(
 
 
 def cautions(run: RunRecords) -> list[str]:
-    """List what makes the result less certain than it looks, the gravest first."""
+    """List the reasons for doubt about the results, the gravest first."""
     results = sorted_results(run)
     sentences = [*_control_cautions(run, results), *_answer_cautions(run)]
     count = max((result.estimate(main_measure(run, results)).n for result in results), default=0)
@@ -150,7 +150,7 @@ def cautions(run: RunRecords) -> list[str]:
 
 
 def _control_cautions(run: RunRecords, results: Sequence[StrategyResult]) -> list[str]:
-    """Name the texts that say nothing and yet do as well as the best strategy, once for each measure."""
+    """Name the controls that match the best strategy, per measure."""
     sentences = []
     for measure in run_measures(run):
         best = best_strategy(results, measure)
@@ -214,7 +214,7 @@ def _answer_cautions(run: RunRecords) -> list[str]:
 
 
 def sampling_warning(check: SamplingCheck) -> str:
-    """Say why the answers of a server may be no distribution."""
+    """Explain why a server's answers may not be a distribution."""
     return say(
         "sampling",
         model=check.model,
@@ -228,7 +228,7 @@ def sampling_warning(check: SamplingCheck) -> str:
 
 
 def value_sentence(record: Any, answers: int | None = None) -> str:
-    """Word the value of a summary, or its reason for none; empty without the measure's package.
+    """Describe a summary's value or the reason for its absence; empty without the measure's package.
 
     Args:
         answers: number of reference answers; None if it is not known.
@@ -260,7 +260,7 @@ def value_sentence(record: Any, answers: int | None = None) -> str:
 
 
 def controls_sentence(controls: Controls) -> str:
-    """List how much the controls of a question recover; empty if undefined."""
+    """Describe the share that each control of a question recovers; empty if undefined."""
     shares = []
     for control in controls.controls:
         if control.bits is not None and controls.bits_available is not None and controls.bits_available > 0:
@@ -270,7 +270,7 @@ def controls_sentence(controls: Controls) -> str:
 
 
 def controls_caution(controls: Controls, bits: Sequence[float]) -> str:
-    """Name texts that say nothing and recover as much as a question's best summary; empty without any.
+    """Name the controls without content that match a question's best summary; empty without any.
 
     Args:
         bits: that each summary tells.
@@ -287,7 +287,7 @@ def controls_caution(controls: Controls, bits: Sequence[float]) -> str:
 
 
 def place(score: float, empty: float, pasted: float) -> float | None:
-    """Place a SelfReflect score between those of the empty summary (0) and of the pasted answers (1).
+    """Place a SelfReflect score between the empty summary's (0) and the pasted answers' (1).
 
     Scores outside are below 0 or above 1. None if the empty summary does not score worse (higher) than the
     answers: then the judge cannot tell them apart.
@@ -299,7 +299,7 @@ def place(score: float, empty: float, pasted: float) -> float | None:
 
 
 def controls_place(score: float, controls: Controls | None, answers: int | None = None) -> str | None:
-    """Say where a score stands between the controls of its question; None if they were not scored.
+    """Describe a score's place between the controls of its question; None without their scores.
 
     Args:
         answers: number of reference answers; None takes that of the controls, which count equal ones once.

@@ -1,4 +1,4 @@
-"""The effect of a summary's length: length audit, and pasted answers of equal length."""
+"""Effect of summary length: length audit, and pasted answers of equal length."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Points = Mapping[str, tuple[int, float]]
 
 
 def length_audit(run: RunRecords) -> dict[str, Points]:
-    """Measure the scored summaries of each strategy."""
+    """Collect length and score of each strategy's scored summaries."""
     audits: dict[str, Points] = {}
     for name in run.strategies:
         points = {}
@@ -59,7 +59,7 @@ def length_audit(run: RunRecords) -> dict[str, Points]:
 
 
 def length_correlation(points: Points) -> Estimate:
-    """Correlate the ranks of length and score."""
+    """Compute the rank correlation of length and score."""
     return rank_correlation([words for words, _ in points.values()], [score for _, score in points.values()])
 
 
@@ -81,7 +81,7 @@ def length_table(audits: Mapping[str, Points], noun: str = "strategy") -> Table:
 
 
 def _longer_is_better(audits: Mapping[str, Points]) -> tuple[int, int]:
-    """Count the pairs of summaries of one question whose longer one scores lower, and all without ties."""
+    """Count the pairs of a question's summaries in which the longer scores lower, and all untied pairs."""
     better = 0
     pairs = 0
     for a, b in combinations(audits.values(), 2):
@@ -95,7 +95,7 @@ def _longer_is_better(audits: Mapping[str, Points]) -> tuple[int, int]:
 
 
 def point_table(audits: Mapping[str, Points]) -> Table:
-    """Tabulate the length and score of every summary, the points of the plot."""
+    """Tabulate length and score of every summary, as plotted."""
     rows = []
     for strategy, points in audits.items():
         for id_, (words, score) in points.items():
@@ -105,7 +105,7 @@ def point_table(audits: Mapping[str, Points]) -> Table:
 
 @dataclass(frozen=True)
 class PastedAnswers:
-    """Bits of pasted answers, from none to all, straight lines in between; each of shape (K,).
+    """Bits of pasted answers from none to all, linearly interpolated; each of shape (K,).
 
     ``answers`` and ``words`` ascend from 0.
     """
@@ -117,7 +117,7 @@ class PastedAnswers:
     """Which questions a mean leaves out, in words."""
 
     def equal(self, bits: float) -> tuple[float, float] | None:
-        """Find the fewest answers with as many bits, and their words.
+        """Find the fewest pasted answers with at least as many bits, and their words.
 
         None if no answer is needed, or if not even all of them have as many.
         """
@@ -131,7 +131,7 @@ class PastedAnswers:
         return float(answers), float(words)
 
     def sentence(self, subject: str, words: float, bits: float, low: float | None = math.inf) -> str:
-        """Say how many pasted answers recover as much as a summary, or a mean of summaries.
+        """Describe how many pasted answers recover as much as one summary or a mean of summaries.
 
         Args:
             subject: the summary's name at the start of the sentence.
@@ -162,7 +162,7 @@ def mean_pasted(curves: Sequence[PastedAnswers]) -> PastedAnswers:
 
 @dataclass(frozen=True)
 class StrategyPoint:
-    """The bits of one strategy's summaries, on average over questions, and their words."""
+    """Mean bits and words of a strategy's summaries over questions."""
 
     strategy: str
     words: float
@@ -172,7 +172,7 @@ class StrategyPoint:
 
 
 def run_pasted(run: RunRecords) -> tuple[PastedAnswers, list[StrategyPoint]] | None:
-    """Average the pasted answers of a run's questions, and place its strategies beside them.
+    """Average the pasted answers over a run's questions, and compute the points of its strategies.
 
     Only questions count where the answers hold information for the judge, and where as many answers were
     pasted as anywhere. If the judge saw some questions and not others, the smaller number is left out: a
@@ -230,7 +230,7 @@ def _question_pasted(controls: Controls) -> PastedAnswers:
 
 
 def pasted_table(pasted: PastedAnswers, points: Sequence[StrategyPoint]) -> Table:
-    """Tabulate strategies and pasted answers; the notes say how many answers each strategy is worth."""
+    """Tabulate strategies and pasted answers, with equivalent numbers of answers as notes."""
     rows: list[tuple[Cell, ...]] = []
     notes = []
     for point in points:

@@ -1,4 +1,4 @@
-"""The values of a measure in a run, as reports compare and name them."""
+"""Values of a measure in a run, as reports compare them."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Values:
-    """One measure of a strategy or control, by question id."""
+    """Values of one measure for a strategy or control, by question id."""
 
     values: Mapping[str, float]
     scale: Mapping[str, float] | None = None
     """What each value is a share of. Then sums over questions are compared; without it, means."""
 
     def among(self, ids: Collection[str]) -> Values:
-        """Keep these questions."""
+        """Keep only the questions ``ids``."""
         return Values({id_: value for id_, value in self.values.items() if id_ in ids}, self.scale)
 
     def of_question(self, id_: str) -> float | None:
-        """Give the value or share of one question; None without."""
+        """Return the value or share of one question; None without one."""
         return self.mean([id_]) if id_ in self.values else None
 
     def mean(self, ids: Collection[str]) -> float | None:
-        """Compute the mean or share over these questions; None without any."""
+        """Compute the mean or share over the questions ``ids``; None without any."""
         if not ids:
             return None
         total = math.fsum(self.values[id_] for id_ in ids)
         return total / (len(ids) if self.scale is None else math.fsum(self.scale[id_] for id_ in ids))
 
     def estimate(self, total: int) -> Estimate:
-        """Estimate the mean or the share, with ``total`` questions that could have a value.
+        """Estimate the mean or share, with ``total`` eligible questions.
 
         Without an interval on fewer than ``FEWEST_TESTED`` questions, where it would be far too short.
         """
@@ -65,7 +65,7 @@ def records_of(measure: Measure, run: RunRecords, strategy: str) -> dict[str, An
 
 
 def values_of(measure: Measure, run: RunRecords, strategy: str) -> Values:
-    """Read the values of a strategy; a ratio has two parts."""
+    """Read a strategy's values, with numerator and denominator for a ratio."""
     values = {}
     scale = {}
     for id_, record in records_of(measure, run, strategy).items():
@@ -79,7 +79,7 @@ def values_of(measure: Measure, run: RunRecords, strategy: str) -> Values:
 
 
 def undefined_of(measure: Measure, run: RunRecords, strategy: str) -> dict[str, str]:
-    """Map the questions whose record has no value to the word for its reason."""
+    """Map questions without a value to the reason's code."""
     reasons = {}
     for id_, record in records_of(measure, run, strategy).items():
         measurement = measure.measurement(record)
@@ -89,18 +89,18 @@ def undefined_of(measure: Measure, run: RunRecords, strategy: str) -> dict[str, 
 
 
 def settings_of(measure: Measure, run: RunRecords, strategy: str) -> dict[str, str]:
-    """Describe judge and settings by question; values with different ones are not comparable."""
+    """Describe judge and settings by question, which must match between compared values."""
     records = records_of(measure, run, strategy)
     return {id_: measure.settings_text(record) for id_, record in records.items()}
 
 
 def is_estimated(measure: Measure, run: RunRecords, strategy: str) -> bool:
-    """Tell whether a record of a strategy rests on a sample of words only."""
+    """Check whether any record of a strategy rests on a sample of words."""
     return any(measure.sampled(record) for record in records_of(measure, run, strategy).values())
 
 
 def difference_of(measure: Measure, a: Values, b: Values, ids: Collection[str]) -> PairedEstimate:
-    """Estimate the difference ``b - a`` on those questions of ``ids`` where both have values.
+    """Estimate the difference ``b - a`` on questions of ``ids`` with both values.
 
     Shares are of the mean of both scales, which is the same number if both summarise the same answers.
     Without an interval unless enough questions differ for a test.
@@ -119,7 +119,7 @@ def difference_of(measure: Measure, a: Values, b: Values, ids: Collection[str]) 
 
 
 def mean_columns(measure: Measure) -> list[Column]:
-    """Make the columns of a mean and of the ends of its interval."""
+    """Make the columns of a mean and its interval."""
     ends = f"{measure.heading} 95% ".removeprefix("mean score ")
     mean = Column(measure.heading, measure.form, short=measure.heading.removeprefix("mean "))
     low = Column(f"{ends}low", measure.form, end="low")
@@ -127,29 +127,29 @@ def mean_columns(measure: Measure) -> list[Column]:
 
 
 def difference_column(measure: Measure, heading: str, end: Literal["", "low", "high"] = "") -> Column:
-    """Make a column of differences; shares are in points."""
+    """Make a column of differences, in points for shares."""
     if measure.is_share:
         return Column(heading, "+z.1f", 100, end=end)
     return Column(heading, f"+z{measure.form.lstrip('z')}", end=end)
 
 
 def plain_measure() -> Measure:
-    """Look up the measure that is meant where none is named."""
+    """Look up the default measure."""
     return next(measure for measure in bundled_measures() if measure.is_plain)
 
 
 def bundled_measures() -> list[Measure]:
-    """List the measures with keys and columns of their own, in the order of reports."""
+    """List the measures with their own keys and columns, in report order."""
     return _in_order(measures_of(DEFAULT_MEASURES))
 
 
 def run_measures(run: RunRecords) -> list[Measure]:
-    """List the measures that a run has, at least one, in the order of reports."""
+    """List a run's measures, at least one, in report order."""
     return _in_order(run.measures) or [plain_measure()]
 
 
 def any_measures(runs: Iterable[RunRecords]) -> list[Measure]:
-    """List the measures that any of several runs has."""
+    """List the measures of any of the runs."""
     return _in_order({measure for run in runs for measure in run_measures(run)})
 
 

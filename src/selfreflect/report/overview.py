@@ -1,4 +1,4 @@
-"""The tables of a run: strategies with controls and notes, and failures."""
+"""Tables of a run: strategies with controls and notes, and failures."""
 
 from __future__ import annotations
 
@@ -70,8 +70,7 @@ REMEDIES: Mapping[FailureKind, str] = {
 
 
 def overview(run: RunRecords, *, with_controls: bool = True) -> Table:
-    """Tabulate the strategies: each measure's mean and interval, n, coverage, length of summaries, failures;
-    and the controls below them, if they are wanted.
+    """Tabulate the strategies with means, intervals, coverage, lengths and failures, and optionally controls.
 
     Where a measure rests on other questions than the last one, it has an n of its own.
     """
@@ -100,14 +99,14 @@ def overview(run: RunRecords, *, with_controls: bool = True) -> Table:
 
 
 def _own_n(measure: Measure) -> str:
-    """Name a column for a measure's number of questions if it differs from the main measure's."""
+    """Name the column for a measure's number of questions, if different from the main measure's."""
     return f"{measure.heading} n"
 
 
 def _strategy_row(
     run: RunRecords, result: StrategyResult, measures: Sequence[Measure], main: Measure
 ) -> dict[str, Cell]:
-    """List all cells of a strategy by heading, also of hidden columns."""
+    """Build all cells of a strategy by heading, including hidden columns."""
     row: dict[str, Cell] = {"strategy": run.display_name(result.strategy)}
     for measure in measures:
         is_estimated = measure.name in result.estimated
@@ -121,7 +120,7 @@ def _strategy_row(
 
 
 def _control_row(control: ControlValues, measures: Sequence[Measure]) -> dict[str, Cell]:
-    """List the cells of a control by heading; ``n`` is 0 if nothing of it was measured."""
+    """Build a control's cells by heading, with ``n`` 0 if nothing was measured."""
     row: dict[str, Cell] = {"strategy": CONTROL + control.name}
     counts = []
     for measure in measures:
@@ -141,7 +140,7 @@ def _estimate_cells(measure: Measure, estimate: Estimate, is_estimated: bool = F
 def _overview_notes(
     run: RunRecords, results: Sequence[StrategyResult], measures: Sequence[Measure]
 ) -> tuple[list[str], list[str]]:
-    """List the notes below the table, cautions first, and those of them that explain the numbers."""
+    """List the table's notes, cautions first, and the explanatory notes among them."""
     scale = [f"{item.short}: {reading(item, run)}" for item in measures if "{zero}" in item.reading]
     cautions: list[str] = []
     judges: list[str] = []
@@ -167,8 +166,7 @@ def _overview_notes(
 
 
 def _settings_notes(run: RunRecords, measure: Measure) -> tuple[list[str], list[str]]:
-    """Name the judge and its settings, also where readers differ between questions; or else warn of summaries
-    that were measured with different ones."""
+    """Describe the judge and its settings, or warn about summaries measured with different settings."""
     by_question: dict[str, set[str]] = defaultdict(set)
     for name in run.strategies:
         for id_, text in settings_of(measure, run, name).items():
@@ -183,7 +181,7 @@ def _settings_notes(run: RunRecords, measure: Measure) -> tuple[list[str], list[
 
 
 def reading(measure: Measure, run: RunRecords) -> str:
-    """Say how to read the values that a measure has in a run."""
+    """Explain how to read a measure's values in a run."""
     zeros = {
         "question": "the question alone, as in earlier versions (`selfreflect score` measures anew)",
         "empty": "an empty summary",
@@ -215,7 +213,7 @@ def undefined_notes(run: RunRecords, measure: Measure, results: Sequence[Strateg
 
 
 def failure_table(run: RunRecords, name_of: Callable[[str], str] = str) -> Table:
-    """Count failures by stage, strategy and kind, each with its first message as an example.
+    """Count failures by stage, strategy and kind, each with an example message.
 
     Args:
         name_of: words a setting in the notes, which say what to do; by default its key.

@@ -1,4 +1,4 @@
-"""Result of :func:`selfreflect.reflect`: answers and the information that summaries recover."""
+"""Result of :func:`selfreflect.reflect`: answers, and the information that summaries recover."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _COLOURS: dict[MarkKind, str] = {"covered": "0,120,255", "missed": "255,170,0", 
 
 @dataclass(frozen=True)
 class AnswerClass:
-    """Answers that are equal but for spelling."""
+    """Answers that are equal up to spelling."""
 
     text: str
     """The most frequent spelling."""
@@ -49,7 +49,7 @@ class AnswerClass:
 
 @dataclass(frozen=True, repr=False)
 class Reflection:
-    """The answers to one question, summaries of them, and how much each summary recovers.
+    """Answers to one question, with summaries and the information that these recover.
 
     Attributes:
         records: all of it as the records of a run with one question, from which reports can be made.
@@ -73,17 +73,17 @@ class Reflection:
 
     @property
     def metadata(self) -> dict[str, Scalar]:
-        """Further columns of your data."""
+        """Further columns of the user's data."""
         return self._question.metadata
 
     @property
     def answer_set(self) -> AnswerSet | None:
-        """The answers in their two halves; None if they could not be drawn."""
+        """The answers in two halves; None if drawing failed."""
         return self.records.answers.get(self._question.id)
 
     @property
     def answers(self) -> tuple[str, ...]:
-        """All answers: in sampling order, or shuffled if they are a list of yours."""
+        """All answers in sampling order, or shuffled if the user gave a list."""
         return self.answer_set.answers if self.answer_set else ()
 
     @property
@@ -98,38 +98,38 @@ class Reflection:
 
     @property
     def summaries(self) -> dict[str, str]:
-        """Texts by name: that of the strategy, or your own."""
+        """Summary texts by the name of the strategy or the user's name."""
         return {name: summary.text for (_, name), summary in self.records.summaries.items()}
 
     @property
     def scores(self) -> dict[str, Score]:
-        """SelfReflect scores by name of the summary; ``.value`` is the number, 0 is perfect."""
+        """SelfReflect scores by summary name; ``.value`` is the number, 0 is perfect."""
         return {name: score for (_, name), score in self.records.scores.items()}
 
     @property
     def information(self) -> dict[str, Information]:
-        """The information that each summary recovers, by name; ``.recovered`` is its share."""
+        """Information that each summary recovers, by name; ``.recovered`` is its share."""
         return {name: record for (_, name), record in self.records.information.items()}
 
     @property
     def controls(self) -> Controls | None:
-        """Texts that summaries are compared with, such as the empty one."""
+        """Control texts for comparison, such as the empty summary."""
         return self.records.controls.get(self._question.id)
 
     @property
     def failures(self) -> tuple[Failure, ...]:
-        """Failures, with their reasons."""
+        """Failures with their reasons."""
         return tuple(self.records.failures)
 
     @property
     def measures(self) -> dict[str, dict[str, Any]]:
-        """All numbers by name of the summary: ``score``, ``stderr``, ``bits``, ``bits_available``,
-        ``recovered`` and its 95 % interval ``recovered_low`` to ``recovered_high``, ``undefined``,
-        ``failure``; None for what there is not."""
+        """All numbers by summary name: ``score``, ``stderr``, ``bits``, ``bits_available``, ``recovered`` and
+        its 95 % interval ``recovered_low`` to ``recovered_high``, ``undefined``, ``failure``; None where
+        missing."""
         return {row["strategy"]: row for row in self._rows() if row["strategy"] is not None}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values that JSON can hold."""
+        """Convert the result to plain JSON values."""
         return {
             "question": self.question,
             "context": self.context,
@@ -140,11 +140,11 @@ class Reflection:
         }
 
     def to_pandas(self) -> pd.DataFrame:
-        """Make one row per summary. Raises MissingExtraError if pandas is not installed."""
+        """Build a data frame, one row per summary. Raises MissingExtraError if pandas is not installed."""
         return Reflections([self]).to_pandas()
 
     def _rows(self) -> list[dict[str, Any]]:
-        """Make one row per summary, without metadata; without summaries a single one with the failure."""
+        """Build one row per summary without metadata, or one row with the failure."""
         rows = []
         headings = [column.heading for column in question_columns(self.records)]
         for cells in question_table(self.records).rows:
@@ -158,7 +158,7 @@ class Reflection:
         return rows
 
     def _results(self) -> Iterator[tuple[str, str, str]]:
-        """Yield the name, the text and the result in words of each summary, the best first."""
+        """Yield each summary's name, text and result in words, best first."""
         conditioning = len(self.answer_set.conditioning) if self.answer_set else None
         for outcome in best_first(self.records, self._question.id):
             sentences = []
@@ -207,10 +207,10 @@ class Reflection:
 
 
 class Reflections(list[Reflection]):
-    """The results for several questions: a list of :class:`Reflection`, and a data frame of them."""
+    """Results for several questions: a list of :class:`Reflection` with a data frame."""
 
     def to_pandas(self) -> pd.DataFrame:
-        """Make one row per question and summary, with the columns that your data had besides.
+        """Build a data frame with one row per question and summary, including the user's columns.
 
         A question without a summary has one row, whose ``failure`` says why.
 
@@ -246,7 +246,7 @@ class Reflections(list[Reflection]):
 
 
 def _marked_words(information: Information | None, summary: str) -> list[tuple[str, Mark]]:
-    """Mark the words of the test answer that a summary covers, misses or gets wrong the most."""
+    """Mark the words of the test answer that a summary covers, misses or misleads about the most."""
     if information is None or information.recovered is None:
         return []
     indices = telling_answers([(information.answers, summary)], 1)

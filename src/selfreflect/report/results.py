@@ -1,4 +1,4 @@
-"""The result of each strategy of a run in every measure, of its controls, and by values of a column."""
+"""Results of strategies and controls in every measure, in total and by a column's values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MISSING = "(none)"
 
 
 def differing_halves(run: RunRecords) -> list[str]:
-    """List the questions whose two halves of answers differ more than chance, by an exact test on classes.
+    """List questions whose two halves of answers differ more than by chance, in an exact test.
 
     The rate of false discoveries among them is 5 %.
     """
@@ -48,13 +48,13 @@ def differing_halves(run: RunRecords) -> list[str]:
 
 
 def reference_count(run: RunRecords) -> int | None:
-    """Count the reference answers of a question; None if questions differ."""
+    """Count the reference answers per question; None if questions differ."""
     counts = {len(run.answers[id_].conditioning) for id_ in run.questions if id_ in run.answers}
     return counts.pop() if len(counts) == 1 else None
 
 
 def control_text(control: Control, all_answers: int) -> str:
-    """Name a control; ``all_answers`` is the number of answers in the longest one."""
+    """Name a control; ``all_answers`` is the number of answers in the largest."""
     if control.name == "question":
         return "question repeated"
     if control.name != "pasted":
@@ -65,7 +65,7 @@ def control_text(control: Control, all_answers: int) -> str:
 
 @dataclass(frozen=True)
 class ControlValues:
-    """One control over all questions."""
+    """Values of one control over all questions."""
 
     kind: str
     """That of :class:`~selfreflect.records.Control`."""
@@ -76,7 +76,7 @@ class ControlValues:
 
 
 def control_values(run: RunRecords) -> list[ControlValues]:
-    """Collect the controls of a run; their bits count where a summary's share is defined."""
+    """Collect a run's controls, with bits where a summary's share is defined."""
     by_name: dict[str, dict[str, Control]] = {}
     sets = [run.controls[id_] for id_ in run.questions if id_ in run.controls]
     for controls in sorted(sets, key=lambda controls: -len(controls.controls)):  # the longest sets the order
@@ -107,7 +107,7 @@ def control_values(run: RunRecords) -> list[ControlValues]:
 
 @dataclass(frozen=True)
 class ControlLead:
-    """A control that does at least as well as a strategy, on the questions that both have values for."""
+    """A control that at least matches a strategy, on their common questions."""
 
     control: str
     """The kind of the control."""
@@ -119,8 +119,7 @@ class ControlLead:
 def control_lead(
     run: RunRecords, control: ControlValues, strategy: str, measure: Measure
 ) -> ControlLead | None:
-    """Compare a control that says nothing with a strategy; None if the strategy does better, and for pasted
-    answers, which should do better."""
+    """Compare a control with a strategy; None if the strategy is better, or for pasted answers."""
     if measure.name not in control.by_measure:
         return None
     values = control.by_measure[measure.name]
@@ -159,7 +158,7 @@ class StrategyResult:
 
     @property
     def missing(self) -> int:
-        """Questions without a result."""
+        """Number of questions without a result."""
         return self.failures + self.pending
 
     def estimate(self, measure: Measure) -> Estimate:
@@ -199,14 +198,13 @@ def strategy_results(run: RunRecords) -> list[StrategyResult]:
 
 
 def is_uneven(run: RunRecords, measure: Measure) -> bool:
-    """Tell whether strategies have values for different questions, so that their means do not compare."""
+    """Check whether strategies have values for different questions, so that means are not comparable."""
     by_strategy = (values_of(measure, run, name).values.keys() for name in run.strategies)
     return len({frozenset(ids) for ids in by_strategy if ids}) > 1
 
 
 def sorted_results(run: RunRecords) -> list[StrategyResult]:
-    """Sort the strategies by the main measure, the best first: complete ones, incomplete ones, and at last
-    those without a result."""
+    """Sort strategies by the main measure: complete ones, incomplete ones, then ones without results."""
     results = strategy_results(run)
     measure = main_measure(run, results)
 
@@ -222,7 +220,7 @@ def sorted_results(run: RunRecords) -> list[StrategyResult]:
 
 
 def main_measure(run: RunRecords, results: Sequence[StrategyResult]) -> Measure:
-    """Choose the first measure in which a strategy has a result."""
+    """Choose the first measure with a strategy's result."""
     measures = run_measures(run)
     for measure in measures:
         if any(result.estimate(measure).mean is not None for result in results):
@@ -231,13 +229,13 @@ def main_measure(run: RunRecords, results: Sequence[StrategyResult]) -> Measure:
 
 
 def best_strategy(results: Sequence[StrategyResult], measure: Measure) -> str | None:
-    """Name the strategy with the best mean, complete or not; None if none has a mean."""
+    """Find the strategy with the best mean; None if none has a mean."""
     means = _settled_means(results, measure)
     return max(means, key=means.__getitem__, default=None)
 
 
 def _settled_means(results: Sequence[StrategyResult], measure: Measure) -> dict[str, float]:
-    """Map strategies to their means, negated where lower is better; ties are equal."""
+    """Map strategies to means with exact ties, negated if lower is better."""
     means = {}
     for result in results:
         mean = result.estimate(measure).mean
@@ -252,7 +250,7 @@ def sorted_strategies(run: RunRecords) -> RunRecords:
 
 
 def best_first(run: RunRecords, question_id: str) -> list[SummaryOutcome]:
-    """Sort the outcomes of a question by the first measure that they have a value in.
+    """Sort a question's outcomes by the first measure with a value.
 
     The best come first, those without a value at last. Values of different measures cannot be compared, so
     those with a value of the first measure form the first group.
@@ -280,7 +278,7 @@ def coverage_text(estimate: Estimate) -> str | None:
 
 
 def no_interval(estimate: Estimate) -> str | None:
-    """Say why an estimate has no interval; None if it has one."""
+    """Explain why an estimate has no interval; None if it has one."""
     if estimate.low is not None:
         return None
     if estimate.n < FEWEST_TESTED:
@@ -289,18 +287,18 @@ def no_interval(estimate: Estimate) -> str | None:
 
 
 def method_note(estimates: Iterable[Estimate]) -> str:
-    """Name the method of intervals, and say if some are left out."""
+    """Describe the method of intervals, and whether some are left out."""
     has_few = any(0 < estimate.n < FEWEST_TESTED for estimate in estimates)
     return say("method", fewest=FEWEST_TESTED if has_few else None)
 
 
 def approximate(value: float | None, estimated: bool) -> float | None:
-    """Mark ``value`` if estimates went into it."""
+    """Mark ``value`` as approximate if it rests on estimates."""
     return Approximate(value) if estimated and value is not None else value
 
 
 def estimate_note(measure: Measure, sides: Iterable[tuple[RunRecords, str]]) -> list[str]:
-    """Explain ``≈`` if some values of these strategies of runs are estimates."""
+    """Explain ``≈`` if some of these strategies' values are estimates."""
     records = list(chain.from_iterable(records_of(measure, *side).values() for side in sides))
     samples = [sample for record in records if (sample := measure.sampled(record))]
     if not samples:
@@ -311,7 +309,7 @@ def estimate_note(measure: Measure, sides: Iterable[tuple[RunRecords, str]]) -> 
 
 
 def score_text(score: Score) -> str:
-    """Format as ``0.0954 ± 0.0025``, or ``≈0.0954 ± 0.0025 (estimated from 120 of 840 words)``."""
+    """Format a score as ``0.0954 ± 0.0025``, with ``≈`` and its sample if estimated."""
     text = f"{score.value:.4f}"
     if score.stderr is not None:
         text += f" ± {score.stderr:.4f}"
@@ -319,7 +317,7 @@ def score_text(score: Score) -> str:
 
 
 def by_value(run: RunRecords, name: str) -> dict[str, RunRecords]:
-    """Divide a run by a column's value, the most frequent one first; ``kind`` is a column, too.
+    """Divide a run by a column's values (or ``kind``), most frequent first.
 
     Raises:
         DataError: no question has the column.
@@ -359,7 +357,7 @@ def _value(question: Question, name: str) -> str:
 
 
 def breakdown(run: RunRecords, name: str) -> Table:
-    """Tabulate what each strategy's mean is for each value of a column, with its interval and n."""
+    """Tabulate each strategy's mean by a column's values, with interval and n."""
     measures = run_measures(run)
     headings = [Column(one_line(name, 40)), Column("strategy", shown=run.noun)]
     for measure in measures:

@@ -1,4 +1,4 @@
-"""The records of a run, which every report is made from."""
+"""Records of a run, the basis of every report."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _QUOTED = 5
 
 
 def without_words(record: R) -> R:
-    """Remove the values of single words from a result."""
+    """Remove the values of single words from a record."""
     if isinstance(record, Information):
         return replaced(record, answers=())
     return replaced(record, words=()) if isinstance(record, Score) else record
@@ -63,7 +63,7 @@ class SummaryOutcome(NamedTuple):
 
 @dataclass(frozen=True)
 class RunRecords:
-    """Everything that a report needs of a run. Records of other questions than ``questions`` do not count."""
+    """A run's records for reports. Records of other questions than ``questions`` do not count."""
 
     label: str
     strategies: Sequence[str]
@@ -89,8 +89,7 @@ class RunRecords:
 
     @property
     def is_imported(self) -> bool:
-        """Whether a file brought all summaries: then they are replies of a system, and no strategy wrote
-        them."""
+        """Whether all summaries come from a file, as responses of a system rather than of strategies."""
         config = self.manifest.get("config")
         if not config or {"answers", "summaries", "serve"} & config.keys():
             return False
@@ -98,27 +97,27 @@ class RunRecords:
 
     @property
     def noun(self) -> str:
-        """Display name of the summaries' source; keys on disk say ``strategy``."""
+        """Displayed noun for the source of summaries; keys on disk say ``strategy``."""
         return "system" if self.is_imported else "strategy"
 
     def display_name(self, strategy: str) -> str:
-        """Name a strategy for people: a system whose file gives it no name is called as the file."""
+        """Name a strategy for readers; an unnamed system takes the file's name."""
         is_unnamed = self.is_imported and list(self.strategies) == [UNNAMED_SUMMARY] == [strategy]
         return self.label if is_unnamed and self.label else strategy
 
     @property
     def distinct_label(self) -> str:
-        """Its label, empty where its only system is called so."""
+        """The run's label; empty if its only system has the same name."""
         return "" if [self.label] == [*map(self.display_name, self.strategies)] else self.label
 
     @cached_property
     def measures(self) -> list[Measure]:
-        """The measures that have a result, as far as their packages are installed."""
+        """The installed measures with a result."""
         names = {name for name, _, _ in self.measurements} & {*measure_names()}
         return [measure for measure in measures_of({*DEFAULT_MEASURES} | names) if self.results(measure)]
 
     def results(self, measure: Measure) -> Mapping[Key, Any]:
-        """Get the records of a measure."""
+        """Look up the records of a measure."""
         ours: dict[type[Any], Mapping[Key, Any]] = {Score: self.scores, Information: self.information}
         if measure.record in ours:
             return ours[measure.record]
@@ -126,7 +125,7 @@ class RunRecords:
 
     @cached_property
     def _by_measure(self) -> dict[str, dict[Key, Measurement]]:
-        """Sort the measurements once, because results are looked up for every summary."""
+        """Measurements by measure, sorted once for all lookups."""
         by_measure: dict[str, dict[Key, Measurement]] = {}
         for record in self.measurements.values():
             by_measure.setdefault(record.measure, {})[record.question_id, record.summary] = record
@@ -139,11 +138,11 @@ class RunRecords:
 
     @property
     def scale(self) -> Scale:
-        """Both ends of shares; it is the same in all records."""
+        """The scale of shares, equal in all records."""
         return latest_scale(record.scale for record in self.information.values())
 
     def with_scale(self, scale: Scale) -> RunRecords:
-        """Leave out bits on another scale. The scores of controls stay."""
+        """Leave out bits on other scales. The scores of controls stay."""
         information = {key: record for key, record in self.information.items() if record.scale == scale}
         controls = {}
         for id_, record in self.controls.items():
@@ -160,7 +159,7 @@ class RunRecords:
         return "serve" not in config or "scores" in config
 
     def question(self, query: str) -> Question:
-        """Look up a question by its id, its text, or a part of its text that no other question has.
+        """Look up a question by id, text, or a unique part of its text.
 
         Raises:
             DataError: the run has no such question, or several.
@@ -190,12 +189,12 @@ class RunRecords:
         )
 
     def only(self, query: str) -> RunRecords:
-        """Copy the run with one question, as :meth:`question` finds it."""
+        """Copy the run with a single question; see :meth:`question`."""
         question = self.question(query)
         return replace(self, questions={question.id: question})
 
     def outcomes(self, question_id: str) -> list[SummaryOutcome]:
-        """List the outcome of every strategy on a question."""
+        """List each strategy's outcome on a question."""
         names = sorted({measure for measure, _, _ in self.measurements} & {*measure_names()})
         outcomes = []
         for name in self.strategies:
@@ -213,28 +212,28 @@ class RunRecords:
         return outcomes
 
     def merged_texts(self, question_id: str) -> tuple[tuple[str, ...], ...]:
-        """List the texts of each group of answers that a reader merged by hand."""
+        """List the texts of each group of answers that the user merged by hand."""
         by_hand = self.merged.get(question_id)
         return by_hand.merged if by_hand else ()
 
     @property
     def judges(self) -> list[str]:
-        """The judges of all results, each once."""
+        """Distinct judges of all results."""
         names = {record.judge for record in self.scores.values()}
         return sorted(names | {record.judge for record in self.information.values()})
 
     @property
     def models(self) -> list[str]:
-        """The models that answered, each once."""
+        """Distinct models that answered."""
         return list(dict.fromkeys(record.model for record in self.answers.values() if record.model))
 
     def by_question(self, records: Mapping[Key, T], strategy: str) -> dict[str, T]:
-        """Map question ids to the strategy's records of one kind."""
+        """Map question ids to a strategy's records of one kind."""
         return {id_: records[id_, strategy] for id_ in self.questions if (id_, strategy) in records}
 
     @cached_property
     def failures_by_score(self) -> dict[Key, Failure]:
-        """Each missing score with the earliest failure that prevented it, if one is recorded."""
+        """The earliest recorded failure for each missing score."""
         # answers that failed prevent summaries and scores, so the earliest stage is the cause
         first: dict[Key, Failure] = {}
         for failure in sorted(self.failures, key=lambda failure: STAGES.index(failure.stage)):
@@ -257,11 +256,11 @@ class RunRecords:
 
     @property
     def guessed_words(self) -> int:
-        """Number of words with the judge's guesses."""
+        """Number of words with guesses of the judge."""
         return sum(bool(word.guesses) for score in self.scores.values() for word in score.words)
 
     def without_guesses(self) -> RunRecords:
-        """Copy the run without the judge's guesses of words."""
+        """Copy the run without the judge's guesses."""
         scores = {}
         for key, score in self.scores.items():
             words = tuple(replaced(word, guesses=()) for word in score.words)
@@ -270,7 +269,7 @@ class RunRecords:
 
 
 def answer_halves_p_value(answers: AnswerSet) -> float:
-    """Test whether the halves of a question's answers are a random split of their classes by spelling."""
+    """Test whether a question's halves of answers are a random split of spelling classes."""
     from selfreflect.grouping import normal_form
     from selfreflect.stats import halves_p_value
 
@@ -295,7 +294,7 @@ RECORD_FIELDS = tuple(name for name, _ in _PLACES.values())
 
 
 def records_in_memory(label: str, records: Iterable[Record]) -> RunRecords:
-    """Collect records without a directory or settings.
+    """Collect records without a run directory or settings.
 
     Strategies are in the order in which they were made.
     """

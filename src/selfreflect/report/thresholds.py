@@ -1,4 +1,4 @@
-"""Conditions of ``--fail-if``: on one version, such as ``recovered < 60%``, or on comparisons, ``worse > 0``.
+"""Conditions of ``--fail-if``: on one version (``recovered < 60%``) or on comparisons (``worse > 0``).
 
 A condition is a name, one comparison and a number. What is undefined never passes: a condition that does not
 hold stays undecided where a value that it speaks of is undefined, unless another condition says how many may
@@ -64,7 +64,7 @@ Pairs = Sequence[tuple[Contender | None, Contender]]
 
 
 class ConditionValue(NamedTuple):
-    """The value that a name has for one version, or for all of them."""
+    """Value of a name for one version, or for all versions."""
 
     subject: str
     """Empty for a count of all strategies."""
@@ -77,13 +77,13 @@ class ConditionValue(NamedTuple):
 
     @property
     def finding(self) -> str:
-        """The value in words, and whose it is."""
+        """The value in words, with its subject."""
         return f"{self.text}{f' for {self.subject}' if self.subject else ''}"
 
 
 @dataclass(frozen=True)
 class Name:
-    """Subject of a condition."""
+    """The named quantity of a condition."""
 
     text: str
     part: str
@@ -93,13 +93,13 @@ class Name:
 
     @property
     def is_share(self) -> bool:
-        """Whether its values are shares of 1; values of other packages follow their unit."""
+        """Whether values are shares of 1; plug-in measures follow their unit."""
         is_share = self.measure is None or self.measure.is_share or self.measure.is_bundled
         return self.part == "p_value" or (self.part in (*_SHARES, _MEAN, _ANY) and is_share)
 
     @property
     def units(self) -> Sequence[str]:
-        """Units that a number in a condition may have."""
+        """Units that a condition's number may have."""
         if self.part in COUNTS:
             return ()
         if self.part in OF_QUESTIONS:
@@ -110,7 +110,7 @@ class Name:
         return ("%",) if self.is_share or not unit else (unit,)
 
     def read(self, pairs: Pairs, *, as_share: bool) -> list[ConditionValue]:
-        """Read the value for all strategies, or for each version.
+        """Read the value for each version, or for all strategies together.
 
         Args:
             as_share: give counts of questions as shares of all.
@@ -185,7 +185,7 @@ class Name:
         return ConditionValue(subject, value, f"it is {count} of {result.due}")
 
     def measured(self, side: Contender) -> Measure:
-        """Return the measure. Raises DataError if this version was not measured by it."""
+        """Return the measure of the condition. Raises DataError if this version was not measured by it."""
         assert self.measure is not None
         if self.measure not in run_measures(side.run):
             raise DataError(
@@ -201,7 +201,7 @@ def _result(side: Contender) -> StrategyResult:
 
 
 def _gaps(side: Contender, measure: Measure, result: StrategyResult) -> dict[str, str]:
-    """Say how many questions of a version have no value."""
+    """Describe how many questions of a version lack a value."""
     counts = {"undefined": len(undefined_of(measure, side.run, side.strategy)), "missing": result.missing}
     of_all = f"of {counted(result.due, 'question')} of {subject_of(side)}"
     return {
@@ -212,7 +212,7 @@ def _gaps(side: Contender, measure: Measure, result: StrategyResult) -> dict[str
 
 
 class Undecided(NamedTuple):
-    """A condition that does not hold only because something is undefined."""
+    """A condition left undecided because of undefined values."""
 
     condition: str
     why: str
@@ -224,7 +224,7 @@ class Undecided(NamedTuple):
 
 @dataclass
 class Decision:
-    """Verdict of conditions on some versions."""
+    """Verdict on conditions for some versions."""
 
     holds: list[str] = field(default_factory=list)
     undecided: list[Undecided] = field(default_factory=list)
@@ -234,7 +234,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Condition:
-    """A name, an operator and a number."""
+    """A condition: name, operator and number."""
 
     text: str
     name: Name
@@ -244,11 +244,11 @@ class Condition:
     """Whether a count of questions is compared as a share of all."""
 
     def is_met_by(self, value: float) -> bool:
-        """Tell whether a value fulfils it."""
+        """Check whether a value meets the condition."""
         return _OPERATORS[self.operator](value, self.limit)
 
     def decide(self, pairs: Pairs, decision: Decision) -> None:
-        """Add to a decision where the condition holds, or why nobody can tell.
+        """Record in a decision where the condition holds, or why it is undecided.
 
         Raises:
             DataError: its measure was not measured.
@@ -272,7 +272,7 @@ class Condition:
             self._pass(gaps, findings, decision)
 
     def _decide_questions(self, pairs: Pairs, decision: Decision) -> None:
-        """Decide a condition on any question; the questions that break it the most are named first."""
+        """Decide a condition on any question, naming the worst questions first."""
         gaps: list[tuple[str, str]] = []
         findings: list[str] = []
         count_before = len(decision.holds)
@@ -298,26 +298,26 @@ class Condition:
             self._pass(gaps, findings, decision)
 
     def _pass(self, gaps: Sequence[tuple[str, str]], findings: Sequence[str], decision: Decision) -> None:
-        """Add what it passes with, and why it is undecided, for each version and kind of gap."""
+        """Record passing values, and why each version and kind of gap is undecided."""
         decision.passes[self.text] = "; ".join(findings)
         for name, why in dict.fromkeys(gaps):
             decision.undecided.append(Undecided(self.text, why, name, self.name.measure))
 
     def allows(self, undecided: Undecided) -> bool:
-        """Tell whether it says how much may be undefined of that measure, and so decides."""
+        """Check whether the condition limits these undefined values, and so decides."""
         is_of = self.name.measure in (None, undecided.measure)
         return is_of and self.name.part == undecided.allowance
 
 
 def subject_of(side: Contender) -> str:
-    """Name a strategy and its run, or the system whose replies a file holds."""
+    """Name a strategy and its run, or the system of a file's responses."""
     name = one_line(side.run.display_name(side.strategy), 60)
     label = one_line(side.run.label, 60)
     return name if name == label else f"{name} of {label}"
 
 
 def check_conditions(conditions: Sequence[Condition], pairs: Pairs) -> Decision:
-    """Decide conditions.
+    """Decide conditions on pairs of versions.
 
     Raises:
         DataError: there is no version to look at, or a measure was not measured.
@@ -339,12 +339,12 @@ def check_conditions(conditions: Sequence[Condition], pairs: Pairs) -> Decision:
 
 
 def versions(runs: Sequence[RunRecords]) -> Pairs:
-    """List every strategy of every run, without a baseline."""
+    """List every strategy of all runs, without a baseline."""
     return [(None, Contender(run, name)) for run in runs for name in run.strategies]
 
 
 def parse_conditions(texts: Sequence[str], *, compares: bool) -> list[Condition]:
-    """Read the conditions of a command.
+    """Parse a command's conditions.
 
     Args:
         compares: whether the command compares with a baseline; one of each version is read by all commands.
@@ -364,7 +364,7 @@ def parse_conditions(texts: Sequence[str], *, compares: bool) -> list[Condition]
 
 
 def _names() -> dict[str, Name]:
-    """Map names to quantities; a measure has its name and its key in JSON lines."""
+    """Map names to quantities; measures go by name and by JSON key."""
     measures = [measure_named(name) for name in measure_names()]
     names = {part: Name(part, part) for part in (*OF_QUESTIONS, *COMPARED)}
     by_key = {measure.key: measure for measure in measures}
@@ -376,7 +376,7 @@ def _names() -> dict[str, Name]:
 
 
 def parse_condition(text: str) -> Condition:
-    """Read one condition.
+    """Parse one condition.
 
     Raises:
         ConfigError: it is not one; the message says what is possible.
@@ -418,7 +418,7 @@ def _named(text: str, name: str, names: Mapping[str, Name]) -> Name:
 
 
 def _check_unit(text: str, name: Name, number: str, unit: str) -> None:
-    """Refuse a unit that the name does not have, and a share that must be meant in percent."""
+    """Refuse units that do not fit the name, and shares above 1 without a percent sign."""
     if unit and unit not in name.units:
         if unit == "%" and name.part in COMPARED and name.part not in _SHARES:
             counts = "strategies" if name.part in COUNTS else "questions"

@@ -1,4 +1,4 @@
-"""Fill the templates of sentences, with the plural forms and numbers that they need."""
+"""Templates of sentences, with plural forms and numbers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PLURALS = {
 
 
 def say(finding: str, **values: Any) -> str:
-    """Write one sentence of a report.
+    """Render one sentence of a report.
 
     Args:
         finding: the name of a macro in ``templates/sentences.jinja``.
@@ -50,7 +50,7 @@ def _sentences() -> Any:
 
 
 def answers_text(count: int | None, kind: str = "sampled") -> str:
-    """Count answers in words, as ``ten sampled answers``; None: ``the sampled answers``."""
+    """Count answers in words, as ``ten sampled answers``; None gives ``the sampled answers``."""
     if count is None:
         return f"the {kind} answers"
     number = _NUMBERS[count] if count < len(_NUMBERS) else str(count)

@@ -25,7 +25,7 @@ FULL = 8.0
 
 
 class Mark(NamedTuple):
-    """Look of a word for readers."""
+    """A word's mark in an answer."""
 
     kind: MarkKind
     bits: float
@@ -33,7 +33,7 @@ class Mark(NamedTuple):
 
     @property
     def strength(self) -> float:
-        """From 0 to 1."""
+        """Strength of the mark from 0 to 1."""
         return min(self.bits / FULL, 1.0)
 
 
@@ -49,7 +49,7 @@ def marks(words: Sequence[WordBits], summary: str) -> list[Mark]:
 
 @lru_cache(maxsize=256)
 def _forms(summary: str) -> str:
-    """Join the words of a summary as the classes compare them."""
+    """Normalise a summary's words for comparison."""
     return f" {' '.join(map(normal_form, summary.split()))} "
 
 
@@ -71,7 +71,7 @@ def _is_letter(character: str) -> bool:
 
 
 def mark(word: WordBits, is_said: bool = False) -> Mark:
-    """Decide what one word says about the summary.
+    """Choose the mark of one word.
 
     A summary misleads where it makes a word less believable than the reference answers do: what they make
     unlikely too, such as a rare answer, is not its fault. This comes first, because a false statement is
@@ -93,7 +93,7 @@ def mark(word: WordBits, is_said: bool = False) -> Mark:
 
 
 def telling_answers(results: Sequence[tuple[Sequence[Sequence[WordBits]], str]], limit: int) -> list[int]:
-    """Choose the test answers with the most bits covered, missed or lost by all summaries, each text once.
+    """Choose distinct test answers with the most bits covered, missed or lost over all summaries.
 
     Args:
         results: the words of each test answer under a summary, and its text.
@@ -117,8 +117,7 @@ def telling_answers(results: Sequence[tuple[Sequence[Sequence[WordBits]], str]],
 
 
 def worst_words(words: Sequence[WordDistance], limit: int) -> list[tuple[str, float]]:
-    """Find the ``limit`` words whose occurrences have the largest mean distance; case and punctuation make no
-    difference."""
+    """Find the ``limit`` words with the largest mean distance, ignoring case and punctuation."""
     occurrences = defaultdict(list)
     for word in words:
         if word.distances:

@@ -1,4 +1,4 @@
-"""Build the report page: one HTML file that needs no network, no other file and no model."""
+"""Construction of the report page: one HTML file without network, other files or models."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Panel:
-    """A figure with its table; ``name`` identifies both and their CSV."""
+    """A figure with its table; ``name`` identifies figure, table and CSV."""
 
     name: str
     drawn: Drawn
@@ -108,7 +108,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Baseline:
-    """Differences of all strategies from a baseline."""
+    """Differences of all strategies from one baseline."""
 
     name: str
     """Identifies it on the page."""
@@ -119,7 +119,7 @@ class Baseline:
 
 @dataclass(frozen=True)
 class RunPart:
-    """One run as one judge scored it."""
+    """A run with the scores of one judge."""
 
     label: str
     headline: str
@@ -138,7 +138,7 @@ class RunPart:
 
 @dataclass(frozen=True)
 class JudgePart:
-    """Everything that depends on the judge, but for questions."""
+    """Everything that depends on the judge, except questions."""
 
     prefix: str
     """In front of the names of its panels and of their CSV."""
@@ -158,7 +158,7 @@ class JudgePart:
 
     @property
     def scored(self) -> bool:
-        """Whether the length audit has scores."""
+        """Whether the length audit has scores to show."""
         return any(measure.is_plain for measure in self.measures)
 
     @property
@@ -167,7 +167,7 @@ class JudgePart:
 
     @property
     def csv(self) -> dict[str, str]:
-        """By name."""
+        """CSV texts by name."""
         csv: dict[str, str] = {}
         panels = list(chain.from_iterable(baseline.panels.values() for baseline in self.baselines))
         for number, run in enumerate(self.runs):
@@ -258,7 +258,7 @@ def _run_part(run: RunRecords, prefix: str, number: int) -> RunPart:
 
 
 def worse_lists(runs: Sequence[RunRecords]) -> list[dict[str, Any]]:
-    """List what got worse from the first run to each other one that has systems of the same names.
+    """List the questions that got worse between the first run and each other run.
 
     Each begins with the result as a sentence. A row holds the address of the question on the page, its text,
     both values, their change, and the reply.
@@ -287,7 +287,7 @@ def worse_lists(runs: Sequence[RunRecords]) -> list[dict[str, Any]]:
 
 
 def _baselines(sides: Sequence[Contender], prefix: str, budget: int) -> list[Baseline]:
-    """Compare with each baseline, the chosen one first, as far as ``budget`` scores allow."""
+    """Compare with each baseline, the chosen one first, within a ``budget`` of scores."""
     if len(sides) < 2:
         return []
     has_runs = len({side.label for side in sides}) > 1
@@ -314,7 +314,7 @@ def _baselines(sides: Sequence[Contender], prefix: str, budget: int) -> list[Bas
 
 
 def _run_counts(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:
-    """Names and values of the figures at the top of the page."""
+    """List names and values of the figures at the top of the page."""
     questions: set[tuple[str, str]] = set()
     judges: set[str] = set()
     sampled: dict[tuple[str, AnswerSet], int] = {}
@@ -343,12 +343,12 @@ def _run_counts(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:
 
 
 def _reading(measure: Measure, runs: Sequence[RunRecords]) -> str:
-    """Say how to read the values of a measure, from the first run that has it."""
+    """Explain how to read a measure's values, from the first run that has any."""
     return reading(measure, next(run for run in runs if measure in run_measures(run))) or measure.title
 
 
 def _reasons(scorings: Iterable[RunRecords]) -> dict[str, str]:
-    """Map words for missing values in these scorings to their meaning."""
+    """Map codes of missing values in these scores to explanations."""
     reasons = {}
     for run in scorings:
         for measure in run_measures(run):
@@ -367,7 +367,7 @@ def report_page(
     uncertainty: Sequence[UncertaintyPart] = (),
     claims_of: ClaimsOf | None = None,
 ) -> str:
-    """Render the whole page as text that any UTF-8 file can hold.
+    """Render the whole page as encodable UTF-8 text.
 
     Args:
         runs: each run once for every judge that scored it. The page begins with the first judge of the first
@@ -437,7 +437,7 @@ def _questions(
     left_out: Sequence[str],
     claims_of: ClaimsOf | None,
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Make the index of each run, and the packed questions by the id of their block."""
+    """Build the index of each run, and the packed questions by block id."""
     indices = []
     blocks: dict[str, str] = {}
     for number, by_judge in enumerate(runs):
@@ -453,7 +453,7 @@ def _questions(
 
 
 def stage_facts(run: RunRecords) -> dict[str, list[tuple[str, str]]]:
-    """List facts about each stage and the packages, as pairs of a name and a value.
+    """List facts about each stage and the packages, as pairs of name and value.
 
     A value is listed once: the manifest's sections repeat each other in part. Paths lose their folders, since
     the page may be sent to anybody.
@@ -484,8 +484,8 @@ def stage_facts(run: RunRecords) -> dict[str, list[tuple[str, str]]]:
 
 
 def prompt_texts(manifest: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Name and text of the prompts of each stage. A stage is left out if they are not known: older runs kept
-    only a hash."""
+    """List names and texts of each stage's prompts. A stage is left out if they are not known: older runs
+    kept only a hash."""
     stored_texts = manifest.get("prompt_texts", {})
     prompts = []
     for stage, digest in manifest.get("prompts", {}).items():
@@ -499,7 +499,7 @@ def prompt_texts(manifest: Mapping[str, Any]) -> list[tuple[str, list[tuple[str,
 
 
 def _has_own_prompts(run: RunRecords) -> bool:
-    """Tell whether published strategies were asked for summaries in other words."""
+    """Check whether strategies of the paper used prompts other than the published ones."""
     origin = run.manifest.get("sources", {}).get("summaries", {})
     published = {summary.name.partition("#")[0] for summary in run.summaries.values() if summary.model}
     return origin.get("prompts") != "published" and not _PUBLISHED_STRATEGIES.isdisjoint(published)

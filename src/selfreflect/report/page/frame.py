@@ -1,4 +1,4 @@
-"""Put a page together: a template, its styles and scripts, and a policy; and the page on uncertainty."""
+"""Assembly of pages from a template, styles, scripts and a policy, and the uncertainty page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def packed(value: Any) -> str:
 
 
 def render_page(template: str, scripts: Sequence[str], **values: Any) -> str:
-    """Render a template of this package as text that any UTF-8 file can hold.
+    """Render a template of this package as encodable UTF-8 text.
 
     Args:
         scripts: modules, each after those that it imports.
@@ -48,7 +48,7 @@ def render_page(template: str, scripts: Sequence[str], **values: Any) -> str:
 
 @cache
 def templates() -> Environment:
-    """Load the templates, which take longer to compile than most pages to fill."""
+    """Load the templates once, since compiling takes longer than rendering."""
     environment = Environment(
         loader=FunctionLoader(_source),
         autoescape=True,
@@ -62,7 +62,7 @@ def templates() -> Environment:
 
 
 def _printable(value: Any) -> Any:
-    """Make everything that the template prints :func:`printable`, before it is escaped."""
+    """Make all template output :func:`printable` before it is escaped."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -72,7 +72,7 @@ def _source(name: str) -> str:
 
 
 def _module(source: str) -> str:
-    """Turn a module into a part of one script, in which modules follow their imports and share one scope."""
+    """Convert a module into part of one script with a shared scope, in import order."""
     return re.sub(r"^export ", "", _IMPORT.sub("", source), flags=re.MULTILINE)
 
 
@@ -82,7 +82,7 @@ def _hash(text: str) -> str:
 
 @dataclass(frozen=True)
 class UncertaintyFigure:
-    """A figure with its table, or why there is none."""
+    """A figure with its table, or the reason for its absence."""
 
     title: str
     caption: str
@@ -96,7 +96,7 @@ class UncertaintyFigure:
 
 @dataclass(frozen=True)
 class EstimatorPanel:
-    """The figures of one estimator."""
+    """Figures of one estimator."""
 
     estimator: str
     name: str
@@ -106,7 +106,7 @@ class EstimatorPanel:
 
 @dataclass(frozen=True)
 class ShadedAnswer:
-    """An answer whose words are shaded by how unsure the model was of them."""
+    """An answer with words shaded by the model's uncertainty."""
 
     question: str
     words: list[tuple[str, int]]
@@ -117,7 +117,7 @@ class ShadedAnswer:
 
 @dataclass
 class UncertaintyPart:
-    """Estimators of one set of questions against one kind of correctness."""
+    """Estimators on one set of questions, evaluated by one kind of correctness."""
 
     name: str
     """Identifies the part on the page and begins the names of its CSV."""
@@ -139,12 +139,12 @@ class UncertaintyPart:
 
 
 def part_html(part: UncertaintyPart) -> str:
-    """Render a section for another page, which brings the styles and runs what `frame.js` offers."""
+    """Render a section for a page that provides styles and `frame.js`."""
     return str(templates().get_template("parts.html").module.uncertainty_part(part))  # type: ignore[attr-defined]
 
 
 def uncertainty_page(title: str, parts: Sequence[UncertaintyPart], facts: Sequence[tuple[str, str]]) -> str:
-    """Render a page of its own: one HTML file that needs no network and no other file.
+    """Render a separate page: one HTML file without network or other files.
 
     Args:
         title: what the questions are called; may be untrusted.

@@ -1,4 +1,4 @@
-"""Convert questions and runs to the JSON that the scripts of the page draw.
+"""Conversion of questions and runs to the JSON that the page's scripts draw.
 
 The head of ``question.js`` explains the fields of a question; a run is a small index and packed chunks.
 """
@@ -54,7 +54,7 @@ _Place = tuple[int, int]
 def run_data(
     scorings: Sequence[RunRecords], grouping: Grouping, claims_of: ClaimsOf | None = None
 ) -> tuple[dict[str, Any], list[list[str]]]:
-    """Make the index of a run, and for each judge the packed chunks of its questions, in one order.
+    """Build a run's index, and for each judge the packed chunks of questions in equal order.
 
     The index holds ``label``, and for each question ``[text, kind, spread, id]``. For each judge,
     ``scorings`` hold its ``label``, ``strategies``, ``columns``, their names for people, ``measures`` and
@@ -103,14 +103,14 @@ def run_data(
 
 
 def _measure_fields(measure: Measure) -> dict[str, Any]:
-    """Say how the list of questions names, sorts and subtracts a measure."""
+    """Describe how the list of questions names, sorts and subtracts a measure."""
     digits = int(measure.form.strip("z.f") or 0) if measure.form.endswith("f") else 0
     fields = {"share": measure.is_share, "digits": digits, "higher": measure.higher_is_better}
     return {"name": measure.short, **fields}
 
 
 def question_cells(run: RunRecords, measures: Sequence[Measure]) -> dict[str, list[list[Any]]]:
-    """List for each question, measure and strategy a rounded number and its text, or None."""
+    """List a rounded number and its text, or None, by question, measure and strategy."""
     values = {}
     for measure in measures:
         for name in run.strategies:
@@ -142,7 +142,7 @@ def question_view(
     guesses: bool = True,
     claims_of: ClaimsOf | None = None,
 ) -> Any:
-    """Convert a question with its answers and the outcome of every strategy.
+    """Convert a question with its answers and all strategies' outcomes.
 
     Distances are rounded to thousandths and bits of words to tenths, scores are not. Without ``guesses`` the
     view only says whether there are any; :func:`guesses_view` converts them answer by answer.
@@ -169,7 +169,7 @@ def _scoring_view(
     controls: Controls | None,
     guesses: bool = True,
 ) -> dict[str, Any]:
-    """Convert the part of a question's view that depends on the judge."""
+    """Convert the judge's part of a question's view."""
     masked = list(map(str.split, answers.masked_out)) if answers else []
     references = len(answers.conditioning) if answers else None
     # a word that any summary was measured on has a place in the lists of all, so that they align
@@ -201,7 +201,7 @@ def _measurement_view(measurement: Measurement) -> dict[str, Any]:
 
 
 def guesses_view(score: Score, answers: AnswerSet, answer: int) -> dict[int, list[Any]]:
-    """Convert the guesses for one test answer, by word index, as in a summary's ``guesses``."""
+    """Convert the guesses for one test answer by word index, as in a summary's ``guesses``."""
     words = _by_place(score.words, list(map(str.split, answers.masked_out)))
     return {word: _tokens(distance) for (index, word), distance in words.items() if index == answer}
 
@@ -217,8 +217,7 @@ def score_interval(score: Score) -> tuple[float, float] | None:
 
 
 def _by_place(words: Sequence[WordDistance], masked: Sequence[Sequence[str]]) -> dict[_Place, WordDistance]:
-    """Index words by place, leaving out any that point outside the answers, as in a damaged or foreign
-    file."""
+    """Index words by position, leaving out invalid positions in damaged or foreign files."""
     by_place = {}
     for word in words:
         inside = 0 <= word.answer < len(masked) and 0 <= word.word < len(masked[word.answer])
@@ -258,7 +257,7 @@ def _summary_view(
 
 
 def _tokens(word: WordDistance | None) -> list[Any]:
-    """List the distance and the guesses of each judge token of a word."""
+    """List distance and guesses of each judge token of a word."""
     if word is None:
         return []
     tokens = []
@@ -276,7 +275,7 @@ def _thousandths(distance: float) -> int:
 
 
 def information_view(information: Information, answers: AnswerSet | None) -> dict[str, Any]:
-    """Convert how much a summary recovers, with the sentence that says it."""
+    """Convert the information that a summary recovers, with its sentence."""
     references = len(answers.conditioning) if answers else None
     measure = measure_of(information)
     assert measure is not None
@@ -296,7 +295,7 @@ def information_view(information: Information, answers: AnswerSet | None) -> dic
 def bits_view(
     information: Information | None, masked: Sequence[Sequence[str]], summary: str
 ) -> dict[str, Any] | None:
-    """Convert the marks and the bits of every word of every test answer.
+    """Convert marks and bits for every word of every test answer.
 
     None if they were not kept, belong to other answers, or mean nothing because there is no share.
     """
@@ -317,7 +316,7 @@ def bits_view(
 
 
 def _mark_code(look: Mark) -> int:
-    """Encode a plain word as 0; else 1 to 10 for covered, 11 to 20 for missed, 21 to 30 for misleading."""
+    """Encode a word's mark: 0 plain, 1 to 10 covered, 11 to 20 missed, 21 to 30 misleading."""
     if look.kind == "plain":
         return 0
     return _LEVELS * _MARKS.index(look.kind) + max(1, round(_LEVELS * look.strength))
@@ -328,7 +327,7 @@ def _tenths(bits: float) -> int:
 
 
 def control_views(controls: Controls | None, outcomes: Sequence[SummaryOutcome]) -> list[dict[str, Any]]:
-    """Convert the controls of a question, each with the strategies that recover less than it.
+    """Convert a question's controls, each with the strategies that recover less.
 
     Shares are relative to the same bits as those of the summaries, and undefined where theirs are.
     """

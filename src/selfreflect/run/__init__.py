@@ -1,4 +1,4 @@
-"""Settings, disk, models and stages joined into a run.
+"""Runs: settings, disk, models and stages joined.
 
 :func:`selfreflect.run.experiment.open_experiment` fills a run directory stage by stage;
 :func:`selfreflect.run.dry_run.dry_run_directory` counts what that would take.

@@ -1,4 +1,4 @@
-"""Amounts that a run takes: requests, tokens and money, and why somebody should look at them first."""
+"""Cost of a run in requests, tokens and money, and reasons to confirm first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Amount:
-    """An expected value and an upper bound; None if not known."""
+    """An expected value with an upper bound; None if unknown."""
 
     mean: float | None
     bound: float | None
@@ -40,7 +40,7 @@ UNKNOWN = Amount(None, None)
 
 
 class RequestCount:
-    """Adds up what requests to one model take.
+    """Counter of the cost of requests to one model.
 
     Args:
         draws_together: whether the model draws all completions of a prompt in one call, and reads it once.
@@ -52,7 +52,7 @@ class RequestCount:
         self.calls = self.completions = self.prompt_tokens = self.completion_tokens = NOTHING
 
     def add(self, request: Request, stored_count: int = 0, reply_tokens: int | None = None) -> None:
-        """Count a request.
+        """Add a request to the count.
 
         Args:
             stored_count: completions that are there already.
@@ -69,7 +69,7 @@ class RequestCount:
         self.completion_tokens += Amount(None, to_draw * request.sampling.max_new_tokens)
 
     def add_unknown(self) -> None:
-        """Count requests whose size is not known."""
+        """Add requests of unknown size."""
         self.calls = self.completions = self.prompt_tokens = self.completion_tokens = UNKNOWN
 
 
@@ -78,7 +78,7 @@ _OWN_SYSTEM = 64
 
 
 def estimated_tokens(messages: Sequence[Message]) -> tuple[int, int]:
-    """Estimate and bound the tokens of a conversation without its tokenizer.
+    """Estimate and bound a conversation's tokens without a tokenizer.
 
     A token has four bytes of UTF-8, at least one; each turn, and the one to come, gets eight tokens for its
     markers. Where there is no turn of the system, a template may write one of its own.
@@ -108,7 +108,7 @@ MANY_COMPLETIONS = 200
 
 
 def reasons_to_ask(dry_run: DryRun, config: Config) -> list[str]:
-    """List reasons to look before the run starts: its price, servers that may charge, and its size."""
+    """List the reasons to confirm before a run: its price, charging servers and its size."""
     reasons = []
     _, total = sum_up(dry_run)
     hosts: dict[str, None] = {}
@@ -128,7 +128,7 @@ def reasons_to_ask(dry_run: DryRun, config: Config) -> list[str]:
 
 
 def sum_up(dry_run: DryRun) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """List what each stage takes, and the money of all of them, rounded."""
+    """List the cost of each stage, and the total money, rounded."""
     stages: list[dict[str, Any]] = []
     prices = []
     for cost in dry_run.costs:
@@ -141,7 +141,7 @@ def sum_up(dry_run: DryRun) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 
 def _seconds(to_do: int) -> dict[str, int | None]:
-    """Keep a key that programs read: no time is guessed any more, but nothing to do takes none."""
+    """Fill a JSON key that other programs read, without estimating time."""
     return dict.fromkeys(("expected", "most"), None if to_do else 0)
 
 
@@ -161,7 +161,7 @@ NOT_KNOWN = "–: not known yet"
 
 
 def cost_table(stages: list[dict[str, Any]], total: dict[str, Any]) -> Table:
-    """Show one row per amount of a stage, then the money of all stages."""
+    """Tabulate each stage's amounts, then the total money."""
     rows: list[tuple[Cell, ...]] = []
     for stage in stages:
         rows.append((stage["stage"], "to do", stage["to_do"], stage["to_do"]))
@@ -186,7 +186,7 @@ def _amount_rows(stage: str, amounts: dict[str, Any]) -> list[tuple[Cell, ...]]:
 
 
 def _cell(name: str, value: float | None) -> Cell:
-    """Show small amounts of money with more digits."""
+    """Format small amounts of money with more digits."""
     if value is None or name != "money":
         return value
     return f"{value:,.4f}" if value < 1 else f"{value:,.2f}"

@@ -1,4 +1,4 @@
-"""Count the calls and tokens of a run without writing or calling anything.
+"""Dry run: counts of calls and tokens without writing or calling anything.
 
 Judge tokens of texts that exist are exact, prompts are estimated, and texts to come count with their limits.
 """
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StageCost:
-    """The cost of finishing one stage."""
+    """Cost of finishing one stage."""
 
     stage: Stage
     model: str
@@ -66,7 +66,7 @@ def dry_run_directory(
     *,
     fresh: bool = False,
 ) -> DryRun:
-    """Look at the run directory at ``path``, if there is one, and change nothing there.
+    """Count what finishing the run at ``path`` costs, without changing anything there.
 
     It takes the arguments of :func:`~selfreflect.run.experiment.open_experiment`.
 
@@ -89,7 +89,7 @@ def dry_run_directory(
 def dry_run_items(
     items: Iterable[Item], config: Config, options: ExecutionOptions, progress: Progress
 ) -> DryRun:
-    """Count what scoring some items takes, without a run directory."""
+    """Count the cost of scoring items, without a run directory."""
     run = Run.in_memory(Path())
     for item in items:
         run.add_in_memory(item.records)
@@ -99,7 +99,7 @@ def dry_run_items(
 
 
 class DryRun:
-    """Adds up what each stage would take in ``costs``, and says in ``notes`` how to read the numbers.
+    """Counter of each stage's cost in ``costs``, with explanations in ``notes``.
 
     Has the stages of an :class:`~selfreflect.run.experiment.Experiment`. Without ``load_models``, judge
     tokens are not known.
@@ -137,10 +137,10 @@ class DryRun:
             self.run.add_in_memory(missing.questions)
 
     def plan(self, stages: Sequence[Stage], strategies: Sequence[str]) -> None:
-        """Nothing is remembered."""
+        """Ignore the plan."""
 
     def fill(self, stage: ModelStage, strategies: Sequence[str] = ()) -> None:
-        """Count the tasks, calls and tokens that a stage lacks."""
+        """Count the missing tasks, calls and tokens of a stage."""
         if stage == "answers":
             self._count_answers()
         elif stage == "summaries":
@@ -195,7 +195,7 @@ class DryRun:
     def _requests(
         self, question: Question, name: str, function: StrategyFunction
     ) -> tuple[Request, Request | None]:
-        """Make the requests of a strategy of this package."""
+        """Make the requests of a built-in strategy."""
         settings = self._config.summaries
         task = Task(
             question=question,
@@ -223,7 +223,7 @@ class DryRun:
         to_do: int,
         stored_texts: Sequence[tuple[int, int]],
     ) -> None:
-        """Add the cost of a stage that asks a model.
+        """Add the cost of a stage with a model.
 
         Args:
             stored_texts: tokens and completions of each record that is there.
@@ -295,7 +295,7 @@ class DryRun:
         return total
 
     def _tokens_to_come(self, judge: Judge) -> Iterator[tuple[Amount, int]]:
-        """Bound the judge's tokens for questions whose summaries are not written, and count these.
+        """Bound the judge's tokens for questions with unwritten summaries, and count these.
 
         The longest question stands for all, with answers as long as they may become.
         """
@@ -314,7 +314,7 @@ class DryRun:
 
 
 def _limited(tokens: Amount, limits: Limits | None) -> Amount:
-    """Judge tokens of a question that may stop early. Only a budget of tokens is never exceeded."""
+    """Bound the judge tokens of a question that may stop early. Only a budget of tokens is never exceeded."""
     if limits is None:
         return tokens
     if limits.tokens is None or tokens.bound is None:
@@ -324,7 +324,7 @@ def _limited(tokens: Amount, limits: Limits | None) -> Amount:
 
 
 def judge_tokens(judge: Judge, task: StageTask, settings: ScoresConfig) -> Amount:
-    """Count the nodes of the judge's prefix trees for one question, whose texts exist."""
+    """Count the nodes of the judge's prefix trees for a question with complete texts."""
     answers = task.answers
     assert answers is not None  # a question without answers is not scored
     controls = control_texts(task.question.text, answers.conditioning) if task.controls else []
@@ -337,6 +337,6 @@ def judge_tokens(judge: Judge, task: StageTask, settings: ScoresConfig) -> Amoun
 
 
 def most_judge_tokens(judge: Judge, limits: TextLimits, settings: ScoresConfig) -> Amount:
-    """Bound the nodes for a question some of whose texts are to come."""
+    """Bound the nodes for a question with unwritten texts."""
     measures = measures_of(settings.measure_names)
     return Amount(None, sum(measure.most_judge_tokens(judge, limits) for measure in measures))

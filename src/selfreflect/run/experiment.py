@@ -1,4 +1,4 @@
-"""The experiment: fills a run directory with the results of the stages.
+"""The experiment, which fills a run directory with the stages' results.
 
 The only place that joins settings, disk and stages.
 """
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 
 
 class Executors:
-    """Runs stages in this process, or on Ray, which is started when it is first needed."""
+    """Executor of stages in this process, or on Ray once needed."""
 
     def __init__(self, options: ExecutionOptions, models: ModelProvider, progress: Progress) -> None:
         self.models = models
@@ -82,7 +82,7 @@ class Executors:
         self._cluster: RayExecutor | None = None
 
     def outcomes(self, spec: StageSpec, tasks: Sequence[StageTask]) -> Generator[Outcome, None, None]:
-        """Load the stage's model, and return the results of the tasks, batch by batch in any order.
+        """Load the stage's model, and yield task results batch by batch in any order.
 
         An outcome with an error is the last.
 
@@ -115,7 +115,7 @@ class Executors:
 
 
 def _check_can_travel(spec: StageSpec) -> None:
-    """Raise ConfigError for what Ray cannot or must not carry to its workers."""
+    """Raise ConfigError for a spec that Ray cannot or must not carry."""
     for strategy in spec.strategies:
         if not isinstance(strategy, str):
             name = excerpt(strategy[0])
@@ -181,7 +181,7 @@ def open_experiment(
 
 @dataclass(eq=False)
 class Experiment:
-    """Fills a run directory stage by stage. Make one with :func:`open_experiment`.
+    """An experiment in a run directory, filled stage by stage. Make one with :func:`open_experiment`.
 
     Every stage skips what is done and writes each result as it comes, so it can be interrupted anywhere.
     """
@@ -214,8 +214,7 @@ class Experiment:
 
     @contextmanager
     def nothing_left_behind(self) -> Iterator[None]:
-        """Remove a run directory that was made for a command which is then refused, as with a mistyped name.
-        One that existed before is left as it is."""
+        """Remove a new run directory if its command is refused. One that existed before is left as it is."""
         try:
             yield
         except SelfReflectError:
@@ -227,7 +226,7 @@ class Experiment:
             raise
 
     def check(self, stages: Sequence[Stage], strategies: Sequence[str]) -> list[SamplingCheck]:
-        """Check what could fail later, and that servers sample, before the first stage begins.
+        """Check models, settings and server sampling before the first stage.
 
         Returns:
             Of each server that does not seem to sample, what was found, with a warning given.
@@ -255,7 +254,7 @@ class Experiment:
         return suspects
 
     def accept(self, suspects: Collection[SamplingCheck]) -> None:
-        """Record that the user goes on with servers that do not seem to sample."""
+        """Record that the user accepts servers that do not seem to sample."""
         checks = {name: from_plain(SamplingCheck, check) for name, check in self.run.manifest.checks.items()}
         accepted = {
             name: replace(check, accepted=True) for name, check in checks.items() if check in suspects
@@ -268,7 +267,7 @@ class Experiment:
         self._progress.warn(sampling_warning(check))
 
     def plan(self, stages: Sequence[Stage], strategies: Sequence[str]) -> None:
-        """Remember strategies and settings of stages without results, to continue the run without them."""
+        """Remember strategies and settings of stages without results, for a later continuation."""
         # strategies of an interrupted command are continued by the next one, which need not name them
         stored_names = run_strategies(self.run)
         if not {*strategies} <= {*stored_names}:
@@ -283,7 +282,7 @@ class Experiment:
             self.run.update_manifest(asked=sections)
 
     def fill(self, stage: ModelStage, strategies: Sequence[Named] = ()) -> None:
-        """Fill a stage: answers, summaries by each strategy, or measures of the summaries.
+        """Run a stage: answers, summaries by each strategy, or measures.
 
         Each result is stored as it comes.
 
@@ -345,7 +344,7 @@ class Experiment:
 
     @staticmethod
     def _check_first(result: AnswerSet | Failure) -> None:
-        """Raise BackendError where the first question got unfinished reasoning and no answer."""
+        """Raise BackendError if the first question got only unfinished reasoning."""
         if isinstance(result, Failure) and result.code == ONLY_REASONING:
             raise BackendError(
                 f"all answers to the first question are unfinished reasoning ({result.question_id})",
@@ -366,7 +365,7 @@ class Experiment:
         return missing_scores(self.run, self._config.scores)
 
     def _check_answers(self) -> None:
-        """Record how many questions got one text as every answer, and warn where most did."""
+        """Record the number of questions with identical answers, and warn if these are most."""
         stored_check = from_plain(SamplingCheck, self.run.manifest.checks["answers"])
         check = count_identical(stored_check, list(self.run.answers.values()))
         self.run.update_manifest(checks=to_builtins({"answers": check}))
@@ -375,7 +374,7 @@ class Experiment:
             self._warn(check)
 
     def _settle(self, stage: Stage, *, again: bool = False, **facts: dict[str, Any]) -> None:
-        """Record the settings of a stage. Until then a mistyped name does not bind the directory.
+        """Record a stage's settings. Until then a mistyped name does not bind the directory.
 
         Args:
             again: replace the settings that the stage began with.
@@ -411,7 +410,7 @@ class Experiment:
 
 
 class _Workers:
-    """Check that all workers have the model that the run began with, and settle the stage.
+    """Monitor of a stage's workers, which must all use the same model.
 
     It is settled with the first result: a server may yet turn out not to know the model.
     """
@@ -425,7 +424,7 @@ class _Workers:
         self._is_settled = False
 
     def check(self, outcome: Outcome) -> None:
-        """Compare the model of an outcome with the first one. Raises BackendError if it is another."""
+        """Compare an outcome's model with the first one. Raises BackendError if it is another."""
         run = self._experiment.run
         for line in outcome.notes:
             if line not in self._notes:
@@ -452,7 +451,7 @@ class _Workers:
         self._latest = facts or self._latest
 
     def end(self) -> None:
-        """Record facts learned about the model, such as fields that its server refuses."""
+        """Record facts learned about the model, such as refused fields."""
         if self._is_settled and self._latest != self._first and self._latest is not None:
             self._experiment.run.update_manifest(models={self._stage: self._latest})
 
@@ -462,7 +461,7 @@ _OBSERVED = ("device", "refused", "wording", "drawn_again")
 
 
 def _identity(facts: dict[str, Any]) -> dict[str, Any]:
-    """Select the facts on which workers must agree: not place, nor refusals of servers."""
+    """Select the facts on which workers must agree, without place and refusals."""
     return {name: value for name, value in facts.items() if name not in _OBSERVED}
 
 

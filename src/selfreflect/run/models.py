@@ -1,4 +1,4 @@
-"""Load, check and watch the models of the stages, and report their progress."""
+"""Loading, checking and watching of the stages' models, with progress reports."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CONTEXTS = 3
 
 @dataclass(frozen=True)
 class WorkDone:
-    """Work of a stage that was begun or done since the last report."""
+    """Work of a stage begun or done since the last report."""
 
     units: int = 0
     """Questions or summaries that were begun."""
@@ -63,7 +63,7 @@ class WorkDone:
 
 
 class Progress(Protocol):
-    """Watches an experiment."""
+    """Protocol of progress reporters."""
 
     def note(self, line: str) -> None: ...
 
@@ -80,7 +80,7 @@ class Progress(Protocol):
 
 
 class Quiet:
-    """A :class:`Progress` that says nothing."""
+    """A :class:`Progress` without output."""
 
     def note(self, line: str) -> None:
         pass
@@ -99,7 +99,7 @@ class Quiet:
 
 
 class ModelProvider(Protocol):
-    """Gives each stage its model, once per stage and only if there is work to do."""
+    """Provider of each stage's model, loaded once and only on demand."""
 
     def generator(self, stage: Literal["answers", "summaries"]) -> StageGenerator: ...
 
@@ -109,7 +109,7 @@ class ModelProvider(Protocol):
 def stage_model(
     config: Config, options: ExecutionOptions, stage: Literal["answers", "summaries", "scores"]
 ) -> ModelSpec:
-    """Specify the model of a stage, and how to load it."""
+    """Specify a stage's model with its loading options."""
     resources: dict[str, Any] = {
         "device": options.device,
         "device_map": options.device_map,
@@ -130,7 +130,7 @@ def stage_model(
 
 @dataclass(frozen=True)
 class ConfiguredModels:
-    """Loads the models that the settings name."""
+    """Models according to the settings."""
 
     _config: Config
     _options: ExecutionOptions
@@ -159,7 +159,7 @@ class ConfiguredModels:
         return load_judge(spec, compat=scores.compat, progress=self._progress.note)
 
     def measures(self) -> Measures:
-        """Load the judge, and make the measures that the settings name."""
+        """Load the judge, and make the configured measures."""
         judge = self.judge() if needs_judge(self._config) else None
         return load_measures(judge, self._config, self._options, self._progress)
 
@@ -167,21 +167,21 @@ class ConfiguredModels:
 def load_stage_model(
     stage: ModelStage, models: ModelProvider, config: Config
 ) -> StageGenerator | Judge | None:
-    """Load the model that a stage works with; None if no wanted measure needs a judge."""
+    """Load a stage's model; None if no measure needs a judge."""
     if stage != "scores":
         return models.generator(stage)
     return models.judge() if needs_judge(config) else None
 
 
 def needs_judge(config: Config) -> bool:
-    """Tell whether a wanted measure needs a judge. Raises ConfigError if a measure does not exist."""
+    """Check whether a configured measure needs a judge. Raises ConfigError if a measure does not exist."""
     return any("judge" in measure.needs for measure in measures_of(config.scores.measure_names))
 
 
 def load_measures(
     judge: Judge | None, config: Config, options: ExecutionOptions, progress: Progress
 ) -> Measures:
-    """Make the wanted measures, with the limits that the settings name."""
+    """Make the configured measures with their limits."""
     scores = config.scores
     metric = None
     if judge is not None:
@@ -200,8 +200,7 @@ def load_measures(
 
 
 class RequestProgress:
-    """Reports the sequences that a generator is asked for and those that have ended, as a ``Watch``, with the
-    texts of these.
+    """Progress of a generator's sequences and texts, as a ``Watch``.
 
     A local generator (one with ``on_step``) reports each token; of others the tokens come with the reply.
     """
@@ -244,21 +243,21 @@ class RequestProgress:
 
 @dataclass
 class JudgeReading:
-    """Reports the tokens that a judge reads of one question, and how many they will be."""
+    """Progress of a judge's tokens for one question."""
 
     _progress: Progress
     _tokens: int = 0
     _planned: int = 0
 
     def count(self, module: Any, inputs: tuple[Any, ...]) -> None:
-        """Count tokens, as a hook before a forward pass of the embeddings."""
+        """Count the tokens of a forward pass, as a hook before the embeddings."""
         # every token passes the embeddings, whatever the architecture
         tokens = inputs[0].numel()
         self._tokens += tokens
         self._progress.add(WorkDone(tokens=tokens))
 
     def plan(self, tokens: int) -> None:
-        """Expect this number of tokens for the rest of the question."""
+        """Set the expected tokens for the rest of the question."""
         planned = self._tokens + tokens
         self._progress.add(WorkDone(planned=planned - self._planned))
         self._planned = planned
@@ -268,7 +267,7 @@ class JudgeReading:
 def watched_judge(
     measures: Measures, progress: Progress, answers: AnswerSet, summaries: int
 ) -> Iterator[None]:
-    """Report a question that is begun, and the tokens that a judge of this process reads of it.
+    """Report a begun question, and the tokens that a local judge reads.
 
     A typical number is expected until the metric knows better.
     """
@@ -338,7 +337,7 @@ def check_models(
 def server_stages(
     stages: Sequence[ModelStage], config: Config, options: ExecutionOptions
 ) -> list[Literal["answers", "summaries"]]:
-    """List the stages whose texts come from a server that this machine asks."""
+    """List the stages whose texts this machine requests from a server."""
     if options.executor == "ray":
         return []
     models: dict[Literal["answers", "summaries"], str] = {
@@ -356,8 +355,7 @@ def check_sampling(
     system: str = "",
     greedy: bool = False,
 ) -> dict[ModelStage, SamplingCheck]:
-    """Ask the server of each stage for two samples, each server once; for two of each of three requests where
-    the samples are identical.
+    """Check each server's sampling once with two samples, and with further requests if they are identical.
 
     Args:
         system: of the prompts; a server may have no such turn.
@@ -410,7 +408,7 @@ def _reply(generator: Generator, request: Request) -> Reply | Refusal:
 
 
 def _usable(reply: Reply | Refusal | None) -> None:
-    """Raise BackendError where a server that is checked fails a call."""
+    """Raise BackendError if a checked server fails a call."""
     if isinstance(reply, Refusal) and reply.kind in ("backend", "empty"):
         raise BackendError(
             reply.message, remedy="Nothing was generated yet.", status=reply.status, wait=reply.wait
@@ -466,7 +464,7 @@ def _compare(completions: Sequence[Completion], sampling: Sampling) -> Any:
 
 
 def count_identical(check: SamplingCheck, answer_sets: Sequence[AnswerSet]) -> SamplingCheck:
-    """Count questions of the check's model that got one text as every answer."""
+    """Count the questions with identical answers by the check's model."""
     sampled = [
         answer_set for answer_set in answer_sets if answer_set.model == check.model and answer_set.temperature
     ]

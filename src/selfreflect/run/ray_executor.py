@@ -1,4 +1,4 @@
-"""The executor behind ``--executor ray``.
+"""Executor on Ray (``--executor ray``).
 
 Ray gets a separate process, because it ends the process without a word when it loses its cluster.
 """
@@ -60,7 +60,7 @@ SECONDS_TO_END = 30
 
 
 class RayExecutor:
-    """Runs stages on Ray actors.
+    """Executor of stages on Ray actors.
 
     Args:
         address: of a running cluster; None starts one on this machine that ends with :meth:`close`.
@@ -93,7 +93,7 @@ class RayExecutor:
         self._process.join()
 
     def outcomes(self, spec: StageSpec, tasks: Sequence[StageTask]) -> Generator[Outcome, None, None]:
-        """Work on tasks as :meth:`~selfreflect.run.experiment.Executors.outcomes` does."""
+        """Run tasks; see :meth:`~selfreflect.run.experiment.Executors.outcomes`."""
         is_complete = False
         try:
             with suppress(OSError):  # _receive() reports a driver that has ended
@@ -125,7 +125,7 @@ class RayExecutor:
 
 
 def drive(connection: Connection, address: str | None) -> None:
-    """Run in the driver's process: join or start a cluster, then answer each stage that is received.
+    """Run the driver process: join or start a cluster, then answer each received stage.
 
     The answers are the outcomes of its batches, and None at the end; or class and message of an expected
     error. The process ends when the experiment closes the connection or is killed.
@@ -169,7 +169,7 @@ def _listen(
     stages: queue.SimpleQueue[tuple[StageSpec, Sequence[StageTask]]],
     ending: threading.Event,
 ) -> None:
-    """Pass stages on until the experiment has ended, then end this process, whatever it is doing."""
+    """Pass on stages until the experiment ends, then end this process."""
     try:
         while True:
             stages.put(connection.recv())
@@ -182,7 +182,7 @@ def _listen(
 
 
 def start_ray(address: str | None) -> Any:
-    """Import Ray, and join or start a cluster, with the errors of ``RayExecutor``."""
+    """Import Ray, and join or start a cluster, raising the errors of ``RayExecutor``."""
     if address is not None and "://" in address:
         raise ConfigError(
             f"a cluster is named as HOST:PORT or auto, not {excerpt(address)}: Ray's client is not supported",
@@ -214,7 +214,7 @@ def start_ray(address: str | None) -> Any:
 
 
 def work(ray: Any, spec: StageSpec, tasks: Sequence[StageTask]) -> Iterator[Outcome]:
-    """Give each actor that has loaded the model one batch after the other, and replace those that end.
+    """Give batches to the actors with loaded models, and replace actors that end.
 
     Raises:
         ConfigError: an actor fits on no machine.
@@ -287,7 +287,7 @@ def work(ray: Any, spec: StageSpec, tasks: Sequence[StageTask]) -> Iterator[Outc
 
 
 def _next_outcome(ray: Any, ready: Any) -> Outcome | None:
-    """Get the next outcome of a batch; None at its end, or where a model was loaded."""
+    """Get a batch's next outcome; None at its end or after loading a model."""
     if isinstance(ready, ray.ObjectRef):
         ray.get(ready)
         return None
@@ -299,7 +299,7 @@ def _next_outcome(ray: Any, ready: Any) -> Outcome | None:
 
 
 class Actor:
-    """A :class:`~selfreflect.run.stages.StageWorker` on some machine of the cluster."""
+    """A :class:`~selfreflect.run.stages.StageWorker` on a machine of the cluster."""
 
     def load(self, spec: StageSpec, directory: str) -> None:
         with suppress(OSError):  # another machine may not have it
@@ -312,7 +312,7 @@ class Actor:
 
 @contextmanager
 def _ray_errors(ray: Any) -> Iterator[None]:
-    """Raise Ray's own errors as BackendError. A bug in an actor keeps its traceback."""
+    """Convert Ray's own errors to BackendError. A bug in an actor keeps its traceback."""
     try:
         yield
     except ray.exceptions.RayTaskError:
@@ -322,13 +322,13 @@ def _ray_errors(ray: Any) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """Quote the last line of an error of Ray's, which follows ids and a traceback."""
+    """Quote the last line of a Ray error, after ids and traceback."""
     return excerpt(str(error).strip().rpartition("\n")[2], 300)
 
 
 @contextmanager
 def _muted_stderr() -> Iterator[None]:
-    """Silence Ray's core, which writes to stderr whatever the log level. Its errors are raised too."""
+    """Silence Ray's core, which ignores the log level. Its errors are raised too."""
     stderr = os.dup(2)
     try:
         with Path(os.devnull).open("wb") as devnull:
@@ -340,7 +340,7 @@ def _muted_stderr() -> Iterator[None]:
 
 
 def _check_reachable(address: str) -> None:
-    """Raise BackendError if nothing listens at ``HOST:PORT``, which Ray would try for minutes."""
+    """Raise BackendError if nothing listens at ``HOST:PORT``."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=20).close()
@@ -349,7 +349,7 @@ def _check_reachable(address: str) -> None:
 
 
 def place_actors(spec: StageSpec, machines: Sequence[Mapping[str, float]]) -> Placement:
-    """Fill in open settings.
+    """Choose the placement that the settings leave open.
 
     Args:
         machines: resources (``CPU``, ``GPU``) of each machine of the cluster.

@@ -1,4 +1,4 @@
-"""The records of a run directory, as reports, studies and estimators take them."""
+"""Records of a run directory for reports, studies and estimators."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BASELINE = "greedy"
 
 
 def run_records(run: Run, label: str | None = None) -> RunRecords:
-    """Gather the records of a run directory that a report needs, with the selected scoring.
+    """Collect a run's records for a report, with the selected judge's scores.
 
     Strategies are in the order of :func:`strategy_order`, so the first is the baseline. Bits on the scale
     of an earlier version are left out as soon as some are on a later one: they cannot be compared.
@@ -66,7 +66,7 @@ def run_records(run: Run, label: str | None = None) -> RunRecords:
 
 
 def strategy_order(run: Run, names: Iterable[str]) -> list[str]:
-    """Order strategies as the user wrote them; never as they finished, which differs from run to run.
+    """Sort strategies as the user listed them.
 
     Summaries by hand keep the order of their file. Where nothing says more, greedy comes first, then the rest
     by name.
@@ -86,7 +86,7 @@ def strategy_order(run: Run, names: Iterable[str]) -> list[str]:
 
 
 def records_by_judge(run: Run, label: str | None = None) -> list[RunRecords]:
-    """Gather the records of each scoring of a run, labelled by its judge if there are several."""
+    """Collect a run's records for each judge, labelled if there are several."""
     records = []
     for name in run.scorings:
         run.select_scoring(name)
@@ -97,7 +97,7 @@ def records_by_judge(run: Run, label: str | None = None) -> list[RunRecords]:
 
 
 def scorings_by(records: Sequence[RunRecords], judge: str | None, path: Path) -> list[RunRecords]:
-    """Choose the scorings of a run by this judge, or the one that a report calls so; None means all.
+    """Select a run's scores by judge or label; None selects all.
 
     Raises:
         ConfigError: there is none.
@@ -125,13 +125,13 @@ def scorings_by(records: Sequence[RunRecords], judge: str | None, path: Path) ->
 
 
 def run_prompts(run: Run, stage: Stage) -> Prompts:
-    """Load the prompts that a stage was made with; the bundled ones if the run does not say."""
+    """Load a stage's prompts, or the bundled ones if unrecorded."""
     texts = run.manifest.prompt_texts.get(run.manifest.prompts.get(stage, ""))
     return load_prompts() if texts is None else stored_prompts(texts)
 
 
 def run_items(run: Run) -> list[Item]:
-    """List the questions of a run that have answers, with their summaries, as items."""
+    """List a run's answered questions with their summaries as items."""
     return items_from_records(run.questions.values(), run.answers, run.summaries.values())
 
 
@@ -142,7 +142,7 @@ _OF_TOKENS = {"logprobs": ("normalised_prob", "min_prob"), "top_logprobs": ("epr
 
 
 def labelled_part(run: RunRecords, name: str) -> UncertaintyPart | None:
-    """Make the section of a page on uncertainty and correctness; None where no right answer is known.
+    """Build the page section on uncertainty and correctness; None without right answers.
 
     Args:
         name: identifies it on its page.
@@ -171,12 +171,12 @@ def labelled_part(run: RunRecords, name: str) -> UncertaintyPart | None:
 
 
 def is_labelled(run: RunRecords) -> bool:
-    """Tell whether any question of a run has a right answer."""
+    """Check whether any question of a run has a right answer."""
     return any(question.gold for question in run.questions.values())
 
 
 def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[AnsweredQuestion]:
-    """List the questions of a run that have answers, for estimators of uncertainty.
+    """List a run's answered questions for estimators of uncertainty.
 
     Right answers come from the field ``gold``, and measures of the greedy answer from ``scoring``. Labels
     of answers and claims are those of an imported file: other answers are not what people labelled. Blank
@@ -228,7 +228,7 @@ def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[Answe
 
 
 def _measured_values(run: RunRecords, question: str) -> dict[str, float | NoValue]:
-    """Look up the run's measures of the greedy answer, by name of the estimator."""
+    """Look up the run's measures of the greedy answer by estimator name."""
     values: dict[str, float | NoValue] = {}
     for measure in run.measures:
         record = run.results(measure).get((question, BASELINE))

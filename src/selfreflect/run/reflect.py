@@ -1,4 +1,4 @@
-"""``selfreflect.reflect``: all stages for questions at hand, without a run directory."""
+"""``selfreflect.reflect``: all stages in memory, without a run directory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Case:
-    """One question, and its records so far."""
+    """One question with its records so far."""
 
     where: str
     """How messages name it."""
@@ -53,7 +53,7 @@ class Case:
     """Results of measures, and failures."""
 
     def add(self, result: Any) -> None:
-        """Add a record."""
+        """Add a record to the case."""
         if isinstance(result, AnswerSet):
             self.answers = result
         elif isinstance(result, Summary):
@@ -62,7 +62,7 @@ class Case:
             self.results.append(result)
 
     def reflection(self, strategies: Sequence[str]) -> Reflection:
-        """Make the result of the question."""
+        """Build the result of the question."""
         records = records_in_memory(
             "reflect", [self.question, *filter(None, [self.answers]), *self.summaries, *self.results]
         )
@@ -109,12 +109,12 @@ def make_cases(questions: Any, samples: Any, summaries: Any, context: Any, seed:
 
 
 def is_frame(value: object) -> bool:
-    """Tell whether a value is a pandas data frame, without importing pandas."""
+    """Check whether a value is a pandas data frame, without importing pandas."""
     return hasattr(value, "columns") and hasattr(value, "to_dict")
 
 
 def _by_question(columns: dict[str, Any]) -> list[dict[str, Any]]:
-    """Split the arguments into one row for each question."""
+    """Split the arguments into one row per question."""
     count = len(columns["question"])
     for name, values in columns.items():
         if values is not None and (not isinstance(values, list | tuple) or len(values) != count):
@@ -128,7 +128,7 @@ def _by_question(columns: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _cell(value: Any) -> Any:
-    """Convert a cell of a data frame to a plain value; None for a missing one."""
+    """Convert a data frame's cell to a plain value; None if missing."""
     if isinstance(value, Mapping):
         return {str(name): text for name, text in value.items()}
     if isinstance(value, tuple):
@@ -141,7 +141,7 @@ def _cell(value: Any) -> Any:
 
 
 def _row_cases(rows: Sequence[Any], ids: RowIds, seed: int) -> list[Case]:
-    """Rows as in a file of items, except that they need no answers."""
+    """Read rows as items without required answers."""
     source_rows = []
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, Mapping):
@@ -201,7 +201,7 @@ def reflect(
     stream: bool = False,
     **settings: Any,
 ) -> Any:
-    """Take a model's answers to a question, summarise them, and measure what each summary tells of them.
+    """Draw or take a model's answers to questions, summarise them, and measure each summary.
 
     >>> result = reflect("What is the capital of Turkey?", model="smollm2")
     >>> result.classes, result.summaries, result.measures
@@ -283,7 +283,7 @@ def reflect(
 
 
 def reflect_each(questions: Any, **arguments: Any) -> Iterator[Reflection]:
-    """Reflect on many questions, and yield each result as soon as it is ready.
+    """Reflect on many questions, and yield each result as it is ready.
 
     It takes the arguments of :func:`reflect`. They are checked, and models are loaded, before the first
     result is asked for.
@@ -293,7 +293,7 @@ def reflect_each(questions: Any, **arguments: Any) -> Iterator[Reflection]:
 
 
 class _Reflector:
-    """Runs the stages for one batch of questions after the other, with models that are loaded once.
+    """Runner of all stages for batches of questions, with models loaded once.
 
     Args:
         models: of each stage that there is something to do in.
@@ -331,7 +331,7 @@ class _Reflector:
             yield case.reflection(self.names)
 
     def _answer(self, cases: Sequence[Case]) -> None:
-        """Draw the answers that are missing, and let the model summarise where there are answers."""
+        """Draw the missing answers, and let the model summarise questions with answers."""
         unanswered = [StageTask(question=case.question) for case in cases if case.answers is None]
         self._run("answers", cases, unanswered)
         if self.names:
@@ -357,7 +357,7 @@ class _Reflector:
 
 
 def _watched(results: Iterator[Reflection], total: int, show: bool | None) -> Iterator[Reflection]:
-    """Show how many questions are done, on stderr."""
+    """Show the number of finished questions on stderr."""
     console = Console(stderr=True)
     if not (console.is_terminal if show is None else show):
         yield from results
@@ -380,7 +380,7 @@ def _check_models(source: Any, judge: Any) -> None:
 
 
 def _named(strategies: Any, cases: Sequence[Case]) -> tuple[Named, ...]:
-    """Strategies by name, each checked to exist."""
+    """Map strategies by name, checking that each exists."""
     if isinstance(strategies, str) or callable(strategies):
         strategies = [strategies]
     if not isinstance(strategies, list | tuple):
@@ -416,7 +416,7 @@ def _keywords() -> dict[str, list[tuple[str, str]]]:
 def _configured(
     settings: Mapping[str, Any], source: str | Generator | None, judge: str | Judge
 ) -> tuple[Config, ExecutionOptions]:
-    """Make the settings of all stages. Raises ConfigError for an unknown one, or a wrong value."""
+    """Build the settings of all stages. Raises ConfigError for an unknown one, or a wrong value."""
     keywords = _keywords()
     sections: dict[str, dict[str, Any]] = {name: {} for name in (*SECTIONS, "execution")}
     sampling: Mapping[str, Mapping[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""Settings and questions with which a run directory may be resumed."""
+"""Settings and questions for resuming a run directory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROMPTED: tuple[Stage, ...] = ("answers", "summaries")
 
 
 def stage_settings(config: Config, stages: Sequence[Stage], prompts: Prompts) -> dict[Stage, dict[str, Any]]:
-    """Gather the settings of some stages, as a manifest keeps them."""
+    """Collect the settings of stages for a manifest."""
     sections: dict[Stage, dict[str, Any]] = {stage: config.section(stage) for stage in stages}
     for stage in PROMPTED:
         if stage in sections:
@@ -42,7 +42,7 @@ UNBOUND = ("measures", "reader", "controls")
 
 
 def scoring_name(scores: Mapping[str, Any]) -> str:
-    """Name the scoring with these settings, as a file name that is the same wherever it is made."""
+    """Name a set of scores by its settings, as a reproducible file name."""
     bound = _bound(scores)
     # a hash, so that folders of several machines merge by their names
     digest = hashlib.sha256(dump_line(bound).encode()).hexdigest()[:8]
@@ -51,14 +51,14 @@ def scoring_name(scores: Mapping[str, Any]) -> str:
 
 
 def scoring_label(scores: Mapping[str, Any]) -> str:
-    """Name a scoring for people: its judge, and the settings that are not the defaults."""
+    """Label a set of scores by its judge and non-default settings."""
     bound = _bound(scores)
     judge = bound.pop("judge")
     return ", ".join([judge, *(f"{key.replace('_', ' ')} {value}" for key, value in bound.items())])
 
 
 def _bound(scores: Mapping[str, Any]) -> dict[str, Any]:
-    """Select the settings that scores are bound to, without defaults, in the order of names."""
+    """Select the settings that bind scores, without defaults, sorted by name."""
     defaults = Config().section("scores")
     bound = {"judge": defaults["judge"], **plain_settings(scores)}
     for key in ("base_url", *UNBOUND):  # a server may come back at another address
@@ -68,7 +68,7 @@ def _bound(scores: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def select_scoring(run: Run, config: Config) -> None:
-    """Select the scoring of a run that has these settings: its first if it has none yet, else a new one."""
+    """Select the run's scores with these settings, or a new set if they differ."""
     run.select_scoring("")
     first = run.manifest.config.get("scores")
     name = scoring_name(config.section("scores"))
@@ -101,7 +101,7 @@ def check_settings(manifest: Manifest, settings: Mapping[Stage, dict[str, Any]],
 
 
 def _comparable(stage: Stage, settings: dict[str, Any], section: dict[str, Any]) -> dict[str, Any]:
-    """``settings`` less the differences that do not matter."""
+    """Remove irrelevant differences from ``settings``."""
     defaults = Config().section(stage)
     comparable = {}
     for key, value in settings.items():
@@ -123,7 +123,7 @@ def _comparable(stage: Stage, settings: dict[str, Any], section: dict[str, Any])
 
 
 def check_model(manifest: Manifest, stage: Stage, facts: Mapping[str, Any], path: Path) -> None:
-    """Refuse a model whose weights changed under the same name since the run began."""
+    """List a run's distinct checks of servers."""
     before = manifest.models.get(stage)
     if before and before["revision"] != facts["revision"]:
         advice = "the new one to keep the scores of both" if stage == "scores" else "use another {out}"
@@ -136,7 +136,7 @@ def check_model(manifest: Manifest, stage: Stage, facts: Mapping[str, Any], path
 
 
 def sampling_checks(manifest: Manifest) -> list[SamplingCheck]:
-    """List a run's checks of its servers, each once."""
+    """Read the settings of the run directory at ``path`` by section; empty without one."""
     checks = [from_plain(SamplingCheck, check) for check in manifest.checks.values()]
     # reversed: the check of the earliest stage stands for its server
     by_place = {(check.model, check.base_url): check for check in reversed(checks)}
@@ -144,7 +144,7 @@ def sampling_checks(manifest: Manifest) -> list[SamplingCheck]:
 
 
 def settings_of(path: Path, scores: Mapping[str, Any], *, scoring: bool = True) -> dict[str, dict[str, Any]]:
-    """Look up the settings of the run directory at ``path`` by section; empty without one.
+    """Make the error for a new run without questions.
 
     A stage without results has the settings that were asked for.
 
@@ -205,7 +205,7 @@ _EXAMPLES = 3
 
 @dataclass(frozen=True)
 class NewQuestions:
-    """Questions to store, and what the manifest records of their source."""
+    """Questions to store, with facts about their source for the manifest."""
 
     questions: Sequence[Question]
     source: dict[str, Any]
@@ -217,7 +217,7 @@ class NewQuestions:
 
 @dataclass(frozen=True)
 class QuestionChanges:
-    """Differences between the questions of a source and of a run."""
+    """Differences between a source's and a run's questions."""
 
     new: Sequence[Question]
     absent: Sequence[Question]
@@ -225,7 +225,7 @@ class QuestionChanges:
     """Earlier and present version, with the same id."""
 
     def describe(self) -> str:
-        """Count the changes of each kind, with a few examples on lines below."""
+        """Count the changes of each kind, followed by a few examples."""
         lines = [f"{len(self.new)} new, {len(self.absent)} gone, {len(self.edited)} edited:"]
         lines += [f"new: {excerpt(question.text, 80)}" for question in self.new[:_EXAMPLES]]
         lines += [f"gone: {excerpt(question.text, 80)}" for question in self.absent[:_EXAMPLES]]
@@ -235,7 +235,7 @@ class QuestionChanges:
 
 
 def has_all_questions(run: Run) -> bool:
-    """Tell whether the run has all questions of its source, as that was when it was read."""
+    """Check whether the run has all questions of its source as first read."""
     source = run.manifest.sources.get("questions", {})
     return bool(source) and len(run.questions) == source.get("count")
 
@@ -243,7 +243,7 @@ def has_all_questions(run: Run) -> bool:
 def new_questions(
     run: Run, settings: dict[str, Any], *, explicit: bool = True, add: bool = False
 ) -> NewQuestions | None:
-    """Find the questions that the run lacks; None if it has all that it should have.
+    """Find the questions that the run lacks; None if it is complete.
 
     Args:
         settings: of :func:`~selfreflect.sources.questions.load_questions`.
@@ -310,7 +310,7 @@ def new_questions(
 
 
 def _check_revision(run: Run, recorded: Mapping[str, Any], question_set: QuestionSet) -> None:
-    """Raise StoreError if a data set on the hub is no longer the one that the run began with."""
+    """Raise StoreError if a hub data set has changed since the run began."""
     before = recorded.get("revision", "")
     if before and question_set.revision and before != question_set.revision:
         raise StoreError(
@@ -322,7 +322,7 @@ def _check_revision(run: Run, recorded: Mapping[str, Any], question_set: Questio
 
 
 def _other_columns(run: Run, questions: Sequence[Question]) -> tuple[list[Question], list[str]]:
-    """Stored questions whose other columns changed in the source, with the names of these columns."""
+    """Find stored questions with changed columns, and name these columns."""
     present: dict[tuple[str, str], list[Question]] = {}
     for question in questions:
         present.setdefault((question.text, question.context), []).append(question)
@@ -370,7 +370,7 @@ def _additions(run: Run, question_set: QuestionSet, source: dict[str, Any]) -> N
 
 
 def compare_questions(run: Run, questions: Sequence[Question]) -> QuestionChanges:
-    """Compare the questions of a source and of a run, by text and context.
+    """Compare a source's and a run's questions by text and context.
 
     Where questions were added to a run, a source is not expected to hold all of them.
     """
@@ -390,7 +390,7 @@ def compare_questions(run: Run, questions: Sequence[Question]) -> QuestionChange
 
 
 def _without(questions: Iterable[Question], reference: Iterable[Question]) -> list[Question]:
-    """List the questions that ``reference`` lacks; one that comes twice must be there twice."""
+    """List the questions that ``reference`` lacks, counting repetitions."""
     left = Counter((question.text, question.context) for question in reference)
     missing = []
     for question in questions:

@@ -1,4 +1,4 @@
-"""The work of each stage, in this process or on Ray: a model and tasks in, records out.
+"""Work of each stage in this process or on Ray: model and tasks in, records out.
 
 Nothing here knows the run directory. The experiment chooses the tasks, and is the one writer of the records.
 """
@@ -53,7 +53,7 @@ Result: TypeAlias = AnswerSample | AnswerSet | Summary | SummaryResult | Control
 
 
 class StageTask(Record, frozen=True, kw_only=True):
-    """The work on one question, with all records that it needs."""
+    """Work on one question, with all required records."""
 
     question: Question
     strategies: tuple[str, ...] = ()
@@ -74,17 +74,17 @@ class StageTask(Record, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """Number of strategies or summaries of a task, or 1."""
+        """Number of strategies or summaries, or 1."""
         return len(self.strategies) + len(self.summaries) or 1
 
 
 def total_size(tasks: Iterable[StageTask]) -> int:
-    """Count the strategies or summaries that tasks are about."""
+    """Add up the sizes of tasks."""
     return sum(task.size for task in tasks)
 
 
 def count_results(results: Sequence[Result]) -> int:
-    """Count results in the unit of their tasks' sizes: strategies or summaries."""
+    """Count results in the unit of task sizes: strategies or summaries."""
     names: dict[str, set[str]] = {}
     for result in results:
         if isinstance(result, AnswerSample):
@@ -98,7 +98,7 @@ def count_results(results: Sequence[Result]) -> int:
 
 
 def without_results(tasks: Sequence[StageTask], results: Sequence[Result]) -> list[StageTask]:
-    """Subtract results from the tasks that they belong to."""
+    """Subtract results from their tasks."""
     samples: dict[str, list[AnswerSample]] = {}
     finished: dict[str, set[str]] = {}
     for result in results:
@@ -121,7 +121,7 @@ def without_results(tasks: Sequence[StageTask], results: Sequence[Result]) -> li
 
 @dataclass(frozen=True)
 class StageSpec:
-    """All that a worker needs to know. It holds no API key: workers read theirs from their environment."""
+    """Specification of a worker. It holds no API key: workers read theirs from their environment."""
 
     stage: ModelStage
     config: Config
@@ -138,7 +138,7 @@ class StageSpec:
 
     @property
     def batch_size(self) -> int:
-        """Questions that a worker takes at a time."""
+        """Number of questions per batch."""
         # one question fills the judge's batches
         if self.stage == "scores":
             return 1
@@ -150,7 +150,7 @@ class StageSpec:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Results, or an error that ends the run."""
+    """Results of a worker, or an error that ends the run."""
 
     results: Sequence[Result] = ()
     facts: dict[str, Any] | None = None
@@ -163,7 +163,7 @@ class Outcome:
     """What ended it."""
 
     def raise_error(self) -> None:
-        """Raise the worker's error, if it had one, as the worker did."""
+        """Raise the worker's error again, if any."""
         if self.error is not None:
             raise self.error
 
@@ -174,7 +174,7 @@ first has none, only the facts of the model, which may learn more from its serve
 
 
 def stage_fn(spec: StageSpec, model: Any, progress: Progress) -> StageFn:
-    """Make the work of a stage with its loaded generator or judge."""
+    """Make the function that runs a stage with its loaded model."""
     if spec.stage == "scores":
         return partial(_measure, load_measures(model, spec.config, spec.options, progress), model, progress)
     return partial(_generate, spec, model, progress)
@@ -187,7 +187,7 @@ def _facts(model: Any) -> dict[str, Any] | None:
 def _generate(
     spec: StageSpec, generator: Any, progress: Progress, tasks: Sequence[StageTask]
 ) -> Generator[Outcome, None, None]:
-    """Answer or summarise batches of questions, and give each result as it comes."""
+    """Answer or summarise batches of questions, and yield each result as it comes."""
     watch = RequestProgress(generator, progress)
     # a function may be called for more questions at once than a batch has
     batch_size = max(spec.batch_size, 2 * getattr(generator, "workers", 1))
@@ -241,7 +241,7 @@ def _generate(
 def _measure(
     measures: Measures, judge: Any, progress: Progress, tasks: Sequence[StageTask]
 ) -> Generator[Outcome, None, None]:
-    """Measure the summaries of each question, whose results belong together."""
+    """Measure all summaries of each question."""
     yield Outcome(facts=_facts(judge))
     for task in tasks:
         assert task.answers is not None  # a question without answers is not scored
@@ -265,7 +265,7 @@ def strategy_names(strategies: Sequence[Named]) -> list[str]:
 
 
 def split_into_batches(tasks: Sequence[StageTask], workers: int, at_most: int) -> list[Sequence[StageTask]]:
-    """Split tasks into batches of even size, up to ``at_most`` each.
+    """Split tasks into even batches of up to ``at_most`` each.
 
     Every worker gets a batch, if there are enough tasks.
     """
@@ -276,7 +276,7 @@ def split_into_batches(tasks: Sequence[StageTask], workers: int, at_most: int) -
 
 
 class StageWorker:
-    """Loads the model of a stage once, then turns batches into outcomes.
+    """Worker that loads a stage's model once, then turns batches into outcomes.
 
     An expected error travels in the outcome, so that it is raised where the command runs.
     """
@@ -294,7 +294,7 @@ class StageWorker:
             self._error = error
 
     def outcomes(self, tasks: Sequence[StageTask]) -> Iterator[Outcome]:
-        """Results as they come; the last outcome has none, or the error that ended the work."""
+        """Yield results as they come; the last outcome is empty or holds the error."""
         error = self._error
         if error is None:
             try:
@@ -308,7 +308,7 @@ class StageWorker:
 
 
 class _Notes(Quiet):
-    """Keeps the messages and steps of a worker until the next outcome."""
+    """Buffer of a worker's messages and steps until the next outcome."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []

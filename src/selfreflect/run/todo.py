@@ -1,4 +1,4 @@
-"""Tasks that a run still lacks, as plain functions of its records."""
+"""Missing tasks of a run, as plain functions of its records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from selfreflect.store.run import Run
 
 
 def run_strategies(run: Run) -> list[str]:
-    """List the strategies that the run was made with; summaries by hand have none."""
+    """List the run's strategies, leaving out hand-written summaries."""
     names = dict.fromkeys(run.manifest.plan.get("strategies", ()))
     # older directories have no plan, and their records say what was asked for
     names |= dict.fromkeys(summary.name for summary in run.summaries.values() if summary.model)
@@ -28,14 +28,14 @@ def run_strategies(run: Run) -> list[str]:
 
 
 def strategies_to_continue(run: Run) -> list[str]:
-    """List the run's strategies that lack summaries."""
+    """List the run's strategies with missing summaries."""
     return [name for name in run_strategies(run) if any_task(missing_summaries(run, [name]))]
 
 
 def stages_with_work(
     run: Run, stages: Sequence[Stage], strategies: Sequence[str], settings: ScoresConfig
 ) -> list[ModelStage]:
-    """List the stages that have something to do, or will have it after an earlier one.
+    """List the stages with work to do, now or after an earlier stage.
 
     Raises:
         StoreError: the run has no questions.
@@ -51,12 +51,12 @@ def stages_with_work(
 
 
 def any_task(tasks: Iterator[StageTask]) -> bool:
-    """Tell whether there is something to do."""
+    """Check whether any task is left."""
     return next(tasks, None) is not None
 
 
 def missing_answers(run: Run) -> Iterator[StageTask]:
-    """Yield a task for each question that lacks answers.
+    """Yield a task for each question without answers.
 
     Raises:
         StoreError: the run has no questions.
@@ -69,7 +69,7 @@ def missing_answers(run: Run) -> Iterator[StageTask]:
 
 
 def missing_summaries(run: Run, strategies: Sequence[str]) -> Iterator[StageTask]:
-    """Yield a task for each question that may still get summaries by some of these strategies.
+    """Yield a task for each question that still needs summaries by these strategies.
 
     Raises:
         StoreError: the run has no questions.
@@ -82,7 +82,7 @@ def missing_summaries(run: Run, strategies: Sequence[str]) -> Iterator[StageTask
 
 
 def missing_scores(run: Run, settings: ScoresConfig) -> list[StageTask]:
-    """List a task for each question with answers and summaries that lack a measure.
+    """List a task for each question with unmeasured summaries.
 
     Raises:
         StoreError: the run has no questions, or nothing to score.
@@ -144,7 +144,7 @@ def missing_scores(run: Run, settings: ScoresConfig) -> list[StageTask]:
 
 
 def copied_results(run: Run, settings: ScoresConfig) -> list[Any]:
-    """Copy results to summaries whose text another summary of the question has: they are not measured twice.
+    """Copy results between summaries of a question with equal text, to avoid measuring twice.
 
     Measured apart, equal texts would differ in the eighth digit, and be ranked by it.
     """
@@ -172,7 +172,7 @@ def _is_missing(measure: Measure, record: Any, settings: Mapping[str, Any]) -> b
 
 
 def final_failures(run: Run, stage: Stage) -> set[tuple[str, str]]:
-    """(question id, name) of the stage's failures that another try would only repeat."""
+    """Collect keys (question id, name) of failures that would only repeat."""
     final = set()
     for failure in run.failures:
         if failure.stage == stage and failure.kind not in RETRIED:

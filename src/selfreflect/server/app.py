@@ -1,4 +1,4 @@
-"""The local page: its JSON API, its files, and its server."""
+"""The local page: JSON API, files and server."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ APP_POLICY = Policy(
 
 @dataclass(frozen=True)
 class Services:
-    """Objects that all routes share."""
+    """Objects shared by all routes."""
 
     queue: JobQueue
     library: Library
@@ -241,7 +241,7 @@ def run(
     summary="Show how well uncertainty predicts correctness, and what may be shown at each risk",
 )
 def uncertainty(id: Id, services: Shared) -> dict[str, Any]:
-    """The HTML is the section of the report page, with every text escaped; null without right answers."""
+    """Show a run's uncertainty as an escaped HTML section; null without right answers."""
     records = services.library.records(id)
     with _DRAWING:
         part = labelled_part(records, "uncertainty")
@@ -250,7 +250,7 @@ def uncertainty(id: Id, services: Shared) -> dict[str, Any]:
 
 @routes.get("/runs/{id}/questions/{index}", responses=_UNKNOWN, summary="Show one question in full")
 def question(id: Id, index: Index, services: Shared) -> dict[str, Any]:
-    """Guesses are not part of it; they are fetched answer by answer."""
+    """Show a question without guesses, which are fetched per answer."""
     records, question = _find_question(services, id, index)
     outcomes = []
     for outcome in records.outcomes(question.id):
@@ -364,14 +364,14 @@ _SHUTDOWN = PATIENCE + 5.0
 
 
 class _AsciiResponse(JSONResponse):
-    """JSON in ASCII, because texts of models and files may hold lone surrogates, which UTF-8 lacks."""
+    """JSON response in ASCII, since texts may hold lone surrogates."""
 
     def render(self, content: Any) -> bytes:
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
 def application(services: Services, access: Access) -> Guard:
-    """Build the whole application behind its guard."""
+    """Build the application with its guard."""
     app = FastAPI(
         title="selfreflect",
         version=__version__,
@@ -394,7 +394,7 @@ def application(services: Services, access: Access) -> Guard:
 
 
 def _page_routes() -> APIRouter:
-    """``/`` and ``/static/NAME``. The files are read once, and no other file can be requested."""
+    """Make the routes ``/`` and ``/static/NAME``, from files that are read once."""
     routes = APIRouter(include_in_schema=False)
     report = resources.files("selfreflect.report") / "page"
     # read once: no request can name another file
@@ -426,7 +426,7 @@ def _http_error(_: Request, error: Any) -> JSONResponse:
 
 
 def _invalid_request(_: Request, error: Any) -> JSONResponse:
-    """Name each wrong field and the reason, without repeating what was sent."""
+    """Name each wrong field with the reason, without repeating its value."""
     lines = []
     for failure in error.errors()[:5]:
         # the first part says whether it was in the body or the query
@@ -446,7 +446,7 @@ def _failure(_: Request, error: Any) -> JSONResponse:
 
 
 def url(host: str, port: int, token: str | None) -> str:
-    """Write the address to open. The token is in the fragment, which browsers do not send."""
+    """Write the address to open, with the token in the fragment, which browsers do not send."""
     name = socket.gethostname() if host in ("0.0.0.0", "::") else host
     if ":" in name:
         name = f"[{name}]"
@@ -470,7 +470,7 @@ def serve(
 
 
 class AppServer(HttpServer):
-    """A server that stops its jobs when it ends, and with them the streams of their events."""
+    """A server that stops its jobs and their event streams when it ends."""
 
     def __init__(self, services: Services, allowed: Access) -> None:
         super().__init__(application(services, allowed))

@@ -1,4 +1,4 @@
-"""From sampled answers to their classes, and a confidence with its kind."""
+"""Classes of sampled answers, and the model's confidence."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class LoadedCalibrator:
-    """A calibrator with the digest of its file."""
+    """A calibrator with its file's digest."""
 
     id: str
     saved: CalibratorFile
@@ -72,7 +72,7 @@ class Classes(NamedTuple):
 
 
 def classes_of(answers: Sequence[str], labels: Labels, rule: str, shown: Sequence[str] = ()) -> Classes:
-    """List the classes of answers, the largest first, each by its most frequent spelling.
+    """List the classes of answers, largest first, each by its most frequent spelling.
 
     Args:
         rule: what made the labels.
@@ -87,7 +87,7 @@ def classes_of(answers: Sequence[str], labels: Labels, rule: str, shown: Sequenc
 
 
 class AnswerReading(NamedTuple):
-    """Classes and confidence of the answers to a question."""
+    """Classes and confidence read from a question's answers."""
 
     classes: Classes
     confidence: Confidence
@@ -101,7 +101,7 @@ class AnswerReading(NamedTuple):
 
 
 def load_calibrator(path: Path, *, one_call: bool = False) -> LoadedCalibrator:
-    """Read a calibrator that needs sampled answers alone, or for ``one_call`` the tokens of one answer.
+    """Read a calibrator that needs only sampled answers, or for ``one_call`` one answer's tokens.
 
     Raises:
         DataError: the file is no calibrator.
@@ -130,7 +130,7 @@ def load_calibrator(path: Path, *, one_call: bool = False) -> LoadedCalibrator:
 
 
 class ModelOfSession:
-    """The model of a request as a generator, for a thread beside the event loop.
+    """A request's model as a generator for threads outside the event loop.
 
     As a context it ends what is still asked when the request does.
     """
@@ -146,7 +146,7 @@ class ModelOfSession:
         self._is_over = False
 
     def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
-        """Send all requests together."""
+        """Send all requests concurrently."""
         with self._lock:
             if self._is_over:  # a thread goes on after its request: nothing more is paid for
                 raise CancelledError
@@ -173,7 +173,7 @@ class ModelOfSession:
 
 
 class BeliefReader:
-    """Reads classes and confidence off sampled answers.
+    """Reader of classes and confidence from sampled answers.
 
     Args:
         rule: what makes two answers the same.
@@ -201,12 +201,12 @@ class BeliefReader:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """List the names of confidences that a request may choose."""
+        """Names of confidences that a request may choose."""
         fitted = (self.calibrator.saved.estimator,) if self.calibrator else ()
         return tuple(dict.fromkeys((*fitted, *KINDS, NO_CONFIDENCE)))
 
     def asking(self, session: Session) -> BeliefReader:
-        """Make a reader that asks the model of a session, if this reader asks any.
+        """Make a reader that asks the session's model, if this reader asks any.
 
         Its verdicts are kept for later requests, and its requests count as the session's.
         """
@@ -224,8 +224,7 @@ class BeliefReader:
         return reader
 
     async def run(self, answers: Sequence[str], work: Callable[[], T], *, is_quick: bool = True) -> T:
-        """Do work that sorts answers without holding up other requests: in a thread, one at a time, if the
-        rule is slow, there are many or long answers, or the work is not quick by itself."""
+        """Run work on answers without delaying other requests, in a thread if it may be slow."""
         is_short = len(answers) <= FEW and sum(map(len, answers)) <= FEW_CHARACTERS
         if is_quick and self._is_quick and is_short:
             return work()
@@ -255,7 +254,7 @@ class BeliefReader:
         model: str = "",
         tokens: Sequence[AnswerTokens | NoLogprobs] = (),
     ) -> AnswerReading:
-        """Sort the answers, and estimate the confidence, calibrated if there is a calibrator for it.
+        """Classify the answers and estimate the confidence, calibrated if possible.
 
         Args:
             kind: the estimator, or ``none``.
@@ -272,7 +271,7 @@ class BeliefReader:
         return AnswerReading(classes, confidence, notes=notes)
 
     def _wording(self, question: str, classes: Classes, answers: tuple[str, ...]) -> str:
-        """Say how many classes differ in wording alone; empty if none do."""
+        """Describe how many classes differ only in wording; empty if none do."""
         # every other rule joins wordings itself
         if self.rule.name != "exact":
             return ""
@@ -325,7 +324,7 @@ class BeliefReader:
         return Confidence(calibrated, kind, number, self.calibrator.id, notes, guaranteed, reason)
 
     def _lack(self, score: float, answers: int, model: str, is_known: bool) -> NoGuarantee | None:
-        """Give the reason why a guarantee does not cover a score; None if it does, or without one."""
+        """Explain why a guarantee does not cover a score; None if it does, or without a guarantee."""
         assert self.calibrator is not None  # the caller has looked
         guarantee, watch = self.calibrator.saved.guarantee, self.calibrator.watch
         if not guarantee or watch is None:

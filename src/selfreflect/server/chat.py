@@ -1,6 +1,4 @@
-"""Read requests into one form: which are questions, whose distribution can be drawn, and which must reach the
-upstream unchanged.
-"""
+"""Reading of requests: whether to reflect on a question, or pass the request on unchanged."""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ Use = Literal["read", "hand_on", "ignore", "relay"]
 
 @dataclass(frozen=True)
 class FieldUse:
-    """Use of a request's field by the endpoint.
+    """The endpoint's use of a request field.
 
     Attributes:
         use: ``read``; ``hand_on`` to the model's server with every call; ``ignore``; or ``relay`` the whole
@@ -116,7 +114,7 @@ TURN = {
 
 @dataclass
 class SortedFields:
-    """The fields of one request, sorted by their use."""
+    """A request's fields, sorted by use."""
 
     read: Fields = field(default_factory=dict)
     """By their names in chat completions."""
@@ -130,7 +128,7 @@ class SortedFields:
     def sort(
         self, fields: Fields, rows: Mapping[str, FieldUse], *, hands_on: bool, ignores: Collection[str] = ()
     ) -> None:
-        """Sort the fields of an object by the table, but for those that are ignored in any case.
+        """Sort the fields of an object by the table, except fields that are always ignored.
 
         Args:
             hands_on: whether unknown fields are handed on: newer clients send more than any table knows.
@@ -157,7 +155,7 @@ class SortedFields:
                 self.handed_on[name] = decode(data, Any, shown(name))
 
     def relay(self, reason: str) -> None:
-        """Note why the request cannot be reflected, unless another reason came first."""
+        """Record the first reason why the request cannot be reflected."""
         self.reason = self.reason or reason
 
     def ignore(self, name: str) -> None:
@@ -165,12 +163,12 @@ class SortedFields:
             self.ignored.append(name)
 
     def put(self, name: str, value: Any) -> None:
-        """Set a field of chat completions."""
+        """Set a chat completions field."""
         self.read[name] = Raw(msgspec.json.encode(value))
 
 
 def shown(name: str, within: str = "") -> str:
-    """Name a field in notes and headers; a name of other characters is called ``field``."""
+    """Name a field in notes and headers, or call it ``field`` if the name has special characters."""
     return within + (name if NAME.fullmatch(name) else "field")
 
 
@@ -202,7 +200,7 @@ T = TypeVar("T")
 
 
 class ChatOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The field ``selfreflect`` of a request. What it leaves out, the server's defaults decide."""
+    """The request field ``selfreflect``. What it leaves out, the server's defaults decide."""
 
     strategy: Annotated[str, Meta(max_length=100)] | None = None
     num_answers: Annotated[int, Meta(ge=2, le=MAX_ANSWERS)] | None = None
@@ -225,7 +223,7 @@ Tokens = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
 class Envelope(msgspec.Struct):
-    """Fields that are read of every request."""
+    """Fields read from every request."""
 
     model: Annotated[
         str,
@@ -237,7 +235,7 @@ class Envelope(msgspec.Struct):
 
 
 class ChatBody(msgspec.Struct):
-    """A plain question; its ``messages`` are read one by one."""
+    """A plain question, with ``messages`` still unparsed."""
 
     n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
     stop: str | Annotated[list[str], Meta(max_length=16)] | None = None
@@ -270,7 +268,7 @@ class _AllowedTools(msgspec.Struct):
 
 
 class _ToolChoice(msgspec.Struct):
-    """Tools that answers may call: one, or several."""
+    """The tools that answers may call."""
 
     type: ToolKind | Literal["allowed_tools"]
     function: Tool | None = None
@@ -289,7 +287,7 @@ class _TextPart(msgspec.Struct):
 
 @dataclass(frozen=True, kw_only=True)
 class ChatRequest:
-    """Request of a client in any form."""
+    """A client's request in any format."""
 
     data: bytes = field(repr=False)
     """The body as it came, or as the upstream is to get it."""
@@ -329,12 +327,12 @@ class ChatRequest:
 
     @property
     def requested_model(self) -> str:
-        """Give the name by which the client asked for the model."""
+        """Model name as the client requested it."""
         return f"{PREFIX}{self.model}" if self.reflects else self.model
 
     @property
     def response_format(self) -> Mapping[str, Any] | None:
-        """Give the format of answers that are JSON; None for plain texts."""
+        """Format of JSON answers; None for plain texts."""
         value = self.handed_on.get(RESPONSE_FORMAT)
         return value if isinstance(value, dict) else None
 
@@ -345,7 +343,7 @@ class ChatRequest:
 
     @property
     def tools(self) -> list[Tool]:
-        """List the tools that answers may call."""
+        """Tools that answers may call."""
         choice = self._tool_choice
         if choice == "none":
             return []
@@ -357,7 +355,7 @@ class ChatRequest:
 
     @property
     def must_call(self) -> bool:
-        """Whether each answer has to call a tool."""
+        """Whether each answer must call a tool."""
         choice = self._tool_choice
         if isinstance(choice, _ToolChoice) and choice.allowed_tools:
             choice = choice.allowed_tools.mode
@@ -365,7 +363,7 @@ class ChatRequest:
 
     @property
     def structure(self) -> str:
-        """Name the field that makes answers other than texts; empty for plain texts."""
+        """Name of the field that requires structured answers; empty for plain texts."""
         return TOOLS if self.tools else RESPONSE_FORMAT if self.response_format is not None else ""
 
     @property
@@ -374,7 +372,7 @@ class ChatRequest:
 
     @property
     def context(self) -> str:
-        """Join everything before the question: instructions, documents, earlier turns."""
+        """Text before the question: instructions, documents and earlier turns."""
         turns = []
         for turn in self.messages[:-1]:
             turns.append(turn.content if turn.role == "system" else f"{turn.role}: {turn.content}")
@@ -387,7 +385,7 @@ Conversations = Callable[[str], tuple[Message, ...] | None]
 
 @dataclass(frozen=True)
 class Dialect:
-    """Rules for reading one form of requests.
+    """Rules for reading one request format.
 
     Attributes:
         rows: its fields.
@@ -488,7 +486,7 @@ def read_request(
 
 
 def _check_tools(reading: SortedFields) -> None:
-    """Relay tools that the model's server runs; drop fields about tools if there are none."""
+    """Mark server-side tools for relaying, and drop tool fields without tools."""
     tools = reading.handed_on.get(TOOLS)
     if tools is None:
         choice, *_ = [reading.handed_on.pop(name, None) for name in OF_TOOLS[1:]]
@@ -505,7 +503,7 @@ def _check_tools(reading: SortedFields) -> None:
 
 
 def _history(reading: SortedFields, remembered: Conversations) -> tuple[tuple[Message, ...], str]:
-    """Find the turns before a request that names the response it goes on from."""
+    """Find the turns before a request that continues an earlier response."""
     data = bytes(reading.read.get("previous_response_id", _NULL))
     previous = decode(data, str | None, "previous_response_id") or ""
     if not previous:
@@ -525,7 +523,7 @@ def _history(reading: SortedFields, remembered: Conversations) -> tuple[tuple[Me
 
 
 def typed(fields: Fields, kind: type[T], names: Mapping[str, str] = MappingProxyType({})) -> T:
-    """Read the fields that a struct has, one by one, so that an error can name the field."""
+    """Read a struct's fields one by one, so that errors can name the field."""
     values = {}
     for info in _fields_of(kind):  # type: ignore[arg-type]
         if info.name in fields:
@@ -542,7 +540,7 @@ def _fields_of(kind: Any) -> tuple[msgspec.structs.FieldInfo, ...]:
 
 
 def decode(data: bytes, kind: Any, param: str | None = None) -> Any:
-    """Read JSON of a type. Raises ChatError, status 400, which names the field ``param``."""
+    """Parse JSON of a given type. Raises ChatError, status 400, which names the field ``param``."""
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
@@ -553,7 +551,7 @@ def decode(data: bytes, kind: Any, param: str | None = None) -> Any:
 
 
 def _messages(turns: list[Fields], reading: SortedFields) -> list[Message]:
-    """Read turns of plain text, and note what is unusual about others."""
+    """Read turns of plain text, and note unusual features of others."""
     messages = []
     for turn in turns:
         for name, value in turn.items():
@@ -577,7 +575,7 @@ def _messages(turns: list[Fields], reading: SortedFields) -> list[Message]:
 
 
 def _text(content: bytes) -> str | None:
-    """Read a text, which some clients split into parts; None if it holds anything else."""
+    """Join a text from its parts; None for any other content."""
     try:
         parts = msgspec.json.decode(content, type=str | list[_TextPart])
     except msgspec.ValidationError:
@@ -588,7 +586,7 @@ def _text(content: bytes) -> str | None:
 
 
 def _system_first(messages: list[Message], reading: SortedFields) -> tuple[Message, ...]:
-    """Join system turns at the beginning: many chat templates refuse them anywhere else."""
+    """Join system turns at the beginning, since many chat templates refuse them elsewhere."""
     system = [message.content for message in messages if message.role == "system"]
     turns = [message for message in messages if message.role != "system"]
     if not system or not turns:
@@ -601,7 +599,7 @@ def _system_first(messages: list[Message], reading: SortedFields) -> tuple[Messa
 
 
 def chat_for_upstream(fields: Fields, model: str, history: tuple[Message, ...] = ()) -> bytes:
-    """Make the body for the upstream, with its own name of the model. All other values keep their bytes."""
+    """Build the body for the upstream, with its own model name. All other values keep their bytes."""
     plain_turns = []
     for turn in decode(bytes(fields.get("messages", _NULL)), Turns, "messages"):
         # nulls that the SDKs add are refused by strict servers
@@ -613,7 +611,7 @@ def chat_for_upstream(fields: Fields, model: str, history: tuple[Message, ...] =
 
 
 def without_ours(fields: Fields, model: str) -> Fields:
-    """Remove our own field, and name the model as the upstream does."""
+    """Remove the ``selfreflect`` field, and use the upstream's model name."""
     cleaned = {name: value for name, value in fields.items() if name != "selfreflect"}
     return cleaned | {"model": Raw(msgspec.json.encode(model))}
 

@@ -1,4 +1,4 @@
-"""The text below a confidence, such as the question that best separates the answers.
+"""Clarification: the response to low confidence, such as a question that separates the answers.
 
 It is the one with the largest expected information gain, as in BED-LLM (Choudhury et al. 2026, ICLR, arXiv
 2508.21184): a model proposes candidates with the sampled answers before its eyes, and further ones without
@@ -47,7 +47,7 @@ _Rounds: TypeAlias = Generator[list[Request], Sequence[Reply | Refusal], T]
 
 @dataclass(frozen=True)
 class Clarification:
-    """A question to ask back. Its texts are a model's, on one line, without control characters."""
+    """A clarifying question. Its texts are a model's, on one line, without control characters."""
 
     question: str
     options: tuple[str, ...]
@@ -60,7 +60,7 @@ class Clarification:
 
 @dataclass(frozen=True)
 class NoClarification:
-    """Why there is no question to ask back."""
+    """The reason for a missing clarifying question."""
 
     reason: Literal["one_class", "no_reply", "unparsed", "no_logprobs", "no_gain"]
     message: str
@@ -81,7 +81,7 @@ _Gains: TypeAlias = list[tuple[float, _Candidate]]
 
 @dataclass(frozen=True)
 class _Case:
-    """A question, and the answers that are to be told apart."""
+    """A question with the answers to tell apart."""
 
     question: str
     hypotheses: tuple[str, ...]
@@ -90,7 +90,7 @@ class _Case:
     seed: int
 
     def request(self, step: str, values: dict[str, str], **options: Any) -> Request:
-        """Fill in the prompt of a step; ``options`` are fields of the request."""
+        """Fill in the prompt of a step, with request fields as ``options``."""
         common = {"question": self.question, "hypotheses": numbered(self.hypotheses)}
         content = fill(texts()[step]["user"], {**common, **values}).strip()
         seed = seed_for(self.seed, step, content)
@@ -98,7 +98,7 @@ class _Case:
 
 
 def texts() -> Mapping[str, Mapping[str, str]]:
-    """Prompts and sentences of ``data/serve_prompts.toml``, by table and name."""
+    """Read the prompts and sentences of ``data/serve_prompts.toml``, by table and name."""
     return bundled_texts("serve_prompts.toml")
 
 
@@ -110,7 +110,7 @@ def clarify(
     hypotheses: int = HYPOTHESES,
     seed: int = 0,
 ) -> Conversation:
-    """Ask a model for questions to ask back, and choose the one that tells most about the class.
+    """Ask a model for clarifying questions, and choose the most informative about the class.
 
     The requests of a round do not depend on each other. Of candidates with the same gain the first is taken.
 
@@ -154,7 +154,7 @@ def clarify(
 def _propose(
     case: _Case, step: str, count: int, proposals: Sequence[_Candidate] = ()
 ) -> _Rounds[Reply | Refusal]:
-    """Ask for candidates, and for a probability, to see whether the model tells any."""
+    """Request candidates, and test whether the model returns probabilities."""
     values = {"k": str(count), "earlier": numbered([proposal.question for proposal in proposals])}
     # 48 tokens for each line, which holds a question and its replies
     sampling = Sampling(temperature=0.0, max_new_tokens=48 * count)
@@ -163,7 +163,7 @@ def _propose(
 
 
 def _whole_lines(reply: Reply | Refusal) -> str:
-    """Cut the text of a reply after its last whole line; empty for a refusal."""
+    """Keep a response's complete lines; empty for a refusal."""
     if isinstance(reply, Refusal):
         return ""
     [completion] = reply.completions
@@ -171,7 +171,7 @@ def _whole_lines(reply: Reply | Refusal) -> str:
 
 
 def parse_candidates(text: str) -> list[_Candidate]:
-    """Read lines ``1. question | reply | reply``. A line in another form, with replies that are the same, or
+    """Parse lines ``1. question | reply | reply``. A line in another form, with replies that are the same, or
     with a text that is too long, is left out."""
     lines = parse_numbered(text)
     candidates = []
@@ -189,7 +189,7 @@ def parse_candidates(text: str) -> list[_Candidate]:
 
 
 def _distinct(candidates: Sequence[_Candidate]) -> list[_Candidate]:
-    """Keep the first candidate with each question."""
+    """Keep the first candidate of each distinct question."""
     by_question: dict[str, _Candidate] = {}
     for candidate in candidates:
         by_question.setdefault(normal_form(candidate.question), candidate)
@@ -197,8 +197,8 @@ def _distinct(candidates: Sequence[_Candidate]) -> list[_Candidate]:
 
 
 def _gains_by_token(case: _Case, candidates: Sequence[_Candidate]) -> _Rounds[_Gains]:
-    """Compute each gain from the first tokens of the predicted replies. Leaves out candidates for which it
-    would not begin with a number."""
+    """Compute gains from the first tokens of predicted replies. Leaves out candidates for which it would not
+    begin with a number."""
     requests = []
     sampling = Sampling(temperature=0.0, max_new_tokens=8)
     for candidate in candidates:
@@ -221,7 +221,7 @@ def _gains_by_token(case: _Case, candidates: Sequence[_Candidate]) -> _Rounds[_G
 
 
 def reply_probabilities(tokens: Sequence[LikelyToken], options: int) -> Floats | None:
-    """Compute how likely each reply is at ``REPLY_TEMPERATURE``, from tokens that may be its number.
+    """Compute reply probabilities at ``REPLY_TEMPERATURE`` from the tokens of their numbers.
 
     Args:
         tokens: the likeliest, with log-probabilities at temperature 1.
@@ -249,7 +249,7 @@ def _values(candidate: _Candidate) -> dict[str, str]:
 
 
 def entropy_bits(shares: ArrayLike) -> Floats:
-    """Compute the entropy, in bits, of distributions in the last axis; shape (..., K) to (...)."""
+    """Compute entropies in bits over the last axis, shape (..., K) to (...)."""
     p = np.asarray(shares, dtype=np.float64)
     # 0 log 0 counts as 0
     positive = np.where(p > 0, p, 1)
@@ -306,7 +306,7 @@ _SHARE = re.compile(
 
 
 class FinalText(NamedTuple):
-    """The text that a client gets."""
+    """The final text for a client."""
 
     text: str
     action: UnsureAction | None
@@ -317,7 +317,7 @@ class FinalText(NamedTuple):
 
 @dataclass(frozen=True)
 class UnsurePolicy:
-    """Action below a confidence, which is in (0, 1]."""
+    """Action below a confidence threshold in (0, 1]."""
 
     action: UnsureAction
     below: float
@@ -327,7 +327,7 @@ class UnsurePolicy:
     """Classes, the largest, that the question is to tell apart."""
 
     def is_unsure(self, confidence: Confidence) -> bool:
-        """Compare a confidence with the threshold. One that is not known is no reason to act.
+        """Check whether a confidence is below the threshold; an unknown confidence is not.
 
         Where there is a guarantee, its threshold decides, and what it does not cover is unsure, also
         without a confidence.
@@ -343,7 +343,7 @@ class UnsurePolicy:
         summary: str,
         clarification: Clarification | NoClarification | None,
     ) -> FinalText:
-        """Put a summary into words that fit its confidence.
+        """Phrase a summary to fit its confidence.
 
         Args:
             clarification: for ``ask``, where the lack of a question makes a hedge with a note; None for other
@@ -372,14 +372,14 @@ class UnsurePolicy:
 
 
 def tells_other_share(summary: str, value: float) -> bool:
-    """Check whether a text states shares: "30 %", "half of", "3 out of 10"."""
+    """Check whether a text states shares, or a probability that does not fit ``value``."""
     hedge = read_hedge(summary)
     is_other = isinstance(hedge, Hedge) and not hedge.band.low <= value <= hedge.band.high
     return is_other or bool(_SHARE.search(summary))
 
 
 def certainty(confidence: Confidence) -> str:
-    """Word a confidence as a sentence; empty where there is none.
+    """Phrase a confidence as a sentence; empty without one.
 
     A calibrated confidence speaks of being right, a share of samples of saying the same again. The sentence
     has a word of probability only if the number is in the band that people give to it.
@@ -399,7 +399,7 @@ def certainty(confidence: Confidence) -> str:
 
 
 def _words_for(value: float) -> str | None:
-    """Find the beginning of a sentence whose band holds a probability."""
+    """Find the sentence opening for a probability, by its band."""
     # people disagree on words: only those whose band holds the number
     fitting = [phrase for phrase in _WORDS if PHRASES[phrase].low <= value <= PHRASES[phrase].high]
     if not fitting:

@@ -1,4 +1,4 @@
-"""The OpenAI-compatible endpoint: its routes, its queue, and its server."""
+"""The OpenAI-compatible endpoint: routes, queue and server."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from selfreflect.server.upstream import LiveText, ModelTable, RemoteModel, relay
 
 
 class Admission:
-    """A queue with bounds. Belongs to one event loop.
+    """A bounded queue of requests. Belongs to one event loop.
 
     Args:
         running: requests that are answered at once.
@@ -108,7 +108,7 @@ log = logging.getLogger("selfreflect.serve")
 
 @dataclass(frozen=True)
 class ServeServices:
-    """Services that all routes share."""
+    """Services shared by all routes."""
 
     models: ModelTable
     reflector: Reflector
@@ -181,7 +181,7 @@ PASSED = ("/messages/count_tokens", "/responses/input_tokens", "/embeddings", "/
 
 
 async def pass_on(request: Request) -> Response:
-    """Let the model's server answer a request that is no conversation."""
+    """Forward a request other than a conversation to the model's server."""
     services: ServeServices = request.app.state.services
     path = request.url.path.removeprefix("/v1")
     chat = to_pass(await request.body(), path.rpartition("/")[2])
@@ -193,7 +193,7 @@ async def pass_on(request: Request) -> Response:
 
 
 def decide(chat: ChatRequest, default: Reflect) -> tuple[str, bool]:
-    """Decide whether a request is reflected, and name the reason: the kind of its text, or the setting."""
+    """Decide whether to reflect on a request, and name the reason: the text's kind, or the setting."""
     reflect = chat.options.reflect or default
     if reflect != "auto":
         return reflect, reflect == "always"
@@ -207,7 +207,7 @@ def decide(chat: ChatRequest, default: Reflect) -> tuple[str, bool]:
 
 
 def _relay(request: Request, chat: ChatRequest, model: RemoteModel, belief: Belief | None = None) -> Response:
-    """Let the upstream answer; a belief that says why goes into its response."""
+    """Relay the upstream's response, adding any belief that explains the reason."""
     services: ServeServices = request.app.state.services
     client = request.client.host if request.client else ""
     outcome = "passthrough" if belief is None else "plain"
@@ -221,7 +221,7 @@ def _relay(request: Request, chat: ChatRequest, model: RemoteModel, belief: Beli
 
 @dataclass(frozen=True)
 class _Call:
-    """A request that is answered here."""
+    """A request answered by this server."""
 
     services: ServeServices
     form: Form
@@ -232,12 +232,12 @@ class _Call:
     client: str
 
     def session(self, on_open: Callable[[], None] = lambda: None) -> Session:
-        """Open a session with the model, which adds up what its calls cost."""
+        """Open a session with the model, which adds up the cost of calls."""
         prices = self.services.reflector.settings.prices
         return Session(self.model, on_open, prices.get(self.model.generator.name))
 
     def belief_of(self, session: Session) -> Belief:
-        """Add cost and notes of a plain answer to its belief."""
+        """Add cost and notes of a plain answer to its answer distribution."""
         notes = (*field_notes(self.chat, self.model), *(() if session.counts_tokens else (NOT_COUNTED,)))
         return msgspec.structs.replace(self.belief, cost=session.spending, notes=notes)
 
@@ -266,7 +266,7 @@ async def _answer(call: _Call, first_word: asyncio.Event) -> ChatResponse:
 
 
 async def _keep(services: ServeServices, archive: Archive, exchange: Exchange) -> Exchange:
-    """Keep an exchange on disk. What was drawn and paid for is given even if the disk refuses it."""
+    """Store an exchange on disk. What was drawn and paid for is given even if the disk refuses it."""
     try:
         await archive.add(exchange)
     # a full disk must not cost an answer that was paid for
@@ -280,7 +280,7 @@ async def _keep(services: ServeServices, archive: Archive, exchange: Exchange) -
 
 
 async def _plain(call: _Call, first_word: asyncio.Event) -> ChatResponse:
-    """Let a model answer by itself."""
+    """Let a model answer without reflection."""
     chat = call.chat
     request = call.services.reflector.plain_request(chat)
     session = call.session(first_word.set)
@@ -304,7 +304,7 @@ async def _stream_live(
     receive: Receive,
     send: Send,
 ) -> None:
-    """Pass the text of the upstream on as it comes. Without a stream, ask for the whole."""
+    """Stream the upstream's text as it arrives. Without a stream, ask for the whole."""
     services, chat = call.services, call.chat
     # what is sent as it comes cannot be cut here afterwards
     fields = {**chat.handed_on, "stop": chat.stop} if chat.stop else chat.handed_on
@@ -323,7 +323,7 @@ async def _stream_live(
 
 
 async def _live_events(call: _Call, new_stream: NewStream, live: LiveText) -> AsyncGenerator[bytes, None]:
-    """Write the events of a text that still comes. Raises ChatError after the event of an error."""
+    """Write the events of a text as it arrives. Raises ChatError after the event of an error."""
     chat, id_ = call.chat, call.belief.id
     session = call.session()
     sampling = call.services.reflector.plain_request(chat).sampling
@@ -348,7 +348,7 @@ async def _live_events(call: _Call, new_stream: NewStream, live: LiveText) -> As
 async def _stream(
     call: _Call, headers: Mapping[str, str], scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Begin a stream once the model has said something, or failed, or taken long."""
+    """Begin a stream once the model responds, fails or takes long."""
     first_word = asyncio.Event()
     work = asyncio.create_task(_answer(call, first_word))
     # until the first word an error can still have its own status
@@ -378,7 +378,7 @@ async def _stream(
 
 
 async def models(request: Request) -> Response:
-    """List the models, or show one: each by its name, and as ``selfreflect/NAME`` for its distribution."""
+    """List the models, or show one: by name, and as ``selfreflect/NAME`` for its distribution."""
     services: ServeServices = request.app.state.services
     entries = []
     for name in await services.models.names():
@@ -395,7 +395,7 @@ async def models(request: Request) -> Response:
 
 
 async def distribution(request: Request) -> Response:
-    """Show everything that came of an earlier question, as long as the server remembers it."""
+    """Show the full result of an earlier question, while the server remembers it."""
     services: ServeServices = request.app.state.services
     body = services.history.find(request.path_params["id"])
     if body is None:
@@ -405,12 +405,12 @@ async def distribution(request: Request) -> Response:
 
 
 async def health(request: Request) -> Response:
-    """Say that the server runs."""
+    """Report that the server runs."""
     return _json({"status": "ok", "version": __version__})
 
 
 async def metrics(request: Request) -> Response:
-    """Count requests, answers and tokens, for Prometheus."""
+    """Export counts of requests, answers and tokens for Prometheus."""
     services: ServeServices = request.app.state.services
     return Response(services.metrics.page(), media_type="text/plain; version=0.0.4")
 
@@ -455,7 +455,7 @@ SERVE_POLICY = Policy(
 
 
 def application(services: ServeServices, access: Access) -> Guard:
-    """Build the whole application behind its guard."""
+    """Build the application with its guard."""
     posted = ["POST"]
     routes = [
         Route("/v1/chat/completions", completions, methods=posted),
@@ -505,7 +505,7 @@ def serve(
 
 
 class EndpointServer(HttpServer):
-    """A server that releases its services in the event loop that they belong to."""
+    """A server that releases its services in their event loop."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Errors as clients of the app and of the endpoint read them, without paths of this machine."""
+"""Errors for clients of the app and the endpoint, without local paths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST = 2000
 
 
 def without_paths(message: str) -> str:
-    """Shorten paths in a message, escape its control characters, and cut it if it is long."""
+    """Shorten a message and its paths, and escape control characters."""
     text = printable(shorten_paths(message))
     if len(text) > _LONGEST:
         return text[: _LONGEST - 1] + "…"
@@ -55,7 +55,7 @@ CUT_OFF = "The limit of tokens cut this summary off. Ask again with more summary
 
 
 def problem(error: BaseException) -> dict[str, str]:
-    """Describe an error by ``code``, ``message`` and ``remedy``; an unexpected one by its code alone."""
+    """Describe an error by ``code``, ``message`` and ``remedy``, or by code alone if unexpected."""
     if not isinstance(error, SelfReflectError):
         message = "Something went wrong. See the terminal in which the app was started."
         return {"code": "internal", "message": message, "remedy": ""}
@@ -69,13 +69,13 @@ def problem(error: BaseException) -> dict[str, str]:
 
 
 def failure_problem(failure: Failure) -> dict[str, str]:
-    """Describe a failure of a run as an error."""
+    """Describe a run's failure as an error."""
     remedy = _AFTER_FAILURES.get(failure.kind, "")
     return {"code": failure.kind, "message": without_paths(failure.message), "remedy": remedy}
 
 
 def problem_text(entry: Mapping[str, str]) -> str:
-    """Join the message and the remedy of a problem."""
+    """Join a problem's message and remedy."""
     message, remedy = entry["message"], entry["remedy"]
     if not remedy:
         return message
@@ -94,7 +94,7 @@ ErrorType = Literal[
 
 
 class ChatError(SelfReflectError):
-    """A request that gets no completion.
+    """A request without a completion.
 
     Args:
         param: the field of the request that is wrong.
@@ -122,7 +122,7 @@ class ChatError(SelfReflectError):
 
     @property
     def body(self) -> dict[str, Any]:
-        """Make the JSON that OpenAI's clients expect."""
+        """The error as JSON for OpenAI's clients."""
         fields = {"message": str(self), "type": self.type, "param": self.param, "code": self.code or None}
         return {"error": fields}
 
@@ -146,7 +146,7 @@ REFUSED_FIELD = "unsupported_value"
 
 
 def failed(kind: FailureKind, message: str, refusal: Refusal | None = None) -> ChatError:
-    """Make the error of a question whose answers or summary failed.
+    """Make the error for a question with failed answers or a failed summary.
 
     Args:
         refusal: what the upstream said, if it was that.
@@ -162,13 +162,13 @@ def failed(kind: FailureKind, message: str, refusal: Refusal | None = None) -> C
 
 
 def upstream_busy(message: str, wait: float | None) -> ChatError:
-    """Make the error of an upstream that has too much to do."""
+    """Make the error for an overloaded upstream."""
     seconds = RETRY_SECONDS if wait is None else math.ceil(min(wait, _LONGEST_WAIT))
     return ChatError(429, message, type="rate_limit_error", code="upstream_busy", retry_after=seconds)
 
 
 def as_chat_error(error: BaseException) -> ChatError:
-    """Describe any error to a client: an unexpected one by nothing but its status."""
+    """Describe any error to a client, with only the status if unexpected."""
     if isinstance(error, ChatError):
         return error
     if isinstance(error, SelfReflectError):

@@ -1,4 +1,4 @@
-"""The forms in which requests come: chat completions, OpenAI's responses, and Anthropic's messages.
+"""Request formats: chat completions, OpenAI's responses and Anthropic's messages.
 
 Each is one path, one way to read a request as a chat completion, and one to write what comes of it.
 """
@@ -46,7 +46,7 @@ def _event(kind: str, **fields: Any) -> bytes:
 
 
 def _take_format(value: dict[str, Any], name: str, reading: SortedFields) -> None:
-    """Write the format of answers that are JSON as chat completions do: all but the type in an object."""
+    """Convert a JSON answer format to chat completions, with all but the type in an object."""
     kind = value.get("type")
     if kind == "json_schema":
         schema = {name: part for name, part in value.items() if name != "type"}
@@ -86,7 +86,7 @@ class _Text(msgspec.Struct):
 
 
 def _read_responses(reading: SortedFields) -> None:
-    """Turn what was read into fields of chat completions."""
+    """Convert the read fields to chat completions."""
     fields = reading.read
     turns = []
     reading.instructions = decode(_value(fields, "instructions"), str | None, "instructions") or ""
@@ -112,7 +112,7 @@ def _read_responses(reading: SortedFields) -> None:
 
 
 def _as_chat_tool(value: Any) -> Any:
-    """Write tools, or the choice of one, as chat completions do: all but the type in an object."""
+    """Convert tools or a tool choice to chat completions, with all but the type in an object."""
     if isinstance(value, list):
         return list(map(_as_chat_tool, value))
     kind = value.get("type") if isinstance(value, dict) else None
@@ -125,7 +125,7 @@ def _as_chat_tool(value: Any) -> Any:
 
 
 def _turn(item: Fields, reading: SortedFields) -> dict[str, Any] | None:
-    """Read an item of the input as a turn; None for one that says nothing."""
+    """Convert an input item to a turn; None for an item without content."""
     kind = decode(_value(item, "type"), str | None, "input") or "message"
     if kind == "reasoning":
         reading.ignore("input.reasoning")
@@ -145,7 +145,7 @@ def _turn(item: Fields, reading: SortedFields) -> dict[str, Any] | None:
 
 
 def _responses_for_upstream(fields: Fields, model: str, history: tuple[Message, ...]) -> bytes:
-    """Make the body for the upstream, which does not know the turns that were remembered here."""
+    """Build the upstream's body, including turns that only this server remembers."""
     cleaned = without_ours(fields, model)
     if history:
         items = decode(_value(fields, "input"), str | list[Raw], "input")
@@ -161,7 +161,7 @@ _CUT_BY = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
 def _response(response: ChatResponse, model: str, status: str = "completed") -> dict[str, Any]:
-    """Make the object ``response``: empty while it is in progress."""
+    """Build the object ``response``, empty while in progress."""
     is_whole = status == "completed"
     choice = response.choices[0] if is_whole else ChatChoice(text="")
     cut_by = _CUT_BY.get(choice.finish)
@@ -197,7 +197,7 @@ def _response(response: ChatResponse, model: str, status: str = "completed") -> 
 
 
 def _text_item(response: ChatResponse, text: str | None, status: str) -> dict[str, Any]:
-    """Make the one item of the output; without a text it has no content yet."""
+    """Build the text output item, without content before the text exists."""
     return {
         "id": f"msg_{response.id}",
         "type": "message",
@@ -208,7 +208,7 @@ def _text_item(response: ChatResponse, text: str | None, status: str) -> dict[st
 
 
 def _call_item(call: ToolCall, arguments: str, status: str) -> dict[str, Any]:
-    """Make the item of a tool that is called."""
+    """Build the output item of a tool call."""
     names = {"id": f"fc_{call.id}", "type": "function_call", "call_id": call.id, "name": call.name}
     return {**names, "arguments": arguments, "status": status}
 
@@ -230,7 +230,7 @@ def _usage(response: ChatResponse) -> dict[str, Any] | None:
 
 
 class ResponseStream:
-    """The events of one stream. The last one has the whole response with its distribution.
+    """Events of one stream. The last one has the whole response with its distribution.
 
     Args:
         response: before its text is known, unless it calls tools.
@@ -275,7 +275,7 @@ class ResponseStream:
         return b"".join([*events, self._event(f"response.{whole['status']}", response=whole)])
 
     def _call(self, place: int, call: ToolCall) -> bytes:
-        """Write the events of one call."""
+        """Write the events of one tool call."""
         place_of = {"output_index": place, "item_id": f"fc_{call.id}"}
         arguments = "response.function_call_arguments"
         added, closing = _call_item(call, "", "in_progress"), _call_item(call, call.arguments, "completed")
@@ -305,7 +305,7 @@ _TRACES = ("thinking", "redacted_thinking")
 
 
 class _MessageTool(msgspec.Struct):
-    """A tool that the client runs; those that Anthropic runs have another type."""
+    """A tool that the client runs, unlike tools that Anthropic runs."""
 
     name: str
     input_schema: dict[str, Any]
@@ -336,7 +336,7 @@ class _OutputConfig(msgspec.Struct):
 
 
 def _read_messages(reading: SortedFields) -> None:
-    """Turn what was read into fields of chat completions."""
+    """Convert the read fields to chat completions."""
     fields = reading.read
     turns: list[dict[str, Any]] = []
     system = decode(_value(fields, "system"), str | list[dict[str, Any]] | None, "system")
@@ -359,7 +359,7 @@ def _read_messages(reading: SortedFields) -> None:
 
 
 def _take_tools(reading: SortedFields) -> None:
-    """Write tools, and the choice among them, as chat completions do."""
+    """Convert tools and their choice to chat completions."""
     fields = reading.handed_on
     try:
         if TOOLS in fields:
@@ -376,7 +376,7 @@ def _take_tools(reading: SortedFields) -> None:
 
 
 def _content(content: str | list[dict[str, Any]], reading: SortedFields, name: str) -> str:
-    """Join the texts of a turn, without the reasoning of the history."""
+    """Join the texts of a turn, without earlier reasoning."""
     if isinstance(content, str):
         return content
     texts = []
@@ -392,7 +392,7 @@ def _content(content: str | list[dict[str, Any]], reading: SortedFields, name: s
 
 
 def to_pass(data: bytes, reason: str) -> ChatRequest:
-    """Read the model of a request in a form of its own, which only the upstream reads in full.
+    """Read the model of a request that only the upstream reads in full.
 
     Raises ChatError, status 400.
     """
@@ -404,7 +404,7 @@ def to_pass(data: bytes, reason: str) -> ChatRequest:
 
 
 def _message_head(response: ChatResponse, model: str) -> dict[str, Any]:
-    """Make the object ``message`` without its content."""
+    """Build the object ``message`` without content."""
     return {
         "id": response.id,
         "type": "message",
@@ -423,7 +423,7 @@ def _message_usage(response: ChatResponse) -> dict[str, int | None]:
 
 
 def _message(response: ChatResponse, model: str) -> bytes:
-    """Write the whole response."""
+    """Build the complete response."""
     choice = response.choices[0]
     content = [_use_block(call, _input_of(call)) for call in choice.calls]
     content = content or [{"type": "text", "text": choice.text}]
@@ -436,7 +436,7 @@ def _use_block(call: ToolCall, value: Raw) -> dict[str, Any]:
 
 
 def _input_of(call: ToolCall) -> Raw:
-    """Give the arguments of a call as a JSON object, in which others are wrapped as Anthropic does."""
+    """Return a call's arguments as a JSON object, wrapping other values as Anthropic does."""
     try:
         is_object = isinstance(msgspec.json.decode(call.arguments), dict)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
@@ -453,14 +453,14 @@ _REASONS = {
 
 
 def _ending(choice: ChatChoice) -> dict[str, Any]:
-    """Say why the text ends: at a stop sequence, a limit or a filter, with calls of tools, or by itself."""
+    """Describe why the text ends: stop sequence, limit, filter, tool calls or naturally."""
     if choice.stopped_at is not None:
         return {"stop_reason": "stop_sequence", "stop_sequence": choice.stopped_at}
     return {"stop_reason": _REASONS[choice.finish], "stop_sequence": None}
 
 
 class MessageStream:
-    """The events of one stream. ``message_delta``, which has the usage, has the distribution too.
+    """Events of one stream. ``message_delta``, which has the usage, has the distribution too.
 
     Args:
         response: before its text is known, unless it calls tools.
@@ -490,7 +490,7 @@ class MessageStream:
         return b"".join([*blocks, delta, _event("message_stop")])
 
     def _call(self, index: int, call: ToolCall) -> bytes:
-        """Write the events of one call."""
+        """Write the events of one tool call."""
         delta = {"type": "input_json_delta", "partial_json": bytes(_input_of(call)).decode()}
         return b"".join(
             (
@@ -515,7 +515,7 @@ _TYPES = {
 
 
 def _messages_error(error: ChatError) -> dict[str, Any]:
-    """Make the JSON that Anthropic's clients expect."""
+    """Build the error JSON for Anthropic's clients."""
     kind = "api_error" if error.status >= 500 else "invalid_request_error"
     fields = {"type": _TYPES.get(error.status, kind), "message": str(error), "code": error.code or None}
     return {"type": "error", "error": fields, "request_id": None}
@@ -533,7 +533,7 @@ NewStream = Callable[[ChatResponse, str], ResponseStream | MessageStream]
 
 
 def _whole(kind: NewStream) -> Callable[..., Iterator[bytes]]:
-    """Make the function that writes a whole stream in some form."""
+    """Make a function that writes a whole stream in one format."""
 
     def events(response: ChatResponse, model: str, include_usage: bool) -> Iterator[bytes]:
         stream, choice = kind(response, model), response.choices[0]
@@ -546,7 +546,7 @@ def _whole(kind: NewStream) -> Callable[..., Iterator[bytes]]:
 
 @dataclass(frozen=True)
 class Form:
-    """One form of requests.
+    """A request format.
 
     Attributes:
         path: below ``/v1`` here, and below the address of the upstream there.
@@ -623,6 +623,6 @@ FORMS: Mapping[str, Form] = {
 
 
 def form_of(path: str) -> Form:
-    """Find the form of a request by its path; errors elsewhere have OpenAI's shape."""
+    """Find the request format by path; other paths get OpenAI's error format."""
     below = path.removeprefix("/v1")
     return FORMS.get(below) or FORMS["/messages" if below.startswith("/messages/") else "/chat/completions"]

@@ -1,4 +1,4 @@
-"""Guard a server: who may call it, from which page, with which token, and how much a request may hold.
+"""Server guard: allowed callers, origins and tokens, and limits on request sizes.
 
 A page of another site can make a browser send requests here, and can point its own host name at 127.0.0.1
 (DNS rebinding). ``Origin`` and ``Sec-Fetch-Site`` expose the first, ``Host`` the second.
@@ -30,7 +30,7 @@ LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @dataclass(frozen=True)
 class Access:
-    """Who may send requests."""
+    """Who may send requests, and with which token."""
 
     names: frozenset[str] = LOCAL
     """Host names by which clients may call the server."""
@@ -39,13 +39,12 @@ class Access:
     token: str | None = None
 
     def knows(self, host: str) -> bool:
-        """Check whether clients may call the server by this ``Host`` header."""
+        """Check whether a ``Host`` header names this server."""
         name = host_name(host)
         return name in self.names or (self.any_address and _is_address(name))
 
     def authorises(self, headers: Headers) -> bool:
-        """Check the token, if one is needed, in ``Authorization`` or, as Anthropic's clients send it, in
-        ``x-api-key``."""
+        """Check the token, if required, in ``Authorization`` or in Anthropic's ``x-api-key``."""
         if self.token is None:
             return True
         key = headers.get("x-api-key")
@@ -60,7 +59,7 @@ _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]]+))(?::[0-9]{0,5})?")
 
 
 def host_name(host: str) -> str:
-    """Read the name in a ``Host`` header; empty if the header is malformed."""
+    """Extract the name from a ``Host`` header; empty if malformed."""
     match = _HOST.fullmatch(host)
     return (match[1] or match[2]).lower() if match else ""
 
@@ -131,8 +130,8 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def access(host: str, token: str | None) -> Access:
-    """Decide who may use a server on ``host``. A server for other machines also answers to the machine's name
-    and to any address."""
+    """Build the access rules of a server on ``host``. A server for other machines also answers to the
+    machine's name and to any address."""
     if host in LOCAL:
         return Access(token=token)
     return Access(LOCAL | {host.lower(), socket.gethostname().lower()}, any_address=True, token=token)
@@ -153,7 +152,7 @@ CLIENT_CLOSED = 499
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """Requirements of a server on requests, and its refusals."""
+    """A server's requirements on requests, and its refusals."""
 
     protects: Callable[[str], bool]
     """Whether a path needs the token and a request of no other site."""
@@ -169,7 +168,7 @@ class Policy:
 
 
 class Guard:
-    """ASGI middleware."""
+    """ASGI middleware that enforces a policy."""
 
     def __init__(self, app: ASGIApp, access: Access, policy: Policy) -> None:
         self._app = app
@@ -223,7 +222,7 @@ class Guard:
         return self._policy.refuse(path, status, kind, message, headers)
 
     def _finishing(self, scope: Scope, send: Send) -> Send:
-        """Set the headers of every response and log the request."""
+        """Set headers on every response, and log the request."""
 
         async def finish(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -234,7 +233,7 @@ class Guard:
         return finish
 
     def _note(self, scope: Scope, status: int) -> None:
-        """Log a request: method, path without its query, status."""
+        """Log a request's method, path without query, and status."""
         # what a page fetches by itself would fill the terminal
         is_quiet = scope["method"] == "GET" and (status < 400 or status == CLIENT_CLOSED)
         level = logging.DEBUG if is_quiet else logging.INFO
@@ -242,14 +241,13 @@ class Guard:
 
 
 def _head_size(scope: Scope) -> int:
-    """Count the bytes of the address and the headers. The server bounds them only while they are
-    incomplete."""
+    """Count the bytes of address and headers. The server bounds them only while they are incomplete."""
     fields = sum(len(name) + len(value) for name, value in scope["headers"])
     return len(scope["raw_path"]) + len(scope["query_string"]) + fields
 
 
 def _limited(receive: Receive, max_body: int) -> Receive:
-    """Stop reading a body that is too large or too slow."""
+    """Stop reading a body that is too large or slow."""
     total = 0
     over = False
     until = asyncio.get_running_loop().time() + BODY_SECONDS

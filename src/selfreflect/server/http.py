@@ -1,4 +1,4 @@
-"""The HTTP server: it ends in time and quietly, and bounds what clients hold without a request."""
+"""HTTP server that ends promptly and bounds what idle clients hold."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _WHOLE = (h11.DONE, h11.MUST_CLOSE)
 
 
 class ClientConnection(H11Protocol):
-    """A connection that knows what it waits for. When all are taken, the longest idle one gives way.
+    """A client connection with time limits. When all are taken, the longest idle one gives way.
 
     uvicorn waits for ever for the rest of a head and for clients that read nothing, and refuses everybody
     while it has too many connections. So a few hundred sockets would lock all others out, without the token.
@@ -71,7 +71,7 @@ class ClientConnection(H11Protocol):
             self.flow.resume_reading()
 
     def eof_received(self) -> None:
-        """End a request that is under way: asyncio would first wait until the client has read everything."""
+        """Drop a request under way, since asyncio would wait for the client to read everything."""
         if self._is_busy:
             self.drop()
 
@@ -80,7 +80,7 @@ class ClientConnection(H11Protocol):
         super().on_response_complete()
 
     def is_overdue(self, now: float) -> bool:
-        """Check whether the client had enough time to read, or to send a head."""
+        """Check whether the client exceeded its time to read or to send a head."""
         unread = self.transport.get_write_buffer_size()
         if self._is_busy and not self.flow.write_paused:
             unread = 0  # the application may go on
@@ -100,8 +100,8 @@ class ClientConnection(H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _make_room(self) -> None:
-        """Drop the connection that is idle for longest, else a silent or streaming one. A whole request whose
-        response has not begun never gives way."""
+        """Drop the connection that has been idle longest, or else a silent or streaming one. A whole request
+        whose response has not begun never gives way."""
         candidates = []
         for connection in self.connections:
             if connection is self or not isinstance(connection, ClientConnection):
@@ -119,7 +119,7 @@ class ClientConnection(H11Protocol):
 
 
 class HttpServer(uvicorn.Server):
-    """Serves an application behind its guard until SIGINT or SIGTERM.
+    """Server of a guarded application, until SIGINT or SIGTERM.
 
     uvicorn would cancel the requests that still run when their time is over, and print a traceback of each;
     and it waits for clients that read nothing. So this server closes their connections first: such a request
@@ -184,7 +184,7 @@ class HttpServer(uvicorn.Server):
 
 
 def log_to_stderr(log: logging.Logger) -> None:
-    """Show the lines of a log with their time, unless the program that runs the server takes them."""
+    """Send a log to stderr with times, unless the embedding program handles it."""
     if not log.handlers:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
@@ -194,7 +194,7 @@ def log_to_stderr(log: logging.Logger) -> None:
 
 
 def _attended(app: ASGIApp) -> ASGIApp:
-    """Wrap an application so that requests end quietly when their client goes away."""
+    """Wrap an application to end requests quietly when clients disconnect."""
 
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
         request = asyncio.current_task()
@@ -229,7 +229,7 @@ Write = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class LiveResponse(Response):
-    """A response that a function writes in the task of its request. When the client goes away, that task is
+    """A response that a function writes within the request's task. When the client goes away, that task is
     cancelled, and whatever the function holds is released at once.
 
     An iterator, as StreamingResponse takes it, would be left suspended until it is collected.
@@ -244,7 +244,7 @@ class LiveResponse(Response):
 
 
 async def begin(send: Send, headers: Mapping[str, str]) -> None:
-    """Begin a response of parts."""
+    """Begin a chunked response."""
     fields = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": 200, "headers": fields})
 

@@ -1,4 +1,4 @@
-"""The queue of jobs, which run one at a time, and their state for the page."""
+"""Queue of jobs that run one at a time, and their state for the page."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ log = logging.getLogger("selfreflect.app")
 
 # not an Exception, so that no `except Exception` in a strategy or a library swallows it
 class StopRequested(BaseException):
-    """The job was cancelled."""
+    """Cancellation of the job."""
 
 
 class Stop(Protocol):
-    """An event of threads or of processes."""
+    """Protocol of thread and process events."""
 
     def set(self) -> None: ...
 
@@ -48,7 +48,7 @@ class Stop(Protocol):
 
 
 class Job:
-    """A request in the queue, what has come of it so far, and its outcome."""
+    """A queued request with its progress and outcome."""
 
     def __init__(self, request: Any, question: str, stop: Stop | None = None) -> None:
         self.id = secrets.token_hex(8)
@@ -68,7 +68,7 @@ class Job:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it was cancelled."""
+        """Whether the job was cancelled."""
         return self._stop.is_set()
 
     @property
@@ -89,7 +89,7 @@ class Job:
         self.view = {**self.view, **fields}
 
     def show_answers(self, texts: Sequence[str]) -> None:
-        """Add answers that were just drawn."""
+        """Add newly drawn answers."""
         self.answers += texts
 
     def end(self, status: Status, error: dict[str, str] | None = None) -> None:
@@ -99,7 +99,7 @@ class Job:
         self.status = status
 
     def to_dict(self, after: int | None = None) -> dict[str, Any]:
-        """Describe the job; given ``after``, with its view and the answers from that number on."""
+        """Describe the job, with its view and the answers from number ``after`` if given."""
         names = ("id", "question", "status", "ahead", "run", "error", "created")
         facts = {name: getattr(self, name) for name in names}
         if after is None:
@@ -117,7 +117,7 @@ class Job:
         }
 
     def _seconds_left(self) -> float | None:
-        """Estimate the time left in the current stage; None while nothing of it is done."""
+        """Estimate the time left in the current stage; None before any progress."""
         done: float = self.view.get("done", 0)
         total: float = self.view.get("total", 0)
         if self.is_over or not 0 < done < total:
@@ -127,7 +127,7 @@ class Job:
 
 
 class JobQueue:
-    """Runs jobs one after the other in a thread, so that a process loads and runs one model at a time."""
+    """Queue that runs jobs one after the other in a thread."""
 
     def __init__(self, work: Callable[[Job], None]) -> None:
         self._work = work
@@ -141,7 +141,7 @@ class JobQueue:
         self._thread.start()
 
     def submit(self, job: Job) -> Job:
-        """Put a job at the end of the queue, and return it.
+        """Append a job to the queue, and return it.
 
         Raises:
             SelfReflectError: too many jobs wait, or the queue is closed (code ``busy``).

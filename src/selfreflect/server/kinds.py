@@ -1,4 +1,4 @@
-"""Decide by its words whether a request is a question whose answers are worth sampling."""
+"""Classification of requests by their words, to find questions worth sampling."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ _IS_CODE = re.compile(
 
 @dataclass(frozen=True)
 class _Tables:
-    """The rows of ``data/request_kinds.toml``, each row as its words."""
+    """The rows of ``data/request_kinds.toml``, each as a tuple of words."""
 
     rows: dict[str, frozenset[tuple[str, ...]]]
     signs: tuple[str, ...]
 
     def begins(self, table: str, words: tuple[str, ...]) -> int:
-        """Count the words of the longest row that a sentence begins with; 0 without one."""
+        """Count the words of the longest row at the start of a sentence; 0 without one."""
         rows = self.rows[table]
         for count in range(min(LONGEST_ROW, len(words)), 0, -1):
             if words[:count] in rows:
@@ -60,7 +60,7 @@ class _Tables:
         return 0
 
     def holds(self, table: str, words: tuple[str, ...]) -> bool:
-        """Check whether a row stands anywhere in a sentence."""
+        """Check whether any row occurs in a sentence."""
         return any(self.begins(table, words[start : start + LONGEST_ROW]) for start in range(len(words)))
 
 
@@ -73,7 +73,7 @@ def _tables() -> _Tables:
 
 
 def _words(text: str) -> tuple[str, ...]:
-    """Split a text into words without case, accents and apostrophes."""
+    """Split a text into words, ignoring case, accents and apostrophes."""
     folded = unicodedata.normalize("NFKD", text.replace("'", "").replace("’", "").casefold())
     plain = "".join(letter for letter in folded if not unicodedata.combining(letter))
     # the second form joins the letters of Hangul again
@@ -81,12 +81,12 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def ends_of(text: str) -> str:
-    """Shorten a long request to its beginning and its end."""
+    """Shorten a long request to its beginning and end."""
     return text if len(text) <= 2 * READ else f"{text[:READ]}\n{text[-READ:]}"
 
 
 def kind_of(text: str) -> Kind:
-    """Name the kind of a request; only a ``question`` is worth sampling.
+    """Classify a request; only a ``question`` is worth sampling.
 
     The order or question is its first sentence after greetings and courtesies, or else its last one. An order
     begins with a verb of a table; a question has a question mark, begins with a word that asks, or is a few
@@ -117,18 +117,18 @@ def kind_of(text: str) -> Kind:
 
 
 def _sentences(text: str) -> list[str]:
-    """Split a text into sentences with at least a word."""
+    """Split a text into sentences with at least one word."""
     return [match[0] for match in _SENTENCE.finditer(text) if _WORD.search(match[0])]
 
 
 def _asks_nothing(tables: _Tables, sentence: str) -> bool:
-    """Check whether a sentence is small talk, or a heading such as "Task:"."""
+    """Check whether a sentence is small talk or a heading such as "Task:"."""
     is_heading = sentence.rstrip().endswith(":") and not _asked(tables, _words(sentence))
     return is_heading or _is_small_talk(tables, sentence)
 
 
 def _is_small_talk(tables: _Tables, sentence: str) -> bool:
-    """Check whether a sentence is a greeting, thanks or the like, and at most one unknown word, a name."""
+    """Check whether a sentence is only a greeting or thanks, with at most one name."""
     words = _words(sentence)
     names = 1 if len(words) <= 3 and not _ASKS.search(sentence) else 0
     is_greeting = False
@@ -145,7 +145,7 @@ def _is_small_talk(tables: _Tables, sentence: str) -> bool:
 
 
 def _kind_of_sentence(tables: _Tables, sentence: str, text: str) -> Kind | None:
-    """Name the kind of an order or a question; None for a statement."""
+    """Classify an order or question; None for a statement."""
     words = _asked(tables, _words(sentence))
     if tables.begins("given", words) and "," in sentence:
         sentence = sentence.partition(",")[2]
@@ -166,7 +166,7 @@ def _kind_of_sentence(tables: _Tables, sentence: str, text: str) -> Kind | None:
 
 
 def _is_query(tables: _Tables, sentence: str) -> bool:
-    """Check whether a sentence is a few words as for a search, such as "capital of Oz"."""
+    """Check whether a sentence looks like a search query, such as "capital of Oz"."""
     words = _words(sentence)
     is_open = sentence.rstrip()[-1:] not in ".!…。！"
     # one word says nothing of what is asked, but where words are not apart
@@ -177,7 +177,7 @@ def _is_query(tables: _Tables, sentence: str) -> bool:
 
 
 def _asked(tables: _Tables, words: tuple[str, ...]) -> tuple[str, ...]:
-    """Remove courtesies, greetings and headings in front."""
+    """Remove leading courtesies, greetings and headings."""
     while True:
         count = tables.begins("courtesies", words)
         longer = max(tables.begins(table, words) for table in ("question", "long_text", "rewrite", "ideas"))

@@ -1,4 +1,4 @@
-"""The run directories under one root."""
+"""Run directories under one root."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TITLE = 300
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """A run directory, as found without reading its records."""
+    """A run directory, found without reading its records."""
 
     id: str
     name: str
@@ -49,17 +49,17 @@ class RunDirectory:
 
     @property
     def changed(self) -> float:
-        """Give the time of the last change, in seconds since 1970."""
+        """Time of the last change, in seconds since 1970."""
         return max(status.st_mtime for status in self.files.values())
 
     @property
     def version(self) -> tuple[tuple[str, int, int], ...]:
-        """Changes with the records."""
+        """Version that changes with the records."""
         return tuple((name, status.st_mtime_ns, status.st_size) for name, status in self.files.items())
 
 
 class Library:
-    """Finds, opens and names run directories. Threads may share it."""
+    """Thread-safe library of run directories. Threads may share it."""
 
     def __init__(self, root: Path) -> None:
         root.mkdir(parents=True, exist_ok=True)
@@ -72,14 +72,14 @@ class Library:
         return sorted(self._search(), key=lambda run: (-run.changed, run.name))
 
     def begin(self) -> Path:
-        """Name a new run directory by the time."""
+        """Name a new run directory by the current time."""
         return self.root / f"ask-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
 
     def id_of(self, path: Path) -> str:
         return _id(path.relative_to(self.root))
 
     def entry(self, directory: RunDirectory) -> dict[str, Any]:
-        """Describe a run for a listing, without reading all of it."""
+        """Describe a run for a listing without reading all records."""
         entry = {"id": directory.id, "name": directory.name, "changed": directory.changed}
         entry |= {"question": None, "questions": None, "models": [], "problem": None, "lacks": None}
         try:
@@ -93,7 +93,7 @@ class Library:
         return {**entry, "models": list(models), "lacks": _first_missing(directory)}
 
     def directory(self, id_: str) -> RunDirectory:
-        """Find a run.
+        """Find a run's directory by id.
 
         Raises:
             StoreError: the listing has no run of this id (code ``unknown_run``).
@@ -107,7 +107,7 @@ class Library:
         raise StoreError("there is no run of that id; choose one from the list of runs", code="unknown_run")
 
     def records(self, id_: str) -> RunRecords:
-        """Read a run as its first judge scored it, the best strategy first; again only after a change.
+        """Read a run with its first judge's scores, best strategy first, cached until it changes.
 
         Raises:
             StoreError: there is no such run (code ``unknown_run``), or the run is damaged, or contains links
@@ -118,8 +118,9 @@ class Library:
             return self._read(directory.path, directory.name, directory.version)
 
     def merge_answers(self, id_: str, question: str, texts: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-        """Keep in a run that answers to a question say the same, and return all that it keeps; without
-        ``texts`` forget them. Raises as :meth:`records`, or StoreError if another process writes."""
+        """Store that answers to a question are equal, and return all merged groups; no ``texts`` deletes
+        them.
+        """
         with Run.open(self.directory(id_).path, {}) as run:
             existing = run.merged.get(question, MergedAnswers(question_id=question)).merged
             # a second click is no second merge
@@ -150,7 +151,7 @@ class Library:
 
 
 def _files(path: Path) -> dict[str, os.stat_result]:
-    """List the files of a run that exist and are accessible, without following links."""
+    """List a run's accessible files without following links."""
     names = [MANIFEST, *FILES]
     judges = path / "judges"
     if judges.is_symlink():
@@ -171,7 +172,7 @@ def _files(path: Path) -> dict[str, os.stat_result]:
 
 
 def _refuse_special_files(directory: RunDirectory) -> None:
-    """Refuse links, which may lead out of the root, and pipes, which may block."""
+    """Refuse links, which may lead outside the root, and pipes, which may block."""
     for name, status in directory.files.items():
         if stat.S_ISLNK(status.st_mode):
             raise StoreError(f"the files of run {directory.name!r} are links, which are not followed")
@@ -180,12 +181,12 @@ def _refuse_special_files(directory: RunDirectory) -> None:
 
 
 def _read_records(path: Path, label: str, version: object) -> RunRecords:
-    """``version`` makes the cache read a changed run again."""
+    """Read a run, cached by ``version``."""
     return sorted_strategies(run_records(Run.load(path), label))
 
 
 def _first_and_count(directory: RunDirectory) -> tuple[str | None, int]:
-    """Read the first question, and count all."""
+    """Read the first question, and count all questions."""
     name = "questions.jsonl"
     if name not in directory.files:
         return None, 0
@@ -198,7 +199,7 @@ def _first_and_count(directory: RunDirectory) -> tuple[str | None, int]:
 
 
 def _first_missing(directory: RunDirectory) -> str | None:
-    """Find the first stage of which a run has no record."""
+    """Find the first stage without records in a run."""
     names = {name for name, status in directory.files.items() if status.st_size}
     for stage in ("answers", "summaries"):
         if f"{stage}.jsonl" not in names:

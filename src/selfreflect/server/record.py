@@ -1,4 +1,4 @@
-"""Records of the endpoint: latest responses, a run directory, and counters for Prometheus."""
+"""Records of the endpoint: recent responses, a run directory, and Prometheus counters."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Remembered(NamedTuple):
 
 
 class History:
-    """Responses by id, as JSON, with their conversations. The oldest are forgotten first."""
+    """Recent responses as JSON by id, with their conversations. The oldest are forgotten first."""
 
     def __init__(self, remembered: int = REMEMBERED, largest: int = LARGEST) -> None:
         self._entries: OrderedDict[str, _Remembered] = OrderedDict()
@@ -51,7 +51,7 @@ class History:
         self._size = 0
 
     def add(self, id_: str, content: object, turns: Sequence[Message] = (), text: str = "") -> None:
-        """Remember what came of a request: its JSON, and its turns with the text that answered them."""
+        """Store the JSON of a request's result, and its turns with the response."""
         answer = Message(role="assistant", content=text)
         entry = self._entries[id_] = _Remembered(to_json(content), (*turns, answer))
         self._size += entry.size
@@ -61,7 +61,7 @@ class History:
             self._size -= oldest.size
 
     def find(self, id_: str) -> bytes | None:
-        """Find the JSON of a response; None if it was never given or is forgotten."""
+        """Find a response's JSON; None if unknown or forgotten."""
         entry = self._entries.get(id_)
         if entry is None:
             return None
@@ -70,14 +70,14 @@ class History:
         return entry.body
 
     def conversation(self, id_: str) -> tuple[Message, ...] | None:
-        """Find the turns up to a response; None if it was never given or is forgotten."""
+        """Find the turns up to a response; None if unknown or forgotten."""
         entry = self._entries.get(id_)
         # an answer alone was kept without its turns, since nothing can go on from it
         return entry.turns if entry and len(entry.turns) > 1 else None
 
 
 def detail(exchange: Exchange) -> dict[str, object]:
-    """Describe everything that came of a question. Each answer has the place of its class in ``classes``."""
+    """Describe the full result of a question. Each answer has the place of its class in ``classes``."""
     answers = exchange.answers
     # without a measure nothing is held out, and both halves of the record are the sample
     draws = answers.conditioning if exchange.results else answers.answers
@@ -102,7 +102,7 @@ def detail(exchange: Exchange) -> dict[str, object]:
 
 
 class Archive:
-    """A run directory that is open as long as the server runs.
+    """A run directory that stays open while the server runs.
 
     Args:
         texts: whether questions, answers and summaries are kept, or only how the answers fall into classes.
@@ -126,7 +126,7 @@ class Archive:
         await asyncio.shield(loop.run_in_executor(self._thread, self._run.append_all, records))
 
     def mean_answers(self) -> tuple[float, int]:
-        """Give the mean number of answers to the questions that the directory holds, and their count."""
+        """Return the mean number of answers per stored question, and the number of questions."""
         counts = [len(answers.answers) for answers in self._run.answers.values()]
         return (sum(counts) / len(counts), len(counts)) if counts else (0.0, 0)
 
@@ -137,12 +137,12 @@ class Archive:
 
 
 def records_of(exchange: Exchange) -> list[StoredRecord]:
-    """List all records of an exchange."""
+    """List the records of an exchange."""
     return [exchange.question, exchange.answers, *exchange.summaries, *exchange.results]
 
 
 def without_texts(exchange: Exchange) -> list[StoredRecord]:
-    """List the records of an exchange with a name in place of each text."""
+    """List an exchange's records with placeholders for texts."""
     id_ = exchange.question.id
     # one name for each class keeps shares and entropies as they were
     names = [f"answer {label + 1}" for label in exchange.classes.labels]
@@ -159,7 +159,7 @@ def without_texts(exchange: Exchange) -> list[StoredRecord]:
 
 
 def _renamed(answers: AnswerSet, names: list[str]) -> AnswerSet:
-    """Rename the sampled answers of an answer set; held-out answers have no class."""
+    """Replace an answer set's texts by names; test answers from separate draws have no class."""
     if len(names) == len(answers.answers):
         half = len(answers.masked_out)
         return replace(answers, masked_out=tuple(names[:half]), conditioning=tuple(names[half:]))
@@ -193,7 +193,7 @@ _HISTOGRAMS: dict[str, tuple[str, tuple[float, ...]]] = {
 
 
 class ServerMetrics:
-    """Counters in a registry of their own: importing a library adds nothing to it."""
+    """Counters in a separate Prometheus registry."""
 
     def __init__(
         self,
@@ -240,7 +240,7 @@ class ServerMetrics:
 
     @contextmanager
     def counting(self, success: str, *, timed: bool = True) -> Iterator[None]:
-        """Count how a request ended, and how long it took if it is ``timed``."""
+        """Count a request by its outcome, and time it if ``timed``."""
         began = time.perf_counter()
         outcome = "failed"
         try:
@@ -258,7 +258,7 @@ class ServerMetrics:
                 self._histograms["response_seconds"].observe(time.perf_counter() - began)
 
     def count(self, exchange: Exchange) -> None:
-        """Count what one question took."""
+        """Count the cost of one question."""
         belief, spending = exchange.belief, exchange.response.spending
         counters, histograms = self._counters, self._histograms
         histograms["question_completions"].observe(spending.completions)
@@ -278,9 +278,9 @@ class ServerMetrics:
             counters["guaranteed"].labels(belief.no_guarantee or "holds").inc()
 
     def count_lost(self) -> None:
-        """Count an answer that the run directory could not keep."""
+        """Count an answer that could not be stored."""
         self._counters["not_kept"].inc()
 
     def page(self) -> bytes:
-        """Write all values in the text format of Prometheus."""
+        """Write all metrics in the Prometheus text format."""
         return generate_latest(self._registry)

@@ -1,4 +1,4 @@
-"""From a question to its response: answers, summary, classes, confidence and measures."""
+"""Reflection on a question: answers, summary, classes, confidence and measures."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _NO_TOOLS = "the tools that came with the question were ignored (--ignore-tools)
 
 @dataclass(frozen=True, kw_only=True)
 class ServeSettings:
-    """Defaults of the endpoint, which a request may override."""
+    """Defaults of the endpoint that requests may override."""
 
     prompts: Prompts
     strategies: tuple[str, ...] = ("sample_and_summarize",)
@@ -87,7 +87,7 @@ class ServeSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
-    """A question and all that came of it."""
+    """A question with its full result."""
 
     response: ChatResponse
     question: Question
@@ -123,7 +123,7 @@ MOST_REFUSED = 256
 
 @dataclass(frozen=True)
 class _Plan:
-    """Settings of one request, with the defaults filled in."""
+    """Settings of one request, including defaults."""
 
     strategy: str
     confidence: str
@@ -136,7 +136,7 @@ class _Plan:
 
     @property
     def request(self) -> Request:
-        """Request that draws the answers: one with likely tokens, or a number of them."""
+        """The request that draws the answers, or one answer with likely tokens."""
         request = self.tasks[0].sample_request()
         if self.strategy != ONE_CALL:
             return request
@@ -144,7 +144,7 @@ class _Plan:
 
 
 class _Drawn(NamedTuple):
-    """Sampled answers of a request, their distribution, and the texts to return."""
+    """A request's sampled answers, their distribution, and the texts to return."""
 
     plan: _Plan
     reply: Reply
@@ -153,7 +153,7 @@ class _Drawn(NamedTuple):
 
 
 class Reflector:
-    """Answers questions with the summary of their distribution.
+    """Service that answers questions with summaries of their answer distribution.
 
     Args:
         reader: classes and confidence.
@@ -269,13 +269,13 @@ class Reflector:
         )
 
     def _cuts(self, chat: ChatRequest, reply: Reply) -> bool:
-        """Tell whether the client's limit of tokens cut an answer that the server's would not have."""
+        """Check whether the client's token limit cut an answer that the server's would not."""
         limit = self.settings.sampling.max_new_tokens
         is_lower = chat.max_tokens is not None and chat.max_tokens < limit
         return is_lower and any(completion.finish == "length" for completion in reply.completions)
 
     async def _drawn(self, chat: ChatRequest, plan: _Plan, session: Session, reader: BeliefReader) -> _Drawn:
-        """Draw the answers in the way that the request wants, and read them."""
+        """Draw the answers as the request demands, and read their distribution."""
         if chat.structure:
             reply = await session.draw(plan.request)
             return await self._structured(chat, plan, session, reader, reply)
@@ -299,7 +299,7 @@ class Reflector:
     async def _structured(
         self, chat: ChatRequest, plan: _Plan, session: Session, reader: BeliefReader, reply: Reply
     ) -> _Drawn:
-        """Answer with the most common of the sampled answers, as it is: JSON, or calls of tools."""
+        """Answer with the most common sampled answer unchanged: JSON, or tool calls."""
         read = (
             partial(
                 read_calls,
@@ -344,7 +344,7 @@ class Reflector:
         return _Drawn(plan, reply, [draft], reading._replace(notes=notes))
 
     def plain_request(self, chat: ChatRequest) -> Request:
-        """Make the request to a model that answers by itself."""
+        """Make the request for an answer without reflection."""
         settings = self.settings
         # an essay may be as long as its client allows
         limit = chat.max_tokens or settings.summary.max_new_tokens
@@ -369,7 +369,7 @@ class Reflector:
         return _Plan(strategy, confidence, tuple(measures), rule, tasks)
 
     def _check_measure(self, name: str) -> None:
-        """Open a measure that needs no judge. Raises ChatError for one that is unknown or needs another."""
+        """Check a measure that needs no judge. Raises ChatError for one that is unknown or needs another."""
         if name in self._judge:
             return
         _check_known("measure", name, measure_names())
@@ -381,7 +381,7 @@ class Reflector:
         self._judge[name] = Measures(None, wanted_names=[name], controls=False)
 
     def _stopping(self, number: int, confidence: str) -> StoppingRule | None:
-        """Choose the rule that stops drawing answers. If ``unsure`` looks at the share of the likeliest one,
+        """Choose the rule for stopping the sampling. If ``unsure`` looks at the share of the likeliest one,
         it must be certain too on which side of the threshold that is."""
         settings, calibrator = self.settings, self._reader.calibrator
         if settings.at_least is None:
@@ -419,7 +419,7 @@ class Reflector:
         )
 
     async def _draw(self, plan: _Plan, session: Session, reader: BeliefReader) -> tuple[Reply, list[Summary]]:
-        """Draw the answers and run the strategy, at the same time where possible."""
+        """Draw the answers and run the strategy, concurrently where possible."""
         task = plan.tasks[0]
         request = task.sample_request()
         # without the limit of tokens, which has no part in a refusal and differs between requests
@@ -448,7 +448,7 @@ class Reflector:
     async def _one_call(
         self, chat: ChatRequest, plan: _Plan, session: Session, reader: BeliefReader
     ) -> _Drawn | None:
-        """Answer with one response; None if more of them are asked for."""
+        """Answer with one response; None if the request needs several."""
         asked = (chat.options.strategy, chat.options.num_answers, chat.options.confidence)
         is_plain = asked == (None, None, None) and chat.n == 1 and not plan.measures
         if not self.settings.one_call or reader.calibrator is None or not is_plain:
@@ -462,7 +462,7 @@ class Reflector:
         return _Drawn(plan, reply, [_as_drawn(plan, session, reply, 0)], reading)
 
     def _could_change(self, confidence: Confidence) -> bool:
-        """Tell whether further answers could change the action. A guarantee speaks of one response alone."""
+        """Check whether further answers could change the action. A guarantee speaks of one response alone."""
         policy = self.settings.unsure
         if confidence.guarantee is not None or confidence.no_guarantee is not None:
             return False
@@ -472,7 +472,7 @@ class Reflector:
 
     @property
     def takes_one_call(self) -> bool:
-        """Whether questions are answered with one response, unless a request asks for more."""
+        """Whether questions are answered with one response by default."""
         calibrator = self._reader.calibrator
         has_guarantee = calibrator is not None and bool(calibrator.saved.guarantee)
         return self.settings.one_call and has_guarantee and not self.settings.measures
@@ -480,7 +480,7 @@ class Reflector:
     def _next_count(
         self, plan: _Plan, reader: BeliefReader
     ) -> Callable[[Sequence[str]], Awaitable[int]] | None:
-        """Make a function that says how many more answers to draw."""
+        """Make a function that decides how many more answers to draw."""
         rule = plan.rule
         if rule is None:
             return None
@@ -501,7 +501,7 @@ class Reflector:
         reply: Reply,
         summaries: tuple[Summary, ...],
     ) -> tuple[AnswerSet, tuple[Measured, ...]]:
-        """Measure the summaries by further answers, which no strategy saw."""
+        """Measure the summaries on separately drawn answers."""
         generator = session.model.generator
         request = plan.request
         if not plan.measures:
@@ -522,7 +522,7 @@ class Reflector:
     async def _claims(
         self, chat: ChatRequest, answers: Sequence[str], text: str, is_prose: bool
     ) -> tuple[tuple[ToldClaim, ...] | None, str]:
-        """List the claims of answers and text if the request wants them, or say why they are missing."""
+        """List the claims of answers and text on request, or explain their absence."""
         if not chat.options.claims:
             return None, ""
         if not is_prose:
@@ -548,7 +548,7 @@ class Reflector:
         classes: Classes,
         texts: Sequence[str],
     ) -> list[FinalText]:
-        """Word the summaries, or something else if the confidence is too low."""
+        """Phrase the summaries, or replace them if the confidence is too low."""
         policy = self.settings.unsure
         if policy is None:
             return [FinalText(text, None) for text in texts]
@@ -563,7 +563,7 @@ class Reflector:
 
 
 def _requested(sampling: Sampling, chat: ChatRequest, limit: int) -> Sampling:
-    """Apply the sampling of a request, with at most ``limit`` tokens."""
+    """Apply a request's sampling settings, up to ``limit`` tokens."""
     return replace(
         sampling,
         temperature=sampling.temperature if chat.temperature is None else chat.temperature,
@@ -575,7 +575,7 @@ def _requested(sampling: Sampling, chat: ChatRequest, limit: int) -> Sampling:
 
 
 def _cut_off(reply: Reply) -> str:
-    """Say how many answers lack their end; empty if none."""
+    """Describe how many answers were cut off; empty if none."""
     broken = sum(completion.finish == "length" for completion in reply.completions)
     if not broken:
         return ""
@@ -586,7 +586,7 @@ def _cut_off(reply: Reply) -> str:
 
 
 def cut_at(text: str, stop: Iterable[str]) -> tuple[str, str | None]:
-    """Cut a text before the first of the strings at which a client wants it to stop; name that string."""
+    """Cut a text at the client's first stop string, and return that string."""
     stopped_at = None
     for ending in stop:
         before, found, _ = text.partition(ending)
@@ -596,7 +596,7 @@ def cut_at(text: str, stop: Iterable[str]) -> tuple[str, str | None]:
 
 
 def field_notes(chat: ChatRequest, model: WithFields) -> list[str]:
-    """Name the fields that were handed on, and those that changed nothing."""
+    """List the fields that were passed on and those that were ignored."""
     handed_on = [name for name in chat.handed_on if name not in model.refused]
     ignored = [name for name in (*chat.ignored, *model.refused) if name != "tools"]
     notes = {"handed to the model's server": handed_on, "ignored": ignored}
@@ -605,7 +605,7 @@ def field_notes(chat: ChatRequest, model: WithFields) -> list[str]:
 
 
 def footer(belief: Belief) -> str:
-    """Say the confidence in one line, for clients that show only text."""
+    """Describe the confidence in one line for text-only clients."""
     answers = counted(belief.num_answers, "answer")
     if belief.confidence is None or belief.confidence_kind is None:
         return f"[selfreflect: {answers} drawn, id {belief.id}]"
@@ -628,7 +628,7 @@ def _check_known(option: str, name: str, choices: Iterable[str]) -> None:
 
 
 def _named(drafts: Sequence[Summary], id_: str) -> tuple[Summary, ...]:
-    """Summaries as records of this exchange; several of one strategy are numbered."""
+    """Make summaries into records of this exchange, numbered if there are several."""
     summaries = []
     for number, draft in enumerate(drafts, start=1):
         name = draft.name if len(drafts) == 1 else f"{draft.name}#{number}"
@@ -637,7 +637,7 @@ def _named(drafts: Sequence[Summary], id_: str) -> tuple[Summary, ...]:
 
 
 def _as_drawn(plan: _Plan, session: Session, reply: Reply, chosen: int) -> Summary:
-    """Make a summary of one answer, as the model wrote it."""
+    """Make a summary of one unchanged answer."""
     completion, generator = reply.completions[chosen], session.model.generator
     return Summary(
         question_id=plan.tasks[0].question.id,
@@ -661,7 +661,7 @@ _PARTS: Mapping[Finish, Ending] = {
 def choice_of(
     text: str, calls: Sequence[ToolCall], finish: Finish, stopped_at: str | None = None
 ) -> ChatChoice:
-    """Make what comes back of a text, or of the tools that it calls."""
+    """Make the choice for a text or its tool calls."""
     whole: Ending = "tool_calls" if calls else "stop"
     ending = whole if stopped_at is not None else _PARTS.get(finish, whole)
     # a client sends the id back with the result
@@ -677,7 +677,7 @@ def response_to(
     sampling: Sampling,
     belief: Belief | None = None,
 ) -> ChatResponse:
-    """Make the response to a request."""
+    """Build the response to a request."""
     return ChatResponse(
         id=id_,
         choices=tuple(choices),
@@ -691,7 +691,7 @@ def response_to(
 
 
 def _values(results: Iterable[Measured]) -> tuple[dict[str, float | None], list[str]]:
-    """List the values of the first summary by measure, and why some are missing."""
+    """List the first summary's values by measure, and reasons for missing ones."""
     values: dict[str, float | None] = {}
     notes = []
     # backwards, so that the value of the first summary is the one that stays

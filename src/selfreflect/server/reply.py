@@ -1,4 +1,4 @@
-"""Responses: the distribution beside the text, and chat completions, whole or streamed."""
+"""Responses with an answer distribution, as chat completions, whole or streamed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PIECE = re.compile(r"\s*\S+\s*(?:\S+\s+){0,3}|\s+")
 
 
 class AnswerShare(msgspec.Struct, frozen=True, kw_only=True):
-    """One class of answers that mean the same."""
+    """A class of answers with the same meaning."""
 
     text: str
     """Its most frequent spelling."""
@@ -33,7 +33,7 @@ class AnswerShare(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Guaranteed(msgspec.Struct, frozen=True, kw_only=True):
-    """Guarantee on the answers shown with it: at most ``risk`` of them are wrong."""
+    """Guarantee on shown answers: at most ``risk`` are wrong."""
 
     risk: Share
     confidence: Share
@@ -58,7 +58,7 @@ NoGuarantee = Literal[
 
 
 class Confidence(NamedTuple):
-    """Confidence of a model and its kind."""
+    """A model's confidence and its kind."""
 
     value: float | None
     """In [0, 1]; None if it is not known."""
@@ -87,7 +87,7 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def usage(self) -> dict[str, int] | None:
-        """Sum up the tokens as flat integers, which clients add up; None if they are not counted."""
+        """Token counts as flat integers, which clients add up; None if uncounted."""
         if self.prompt_tokens is None or self.completion_tokens is None:
             return None
         return {
@@ -98,7 +98,7 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Belief(msgspec.Struct, frozen=True, kw_only=True):
-    """The object ``selfreflect`` of a response: the answer distribution and its confidence.
+    """The response object ``selfreflect``: answer distribution and confidence.
 
     Attributes:
         reflected: whether the text comes from a distribution; without one the model answered once.
@@ -152,7 +152,7 @@ Ending = Literal["stop", "length", "content_filter", "tool_calls"]
 
 
 class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """One text that comes back."""
+    """One returned text."""
 
     text: str
     finish: Ending = "stop"
@@ -163,7 +163,7 @@ class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def to_json(value: Any) -> bytes:
-    """Encode a body. A lone surrogate, which a user's function may return, becomes an escape."""
+    """Encode a body as JSON. A lone surrogate, which a user's function may return, becomes an escape."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -172,7 +172,7 @@ def to_json(value: Any) -> bytes:
 
 
 def pieces(text: str) -> Iterator[str]:
-    """Cut a text into some words each, for clients that draw as they read."""
+    """Split a text into pieces of a few words for streaming."""
     for match in _PIECE.finditer(text):
         yield match[0]
 
@@ -189,7 +189,7 @@ def _wire_call(call: ToolCall, **fields: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class ChatResponse:
-    """A completion before it is written."""
+    """A completion before serialisation."""
 
     id: str
     created: int = field(default_factory=lambda: int(time.time()))
@@ -213,7 +213,7 @@ class ChatResponse:
         return {"x-selfreflect-confidence": f"{self.belief.confidence:.4f}"}
 
     def body(self, model: str) -> bytes:
-        """Write the whole response."""
+        """Build the complete response."""
         choices = []
         for index, choice in enumerate(self.choices):
             # the API has null for the text of a message that calls tools
@@ -264,5 +264,5 @@ class ChatResponse:
 
 
 def error_event(error: ChatError, number: int = 0) -> bytes:
-    """Write an error after the stream has begun."""
+    """Write an error within a stream."""
     return b"data: " + to_json(error.body) + b"\n\n" + DONE

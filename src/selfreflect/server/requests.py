@@ -1,4 +1,4 @@
-"""Requests to the app: their bodies, and the models that they may name."""
+"""Requests to the app: bodies and permitted models."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"
 
 
 class MergeBody(BaseModel):
-    """Answers to one question whose groups a reader merges."""
+    """Request body that merges groups of answers."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -45,7 +45,7 @@ class MergeBody(BaseModel):
 
 
 class AskBody(BaseModel):
-    """Draws the answers to a question, makes a summary with every strategy, and scores the summaries."""
+    """Request body to draw answers to a question, summarise with every strategy, and score."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -92,13 +92,13 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 
 
 def is_served(name: str) -> bool:
-    """Check whether a name is that of a model on a server that gives texts."""
+    """Check whether a name is a text model on a server."""
     backend = backend_of(name)
     return backend.is_remote and backend.can_generate
 
 
 class ModelChoices:
-    """The models that clients may use: smollm2, those named when the app was started, and names on the hub.
+    """Models open to clients: smollm2, models named at the start, and hub names.
 
     A client never names a directory. Directories named at the start are offered by their last part. A client
     never names an address either: models of a server are asked for at ``base_url``, any of
@@ -127,25 +127,25 @@ class ModelChoices:
 
     @property
     def offered(self) -> list[str]:
-        """Names for a list of choices; those named at the start come first."""
+        """Names for a list of choices, models named at the start first."""
         return [*list(self._names)[1:], "smollm2"]
 
     @property
     def judge(self) -> str:
-        """Choose the first offered model that can judge in this process."""
+        """The first offered model that can judge in this process."""
         backends = {name: backend_of(self._names[name]) for name in self.offered}
         return next(name for name, backend in backends.items() if backend.can_judge and not backend.is_remote)
 
     @property
     def server(self) -> str | None:
-        """Give the address of the server, without credentials; None if none may be used."""
+        """The server's address without credentials; None without a permitted server."""
         served = next(filter(is_served, self._names), None)
         if self.base_url is None and served is None:
             return None
         return backend_of(served or on_server("NAME")).server(self.base_url).url
 
     def resolve(self, name: str) -> str:
-        """Find the name to load.
+        """Find the name to load for a requested model.
 
         Raises:
             ConfigError: ``name`` is neither offered nor the name of a model on the hub.
@@ -203,7 +203,7 @@ class ModelChoices:
 
 @contextmanager
 def prompts_of(body: AskBody) -> Iterator[Path | None]:
-    """Open the file of prompts of a request; None for the paper's prompts."""
+    """Open the prompt file of a request; None for the paper's prompts."""
     short_answers = resources.files("selfreflect") / "data" / "demo_prompts.toml"
     with resources.as_file(short_answers) as path:
         yield path if body.brief else None

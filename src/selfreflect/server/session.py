@@ -1,4 +1,4 @@
-"""Models of the endpoint, and the calls and cost of one question."""
+"""Models of the endpoint, with the calls and cost of one question."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ Report = Callable[[Sample], None]
 
 # not an Exception, so that no `except Exception` in a model swallows it
 class _Abandoned(BaseException):
-    """Nobody waits for the batch any more."""
+    """A batch whose callers have all gone."""
 
 
 @dataclass
 class _Pending:
-    """A request and who waits for it."""
+    """A request with its waiting caller."""
 
     request: Request
     report: Report
@@ -64,8 +64,8 @@ class _Pending:
 
 
 async def exclusively(lock: asyncio.Lock, work: Callable[[], T]) -> T:
-    """Run a function in a thread, one at a time. A cancellation waits for its end: threads cannot
-    be stopped."""
+    """Run a function in a thread, one at a time. A cancellation waits for its end: threads cannot be
+    stopped."""
     async with lock:
         thread = asyncio.create_task(asyncio.to_thread(work))
         is_cancelled = False
@@ -82,7 +82,7 @@ async def exclusively(lock: asyncio.Lock, work: Callable[[], T]) -> T:
 
 
 class LocalModel:
-    """Answers requests of an event loop with a generator that blocks."""
+    """A blocking generator that answers requests from an event loop."""
 
     def __init__(self, name: str, generator: Generator) -> None:
         self.name = name
@@ -99,15 +99,15 @@ class LocalModel:
             Thread(target=self._work, name=f"serve-{name}", daemon=True).start()
 
     async def reply(self, request: Request, report: Report) -> Reply | Refusal:
-        """Wait for the reply. If the task that waits is cancelled, the model stops at its next step, unless
-        others wait for the same batch."""
+        """Wait for the response. If the task that waits is cancelled, the model stops at its next step,
+        unless others wait for the same batch."""
         loop = asyncio.get_running_loop()
         pending = _Pending(request, report, loop.create_future(), loop)
         self._queue.put(pending)
         return await pending.reply
 
     def with_fields(self, fields: Iterable[str]) -> WithFields:
-        """Give the model for one request; the fields of its client mean nothing here."""
+        """Return the model for one request, ignoring the client's fields."""
         return WithFields(self, fields)
 
     async def close(self) -> None:
@@ -123,7 +123,7 @@ class LocalModel:
                 self._answer(batch)
 
     def _waiting(self) -> list[_Pending]:
-        """Take further requests that wait already; several workers share them by taking one each."""
+        """Take further waiting requests, one at a time if several workers share them."""
         batch_more: list[_Pending] = []
         while self._workers == 1 and len(batch_more) < BATCH - 1:
             try:
@@ -154,13 +154,13 @@ class LocalModel:
                 pending.tell(failure)
 
     def _check(self, tokens: int, ended: int) -> None:
-        """Stop the model at its next step if nobody waits any more."""
+        """Stop the model at its next step if no caller waits any more."""
         if all(pending.is_over for pending in self._batch):
             raise _Abandoned
 
 
 class ServedModel(Protocol):
-    """A model of the endpoint."""
+    """Protocol of the endpoint's models."""
 
     @property
     def name(self) -> str: ...
@@ -179,7 +179,7 @@ AskModel = Callable[[Request, Report], Awaitable[Reply | Refusal]]
 
 
 class WithFields:
-    """A model for one request whose client wants further fields in every call.
+    """A model for one request that adds the client's fields to every call.
 
     Args:
         fields: those that the model can do without.
@@ -205,16 +205,16 @@ class WithFields:
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """List the fields that the model does not get."""
+        """Fields that the model does not receive."""
         return () if self._ask else self._fields
 
     @property
     def takes_fields(self) -> bool:
-        """Whether the calls hold fields of the client."""
+        """Whether calls include the client's fields."""
         return self._ask is not None
 
     async def reply(self, request: Request, report: Report) -> Reply | Refusal:
-        """Wait for the reply. If the server refuses the fields, ask without them, also from then on."""
+        """Wait for the response. If the server refuses the fields, ask without them, also from then on."""
         if self._ask is None:
             return await self._ask_without(request, report)
         reply = await self._ask(request, report)
@@ -229,13 +229,13 @@ class WithFields:
 
 @dataclass(frozen=True, kw_only=True)
 class ConversationTask(Task):
-    """A strategy's task within a conversation, whose last message is the question. Answers are drawn from the
+    """A strategy's task within a conversation that ends with the question. Answers are drawn from the
     conversation as it is, so that the distribution is what the client's model would have said."""
 
     conversation: tuple[Message, ...]
 
     def messages(self, template: str | None = None, **values: str) -> tuple[Message, ...]:
-        """Give the conversation, with its last message replaced by ``template``."""
+        """Return the conversation, with its last message replaced by ``template``."""
         if template is None:
             return self.conversation
         content = fill(template, {"question": self.conversation[-1].content, **values})
@@ -246,7 +246,7 @@ TokenPrice = Callable[[int, int], float]
 
 
 class Session:
-    """Asks one model on behalf of one question.
+    """The calls to one model for one question.
 
     Args:
         on_open: called as soon as the model has said anything.
@@ -272,7 +272,7 @@ class Session:
 
     @property
     def spending(self) -> Spending:
-        """Sum up what was spent so far."""
+        """Total spent so far."""
         money = None
         if self._price is not None and self.counts_tokens:
             money = round(self._price(self._prompt_tokens, self._completion_tokens), 9)
@@ -286,11 +286,11 @@ class Session:
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether the model has counted the tokens of every call."""
+        """Whether the model reported tokens for every call."""
         return not self._uncounted
 
     async def ask(self, request: Request, *, in_words: bool = False) -> Reply | Refusal:
-        """Send a request to the model; ``in_words`` where nothing but a text answers it."""
+        """Send a request to the model, with ``in_words`` if only a text can answer it."""
         model = self.model.in_words if in_words else self.model
         reply = await model.reply(request, lambda sample: self._open())
         if isinstance(reply, Refusal):
@@ -307,7 +307,7 @@ class Session:
         return reply
 
     def count(self, texts: Sequence[str], prompt_tokens: int, completion_tokens: int) -> None:
-        """Count the texts of one call and its tokens, 0 where the model does not tell them."""
+        """Count one call's texts and tokens, 0 for unreported tokens."""
         self._completions += len(texts)
         self._prompt_tokens += prompt_tokens
         self._completion_tokens += completion_tokens
@@ -325,8 +325,7 @@ class Session:
     async def draw(
         self, request: Request, next_count: Callable[[Sequence[str]], Awaitable[int]] | None = None
     ) -> Reply:
-        """Draw the answers of a request: all, or as many as ``more`` says after those that are there, until
-        it says 0.
+        """Draw a request's answers: all of them, or in steps until ``next_count`` returns 0.
 
         Raises ChatError if there are none to work with.
         """
@@ -369,7 +368,7 @@ class Session:
         return outcome
 
     async def converse(self, conversation: Conversation) -> Clarification | NoClarification:
-        """Look for a question to ask back. The requests of a round are sent together."""
+        """Run the conversation that finds a clarifying question, with each round's requests in parallel."""
         try:
             requests = next(conversation)
             while True:
@@ -382,14 +381,14 @@ class Session:
 
 
 def held_out(task: ConversationTask, number: int) -> Request:
-    """Request further answers, which no strategy sees, to measure a summary by."""
+    """Request further answers for measuring, hidden from strategies."""
     # with the seed of the first answers a seeded model would repeat them
     seed = seed_for(task.seed, task.question.id, "held-out answers")
     return replace(task.sample_request(), n=number, seed=seed)
 
 
 def _usable(reply: Reply | Refusal) -> Reply:
-    """Check that a reply has answers to work with. Dropping those that did not end would change the
+    """Check that a response has usable answers. Dropping those that did not end would change the
     distribution."""
     if isinstance(reply, Refusal):
         raise failed(reply.kind, reply.message, reply)

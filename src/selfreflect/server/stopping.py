@@ -1,4 +1,4 @@
-"""Adaptive sampling: decide after each sample whether more could change the result.
+"""Adaptive sampling: stops when further samples cannot change the result.
 
 The evidence is money in a game that is fair, or worse, if a claim is wrong (testing by betting: Waudby-Smith
 and Ramdas 2024, J. R. Stat. Soc. B 86, 1-27, arXiv 2010.09686). By Ville's inequality the money of such a
@@ -41,7 +41,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class StoppingRule:
-    """Rule that stops the sampling of a question.
+    """Rule for stopping the sampling of a question.
 
     Samples are taken as independent draws of the model. The bounds hold for any batches and for any number of
     classes, also if it is unknown; classes that merge when later answers arrive are not covered.
@@ -60,7 +60,7 @@ class StoppingRule:
     share: float | None = None
 
     def __call__(self, labels: Sequence[int] | Labels) -> StopReason | None:
-        """Say why to stop, or None to go on.
+        """Return the reason for stopping, or None to continue.
 
         Args:
             labels: the class of each sample, in sampling order, numbered from 0 in the order of first
@@ -86,7 +86,7 @@ class StoppingRule:
         return None
 
     def soonest(self, labels: Sequence[int] | Labels) -> int:
-        """Count the samples after which it could stop, if they agree as much as possible.
+        """Count the further samples before the earliest possible stop.
 
         Drawing so many at once takes as few samples as drawing them one by one, in fewer calls. 0 if it stops
         now.
@@ -95,8 +95,8 @@ class StoppingRule:
         size = max(classes, default=-1) + 1
 
         def can_stop(count: int) -> bool:
-            """Check whether further samples of one class, or of new ones, stop it. If it can stop after so
-            many, it can after more."""
+            """Check whether further samples, all equal or all new, can stop the sampling. If it can stop
+            after so many, it can after more."""
             alike = ([label] * count for label in range(size + 1))
             return any(self([*classes, *ending]) for ending in (*alike, range(size, size + count)))
 
@@ -104,7 +104,7 @@ class StoppingRule:
 
     @property
     def _each_error(self) -> float:
-        """With a share there are two ways to be wrong: about the class, and about its share."""
+        """Error probability per decision: with a share, class and share may both be wrong."""
         return self.error if self.share is None else self.error / 2
 
     def _proves_mode(self, classes: Labels, counts: Labels) -> bool:
@@ -120,7 +120,7 @@ class StoppingRule:
         return self._is_enough(log_wealth(int(tail[leader]), rival, 0.5), leader)
 
     def _proves_share(self, classes: Labels, counts: Labels, share: float) -> bool:
-        """Check whether the leading class won the game against having less than the share."""
+        """Check whether the leading class's share is proved to reach the threshold."""
         leader = int(counts.argmax())
         tail = classes[_first(classes, leader) + 1 :]
         hits = int((tail == leader).sum())
@@ -131,7 +131,7 @@ class StoppingRule:
         return log_money >= (leader + 1) * math.log(2) - math.log(self._each_error)
 
     def _proves_below(self, counts: Labels) -> bool:
-        """Check whether every class lost the game against having the share. It is wrong only if the most
+        """Check whether every class's share is proved to be below the threshold. It is wrong only if the most
         likely class lost, which is one class, so that it has the whole error."""
         if self.share is None:
             return False
@@ -151,7 +151,7 @@ class StoppingRule:
 
 
 def log_wealth(wins: int, losses: int, chance: float) -> float:
-    """Compute the logarithm of the money, per unit of the stake, after a game of wins and losses.
+    """Compute the log wealth per unit of stake after a game of wins and losses.
 
     A bet wins with a probability of at most ``chance`` if the claim is wrong. A player who bets the part
     ``f`` multiplies his money by ``1 + f (1 - chance) / chance`` if he wins and by ``1 - f`` if he loses: on

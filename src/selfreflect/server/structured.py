@@ -1,4 +1,4 @@
-"""Answers that are JSON or call tools: the most common one, and the distribution of each of its fields."""
+"""Structured answers (JSON or tool calls): the most common, and the distribution of each field."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _merged(
     required: Collection[str],
     rule: ClassRule,
 ) -> AnswerReading:
-    """Give each field of the chosen object its most common value, unless the schema forbids the whole.
+    """Set each field of the chosen object to its most common value, if the schema allows.
 
     Objects of lists stay as they are, since a name that aligns them says no place.
     """
@@ -124,7 +124,7 @@ def read_calls(
     *,
     must_call: bool = False,
 ) -> AnswerReading:
-    """Find the tool that most answers call, its most common call, and the distribution of the arguments.
+    """Find the most frequently called tool, its most common call, and the distribution of arguments.
 
     A field ``/name`` holds the tool, null for answers in text; the arguments of answers that call another
     tool are missing.
@@ -191,7 +191,7 @@ def read_calls(
 
 
 def _notes_on_tools(answers: int, strange: int, without_call: int, note: str) -> str:
-    """Say how many answers call a tool that they may not call, or none where they have to."""
+    """Describe how many answers call forbidden tools, or lack a required call."""
     wrong = f"answers that call a tool which the request does not allow: {strange} of {answers}"
     none = f"answers without the call that the request demands: {without_call} of {answers}"
     return "; ".join(filter(None, (note, wrong if strange else "", none if without_call else "")))
@@ -207,7 +207,7 @@ def _reading(
     texts: Sequence[str],
     may_choose: Sequence[bool] | None = None,
 ) -> AnswerReading:
-    """Choose the most common answer: a valid one, if there is any, of those that may be chosen."""
+    """Choose the most common answer, a valid one if possible."""
     labels = number_classes(list(keys))
     classes = classes_of(answers, labels, "equal objects", texts)
     groups = ordered_groups(answers, members_of(labels))
@@ -239,7 +239,7 @@ def _reading(
 
 
 def _agreement(structured: Structured, rule: ClassRule, required: Collection[str]) -> list[dict[int, float]]:
-    """Compute the share of all answers that agree with each valid one, for each required field.
+    """Compute the share of answers that agree with each valid answer, per required field.
 
     The share of the largest class would be too large: what most answers say in one field may stand in other
     answers than what most say in another, and most may lack an argument because they call another tool.
@@ -260,7 +260,7 @@ def _agreement(structured: Structured, rule: ClassRule, required: Collection[str
 def _structured(
     question: str, documents: Sequence[str], schema: Schema | None, note: str
 ) -> tuple[Structured, str]:
-    """Take answers apart by field; ignore a schema with broken references."""
+    """Split answers by field, ignoring a schema with broken references."""
     record = AnsweredQuestion(id="", text=question, answers=tuple(documents))
     try:
         return structure(record, schema), note
@@ -269,7 +269,7 @@ def _structured(
 
 
 def _schema(document: object) -> tuple[Schema | None, str]:
-    """Read a schema of a request, or say why answers are not checked against it."""
+    """Read a request's schema, or explain why answers are not checked."""
     if not isinstance(document, dict) or not document:
         return None, ""
     try:
@@ -283,29 +283,29 @@ def _unchecked(error: Exception) -> str:
 
 
 def _required(pointer: str, node: Mapping[str, Any]) -> list[str]:
-    """List the fields that a schema requires of the object at a place."""
+    """List the required fields of the object at a pointer."""
     names = node.get("required")
     return [f"{pointer}{pointer_of(name)}" for name in names] if isinstance(names, list) else []
 
 
 def calls_of(completion: Completion) -> tuple[ToolCall, ...]:
-    """Give the tools that a completion calls."""
+    """Return the tool calls of a completion."""
     return completion.calls if isinstance(completion, CallingCompletion) else ()
 
 
 def _parameters(tools: Sequence[Tool], name: str) -> dict[str, Any]:
-    """Find the schema of the arguments of a tool; empty without one."""
+    """Find the argument schema of a tool; empty without one."""
     schema = next((tool.parameters for tool in tools if tool.name == name), None)
     return schema if isinstance(schema, dict) else {}
 
 
 def _places(calls: int) -> list[str]:
-    """List the pointers of the arguments: by their places, since several calls are no alternatives."""
+    """List the pointers of arguments, by position."""
     return ["/arguments"] if calls == 1 else [f"/arguments/{index}" for index in range(calls)]
 
 
 def _schema_of_calls(parameters: Sequence[Mapping[str, Any]]) -> tuple[Schema | None, str]:
-    """Make the schema of documents by :func:`_document`, or say why calls are not checked.
+    """Make the schema for :func:`_document`, or explain why calls are not checked.
 
     Definitions move to its root, where references look for them.
     """
@@ -324,7 +324,7 @@ def _schema_of_calls(parameters: Sequence[Mapping[str, Any]]) -> tuple[Schema | 
 
 
 def _document(calls: Sequence[ToolCall], is_modal: bool) -> str:
-    """Write calls as one object: the names, and for the most common tool its arguments."""
+    """Write calls as one object: names, and arguments of the most common tool."""
     name = json.dumps(", ".join(call.name for call in calls) or None)
     if not calls or not is_modal:
         return f'{{"name": {name}}}'
@@ -338,7 +338,7 @@ def _document(calls: Sequence[ToolCall], is_modal: bool) -> str:
 
 
 def _identity(calls: Sequence[ToolCall]) -> tuple[tuple[str, str], ...]:
-    """Make a key that is equal for equal calls."""
+    """Make a key for comparing calls."""
     values = [(call, parse(call.arguments)) for call in calls]
     return tuple(
         (call.name, call.arguments if isinstance(value, Unreadable) else signature(value))
@@ -347,5 +347,5 @@ def _identity(calls: Sequence[ToolCall]) -> tuple[tuple[str, str], ...]:
 
 
 def _shown(completion: Completion) -> str:
-    """Write an answer as clients see it among the classes."""
+    """Format an answer for the list of classes."""
     return "; ".join(f"{call.name}({call.arguments})" for call in calls_of(completion)) or completion.text

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server as the upstream: its models, and requests that it gets as they are."""
+"""An OpenAI-compatible server as the upstream: models and unchanged requests."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class _ModelList(msgspec.Struct):
 
 
 class RemoteModel:
-    """One model of a server."""
+    """A model on the upstream server."""
 
     def __init__(self, name: str, server: RemoteServer) -> None:
         self.name = name
@@ -77,7 +77,7 @@ class RemoteModel:
         self._server = server
 
     def with_fields(self, fields: Mapping[str, Any]) -> WithFields:
-        """Give the model for one request whose client wants these fields in every call."""
+        """Return the model for one request, with the client's fields in every call."""
         if not fields:
             return WithFields(self, ())
         needed = {name: fields[name] for name in (RESPONSE_FORMAT, *OF_TOOLS) if name in fields}
@@ -91,11 +91,11 @@ class RemoteModel:
         return WithFields(self, optional, ask_with(fields), ask_with(needed) if needed else None, in_words)
 
     async def send(self, path: str, data: bytes, headers: Mapping[str, str]) -> RelayedResponse:
-        """Send the body of a request as it is. Raises ChatError if there is no response."""
+        """Send a request body unchanged. Raises ChatError if there is no response."""
         return await self._server.send("POST", path, data, headers)
 
     async def open(self, request: Request, fields: Mapping[str, Any]) -> RelayedResponse:
-        """Ask for a text as a stream, as the server is known to take requests. Raises as :meth:`send`."""
+        """Request a text stream in the wording that the server accepts. Raises as :meth:`send`."""
         wording = self.generator.learned.wording
         extra = {**fields, "stream": True, "stream_options": {"include_usage": True}}
         body = wording.body(self.name, request, 0, 1, extra)
@@ -104,7 +104,7 @@ class RemoteModel:
     async def reply(
         self, request: Request, report: Report, generator: OpenAIGenerator | None = None
     ) -> Reply | Refusal:
-        """Wait for the reply. If the task that waits is cancelled, so are the calls under way."""
+        """Wait for the response. If the task that waits is cancelled, so are the calls under way."""
         connection = replace(self._server.connection(), report=report)
         try:
             return await (generator or self.generator).answer(request, connection)
@@ -116,8 +116,7 @@ class RemoteModel:
 
 
 class RemoteServer:
-    """Calls to one server, through one pool of connections for chat completions and one for what passes
-    through. Belongs to the event loop in which it is first used.
+    """Calls to one server, with separate connection pools for completions and for relayed requests.
 
     Raises MissingExtraError without the extra ``openai``.
     """
@@ -156,7 +155,7 @@ class RemoteServer:
         return self._connection
 
     async def names(self) -> list[str]:
-        """List the names of models. Raises ChatError if it gives no list."""
+        """List the models' names. Raises ChatError if it gives no list."""
         now = asyncio.get_running_loop().time()
         # clients ask at each start, some at each request
         if now < self._names_until:
@@ -179,7 +178,7 @@ class RemoteServer:
     async def send(
         self, method: str, path: str, data: bytes, headers: Mapping[str, str] = MappingProxyType({})
     ) -> RelayedResponse:
-        """Send a body as it is; the response has begun when this returns.
+        """Send a body unchanged, and return once the response has begun.
 
         Raises:
             ChatError: there is no response.
@@ -222,7 +221,7 @@ class RemoteServer:
 
 
 class RelayedResponse:
-    """A response of the upstream whose body is still to be read. A context manager that closes it."""
+    """An upstream response with an unread body. A context manager that closes it."""
 
     def __init__(self, response: httpx2.Response, server: RemoteServer) -> None:
         self._response = response
@@ -237,14 +236,14 @@ class RelayedResponse:
 
     @property
     def is_stream(self) -> bool:
-        """Check whether the body is a stream of events."""
+        """Whether the body is a stream of events."""
         return self.status_code == 200 and self.headers.get("content-type", "").startswith(
             "text/event-stream"
         )
 
     @property
     def wait(self) -> float | None:
-        """Give the seconds that the upstream asks to wait."""
+        """Seconds that the upstream asks to wait."""
         return retry_after(self.headers.get("retry-after"))
 
     async def __aenter__(self) -> RelayedResponse:
@@ -265,7 +264,7 @@ class RelayedResponse:
         return self.server.redacted(bytes(data)) if self.status_code >= 300 else bytes(data)
 
     async def parts(self) -> AsyncGenerator[bytes, None]:
-        """Yield the body as it comes, decompressed and without keys. Raises ChatError if it breaks off."""
+        """Yield the body as it arrives, decompressed and without keys. Raises ChatError if it breaks off."""
         endpoint = self.server.endpoint
         tail = b""
         try:
@@ -282,7 +281,7 @@ class RelayedResponse:
             yield endpoint.without_parts(tail)
 
     async def lines(self) -> AsyncGenerator[list[bytes], None]:
-        """Yield the lines that end with each part, at last the rest. Raises ChatError as :meth:`parts`."""
+        """Yield complete lines as they arrive, and the rest at the end. Raises ChatError as :meth:`parts`."""
         # joined at a line's end only: each part of a long line would copy all before it
         pending: list[bytes] = []
         size = 0
@@ -302,7 +301,7 @@ class RelayedResponse:
 
 
 def _unusable(response: httpx2.Response) -> tuple[str, str] | None:
-    """Code and words for a response that cannot be handed on."""
+    """Describe a response that cannot be relayed, by code and words."""
     status = response.status_code
     if 300 <= status < 400:
         return "redirect", f"points to another address (HTTP {status})"
@@ -314,7 +313,7 @@ def _unusable(response: httpx2.Response) -> tuple[str, str] | None:
 
 
 def _begun(data: bytes, forms: Sequence[bytes]) -> int:
-    """Count the last bytes that may be the beginning of one of these."""
+    """Count the last bytes that may begin one of ``forms``."""
     if data.endswith(b"\n"):  # no secret holds a line end, with which events end
         return 0
     longest = 0
@@ -336,8 +335,8 @@ def relay(
     client_headers: Mapping[str, str],
     belief: Belief | None = None,
 ) -> Response:
-    """Forward the body. Status, content type and body of the response are the upstream's, but for a belief
-    that is added to a chat completion which could have been reflected.
+    """Relay the upstream's response. Status, content type and body of the response are the upstream's, but
+    for a belief that is added to a chat completion which could have been reflected.
 
     The response raises ChatError if there is none, or no place in the queue.
     """
@@ -382,7 +381,7 @@ _NUMBER = re.compile(rb'"sequence_number": *(\d{1,9})\b')
 
 @dataclass
 class LiveText:
-    """Text of an upstream's stream: its pieces, then its finish reason and usage."""
+    """Streamed text of the upstream: pieces, then finish reason and usage."""
 
     response: RelayedResponse
     text: str = ""
@@ -395,7 +394,7 @@ class LiveText:
     """The server's word for it."""
 
     async def pieces(self) -> AsyncGenerator[str, None]:
-        """Yield the pieces of the text without a reasoning trace.
+        """Yield the pieces of the text, without a reasoning trace.
 
         Raises ChatError if it breaks off, ends in an unknown way, or holds an error.
         """
@@ -416,7 +415,7 @@ class LiveText:
         self.finish = "unclosed_reasoning" if trace.is_open else finish or "stop"
 
     def _take(self, line: bytes) -> str:
-        """Read a line of the stream; give the text in it."""
+        """Read a line of the stream, and return its text."""
         if not line.startswith(b"data:"):
             return ""
         data = line[5:].strip()
@@ -434,7 +433,7 @@ class LiveText:
 
 
 async def _events_with(response: RelayedResponse, belief: Belief) -> AsyncGenerator[bytes, None]:
-    """Add a belief to the event that ends the text of a stream; all others keep their bytes."""
+    """Add a belief to the event that ends a stream's text."""
     async with aclosing(response.lines()) as parts:
         async for lines in parts:
             for line in lines:
@@ -448,7 +447,7 @@ class _StreamedChoice(msgspec.Struct):
 
 
 def _with_belief(data: bytes, belief: Belief, *, only_ends: bool = False) -> bytes | None:
-    """Add a belief to a JSON object, if it is a completion; with ``only_ends``, one that ends a text."""
+    """Add a belief to a JSON completion, or with ``only_ends`` to one that ends a text."""
     try:
         fields = msgspec.json.decode(data, type=Fields)
         choices = msgspec.json.decode(fields.get("choices", b"[]"), type=list[_StreamedChoice])
@@ -460,7 +459,7 @@ def _with_belief(data: bytes, belief: Belief, *, only_ends: bool = False) -> byt
 
 
 class ModelTable:
-    """Models of this process, and those of one server.
+    """Local models and the models of one server.
 
     Args:
         names: the server's models that clients may name; None for all that it has.
@@ -477,14 +476,14 @@ class ModelTable:
         self._names = names if server is not None else ()
 
     async def names(self) -> list[str]:
-        """List the names of models. Raises ChatError if the server gives no list."""
+        """List the models' names. Raises ChatError if the server gives no list."""
         names = [*self._local, *(self._names or ())]
         if self._server is not None and self._names is None:
             names += await self._server.names()
         return [f"{prefix}{name}" for name in names for prefix in (PREFIX, "")]
 
     def find(self, name: str) -> LocalModel | RemoteModel:
-        """Look up a model by its own name. Raises ChatError, status 404, if there is none."""
+        """Look up a model by name. Raises ChatError, status 404, if there is none."""
         if name in self._local:
             return self._local[name]
         if name and self._server is not None and (self._names is None or name in self._names):

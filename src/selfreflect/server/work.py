@@ -1,4 +1,4 @@
-"""The work of a job: the stages of an experiment in a run directory, in a process that can be killed."""
+"""Work of a job: stages of an experiment in a killable process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _BETWEEN_ADVANCES = 1.0
 
 
 class JobRunner:
-    """Opens a run directory for each job and fills it."""
+    """Runner that fills a new run directory for each job."""
 
     def __init__(self, library: Library, choices: ModelChoices, options: ExecutionOptions) -> None:
         self._library = library
@@ -111,8 +111,8 @@ class JobProgress:
             self.job.show(done=self._done)
 
     def add(self, work: WorkDone) -> None:
-        """Show the answers that were just drawn, and now and then how much of a question the judge has read.
-        Called before each pass of a local model, where a cancelled job ends."""
+        """Show newly drawn answers, and occasionally the judge's progress. Called before each pass of a local
+        model, where a cancelled job ends."""
         self.job.check()
         if work.units:  # the model is loaded
             self.job.show(note="")
@@ -134,7 +134,7 @@ class JobProgress:
         return stage
 
     def show_records(self) -> None:
-        """Show the summaries, results and failures of a run of one question."""
+        """Show summaries, results and failures of a run with one question."""
         summaries: dict[str, dict[str, Any]] = {}
         problems = [{"message": warning, "remedy": ""} for warning in self._warnings]
         if len(self.run.questions) <= 1:
@@ -163,7 +163,7 @@ _POLL = 0.1
 
 
 class _News(NamedTuple):
-    """Update of a job for its page, the last with its outcome."""
+    """Update of a job for its page; the last has the outcome."""
 
     fields: dict[str, Any]
     answers: Sequence[str]
@@ -174,7 +174,7 @@ class _News(NamedTuple):
 
 
 class JobProcess:
-    """Does jobs in a process of its own, which is started with the first job and again after it was killed.
+    """Process that does jobs, started on demand and after being killed.
 
     The models stay loaded from job to job.
     """
@@ -188,7 +188,7 @@ class JobProcess:
         self._connection: Connection | None = None
 
     def __call__(self, job: Job) -> None:
-        """Do a job, and pass on what comes of it.
+        """Do a job, and forward its updates.
 
         Raises:
             StopRequested: the job was cancelled.
@@ -205,7 +205,7 @@ class JobProcess:
             raise end.error
 
     def close(self) -> None:
-        """Kill the process, if there is one."""
+        """Kill the process, if any."""
         if self._process is not None:
             self._process.kill()
             self._process.join()
@@ -258,7 +258,7 @@ class JobProcess:
 def _serve(
     connection: Connection, stop: Stop, root: Path, choices: ModelChoices, options: ExecutionOptions
 ) -> None:
-    """Do one job after the other, until the app ends."""
+    """Do jobs one after the other until the app ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the app handles interrupts and ends this process
     threading.Thread(target=_end_with_the_app, daemon=True).start()
     work = JobRunner(Library(root), choices, options)
@@ -279,7 +279,7 @@ def _serve(
 
 
 def _end_with_the_app() -> None:
-    """End this process with the app, also in the middle of a job."""
+    """End this process together with the app, even during a job."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -288,7 +288,7 @@ def _end_with_the_app() -> None:
 
 
 class _ForwardedJob(Job):
-    """A job that shows in the app what comes of it here."""
+    """A job that forwards its updates to the app."""
 
     def __init__(self, request: Any, question: str, stop: Stop, connection: Connection) -> None:
         super().__init__(request, question, stop)

@@ -1,4 +1,4 @@
-"""Settings of all commands: defaults, run directory, file and flags, merged and checked."""
+"""Settings of all commands, merged from defaults, run directory, file and flags, and checked."""
 
 from __future__ import annotations
 
@@ -62,9 +62,8 @@ def load_config(
     overrides: Mapping[str, Mapping[str, Any]],
     base: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Config:
-    """Merge the defaults, ``base`` (what a run directory was made with), the TOML file at ``path``, and
-    ``overrides``; the later one wins. Unless one of these says otherwise, summaries are by the model that
-    answers, and answers that strategies draw are sampled as the answer distribution is.
+    """Merge the defaults, a run directory's ``base``, the file at ``path``, and ``overrides``; later ones
+    win.
 
     Both mappings are section -> key -> value; an override of None leaves its key alone.
 
@@ -103,7 +102,7 @@ def load_config(
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Read a settings file: section -> key -> value.
+    """Read a settings file as section -> key -> value.
 
     Raises:
         ConfigError: it cannot be read, or a key is unknown, missing, or has the wrong type or range.
@@ -119,7 +118,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def _checked_table(settings: type[Record], table: Any, name: str = "") -> dict[str, Any]:
-    """Check the keys and values of a table, and of the tables in it, and convert the values."""
+    """Check and convert the keys and values of a table and its nested tables."""
     if not isinstance(table, Mapping):
         raise ConfigError(
             f"[{name}] must be a table, not {excerpt(table)}.{_right_sections([name])}", code="table"
@@ -146,7 +145,7 @@ def _checked_table(settings: type[Record], table: Any, name: str = "") -> dict[s
 
 
 def _unknown_key(key: str, value: Any, name: str, names: Iterable[str]) -> ConfigError:
-    """Make the error for a key or section that does not exist, with what was probably meant."""
+    """Make the error for an unknown key or section, with suggestions."""
     from selfreflect.removed import KEYS
 
     if key in KEYS.get(name, {}):
@@ -162,7 +161,7 @@ def _unknown_key(key: str, value: Any, name: str, names: Iterable[str]) -> Confi
 
 
 def _right_sections(keys: Iterable[str]) -> str:
-    """Say where keys belong that a user wrote elsewhere, or called as their flags are called."""
+    """Name the right sections of misplaced keys or flag names."""
     lines = []
     for key in keys:
         matches = []
@@ -176,7 +175,7 @@ def _right_sections(keys: Iterable[str]) -> str:
 
 
 def _check(config: Config) -> None:
-    """Check what no single value shows: settings that contradict each other, or name what does not exist."""
+    """Check combinations of settings, and names that must exist."""
     if config.questions.part is not None:
         from selfreflect.sources.questions import parse_shard
 
@@ -195,7 +194,7 @@ def _check(config: Config) -> None:
 
 
 def each_draw(names: Sequence[str]) -> tuple[str, ...]:
-    """Write ``basic#1-3`` out as ``basic#1``, ``basic#2``, ``basic#3``.
+    """Expand ``basic#1-3`` to ``basic#1``, ``basic#2``, ``basic#3``.
 
     Raises:
         ConfigError: the numbers are in the wrong order, or too many.
@@ -303,7 +302,7 @@ PRICES = {
 
 
 class SettingRow(NamedTuple):
-    """Row of a page of settings: one key."""
+    """A row of the settings page, for one key."""
 
     key: str
     flag: str
@@ -317,7 +316,7 @@ class SettingRow(NamedTuple):
 
 
 def sections() -> dict[str, list[SettingRow]]:
-    """List the rows of every section, by its name in the file."""
+    """List the rows of every section, by its name in the settings file."""
     tables: dict[str, list[SettingRow]] = {}
     for name in Config.__struct_fields__:
         if name == "ray":
@@ -349,7 +348,7 @@ def _rows(settings: type[msgspec.Struct]) -> Iterator[SettingRow]:
 
 
 def template() -> str:
-    """Write a settings file with every key, its comment and its default."""
+    """Write a settings file with every key, with comments and defaults."""
     lines = [HEADER]
     for name, rows in sections().items():
         is_example = name.startswith("prices.")
@@ -367,7 +366,7 @@ def template() -> str:
 
 
 def _toml(value: Any) -> str:
-    """Write a value as TOML; a table on one line."""
+    """Write a value as TOML, with tables on one line."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {_toml(inner)}" for key, inner in value.items()) + " }"
     return json.dumps(value)
@@ -378,7 +377,7 @@ def _comment(text: str) -> list[str]:
 
 
 def schema() -> dict[str, Any]:
-    """Make the JSON schema of a settings file, with help, ranges and choices."""
+    """Make the JSON schema of a settings file, with help texts, ranges and choices."""
     document: dict[str, Any] = msgspec.json.schema(Config)
     classes: list[type[Record]] = [*FLAGGED.values(), Placement, Price]
     for settings in classes:

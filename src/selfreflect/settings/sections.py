@@ -1,5 +1,5 @@
-"""All settings that change results, in one frozen tree, and where the work is done. Each field says once its
-default, its flag and its values; TOML files fill the same fields."""
+"""All settings that change results, in one frozen tree, and settings of execution. Each field declares its
+default, flag and values once, also for TOML files."""
 
 from __future__ import annotations
 
@@ -157,12 +157,12 @@ class AnswersConfig(Record, frozen=True, kw_only=True):
 
     @property
     def wants_logprobs(self) -> bool:
-        """Tell whether log-probabilities are stored with the answers."""
+        """Whether log-probabilities are stored with the answers."""
         return self.logprobs or self.top_logprobs > 0
 
     @property
     def sampling(self) -> Sampling:
-        """Return how answers are sampled."""
+        """Sampling settings for answers."""
         return Sampling(temperature=self.temperature, top_p=self.top_p, max_new_tokens=self.max_new_tokens)
 
 
@@ -201,7 +201,7 @@ class SummariesConfig(Record, frozen=True, kw_only=True):
 
     @property
     def sampling(self) -> Sampling:
-        """Return how a strategy's fresh answers are sampled."""
+        """Sampling settings for a strategy's own answers."""
         return Sampling(
             temperature=self.sample_temperature,
             top_p=self.sample_top_p,
@@ -278,12 +278,12 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
 
     @property
     def measure_names(self) -> frozenset[str]:
-        """List the names of the wanted measures."""
+        """Names of the requested measures."""
         return frozenset(name_list(self.measures))
 
     @property
     def limits(self) -> Limits | None:
-        """Return when to stop scoring words; None to score all of them.
+        """Limits on the words to score; None to score all.
 
         Raises:
             ConfigError: a limit is out of range.
@@ -296,7 +296,7 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
 
 
 class Placement(Record, frozen=True, kw_only=True):
-    """Layout of a stage's actors on a Ray cluster; None lets model and cluster decide."""
+    """Placement of a stage's actors on a Ray cluster; None leaves it to model and cluster."""
 
     actors: Annotated[
         int | None, Flag("", "Workers, each with its own copy of the model.", range=POSITIVE, example=4)
@@ -311,7 +311,7 @@ class Placement(Record, frozen=True, kw_only=True):
 
 
 class RayConfig(Record, frozen=True, kw_only=True):
-    """Layout of stages for ``--executor ray``. It changes no results, and run directories do not keep it."""
+    """Placement for ``--executor ray``. It changes no results, and run directories do not keep it."""
 
     answers: Placement = Placement()
     summaries: Placement = Placement()
@@ -319,7 +319,7 @@ class RayConfig(Record, frozen=True, kw_only=True):
 
 
 class ExecutionConfig(Record, frozen=True, kw_only=True):
-    """Place and way of the work. It changes no results, so a run directory does not keep it."""
+    """Device and parallelism of the work. It changes no results, so a run directory does not keep it."""
 
     device: Annotated[
         str,
@@ -372,7 +372,7 @@ class ExecutionConfig(Record, frozen=True, kw_only=True):
 
 
 class ExecutionOptions(ExecutionConfig, frozen=True, kw_only=True):
-    """How and where the work is done. Some fields only a command or a caller may set.
+    """Options of execution. Some fields only a command or a caller may set.
 
     Raises:
         ConfigError: a value is out of range, or two options contradict each other.
@@ -413,7 +413,7 @@ class ExecutionOptions(ExecutionConfig, frozen=True, kw_only=True):
 
     @property
     def uses_batch(self) -> bool:
-        """Whether texts go through files, and no server is asked now."""
+        """Whether texts are exchanged through batch files, without asking a server now."""
         return self.write_batch is not None or self.read_batch is not None
 
     def __post_init__(self) -> None:
@@ -433,7 +433,7 @@ class ExecutionOptions(ExecutionConfig, frozen=True, kw_only=True):
 
 
 class ServeConfig(Record, frozen=True, kw_only=True):
-    """Defaults of the endpoint, ``selfreflect serve``, which a request may override."""
+    """Defaults of the endpoint ``selfreflect serve`` that requests may override."""
 
     num_answers: Annotated[
         int,
@@ -582,7 +582,7 @@ class ServeConfig(Record, frozen=True, kw_only=True):
 
 
 class Price(Record, frozen=True, kw_only=True):
-    """Price of a model, in any currency, for ``--dry-run`` and ``serve``."""
+    """A model's price in any currency, for ``--dry-run`` and ``serve``."""
 
     input_per_million: Annotated[
         float, Flag("", "Of a million prompt tokens.", range=ZERO_OR_MORE, example=0.15)
@@ -592,12 +592,12 @@ class Price(Record, frozen=True, kw_only=True):
     ]
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """Compute the price of some tokens."""
+        """Compute the price of a number of tokens."""
         return (prompt_tokens * self.input_per_million + completion_tokens * self.output_per_million) * 1e-6
 
 
 class Config(Record, frozen=True, kw_only=True):
-    """One section per stage, then actors, execution, the endpoint and prices.
+    """Sections for stages, actors, execution, the endpoint and prices.
 
     A run directory keeps the sections of the stages it was made with, and refuses others.
     """
@@ -613,14 +613,14 @@ class Config(Record, frozen=True, kw_only=True):
     """By the name of the model, as ``--model`` takes it."""
 
     def price_of(self, model: str) -> Price | None:
-        """Look up the price of a model: in the file, else in a list of its backend."""
+        """Look up a model's price in the file, else in its backend's list."""
         if model in self.prices:
             return self.prices[model]
         price = backend_of(model).price(model)
         return Price(input_per_million=price[0], output_per_million=price[1]) if price else None
 
     def section(self, name: str) -> dict[str, Any]:
-        """Return one section as plain values."""
+        """Convert one section to plain values."""
         plain: dict[str, Any] = msgspec.to_builtins(getattr(self, name))
         return plain
 
@@ -632,7 +632,7 @@ FLAGGED: dict[str, type[Record]] = {
 
 
 def sampling_of(model: str) -> dict[str, Any]:
-    """Return how the demo, ``ask`` and the app sample answers of a model."""
+    """Return a model's sampling settings for the demo, ``ask`` and the app."""
     return dict(traits_of(model).sampling)
 
 

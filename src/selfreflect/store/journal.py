@@ -56,7 +56,7 @@ _ADVICE = {
 
 
 class Journal(Generic[R]):
-    """One JSONL file and its records by key.
+    """A JSONL file with its records by key.
 
     Args:
         kind: the type of every record.
@@ -101,7 +101,9 @@ class Journal(Generic[R]):
         return records
 
     def _lines(self) -> Iterator[tuple[int, R]]:
-        """Line numbers and records. Read as bytes, because texts may hold U+2028 and other line ends."""
+        """Yield line numbers with records. Read as bytes, because texts may hold U+2028 and other line
+        ends.
+        """
         self._length = 0
         torn = ""
         if not os.path.lexists(self.path):
@@ -133,8 +135,7 @@ class Journal(Generic[R]):
                 yield number, record
 
     def repair(self) -> str:
-        """End the file with its last record: cut off what a killed or failed write left behind it, or add the
-        line end that an editor left out.
+        """End the file after its last record: cut a torn write, or add a missing line end.
 
         Returns:
             What was cut off, in a sentence, or nothing.
@@ -159,7 +160,7 @@ class Journal(Generic[R]):
         return ""
 
     def encode(self, records: Sequence[R]) -> tuple[dict[Any, R], bytes]:
-        """Return the records by key and as lines, without writing them.
+        """Encode records by key and as lines, without writing them.
 
         Raises:
             StoreError: a key is stored already, or a line could not be read back.
@@ -183,7 +184,7 @@ class Journal(Generic[R]):
         return added, "".join(lines).encode()
 
     def append_all(self, records: Sequence[R]) -> None:
-        """Add records; they are on disk when this returns.
+        """Add records and wait until they are on disk.
 
         Raises:
             StoreError: a key is stored already or a record could not be read back (nothing is written), or
@@ -195,7 +196,7 @@ class Journal(Generic[R]):
                 self.append(added, data)
 
     def append(self, added: dict[Any, R], data: bytes) -> None:
-        """Write what :meth:`encode` returned; after an error the file ends where it did before."""
+        """Write the result of :meth:`encode`; after an error, restore the file's old end."""
         self.repair()
         assert self._file is not None
         try:
@@ -214,7 +215,7 @@ class Journal(Generic[R]):
         self.records.update(added)
 
     def rewrite(self, records: dict[Any, R]) -> None:
-        """Replace the whole file by these records, at once.
+        """Replace the whole file atomically by ``records``.
 
         Raises:
             StoreError: the disk refuses; the file is unchanged.
@@ -243,8 +244,7 @@ def _name(key: str | tuple[str, ...]) -> str:
 
 
 def refuse_fork(path: Path, process: int) -> None:
-    """Raise StoreError in a fork of the process that opened a file: each would cut off what the other one has
-    written, as an unfinished record."""
+    """Raise StoreError in a fork of the process that opened a file, to avoid conflicting repairs."""
     if process != os.getpid():
         raise StoreError(
             f"{path} was opened by the process {process}, of which this one ({os.getpid()}) is a fork. Only "
@@ -254,7 +254,7 @@ def refuse_fork(path: Path, process: int) -> None:
 
 @contextmanager
 def store_errors(path: Path) -> Iterator[None]:
-    """Raise errors of the system as a StoreError that names ``path`` and says what to do."""
+    """Raise system errors as a StoreError with ``path`` and a remedy."""
     try:
         yield
     except OSError as error:
@@ -280,7 +280,7 @@ def open_locked(directory: Path, journal: Journal[R]) -> Iterator[Journal[R]]:
 
 
 def refuse_links(folder: Path, path: Path) -> Path:
-    """Return ``path``, which lies below ``folder``, a directory that anybody may have made.
+    """Return ``path`` after refusing links below the untrusted ``folder``.
 
     Raises:
         StoreError: it is a link, or a folder on the way to it is, through which files elsewhere would be
@@ -295,7 +295,7 @@ def refuse_links(folder: Path, path: Path) -> Path:
 
 
 def open_regular(path: Path, flags: int) -> int:
-    """Open a regular file of a run directory that anybody may have made; return its descriptor.
+    """Open a regular file of an untrusted run directory, and return its descriptor.
 
     Raises:
         StoreError: it is a link, a pipe, a device or a directory.
@@ -338,7 +338,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def lock(path: Path) -> int:
-    """Return an open file descriptor that holds the lock until it is closed or the process ends.
+    """Lock a file, and return the descriptor that holds the lock until closed.
 
     Windows has no such locks; directories are not protected there.
 
@@ -374,7 +374,8 @@ FOLDER = "partial"
 
 
 class PartialAnswers:
-    """The folder ``partial/`` of a run directory. An append survives a kill, but does not wait for the disk.
+    """The folder ``partial/``, with the answers of unfinished questions. An append survives a kill, but does
+    not wait for the disk.
 
     Args:
         run: the run directory.
@@ -386,11 +387,11 @@ class PartialAnswers:
 
     @property
     def files(self) -> list[Path]:
-        """Those that exist. Raises StoreError if the folder is a link."""
+        """The existing files. Raises StoreError if the folder is a link."""
         return sorted(self._checked_folder().glob("*.jsonl"))
 
     def of(self, question: str) -> tuple[AnswerSample, ...]:
-        """Read the answers of a question, in the order in which they ended.
+        """Read the answers of a question, in the order of completion.
 
         Each is checked again against the id: another question's file may have been put there.
         """
@@ -400,7 +401,7 @@ class PartialAnswers:
         return tuple(sample for sample in samples if sample.question_id == question)
 
     def append(self, sample: AnswerSample) -> None:
-        """Add an answer; it takes the place of one with the same number.
+        """Add an answer, replacing any with the same number.
 
         Raises:
             StoreError: the disk refuses.
@@ -413,7 +414,7 @@ class PartialAnswers:
         journal.close()  # thousands of questions may be open
 
     def remove(self, questions: Collection[str]) -> None:
-        """Forget the answers of these questions."""
+        """Delete the answers of finished questions."""
         if not self._checked_folder().exists():
             return
         for question in questions:
@@ -436,12 +437,12 @@ class PartialAnswers:
         return self._journals[question]
 
     def _path(self, question: str) -> Path:
-        """Name the file of a question, whose id may hold anything and is no file name."""
+        """Derive a file name from a question id, which may hold any characters."""
         name = hashlib.sha256(question.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         return self._checked_folder() / f"{name}.jsonl"
 
     def _checked_folder(self) -> Path:
-        """Return the folder. Raises StoreError if it is a link."""
+        """Return the folder unless it is a link. Raises StoreError if it is a link."""
         return refuse_links(self._folder.parent, self._folder)
 
 
@@ -450,7 +451,7 @@ REPLIES = "replies.jsonl"
 
 
 class ModelReplies(Record, frozen=True, kw_only=True):
-    """Replies of a model to one inquiry, unparsed; they are parsed when they are read."""
+    """Unparsed responses of a model to one inquiry."""
 
     step: str
     request: str
@@ -472,29 +473,29 @@ class ModelReplies(Record, frozen=True, kw_only=True):
 
     @property
     def is_final(self) -> bool:
-        """Whether another try would give the same."""
+        """Whether a retry would give the same result."""
         return self.failure not in RETRIED
 
 
 class RepliesInMemory:
-    """Replies that no file keeps, for the life of this object."""
+    """Responses kept in memory only."""
 
     def __init__(self) -> None:
         self.records: dict[str, ModelReplies] = {}
 
     def append_all(self, records: Sequence[ModelReplies]) -> None:
-        """Add replies."""
+        """Add responses."""
         for replies in records:
             self.records[replies.request] = replies
 
 
 def open_replies(directory: Path) -> AbstractContextManager[Journal[ModelReplies]]:
-    """Open the replies of a directory for writing; arguments and errors as of :func:`open_locked`."""
+    """Open a directory's responses for writing; see :func:`open_locked`."""
     return open_locked(directory, replies_journal(directory))
 
 
 def replies_journal(directory: Path) -> Journal[ModelReplies]:
-    """Open the replies of a directory, unread."""
+    """Make the journal of a directory's responses, unread."""
     return Journal(
         directory / REPLIES,
         ModelReplies,

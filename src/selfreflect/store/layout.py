@@ -1,4 +1,4 @@
-"""The files of a run directory: its manifest, which record is where, and the folders of further scorings."""
+"""Files of a run directory: its manifest, the records' files, and folders of further judges."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Manifest(Record, frozen=True, kw_only=True):
     """Seconds per stage, added up over all resumes."""
 
     def with_scores_of(self, scoring: Manifest) -> Manifest:
-        """Replace the facts about scores by those of ``scoring``."""
+        """Replace the facts about scores by the facts of ``scoring``."""
         sections = {}
         for name in ("config", "models", "finished", "wall_time"):
             section = dict(getattr(self, name))
@@ -98,7 +98,7 @@ class Manifest(Record, frozen=True, kw_only=True):
 
 
 def manifest_fields(path: Path, kind: str = _FORMAT) -> dict[str, Any]:
-    """Read the manifest of ``path`` as plain JSON, written by any version of this package."""
+    """Read the manifest of ``path``, written by any version of this package, as plain JSON."""
     try:
         with os.fdopen(open_regular(path / MANIFEST, os.O_RDONLY), "rb") as file:
             if os.fstat(file.fileno()).st_size > MAX_MANIFEST:
@@ -146,7 +146,7 @@ def read_manifest(path: Path, kind: str = _FORMAT) -> Manifest:
 def merge_settings(
     old: dict[str, Any], new: dict[str, Any], path: Path, advice: str = f"Use another {{out}}. {_START_OVER}"
 ) -> dict[str, Any]:
-    """Merge the settings of a run directory with those of a command, section by section.
+    """Merge a run directory's settings with a command's, section by section.
 
     Raises:
         StoreError: they differ in a section that both have; the message shows each difference.
@@ -182,7 +182,7 @@ def _short_json(value: Any) -> str:
 
 
 def plain_settings(value: Mapping[str, Any]) -> dict[str, Any]:
-    """``value`` as JSON reads it back, so that it compares equal, without credentials in URLs."""
+    """Convert ``value`` to comparable JSON without credentials in URLs."""
     # credentials hold no space, and between two strings of JSON there is one
     plain: dict[str, Any] = json.loads(without_credentials(dump_line(dict(value))))
     return plain
@@ -234,7 +234,7 @@ SCORED_FILES = tuple(_LAYOUT[kind][0] for kind in (*SCORED, Failure))
 
 
 def journals(path: Path) -> dict[type[Record], Journal[Any]]:
-    """Make the journals of a run directory, unread."""
+    """Make the journals of a run directory, without reading."""
     return {
         kind: Journal(path / name, kind, key, lambda record: isinstance(record, _REPLACEABLE))
         for kind, (name, key) in _LAYOUT.items()
@@ -242,17 +242,17 @@ def journals(path: Path) -> dict[type[Record], Journal[Any]]:
 
 
 def is_of_scoring(record: StoredRecord) -> bool:
-    """Tell whether each scoring has records like this of its own."""
+    """Check whether a record belongs to one judge's scores."""
     return isinstance(record, SCORED) or (isinstance(record, Failure) and record.stage == "scores")
 
 
 def scoring_folder(scoring: str) -> Path:
-    """Name the folder of a scoring, within its run directory."""
+    """Return the folder of a judge's scores within its run directory."""
     return Path(_JUDGES, scoring) if scoring else Path()
 
 
 def count_records(path: Path) -> dict[str, int]:
-    """Count the lines of each kind of record in a directory, over all scorings."""
+    """Count the lines of each kind of record in a directory, over all judges."""
     counts: Counter[str] = Counter()
     for file in record_files(path):
         if file.name != MANIFEST and file.parent != path / FOLDER:
@@ -274,7 +274,7 @@ def backup_folder(path: Path) -> Path:
 
 
 def set_aside(path: Path) -> Path | None:
-    """Move all records, with a copy of their manifest, to a folder that opens as a run of its own."""
+    """Move all records and a copy of the manifest to a folder that opens as a separate run."""
     files = removable_files(path)
     if not files:
         return None
@@ -290,7 +290,7 @@ def set_aside(path: Path) -> Path | None:
 
 
 def check_run_directory(path: Path) -> None:
-    """Refuse a directory that holds anything but a run.
+    """Refuse a directory with anything other than a run.
 
     Files that a run leaves when it is killed in its first moment are allowed.
     """
@@ -311,7 +311,7 @@ def unfinished_files(path: Path) -> list[Path]:
 
 
 def record_files(path: Path) -> list[Path]:
-    """List the record files in a run directory, and all files of its further scorings."""
+    """List the record files of a run directory, including all files of further judges."""
     files = [path / name for name in FILES] + PartialAnswers(path).files
     for folder in scoring_folders(path):
         files += [folder / name for name in (MANIFEST, *FILES)]
@@ -319,13 +319,13 @@ def record_files(path: Path) -> list[Path]:
 
 
 def removable_files(path: Path) -> list[Path]:
-    """:func:`record_files`, what was made from others before these: when some are gone, those that are left
-    still belong together, and nothing new can be made beside what was made from something else."""
+    """List :func:`record_files` with derived files first, so that an interrupted removal leaves a consistent
+    run."""
     return record_files(path)[::-1]
 
 
 def scoring_folders(path: Path) -> list[Path]:
-    """List the folders in ``judges/``, finished or not.
+    """List the folders in ``judges/``, whether finished or not.
 
     Raises:
         StoreError: one of them is a link, through which files elsewhere would be moved or written.

@@ -1,4 +1,4 @@
-"""Merge run directories of one question set."""
+"""Merging of run directories with the same question set."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MODEL_FACTS = ("name", "revision", "dtype")
 
 @dataclass(frozen=True)
 class JoinedScoring:
-    """Outcome of merging a scoring: of one judge, with one set of settings."""
+    """Merged scores of one judge with one set of settings."""
 
     settings: Mapping[str, Any]
     paths: Collection[Path]
@@ -59,7 +59,7 @@ def merge_runs(
     name_scoring: Callable[[Mapping[str, Any]], str],
     defaults: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> MergeResult:
-    """Merge run directories into the new directory ``out``, which appears whole or not at all.
+    """Merge run directories into the new directory ``out``, all or nothing.
 
     The records of a question that several directories hold all come from the first of them. Scorings are
     matched by their judge and settings, whatever their order in each directory. The main one of the first
@@ -108,7 +108,7 @@ def merge_runs(
 def _folders(
     paths: Sequence[Path], name_scoring: Callable[[Mapping[str, Any]], str]
 ) -> dict[Path, dict[str, str]]:
-    """Map scorings of a directory to scorings of the merged run; "" is the main one."""
+    """Map each directory's judges' scores to the merged run's; "" is the main set."""
     names: dict[Path, dict[str, str]] = {}
     for path in paths:
         run = Run.load(path)
@@ -129,7 +129,7 @@ def _folders(
 
 
 def _manifests(folders: Mapping[Path, Mapping[str, str]]) -> dict[str, dict[Path, Manifest]]:
-    """Group the directories' manifests by scoring of the merged run; the main one has all."""
+    """Group the manifests by the merged run's sets of scores; the main one has all manifests."""
     manifests: dict[str, dict[Path, Manifest]] = {"": {}}
     for path, targets in folders.items():
         run = Run.load(path)
@@ -141,7 +141,7 @@ def _manifests(folders: Mapping[Path, Mapping[str, str]]) -> dict[str, dict[Path
 
 
 def _write_records(run: Run, folders: Mapping[Path, Mapping[str, str]], result: MergeResult) -> None:
-    """Add the records of each question from the first directory that has it."""
+    """Add each question's records from the first directory that has any."""
     owners: dict[str, Path] = {}
     for path, targets in folders.items():
         source = Run.load(path)
@@ -163,7 +163,7 @@ def _write_records(run: Run, folders: Mapping[Path, Mapping[str, str]], result: 
 
 
 def _replies(paths: Sequence[Path]) -> dict[str, ModelReplies]:
-    """Join the replies of all directories, by request: none is asked for again."""
+    """Merge the responses of all directories by request."""
     replies: dict[str, ModelReplies] = {}
     for path in paths:
         for request, reply in replies_journal(path).records.items():
@@ -175,7 +175,7 @@ def _replies(paths: Sequence[Path]) -> dict[str, ModelReplies]:
 def _common_settings(
     manifests: Mapping[Path, Manifest], defaults: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """Merge the settings of all directories, by section.
+    """Merge the settings of all directories by section.
 
     Raises:
         StoreError: directories differ in what scores depend on.
@@ -204,8 +204,7 @@ def _without(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any
 def _write_manifest(
     run: Run, manifests: Sequence[Manifest], settings: Mapping[str, Mapping[str, Any]]
 ) -> int | None:
-    """Complete the manifest of the whole, or of its selected scoring; return the number of questions in the
-    whole set, if known."""
+    """Complete the merged run's manifest, and return the size of the question set, if known."""
     models = _joined(manifest.models for manifest in manifests)
     source = _joined(manifest.sources.get("questions", {}) for manifest in manifests)
     finished: dict[str, str] = {}
@@ -255,7 +254,7 @@ def _write_manifest(
 
 
 def _joined(sections: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Join the entries of all sections; the first one of a name counts."""
+    """Merge the entries of all sections, preferring the first of each name."""
     entries: dict[str, Any] = {}
     for section in sections:
         entries = {**section, **entries}
@@ -265,7 +264,7 @@ def _joined(sections: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 def _more_suspect(
     checks: Mapping[str, dict[str, Any]], known_checks: Mapping[str, dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """Select the checks of servers that say most against the whole: one that does not sample is enough."""
+    """Select the servers' checks that most suggest missing sampling."""
     return {
         stage: check
         for stage, check in checks.items()

@@ -133,7 +133,7 @@ class Run:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Open a run directory for reading: nothing is locked, repaired or written.
+        """Open a run directory for reading, without locking, repairing or writing.
 
         Raises:
             StoreError: there is no run directory, or another version wrote it. Damaged files raise it when
@@ -157,7 +157,7 @@ class Run:
 
     @classmethod
     def in_memory(cls, path: str | Path) -> Self:
-        """Make a run without records that never reads or writes ``path``."""
+        """Make an empty run in memory that never reads or writes ``path``."""
         run = cls(Path(path), Manifest())
         run._partial = None
         for journal in run._files[""].values():
@@ -177,7 +177,7 @@ class Run:
             self._resources = None
 
     def remove(self) -> None:
-        """Delete the files of this run, which was opened for writing, and close it. The directory stays."""
+        """Delete the files of this writable run and close it. The directory stays."""
         self._check_writable()
         with store_errors(self.path):
             for file in (*removable_files(self.path), self.path / MANIFEST, self.path / LOCK):
@@ -186,11 +186,11 @@ class Run:
 
     @property
     def scorings(self) -> list[str]:
-        """Names of the scorings on disk: the first judge's is empty, and then those in ``judges/``."""
+        """Names of the judges' scores on disk: first the empty name, then folders in ``judges/``."""
         return ["", *(folder.name for folder in scored_folders(self.path))]
 
     def select_scoring(self, name: str) -> None:
-        """Give scores, information, controls, and the manifest's facts of them from another scoring.
+        """Select the scores, information, controls and facts of another judge.
 
         Args:
             name: one of :attr:`scorings`; or a new one, which is made when its settings are recorded.
@@ -213,13 +213,13 @@ class Run:
 
     @property
     def manifest(self) -> Manifest:
-        """Manifest of the directory, with the stage of the selected scoring."""
+        """Manifest of the directory, with facts on the selected scores."""
         manifest = self._manifests[""]
         return manifest.with_scores_of(self._manifests[self.scoring]) if self.scoring else manifest
 
     @property
     def questions(self) -> dict[str, Question]:
-        """Questions by id, in the order of appending, as in all records here."""
+        """Questions by id, in the order of appending."""
         return self._journal(Question).records
 
     @property
@@ -229,7 +229,7 @@ class Run:
 
     @property
     def merged(self) -> dict[str, MergedAnswers]:
-        """Groups of answers that readers merged by hand, by question id."""
+        """Groups of answers that users merged by hand, by question id."""
         return self._journal(MergedAnswers).records
 
     @property
@@ -239,21 +239,21 @@ class Run:
 
     @property
     def scores(self) -> dict[tuple[str, str], Score]:
-        """Scores by question id and name of the summary."""
+        """Scores by question id and summary name."""
         return self._journal(Score).records
 
     @property
     def information(self) -> dict[tuple[str, str], Information]:
-        """Usable information by question id and name of the summary."""
+        """Usable information by question id and summary name."""
         return self._journal(Information).records
 
     @property
     def measurements(self) -> dict[tuple[str, str, str], Measurement]:
-        """Results of measures of other packages, by measure, question id and name of the summary."""
+        """Results of plug-in measures, by measure, question id and summary name."""
         return self._journal(Measurement).records
 
     def results(self, measure: Measure) -> dict[tuple[str, str], Any]:
-        """Get the records of a measure, by question id and name of the summary."""
+        """Return a measure's records by question id and summary name."""
         if measure.record is not Measurement:
             return dict(self._journal(measure.record).records)
         records = self.measurements.values()
@@ -270,7 +270,7 @@ class Run:
 
     @property
     def failures(self) -> list[Failure]:
-        """The last failure of each (stage, question, name) that has no record yet."""
+        """The last unresolved failure of each (stage, question, name)."""
         records: dict[Stage, Mapping[Any, Record]] = {
             "questions": self.questions,
             "answers": self.answers,
@@ -290,16 +290,16 @@ class Run:
         return standing
 
     def records(self) -> Iterator[Any]:
-        """Yield the records of the selected scoring; the first one has those of all stages."""
+        """Yield the records of the selected scores; the first set includes all stages."""
         for journal in self._files[self.scoring].values():
             yield from journal.records.values()
 
     def samples(self, question: str) -> tuple[AnswerSample, ...]:
-        """Read the answers that a question without an answer set has so far."""
+        """Read the existing answers of a question without an answer set."""
         return self._partial.of(question) if self._partial else ()
 
     def append(self, record: StoredRecord) -> None:
-        """Add one record, which is on disk when this returns. Raises like :meth:`append_all`."""
+        """Add one record and wait until it is on disk. Raises like :meth:`append_all`."""
         self.append_all([record])
 
     def append_all(self, records: Iterable[StoredRecord]) -> None:
@@ -328,8 +328,7 @@ class Run:
         self._partial.remove(question_ids)
 
     def replace_questions(self, questions: Iterable[Question]) -> None:
-        """Put other columns of stored questions in the place of the earlier ones: the whole file is written
-        again, and a reader sees the old one or the new one.
+        """Replace the other columns of stored questions, rewriting the file atomically.
 
         Raises:
             StoreError: a question's text or context differs, to which its answers belong; or the disk
@@ -352,7 +351,7 @@ class Run:
             self._journal_of(record).put(record)
 
     def update_manifest(self, **sections: Mapping[str, Any]) -> None:
-        """Add entries to sections of the manifest and replace those of the same name.
+        """Add or replace entries in sections of the manifest.
 
         Seconds of ``wall_time`` are added up. What is said of scores belongs to the selected scoring, which
         exists once its ``config`` is recorded.
@@ -380,7 +379,7 @@ class Run:
         return f"Run({str(self.path)!r})"
 
     def to_pandas(self) -> pd.DataFrame:
-        """Make a row per scoring, question and strategy: its measures, or why there are none.
+        """Build a data frame with one row per judge, question and strategy.
 
         Columns that came with the questions follow. Missing numbers are ``pandas.NA``.
 
@@ -393,14 +392,14 @@ class Run:
         return self.path / scoring_folder(scoring)
 
     def _journal(self, kind: type[R]) -> Journal[R]:
-        """Choose the file of a kind of record; failures to score have one of their own."""
+        """Choose the journal of a kind of record."""
         return self._files[self.scoring if kind in SCORED else ""][kind]
 
     def _journal_of(self, record: StoredRecord) -> Journal[Any]:
         return self._files[self.scoring if is_of_scoring(record) else ""][type(record)]
 
     def _prepare(self, scoring: str, resources: ExitStack) -> None:
-        """Repair the files of a scoring after a kill, and close them with the run."""
+        """Repair a set of files after a kill, and close them with the run."""
         for leftover in unfinished_files(self._folder(scoring)):
             leftover.unlink()
         for journal in self._files[scoring].values():
@@ -414,7 +413,7 @@ class Run:
         refuse_fork(self.path, self._process)
 
     def _write_manifest(self, manifest: Manifest, scoring: str = "") -> None:
-        """Replace the manifest atomically: a reader sees the old one or the new one."""
+        """Replace the manifest atomically."""
         # indented, because people read and mend it
         text = json.dumps(json.loads(dump_line(manifest)), indent=2) + "\n"
         file = self._folder(scoring) / MANIFEST
@@ -427,7 +426,7 @@ class Run:
 
 
 def _settles(record: Record) -> TypeGuard[AnswerSet | Failure]:
-    """Tell whether no more answers are drawn for a question that has this record."""
+    """Check whether a record ends the drawing of answers for its question."""
     if isinstance(record, Failure):
         return record.stage == "answers" and record.kind not in RETRIED
     return isinstance(record, AnswerSet)
@@ -438,8 +437,7 @@ _FAILURE = ("failure", "failure_message")
 
 
 def data_frame(run: Run) -> pd.DataFrame:
-    """Make a row for each scoring, question and strategy of a run, with the columns of each measure; then
-    what came with the questions.
+    """Build a data frame of a run, one row per judge, question and strategy.
 
     Raises:
         MissingExtraError: pandas is not installed.
@@ -473,7 +471,7 @@ def data_frame(run: Run) -> pd.DataFrame:
 
 
 def _result_rows(run: Run, measures: Sequence[Measure]) -> Iterator[tuple[Question, dict[str, Any]]]:
-    """Yield the cells of each question and strategy of the selected scoring, by column. The failure of a
+    """Yield the cells of each question and strategy for the selected scores, by column. The failure of a
     whole question is repeated for each of its strategies."""
     reasons: dict[tuple[str, str], Failure] = {}
     for failure in sorted(run.failures, key=lambda failure: STAGES.index(failure.stage)):

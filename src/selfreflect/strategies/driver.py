@@ -15,7 +15,7 @@ from typing import TypeAlias, cast
 import msgspec
 from msgspec import UNSET
 
-from selfreflect.errors import ConfigError, excerpt
+from selfreflect.errors import excerpt
 from selfreflect.models.base import (
     Completion,
     Generator,
@@ -75,25 +75,20 @@ def summarize(
     resumed run gives the same texts.
 
     Args:
+        strategies: each with a name of its own, which identifies its summaries.
         sampling: of the summary; by default ``GREEDY``, or ``THINKING`` if ``thinking``.
         skip: pairs (question id, strategy name) to leave out.
         watch: is told of the requests and of each event.
 
     Raises:
-        ConfigError: at once, for an unknown or repeated strategy or ``num_samples`` below 1.
+        ConfigError: at once, for an unknown strategy.
         BackendError: while iterating, if the generator breaks its contract or gives up.
     """
     # loaded before the first request, so that a mistyped name costs nothing
-    functions: dict[str, StrategyFunction] = {}
-    for strategy in strategies:
-        name, function = strategy if isinstance(strategy, tuple) else (strategy, load_strategy(strategy))
-        if name in functions:
-            raise ConfigError(
-                f"strategy {excerpt(name)} is given twice; its name must identify its summaries"
-            )
-        functions[name] = function
-    if num_samples < 1:
-        raise ConfigError(f"num_samples must be at least 1, not {num_samples}")
+    functions: dict[str, StrategyFunction] = dict(
+        strategy if isinstance(strategy, tuple) else (strategy, load_strategy(strategy))
+        for strategy in strategies
+    )
     task = partial(
         Task,
         prompts=prompts or load_prompts(),

@@ -335,6 +335,7 @@ def begin(
             if question is not None:
                 experiment.run.append(question)
             strategies = _begin(experiment, stages, config, intent)
+            experiment.plan(stages, strategies if "summaries" in stages else ())
             work = stages_with_work(experiment.run, stages, strategies, config.scores)
             _check_named(path, work, config, intent)
             if suspects := experiment.check(stages, strategies):
@@ -371,7 +372,6 @@ def _begin(
     if "summaries" in stages:
         strategies = _strategies(experiment.run, stages, strategies, intent)
         check_strategies(strategies)
-    experiment.plan(stages, strategies if "summaries" in stages else ())
     return strategies
 
 

@@ -136,9 +136,6 @@ class DryRun:
         if missing is not None:
             self.run.add_in_memory(missing.questions)
 
-    def plan(self, stages: Sequence[Stage], strategies: Sequence[str]) -> None:
-        """Ignore the plan."""
-
     def fill(self, stage: ModelStage, strategies: Sequence[str] = ()) -> None:
         """Count the missing tasks, calls and tokens of a stage."""
         if stage == "answers":

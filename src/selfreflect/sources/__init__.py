@@ -1,1 +1,1 @@
-"""Read what users bring: files, standard input, hub data sets, and the published tool's files."""
+"""Sources of data: files, standard input, hub data sets, and the published tool's files."""

@@ -1,4 +1,4 @@
-"""Values that a file holds for each answer: tokens, log-probabilities, self-certainty and grades."""
+"""Values per answer in a file: tokens, log-probabilities, self-certainty and grades."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def token_values(
 
 
 def grades(item: ItemRow) -> dict[str, tuple[Graded, ...]]:
-    """Read the field ``grades`` of a question: by grader, verdicts on its answers.
+    """Read the field ``grades`` of a question: verdicts on its answers by grader.
 
     They are a list with one for each answer, or with ``[text, verdict]`` for some texts, or one verdict on
     the judged answer; where each answer has a row of its own, on that.
@@ -80,12 +80,12 @@ def grades(item: ItemRow) -> dict[str, tuple[Graded, ...]]:
 
 
 def row_grades(item: ItemRow, column: str) -> tuple[Graded, ...]:
-    """Read a column of verdicts where each answer has a row of its own."""
+    """Read a column of verdicts, one row per answer."""
     return tuple(_verdicts(item.answers, [field_value(row, column) for row in item.rows]))
 
 
 def label_list(row: Row) -> list[Any] | None:
-    """Read a list of labels, one for each answer of a row."""
+    """Read a list of labels, one per answer of a row."""
     value = field_value(row, CORRECT)
     if isinstance(value, str) and value.lstrip().startswith("["):
         value = list_in(value)
@@ -98,7 +98,7 @@ def _verdicts(answers: Sequence[str | None], values: Sequence[object]) -> list[G
 
 
 def for_each_answer(values: Sequence[Graded], answers: Sequence[str]) -> tuple[Verdict, ...]:
-    """Give each answer the first verdict on its text that no answer before it has."""
+    """Assign to each answer the next unused verdict on its text."""
     by_text: dict[str | None, list[Verdict]] = {}
     # backwards, so that pop gives the first verdict that is left
     for text, right in reversed(values):
@@ -107,7 +107,7 @@ def for_each_answer(values: Sequence[Graded], answers: Sequence[str]) -> tuple[V
 
 
 def field_value(row: Row, name: str) -> Any:
-    """Look up a field, also in the object ``metadata`` that `selfreflect convert` writes."""
+    """Look up a field, even inside the object ``metadata`` of `selfreflect convert`."""
     value = row.get(name)
     if value is None and "metadata" in row.fields:
         value = row.get(f"metadata.{name}")
@@ -115,7 +115,7 @@ def field_value(row: Row, name: str) -> Any:
 
 
 def field_list(row: Row, name: str, single: bool = False) -> list[Any]:
-    """Read a list, or a text with one; empty if missing. ``single`` allows one value."""
+    """Read a list, or a text that contains one; empty if missing. ``single`` allows one value."""
     value = row.fields.get(name)
     if isinstance(value, str) and value.lstrip().startswith("["):
         values = list_in(value)
@@ -133,7 +133,7 @@ def field_list(row: Row, name: str, single: bool = False) -> list[Any]:
 
 
 def _of_present(item: ItemRow, name: str) -> Any:
-    """Read a field of a row's answers, without entries for null answers."""
+    """Read a field of a row's answers, skipping null answers."""
     value = field_value(item.row, name)
     values = list_in(value) if isinstance(value, str) else value
     if None in item.answers and isinstance(values, list) and len(values) == len(item.answers):
@@ -142,7 +142,7 @@ def _of_present(item: ItemRow, name: str) -> Any:
 
 
 def _of_each_answer(item: ItemRow, name: str) -> list[Any] | None:
-    """Read a field of each row's answer; None if every row lacks it."""
+    """Read a field of each row's answer; None if every row lacks the field."""
     values = []
     for row, answer in zip(item.rows, item.answers, strict=True):
         if answer is None:
@@ -205,7 +205,7 @@ def _logprobs(row: Row, answers: Sequence[str], tokens: Tokens) -> Logprobs:
 def _of_each_token(
     row: Row, name: str, logprobs: Logprobs, read: Callable[[Any], T | None]
 ) -> tuple[tuple[T, ...], ...]:
-    """Read a column with an entry for each token that has a log-probability."""
+    """Read a column with one entry per token with a log-probability."""
     values = field_list(row, name)
     if not values:
         return ()
@@ -229,7 +229,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _ranked(entry: Any) -> tuple[float, ...] | None:
-    """Sort the log-probabilities at a position; None if the value holds none."""
+    """Sort the log-probabilities at a position; None if there are none."""
     if not isinstance(entry, list) or not all(map(_is_number, entry)):
         return None
     return ranked(entry, len(entry))
@@ -288,12 +288,12 @@ true and false as spreadsheets write them in German, French, Italian and Spanish
 
 
 def verdict(value: object) -> Verdict:
-    """Read a verdict; None where it is neither right nor wrong, as a score of 0.5, or unknown."""
+    """Parse a verdict; None if unknown or between right and wrong, such as 0.5."""
     return VERDICTS.get(_plain(value))
 
 
 def label(value: object) -> Verdict:
-    """Read the label of an answer.
+    """Parse the label of an answer.
 
     Raises:
         ValueError: it is no known verdict; the message says which there are.
@@ -314,7 +314,7 @@ def _plain(value: object) -> str:
 
 
 def label_columns(rows: Sequence[Row], names: Collection[str]) -> list[str]:
-    """Find columns of labels that are called otherwise than ``correct``, where none is called so."""
+    """Find label columns under other names than ``correct``, if no column has that name."""
     if {CORRECT, GRADES} & {*names}:
         return []
     likely = [name for name in names if plain_name(name) in CORRECT_NAMES]
@@ -322,7 +322,7 @@ def label_columns(rows: Sequence[Row], names: Collection[str]) -> list[str]:
 
 
 def are_labels(values: Iterable[object]) -> bool:
-    """Tell whether all values are known verdicts, lists of them or missing, and some right or wrong."""
+    """Check whether all values are verdicts, lists of verdicts or missing, and some are verdicts."""
     entries: list[object] = []
     for value in values:
         cell = list_in(value) if isinstance(value, str) and value.lstrip().startswith("[") else value
@@ -332,7 +332,7 @@ def are_labels(values: Iterable[object]) -> bool:
 
 
 def is_grader(values: Iterable[object]) -> bool:
-    """Check whether values are verdicts, without scores in between such as BLEU."""
+    """Check whether values are verdicts rather than scores such as BLEU."""
     column = list(values)
     scores = [value for value in column if isinstance(value, int | float)]
     # 0.5 is a partly right answer, and NaN a missing one

@@ -1,4 +1,4 @@
-"""Roles of the columns of a user's file, by their names or as assigned."""
+"""Roles of a file's columns, by name or by assignment."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ LIKELY_WORDS = {
 
 @dataclass(frozen=True)
 class ItemColumns:
-    """The columns of a row of items. A name is empty, or a tuple has no names, if there is no such column."""
+    """Columns by role. A name is empty, or a tuple has no names, if there is no such column."""
 
     question: str = ""
     id: str = ""
@@ -164,7 +164,7 @@ class ItemColumns:
 
     @cached_property
     def _roles(self) -> dict[str, str]:
-        """Find the roles of all columns at once: a file may have thousands."""
+        """Roles of all columns, looked up once since a file may have thousands."""
         answers = "one answer each" if len(self.answers) > 1 else "answers"
         roles = {
             self.question: "question",
@@ -181,8 +181,8 @@ class ItemColumns:
 
 
 def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColumns:
-    """Tell the columns of a row of items by their names; ``assigned`` ones by role come first, where answers
-    may be in several, as in ``A1..A6``."""
+    """Assign columns to roles by name, with ``assigned`` ones first; answers may span several
+    (``A1..A6``)."""
     free = {name: plain_name(name) for name in names}
 
     def take(role: str, candidates: Iterable[str]) -> str:
@@ -232,14 +232,14 @@ def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColum
 
 
 def likely_questions(names: Iterable[str]) -> list[str]:
-    """List the one plain name that says whose question it is, as in ``user_question``; none of several."""
+    """Find the only plain name that marks a question, such as ``user_question``; none if several do."""
     words_by_name = {name: name.removesuffix("_text").split("_") for name in names}
     likely = [name for name, words in words_by_name.items() if words[-1] in _ASKED and len(words) <= 2]
     return likely if len(likely) == 1 else []
 
 
 def likely_gold(names: Iterable[str]) -> list[str]:
-    """List the columns whose names say that their values are right, as in ``Correct team``."""
+    """List columns whose names mark correct values, such as ``Correct team``."""
     return [name for name in names if not _RIGHT.isdisjoint(plain_name(name).split("_"))]
 
 
@@ -267,7 +267,7 @@ def likely_spans(names: Iterable[str]) -> list[str]:
 
 
 def assigned_columns(pairs: Sequence[str] | None) -> dict[str, str]:
-    """Assign columns to roles by pairs such as ``answer=text`` or ``answers=A1..A6``.
+    """Parse assignments of columns to roles, such as ``answer=text`` or ``answers=A1..A6``.
 
     Raises:
         ConfigError: one is no pair, or a role has two columns.
@@ -294,7 +294,7 @@ def assigned_columns(pairs: Sequence[str] | None) -> dict[str, str]:
 
 
 def answer_separator(separator: str | None) -> str:
-    """Read the separator of answers; ``\\n`` and ``\\t`` stand for line end and tab."""
+    """Parse the separator of answers, with ``\n`` for line end and ``\t`` for tab."""
     if separator == "":
         raise ConfigError(
             "the separator of answers is empty",
@@ -305,7 +305,7 @@ def answer_separator(separator: str | None) -> str:
 
 
 def columns_with_values(rows: Sequence[Row]) -> set[str]:
-    """Find the columns that hold values of each answer; a count of tokens, for example, does not."""
+    """Find the columns with one value per answer, unlike a count of tokens."""
     names = set()
     for row in rows:
         for name, opening in (*dict.fromkeys((*TOKEN_COLUMNS, CORRECT), "[").items(), (GRADES, "{")):
@@ -317,7 +317,7 @@ def columns_with_values(rows: Sequence[Row]) -> set[str]:
 
 
 def column_range(span: str, names: Collection[str]) -> tuple[str, ...]:
-    """List the numbered columns of a span such as ``A1..A6``; none if it is no span, or a column's name."""
+    """List the numbered columns of a span such as ``A1..A6``; empty for other names."""
     match = _SPAN.fullmatch(span)
     if span in names or not match or match[1] != match[3]:
         return ()
@@ -343,7 +343,7 @@ def plain_name(name: str) -> str:
 
 
 def fold_assigned(assigned: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
-    """Replace names that a user wrote otherwise, as in ``answer text`` for ``Answer_Text``."""
+    """Match assigned names loosely, such as ``answer text`` for ``Answer_Text``."""
     plain = {plain_name(name): name for name in names}
     return {
         role: column if column in names else plain.get(plain_name(column), column)
@@ -352,7 +352,7 @@ def fold_assigned(assigned: Mapping[str, str], names: Collection[str]) -> dict[s
 
 
 def is_image(name: str) -> bool:
-    """Tell whether a column is called like a picture, also one of several, as ``image_1``, or its address."""
+    """Check whether a column is named like an image, such as ``image_1`` or its URL."""
     return _OF_IMAGE.sub("", plain_name(name)) in IMAGE_COLUMNS
 
 
@@ -373,8 +373,7 @@ about a document are called so, too."""
 
 
 def holds_image(value: object) -> bool:
-    """Tell whether a value is or names a picture, sound or film, whatever its column is called: an address
-    of data, a feature of a data set, a part of a turn, or the placeholder of one in a text."""
+    """Check whether a value is or names an image, sound or film, whatever its column's name."""
     if isinstance(value, str):
         return bool(_DATA_ADDRESS.match(value) or _PLACEHOLDER.search(value))
     if isinstance(value, dict):
@@ -386,7 +385,7 @@ def holds_image(value: object) -> bool:
 
 
 def _answer_name(name: str) -> tuple[str, str, int]:
-    """Parse the name of a column of answers: singular, kind, number; an empty name for other columns."""
+    """Parse the name of an answer column into singular, kind and number; empty for other columns."""
     stem, number = plain_name(re.sub(r"[()]", "", name)), -1
     match = _NUMBERED.fullmatch(stem)
     if match:
@@ -453,7 +452,7 @@ def _answer_columns(
 
 
 def _answer_families(names: Iterable[str], repeats: Collection[str] = ()) -> dict[tuple[str, str], list[str]]:
-    """Group columns that may hold answers by singular name and form, numbered in order.
+    """Group possible answer columns by singular name and form, in numbered order.
 
     Columns called by one of ``repeats`` count where they are numbered.
     """
@@ -466,7 +465,7 @@ def _answer_families(names: Iterable[str], repeats: Collection[str] = ()) -> dic
 
 
 def numbered_columns(names: Iterable[str]) -> list[str]:
-    """List the first columns that are called alike but for a number, if there are several."""
+    """List the first columns with equal names except for a number, if there are several."""
     families: dict[str, list[tuple[int, str]]] = {}
     for name in names:
         if match := _NUMBERED.fullmatch(name):
@@ -475,7 +474,7 @@ def numbered_columns(names: Iterable[str]) -> list[str]:
 
 
 def _named_summaries(columns: Iterable[str]) -> dict[str, str]:
-    """Find columns ``summary_NAME`` or ``NAME_summary``, and the names of their summaries."""
+    """Find columns ``summary_NAME`` or ``NAME_summary``, with the names of the summaries."""
     names: dict[str, str] = {}
     summary_names: set[str] = set()
     for column in columns:
@@ -491,7 +490,7 @@ def _named_summaries(columns: Iterable[str]) -> dict[str, str]:
 
 
 def is_divided(value: object, name: str) -> bool:
-    """Tell whether a text holds several right answers, ``A; B``, since its column is called by a plural."""
+    """Check whether a text in a plural column holds several right answers, ``A; B``."""
     return isinstance(value, str) and ";" in value.strip(" ;") and plain_name(name) in _SEVERAL_GOLD
 
 
@@ -499,7 +498,7 @@ _SEVERAL_GOLD = {name for name in GOLD_NAMES if name.endswith("s")}
 
 
 def right_choice(target: Any, choices: object) -> Any:
-    """Find the text of the right choice by its number or letter; return a target that is neither.
+    """Find the right choice's text by number or letter, or return the target unchanged.
 
     A number that no choice has stands for none.
     """
@@ -522,7 +521,7 @@ def right_choice(target: Any, choices: object) -> Any:
 
 
 def gold_texts(value: object) -> tuple[str, ...]:
-    """Read the spellings of a right answer: a text, a number, true or false, or a list of them.
+    """Read the spellings of a right answer from a text, number, truth value or list.
 
     Of an object the texts are in ``value`` and ``aliases``, as in TriviaQA, where ``"<unk>"`` marks a
     withheld answer; or in ``text``, as in SQuAD, or ``spans``, as in DROP.
@@ -560,12 +559,12 @@ _DECIMAL_COMMA = re.compile(r"[+-]?(?!0*[1-9]\d{0,2},\d{3}$)\d+,\d+")
 
 
 def is_percent(value: object) -> bool:
-    """Tell whether a number is written with a sign or word for per cent."""
+    """Check whether a number has a per cent sign or word."""
     return isinstance(value, str) and _PERCENT.fullmatch(value.strip()) is not None
 
 
 def number_in(value: object) -> float:
-    """Read a number as files write it: 0.85, ``"85%"``, ``"72 per cent"``, or ``"0,85"``.
+    """Parse a number as written in files: 0.85, ``"85%"``, ``"72 per cent"``, or ``"0,85"``.
 
     Raises:
         ValueError: it is none.
@@ -593,13 +592,12 @@ _TYPE_NAMES = {
 
 
 def type_name(value: object) -> str:
-    """Name the type of a parsed value for a message."""
+    """Name the type of a value for a message."""
     return _TYPE_NAMES.get(type(value), type(value).__name__)
 
 
 def scalar(value: object) -> Scalar | None:
-    """A value as it travels with a question; None for one that does not: missing, blank, too long, not a
-    finite number, or an object. A list of texts or numbers, such as right answers, travels as JSON."""
+    """Convert a value to question metadata; None if missing, blank, too long, not finite or an object."""
     if isinstance(value, list) and value and all(isinstance(entry, str | int | float) for entry in value):
         if any(isinstance(entry, float) and not math.isfinite(entry) for entry in value):
             return None
@@ -618,7 +616,7 @@ def scalar(value: object) -> Scalar | None:
 
 
 def metadata(fields: Mapping[str, object], columns: Iterable[str]) -> dict[str, Scalar]:
-    """Collect values that travel with a question, also from an object ``metadata``."""
+    """Collect question metadata from columns and from an object ``metadata``."""
     values: dict[str, Scalar] = {}
     for column in columns:
         cell = fields.get(column)

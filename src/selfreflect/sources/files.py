@@ -1,4 +1,4 @@
-"""Rows of users' files, which know their place for messages."""
+"""Rows of users' files, with their locations for messages."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ ROWS_BETWEEN_PROGRESS = 5000
 
 
 class Row(NamedTuple):
-    """One record of a file. ``fields`` is parsed but unchecked; a plain text becomes the field
-    ``question``."""
+    """A record of a file. ``fields`` is parsed but unchecked; a plain text becomes the field ``question``."""
 
     source: str
     """The file, as messages name it."""
@@ -42,7 +41,7 @@ class Row(NamedTuple):
         return DataError(f"{self.source}, {self.where}: {problem}", remedy=remedy)
 
     def get(self, name: str) -> Any:
-        """Look up a field, or a path of names into objects, as in ``"doc.question"``; else None."""
+        """Look up a field, or a path into objects such as ``"doc.question"``; None if missing."""
         if name in self.fields:
             return self.fields[name]
         value: Any = self.fields if "." in name else None
@@ -51,7 +50,7 @@ class Row(NamedTuple):
         return value
 
     def text(self, name: str) -> str:
-        """Look up a field that must hold text.
+        """Look up a required text field.
 
         Raises:
             DataError: the field is missing, blank, or not a text.
@@ -66,7 +65,7 @@ class Row(NamedTuple):
         return value
 
     def optional_text(self, name: str) -> str:
-        """Look up a text that may be missing, null or blank; then it is empty.
+        """Look up an optional text; empty if missing, null or blank.
 
         Raises:
             DataError: the field holds something else.
@@ -80,7 +79,7 @@ class Row(NamedTuple):
 
 
 class RowIds:
-    """Assigns every row a unique id, so that no record can silently replace another."""
+    """Assignment of unique row ids, so that no record silently replaces another."""
 
     def __init__(self) -> None:
         self._owners: dict[str, str] = {}
@@ -88,8 +87,8 @@ class RowIds:
         """How often a derived id was taken already."""
 
     def take(self, row: Row, text: str, context: str = "", column: str = "id") -> str:
-        """Return the row's id, or one derived from its question, with ``-2``, ``-3``, … for a repeated one:
-        the same text with the same context.
+        """Return the row's id, or derive one from its question, with ``-2``, ``-3``, … for repeated
+        questions.
 
         Raises:
             DataError: the row's id is neither text nor an integer, or is already taken.
@@ -119,7 +118,7 @@ class RowIds:
 
 
 def id_text(value: object) -> str:
-    """Write an id; 1.0, as data frames have it beside missing ones, is 1."""
+    """Write an id as text, with 1.0 as 1."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return "" if value is None else str(value)
@@ -131,7 +130,7 @@ def source_name(source: str) -> str:
 
 
 class Content(NamedTuple):
-    """The bytes of one source."""
+    """The bytes of a source."""
 
     name: str
     """The source as messages name it: quoted, safe to print."""
@@ -177,7 +176,7 @@ def read_content(source: str | Path, suffixes: Collection[str] | None = None) ->
 
 
 def read_text(source: str | Path) -> str:
-    """Read a stripped text from a file of any suffix or standard input (``"-"``).
+    """Read stripped text from any file or standard input (``"-"``).
 
     Raises:
         DataError: the source cannot be read, is blank, or is not UTF-8.
@@ -223,13 +222,13 @@ IN_PARTS = ".eval"
 
 
 def is_row_file(source: str) -> bool:
-    """Tell whether a source is read as rows: standard input, a file, or a folder of Arrow streams."""
+    """Check whether a source has rows: standard input, a file, or a folder of Arrow streams."""
     indexes = (Path(source, name) for name in ("state.json", "dataset_dict.json"))
     return source == "-" or not Path(source).is_dir() or any(index.is_file() for index in indexes)
 
 
 def _arrow_folder(name: str, folder: Path) -> bytes:
-    """Join the streams that ``save_to_disk`` of ``datasets`` wrote into a folder, of one split."""
+    """Join the Arrow streams of one split in a folder by ``save_to_disk`` of ``datasets``."""
     index = folder / "dataset_dict.json"
     if index.is_file():
         splits = [split for split in _names(name, index, "splits") if (folder / split).is_dir()]
@@ -247,7 +246,7 @@ def _arrow_folder(name: str, folder: Path) -> bytes:
 
 
 def _names(name: str, path: Path, key: str) -> list[str]:
-    """Read the names of files beside an index, which may not lead elsewhere."""
+    """Read file names from an index, refusing names outside its folder."""
     index = json_value(Content(f"{name}, {path.name}", path.suffix, path.read_bytes()))
     entries = index.get(key) if isinstance(index, dict) else None
     names = [
@@ -302,7 +301,7 @@ def _unzipped(name: str, data: bytes) -> bytes:
 
 
 def _as_utf8(name: str, data: bytes) -> bytes:
-    """Write text in UTF-16 as UTF-8: it begins with a mark, or with two characters of ASCII."""
+    """Convert UTF-16 text to UTF-8, recognised by a mark or two ASCII characters."""
     encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else ""
     for unmarked, low, high in (
         ("utf-16-le", data[:4:2], data[1:4:2]),
@@ -319,8 +318,7 @@ def _as_utf8(name: str, data: bytes) -> bytes:
 
 
 def _guess_suffix(data: bytes) -> str:
-    """Guess the format of piped input: ``[`` starts a JSON list, ``{`` starts JSONL, parquet files and
-    archives have their signatures, else a question per line."""
+    """Guess the format of piped input by its first bytes; the default is one question per line."""
     for signature, suffix in ((b"PAR1", ".parquet"), (b"PK\x03\x04", ".eval")):
         if data.startswith(signature):
             return suffix
@@ -328,7 +326,7 @@ def _guess_suffix(data: bytes) -> str:
 
 
 def parse_rows(content: Content, progress: Callable[[float], None] | None = None) -> list[Row]:
-    """Parse content into rows, at least one.
+    """Parse content into at least one row.
 
     Args:
         progress: called now and then with the share of the lines that is read.
@@ -347,7 +345,7 @@ _KNOWN_TEXTS = 4096
 
 
 def each_row(content: Content, progress: Callable[[float], None] | None = None) -> Iterator[Row]:
-    """Parse content row by row, as :func:`parse_rows` does; there may be none."""
+    """Parse content row by row, possibly none; see :func:`parse_rows`."""
     parse = PARSERS.get(content.suffix)
     if parse is None:
         raise DataError(f"{content.name} is in a format that cannot be used here ({content.suffix})")
@@ -419,8 +417,7 @@ _BEGINNING = 100_000
 
 
 def _delimiter(text: str, suffix: str) -> str:
-    """Find the delimiter of a table: the one that divides header and next line alike into most cells, or else
-    a comma, unless the header has only others."""
+    """Find the delimiter that splits header and next line into most cells; the default is a comma."""
     # where two divide alike, a tab comes first in a .tsv file, else a comma
     order = sorted(_DELIMITERS, key=lambda delimiter: suffix == ".tsv" and delimiter != "\t")
     widths = {}
@@ -468,7 +465,7 @@ def _csv_rows(content: Content) -> Iterator[Row]:
 
 
 def _table_rows(content: Content, lines: Iterable[tuple[str, list[str]]]) -> Iterator[Row]:
-    """Make rows of the lines of a table, of which the first names the columns.
+    """Make rows from a table's lines, with column names in the first.
 
     Some programs leave out the blank cells at the end of a row, which are null then.
     """
@@ -509,7 +506,7 @@ def _table_rows(content: Content, lines: Iterable[tuple[str, list[str]]]) -> Ite
 
 
 def _xlsx_rows(content: Content) -> Iterator[Row]:
-    """Read the sheet with the questions of a workbook, whose cells become texts as in CSV."""
+    """Read the sheet of questions in a workbook, with cells as text."""
     try:
         import openpyxl
     except ImportError:
@@ -550,7 +547,7 @@ def _xlsx_rows(content: Content) -> Iterator[Row]:
 
 
 def _fill_down(rows: list[list[str]], ranges: Iterable[Any]) -> None:
-    """Repeat the text of cells that are merged over several rows, as a question over those of its answers."""
+    """Copy the text of vertically merged cells to all their rows."""
     for area in ranges:
         column = area.min_col - 1
         for number in range(area.min_row, min(area.max_row, len(rows))):
@@ -558,7 +555,7 @@ def _fill_down(rows: list[list[str]], ranges: Iterable[Any]) -> None:
 
 
 def _asks(header: Iterable[str]) -> int:
-    """Rank a header by what it calls the question, the usual name first; -1 if it has none."""
+    """Rank a header by its name for the question, the usual name first; -1 without one."""
     plain = [*map(plain_name, header)]
     # such a name is clearer than "text", which may head a column of anything
     usual = [QUESTION_COLUMNS[0], *likely_questions(plain), *QUESTION_COLUMNS[1:]]
@@ -570,7 +567,7 @@ MAX_WORKBOOK = 1_000_000_000
 
 
 def cell_text(cell: object) -> str:
-    """Write a cell of a spreadsheet as CSV would have it."""
+    """Write a spreadsheet cell as CSV would."""
     if cell is None:
         return ""
     if isinstance(cell, bool):
@@ -633,7 +630,7 @@ _SIGNATURES = {b"PAR1": ".parquet", b"PK\x03\x04": ".xlsx or .eval", b"\x1f\x8b"
 
 
 def _lines(content: Content) -> Iterator[tuple[str, str]]:
-    """Yield non-blank lines with their places. Only line feeds end a line: U+2028 may occur in a JSON
+    """Yield non-blank lines with their locations. Only line feeds end a line: U+2028 may occur in a JSON
     string."""
     start = 0
     for number, data in enumerate(io.BytesIO(content.data), start=1):
@@ -701,12 +698,12 @@ _JSON_WITH_NAN = json.JSONDecoder(object_pairs_hook=_unique_keys)
 
 
 def field_names(rows: Iterable[Row]) -> list[str]:
-    """List the names of all fields of some rows, in order."""
+    """List the names of all fields in rows, in order."""
     return list(dict.fromkeys(chain.from_iterable(row.fields for row in rows)))
 
 
 def usual_columns(rows: list[Row], usual: Mapping[str, str], kept: Collection[str] = ()) -> dict[str, str]:
-    """Rename columns of rows to their usual names where these are free, and return them by the former.
+    """Rename columns to their usual names if free, and map the old names to the new ones.
 
     Args:
         usual: names by plain ones, as :func:`~selfreflect.sources.columns.plain_name` writes them.
@@ -725,7 +722,7 @@ def usual_columns(rows: list[Row], usual: Mapping[str, str], kept: Collection[st
 
 
 def rename(rows: list[Row], renamed: Mapping[str, str]) -> None:
-    """Rename columns of rows, in place of those that have the new names."""
+    """Rename columns of rows, replacing columns with the new names."""
     replaced = {*renamed.values()} - renamed.keys()
     for number, row in enumerate(rows if renamed else ()):
         fields = row.fields.items()
@@ -734,7 +731,7 @@ def rename(rows: list[Row], renamed: Mapping[str, str]) -> None:
 
 
 def is_text_list(value: object) -> TypeGuard[list[str]]:
-    """Tell whether a value of a row is a list of texts."""
+    """Check whether a value is a list of texts."""
     return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
 
 

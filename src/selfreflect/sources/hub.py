@@ -1,4 +1,4 @@
-"""Question sets of the Hugging Face hub: their columns, and the call that downloads them."""
+"""Question sets on the Hugging Face hub: columns and downloads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from selfreflect.sources.files import Row
 
 
 class Columns(NamedTuple):
-    """The columns to read; an empty name means no column. The id is always in ``id``."""
+    """The columns to read; an empty name means none. The id is always in ``id``."""
 
     question: str
     gold: str = ""
@@ -25,7 +25,7 @@ class Columns(NamedTuple):
 
 
 class HubSet(NamedTuple):
-    """A data set of the hub. Without ``columns`` they are guessed from their names."""
+    """A data set on the hub. Without ``columns`` they are guessed from their names."""
 
     name: str
     subset: str | None = None
@@ -37,7 +37,7 @@ class HubSet(NamedTuple):
 
 
 def multiple_choice(row: Row) -> Row:
-    """Rewrite an MMLU row: the prompt as question, right letter and choice as answer."""
+    """Rewrite an MMLU row with the prompt as question, and the right letter and choice as answer."""
     choices = row.get("choices")
     answer = row.get("answer")
     subject = row.text("subject").replace("_", " ")
@@ -69,7 +69,7 @@ HUB_SETS: dict[str, HubSet] = {
 
 
 def find_hub_set(source: str) -> HubSet | None:
-    """Find the set of a name or alias in :data:`HUB_SETS`, or of ``hf:NAME``.
+    """Find the set for a name or alias in :data:`HUB_SETS`, or for ``hf:NAME``.
 
     NAME may also be a local directory.
     """
@@ -126,8 +126,7 @@ def load_hub(name: str, subset: str | None, split: str | None) -> Any:
 
 
 def rows_with_values(dataset: Any, columns: Iterable[str]) -> set[int]:
-    """Find the rows of a ``datasets.Dataset`` that hold something in one of some columns. Pictures are not
-    decoded."""
+    """Find rows of a ``datasets.Dataset`` with a value in any of the columns. Pictures are not decoded."""
     rows = set()
     for column in columns:
         tables = dataset.select_columns([column]).with_format("arrow").iter(batch_size=100)
@@ -137,14 +136,14 @@ def rows_with_values(dataset: Any, columns: Iterable[str]) -> set[int]:
 
 
 def _holds_something(value: Any) -> bool:
-    """Tell whether an Arrow scalar is not null, an empty list or text."""
+    """Check whether an Arrow scalar is neither null nor empty."""
     # Arrow knows the length of a list without converting it, but not that of a text
     is_sized = hasattr(type(value), "__len__")
     return bool(value.is_valid and (len(value) if is_sized else value.as_py()))
 
 
 def revision_of(dataset: Any) -> str:
-    """Find the hub commit in a data set's file URLs; empty if unclear."""
+    """Find the hub commit in a data set's file URLs; empty if ambiguous."""
     commits: set[str] = set()
     for url in dataset.info.download_checksums or ():
         commits.update(re.findall(r"@([0-9a-f]{40})/", url))

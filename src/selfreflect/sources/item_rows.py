@@ -1,4 +1,4 @@
-"""Questions with answers and summaries, from a row per question or per answer."""
+"""Questions with answers and summaries, from one row per question or per answer."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Texts = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Reading:
-    """Interpretation of rows beyond the names of their columns."""
+    """Rules for interpreting rows, beyond column names."""
 
     assigned: Mapping[str, str] = field(default_factory=dict)
     """Columns that the user names, by role."""
@@ -64,7 +64,7 @@ class Reading:
 
 @dataclass(slots=True)
 class ItemRow:
-    """One question, from one row or from several."""
+    """One question, from one or several rows."""
 
     rows: list[Row]
     columns: ItemColumns
@@ -94,7 +94,7 @@ class ItemRow:
 
     @property
     def texts(self) -> Texts:
-        """All answers, as they come in the file."""
+        """All answers, in file order."""
         return _present(self.answers)
 
     def halves(self, id_: str, seed: int) -> tuple[list[int], list[int]]:
@@ -110,7 +110,7 @@ class ItemRow:
         return order[: count // 2], order[count // 2 :]
 
     def answer_set(self, id_: str, seed: int) -> AnswerSet:
-        """Make the answer set of both halves."""
+        """Build the answer set of both halves."""
         texts = self.texts
         first, second = (tuple(map(texts.__getitem__, half)) for half in self.halves(id_, seed))
         halved: Halving = "shuffled" if self.given_halves is None else "given"
@@ -118,7 +118,7 @@ class ItemRow:
 
     @property
     def named_summaries(self) -> dict[str, str]:
-        """Texts by name, numbered where rows differ."""
+        """Summary texts by name, numbered where rows differ."""
         texts = {}
         for name, different in self.summaries.items():
             for number, text in enumerate(different, start=1):
@@ -126,7 +126,7 @@ class ItemRow:
         return texts
 
     def add(self, row: ItemRow) -> None:
-        """Take over another row of the same question."""
+        """Merge another row of the same question."""
         self.rows += row.rows
         self.answers += row.answers
         self.nulls += row.nulls
@@ -145,7 +145,7 @@ class ItemRow:
 def item_rows(
     rows: Sequence[Row], reading: Reading, progress: Callable[[float], None] | None = None
 ) -> list[ItemRow]:
-    """Join rows to questions, in the order in which each first occurs.
+    """Join rows to questions, in order of first occurrence.
 
     Args:
         progress: called now and then with the share of the rows that is joined.
@@ -192,7 +192,7 @@ def item_rows(
 
 
 def name_assigned(rows: list[Row], assigned: Mapping[str, str], notes: list[str]) -> dict[str, str]:
-    """Rename columns that are read by name as a user assigns them; return the other roles.
+    """Rename user-assigned columns that are read by name, and return the other roles.
 
     ``notes`` gets the columns that were called so, which are no longer there.
 
@@ -209,7 +209,7 @@ def name_assigned(rows: list[Row], assigned: Mapping[str, str], notes: list[str]
 
 
 def _check_assigned(rows: Sequence[Row], assigned: Mapping[str, str]) -> list[str]:
-    """Return the names of all columns, if there are assigned ones. Raises ConfigError."""
+    """Return all column names if any are assigned. Raises ConfigError."""
     names = field_names(rows) if assigned else []
     for role, column in assigned.items():
         if role not in ROLES:
@@ -226,12 +226,12 @@ def _check_assigned(rows: Sequence[Row], assigned: Mapping[str, str]) -> list[st
 
 
 def _id(item: ItemRow) -> str:
-    """Return the id in a row, or nothing."""
+    """Return the id in a row, or an empty string."""
     return id_text(item.row.fields.get(item.id_column)).strip()
 
 
 def _holds(item: ItemRow, separator: str) -> bool:
-    """Tell whether a text with answers has a separator."""
+    """Check whether any text of answers contains a separator."""
     names = (*item.columns.answers, *item.columns.halves)
     return any(separator in value for name in names if isinstance(value := item.row.fields.get(name), str))
 
@@ -330,7 +330,7 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
 
 
 def _naming_inner(role: str, name: str, value: Any, kind: type) -> str:
-    """Say which option names the value in an object, if one there is of a kind."""
+    """Suggest the option that names a value inside an object, if its kind is unique."""
     inner = (
         [key for key, entry in value.items() if isinstance(entry, kind)] if isinstance(value, dict) else ()
     )
@@ -339,7 +339,7 @@ def _naming_inner(role: str, name: str, value: Any, kind: type) -> str:
 
 
 def naming(row: Row, roles: Sequence[str]) -> str:
-    """Say which options make a row readable, with the columns that are likely meant."""
+    """Suggest options that make a row readable, with likely columns."""
     options = []
     for role in roles:
         likely = [name for name in row.fields if any(word in name.lower() for word in LIKELY_WORDS[role])]
@@ -357,7 +357,7 @@ def naming(row: Row, roles: Sequence[str]) -> str:
 
 
 def _numbered_answers(row: Row, names: Sequence[str]) -> list[str | None]:
-    """Read the answers of numbered columns; blank cells after the last are none."""
+    """Read the answers of numbered columns, ignoring trailing blank cells."""
     answers: list[str | None] = []
     for name in names:
         value = scalar_text(row.fields[name])
@@ -370,7 +370,7 @@ def _numbered_answers(row: Row, names: Sequence[str]) -> list[str | None]:
 
 
 def _texts(row: Row, name: str, reading: Reading) -> tuple[str | None, ...]:
-    """Read a list of texts, in which null is a missing one.
+    """Read a list of texts, with null for missing ones.
 
     A text can hold it: in a cell, or where answers are separated by something.
     """
@@ -419,12 +419,12 @@ _BY_FIELD = "To compare answers that are objects field by field: selfreflect unc
 
 
 def _is_list(value: Mapping[str, Any]) -> bool:
-    """Tell whether an object is a list as data frames write it, by position."""
+    """Check whether an object is a list by position, as data frames write it."""
     return bool(value) and all(map(str.isdecimal, value))
 
 
 def scalar_text(value: Any) -> Any:
-    """Write a number or truth value as a text; NaN, which data frames have for a missing text, is None."""
+    """Write a number or truth value as text; NaN becomes None."""
     if isinstance(value, float) and math.isnan(value):
         return None
     if isinstance(value, int | float) and abs(value) < math.inf:
@@ -437,7 +437,7 @@ def _present(texts: Sequence[str | None]) -> Texts:
 
 
 def list_in(text: str) -> list[Any] | None:
-    """Read the list in a cell: as JSON, or as Python or NumPy print it."""
+    """Parse the list in a cell, written as JSON or printed by Python or NumPy."""
     for parse in (_JSON.decode, _printed_list):
         try:
             value = parse(text)
@@ -456,8 +456,8 @@ _LIST_START = re.compile(r"\s*(?:\[|\(|array\()")
 
 
 def _printed_list(text: str) -> Any:
-    """Read a printed list. Arrays have no commas, in frames nan stands for a missing text, and a tuple is
-    a list only of texts."""
+    """Parse a printed list. Arrays have no commas, in frames nan stands for a missing text, and a tuple is a
+    list only of texts."""
     array = _ARRAY.fullmatch(text)
     source = (array[1] if array else text).strip()
     if not _LIST_START.match(source):
@@ -480,7 +480,7 @@ def _printed_list(text: str) -> Any:
 
 
 def object_in(value: object) -> dict[str, Any] | None:
-    """Read an object, or the one in a cell, as JSON or as Python prints it; None for anything else."""
+    """Parse an object in a cell, written as JSON or printed by Python; None for other values."""
     if not isinstance(value, str) or not value.lstrip().startswith("{"):
         return value if isinstance(value, dict) else None
     for parse in (json.loads, _printed_object):
@@ -495,7 +495,7 @@ def _printed_object(text: str) -> Any:
 
 
 def text_of(entry: Any) -> Any:
-    """Find the text of an object with one answer, such as a choice of a server; else return the entry."""
+    """Find the text of an object with one answer, such as a server's choice."""
     while isinstance(entry, list) and len(entry) == 1:
         [entry] = entry
     if isinstance(entry, dict) and isinstance(entry.get("message"), dict):
@@ -529,12 +529,12 @@ def _summaries(row: Row, columns: ItemColumns, text_columns: Collection[str], ce
 
 
 def _is_text(value: object) -> bool:
-    """Tell whether a value is a text, neither blank nor a number."""
+    """Check whether a value is text, neither blank nor a number."""
     return isinstance(value, str) and bool(value.strip()) and not _is_number(value)
 
 
 def _is_number(value: object) -> bool:
-    """Tell whether a value is a finite number, or a text that holds nothing else."""
+    """Check whether a value is a finite number, possibly as text."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return False
     try:
@@ -544,7 +544,7 @@ def _is_number(value: object) -> bool:
 
 
 def _summaries_in(row: Row, column: str, cells: bool) -> dict[str, str]:
-    """Read one summary, a list of summaries, or an object of named ones."""
+    """Read one summary, a list of summaries, or an object of named summaries."""
     value = row.fields[column]
     if cells and isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
         try:

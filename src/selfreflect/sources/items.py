@@ -1,4 +1,4 @@
-"""Items: questions with answers and summaries to score, from a file or from records."""
+"""Items: questions with answers and summaries to score, from files or records."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ SEPARATORS = ("\n", ";", "|")
 
 
 class Item(Record, frozen=True, kw_only=True):
-    """One question to score. A half may be empty or blank: then scoring the item fails, not reading the
+    """A question to score. A half may be empty or blank: then scoring the item fails, not reading the
     file."""
 
     id: str
@@ -88,7 +88,7 @@ class Item(Record, frozen=True, kw_only=True):
         conditioning: Sequence[str] = (),
         context: str = "",
     ) -> Item:
-        """Make an item whose id is the hash of its question. One list ``answers`` is shuffled and halved.
+        """Make an item with its question's hash as id. One list ``answers`` is shuffled and halved.
 
         Raises:
             ValueError: there are fewer than two ``answers``.
@@ -127,14 +127,14 @@ class Item(Record, frozen=True, kw_only=True):
 
     @property
     def records(self) -> list[Question | AnswerSet | Summary]:
-        """Records that a run directory stores."""
+        """Records for a run directory."""
         return [self.question_record, self.answer_set, *self.summary_records]
 
 
 def items_from_records(
     questions: Iterable[Question], answers: Mapping[str, AnswerSet], summaries: Iterable[Summary]
 ) -> list[Item]:
-    """Make an item of each question that has answers, with its summaries. ``answers``: by question id."""
+    """Make an item of each answered question, with its summaries. ``answers``: by question id."""
     texts: dict[str, dict[str, str]] = {}
     for summary in summaries:
         texts.setdefault(summary.question_id, {})[summary.name] = summary.text
@@ -159,7 +159,7 @@ def items_from_records(
 
 
 class ItemFile(NamedTuple):
-    """A file of items, and how it was understood."""
+    """A file of items, with its interpretation."""
 
     name: str
     """The file, as messages name it."""
@@ -177,7 +177,7 @@ class ItemFile(NamedTuple):
 
     @property
     def counts(self) -> str:
-        """Count questions, answers and summaries in a line."""
+        """Counts of questions, answers and summaries in one line."""
         sizes = [len(item.answer_set.answers) for item in self.items]
         text = f"{counted(len(self.items), 'question')}; answers per question: {min(sizes)}"
         if len(set(sizes)) > 1:
@@ -200,7 +200,7 @@ def read_item_file(
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> ItemFile:
-    """Read questions with answers and maybe summaries from a file in any layout, or from standard input
+    """Read questions with answers and optional summaries from a file in any layout, or standard input
     (``"-"``).
 
     A row holds a question with a list of answers, numbered columns of answers, or two halves of them; or one
@@ -296,7 +296,7 @@ def read_item_file(
 
 
 def _name_labels(rows: list[Row], assigned: Collection[str]) -> tuple[list[str], dict[str, str]]:
-    """Find columns of labels under other names; call the first one that holds lists ``correct``.
+    """Find label columns under other names, and call the first with lists ``correct``.
 
     Returns:
         Their names before, and the new name of the one that was renamed.
@@ -310,13 +310,13 @@ def _name_labels(rows: list[Row], assigned: Collection[str]) -> tuple[list[str],
 
 
 def bundled_items(name: str, *, limit: int | None = None, num_answers: int | None = None) -> list[Item]:
-    """Read items that come with the package."""
+    """Read bundled items."""
     with resources.as_file(resources.files("selfreflect") / "data" / f"{name}.json") as path:
         return read_item_file(path, limit=limit, num_answers=num_answers, need_summaries=True).items
 
 
 def to_plain(item: Item) -> dict[str, Any]:
-    """Write an item as JSON that :func:`read_item_file` reads back."""
+    """Convert an item to JSON that :func:`read_item_file` reads."""
     fields: dict[str, Any] = {"id": item.id, "question": item.question}
     if item.context:
         fields["context"] = item.context
@@ -343,7 +343,7 @@ def to_plain(item: Item) -> dict[str, Any]:
 
 
 def _known_tokens(rows: Sequence[ItemRow], columns: Collection[str]) -> tuple[list[TokenValues], list[str]]:
-    """Read the token values of rows, with the problems of impossible ones."""
+    """Read token values of rows, and describe impossible ones."""
     if not columns:
         return [TokenValues()] * len(rows), []
     values: list[TokenValues] = []
@@ -358,7 +358,7 @@ def _known_tokens(rows: Sequence[ItemRow], columns: Collection[str]) -> tuple[li
 
 
 def _spell_gold(rows: Iterable[Row]) -> None:
-    """List the spellings of right answers that are objects, as in TriviaQA, so that they travel."""
+    """List the spellings of right answers given as objects, as in TriviaQA."""
     for row in rows:
         if isinstance(value := row.fields.get(GOLD), dict):
             with suppress(ValueError):
@@ -366,7 +366,7 @@ def _spell_gold(rows: Iterable[Row]) -> None:
 
 
 def _keep_objects(row: ItemRow) -> None:
-    """Keep a right answer that is a JSON object, and labelled claims, as metadata: JSON of any length."""
+    """Keep right answers that are JSON objects, and labelled claims, as metadata."""
     gold, claims = (row.row.fields.get(name) for name in (GOLD, CLAIMS))
     if isinstance(gold, dict):
         row.metadata[GOLD] = json.dumps(gold, ensure_ascii=False)
@@ -378,7 +378,7 @@ def _keep_objects(row: ItemRow) -> None:
 def _known_grades(
     rows: Sequence[ItemRow], columns: Collection[str], by_row: str
 ) -> list[dict[str, tuple[Graded, ...]]]:
-    """Read the grades of each row's answers, also from a column that differs between rows of a question."""
+    """Read the grades of each row's answers, even from columns that vary within a question."""
     if not by_row and not {GRADES, CORRECT} & {*columns}:
         return [{}] * len(rows)
     all_grades = []
@@ -399,7 +399,7 @@ def _known_grades(
 
 
 def _take_replies(rows: Sequence[ItemRow], *, keep: bool) -> str:
-    """Take the one column of replies beside sampled answers for the summaries, where no row has any.
+    """Use the only column of responses beside sampled answers as summaries, if there are none.
 
     Returns its name, or nothing where there is no such column, or several.
     """
@@ -417,7 +417,7 @@ def _take_replies(rows: Sequence[ItemRow], *, keep: bool) -> str:
 
 
 def _with_summaries(items: Sequence[Item], name: str, notes: list[str]) -> list[Item]:
-    """Keep the items with a summary; a note counts the others."""
+    """Keep the items with a summary, and note the number of others."""
     scorable = [item for item in items if item.summaries]
     if not scorable:
         texts = {name for item in items for name, value in item.metadata.items() if isinstance(value, str)}
@@ -475,7 +475,7 @@ def _item(
 
 
 def _notes(rows: Sequence[ItemRow], items: Sequence[Item], is_known: bool) -> list[str]:
-    """List notes on the items; the columns of a known layout need none."""
+    """List notes on the items, without notes on columns of known layouts."""
     notes = []
     few = [item for item in items if len(item.answer_set.answers) < 2]
     if few and len(few) < len(items):
@@ -515,7 +515,7 @@ def _notes(rows: Sequence[ItemRow], items: Sequence[Item], is_known: bool) -> li
 
 
 def _too_few(rows: Sequence[ItemRow], items: Sequence[Item]) -> str:
-    """Say why no item can be scored, if none has two answers."""
+    """Explain why no item can be scored, if none has two answers."""
     counts = [len(item.answer_set.answers) for item in items]
     if max(counts) > 1:
         return ""
@@ -531,7 +531,7 @@ def _too_few(rows: Sequence[ItemRow], items: Sequence[Item]) -> str:
 
 
 class SeparatedCell(NamedTuple):
-    """A single answer that seems to be several."""
+    """A single answer that probably holds several."""
 
     text: str
     separator: str

@@ -1,5 +1,4 @@
-"""Read the rows of parquet and Arrow files within a limit: a repeated text is stored once, so a few hundred
-bytes may hold gigabytes of rows."""
+"""Reading of parquet and Arrow files within a limit, since repeated texts are stored once."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ _BATCH_ROWS = 1000
 
 
 def parquet_rows(name: str, data: bytes) -> Iterator[dict[str, Any]]:
-    """Read the rows of a parquet file, whose repeated texts are counted before they are unfolded.
+    """Read the rows of a parquet file, bounding repeated texts before unfolding.
 
     Raises:
         DataError: two columns have one name, or the rows exceed :data:`MAX_UNFOLDED` and the file's size many
@@ -45,7 +44,7 @@ def parquet_rows(name: str, data: bytes) -> Iterator[dict[str, Any]]:
 
 
 def arrow_rows(name: str, data: bytes) -> Iterator[dict[str, Any]]:
-    """Read the rows of Arrow streams, one after the other, or of a file with an index.
+    """Read the rows of consecutive Arrow streams, or of an indexed file.
 
     Raises:
         DataError: as :func:`parquet_rows`.
@@ -72,7 +71,7 @@ _INDEXED = b"ARROW1"
 
 
 def _rows(name: str, data: bytes, streams: Iterable[tuple[Any, Iterable[Any]]]) -> Iterator[dict[str, Any]]:
-    """Unfold the batches of all streams, each with its schema, as far as the limit allows."""
+    """Unfold the batches of all streams within the limit."""
     total = 0
     for schema, batches in streams:
         for column, count in Counter(schema.names).items():
@@ -92,7 +91,7 @@ _OTHERS = re.compile(r"(?:\b|_)(?:decimal|date|time|duration|binary)")
 
 
 def _readable(value: Any) -> Any:
-    """Write what JSON lacks as text: decimals, dates, times, and bytes if they are UTF-8."""
+    """Convert values that JSON lacks to text: decimals, dates, times and UTF-8 bytes."""
     if isinstance(value, dict):
         return {name: _readable(entry) for name, entry in value.items()}
     if isinstance(value, list):
@@ -119,7 +118,7 @@ def _too_large(name: str, data: bytes) -> DataError:
 
 
 def _unfolded_size(array: Any) -> int:
-    """Bytes of an array whose repeated texts each stand where they belong, and some for each cell."""
+    """Compute an array's bytes with repeated texts unfolded and an overhead per cell."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""Load questions from the bundled set, a file, standard input, or the Hugging Face hub."""
+"""Questions from the bundled set, a file, standard input, or the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -71,8 +71,7 @@ _BUNDLED = {
 
 
 class QuestionSet(Record, frozen=True, kw_only=True):
-    """Questions, and everything needed to load the same ones again. Fields without meaning for a source are
-    empty."""
+    """Questions with all settings that load them again. Fields without meaning for a source are empty."""
 
     questions: tuple[Question, ...]
     """In source order."""
@@ -100,7 +99,7 @@ class QuestionSet(Record, frozen=True, kw_only=True):
 
 
 class RowTable(NamedTuple):
-    """The rows of one source, before they become questions."""
+    """The rows of one source before conversion to questions."""
 
     rows: Iterable[Row]
     total: int
@@ -114,7 +113,7 @@ class RowTable(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """Every sixteenth question, starting at the third, for 3/16.
+    """A share of the questions: 3/16 is every sixteenth, from the third.
 
     Shards go by position: sizes differ by at most one, and a source sorted by kind gives each shard some of
     each. They are disjoint and complete only if all jobs read the same content, whose hash a run directory
@@ -158,8 +157,7 @@ def load_questions(
     context_column: str | None = None,
     part: str | None = None,
 ) -> QuestionSet:
-    """Load questions from a name in :data:`SOURCES`, a hub data set (``hf:NAME``), a file, or standard input
-    (``-``).
+    """Load questions from a bundled name, a hub data set (``hf:NAME``), a file or standard input (``-``).
 
     Args:
         limit: size of a random sample. It depends only on ``seed`` and on positions in the source, and a
@@ -228,7 +226,7 @@ def load_questions(
 
 
 def is_file(source: str) -> bool:
-    """Tell whether ``source`` is a file or standard input, not a known set."""
+    """Check whether ``source`` is a file or standard input rather than a known set."""
     if source in _BUNDLED or find_hub_set(source):
         return False
     # a missing file should be reported as that, not as an unknown source
@@ -285,7 +283,7 @@ def _is_lost(row: Row, column: str) -> bool:
 
 
 def _once(rows: list[Row], columns: Columns) -> list[Row]:
-    """Keep one row of each question whose rows differ in nothing but an answer.
+    """Keep one row per question if rows differ only in an answer.
 
     Such a file has a row for each answer of a model, so the answers are no gold, and none of them stays.
     """
@@ -309,7 +307,7 @@ def _once(rows: list[Row], columns: Columns) -> list[Row]:
 
 
 def _released(rows: list[Row]) -> Iterator[Row]:
-    """Yield rows, and let each go: a large file must not be in memory twice."""
+    """Yield rows and release each, so that a large file is in memory only once."""
     rows.reverse()
     while rows:
         yield rows.pop()
@@ -363,7 +361,7 @@ def _hub_rows(
 def _guess_columns(
     name: str, available: Sequence[str], question_column: str | None, context_column: str | None
 ) -> Columns:
-    """Choose columns by their names; explicit ones must exist."""
+    """Choose columns by name, requiring explicit ones to exist."""
 
     # the first of columns whose plain names are the same
     plain = {plain_name(column): column for column in reversed(available)}
@@ -389,7 +387,7 @@ def _guess_columns(
 
 
 def _sample(table: RowTable, limit: int | None, seed: int) -> Container[int]:
-    """Indices of the rows to use. Those of the bundled set are even over all kinds."""
+    """Choose the indices of rows to use. Those of the bundled set are even over all kinds."""
     if limit is None:
         return range(table.total)
     # by a hash of each position, so that a larger sample holds every smaller one
@@ -405,7 +403,7 @@ def _sample(table: RowTable, limit: int | None, seed: int) -> Container[int]:
 
 
 def _questions(table: RowTable, sample: Container[int], lenient: bool) -> Iterator[Question | None]:
-    """Convert the sampled rows to questions; None for one with a picture.
+    """Convert sampled rows to questions, with None for questions with images.
 
     The others are checked as well: ids depend on earlier rows, and a malformed row should not surface only
     with another sample.

@@ -47,7 +47,7 @@ LAYOUTS = {
 
 
 class Layout(Protocol):
-    """A way in which the rows of a file hold questions with answers. Each file gets an object of its own."""
+    """A layout of questions and answers in a file's rows. Each file gets an object of its own."""
 
     name: str
     is_log: bool = False
@@ -69,10 +69,10 @@ class Layout(Protocol):
 
     @abstractmethod
     def matches(self, rows: Sequence[Row]) -> bool:
-        """Tell whether the rows, as the file has them, are in this layout."""
+        """Check whether unprocessed rows are in this layout."""
 
     def items(self, rows: Sequence[Row]) -> Iterable[Row]:
-        """Make a row for each question, or each answer, with columns of usual names.
+        """Convert rows to one per question or answer, with usual column names.
 
         Raises:
             DataError: a row is malformed; :meth:`Row.error` names its place.
@@ -80,12 +80,12 @@ class Layout(Protocol):
         return rows
 
     def explain(self) -> str:
-        """Name the layout in words; empty if the format of the file says it all."""
+        """Describe the layout in words; empty if the file format says enough."""
         return ""
 
 
 def right_answers(target: Any) -> dict[str, list[str]]:
-    """Make the field of right answers, if a log knows any."""
+    """Make the field of right answers, if a log has any."""
     try:
         texts = list(gold_texts(target))
     except ValueError:
@@ -94,7 +94,7 @@ def right_answers(target: Any) -> dict[str, list[str]]:
 
 
 class RowFile(NamedTuple):
-    """The rows of a file in its layout, before their columns are understood."""
+    """The rows of a file in its layout, before columns are interpreted."""
 
     name: str
     """The file, as messages name it."""
@@ -109,7 +109,7 @@ class RowFile(NamedTuple):
 
     @property
     def cells(self) -> bool:
-        """Whether every value is text, so that a list stands in a cell."""
+        """Whether all values are text, so that cells may contain lists."""
         return self.format in ("CSV", "TSV", "XLSX")
 
     def with_likely_roles(self, assigned: Mapping[str, str]) -> dict[str, str]:
@@ -149,7 +149,7 @@ def rows_in(
     logs: bool = True,
     assigned: Collection[str] = (),
 ) -> RowFile:
-    """Read content, as :func:`read_row_file` does, in the first layout that matches.
+    """Read content in the first matching layout; see :func:`read_row_file`.
 
     Args:
         logs: whether it may be a log. Where questions are wanted, a model's answers are no gold.
@@ -224,7 +224,7 @@ def _layout_of(rows: Sequence[Row], logs: bool, is_flat: bool = False) -> Layout
 
 
 def _layouts() -> Iterator[Layout]:
-    """Yield the layouts in order, each made when it is needed."""
+    """Yield the layouts in order, made on demand."""
     for name, load in packaged(GROUP):
         with failures_of(f"the layout {excerpt(name)}"):
             layout = load()()
@@ -235,7 +235,7 @@ def _layouts() -> Iterator[Layout]:
 
 
 def _failures_of(layout: Layout) -> AbstractContextManager[None]:
-    """Blame a layout of another package for what it raises; an error in ours is a bug."""
+    """Attribute errors to the package of a plug-in layout; an error in ours is a bug."""
     kind = type(layout)
     if kind.__module__.startswith("selfreflect."):
         return nullcontext()

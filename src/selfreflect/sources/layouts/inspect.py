@@ -1,4 +1,4 @@
-"""Logs of inspect_ai: ``.json``, or ``.eval``, an archive of samples.
+"""Logs of inspect_ai: ``.json``, or ``.eval`` archives of samples.
 
 The content of an archive is untrusted: nothing is extracted to disk, and sizes are limited.
 """
@@ -46,7 +46,7 @@ class _Grade(msgspec.Struct):
 
 
 class _Sample(msgspec.Struct):
-    """Fields read from a sample of inspect_ai."""
+    """Fields of an inspect_ai sample."""
 
     id: str | int
     input: str | list[_Turn]
@@ -61,7 +61,7 @@ class _Sample(msgspec.Struct):
 
 
 class Inspect(Layout):
-    """The epochs of each sample are its answers, and the verdicts of its scorers their grades."""
+    """Layout with each sample's epochs as answers, and scorers' verdicts as grades."""
 
     name = "inspect"
     is_log = True
@@ -118,7 +118,7 @@ class Inspect(Layout):
 def _samples(
     replaced: list[str], samples: Any = None, progress: Callable[[float], None] | None = None, **_: Any
 ) -> Iterable[tuple[str, Any]]:
-    """Yield the samples of a log with their places, from an archive one by one."""
+    """Yield a log's samples with their locations, one by one from an archive."""
     if isinstance(samples, Content):
         return _archived_samples(samples, progress, replaced)
     entries = samples if isinstance(samples, list) else []
@@ -126,7 +126,7 @@ def _samples(
 
 
 def _fields(sample: _Sample) -> dict[str, Any]:
-    """Make the row of a sample, whose last turn of the user is its question."""
+    """Make the row of a sample, with the last user turn as question."""
     turns = sample.input
     if isinstance(turns, str):
         turns = [{"role": "user", "content": turns}]
@@ -143,7 +143,7 @@ def _fields(sample: _Sample) -> dict[str, Any]:
 
 
 def _verdicts(sample: _Sample) -> Iterator[tuple[str, Any]]:
-    """Yield what each scorer says; a scorer with several values counts as several."""
+    """Yield each scorer's verdicts, counting several values as several scorers."""
     scores = sample.scores or ({"scorer": sample.score} if sample.score else {})
     for scorer, grade in scores.items():
         if isinstance(grade.value, dict):
@@ -153,7 +153,7 @@ def _verdicts(sample: _Sample) -> Iterator[tuple[str, Any]]:
 
 
 def _keep_graders(grades: Sequence[dict[str, list[Any]]]) -> None:
-    """Remove scores that are no verdicts, such as F1."""
+    """Remove scores that are not verdicts, such as F1."""
     for name in dict.fromkeys(name for by_name in grades for name in by_name):
         if not is_grader(value for by_name in grades for value in by_name.get(name, ())):
             for by_name in grades:
@@ -161,7 +161,7 @@ def _keep_graders(grades: Sequence[dict[str, list[Any]]]) -> None:
 
 
 def _text(message: _Turn, sample: _Sample) -> str:
-    """Return the text of a message without its reasoning."""
+    """Return a message's text without reasoning."""
     parts = message.get("content") or ""
     if isinstance(parts, str):
         parts = [{"type": "text", "text": parts}]
@@ -189,7 +189,7 @@ _ZSTANDARD = 93
 def _archived_samples(
     content: Content, progress: Callable[[float], None] | None, replaced: list[str]
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the samples in an archive with their names. ``replaced`` gets the names that occur again."""
+    """Yield an archive's samples with their names. ``replaced`` gets the names that occur again."""
     with content.stream() as stream:
         yield from _samples_in(content, stream, progress, replaced)
 
@@ -250,7 +250,7 @@ _SHELL = "sample.json"
 
 
 def _joined_sample(parts: Mapping[str, Any], where: str) -> Any:
-    """Make one sample of the files of a chunked one: its shell, metadata and attachments by number."""
+    """Join a chunked sample's files: shell, metadata and numbered attachments."""
     sample = parts[_SHELL]
     if not isinstance(sample, dict):
         return sample
@@ -264,7 +264,7 @@ def _joined_sample(parts: Mapping[str, Any], where: str) -> Any:
 
 
 def _object(value: Any, where: str) -> dict[str, Any]:
-    """Copy an object; null is an empty one. Raises DataError for anything else."""
+    """Copy an object, with null as an empty one. Raises DataError for anything else."""
     if not isinstance(value, dict | None):
         raise DataError(f"{where}: not a sample of inspect_ai: its metadata and attachments must be objects")
     return dict(value or {})
@@ -276,7 +276,7 @@ _HEADER = 30
 
 
 def _unpacked(name: str, archive: zipfile.ZipFile, stream: IO[bytes], member: zipfile.ZipInfo) -> bytes:
-    """Unpack a file of an archive, never more bytes than allowed."""
+    """Unpack a file of an archive within the size limit."""
     where = f"{name}, {excerpt(member.filename)}"
     limit = min(member.file_size, MAX_MEMBER_BYTES)
     try:

@@ -24,7 +24,7 @@ _OF_LIKELIEST = "acc"
 
 
 class LmEval(Layout):
-    """The repeats of each document are its answers; every filter repeats the same documents."""
+    """Layout with each document's repeats as answers, and filters over the same documents."""
 
     name = "lm-eval"
     is_log = True
@@ -119,7 +119,7 @@ class LmEval(Layout):
         items: Mapping[str, Row],
         graded: Mapping[str, Mapping[tuple[str, str], Sequence[tuple[str | None, Any]]]],
     ) -> None:
-        """Give the rows the verdicts of the metrics that are right or wrong in the whole file."""
+        """Grade the rows by metrics that are right or wrong throughout the file."""
         columns: dict[tuple[str, str], list[Any]] = {}
         for by_metric in graded.values():
             for name, pairs in by_metric.items():
@@ -136,7 +136,7 @@ class LmEval(Layout):
 
 
 def _key(sample: Row) -> str:
-    """Tell documents apart: the ids of each task begin at 0, and a file may hold several tasks."""
+    """Identify a document across tasks, whose ids all begin at 0."""
     document = "doc_hash" if "doc_hash" in sample.fields else "doc"
     names = ("task_name", "doc_id", document, "prompt_hash")
     return repr([sample.fields.get(name) for name in names])
@@ -154,7 +154,7 @@ def _repeats(sample: Row) -> list[str]:
 
 
 def _likelihoods(requests: Any) -> list[float]:
-    """Read the log-likelihood of each choice, ``[[[-2.3, false]], …]``; none if there are no choices."""
+    """Read the log-likelihood of each choice, ``[[[-2.3, false]], …]``; empty without choices."""
     if not isinstance(requests, list) or len(requests) < 2:
         return []
     values = []
@@ -168,7 +168,7 @@ def _likelihoods(requests: Any) -> list[float]:
 
 
 def _choices(doc: Mapping[str, Any], arguments: Any, count: int) -> list[str]:
-    """Find the texts of the choices: in the document, else in the continuations."""
+    """Find the choices' texts in the document, or else in the continuations."""
     for column in doc.values():
         texts = column.get("text") if isinstance(column, dict) else column
         if is_text_list(texts) and len(texts) in (count, count / 2):
@@ -184,13 +184,13 @@ def _choices(doc: Mapping[str, Any], arguments: Any, count: int) -> list[str]:
 
 
 def _targets(target: Any) -> Any:
-    """Read several right answers, which are printed into one text: ``"['a', 'b']"``."""
+    """Parse several right answers printed as one text: ``"['a', 'b']"``."""
     values = list_in(target) if isinstance(target, str) and target.startswith("[") else None
     return values if values and is_text_list(values) else target
 
 
 def _metrics(sample: Row) -> Iterable[tuple[str, Any]]:
-    """Yield the metrics of a sample that are one value."""
+    """Yield a sample's single-valued metrics."""
     names = sample.fields.get("metrics")
     for name, value in sample.fields.items():
         is_metric = name in names if isinstance(names, list) else name not in _OF_SAMPLE
@@ -199,7 +199,7 @@ def _metrics(sample: Row) -> Iterable[tuple[str, Any]]:
 
 
 def _prompt(arguments: Any) -> Any:
-    """Find the prompt of the first request: ``{"gen_args_0": {"arg_0": …}}``, or a list of lists."""
+    """Find the first request's prompt: ``{"gen_args_0": {"arg_0": …}}``, or a list of lists."""
     for key in ("gen_args_0", "arg_0"):
         if isinstance(arguments, dict):
             arguments = arguments.get(key)

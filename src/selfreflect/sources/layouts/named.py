@@ -1,4 +1,4 @@
-"""Rows of other programs that differ from ours by the names of their columns, or by their verdicts."""
+"""Layouts of other programs that differ only in column names or verdicts."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ NAMES = {
 
 
 class Named(Layout):
-    """Rows whose columns get their usual names."""
+    """Layout with columns under another program's names."""
 
     name = "named"
     known: Names
@@ -176,7 +176,7 @@ class Named(Layout):
             yield row._replace(fields=fields)
 
     def _usual_names(self, row: Row) -> dict[str, str]:
-        """Give our name for each column. Raises DataError if two columns are called alike."""
+        """Map each column to our name. Raises DataError if two columns are called alike."""
         columns: dict[str, str] = {}
         for column in row.fields:
             plain = _plain(column)
@@ -196,7 +196,7 @@ _ASKED = {*QUESTION_COLUMNS, *ID_COLUMNS}
 
 
 def _plain(name: str) -> str:
-    """Fold a name, also in ``camelCase``, as deepeval writes it on disk."""
+    """Fold a name, including deepeval's ``camelCase``."""
     return plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name))
 
 
@@ -214,7 +214,7 @@ def _joined(value: Any) -> Any:
 
 
 def _accepted(fields: Mapping[str, Any]) -> list[str]:
-    """Collect the answers that count as true, which a cell divides by semicolons."""
+    """Collect the true answers, separated by semicolons in a cell."""
     texts = []
     for column, value in fields.items():
         if plain_name(column) in ("best_answer", "correct_answers"):
@@ -223,7 +223,7 @@ def _accepted(fields: Mapping[str, Any]) -> list[str]:
 
 
 class Judged(Layout):
-    """Answers with a verdict and a confidence from 0 to 100, as for Humanity's Last Exam."""
+    """Answers with a verdict and a confidence from 0 to 100, as in Humanity's Last Exam."""
 
     name = "judged"
     elsewhere = (
@@ -252,7 +252,7 @@ _JUDGED = "judge_response"
 
 
 def _of_hundred(value: Any) -> Any:
-    """Make a share of a number from 0 to 100, also in per cent; else return the value, for its reader."""
+    """Convert a number from 0 to 100, or a percentage, to a share; return other values unchanged."""
     try:
         return number_in(value if is_percent(value) else f"{value}%")
     except ValueError:

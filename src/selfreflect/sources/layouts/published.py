@@ -1,5 +1,5 @@
-"""Read and write the three JSON files of the published tool: lists of objects that the exact text of their
-question joins. Names of summaries often end in ``_summary``."""
+"""The three JSON files of the published tool, joined by the exact text of the question. Names of summaries
+often end in ``_summary``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILES = ("questions.json", "test_answers.json", "summaries.json")
 
 
 class Published(Layout):
-    """Answers file of the published tool, already in halves."""
+    """The published tool's answers file, already in halves."""
 
     name = "published"
 
@@ -57,7 +57,7 @@ def read_published(
     answers: str | Path | None = None,
     summaries: str | Path | None = None,
 ) -> tuple[list[Question], list[AnswerSet], list[Summary]]:
-    """Read some of the three files as records, whose ids are hashes of the question.
+    """Read any of the three files as records, with ids from question hashes.
 
     Without a questions file, the questions come from the other files. ``_summary`` is removed from the
     names of summaries, unless two names of the file would become the same. Other fields are ignored.
@@ -106,8 +106,7 @@ def published_files(
     summaries: Iterable[Summary],
     suffix: str = "",
 ) -> tuple[dict[str, bytes], list[str]]:
-    """Make the three files by name, and list the ids of questions left out, because an earlier one has the
-    same text.
+    """Make the three files by name, and list the ids of questions left out as duplicates.
 
     An answer set or summary without a question is left out and reported as well. ``suffix`` is appended to
     each name; reading restores all names if it is ``"_summary"``.
@@ -140,7 +139,7 @@ def published_files(
 
 
 def _read(path: str | Path | None, kind: type[PublishedRow]) -> dict[str, PublishedRow]:
-    """Read the rows of a file by question text, in order, if it exists."""
+    """Read an optional file's rows by question text, in order."""
     rows: dict[str, PublishedRow] = {}
     if path is None:
         return rows
@@ -173,7 +172,7 @@ def _read(path: str | Path | None, kind: type[PublishedRow]) -> dict[str, Publis
 
 
 def _short_names(rows: Iterable[_Summaries]) -> dict[str, str]:
-    """Map each name in a summaries file to ours; different names stay different."""
+    """Map each summary name in a file to ours, keeping names distinct."""
     names = dict.fromkeys(name for row in rows for name in row.summaries)
     short = {name: name.removesuffix(SUFFIX) or name for name in names}
     if len(set(short.values())) < len(short):

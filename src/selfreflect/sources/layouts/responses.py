@@ -1,4 +1,4 @@
-"""Conversations: responses of chat servers, output of a batch, and rows whose question is a list of turns."""
+"""Conversations: chat server responses, batch output, and rows with lists of turns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OF_BATCH = ("id", "custom_id", "method", "url", "error", "result", "response", 
 
 
 class Responses(Layout):
-    """The choices of each response are the answers to its question, the last turn of the user."""
+    """Layout with each response's choices as answers to the last user turn."""
 
     name = "responses"
     elsewhere = (
@@ -67,7 +67,7 @@ class Responses(Layout):
 
 
 def asked(turns: Sequence[Any], text: Callable[[Any], Any] = text_of) -> dict[str, Any]:
-    """Make the fields of a question from turns; the last turn of the user is the question."""
+    """Make the fields of a question from turns, with the last user turn as the question."""
     if not turns:
         return {}
     indices = [number for number, turn in enumerate(turns) if turn.get("role") == "user"]
@@ -80,18 +80,18 @@ def asked(turns: Sequence[Any], text: Callable[[Any], Any] = text_of) -> dict[st
 
 
 def _ends_with_answer(turns: Sequence[Any]) -> bool:
-    """Tell whether the answer to the last turn of the user stands in the conversation."""
+    """Check whether a conversation ends with an answer to the last user turn."""
     return bool(turns) and turns[-1]["role"] == "assistant" and any(t["role"] == "user" for t in turns)
 
 
 def _is_batch_line(fields: Mapping[str, Any], *names: str) -> bool:
-    """Check whether a line of a batch has a response or request; a failed one is null."""
+    """Check whether a batch line has a response or request, null if failed."""
     names = names or ("response", "result", "body")
     return "custom_id" in fields and any(isinstance(fields.get(name, ""), dict | None) for name in names)
 
 
 def _body(fields: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Find the response of a server; choices of a multiple-choice question are texts, and no response."""
+    """Find a server's response, unlike the text choices of a multiple-choice question."""
     response = fields.get("response", fields.get("result"))
     for body in (fields, response, response.get("body") if isinstance(response, dict) else None):
         if isinstance(body, dict) and _choices(body):
@@ -100,7 +100,7 @@ def _body(fields: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _choices(body: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """List the choices of a response; some servers send one message."""
+    """List a response's choices, or its single message."""
     body = body or {}
     choices = body.get("choices", [body] if _holds(body.get("message"), "content") else None)
     if isinstance(output := body.get("output"), list):  # of /v1/responses
@@ -125,7 +125,7 @@ def _is_cut_off(choice: Mapping[str, Any]) -> bool:
 
 
 def _turns(fields: Mapping[str, Any]) -> tuple[str, list[Any]]:
-    """Find the field with the turns of a question, unless there is a question as text."""
+    """Find the field with a question's turns, unless the question is given as text."""
     if any(isinstance(fields.get(name), str) for name in QUESTION_COLUMNS):
         return "", []
     for name in (*_CONVERSATIONS, *QUESTION_COLUMNS, *_REQUESTS):
@@ -138,7 +138,7 @@ def _turns(fields: Mapping[str, Any]) -> tuple[str, list[Any]]:
 
 
 def _turn(entry: Any) -> dict[str, Any] | None:
-    """Read a turn of a conversation; None for anything else."""
+    """Read a conversation turn; None for anything else."""
     for role, content in (("role", "content"), ("from", "value"), ("type", "content")):
         if not _holds(entry, role, content) or not isinstance(entry[role], str):
             continue
@@ -148,7 +148,7 @@ def _turn(entry: Any) -> dict[str, Any] | None:
 
 
 def _tokens(choices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Collect log-probabilities if every choice has them for its tokens."""
+    """Collect log-probabilities if every choice has them."""
     columns: dict[str, list[Any]] = {"tokens": [], "logprobs": []}
     for choice in choices:
         logprobs = choice.get("logprobs")

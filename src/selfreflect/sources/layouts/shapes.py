@@ -1,4 +1,4 @@
-"""Layouts of JSON objects that hold many records, which are in a layout of their own."""
+"""Layouts of JSON objects with many records, each in its own layout."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PLURAL_QUESTIONS = {"questions": "question", "prompts": "prompt", "queries": "q
 
 
 class Items(Layout):
-    """Rows of questions with answers, each in its column."""
+    """Layout of questions with answers, one column each."""
 
     name = "items"
 
@@ -29,7 +29,7 @@ class Items(Layout):
 
 
 class Shape(Layout):
-    """Objects with several records each."""
+    """Layout of objects with several records each."""
 
     wraps = True
     words = ""
@@ -49,16 +49,16 @@ class Shape(Layout):
         return self.words
 
     def holds(self, fields: Mapping[str, Any]) -> bool:
-        """Tell whether an object is in this shape."""
+        """Check whether an object has this shape."""
         raise NotImplementedError
 
     def records(self, fields: Mapping[str, Any]) -> Places:
-        """Yield the records of an object."""
+        """Yield an object's records."""
         raise NotImplementedError
 
 
 class ColumnLists(Shape):
-    """Each field is a list with an entry for each record."""
+    """Layout with a list per field, one entry per record."""
 
     name = "columns"
     words = "columns as lists"
@@ -83,7 +83,7 @@ class ColumnLists(Shape):
 
 
 class Pandas(Shape):
-    """A data frame as pandas writes it, by columns, split, or as a table; by index it is :class:`Records`."""
+    """Layout of pandas data frames: by columns, split, or as a table."""
 
     name = "pandas"
     words = "columns of pandas"
@@ -117,7 +117,7 @@ class Pandas(Shape):
 
 
 class Records(Shape):
-    """Each field is a record, whose name is its id."""
+    """Layout with a record per field, named by its id."""
 
     name = "records"
     words = "records by id"
@@ -132,7 +132,7 @@ class Records(Shape):
 
 
 class Wrapped(Shape):
-    """The records are in one field, beside values of the whole file."""
+    """Layout with the records in one field, beside values of the whole file."""
 
     name = "wrapped"
     words = "records in a field"
@@ -163,7 +163,7 @@ class Wrapped(Shape):
 
 
 def _inner(record: Any) -> Any:
-    """Unwrap a record of a data set's server, ``{"row_idx": 0, "row": …}``; others stay."""
+    """Unwrap a data set server's record, ``{"row_idx": 0, "row": …}``; return others unchanged."""
     return record.get("row", record) if isinstance(record, dict) else record
 
 
@@ -176,7 +176,7 @@ def _are_records(values: Sequence[Any]) -> bool:
 
 
 def _is_record(fields: Mapping[str, Any]) -> bool:
-    """Tell whether an object has a question, or a field that stands for one; several of them are a column."""
+    """Check whether an object is a record with a question, or a field that stands for one."""
     return any(
         (is_question(name) or name in _OF_RECORD)
         and (not isinstance(value, list) or _is_list_of(value, dict))
@@ -185,7 +185,7 @@ def _is_record(fields: Mapping[str, Any]) -> bool:
 
 
 def is_question(name: str) -> bool:
-    """Check whether a field has a name under which programs keep a question or several."""
+    """Check whether a field has a usual name for one or several questions."""
     plain = plain_name(name)
     return _PLURAL_QUESTIONS.get(plain, plain) in QUESTION_COLUMNS or plain in _THEIR_QUESTIONS
 
@@ -202,7 +202,7 @@ def _is_list_of(values: Any, kind: type) -> bool:
 
 
 class Uqlm(ColumnLists):
-    """The dictionary of a result of uqlm, which may leave the prompts out."""
+    """Layout of uqlm results, possibly without prompts."""
 
     name = "uqlm"
     words = "result of uqlm"
@@ -223,7 +223,7 @@ class Uqlm(ColumnLists):
 
 
 class Polygraph(Shape):
-    """The texts and estimations of a manager of lm-polygraph, as JSON."""
+    """Layout of lm-polygraph's texts and estimations, as JSON."""
 
     name = "lm-polygraph"
     words = "manager of lm-polygraph"
@@ -240,7 +240,7 @@ class Polygraph(Shape):
 
 
 class TruthTorch(Shape):
-    """The result of TruthTorchLM's evaluation, with the values of its methods."""
+    """Layout of TruthTorchLM's evaluation results, with its methods' values."""
 
     name = "truthtorchlm"
     words = "result of TruthTorchLM"
@@ -267,7 +267,7 @@ _OF_TRUTH_TORCH = "question_text generations generations_correctness ground_trut
 
 
 class Squad(Shape):
-    """Paragraphs with questions and spans as right answers, or a row for each question."""
+    """Layout of SQuAD: paragraphs with questions and answer spans, or one row per question."""
 
     name = "squad"
     words = "questions of SQuAD"
@@ -302,14 +302,14 @@ def _objects(values: Any, name: str) -> list[dict[str, Any]]:
 
 
 def _are_lists(fields: Mapping[str, Any], *names: str) -> bool:
-    """Tell whether fields are lists of the same length."""
+    """Check whether fields are lists of equal length."""
     columns = [fields.get(name) for name in names]
     lengths = {len(column) if isinstance(column, list) else 0 for column in columns}
     return len(lengths) == 1 and 0 not in lengths
 
 
 def _flat(estimations: Mapping[str, Any]) -> dict[str, Any]:
-    """Name estimations without their level: ``{"sequence": {…}}``, or ``"('sequence', 'Perplexity')"``."""
+    """Drop the levels of estimations: ``{"sequence": {…}}``, or ``"('sequence', 'Perplexity')"``."""
     flat: dict[str, Any] = {}
     for name, values in estimations.items():
         flat |= values if isinstance(values, dict) else {_OF_LEVEL.sub(r"\1", name): values}
@@ -321,14 +321,14 @@ _OF_LEVEL = re.compile(r"^\('\w+', '(.*)'\)$")
 
 
 def _of_length(count: int, columns: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Select columns with a value for each of ``count`` rows; others describe the whole."""
+    """Select columns with one value per row, not those that describe the whole."""
     return {
         name: values for name, values in columns.items() if isinstance(values, list) and len(values) == count
     }
 
 
 def _in_rows(question: str, columns: Mapping[str, Any]) -> Places:
-    """Make a record of each entry of the columns that have as many as the questions."""
+    """Yield one record per entry of the columns as long as the questions."""
     whole = _of_length(len(columns[question]), columns)
     for number, cells in enumerate(zip(*whole.values(), strict=True), 1):
         yield f"row {number}", dict(zip(whole, cells, strict=True))

@@ -1,4 +1,4 @@
-"""Summary strategies: ways to ask a model for its own belief.
+"""Summary strategies: ways to ask a model for a summary of its answers.
 
 A strategy is a generator function: it gets a :class:`Task`, yields a request or a list of them, receives the
 list of replies, and returns the summary. :func:`load_strategy` finds one by its name in ``STRATEGIES`` or as
@@ -30,7 +30,7 @@ _DRAW = re.compile(r"(.+)#[1-9]\d*")
 
 
 def load_strategy(name: str) -> StrategyFunction:
-    """Load a strategy by its name, or the function at ``package.module:function``.
+    """Load a strategy by name, or the function at ``package.module:function``.
 
     With ``#`` and a number after it, as in ``basic#1``, its texts are sampled as the answers are. Each number
     is a draw of its own.

@@ -20,14 +20,14 @@ _PERCENT = re.compile(r"^(\d{1,3}(?:\.\d+)?)\s*%$")
 
 
 class ListedAnswer(NamedTuple):
-    """An answer, and the probability that the model gives it."""
+    """An answer with the probability that the model states."""
 
     answer: str
     percent: float
 
 
 def parse_listed(text: str, cut: bool = False) -> list[ListedAnswer]:
-    """Read a list of answers with percentages, as the model gave them.
+    """Parse a model's list of answers with percentages.
 
     Lines without a bar are talk around the list, and a line that was cut off is left out. Percentages are not
     made to sum to 100: what the model said is what is measured.
@@ -65,32 +65,32 @@ def _listed_answer(line: str) -> ListedAnswer:
 
 
 def one_line_list(answers: list[ListedAnswer]) -> str:
-    """Show answers in one line, the most probable first: ``in March (60%); in April (25%)``."""
+    """Format answers on one line, the most probable first: ``in March (60%); in April (25%)``."""
     ranking = sorted(answers, key=lambda entry: -entry.percent)
     return "; ".join(f"{entry.answer} ({entry.percent:g}%)" for entry in ranking)
 
 
 def greedy(task: Task) -> Strategy:
-    """Take the model's ordinary answer as the summary: the baseline that hides every other possibility."""
+    """Use the model's ordinary answer as the summary, a baseline without other possibilities."""
     [reply] = yield task.request(task.messages(), "summary")
     return reply.text
 
 
 def basic(task: Task) -> Strategy:
-    """Ask with one prompt for everything the model considers possible."""
+    """Ask for everything that the model considers possible, in one prompt."""
     [reply] = yield task.request(task.messages(task.prompts.basic["user"]), "summary")
     return reply.text
 
 
 def cot(task: Task) -> Strategy:
-    """Reason about the possibilities first; the text after the marker is the summary."""
+    """Let the model reason about the possibilities, and use the text after the marker as the summary."""
     prompts = task.prompts.cot
     [reply] = yield task.request(task.messages(prompts["user"], marker=prompts["marker"]), "summary")
     return final_part(reply.text, prompts["marker"], cut=reply.completions[0].finish == "length")
 
 
 def twostep_cot(task: Task) -> Strategy:
-    """List the possibilities in a first turn, distil them into one answer in a second."""
+    """List the possibilities in one turn, and distil them into one answer in the next."""
     conversation = task.messages(task.prompts.twostep_cot["possibilities"])
     [possibilities] = yield task.request(conversation, "possibilities")
     if not possibilities.text.strip():
@@ -109,7 +109,7 @@ def _distil(task: Task, possibilities: str) -> Request:
 
 
 def sample_and_summarize(task: Task) -> Strategy:
-    """Draw fresh samples, show them to the model, and ask it to merge them into one answer."""
+    """Draw samples, show them to the model, and ask it to merge them."""
     samples = yield from draw_samples(task)
     if not samples:
         return ""
@@ -128,18 +128,18 @@ def _merge(task: Task, count: int, answers: str) -> Request:
 
 
 def concatenated_answers(task: Task) -> Strategy:
-    """List fresh samples verbatim: as informative as a summary can be, but not short."""
+    """List samples verbatim, as an informative but long summary."""
     samples = yield from draw_samples(task)
     return answer_list(samples)
 
 
 def verbalized_sampling(task: Task) -> Strategy:
-    """Ask for five answers with how often each would come up (Zhang et al. 2025, arXiv 2510.01171)."""
+    """Ask for five answers with their probabilities (Zhang et al. 2025, arXiv 2510.01171)."""
     return (yield from _listed(task, task.prompts.verbalized_sampling["user"]))
 
 
 def multi_answer(task: Task) -> Strategy:
-    """Ask for up to three answers with how sure the model is of each (arXiv 2603.24844)."""
+    """Ask for up to three answers with the model's confidence in each (arXiv 2603.24844)."""
     return (yield from _listed(task, task.prompts.multi_answer["user"]))
 
 
@@ -150,7 +150,7 @@ def _listed(task: Task, template: str) -> Strategy:
 
 
 def one_draw(function: StrategyFunction) -> StrategyFunction:
-    """Sample the texts of a strategy as the answers are sampled, in place of its most likely ones."""
+    """Sample a strategy's texts like answers, instead of greedily."""
 
     def strategy(task: Task) -> Strategy:
         # a summary may be longer than an answer
@@ -182,7 +182,7 @@ SECOND_REQUESTS: dict[str, Callable[[Task], Request]] = {
 
 
 def final_part(text: str, marker: str, cut: bool) -> str:
-    """Return the text after the last ``marker``, in any case, bold or not.
+    """Return the text after the last ``marker``, ignoring case and bold type.
 
     A marker at the start of a line wins over one within a line. Without a marker, the final part is the last
     paragraph; but if the text was ``cut`` off before a marker line, or in one, there is none.
@@ -205,6 +205,6 @@ def final_part(text: str, marker: str, cut: bool) -> str:
 
 
 def _begins(marker: str, text: str) -> bool:
-    """Tell whether ``text`` is the beginning of a marker, bold or not."""
+    """Check whether ``text`` is the beginning of a marker, bold or not."""
     words = " ".join(text.strip(" \t#>*_").split()).casefold()
     return bool(words) and marker.strip().casefold().startswith(words)

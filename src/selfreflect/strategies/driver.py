@@ -1,5 +1,5 @@
-"""Run strategies on many questions in lock step, so that each round is one call of the generator. Everything
-that can go wrong in a strategy becomes a failure."""
+"""Lock-step execution of strategies on many questions, with one generator call per round. Everything that can
+go wrong in a strategy becomes a failure."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def summarize(
     skip: Container[tuple[str, str]] = (),
     watch: Watch | None = None,
 ) -> Iterator[StrategyOutcome]:
-    """Summarise every question with every strategy, yielding each summary or failure as soon as it is known.
+    """Summarise every question with every strategy, yielding summaries and failures as they come.
 
     A summary cut off at the token limit is kept if it has text; strategies with a final part need one that
     has begun. Questions run in lock step. Seeds depend neither on the other questions nor on ``skip``, so a
@@ -131,7 +131,7 @@ def _lock_step(
 def _round(
     runs: Sequence[StrategyRun], generator: Generator, watch: Watch | None
 ) -> Iterator[tuple[StrategyRun, list[Reply | Refusal]]]:
-    """Yield each run with its replies, as soon as all have arrived. Equal requests share a reply."""
+    """Yield each run with its responses as soon as all have arrived. Equal requests share a reply."""
     needs = [list(run.requests) for run in runs]  # copies, because an advanced run has new requests
     missing = [len(set(need)) for need in needs]
     # equal requests are sent once: strategies that draw samples share them
@@ -161,7 +161,7 @@ def _round(
 
 @dataclass(eq=False)
 class StrategyRun:
-    """Advances a strategy from one round of requests to the next."""
+    """A strategy in progress, from one round of requests to the next."""
 
     _task: Task
     _function: StrategyFunction
@@ -176,7 +176,7 @@ class StrategyRun:
     """Completions of the last step."""
 
     def advance(self, replies: Sequence[Reply | Refusal]) -> StrategyOutcome | None:
-        """Send a reply to each of ``requests``; return the outcome, or None if there are new requests."""
+        """Send a response for each of ``requests``; return the outcome, or None if new requests follow."""
         usable = []
         completions: list[Completion] = []
         for reply in replies:
@@ -212,7 +212,7 @@ class StrategyRun:
         return None
 
     def close(self) -> None:
-        """Let the strategy clean up, if it has not ended."""
+        """Let an unfinished strategy clean up."""
         if self._coroutine is not None:
             with suppress(*USER_ERRORS):
                 self._coroutine.close()
@@ -252,7 +252,7 @@ class StrategyRun:
 
 
 def _unusable(replies: Sequence[Reply], ends: Counter[str]) -> tuple[FailureKind, str] | None:
-    """Say why the strategy cannot use its replies. Among several samples a refusal is a valid answer."""
+    """Explain why the strategy cannot use its responses; one refusal among several samples is valid."""
     for kind, reason in UNUSABLE.items():
         if ends[kind]:
             return kind, f"{ends[kind]} of {ends.total()} completions {reason}"
@@ -263,7 +263,7 @@ def _unusable(replies: Sequence[Reply], ends: Counter[str]) -> tuple[FailureKind
 
 
 def _requests(yielded: object) -> list[Request]:
-    """Check the requests of a strategy: one malformed request would fail its whole batch."""
+    """Check a strategy's requests, since one malformed request would fail its whole batch."""
     requests = list(yielded) if isinstance(yielded, list | tuple) else [yielded]
     if not requests or not all(isinstance(request, Request) for request in requests):
         raise TypeError("a strategy must yield a Request or a list of them")

@@ -1,4 +1,4 @@
-"""The task given to a strategy: the question, the prompts, and the sampling settings."""
+"""The task of a strategy: question, prompts and sampling settings."""
 
 from __future__ import annotations
 
@@ -44,17 +44,16 @@ class Task:
     thinking: bool = False
 
     def messages(self, template: str | None = None, **values: str) -> tuple[Message, ...]:
-        """Open a conversation with ``template`` (default: the plain question), filling in ``values`` and
-        ``{question}``: the question with its context."""
+        """Open a conversation with ``template``, by default the plain question, filling in ``values``."""
         return self.prompts.messages(self.question, template, **values)
 
     def request(self, messages: Sequence[Message], step: str) -> Request:
-        """Ask for one reply; the seed depends on ``step``, its name within the strategy."""
+        """Request one response, with a seed that depends on ``step``."""
         seed = seed_for(self.seed, self.question.id, self.name, step)
         return Request(messages=tuple(messages), sampling=self.sampling, seed=seed, thinking=self.thinking)
 
     def sample_request(self) -> Request:
-        """Ask for fresh answers. The seed does not depend on the strategy's name, so that strategies run
+        """Request sampled answers. The seed does not depend on the strategy's name, so that strategies run
         together share one set of samples."""
         return Request(
             messages=self.messages(),
@@ -67,7 +66,7 @@ class Task:
 
 @dataclass(frozen=True)
 class StatedSummary:
-    """A summary that states its own confidence, with its parts."""
+    """A summary with stated confidence, and its parts."""
 
     text: str
     parts: StatedParts
@@ -78,14 +77,14 @@ Strategy: TypeAlias = Generator[Request | Sequence[Request], list[Reply], str | 
 
 
 class MalformedReplyError(Exception):
-    """Raised by a strategy whose reply lacks the form that it asked for. The summary fails as malformed."""
+    """Raised by a strategy if a response is malformed. The summary fails as malformed."""
 
 
 StrategyFunction: TypeAlias = Callable[[Task], Strategy]
 
 
 def draw_samples(task: Task) -> Generator[Request | Sequence[Request], list[Reply], list[str]]:
-    """Draw fresh answers: ``samples = yield from draw_samples(task)``. An empty list if all are blank."""
+    """Draw sampled answers: ``samples = yield from draw_samples(task)``. An empty list if all are blank."""
     [reply] = yield task.sample_request()
     samples = list(reply.texts)
     return samples if any(map(str.strip, samples)) else []

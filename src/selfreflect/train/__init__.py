@@ -1,1 +1,1 @@
-"""Teach a model to say what it believes: data sets of runs, rewards, and what completions state."""
+"""Training of models to state what they believe: data sets, rewards, and parsed statements."""

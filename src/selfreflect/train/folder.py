@@ -24,7 +24,7 @@ SPLIT_70_10_20: Percentages = (70, 10, 20)
 
 
 def parse_percentages(text: str) -> Percentages:
-    """Read the percentages of train, dev and test, as in ``70,10,20``.
+    """Parse the percentages of train, dev and test, such as ``70,10,20``.
 
     Raises:
         ConfigError: these are not three whole numbers that sum to 100.
@@ -41,7 +41,7 @@ def parse_percentages(text: str) -> Percentages:
 
 
 def split_of(text: str, percentages: Percentages = SPLIT_70_10_20) -> Split:
-    """Choose the part of a question by its text alone.
+    """Choose a question's split by its text alone.
 
     Texts that are equal but for spelling are in one part, whatever their contexts, so that nothing about a
     test question can be learned from the others. Of few questions the shares differ from ``percentages``.
@@ -54,7 +54,7 @@ def split_of(text: str, percentages: Percentages = SPLIT_70_10_20) -> Split:
 
 
 def place_of(text: str) -> float:
-    """Turn a question's text into a number from 0 to 100, evenly spread, the same for all its spellings."""
+    """Hash a question's text to an evenly distributed number from 0 to 100, equal for all spellings."""
     digest = hashlib.sha256(normal_form(text).encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big") % 10_000 / 100
 
@@ -62,7 +62,7 @@ def place_of(text: str) -> float:
 def split_questions(
     questions: Iterable[Question], percentages: Percentages = SPLIT_70_10_20
 ) -> dict[Split, list[str]]:
-    """List the ids of the questions in each part, in the order of the questions."""
+    """List the question ids of each split, in the order of the questions."""
     parts: dict[Split, list[str]] = {name: [] for name in SPLITS}
     for question in questions:
         parts[split_of(question.text, percentages)].append(question.id)
@@ -71,7 +71,7 @@ def split_questions(
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Origin of the rows of a data set."""
+    """Origin of a data set's rows."""
 
     run: str
     """The name of the run directory."""
@@ -95,7 +95,7 @@ def training_files(
     origin: Origin,
     percentages: Percentages,
 ) -> dict[str, bytes]:
-    """Make the files of a data set folder, by their path in it. A split without rows has no parquet file.
+    """Make the files of a data set folder, by relative path. A split without rows has no parquet file.
 
     Raises:
         MissingExtraError: pyarrow is not installed.
@@ -126,7 +126,7 @@ def training_files(
 
 
 def _card() -> Template:
-    """Read the template of a data set's card."""
+    """Load the template of a data set's card."""
     environment = Environment(
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
@@ -136,7 +136,7 @@ def _card() -> Template:
 
 
 def _facts(kind: Kind, options: RowOptions, origin: Origin) -> dict[str, Any]:
-    """List the settings that made rows of this kind."""
+    """List the settings behind rows of one kind."""
     facts: dict[str, Any] = {"run": origin.run, "model": origin.model, "instruction": origin.instruction}
     if kind in ("sft", "dpo"):
         facts |= {"measure": options.measure, "judge": origin.judge}
@@ -156,7 +156,7 @@ def _facts(kind: Kind, options: RowOptions, origin: Origin) -> dict[str, Any]:
 
 
 def _table(rows: Sequence[Row]) -> Any:
-    """Make an Arrow table; columns of lists have a type even where all are empty."""
+    """Make an Arrow table, with typed list columns even if all are empty."""
     import pyarrow as pa
 
     turn = pa.struct({"role": pa.string(), "content": pa.string()})

@@ -1,4 +1,4 @@
-"""Rows to train on, from the records of a run, in the layouts that TRL's trainers take.
+"""Training rows from a run's records, in the formats of TRL's trainers.
 
 The prompt of a row is what the strategy ``basic`` asks, so that a trained model is measured like any other:
 ``selfreflect run --strategies basic``. Texts of the run stay data: a row with a marker of some chat format in
@@ -30,7 +30,7 @@ from selfreflect.stats import TIE, settled
 
 @dataclass(frozen=True)
 class Candidate:
-    """Summary that was measured."""
+    """A measured summary."""
 
     name: str
     """Its strategy."""
@@ -43,7 +43,7 @@ class Candidate:
 
     @property
     def merit(self) -> float:
-        """A number that is higher for a better candidate."""
+        """Value with its sign adjusted so that higher is better."""
         return self.value if self.higher_is_better else -self.value
 
     higher_is_better: bool = True
@@ -64,7 +64,7 @@ def candidates(
     max_words: int | None = None,
     drops: Counter[str] | None = None,
 ) -> list[Candidate]:
-    """List the measured summaries of a question, in the order of the run's strategies.
+    """List a question's measured summaries, in the run's order of strategies.
 
     A text that several strategies wrote is one candidate, of the first.
 
@@ -100,14 +100,14 @@ def candidates(
 
 
 def is_named(name: str, names: Collection[str] | None) -> bool:
-    """Return whether a strategy is among some, itself or as the strategy that it is a draw of."""
+    """Check whether a strategy, or the strategy of its draw, is in ``names``."""
     return names is None or name in names or name.rpartition("#")[0] in names
 
 
 def _measured(
     run: RunRecords, key: tuple[str, str], measure: Measure, text: str, words: int
 ) -> Candidate | str:
-    """Make the candidate of a summary, or say why it has no value."""
+    """Make a summary's candidate, or explain its missing value."""
     record = run.results(measure).get(key)
     if record is None:
         return "not measured"
@@ -126,7 +126,7 @@ def _measured(
 
 
 def _helps(run: RunRecords, key: tuple[str, str]) -> bool:
-    """Return whether every measure puts a summary above the empty one."""
+    """Check whether every measure rates a summary above the empty one."""
     controls = run.controls.get(key[0])
     for measure in run.measures:
         record = run.results(measure).get(key)
@@ -136,8 +136,8 @@ def _helps(run: RunRecords, key: tuple[str, str]) -> bool:
 
 
 def margin(better: Candidate, worse: Candidate) -> tuple[float, float] | None:
-    """Estimate by how much one candidate is better: the mean difference and its standard error, paired over
-    test answers. None with fewer than two answers that both were measured on."""
+    """Estimate one candidate's lead: mean difference and standard error, paired over test answers. None with
+    fewer than two answers that both were measured on."""
     differences = []
     for a, b in zip(better.by_answer, worse.by_answer, strict=False):
         if a is not None and b is not None:
@@ -149,7 +149,7 @@ def margin(better: Candidate, worse: Candidate) -> tuple[float, float] | None:
 
 
 def best(options: Sequence[Candidate]) -> Candidate:
-    """Choose the best candidate; of equals the shorter one, then the first."""
+    """Choose the best candidate, the shorter one among ties, then the first."""
     merits = settled([option.merit for option in options])
     return max(zip(merits, options, strict=True), key=lambda pair: (pair[0], -pair[1].words))[1]
 
@@ -165,7 +165,7 @@ CHAT_MARKER = re.compile(
 
 
 class RowOptions(Struct, frozen=True, kw_only=True):
-    """Options of `selfreflect dataset`: which texts become rows, and how."""
+    """Options of `selfreflect dataset`: choice and form of rows."""
 
     measure: Annotated[
         str,
@@ -223,7 +223,7 @@ class RowOptions(Struct, frozen=True, kw_only=True):
 
 @dataclass
 class TrainingRows:
-    """Rows to train on, with what was left out."""
+    """Training rows, with counts of what was left out."""
 
     rows: list[Row] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
@@ -234,7 +234,7 @@ class TrainingRows:
     """Facts about the rows, for people."""
 
     def add(self, row: Row, texts: Sequence[str]) -> bool:
-        """Keep a row unless one of its texts holds a chat marker."""
+        """Keep a row unless any of its texts contains a chat marker."""
         if any(map(CHAT_MARKER.search, texts)):
             self.dropped_texts["holds a marker of a chat format"] += 1
             return False
@@ -243,7 +243,7 @@ class TrainingRows:
 
 
 def sft_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> TrainingRows:
-    """Make rows of prompt and completion: one summary per question.
+    """Make rows of prompt and completion, one summary per question.
 
     The controls choose among the same candidates, so that arms differ in the choice alone.
     """
@@ -275,7 +275,7 @@ def sft_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> Training
 
 
 def dpo_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> TrainingRows:
-    """Make pairs of a better and a worse summary of one question, about equally long.
+    """Make pairs of a better and a worse summary of a question, similar in length.
 
     Without that, the surest way to be better is to be longer, and the pairs would teach length. Of a question
     the pairs with the widest margins are taken.
@@ -305,7 +305,7 @@ def dpo_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> Training
 
 
 def grpo_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> TrainingRows:
-    """Make prompts with the sampled answers that a reward compares summaries with."""
+    """Make prompts with the sampled answers that rewards compare summaries with."""
     result = TrainingRows()
     for question in run.questions.values():
         answers = run.answers.get(question.id)
@@ -333,7 +333,7 @@ BUILDERS: Mapping[Kind, Callable[[RunRecords, Prompts, RowOptions], TrainingRows
 
 
 def student_prompt(prompts: Prompts, question: Question, instruction: str | None = None) -> list[Row]:
-    """Write the student's conversation: the strategy ``basic``, or question, context and instruction."""
+    """Write the student's conversation: strategy ``basic``, or question, context and instruction."""
     if instruction is None:
         messages = prompts.messages(question, prompts.basic["user"])
     else:
@@ -344,7 +344,7 @@ def student_prompt(prompts: Prompts, question: Question, instruction: str | None
 def _choices(
     run: RunRecords, options: RowOptions, result: TrainingRows
 ) -> Iterator[tuple[Question, list[Candidate]]]:
-    """Go through the questions with their candidates; why a question has none is counted."""
+    """Yield questions with their candidates, counting reasons for missing candidates."""
     measure = measure_keyed(options.measure) if options.measure else run_measures(run)[0]
     for question in run.questions.values():
         has_summaries = any((question.id, name) in run.summaries for name in run.strategies)
@@ -375,7 +375,7 @@ Pair: TypeAlias = tuple[Candidate, Candidate, float, float]
 
 
 def _pairs(choices: Sequence[Candidate], options: RowOptions) -> list[Pair] | str:
-    """List pairs with the widest margin first, or say why there is none."""
+    """List pairs, widest margin first, or explain their absence."""
     if len(choices) < 2:
         return "only one summary, so no pair"
     if not any(choice.helps for choice in choices):

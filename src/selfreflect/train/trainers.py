@@ -1,4 +1,4 @@
-"""LoRA adapters trained with TRL, whose settings a preset holds under TRL's own names.
+"""Training of LoRA adapters with TRL, with presets in TRL's own terms.
 
 The folder of an adapter is a model that every command takes as ``--model``. It also holds checkpoints to
 resume from, ``training.json`` (how it was trained) and ``training_input.json`` (on what).
@@ -42,7 +42,7 @@ _PACKAGES = ("selfreflect", "torch", "transformers", "trl", "peft")
 
 
 class Preset(Struct, frozen=True, kw_only=True):
-    """Settings of all steps: how answers are sampled, and how a model is trained on them."""
+    """Settings of all steps, from sampling answers to training."""
 
     model: str
     device: Literal["cpu", "cuda"]
@@ -57,7 +57,7 @@ class Preset(Struct, frozen=True, kw_only=True):
 
     @property
     def step_questions(self) -> int:
-        """Questions of a step of reinforcement."""
+        """Number of questions per reinforcement step."""
         sequences = self.grpo["per_device_train_batch_size"] * self.grpo["gradient_accumulation_steps"]
         return max(1, int(sequences // self.grpo["num_generations"]))
 
@@ -66,7 +66,7 @@ PRESETS = ("small", "published", "qwen")
 
 
 def load_preset(name: str, model: str | None = None) -> Preset:
-    """Read a preset of ``data/sayself_presets.toml``, for its own model or another."""
+    """Load a preset of ``data/sayself_presets.toml``, with its own model or another."""
     tables: Mapping[str, Mapping[str, Any]] = bundled_texts("sayself_presets.toml")
     settings = dict(tables["published"])
     for key, value in tables[name].items():
@@ -76,7 +76,7 @@ def load_preset(name: str, model: str | None = None) -> Preset:
 
 
 def import_trl() -> Any:
-    """Import TRL with its telemetry off, which it would send whenever a trainer is made.
+    """Import TRL with telemetry disabled.
 
     Raises:
         MissingExtraError: TRL or peft is not installed.
@@ -93,7 +93,7 @@ def import_trl() -> Any:
 
 @contextmanager
 def _quiet_libraries() -> Iterator[None]:
-    """Keep stdout for results, and warnings of libraries about their own code from the terminal."""
+    """Keep other output off stdout, and hide libraries' internal warnings."""
     with redirect_stdout(sys.stderr), warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"(transformers|trl|peft|accelerate|datasets|torch)\b")
         yield
@@ -101,7 +101,7 @@ def _quiet_libraries() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Training:
-    """Training of a LoRA adapter: on completions of rows, or by a reward of the model's own completions."""
+    """Training of a LoRA adapter on completions, or by a reward of the model's completions."""
 
     preset: Preset
     rows: Rows
@@ -115,7 +115,7 @@ class Training:
 
     @cached_property
     def input(self) -> dict[str, Any]:
-        """Identity of the adapter: digests of the rows and of the earlier adapter, and settings."""
+        """Inputs that identify the adapter: settings, and digests of rows and the earlier adapter."""
         digest = _digest(json.dumps(list(self.rows), sort_keys=True, default=str).encode())
         facts: dict[str, Any] = {"rows": f"{len(self.rows)}, {digest}", "model": self.preset.model}
         if self.start is not None and (self.start / RECORD).exists():
@@ -128,7 +128,7 @@ class Training:
         return facts | {key: values[key] for key in values if key not in ("save_steps", "logging_steps")}
 
     def is_done(self) -> bool:
-        """Return whether this training has ended.
+        """Check whether this training has finished.
 
         Raises:
             ConfigError: a training with another input has, or was interrupted.
@@ -155,7 +155,7 @@ class Training:
         return record is not None
 
     def run(self) -> str:
-        """Train unless that is done, from the last checkpoint if there is one, and say what happened.
+        """Train unless done, resuming from the last checkpoint, and return the outcome as a sentence.
 
         Raises:
             ConfigError: the model is not local, or :meth:`is_done` raises it.
@@ -244,7 +244,7 @@ class Training:
             write_bytes(self.folder / RECORD, json.dumps(record, indent=1, default=str).encode())
 
     def _placed(self) -> dict[str, Any]:
-        """Make the arguments of TRL that depend on the machine and the folder."""
+        """Build TRL's arguments that depend on machine and folder."""
         is_cpu = self.preset.device == "cpu"
         return {
             "output_dir": str(self.folder),
@@ -257,7 +257,7 @@ class Training:
         }
 
     def _adapted(self, model: Any, base: str) -> tuple[Any, Any]:
-        """Put the adapter of an earlier training on a base, or make the configuration of a new one."""
+        """Load an earlier adapter onto a base model, or make a new adapter's configuration."""
         import peft
 
         if self.start is None:
@@ -270,7 +270,7 @@ class Training:
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
-    """Read how an adapter was trained; None if its training has not ended.
+    """Read the record of an adapter's training; None if unfinished.
 
     Raises:
         DataError: the file is damaged.
@@ -297,7 +297,7 @@ def _damaged(path: Path, error: Exception) -> DataError:
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """Find the checkpoint to go on from: the last one that a kill has not torn."""
+    """Find the last intact checkpoint."""
     by_step: dict[int, Path] = {}
     for path in folder.glob("checkpoint-*/trainer_state.json"):  # which transformers writes last
         with suppress(OSError, ValueError):
@@ -307,7 +307,7 @@ def last_checkpoint(folder: Path) -> Path | None:
 
 
 def without_markers(rows: Rows, tokenizer: Any) -> list[dict[str, Any]]:
-    """Leave out rows with a marker of the chat template, such as ``<|im_end|>``, which would end a turn."""
+    """Leave out rows with chat template markers such as ``<|im_end|>``, which would end a turn."""
     names = {*map(str, tokenizer.added_tokens_decoder.values()), *tokenizer.all_special_tokens}
     markers = list(filter(str.strip, names))
 
@@ -319,7 +319,7 @@ def without_markers(rows: Rows, tokenizer: Any) -> list[dict[str, Any]]:
 
 
 def begun_prompts(rows: Rows, tokenizer: Any) -> list[dict[str, Any]]:
-    """Write prompts whose last turn the model has begun as one text, which trainers would close otherwise."""
+    """Write prompts that end within the model's turn as text, which trainers would otherwise close."""
     prompts = []
     for row in rows:
         if row["prompt"][-1]["role"] == "assistant" and "completion" not in row:
@@ -332,7 +332,7 @@ def begun_prompts(rows: Rows, tokenizer: Any) -> list[dict[str, Any]]:
 
 
 def _base_name(name: str, path: str) -> str:
-    """Name a base as any working directory finds it."""
+    """Make a base model's path absolute."""
     return str(Path(path).resolve()) if name != "smollm2" and Path(path).is_dir() else name
 
 
@@ -342,7 +342,7 @@ def _trained_weights(model: Any) -> dict[str, Any]:
 
 
 def _distance(before: dict[str, Any], after: dict[str, Any]) -> float:
-    """Compute the norm of the change of all trained weights; 0 means that nothing was learned."""
+    """Compute the norm of the change in all trained weights; 0 means no learning."""
     squares = [float((after[name] - value).float().pow(2).sum()) for name, value in before.items()]
     return math.sqrt(sum(squares))
 

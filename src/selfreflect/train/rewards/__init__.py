@@ -1,4 +1,4 @@
-"""Rewards for completions that describe what a model believes, in the signature of TRL's trainers.
+"""Rewards for completions that describe a model's beliefs, in the signature of TRL's trainers.
 
     reward = InformationReward("smollm2", scale=100)
     reward(prompts, completions, question=..., answers=...)  # a number for each completion

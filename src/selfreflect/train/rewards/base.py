@@ -1,4 +1,4 @@
-"""Base of all rewards: the signature that trainers call, the columns of a batch, and failures.
+"""Base of rewards: trainers' signature, batch columns, and failures.
 
 A failure never gets more than any other completion could. Trainers that add up several rewards count a
 missing one as 0, which would make a failure the best of its group where rewards are negative.
@@ -21,7 +21,7 @@ TrainerCompletion = str | Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Unrewarded:
-    """Reason why a completion gets the worst reward."""
+    """Reason for a completion's worst reward."""
 
     kind: str
     message: str
@@ -32,7 +32,7 @@ Outcome = float | Unrewarded | None
 
 
 class Reward:
-    """Reward function with TRL's signature, for GRPO and RLOO; it can be pickled.
+    """Reward function with TRL's signature for GRPO and RLOO, which can be pickled.
 
     Args:
         failed: what a completion gets that cannot be rewarded: ``"worst"``, the least that any can get, or a
@@ -61,14 +61,14 @@ class Reward:
 
     @property
     def criterion(self) -> str:
-        """Name of the reward, with the options that decide which completions it rewards."""
+        """Name of the reward, including options that affect which completions it rewards."""
         return self.__name__
 
     def prepare(self) -> None:
-        """Load models and data of the reward, so that errors precede the training."""
+        """Load the reward's models and data, so that errors occur before training."""
 
     def outcomes(self, texts: Sequence[str | Unrewarded], columns: BatchColumns) -> list[Outcome]:
-        """Reward each completion, or say why that is impossible."""
+        """Reward each completion, or explain why that is impossible."""
         raise NotImplementedError
 
     def __call__(
@@ -112,7 +112,7 @@ class Reward:
 
 
 def said(completion: TrainerCompletion, *, unwrap: bool = True) -> str | Unrewarded:
-    """Read the text of a completion, or of the assistant's last message, without a reasoning trace."""
+    """Extract the text of a completion or its last assistant message, without reasoning."""
     text = completion if isinstance(completion, str) else _last_content(completion)
     try:
         visible = split_reasoning(text, unwrap=unwrap).visible
@@ -122,7 +122,7 @@ def said(completion: TrainerCompletion, *, unwrap: bool = True) -> str | Unrewar
 
 
 def _last_content(messages: Any) -> str:
-    """Read the text of the last message of the assistant; a message that only calls a tool has none."""
+    """Extract the text of the last assistant message; empty for a mere tool call."""
     if not isinstance(messages, list | tuple) or not all(
         isinstance(message, Mapping) for message in messages
     ):
@@ -137,7 +137,7 @@ def _last_content(messages: Any) -> str:
 
 
 class BatchColumns:
-    """Columns of a batch, one value for each completion.
+    """Columns of a batch, with one value per completion.
 
     Args:
         count: of completions.
@@ -151,7 +151,7 @@ class BatchColumns:
         return self._columns.get(name) is not None
 
     def values(self, name: str) -> list[Any]:
-        """Read a value for each completion. Raises DataError for a missing column or another length."""
+        """Read a value per completion. Raises DataError for a missing column or another length."""
         if name not in self:
             names = ", ".join(sorted(self._columns)) or "none"
             raise DataError(
@@ -170,7 +170,7 @@ class BatchColumns:
         return list(values)
 
     def texts(self, name: str, default: str | None = None) -> list[str]:
-        """Read a text for each completion. Without the column, or where it is None, ``default``."""
+        """Read a text per completion. Without the column, or where it is None, ``default``."""
         if default is not None and name not in self:
             return [default] * self.count
         texts = []
@@ -183,7 +183,7 @@ class BatchColumns:
         return texts
 
     def lists(self, name: str, *, optional: bool = False, single: bool = False) -> list[tuple[str, ...]]:
-        """Read texts for each completion; none where the value is None.
+        """Read a list of texts per completion, empty for None.
 
         Args:
             optional: without the column there are none.
@@ -201,7 +201,7 @@ class BatchColumns:
 
 
 def _spelled(value: Any) -> Any:
-    """Spell numbers, which data sets hold as such, also in a list; NaN stands for a missing value."""
+    """Write numbers as text, even in lists, with NaN as missing."""
     if hasattr(value, "tolist"):  # of NumPy
         value = value.tolist()
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Rewards from a judge that reads the completion as a summary of the model's own answers."""
+"""Rewards from a judge that reads the completion as a summary of the model's answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LEAST_SHARE = -1.0
 
 
 class JudgeReward(Reward):
-    """Base of rewards that score completions of the same question together.
+    """Base of rewards that score completions of a question together.
 
     The columns ``question``, ``answers`` (reference answers) and ``masked_answers`` are read; without
     the last, ``answers`` are halved as everywhere. ``question_id``, ``context``, ``model`` and
@@ -84,7 +84,7 @@ class JudgeReward(Reward):
         super().__init__(failed)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the loaded judge out; the copy loads it by name."""
+        """Copy the state without the loaded judge, which is loaded again by name."""
         state = self.__dict__ | {"_judge": None, "_metric": None}
         if self._judge is not None:
             lm = self._judge.lm
@@ -96,7 +96,7 @@ class JudgeReward(Reward):
 
     @property
     def judge_name(self) -> str:
-        """The judge, as it was given."""
+        """The judge's name as given."""
         return self._judge.name if self._judge is not None else self.spec.name if self.spec else ""
 
     @property
@@ -115,7 +115,7 @@ class JudgeReward(Reward):
         _ = self.metric
 
     def measure(self, question: Question, answers: AnswerSet, texts: Sequence[str]) -> dict[str, Outcome]:
-        """Measure different summaries of one question, by text; without the length penalty."""
+        """Measure a question's distinct summaries by text, without the length penalty."""
         raise NotImplementedError
 
     def outcomes(self, texts: Sequence[str | Unrewarded], columns: BatchColumns) -> list[Outcome]:
@@ -138,7 +138,7 @@ class JudgeReward(Reward):
         return outcomes
 
     def _cases(self, columns: BatchColumns) -> list[tuple[Question, AnswerSet]]:
-        """Read the question and the answers of each completion."""
+        """Collect the question and answers of each completion."""
         questions = columns.texts("question")
         contexts = columns.texts("context", "")
         ids = columns.texts("question_id", "")
@@ -168,8 +168,8 @@ class JudgeReward(Reward):
 
 
 class SelfReflectReward(JudgeReward):
-    """The share of the empty summary's SelfReflect score that a completion saves, times ``scale``, less the
-    length penalty.
+    """Share of the empty summary's SelfReflect score that a completion saves, times ``scale``, less a length
+    penalty.
 
     0 is as good as an empty summary, ``scale`` is perfect, and ``-scale`` the least. Scores of all texts of a
     question lie within a few hundredths, so against a fixed scale a failure would dwarf their differences.
@@ -182,7 +182,7 @@ class SelfReflectReward(JudgeReward):
     __name__ = "selfreflect_reward"
 
     def prepare(self) -> None:
-        """Load the judge, and warn of one that prefers texts which say nothing. Raises JudgeError."""
+        """Load the judge, and warn if it prefers texts without content. Raises JudgeError."""
         super().prepare()
         if note := traits_of(self.judge_name).reward_warning:
             warnings.warn(note, stacklevel=2)
@@ -207,8 +207,8 @@ class SelfReflectReward(JudgeReward):
 
 
 class InformationReward(JudgeReward):
-    """The share of the reference answers' information that a completion recovers, times ``scale``, less
-    the length penalty.
+    """Share of the reference answers' information that a completion recovers, times ``scale``, less a length
+    penalty.
 
     0 is as good as an empty summary, or as the repeated question to a judge that does not see it; ``scale``
     is as good as the distinct reference answers. Shares below -1 or above 2 count as these. Where the

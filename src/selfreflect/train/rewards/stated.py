@@ -1,4 +1,4 @@
-"""Rewards of a confidence that the completion states, against gold answers or the model's own samples."""
+"""Rewards for stated confidence, compared with gold answers or the model's samples."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _EMPHASIS = " \t\r\n*_"
 
 @dataclass(frozen=True)
 class StatedBelief:
-    """Statement of a model in parts. Parts that it leaves out are empty."""
+    """A model's parsed statement. Parts that it leaves out are empty."""
 
     answer: str
     confidence: float | NoValue
@@ -36,12 +36,12 @@ class StatedBelief:
 
     @property
     def is_complete(self) -> bool:
-        """True if there are an answer and a confidence."""
+        """Whether both answer and confidence are present."""
         return bool(self.answer) and not isinstance(self.confidence, NoValue)
 
 
 def parse_stated(text: str, out_of: int | None = None) -> StatedBelief:
-    """Read ``Answer: Paris`` and ``Confidence: 85%`` from a completion, in either order.
+    """Parse ``Answer: Paris`` and ``Confidence: 85%`` in either order.
 
     Each label must occur once; a section ends at the next label, and ``Self-reflection:`` is one, too. The
     confidence is read by :func:`~selfreflect.uncertainty.asking.parsing.parse_probability`: ``85%``,
@@ -77,7 +77,7 @@ def parse_stated(text: str, out_of: int | None = None) -> StatedBelief:
 
 
 def parse_confidence(text: str, out_of: int | None = None) -> float | NoValue:
-    """Read a confidence in [0, 1]; with ``out_of``, a plain number is on a scale from 0 to it."""
+    """Parse a confidence in [0, 1], with plain numbers on a scale to ``out_of`` if given."""
     plain = _PLAIN.fullmatch(text.strip().rstrip("."))
     if out_of is None or plain is None:
         return parse_probability(text)
@@ -91,7 +91,7 @@ ScoringRule = Literal["brier", "linear", "rlcr"]
 
 
 def confidence_reward(correct: bool, confidence: float, rule: ScoringRule = "brier") -> float:
-    """Reward a confidence f in [0, 1] in an answer whose correctness y is 0 or 1; the result is in [-1, 1].
+    """Compute the reward of a confidence f in [0, 1], given correctness y of 0 or 1.
 
     ``brier``: 1 - 2 (y - f)^2, as SaySelf's published code computes it; proper, so that stating one's true
     chance is best. ``linear``: f if correct, else -f; best at 0 or 1. ``rlcr``: y - (y - f)^2 (Damani et al.
@@ -111,7 +111,7 @@ def confidence_reward(correct: bool, confidence: float, rule: ScoringRule = "bri
 
 
 class StatedReward(Reward):
-    """Base of rewards that compare the confidence in a stated answer with how far the answer is true.
+    """Base of rewards that compare a stated confidence with the answer's truth.
 
     Completions state ``Answer: ...`` and ``Confidence: ...``, or have tags with these names, see
     :func:`~selfreflect.train.rewards.stated.parse_stated`.
@@ -136,15 +136,15 @@ class StatedReward(Reward):
         super().__init__(failed)
 
     def parse(self, text: str) -> StatedBelief:
-        """Read the answer and the confidence of a completion."""
+        """Parse the answer and confidence of a completion."""
         return parse_stated(text, self.out_of)
 
     def grade(self, truth: float, confidence: float) -> float:
-        """Reward a confidence in an answer."""
+        """Compute the reward of a confidence in an answer."""
         return confidence_reward(bool(truth), confidence, self.scoring)
 
     def truths(self, answers: Sequence[str | None], columns: BatchColumns) -> list[float | None]:
-        """Say how far each answer is true, in [0, 1]; None for all of a question that cannot be decided."""
+        """Estimate each answer's truth in [0, 1]; None for undecidable questions."""
         raise NotImplementedError
 
     def outcomes(self, texts: Sequence[str | Unrewarded], columns: BatchColumns) -> list[Outcome]:
@@ -167,7 +167,7 @@ class StatedReward(Reward):
 
 
 class GoldReward(StatedReward):
-    """Base of rewards that take an answer for true if it is close enough to one in the column ``gold``.
+    """Base of rewards that accept answers close enough to any in the column ``gold``.
 
     Where a question has no gold answer, no completion of it has a reward.
 
@@ -195,7 +195,7 @@ class GoldReward(StatedReward):
 
 
 class GoldMatch:
-    """Rule of correctness by gold answers, which can be pickled.
+    """Picklable rule of correctness by gold answers.
 
     Raises:
         ConfigError: there is no such function, or it asks a model or a person.
@@ -208,11 +208,11 @@ class GoldMatch:
         self._function: Correctness | None = Correctness(correctness)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the model of sentence similarity."""
+        """Copy the state without the sentence similarity model."""
         return self.__dict__ | {"_function": None}
 
     def __call__(self, answers: Sequence[str | None], gold: Sequence[tuple[str, ...]]) -> list[float | None]:
-        """Label answers: 1 if correct, 0 if not or missing, None without gold."""
+        """Label answers: 1 if correct, 0 if wrong or missing, None without gold."""
         if self._function is None:
             self._function = Correctness(self.correctness)
         questions = [AnsweredQuestion("", gold=texts) for texts in gold]
@@ -221,7 +221,7 @@ class GoldMatch:
 
 
 class BrierReward(GoldReward):
-    """Brier reward, 1 - 2 (y - f)² for confidence f, with y = 1 for a correct answer.
+    """Brier reward 1 - 2 (y - f)² for confidence f in an answer of correctness y.
 
     SaySelf's code has this reward (Xu et al. 2024, arXiv 2405.20974).
 
@@ -234,7 +234,8 @@ class BrierReward(GoldReward):
 
 
 class RLCRReward(GoldReward):
-    """y - (y - f)² for confidence f, with y = 1 for a correct answer (Damani et al. 2025, arXiv 2507.16806).
+    """Reward y - (y - f)² for confidence f in an answer of correctness y (Damani et al. 2025, arXiv
+    2507.16806).
 
     A correct answer with any confidence gets at least as much as a wrong one with any.
     """
@@ -244,7 +245,7 @@ class RLCRReward(GoldReward):
 
 
 class LogReward(GoldReward):
-    """Logarithmic score: ln f of a correct answer, ln (1 - f) of a wrong one, times ``scale`` (Rewarding
+    """Logarithmic reward: ln f for a correct answer, ln (1 - f) for a wrong one, times ``scale`` (Rewarding
     Doubt, arXiv 2503.02623).
 
     Args:
@@ -273,8 +274,8 @@ class LogReward(GoldReward):
 
 
 class ConsistencyReward(StatedReward):
-    """1 - |f - p| for confidence f, with p the share of the model's own samples that say the same. It needs
-    no gold answers, and does not depend on chance in the trained model's sampling.
+    """Reward 1 - |f - p| for confidence f, with p the share of the model's samples that agree. It needs no
+    gold answers, and does not depend on chance in the trained model's sampling.
 
     An answer that no sample gives, with confidence 0, gets the whole reward. So use it where the answer is
     not trained, only the confidence.
@@ -312,8 +313,7 @@ class ConsistencyReward(StatedReward):
 
 
 class MultiAnswerBrier(Reward):
-    """Coverage less the squared errors of several answers and their confidences, written as lines ``Paris |
-    60%``.
+    """Coverage less the squared errors of several confidences, as in lines ``Paris | 60%``.
 
     For answers k of confidence f_k the reward is min(1, sum of y_k) - sum of (y_k - f_k)²: RLCR's reward for
     several answers in one reply (after arXiv 2603.24844). An answer that is listed twice, but for spelling,

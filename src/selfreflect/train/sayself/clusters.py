@@ -1,4 +1,4 @@
-"""Clusters of sampled answers, their shares as confidences, and reflections on disagreement."""
+"""Clusters of sampled answers, with shares as confidences, and reflections on disagreement."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Choice = Literal["gold", "majority"]
 
 
 class Cluster(Record, frozen=True, kw_only=True):
-    """Answers of a question that mean the same."""
+    """A question's answers with the same meaning."""
 
     answer: str
     """Of the first response; it stands for all."""
@@ -37,7 +37,7 @@ class Cluster(Record, frozen=True, kw_only=True):
 
 
 class ClusteredQuestion(Record, frozen=True, kw_only=True):
-    """A question with its clusters, the largest first; of equal ones the one that came first."""
+    """A question with its clusters, largest first and ties in order of occurrence."""
 
     id: str
     question: str
@@ -47,7 +47,7 @@ class ClusteredQuestion(Record, frozen=True, kw_only=True):
 
     @property
     def asked(self) -> str:
-        """The question as a trained model is asked it, after its context if it has one."""
+        """The question as a trained model sees it, after any context."""
         return asked(self.question, self.context)
 
     @property
@@ -66,12 +66,12 @@ class ClusteredQuestion(Record, frozen=True, kw_only=True):
 
 
 def tenths(share: float, minimum: int = 1) -> int:
-    """Round a share to whole tenths, half up, and never below ``minimum``: the published data have no 0."""
+    """Round a share to tenths, half up, but at least ``minimum``."""
     return max(minimum, int(share * 10 + 0.5))
 
 
 def answer_parts(question: AnsweredQuestion) -> AnsweredQuestion:
-    """Keep the answer part of each response only, without its reasoning."""
+    """Keep only the answer part of each response, without reasoning."""
     answers = tuple(parse_statement(text).answer or text for text in question.answers)
     return replace(question, answers=answers)
 
@@ -121,17 +121,17 @@ def cluster_answers(
 
 
 def prompts() -> Mapping[str, Mapping[str, str]]:
-    """Read the prompts by purpose."""
+    """Load the prompts by purpose."""
     return bundled_texts("sayself_prompts.toml")
 
 
 def user_message(name: str, values: Mapping[str, str]) -> Message:
-    """Write the prompt ``name`` with its placeholders filled in."""
+    """Fill in the prompt ``name``."""
     return Message(role="user", content=fill(prompts()[name]["user"], values).strip())
 
 
 def listed_clusters(question: ClusteredQuestion) -> str:
-    """List one answer of each cluster with its share."""
+    """List one answer per cluster with its share."""
     lines = []
     for number, cluster in enumerate(question.clusters, start=1):
         lines.append(f"{number}. {quoted(cluster.answer)} (share {question.share(cluster):.0%})")
@@ -165,7 +165,7 @@ Origin = Literal[
 
 
 class Rationale(Record, frozen=True, kw_only=True):
-    """Reflection on the doubts about a question; empty if ``dropped``."""
+    """Reflection on doubts about a question; empty if ``dropped``."""
 
     question_id: str
     text: str
@@ -175,7 +175,7 @@ class Rationale(Record, frozen=True, kw_only=True):
 
 
 def find_problem(text: str) -> str:
-    """Say why a text cannot be a reflection; empty if it can."""
+    """Explain why a text is not a valid reflection; empty if it is."""
     sentences = _sentences(text)
     if not sentences:
         return "it is blank"
@@ -194,8 +194,8 @@ def find_problem(text: str) -> str:
 
 
 def repair(text: str) -> str:
-    """Drop the sentences that leak samples or hold a chat marker, and keep the first of the rest. Return an
-    empty text if that is no reflection."""
+    """Drop sentences that leak samples or hold chat markers, and keep the first of the rest. Return an empty
+    text if that is no reflection."""
     sentences = [
         sentence for sentence in _sentences(text) if not (_LEAKS.search(sentence) or has_marker(sentence))
     ]
@@ -208,7 +208,7 @@ def _sentences(text: str) -> list[str]:
 
 
 def write_rationales(questions: Sequence[ClusteredQuestion], asker: Asker) -> list[Rationale]:
-    """Write one rationale for each question, asking about those whose answers fall into several clusters.
+    """Write a rationale per question, asking a model about questions with several clusters.
 
     A text that leaks numbers or samples loses those sentences. Where nothing is left, the model is asked once
     more, in other words; then the question is dropped.

@@ -1,4 +1,4 @@
-"""Comparison of trained models with baselines, by the confidences and doubts that they state."""
+"""Comparison of trained models with baselines, by stated confidences and doubts."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ OpenModel = Callable[[str | None], Asker]
 def own_clusters(
     questions: Sequence[ClusteredQuestion], answers: Sequence[AnsweredQuestion]
 ) -> list[ClusteredQuestion]:
-    """Replace clusters by the answers of a trained model, equal spellings together. Without answers, a
-    question keeps its clusters."""
+    """Replace clusters by a trained model's answers, grouped by spelling. Without answers, a question keeps
+    its clusters."""
     by_id = {question.id: question.answers for question in answers}
     reclustered = []
     for question in questions:
@@ -47,7 +47,7 @@ def own_clusters(
 
 
 def faithfulness_table(scores: Mapping[str, tuple[int, Sequence[float]]], judge: str) -> Table:
-    """Make a table of mean scores with 95 % intervals over reflections.
+    """Tabulate mean scores of reflections with 95 % intervals.
 
     Args:
         scores: by method, how many reflections the judge was shown, and the scores in [0, 1] that it gave.
@@ -69,8 +69,8 @@ def faithfulness_table(scores: Mapping[str, tuple[int, Sequence[float]]], judge:
 
 
 def adapter_asker(open_model: OpenModel, adapter: Adapter) -> Asker:
-    """Ask a trained model. Its replies are kept under what its training left behind, so that one that is
-    trained anew in the same folder is asked anew."""
+    """Open a trained model for asking. Its replies are kept under what its training left behind, so that one
+    that is trained anew in the same folder is asked anew."""
     asker = open_model(str(adapter.folder))
     # the name keys the stored replies
     digest = hashlib.sha256(json.dumps(read_record(adapter.folder), sort_keys=True).encode()).hexdigest()[:12]
@@ -79,7 +79,7 @@ def adapter_asker(open_model: OpenModel, adapter: Adapter) -> Asker:
 
 
 class MethodComparison:
-    """Statements of every method about some questions.
+    """Statements of all methods on the same questions.
 
     Attributes:
         tables: on what was compared, in the order of the calls.
@@ -98,7 +98,7 @@ class MethodComparison:
 
     @property
     def rows(self) -> list[Evaluation]:
-        """The baselines, then the trained models."""
+        """All methods, baselines first."""
         return [*self._baselines, *self._trained]
 
     def ask(
@@ -108,7 +108,7 @@ class MethodComparison:
         open_model: OpenModel,
         samples: int,
     ) -> None:
-        """Let every method state its confidences.
+        """Collect every method's confidences.
 
         Args:
             base: the untrained model, which is asked directly.
@@ -136,13 +136,13 @@ class MethodComparison:
         return Evaluation(method, tuple(statements), labels)
 
     def tabulate(self, title: str) -> None:
-        """Add the table of all methods, and the differences of trained models from the best baseline."""
+        """Add a table of all methods, and one of the trained models' leads over the best baseline."""
         self.tables.append(ev.evaluation_table(self.rows, title))
         if differences := ev.difference_table(self._trained, self._baselines):
             self.tables.append(differences)
 
     def judge(self, asker: Asker, judge: str) -> None:
-        """Add how faithful the reflections are to a judge."""
+        """Add the reflections' faithfulness according to a judge."""
         scores = {}
         for method in filter(_reflects, self._trained):
             clusters = own_clusters(self._questions, self._answers.get(method.method, []))
@@ -155,7 +155,7 @@ class MethodComparison:
         self.tables.append(faithfulness_table(scores, judge))
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """Make a line of JSON for each method."""
+        """Yield one JSON line per method."""
         for method in self.rows:
             constant = method.squared_errors(constant=True).values()
             yield {
@@ -172,12 +172,12 @@ class MethodComparison:
 
 
 def _reflects(method: Evaluation) -> bool:
-    """Return whether a trained model states self-reflections."""
+    """Check whether a trained model states reflections."""
     return any(statement.reflection for statement in method.statements)
 
 
 def within_limits(rows: Sequence[dict[str, Any]], preset: Preset) -> list[dict[str, Any]]:
-    """Take the first examples that are short enough, as many as the preset says."""
+    """Take the first examples within the preset's limits on length and number."""
     words = [len(f"{row['question']} {row['response']}".split()) for row in rows]
     limit = preset.limits["words"]
     short = [row for row, count in zip(rows, words, strict=True) if count <= limit]
@@ -185,14 +185,14 @@ def within_limits(rows: Sequence[dict[str, Any]], preset: Preset) -> list[dict[s
 
 
 def shorter_questions(questions: Sequence[ClusteredQuestion], preset: Preset) -> list[ClusteredQuestion]:
-    """Take the first questions of the second stage that are short enough, as many as the preset says."""
+    """Take the first questions of stage two within the preset's limits on length and number."""
     limit = preset.limits["question_words"]
     short = [item for item in questions if len(item.question.split()) <= limit]
     return short[: preset.limits["questions"]]
 
 
 class StatedConfidenceReward(StatedReward):
-    """Reward of the end of a statement that the prompt has begun, up to ``Confidence:``.
+    """Reward for completing a statement that the prompt begins, up to ``Confidence:``.
 
     So only the confidence is trained, and every token before it is masked. A model that is rewarded for its
     answer, too, learns that a wrong answer with confidence 0 is as good as a right one with 1. The column
@@ -214,7 +214,7 @@ class StatedConfidenceReward(StatedReward):
 def reinforcement_rows(
     questions: Sequence[ClusteredQuestion], asker: Asker, correctness: Correctness
 ) -> list[dict[str, Any]]:
-    """Let a fine-tuned model answer questions, and cut its statements before the number.
+    """Let a fine-tuned model answer questions, and cut its statements before the confidence.
 
     Whether an answer is correct is read from the answer alone. (The published code also searches the question
     and the reflection for the right answer, so that naming it anywhere counts.)
@@ -251,7 +251,7 @@ REINFORCED = ("full", "no_rationale", "group")
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """Settings of both stages of training."""
+    """Settings of both training stages."""
 
     out: Path
     preset: Preset
@@ -259,12 +259,12 @@ class TrainingPlan:
     """``none`` leaves out the second stage."""
 
     def reinforces(self, variant: Variant) -> bool:
-        """Return whether a variant has the second stage."""
+        """Check whether a variant has the second stage."""
         return self.reward != "none" and variant in REINFORCED
 
 
 def fine_tune(plan: TrainingPlan, rows: Sequence[dict[str, Any]], variant: Variant, seed: int) -> str:
-    """Do the first stage unless it is done, and return what happened in a sentence.
+    """Run the first stage unless done, and return its outcome as a sentence.
 
     Raises:
         ConfigError: it was done, or begun, with other input.
@@ -282,7 +282,7 @@ def reinforce(
     open_model: OpenModel,
     label: Correctness,
 ) -> str:
-    """Do the second stage unless it is done, as :func:`fine_tune`."""
+    """Run the second stage unless done; see :func:`fine_tune`."""
     workspace = Workspace(plan.out)
     folder = workspace.adapter(variant, seed, plan.reward).folder
     start = workspace.adapter(variant, seed)

@@ -1,4 +1,4 @@
-"""Confidences that methods state of test questions, beside baselines."""
+"""Evaluation of stated confidences on test questions, with baselines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MAX_TOKENS = 160
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Answers and confidences of a method; all methods have the same questions."""
+    """A method's answers and confidences on the common questions."""
 
     method: str
     statements: tuple[StatedBelief, ...]
@@ -45,7 +45,7 @@ class Evaluation:
 
     @property
     def accuracy(self) -> float | None:
-        """Share of right answers, those without a confidence included; None without labels."""
+        """Share of right answers, even without a confidence; None without labels."""
         labels = defined(self.correct)
         return fmean(labels) if labels else None
 
@@ -56,7 +56,7 @@ class Evaluation:
         return Counter(value.reason for value in values if isinstance(value, NoValue))
 
     def lines(self, questions: Sequence[ClusteredQuestion]) -> list[dict[str, Any]]:
-        """List what was stated of each question, as JSON. A confidence of None comes with its ``problem``."""
+        """List each question's statement as JSON. A confidence of None comes with its ``problem``."""
         lines = []
         for question, statement, label in zip(questions, self.statements, self.correct, strict=True):
             confidence = statement.confidence
@@ -68,7 +68,7 @@ class Evaluation:
 
     @property
     def scored(self) -> ScoredAnswers:
-        """The statements with a confidence and a label, and the lengths of their answers in words."""
+        """Statements with confidence and label, and their answers' lengths in words."""
         indices, confidences, labels = [], [], []
         lengths: list[float | None] = []
         for index, (statement, label) in enumerate(zip(self.statements, self.correct, strict=True)):
@@ -81,12 +81,12 @@ class Evaluation:
 
     @property
     def mean_confidence(self) -> float | None:
-        """None without confidences of labelled answers."""
+        """Mean confidence in labelled answers; None without any."""
         confidences = self.scored.scores.tolist()
         return fmean(confidences) if confidences else None
 
     def squared_errors(self, constant: bool = False) -> dict[str, float]:
-        """Compute the squared error of each confidence, by the index of its question.
+        """Compute the squared error of each confidence, by question index.
 
         Args:
             constant: of always saying how often this method's own answers are right instead: training changes
@@ -97,7 +97,7 @@ class Evaluation:
         return dict(zip(map(str, indices), ((guesses - labels) ** 2).tolist(), strict=True))
 
     def measures(self) -> dict[str, MeasuredValue]:
-        """Compute the measures of ``MEASURED`` with their intervals over questions; empty without pairs."""
+        """Compute the measures of ``MEASURED`` with intervals over questions; empty without pairs."""
         _, confidences, labels, *_ = self.scored
         return measure_all(MEASURED, Tally.of(confidences, labels)) if len(labels) else {}
 
@@ -105,7 +105,7 @@ class Evaluation:
 def label_statements(
     questions: Sequence[ClusteredQuestion], statements: Sequence[StatedBelief], correctness: Correctness
 ) -> tuple[bool | None, ...]:
-    """Compare the answer part of each statement with the right answers. A blank answer is wrong."""
+    """Compare each statement's answer with the right answers. A blank answer is wrong."""
     answers = [statement.answer or None for statement in statements]
     labels = correctness.label_all(list(map(_plain, questions)), answers)
     for index, (question, answer) in enumerate(zip(questions, answers, strict=True)):
@@ -115,17 +115,17 @@ def label_statements(
 
 
 def ask_statements(questions: Sequence[ClusteredQuestion], asker: Asker) -> list[StatedBelief]:
-    """Ask a trained model each question, as it was trained, and read what it says."""
+    """Ask a trained model each question as in training, and parse its statements."""
     return list(map(_statement, asker.ask(_plain_inquiries(questions))))
 
 
 def ask_texts(questions: Sequence[ClusteredQuestion], asker: Asker) -> list[str | NoValue]:
-    """Ask, and return the whole texts, or the reason for none."""
+    """Ask each question, and return whole texts or reasons for missing ones."""
     return list(map(reply_text, asker.ask(_plain_inquiries(questions))))
 
 
 def draw_answers(questions: Sequence[ClusteredQuestion], asker: Asker, n: int) -> list[AnsweredQuestion]:
-    """Draw ``n`` statements of a trained model for each question, and keep their answers. Its reflections are
+    """Draw ``n`` statements of a trained model per question, and keep their answers. Its reflections are
     about these, as training also changes what it answers."""
     results = []
     inquiries = [
@@ -156,7 +156,7 @@ def _plain_inquiries(questions: Sequence[ClusteredQuestion]) -> list[Inquiry]:
 
 
 def _statement(reply: ModelReplies) -> StatedBelief:
-    """Read a statement, also one that was cut off after its confidence."""
+    """Parse a statement, even one cut off after its confidence."""
     text = reply_text(reply)
     if not isinstance(text, NoValue):
         return parse_statement(text)
@@ -170,7 +170,7 @@ def _statement(reply: ModelReplies) -> StatedBelief:
 
 
 def ask_directly(questions: Sequence[ClusteredQuestion], asker: Asker) -> list[StatedBelief]:
-    """Ask for an answer and a confidence in one prompt: the baseline DP."""
+    """Ask for answer and confidence in one prompt (baseline DP)."""
     inquiries = []
     for question in questions:
         values = {"question": question.asked}
@@ -181,8 +181,8 @@ def ask_directly(questions: Sequence[ClusteredQuestion], asker: Asker) -> list[S
 def ask_whether_sure(
     questions: Sequence[ClusteredQuestion], statements: Sequence[StatedBelief], asker: Asker
 ) -> list[StatedBelief]:
-    """Ask a model tuned by R-Tuning whether it is sure of an answer, which stands in the conversation as it
-    was trained on it. Sure is 1 and unsure 0."""
+    """Ask a model tuned by R-Tuning whether it is sure of an answer within the conversation. Sure is 1 and
+    unsure 0."""
     inquiries = {}
     for index, (question, statement) in enumerate(zip(questions, statements, strict=True)):
         if statement.answer:
@@ -214,7 +214,7 @@ def _sureness(reply: ModelReplies) -> float | NoValue:
 
 
 def agreement(questions: Sequence[ClusteredQuestion]) -> list[StatedBelief]:
-    """State the largest cluster's answer with its share as the confidence: the baseline SC."""
+    """State the largest cluster's answer, with its share as confidence (baseline SC)."""
     statements = []
     for question in questions:
         largest = question.clusters[0]
@@ -223,8 +223,8 @@ def agreement(questions: Sequence[ClusteredQuestion]) -> list[StatedBelief]:
 
 
 def reference_rows(evaluation: Evaluation) -> list[Evaluation]:
-    """Evaluate what needs no method: always the accuracy, the method's confidences calibrated on the other
-    four fifths, and a confidence made of the answer's length alone."""
+    """Evaluate references: constant accuracy, cross-fitted confidences, and confidence from answer length
+    alone."""
     answers = evaluation.scored
     indices, confidences, labels, lengths, *_ = answers
     # calibration needs right and wrong answers
@@ -251,7 +251,7 @@ def reference_rows(evaluation: Evaluation) -> list[Evaluation]:
 
 
 def evaluation_table(evaluations: Sequence[Evaluation], title: str) -> Table:
-    """Make a row per method, with 95 % intervals over questions."""
+    """Tabulate one row per method, with 95 % intervals over questions."""
     columns = [Column("method"), Column("n", "d"), Column("no confidence", "d"), Column("accuracy", ".3f")]
     measure_columns, cells_by_row = measured([row.measures() for row in evaluations], MEASURED)
     columns += [Column("mean confidence", ".3f"), *measure_columns]
@@ -267,7 +267,7 @@ def evaluation_table(evaluations: Sequence[Evaluation], title: str) -> Table:
 
 
 def difference_table(trained: Sequence[Evaluation], baselines: Sequence[Evaluation]) -> Table | None:
-    """Compare the squared errors of confidences, question by question, with two baselines. None without any.
+    """Compare squared errors of confidences per question with two baselines. None without any.
 
     The first is the one with the lowest mean among those that state a confidence for every question, the
     second each method's own constant: always saying how often its own answers are right.
@@ -302,8 +302,8 @@ def difference_table(trained: Sequence[Evaluation], baselines: Sequence[Evaluati
 def faithfulness_inquiries(
     questions: Sequence[ClusteredQuestion], statements: Sequence[StatedBelief]
 ) -> list[Inquiry]:
-    """Ask a judge how well each self-reflection fits the disagreement of the answers. Statements
-    without one are left out."""
+    """Ask a judge how well each reflection fits the disagreement among answers. Statements without one are
+    left out."""
     inquiries = []
     for question, statement in zip(questions, statements, strict=True):
         if statement.reflection:
@@ -317,7 +317,7 @@ def faithfulness_inquiries(
 
 
 def read_score(reply: ModelReplies) -> float | NoValue:
-    """Read ``Score: 7`` as 0.7, by the rules of :func:`parse_confidence`."""
+    """Parse ``Score: 7`` as 0.7; see :func:`parse_confidence`."""
     text = reply_text(reply)
     # the last one, since a judge may speak of scores before
     return text if isinstance(text, NoValue) else parse_confidence(text.rpartition("Score:")[2])

@@ -1,4 +1,4 @@
-"""Training data of clusters and reflections, and the files of all steps in the folder ``sayself``."""
+"""Training data from clusters and reflections, and files of all steps in the folder ``sayself``."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ Messages = list[dict[str, str]]
 
 
 def part_of(text: str) -> Part:
-    """Choose the part of a question by its text alone: equal texts and their spellings share one, and further
-    questions change nothing for those that are there."""
+    """Choose a question's part by its text alone, equal for all spellings and unaffected by other
+    questions."""
     percentile = place_of(text)
     for part, end in zip(PARTS, accumulate(PERCENTAGES), strict=True):
         if percentile < end:
@@ -49,7 +49,7 @@ def make_examples(
     variant: Variant,
     choice: Choice,
 ) -> tuple[list[dict[str, Any]], Counter[str]]:
-    """Make a row for each question that the variant can use.
+    """Make a row for each question that suits the variant.
 
     Args:
         rationales: by question id. Every variant leaves out questions without a usable one, so that all learn
@@ -89,7 +89,7 @@ def make_examples(
 
 
 def _problem(cluster: Cluster) -> str:
-    """Say why an answer cannot stand in a statement; empty if it can."""
+    """Explain why an answer does not fit into a statement; empty if it does."""
     if not cluster.answer.strip():
         return "the answer is blank"
     if has_marker(cluster.answer) or has_marker(cluster.reasoning):
@@ -98,7 +98,7 @@ def _problem(cluster: Cluster) -> str:
 
 
 def group_levels(questions: Sequence[ClusteredQuestion]) -> dict[int, int]:
-    """Compute how often the largest cluster is right, in tenths, by its share in tenths. Questions without a
+    """Compute the accuracy of the largest clusters in tenths, by their share in tenths. Questions without a
     right answer do not count."""
     correct: dict[int, list[bool]] = defaultdict(list)
     for question in questions:
@@ -140,20 +140,20 @@ def _row(question: ClusteredQuestion, cluster: Cluster, response: str, variant: 
 
 @dataclass(frozen=True)
 class Adapter:
-    """Trained model in its folder."""
+    """A trained model in its folder."""
 
     folder: Path
     variant: Variant
 
     @property
     def base(self) -> str:
-        """The model that it was trained on; empty before."""
+        """The base model of the training; empty before training."""
         record = read_record(self.folder)
         return "" if record is None else record["base"]
 
 
 class Workspace:
-    """Files that a training leaves in a run directory.
+    """Training files in a run directory.
 
     Args:
         run: the run directory that holds the sampled answers.
@@ -164,16 +164,16 @@ class Workspace:
         self.folder = run / "sayself"
 
     def path(self, name: str) -> Path:
-        """Name a file or folder in the workspace. Raises StoreError if a link leads there."""
+        """Return the path of a file or folder in the workspace. Raises StoreError if a link leads there."""
         return refuse_links(self.run, self.folder / name)
 
     def adapter(self, variant: Variant, seed: int, reward: str = "") -> Adapter:
-        """Name a trained adapter, or the folder of one to come."""
+        """Return a trained or planned adapter."""
         suffix = f"-{reward}" if reward else ""
         return Adapter(self.path(f"models/{variant}-{seed}{suffix}"), variant)
 
     def trained(self) -> list[Adapter]:
-        """List the adapters whose training has ended, by name."""
+        """List the finished adapters by name."""
         adapters = []
         for folder in sorted(self.path("models").glob("*")):
             variant = folder.name.partition("-")[0]
@@ -182,7 +182,7 @@ class Workspace:
         return adapters
 
     def write(self, name: str, rows: Iterable[Record | Mapping[str, Any]]) -> Path:
-        """Replace a file by rows, at once."""
+        """Replace a file by rows, atomically."""
         path = self.path(name)
         with store_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Statements of a trained model: answer, doubts and a confidence from 0 to 10 on one line.
+"""Statements of a trained model: answer, doubts and a confidence from 0 to 10, on one line.
 
 The published format: ``The hotel is by the lake. Answer: Nam Van Lake. Self-reflection: I am not sure
 which lake it is. Confidence: 7``.
@@ -34,13 +34,13 @@ _MARKED = re.compile(r"%|/|\bper\s?cent\b|\bout of\b", re.IGNORECASE)
 
 
 def asked(question: str, context: str = "") -> str:
-    """Write the prompt of a trained model: the question, after its context if there is one."""
+    """Write a trained model's prompt: the question, after any context."""
     plain = normalise_question(question)
     return f"{fenced(context)}\n\n{plain}" if context else plain
 
 
 def write_statement(reasoning: str, answer: str, reflection: str, confidence: int | None) -> str:
-    """Write the published line; a part that is empty or None is left out with its marker.
+    """Write the published line, leaving out missing parts with their markers.
 
     Args:
         confidence: 0 to 10.
@@ -74,19 +74,18 @@ def parse_statement(text: str) -> StatedBelief:
 
 
 def begin_statement(text: str) -> str:
-    """Cut a statement after the marker that :func:`parse_statement` reads the confidence at; empty without
-    one."""
+    """Cut a statement after the confidence marker; empty without one."""
     *_, confidence = _places(text)
     return text[: confidence.end()] if confidence else ""
 
 
 def has_marker(text: str) -> bool:
-    """Return whether a part of a statement would be read as the beginning of another."""
+    """Check whether a part of a statement contains another part's marker."""
     return any(marker.search(text) for marker in _MARKERS)
 
 
 def _places(text: str) -> list[re.Match[str] | None]:
-    """Find where answer, reflection and confidence are marked, each after the one before."""
+    """Locate the markers of answer, reflection and confidence, in this order."""
     marks: list[re.Match[str] | None] = []
     start = 0
     for marker in _MARKERS:
@@ -101,7 +100,7 @@ def _plain(text: str) -> str:
 
 
 def parse_confidence(text: str) -> float | NoValue:
-    """Read the confidence at the start of a text, up to the end of its line, as a number in [0, 1].
+    """Parse the confidence on the first line of a text, as a number in [0, 1].
 
     A plain number counts tenths: ``7`` is 0.7. ``8/10``, ``8 out of 10`` and ``85%`` mean what they say.
     Refused with a reason: no number, several different ones, a plain one outside 0 to 10, and one between 0

@@ -1,1 +1,1 @@
-"""Studies of whether a metric, with a certain judge, can be trusted."""
+"""Studies of whether a metric with a given judge can be trusted."""

@@ -1,4 +1,4 @@
-"""Studies ``raters`` and ``judges``: agreement on which summaries are faithful, with people and of judges.
+"""Studies ``raters`` and ``judges``: agreement with people, and between judges, on faithfulness.
 
 Agreement of raters is Krippendorff's alpha: 1 minus the observed disagreement over the one expected by
 chance. 1 is perfect, 0 is chance, below 0 is systematic disagreement (Krippendorff, Content Analysis, 4th ed.
@@ -47,7 +47,7 @@ Orders = Mapping[Pair, int]
 
 @dataclass(frozen=True)
 class Ratings:
-    """Orders of summaries by people, also by their ratings; a blank cell gives none."""
+    """People's orders and ratings of summaries, without blank cells."""
 
     orders: Mapping[str, Orders]
     """By rater, in the order of the file, those without a single rating too."""
@@ -58,7 +58,7 @@ class Ratings:
 
 
 def summary_orders(values: Mapping[Key, float]) -> dict[Pair, int]:
-    """Order each pair of an item's summaries by value, the higher one first."""
+    """Order each pair of an item's summaries by value, higher one first."""
     by_item: dict[str, dict[str, float]] = {}
     for (item, summary), value in values.items():
         by_item.setdefault(item, {})[summary] = value
@@ -71,8 +71,7 @@ def summary_orders(values: Mapping[Key, float]) -> dict[Pair, int]:
 
 
 def read_ratings(source: str | Path, items: Sequence[Item]) -> Ratings:
-    """Read ratings from a CSV file with the columns rater, item, summary and rating, or rater, item, summary,
-    other and preferred.
+    """Read ratings from CSV columns rater, item, summary, and rating or other and preferred.
 
     ``preferred`` (or ``preference``) names one of the two summaries, or says ``tie``. A blank rating or
     preference is a missing one.
@@ -118,7 +117,7 @@ def read_ratings(source: str | Path, items: Sequence[Item]) -> Ratings:
 
 
 def _rating_column(row: FileRow) -> str:
-    """Find the column with ratings or preferences, or raise DataError."""
+    """Find the column of ratings or preferences, or raise DataError."""
     columns = [name for name in (RATING, *PREFERENCES) if name in row.fields]
     required = {"rater", "item", "summary"} if columns == [RATING] else {"rater", "item", "summary", "other"}
     if len(columns) != 1 or not required <= row.fields.keys():
@@ -175,7 +174,7 @@ Units = list[tuple[str, list[float]]]
 
 
 class HumanAgreement:
-    """Study ``raters``: a metric beside people. Ratings of items that are not studied are ignored.
+    """Study ``raters``: a metric's agreement with people. Ratings of items that are not studied are ignored.
 
     Raises:
         DataError: none of the items is rated.
@@ -227,7 +226,7 @@ class HumanAgreement:
         return finding
 
     def _comparable(self, orders: Orders) -> Orders:
-        """Leave out pairs of other items and of the same text: no metric could order these."""
+        """Remove pairs of other items and pairs with equal text."""
         comparable: dict[Pair, int] = {}
         for pair, order in orders.items():
             item, *names = pair
@@ -252,14 +251,13 @@ class HumanAgreement:
 
 
 def same_order(orders: Orders, reference: Orders) -> Estimate:
-    """Compute the share of pairs of summaries, among those that both sides order, that they order alike."""
+    """Compute the share of commonly ordered summary pairs with the same order."""
     common = orders.keys() & reference
     return share_by_item((pair[0], orders[pair] == reference[pair]) for pair in sorted(common))
 
 
 def _majority(raters: Sequence[Orders]) -> dict[Pair, int]:
-    """Find which summary of each pair more raters put first, without pairs that have as many votes for the
-    other."""
+    """Find the majority order of each pair, leaving out ties."""
     votes: Counter[Pair] = Counter()
     for orders in raters:
         votes.update(orders)
@@ -267,7 +265,7 @@ def _majority(raters: Sequence[Orders]) -> dict[Pair, int]:
 
 
 def alpha_estimate(units: Units) -> Estimate:
-    """Compute Krippendorff's alpha with a percentile interval over items; None if all ratings are equal.
+    """Compute Krippendorff's alpha with a percentile interval over items; None for constant ratings.
 
     Units of one item depend on each other. ``n`` counts the items with a unit that two have rated.
     """
@@ -289,8 +287,8 @@ def alpha_estimate(units: Units) -> Estimate:
 
 
 def _alpha(ratings: Floats, sizes: Indices) -> float | None:
-    """Compute alpha from the ratings of one unit after the other, of which each has two or more. Squared
-    differences are compared, so that sums of squares suffice."""
+    """Compute alpha from consecutive units with two or more ratings each. Squared differences are compared,
+    so that sums of squares suffice."""
     if ratings.min() == ratings.max():
         return None
     # centred, or sums of squares of large ratings would lose their small differences
@@ -305,12 +303,12 @@ def _alpha(ratings: Floats, sizes: Indices) -> float | None:
 
 
 def rating_units(raters: Iterable[Mapping[Key, float]]) -> Units:
-    """Make a unit for each summary."""
+    """Make one unit per summary."""
     return [(key[0], ratings) for key, ratings in _joined(raters).items()]
 
 
 def order_units(raters: Iterable[Orders]) -> Units:
-    """Make two units for each pair of summaries: the pair and its mirror image.
+    """Make two units per pair of summaries, mirrored.
 
     Without the mirror image alpha would depend on which of two summaries is named first. With it, the alpha
     of two raters without ties is Kendall's tau of their orders within items, but for the correction for small
@@ -323,7 +321,7 @@ def order_units(raters: Iterable[Orders]) -> Units:
 
 
 def _joined(raters: Iterable[Mapping[K, float]]) -> dict[K, list[float]]:
-    """List all raters' ratings of each rated object."""
+    """Collect all raters' ratings by rated object."""
     ratings_of: dict[K, list[float]] = defaultdict(list)
     for ratings in raters:
         for key, rating in ratings.items():
@@ -332,7 +330,7 @@ def _joined(raters: Iterable[Mapping[K, float]]) -> dict[K, list[float]]:
 
 
 def paired_units(metric: Orders, raters: Sequence[Orders]) -> Units:
-    """Make units as :func:`order_units`, for each rater apart, rated by this rater and the metric alone.
+    """Make units as :func:`order_units` for each rater alone with the metric.
 
     The alpha of these units is how the metric agrees with the raters, however much they agree among
     themselves.
@@ -344,7 +342,7 @@ def paired_units(metric: Orders, raters: Sequence[Orders]) -> Units:
 
 
 class JudgeAgreement:
-    """Study ``judges``: the items' summaries under several judges, which :attr:`Value.by` names."""
+    """Study ``judges``: agreement of several judges, named by :attr:`Value.by`."""
 
     name = "judges"
 
@@ -395,7 +393,7 @@ class JudgeAgreement:
         return finding
 
     def _by_judge(self, values: Sequence[Value]) -> dict[str, dict[str, dict[Key, float]]]:
-        """Sort values by metric, judge and summary. A judge without any defined value is listed too."""
+        """Group values by metric, judge and summary. A judge without any defined value is listed too."""
         keys = set(self._keys)
         by_metric: dict[str, dict[str, dict[Key, float]]] = defaultdict(lambda: defaultdict(dict))
         for value in values:
@@ -407,7 +405,7 @@ class JudgeAgreement:
 
 
 def _strategy_agreement(first: Mapping[Key, float], second: Mapping[Key, float]) -> Estimate:
-    """Compute tau of two judges' means of each name, over the same summaries; items are resampled."""
+    """Compute tau between two judges' strategy means over the same summaries, resampling items."""
     items = {item: index for index, item in enumerate(dict.fromkeys(item for item, _ in first))}
     names = {name: index for index, name in enumerate(dict.fromkeys(name for _, name in first))}
     # present or not, and the values by both judges: (items, names, 3), 0 without a value

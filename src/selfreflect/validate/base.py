@@ -1,4 +1,4 @@
-"""Metrics of summaries: description, values, and families that compute several at once."""
+"""Metrics of summaries: descriptions, values, and families with shared work."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Reason = (
 
 
 class MetricInfo(Record, frozen=True, kw_only=True):
-    """Name, direction and needs of a metric."""
+    """Name, direction and requirements of a metric."""
 
     name: str
     better: Better
@@ -49,25 +49,25 @@ class MetricInfo(Record, frozen=True, kw_only=True):
     needs: tuple[Need, ...] = ()
 
     def wins(self, value: float, rival: float) -> bool:
-        """Return whether ``value`` is the better one. Of two values that tie none is."""
+        """Check whether ``value`` is better than ``rival``, beyond a tie."""
         from selfreflect.stats import is_tie  # loads NumPy, which the catalogue does without
 
         return self.badness(value) < self.badness(rival) and not is_tie(value, rival)
 
     def badness(self, value: float) -> float:
-        """Negate the value where higher is better, so that lower is better for every metric."""
+        """Negate the value if higher is better, so that lower is better for every metric."""
         return value if self.better == "lower" else -value
 
 
 class Undefined(Record, frozen=True, kw_only=True):
-    """Reason why a metric has no value for a summary."""
+    """Reason for a metric's missing value."""
 
     reason: Reason
     message: str
 
 
 class Value(Record, frozen=True, kw_only=True, omit_defaults=True):
-    """Value of one summary by one metric."""
+    """A metric's value for one summary."""
 
     metric: str
     item: str
@@ -91,7 +91,7 @@ class Value(Record, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def digest(item: Item, summary: str) -> str:
-    """Hash the question, the answers and the text of one summary: 16 hex digits of the SHA-256."""
+    """Hash a summary with its question and answers, as 16 hex digits of SHA-256."""
     line = dump_line([item.question, item.masked_out, item.conditioning, item.summaries[summary]])
     return hashlib.sha256(line.encode()).hexdigest()[:16]
 
@@ -103,7 +103,7 @@ Results = Mapping[str, Result]
 
 
 class Family(ABC):
-    """Metrics that share their work, such as several distances of the same predictions."""
+    """Metrics with shared work, such as several distances of the same predictions."""
 
     by = ""
     """The model, see :attr:`Value.by`."""
@@ -113,7 +113,7 @@ class Family(ABC):
 
     @abstractmethod
     def measure(self, item: Item) -> Mapping[str, Results]:
-        """Compute all metrics by text of the summaries.
+        """Compute all metrics by summary text.
 
         Raises:
             CannotScoreError: no summary of the item can have a value.
@@ -121,8 +121,8 @@ class Family(ABC):
         """
 
     def score(self, item: Item) -> list[Value]:
-        """Compute a value for each metric and each summary of the item. A summary that cannot be scored does
-        not affect the others.
+        """Compute a value per metric and summary of the item. A summary that cannot be scored does not affect
+        the others.
 
         Raises:
             BackendError: the model has stopped working, so that no other item could be scored either.
@@ -145,13 +145,12 @@ class Family(ABC):
 
 
 def undefined(error: CannotScoreError) -> Undefined:
-    """Record why a summary has no value."""
+    """Convert an error to the reason for a missing value."""
     return Undefined(reason=error.kind, message=str(error))
 
 
 def model_name(name: str, revision: str, facts: Mapping[str, Any]) -> str:
-    """Name a model and its server, if any: two may call different models the same. ``facts`` hold no
-    credentials."""
+    """Name a model with its server, if any. ``facts`` hold no credentials."""
     revision = f"@{revision}" if revision else ""
     url = facts.get("base_url")
     return f"{name}{revision} at {url}" if url else f"{name}{revision}"
@@ -213,7 +212,7 @@ def families(
     judge: Callable[[], Any] | None = None,
     generator: Callable[[], Any] | None = None,
 ) -> list[Family]:
-    """Select metrics by name, as families that compute them.
+    """Select metrics by name, as families.
 
     Args:
         names: metrics; None for all whose models are given and whose packages are installed.
@@ -248,7 +247,7 @@ def _is_computable(info: MetricInfo, needs_met: Collection[str]) -> bool:
 
 
 def _check_names(names: Sequence[str], needs_met: Collection[str]) -> None:
-    """Refuse unknown and removed names and those whose model is not given. Raises ConfigError."""
+    """Refuse unknown and removed metrics, and metrics without their model. Raises ConfigError."""
     by_name = {info.name: info for info in METRICS}
     if not names:
         raise ConfigError(f"no metric is named; known are {', '.join(by_name)}", code="no_metric")

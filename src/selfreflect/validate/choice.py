@@ -1,4 +1,4 @@
-"""Study ``choice``: does a metric follow how far stated percentages are from a known distribution?"""
+"""Study ``choice``: whether a metric follows stated percentages' distance from a known distribution."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ QUESTIONS = {
 
 
 class MultipleChoice:
-    """A few distributions over the options of each question. Each is true once, and stated of every true one.
+    """Distributions over each question's options. Each is true once, and stated of every true one.
 
     Every statement names all options in their order, so that only its percentages differ. A judge may like
     the form of some percentages better (round, even), whatever they say. As each statement is right once and
@@ -80,8 +80,8 @@ class MultipleChoice:
         self.distances = np.array(tables)
 
     def _add(self, question: str, grid_shapes: Sequence[Sequence[int]], rng: random.Random) -> Floats:
-        """Add one item for each true distribution, and return the distances of one question. The options take
-        turns in being the likeliest."""
+        """Add one item per true distribution, and return the question's distances. The options take turns in
+        being the likeliest."""
         text, options = QUESTIONS[question]
         leading = rng.sample(range(OPTIONS), OPTIONS)
         distributions = []
@@ -118,8 +118,8 @@ class MultipleChoice:
         return finding
 
     def _complete(self, metric: MetricInfo, numbers: Numbers) -> tuple[list[Floats], list[Floats]]:
-        """For each question, the distances and the badness of its statements, shape (true, stated); without
-        true distributions that lack a value."""
+        """Collect each question's distances and statement badness, shape (true, stated), leaving out
+        incomplete ones."""
         badness = []
         for item in self.items:
             for name in item.summaries:
@@ -136,7 +136,7 @@ class MultipleChoice:
     def _add_metric(
         self, finding: Finding, metric: MetricInfo, distances: Sequence[Floats], badness: Sequence[Floats]
     ) -> None:
-        """Add the row and the sentence of a metric."""
+        """Add a metric's row and sentence."""
         net_distances, net_badness = _net(distances), _net(badness)
         x, y = np.concatenate(net_distances), np.concatenate(net_badness)
         truths = np.repeat(np.arange(len(x)), x.shape[1]).tolist()
@@ -165,7 +165,7 @@ def _direction(rho: Estimate, p: float | None) -> int:
 
 
 def shapes(answers: int) -> list[tuple[int, ...]]:
-    """List the distributions of answers over the options, from certain to even.
+    """List the distributions of answers over the options, from certain to uniform.
 
     Shares are in steps of one tenth, rounded to whole answers, the largest first.
     """
@@ -175,18 +175,18 @@ def shapes(answers: int) -> list[tuple[int, ...]]:
 
 
 def _ranks(tables: Sequence[Floats]) -> list[Floats]:
-    """Rank all values of several tables together."""
+    """Rank the values of several tables jointly."""
     ranks = scipy_stats().rankdata(np.concatenate(tables)).reshape(-1, tables[0].shape[1])
     return np.split(ranks, np.cumsum([len(table) for table in tables])[:-1])
 
 
 def _net(tables: Sequence[Floats]) -> list[Floats]:
-    """Take the levels of statements and of true distributions out of each question's values."""
+    """Subtract row and column levels from each question's values."""
     return [interaction(table) if len(table) else table for table in tables]
 
 
 def _form(tables: Sequence[Floats]) -> float | None:
-    """Compute the share of within-item variance that does not depend on the truth; None without any."""
+    """Compute the share of within-item variance that is independent of the truth; None without any."""
     within = np.concatenate([table - table.mean(axis=1, keepdims=True) for table in tables])
     total = float((within**2).sum())
     # what rounding leaves of equal values is no variance

@@ -1,4 +1,4 @@
-"""Study ``convergence``: how many questions does a ranking of strategies need?
+"""Study ``convergence``: the number of questions that a strategy ranking needs.
 
 Fewer of them are drawn from existing scores. Shapes: Q questions, S strategies, R random draws.
 """
@@ -29,7 +29,7 @@ Shares = Mapping[int, float | None]
 
 
 class Convergence:
-    """Strategies (the names of summaries), ranked from less than everything that was scored.
+    """Strategies (summary names), ranked from subsets of the scores.
 
     Raises:
         DataError: fewer than two items hold all the summaries that any holds, or these are fewer than two.
@@ -84,7 +84,7 @@ class Convergence:
         return finding
 
     def _by_questions(self, table: Floats) -> Shares:
-        """Draw with replacement, because the questions stand for all that might have been asked."""
+        """Draw questions with replacement, as a sample of all possible questions."""
         shares: dict[int, float | None] = {}
         for count in counts_up_to(len(table)):
             rng = np.random.default_rng([self._seed, count])
@@ -94,7 +94,7 @@ class Convergence:
         return shares
 
     def _add_pairs(self, finding: Finding, table: Floats, order: Sequence[int]) -> None:
-        """Compare each pair of strategies, and count the questions that separate neighbours in rank."""
+        """Compare all pairs of strategies, and count the questions that separate ranked neighbours."""
         for better, worse in combinations(order, 2):
             differences = (table[:, worse] - table[:, better]).tolist()
             difference = mean_interval(differences, len(differences), seed=self._seed)
@@ -118,7 +118,7 @@ class Convergence:
 
 
 def same_ranking(means: Floats, reference: Floats) -> float | None:
-    """Compute the share of the rows of ``means`` (R, S) that order all strategies as ``reference`` (S,) does.
+    """Compute the share of rows in ``means`` (R, S) with the order of ``reference`` (S,).
 
     Strategies that tie in the reference are not ranked; None if all do. A tie in a row is another order.
     """
@@ -132,7 +132,7 @@ def same_ranking(means: Floats, reference: Floats) -> float | None:
 
 
 def stable_from(shares: Shares) -> int | None:
-    """Find the smallest count from which on the ranking is stable; None if it is not, even at the largest."""
+    """Find the smallest count with a stable ranking from there on; None without any."""
     stable = None
     for count in sorted(shares, reverse=True):
         share = shares[count]
@@ -149,7 +149,7 @@ def counts_up_to(total: int) -> list[int]:
 
 
 def questions_needed(difference: float | None, sd: float) -> int | None:
-    """Compute the paired questions for 80% power to show a difference; None without a difference.
+    """Compute the paired questions for 80% power to detect a difference; None without a difference.
 
     Then the 95% interval of the mean difference excludes 0: ((z_.975 + z_.8) sd / |d|)^2, the normal
     approximation of a paired test (Cohen, Statistical Power Analysis, 2nd ed. 1988, chapter 2), at least

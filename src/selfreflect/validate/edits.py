@@ -1,4 +1,4 @@
-"""Study ``interventions``: does a metric notice edits of statements and summaries in known ways?"""
+"""Study ``interventions``: whether a metric detects known edits of statements and summaries."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _WORDS, _LETTERS = 20, 160
 
 @dataclass(frozen=True)
 class Possibility:
-    """Answer with a ``weight``; only its share of the total counts."""
+    """An answer with its ``weight`` relative to the total."""
 
     text: str
     weight: int
@@ -42,7 +42,7 @@ class Possibility:
 
 @dataclass(frozen=True)
 class Statement:
-    """One possibility or more, the most frequent first unless edited, with a total weight above 0."""
+    """Possibilities with positive total weight, most frequent first unless edited."""
 
     possibilities: tuple[Possibility, ...]
     rest: int = 0
@@ -50,11 +50,11 @@ class Statement:
 
     @property
     def percentages(self) -> tuple[int, ...]:
-        """Percentages of the possibilities, then of the rest; they sum to 100."""
+        """Percentages of the possibilities and the rest, summing to 100."""
         return apportioned([*(possibility.weight for possibility in self.possibilities), self.rest], 100)
 
     def text(self) -> str:
-        """Write ``I would say “Paris” (60%), “Lyon” (30%) or something else (10%).``"""
+        """The statement as ``I would say “Paris” (60%), “Lyon” (30%) or something else (10%).``"""
         *shares, rest = self.percentages
         parts = []
         for possibility, share in zip(self.possibilities, shares, strict=True):
@@ -67,8 +67,7 @@ class Statement:
 
 
 def apportioned(weights: Sequence[int], total: int) -> tuple[int, ...]:
-    """Share out ``total`` in whole parts, in proportion to ``weights``, by largest remainder; ties go to the
-    first."""
+    """Apportion ``total`` in whole parts proportional to ``weights``, by largest remainder."""
     whole = sum(weights)
     # in whole numbers, so that no rounding decides between equal remainders
     parts = [weight * total // whole for weight in weights]
@@ -79,7 +78,7 @@ def apportioned(weights: Sequence[int], total: int) -> tuple[int, ...]:
 
 
 def stated(item: Item, grouping: Grouping) -> Statement | None:
-    """State what all answers of an item say; None if no possibility has 1% of them, or all are blank.
+    """Make the statement of an item's answers; None if all are blank or rarer than 1%.
 
     Both halves count: a statement of one half would favour the metrics that read that half. Blank answers are
     left out, as by the metric. Long answers are cut, and count together if they are then spelt alike.
@@ -102,7 +101,7 @@ def stated(item: Item, grouping: Grouping) -> Statement | None:
 
 
 def short(text: str) -> str:
-    """Put an answer on one line, or its beginning and ``…`` if it has more than 20 words or 160 letters."""
+    """Shorten an answer to one line of at most 20 words and 160 letters."""
     words = text.split()
     line = " ".join(words[:_WORDS])[:_LETTERS].rstrip()
     return line if line == " ".join(words) else f"{line}…"
@@ -120,12 +119,12 @@ _WORD = re.compile(r"\w+")
 
 
 class CannotEditError(Exception):
-    """An edit does not apply. Its message is the reason, in the same words for all items."""
+    """An edit that does not apply to an item. Its message is the reason, in the same words for all items."""
 
 
 @dataclass(frozen=True)
 class Material:
-    """Texts that an edit may add to an item: nothing that is in the item's own answers."""
+    """Texts that an edit may add to an item, foreign to its answers."""
 
     answers: tuple[str, ...]
     possibilities: Sequence[str]
@@ -133,7 +132,7 @@ class Material:
     rng: random.Random
 
     def new_possibility(self) -> str:
-        """Find a possibility that no answer gives, not even in part; CannotEditError if there is none."""
+        """Find a possibility that overlaps with no answer, or raise CannotEditError."""
         answers = list(filter(None, map(_words, self.answers)))
         for text in (*self.rng.sample(self.possibilities, len(self.possibilities)), _NEW):
             words = _words(text)
@@ -143,7 +142,7 @@ class Material:
 
 
 def other_possibilities(statements: Mapping[str, Statement | None], item: str) -> list[str]:
-    """List the most frequent possibility of every other item, sorted."""
+    """List every other item's most frequent possibility, sorted."""
     texts = set()
     for id_, statement in statements.items():
         if statement is not None and id_ != item:
@@ -164,14 +163,14 @@ def _drop_least_frequent(statement: Statement, material: Material) -> str:
 
 
 def _swap_two_frequencies(statement: Statement, material: Material) -> str:
-    """Swap the frequencies of the most and the least frequent possibility."""
+    """Swap the frequencies of the most and least frequent possibilities."""
     first, *middle, last = _uneven(statement)
     swapped = replace(first, weight=last.weight), *middle, replace(last, weight=first.weight)
     return replace(statement, possibilities=swapped).text()
 
 
 def _add_a_possibility(statement: Statement, material: Material) -> str:
-    """Add a possibility that no answer gives, at 20%; the others keep their proportions."""
+    """Add a possibility that no answer gives, at 20%, scaling the others."""
     total = sum(possibility.weight for possibility in statement.possibilities) + statement.rest
     scaled = [
         replace(possibility, weight=possibility.weight * _SCALE) for possibility in statement.possibilities
@@ -221,7 +220,7 @@ Edit = Callable[[Material], str]
 
 
 class Interventions:
-    """Statements of every item's answers by a template, and the items' own summaries, with labelled edits.
+    """Templated statements and existing summaries of all items, with labelled edits.
 
     Args:
         grouping: which answers say the same; by default those with the same spelling.
@@ -250,7 +249,7 @@ class Interventions:
             )
 
     def _summaries(self, item: Item) -> dict[str, str]:
-        """Make the summaries to measure: the statement and the item's own ones, with their edits."""
+        """Make the summaries to measure: the statement and existing summaries, with their edits."""
         summaries: dict[str, str] = {}
         statement = self._statements[item.id]
         if statement is None:
@@ -275,7 +274,7 @@ class Interventions:
     def _edited(
         self, item: Item, name: str, text: str, edits: Mapping[str, Edit], label: str = ""
     ) -> dict[str, str]:
-        """Edit a summary; empty if no edit can be made."""
+        """Edit a summary in all applicable ways."""
         summaries: dict[str, str] = {}
         possibilities = other_possibilities(self._statements, item.id)
         for edit, change in edits.items():
@@ -332,7 +331,7 @@ class Interventions:
         return len({item for item, _, _ in self._pairs[edit]})
 
     def _extent(self, finding: Finding) -> str:
-        """Say how many edits were made, and what this number can show."""
+        """Describe the number of edits, and the statistical power."""
         skipped = sum(self.skipped.values())
         counts = {
             "edits": counted(sum(map(len, self._pairs.values())), "edit"),
@@ -347,7 +346,7 @@ class Interventions:
 def worsenings(
     metric: MetricInfo, numbers: Numbers, edits: Iterable[tuple[str, str, str]]
 ) -> dict[str, list[float]]:
-    """Compute by item how much worse the metric finds each text after an edit than before.
+    """Compute by item how much worse a metric rates each text after an edit.
 
     Args:
         edits: an item, and the names of its summaries before and after. Those without both values are left

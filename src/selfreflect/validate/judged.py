@@ -1,4 +1,4 @@
-"""Metrics that are measures of this package, as ``run`` and ``score`` compute them."""
+"""Metrics that are this package's measures, as in ``run`` and ``score``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _READ_BY: dict[str, tuple[str, Reader]] = {"information_blind": ("information", 
 
 
 class Measured(Family):
-    """Measures that need no judge."""
+    """Measures without a judge."""
 
     def __init__(self, metrics: Sequence[MetricInfo], metric: SelfReflect | None = None) -> None:
         super().__init__(metrics)
@@ -30,7 +30,7 @@ class Measured(Family):
             self._measures[info.name] = Measures(metric, wanted_names=[name], controls=False, reader=reader)
 
     def measure(self, item: Item) -> dict[str, Results]:
-        """Compute each measure."""
+        """Compute each measure of an item's summaries."""
         summaries = item.summary_records
         results: dict[str, dict[str, Result]] = {summary.text: {} for summary in summaries}
         for name, measures in self._measures.items():
@@ -41,7 +41,7 @@ class Measured(Family):
 
 
 class JudgeMeasures(Measured):
-    """SelfReflect."""
+    """SelfReflect score."""
 
     def __init__(self, judge: Judge, metrics: Sequence[MetricInfo]) -> None:
         from selfreflect.metric.scorer import SelfReflect  # loads torch
@@ -61,13 +61,13 @@ class Informed(JudgeMeasures):
 
 
 def judge_name(judge: Judge) -> str:
-    """Name a judge with everything that moves its predictions."""
+    """Name a judge with every setting that affects its predictions."""
     name = f"{model_name(judge.name, judge.lm.revision, judge.facts)}, {judge.lm.dtype}"
     return f"{name}, compat {judge.compat}" if judge.compat else name
 
 
 def _result(measure: Measure, record: Any) -> Result:
-    """Read the value of a record; for a share its numerator, which controls have too."""
+    """Read a record's value, or a share's numerator, which controls have as well."""
     if isinstance(record, Failure):
         return Undefined(reason=record.kind, message=record.message)
     measurement = measure.measurement(record)

@@ -1,4 +1,4 @@
-"""Study ``ranked``: how often does a metric judge the better of two summaries to be the better one?
+"""Study ``ranked``: how often a metric prefers the better of two summaries.
 
 Good summaries are often longer, so that a metric that prefers long texts wins without reading them. Hence win
 rates among pairs of about the same length stand beside those of all pairs (caliper matching, Rosenbaum and
@@ -50,7 +50,7 @@ Relation = tuple[str, str]
 
 
 class Pair(NamedTuple):
-    """Two summaries of one item."""
+    """Two summaries of an item, the better one named."""
 
     item: str
     better: str
@@ -63,7 +63,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class KnownOrder:
-    """The pairs of all items whose order is known."""
+    """All items' pairs of summaries with known order."""
 
     pairs: tuple[Pair, ...]
     identical: tuple[Pair, ...]
@@ -73,7 +73,7 @@ class KnownOrder:
 
 
 def known_order(items: Sequence[Item], order: str | None = None) -> KnownOrder:
-    """Pair the summaries of each item whose order is known.
+    """Pair each item's summaries by known order.
 
     By ``order``, as in ``"good>mid>bad, good>or"``; else by an item's own field ``order``; else by name:
     ``good`` is better than every other summary and ``mid`` better than ``bad``.
@@ -138,7 +138,7 @@ def _item_relations(item: Item, for_all: list[Relation] | None) -> list[Relation
 def _relations(
     chains: Sequence[Sequence[str]], names: list[str], label: str, error: type[SelfReflectError]
 ) -> list[Relation]:
-    """List all pairs of each chain; raise ``error`` for an unknown or single name and for a contradiction."""
+    """List all pairs of each chain; raise ``error`` for unknown or single names and contradictions."""
     relations: dict[Relation, None] = {}
     order = TopologicalSorter[str]()
     for chain in chains:
@@ -173,7 +173,7 @@ FEWEST_PAIRS = 5
 
 
 def length_ratios(items: Sequence[Item], pairs: Collection[Pair]) -> dict[Pair, float]:
-    """Compute the length ratio, better summary to worse one, without pairs with a blank text."""
+    """Compute the length ratio of better to worse summaries, leaving out blank texts."""
     summaries = {item.id: item.summaries for item in items}
     ratios: dict[Pair, float] = {}
     for pair in pairs:
@@ -198,18 +198,18 @@ def decide_pairs(metric: MetricInfo, numbers: Numbers, pairs: Collection[Pair]) 
 
 
 def win_rate(wins: Wins) -> Estimate:
-    """Average over items the share of an item's pairs that are won."""
+    """Average over items the share of pairs won."""
     return share_by_item((pair.item, win) for pair, win in wins.items())
 
 
 def win_rate_among(wins: Wins, pairs: Collection[Pair]) -> Estimate:
-    """Compute the win rate among some pairs, without numbers if it is over too few items."""
+    """Compute the win rate for some pairs, without numbers if there are too few items."""
     rate = win_rate({pair: win for pair, win in wins.items() if pair in pairs})
     return replace(rate, mean=None, low=None, high=None) if rate.n < FEWEST_PAIRS else rate
 
 
 class MetricRanking(NamedTuple):
-    """Pairs as one metric decides them."""
+    """Pairs as decided by one metric."""
 
     metric: MetricInfo
     wins: Wins
@@ -226,7 +226,7 @@ _LONGER = "prefers longer"
 
 
 class RankedSets:
-    """Items whose summaries have a known order, see :func:`known_order`.
+    """Items with a known order of summaries; see :func:`known_order`.
 
     Args:
         controls: also measure the repeated question, an empty text, nonsense and all reference answers as
@@ -290,7 +290,7 @@ class RankedSets:
         return finding
 
     def _columns(self, metric: MetricInfo, numbers: Numbers) -> Row:
-        """Compare a metric's values with texts that say nothing, with pasted answers, and with length."""
+        """Compare a metric's values with empty controls, pasted answers and length."""
         row: dict[str, float | None] = {}
         for control in self.controls:
             heading = f"beats {control.removeprefix(CONTROL)}"
@@ -322,7 +322,7 @@ class RankedSets:
         }
 
     def _pair_rows(self, result: MetricRanking, alike: Collection[Pair]) -> Iterator[Row]:
-        """Make a row of a metric for each kind of pair."""
+        """Make a metric's row for each kind of pair."""
         for kind, count in Counter(pair.kind for pair in self.order.pairs).items():
             wins = {pair: win for pair, win in result.wins.items() if pair.kind == kind}
             rate, equal = win_rate(wins), win_rate_among(wins, alike)
@@ -340,7 +340,7 @@ class RankedSets:
 
 
 def _control_texts(item: Item) -> tuple[str | None, ...]:
-    """Make the texts of ``CONTROLS``; None for a text that an item lacks."""
+    """Make the texts of ``CONTROLS``, with None for missing ones."""
     texts = control_texts(item.question, item.conditioning)
     nonsense = next((text for control, text in texts if control.name == "nonsense"), None)
     pasted = max((pair for pair in texts if pair[0].answers), key=lambda pair: pair[0].answers, default=None)
@@ -354,8 +354,8 @@ def _unused(name: str, names: Sequence[str]) -> str:
 
 
 def _best_summaries(pairs: Sequence[Pair]) -> dict[str, str]:
-    """Choose of each item the first summary that no other is known to beat. An order has no cycles, so there
-    is one."""
+    """Choose each item's first summary that is never the worse of a pair. An order has no cycles, so there is
+    one."""
     beaten = {(pair.item, pair.worse) for pair in pairs}
     best: dict[str, str] = {}
     for pair in pairs:
@@ -365,7 +365,7 @@ def _best_summaries(pairs: Sequence[Pair]) -> dict[str, str]:
 
 
 def _say_against_chance(finding: Finding, pairs: str, rates: Mapping[str, Estimate]) -> None:
-    """Tell win rates from a coin."""
+    """Report which win rates differ from chance."""
     defined_rates = {name: rate for name, rate in rates.items() if rate.mean is not None}
     sides = {name: f"{pairs}_{SIDES[side_of_chance(rate)]}" for name, rate in defined_rates.items()}
     finding.say_sides(sides, [f"{pairs}_{side}" for side in ("above", "below", "unclear")])

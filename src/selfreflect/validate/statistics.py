@@ -1,4 +1,4 @@
-"""Statistics of studies: shares, correlations, intervals, and the power of a number of pairs.
+"""Statistics for studies: shares, correlations, intervals, and power.
 
 What is undefined is None, never NaN.
 """
@@ -76,12 +76,12 @@ def share_by_item(outcomes: Iterable[tuple[str, bool]]) -> Estimate:
 
 
 def side_of_chance(rate: Estimate) -> int:
-    """Return 1 if a win rate is clearly above one half, -1 if clearly below, else 0, as for too few pairs."""
+    """Return 1 if a win rate is clearly above one half, -1 if clearly below, else 0."""
     return 0 if detectable_rate(rate.n) is None else rate.side_of(0.5)
 
 
 def detectable_rate(n: int) -> float | None:
-    """Compute the smallest win rate that n pairs tell from one half with a power of 80%.
+    """Compute the smallest win rate that n pairs distinguish from one half with 80% power.
 
     By the two-sided exact binomial test at 5%; None if not even n wins of n would show it.
     """
@@ -93,7 +93,7 @@ def detectable_rate(n: int) -> float | None:
 
 
 def kendall(x: Sequence[float], y: Sequence[float]) -> float | None:
-    """Compute Kendall's tau-b, which allows for ties (1945, Biometrika 33, 239-251), as :func:`pearson`."""
+    """Compute Kendall's tau-b with ties (1945, Biometrika 33, 239-251); see :func:`pearson`."""
     tau = scipy_stats().kendalltau(settled(x), settled(y)).statistic if len(x) > 2 else math.nan
     return None if math.isnan(tau) else float(tau)
 
@@ -111,7 +111,7 @@ def somers(x: Sequence[float], y: Sequence[float]) -> float | None:
 
 
 def correlation_interval(x: Numbers, y: Numbers, *, groups: Sequence[Hashable] | None = None) -> Estimate:
-    """Compute Spearman's rank correlation with its 95% bootstrap interval, see :func:`bootstrap`.
+    """Compute Spearman's rank correlation with a 95% interval by :func:`bootstrap`.
 
     Points of one group (such as the summaries of one item) depend on each other and are drawn together. Ranks
     are those among all points: ranked again in each resample, points drawn twice would be ties that the data
@@ -161,7 +161,7 @@ def bootstrap(statistic: Callable[[Indices], float | None], n: int) -> Estimate:
 
 
 def interaction(table: Floats) -> Floats:
-    """Take the levels of rows and columns out of a table.
+    """Subtract the row and column levels from a table.
 
     Of each value, the mean of its row and that of its column are subtracted, and the mean of all is added.
     What is left by rounding alone becomes 0.
@@ -174,7 +174,7 @@ def interaction(table: Floats) -> Floats:
 
 
 def column_shuffle_p(x: Sequence[Floats], y: Sequence[Floats]) -> float | None:
-    """Compute the p of a correlation by exchanges of columns within tables; None without a correlation.
+    """Compute a correlation's p-value by exchanging columns within tables; None without a correlation.
 
     Unlike a bootstrap over rows it allows for what cells of one column have in common.
 

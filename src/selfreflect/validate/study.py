@@ -1,4 +1,4 @@
-"""Studies of metrics: items whose summaries are measured, and findings, which a folder keeps."""
+"""Studies of metrics: items to measure, and findings stored in a folder."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NAME_LENGTH = 48
 
 
 class Study(Protocol):
-    """Question about metrics, made from the items that it studies.
+    """A question about metrics, with the items to study.
 
     A constructor raises DataError or ConfigError for input that makes no sense, before a model is loaded.
     """
@@ -41,7 +41,7 @@ class Study(Protocol):
 
     @property
     def items(self) -> Sequence[Item]:
-        """Items to measure: the user's, or items made from these."""
+        """Items to measure, the user's or derived ones."""
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
         """Turn values into tables and sentences, in the order of ``metrics``. Values of unknown items are
@@ -49,7 +49,7 @@ class Study(Protocol):
 
 
 def summary_names(items: Iterable[Item]) -> list[str]:
-    """List the names of all summaries, in the order of the items."""
+    """List the names of all summaries, in item order."""
     return list(dict.fromkeys(chain.from_iterable(item.summaries for item in items)))
 
 
@@ -60,7 +60,7 @@ Numbers = Mapping[tuple[str, str], float]
 def each_metric(
     values: Sequence[Value], metrics: Sequence[MetricInfo]
 ) -> Iterator[tuple[MetricInfo, Numbers]]:
-    """Go through the metrics with their defined values.
+    """Yield each metric with its defined values.
 
     Raises:
         ConfigError: one metric has values by several models, of which one would hide the other.
@@ -87,7 +87,7 @@ Row = Mapping[str, Cell]
 
 
 class Finding:
-    """Tables of a study, and in ``says`` plain paragraphs on what they do and do not show.
+    """Tables of a study, with paragraphs in ``says`` on their interpretation.
 
     Titles, formats, notes and sentences are those of ``data/validate.toml``, by study. Names and texts in a
     finding may come from files and models; rendering makes them safe.
@@ -131,30 +131,30 @@ class Finding:
         return Table(layout["title"], tuple(columns), cells_of_rows, (*notes, *self.notes[key]))
 
     def add(self, table: str, *rows: Row) -> None:
-        """Add rows, with the same headings, to a table."""
+        """Add rows with equal headings to a table."""
         self._rows.setdefault(table, []).extend(rows)
 
     def sentence(self, key: str, **values: Any) -> str:
-        """Write a sentence of the study, with values in place of their names."""
+        """Fill in a sentence of the study."""
         text: str = self._texts["says"][key]
         return spaced_percent(text.format(**values))
 
     def say(self, key: str, **values: Any) -> None:
-        """Add a sentence of the study."""
+        """Add a sentence of the study to the finding."""
         self.says.append(self.sentence(key, **values))
 
     def tally(self, counts: Mapping[str, int]) -> None:
-        """Format counts as ``Pairs: 9; items: 3.``; without counts of zero."""
+        """Add non-zero counts, as ``Pairs: 9; items: 3.``"""
         self.says.append("; ".join(f"{name}: {count}" for name, count in counts.items() if count) + ".")
 
     def say_sides(self, sides: Mapping[str, str], keys: Sequence[str]) -> None:
-        """Say each sentence of ``keys`` with the names whose side it is about, if any."""
+        """Add each sentence of ``keys`` with the names on its side, if any."""
         for key in keys:
             if names := [name for name, side in sides.items() if side == key]:
                 self.says.append(f"{self.sentence(key)}: {listed(names)}.")
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """Make one JSON object of every row of every table, then of every sentence."""
+        """Yield one JSON object per row of every table, then per sentence."""
         for table in self.tables:
             for row in _plain_rows(table):
                 cells = dict(zip(table.headings, row, strict=True))
@@ -166,7 +166,7 @@ class Finding:
 def interval(
     heading: str, estimate: Estimate, low: str = "95% low", high: str = "95% high"
 ) -> dict[str, Cell]:
-    """Make the cells of an estimate by heading: its mean and the ends of its interval."""
+    """Build the cells of an estimate by heading: mean and interval."""
     return {heading: estimate.mean, low: estimate.low, high: estimate.high}
 
 
@@ -175,7 +175,7 @@ SIDES = {1: "above", 0: "unclear", -1: "below"}
 
 
 def with_interval(estimate: Estimate, form: str) -> str:
-    """Put an estimate in words, with its interval if it has one."""
+    """Format an estimate with its interval, if any."""
     if estimate.mean is None:
         return "undefined"
     if estimate.low is None or estimate.high is None:
@@ -184,8 +184,7 @@ def with_interval(estimate: Estimate, form: str) -> str:
 
 
 def write(finding: Finding, made_with: Mapping[str, Any], directory: Path) -> Path:
-    """Write the finding as JSON and Markdown and its tables as CSV to a folder of its study, which is
-    returned. Tables of an earlier run of the study are deleted.
+    """Write a finding's JSON, Markdown and CSV tables to its study's folder, and return the folder.
 
     Args:
         made_with: what a reader needs to make it again, as plain values.
@@ -212,7 +211,7 @@ def write(finding: Finding, made_with: Mapping[str, Any], directory: Path) -> Pa
 
 
 def _earlier_names(folder: Path) -> list[str]:
-    """Name the tables of the finding that a folder holds; none if it is damaged."""
+    """List the file names of a stored finding's tables; empty if damaged."""
     try:
         with os.fdopen(open_regular(folder / _FINDING, os.O_RDONLY), "rb") as file:
             return _file_names(json.loads(file.read()))
@@ -221,7 +220,7 @@ def _earlier_names(folder: Path) -> list[str]:
 
 
 def _file_names(record: Mapping[str, Any]) -> list[str]:
-    """Make a different file name for the title of each table, which may hold any text."""
+    """Make distinct file names from table titles, which may hold any text."""
     names: list[str] = []
     for table in record["tables"]:
         name = re.sub(r"[^a-z0-9]+", "-", table["title"].lower())[:_NAME_LENGTH].strip("-") or "untitled"
@@ -232,7 +231,7 @@ def _file_names(record: Mapping[str, Any]) -> list[str]:
 
 
 def _plain_rows(table: Table) -> list[list[Cell]]:
-    """Make rows that JSON can hold: without subclasses of float, such as Approximate."""
+    """Convert rows to plain JSON values, without float subclasses such as Approximate."""
     rows = []
     for row in table.rows:
         rows.append([float(cell) if isinstance(cell, float) else cell for cell in row])
@@ -265,8 +264,7 @@ def measure(
     store: Journal[Value] | None = None,
     on_progress: Callable[[], object] = lambda: None,
 ) -> list[Value]:
-    """Compute a value for each metric and each summary of every item; ``on_progress`` is called once for each
-    item and family.
+    """Compute every metric for every summary, calling ``on_progress`` per item and family.
 
     Raises:
         BackendError: a model has stopped working. What was measured before is stored.
@@ -299,12 +297,12 @@ def _measure_item(item: Item, family: Family, store: Journal[Value] | None) -> l
 
 
 def _is_final(value: Value) -> bool:
-    """Return whether another try would give the same: a server that failed may work the next time."""
+    """Check whether a retry would give the same value, unlike after a server failure."""
     return value.undefined is None or value.undefined.reason != "backend"
 
 
 def add_undefined(finding: Finding, values: Sequence[Value]) -> Counter[tuple[str, Reason]]:
-    """Add a table of undefined values by metric and reason, with an example each, and return the counts."""
+    """Add a table of undefined values by metric and reason with examples, and return the counts."""
     counts: Counter[tuple[str, Reason]] = Counter()
     examples: dict[tuple[str, Reason], str] = {}
     for value in values:
@@ -319,7 +317,7 @@ def add_undefined(finding: Finding, values: Sequence[Value]) -> Counter[tuple[st
 
 
 def open_values(directory: Path) -> AbstractContextManager[Journal[Value]]:
-    """Open the values of a directory for writing, under its lock, and make the directory if needed.
+    """Open a directory's values for writing under its lock, making it if needed.
 
     Raises:
         StoreError: it is a run directory or holds other things, another process writes to it, or the system

@@ -1,4 +1,4 @@
-"""Metrics that compare texts: a language model's marks, embeddings, words and length.
+"""Metrics that compare texts: marks by a model, embeddings, words and length.
 
 Embeddings need the extra ``embed``; transport between them and ROUGE-L need ``validate``.
 """
@@ -25,7 +25,7 @@ from selfreflect.validate.base import Family, MetricInfo, Result, Results, Undef
 
 
 class TextMetrics(Family):
-    """Metrics that hold no answers out: both halves count. Blank texts have no value."""
+    """Text metrics over all answers of both halves. Blank texts have no value."""
 
     def measure(self, item: Item) -> Mapping[str, Results]:
         answers = [answer for answer in (*item.masked_out, *item.conditioning) if answer.strip()]
@@ -51,8 +51,7 @@ _RATING = re.compile(r"(?:(?:rating|score) ?:? ?)?(10|[0-9])(?: ?/ ?10| out of 1
 
 
 def parse_rating(reply: str) -> Result:
-    """Read a whole number from 0 to 10 and next to nothing else: ``7``, ``7/10``, ``Rating: 7 out of 10.``,
-    ``**7**``.
+    """Parse a lone number from 0 to 10: ``7``, ``7/10``, ``Rating: 7 out of 10.``, ``**7**``.
 
     A number within a sentence is refused: it may be a count of answers, or an answer.
     """
@@ -64,7 +63,7 @@ def parse_rating(reply: str) -> Result:
 
 
 class Rated(TextMetrics):
-    """A generator's marks from 0 to 10, one greedy request for each summary.
+    """A generator's marks from 0 to 10, one greedy request per summary.
 
     The prompt is ``data/validate_prompts.toml``, which no run configures: its digest is part of the model's
     name, since another prompt makes another metric.
@@ -94,7 +93,7 @@ class Rated(TextMetrics):
 
 
 def _mark(reply: Reply | Refusal) -> Result:
-    """Parse the mark in a whole response, or give the reason for none."""
+    """Parse the mark in a complete response, or give the reason for its absence."""
     if isinstance(reply, Refusal):
         return Undefined(reason=reply.kind, message=reply.message)
     finish = reply.completions[0].finish
@@ -110,7 +109,7 @@ _END = re.compile(r"(?<=[.!?…])(?<!\b\d\.)\s+|(?<=[。！？])|\n+")
 
 
 def sentences(text: str) -> list[str]:
-    """Cut a text into sentences, at line ends and after ``.``, ``!``, ``?`` or ``…`` before white space.
+    """Split a text into sentences, at line ends and after ``.``, ``!``, ``?`` or ``…``.
 
     Where that leaves nothing, the text itself is the only sentence.
     A single digit with its full stop ("1. Paris") begins a sentence and ends none. Abbreviations are not
@@ -121,8 +120,8 @@ def sentences(text: str) -> list[str]:
 
 
 def transport(costs: Floats) -> float:
-    """Compute the least mean cost of moving equal masses at the rows onto equal masses at the columns: by the
-    network simplex of Bonneel et al. (2011, ACM TOG 30) in POT.
+    """Compute the least mean cost of moving equal masses from rows to columns, by the network simplex of
+    Bonneel et al. (2011, ACM TOG 30) in POT.
 
     Args:
         costs: shape (rows, columns), finite, at least one of each.
@@ -136,8 +135,8 @@ def transport(costs: Floats) -> float:
 
 
 class Embedded(TextMetrics):
-    """Distances of a summary from the answers as sentence embeddings of all-MiniLM-L6-v2, which reads the
-    first 256 word pieces of a text. All answers count, as often as they were given.
+    """Distances between a summary's and answers' sentence embeddings by all-MiniLM-L6-v2. All answers count,
+    as often as they were given.
 
     Raises:
         MissingExtraError: an extra is not installed.
@@ -153,7 +152,7 @@ class Embedded(TextMetrics):
         self.by = self._embed.name
 
     def compare(self, question: str, answers: Sequence[str], summaries: Sequence[str]) -> Iterator[Results]:
-        """Compute a cosine distance in [0, 2], and a transport cost in the same range."""
+        """Compute a cosine distance and a transport cost, both in [0, 2]."""
         embedded = self._embed(answers).astype(float)
         for summary in summaries:
             distances = {}
@@ -167,8 +166,7 @@ class Embedded(TextMetrics):
 
 
 class WordTokenizer:
-    """Tokenizer of words in lower case, as rouge-score's but of every script, where that drops what is not
-    ASCII."""
+    """Tokenizer of lower-case words like rouge-score's, but for every script."""
 
     _WORD = re.compile(r"[^\W_]+")
 
@@ -204,8 +202,8 @@ class Overlap(TextMetrics):
 
 
 class Length(Family):
-    """Number of words of a summary; a blank one has none."""
+    """Number of words in a summary; blank ones have none."""
 
     def measure(self, item: Item) -> dict[str, Results]:
-        """Count the words."""
+        """Count the words of each summary."""
         return {text: {"length": float(len(text.split()))} for text in item.summaries.values()}

@@ -1,1 +1,1 @@
-"""Uncertainty estimators on stored answers, and how well they predict which answers are correct."""
+"""Uncertainty estimators on stored answers, and their quality as predictors of correctness."""

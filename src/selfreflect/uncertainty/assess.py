@@ -1,4 +1,4 @@
-"""Estimators and correctness on the same questions: how well the first predict the second."""
+"""Assessment of estimators as predictors of correctness, on common questions."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Method:
 
 @dataclass(frozen=True)
 class JudgedAnswers:
-    """An answer to each question, its length, and whether it is correct."""
+    """Each question's judged answer, its length and its correctness."""
 
     texts: list[str | None]
     lengths: list[float | None]
@@ -70,7 +70,7 @@ class JudgedAnswers:
 
 
 class RightCount(NamedTuple):
-    """How many of the labelled answers one kind of correctness calls right."""
+    """Number of labelled answers that a kind of correctness calls right."""
 
     right: int
     labelled: int
@@ -79,7 +79,7 @@ class RightCount(NamedTuple):
 
 
 class ScoredAnswers(NamedTuple):
-    """The answers that have a value of one estimator and a label."""
+    """Answers with both a label and one estimator's value."""
 
     indices: list[int]
     """Of their questions."""
@@ -91,12 +91,12 @@ class ScoredAnswers(NamedTuple):
     """What answers share that are not independent; empty where all are."""
 
     def with_lengths(self) -> tuple[Floats, Floats, Floats]:
-        """Scores, labels and lengths of the answers whose length is known."""
+        """Select scores, labels and lengths of answers with known length."""
         indices = present(self.lengths)
         return self.scores[indices], self.labels[indices], np.array(defined(self.lengths), dtype=np.float64)
 
     def calibrated(self) -> Floats | str:
-        """Confidences by isotonic maps, each fitted on the other folds; or why there are none."""
+        """Compute cross-fitted isotonic confidences, or explain why that is impossible."""
         if self.groups and len(set(self.groups)) < FOLDS:
             return f"{len(set(self.groups))} questions are too few to calibrate on others"
         if len(self.scores) < FOLDS:
@@ -108,7 +108,7 @@ class ScoredAnswers(NamedTuple):
 
 
 class Assessment:
-    """Estimators' values and correctness labels of some questions.
+    """Values of estimators and correctness labels for a set of questions.
 
     Raises:
         ConfigError: there is no such estimator or correctness function.
@@ -177,8 +177,8 @@ class Assessment:
 
     @cached_property
     def stated_faithfulness(self) -> tuple[float, int] | None:
-        """cMFG of stated confidences against the modal share, and the number of questions with both; None
-        without any."""
+        """cMFG of stated confidences against the modal share, with its number of questions; None without
+        any."""
         pairs = []
         for samples in self.samples:
             confidence, share = (estimate(ESTIMATORS[name], samples) for name in ("stated", "modal_share"))
@@ -190,7 +190,7 @@ class Assessment:
         return faithfulness(stated_column, shares), len(pairs)
 
     def variant(self, estimator: str) -> str:
-        """Name the way in which the estimator's values were computed."""
+        """Name the variant that computed the estimator's values."""
         info = ESTIMATORS[estimator]
         return info.replies_variant if estimator in self.by_replies else info.variant
 
@@ -215,7 +215,7 @@ class Assessment:
         return counts
 
     def groups_of(self, indices: Sequence[int]) -> tuple[str, ...]:
-        """Name what answers share that are not independent; empty where all are.
+        """Name the groups of dependent answers; empty if all are independent.
 
         Args:
             indices: the questions of the answers.
@@ -224,7 +224,7 @@ class Assessment:
         return groups if any(groups) else ()
 
     def labelled_scores(self, estimator: str, correctness: str, *, inputs: bool = False) -> ScoredAnswers:
-        """Select the answers with a value and a label.
+        """Select the answers with both a value and a label.
 
         Args:
             inputs: whether the scores are what the weights of a fitted estimator multiply, shape (n, F).
@@ -246,7 +246,7 @@ class Assessment:
 
 
 def _check_columns(estimators: Sequence[str], questions: Sequence[AnsweredQuestion]) -> None:
-    """Refuse an estimator that is a column which no question has."""
+    """Refuse a column estimator whose column no question has."""
     columns = {name: plain_name(name) for question in questions for name in question.columns}
     for name in estimators:
         column = name.removeprefix(COLUMN).partition(":")[0]
@@ -255,7 +255,7 @@ def _check_columns(estimators: Sequence[str], questions: Sequence[AnsweredQuesti
 
 
 def right_counts(assessment: Assessment) -> dict[str, RightCount]:
-    """Count what each kind of correctness calls right."""
+    """Count the right answers by each kind of correctness."""
     contains = Correctness(DEFAULT)
     counts = {}
     for name in assessment.judged.labels:
@@ -275,7 +275,7 @@ class LabelledAnswer(NamedTuple):
 
 
 def labelled_answers(assessment: Assessment, correctness: str) -> list[LabelledAnswer]:
-    """List the judged answers with a label; where a log grades answers, all that it grades."""
+    """List the labelled judged answers, or all answers that a log grades."""
     kind, _, grader = correctness.partition(":")
     judged = assessment.judged
     answers = []
@@ -293,7 +293,7 @@ def labelled_answers(assessment: Assessment, correctness: str) -> list[LabelledA
 def _lengths(
     questions: Sequence[AnsweredQuestion], texts: Sequence[str | None], judged: Sequence[str | None]
 ) -> list[float | None]:
-    """Measure answers by the record's length of the judged one, else by words."""
+    """Measure answers by their recorded length, or else in words."""
     lengths: list[float | None] = []
     for question, text, judged_text in zip(questions, texts, judged, strict=True):
         if question.length is not None and text == judged_text:
@@ -304,7 +304,7 @@ def _lengths(
 
 
 def present(values: Sequence[object]) -> list[int]:
-    """List the indices of the values that are not None."""
+    """List the indices of values other than None."""
     return [index for index, value in enumerate(values) if value is not None]
 
 
@@ -327,8 +327,7 @@ class Prediction:
 def predictions(
     assessment: Assessment, correctness: str, measures: Sequence[str] = MEASURED
 ) -> list[Prediction]:
-    """Measure every estimator, and two baselines: the constant base rate, and length alone (shorter is
-    surer)."""
+    """Evaluate every estimator and two baselines: the base rate, and length alone."""
     results = []
     for name in assessment.values:
         answers = assessment.labelled_scores(name, correctness)
@@ -378,7 +377,7 @@ def _prediction(
 
 
 def subsample(question: AnsweredQuestion, size: int, seed: int = 0) -> AnsweredQuestion:
-    """Keep ``size`` random samples in their order, by the seed and their number."""
+    """Keep ``size`` random samples in order, chosen by seed."""
     total = len(question.answers)
     indices = sorted(np.random.default_rng(seed).permutation(total)[:size].tolist())
     return with_answers(question, indices)

@@ -1,4 +1,4 @@
-"""A fitted calibrator on disk, with the questions that it must not be judged by."""
+"""Fitted calibrators on disk, with the questions that must not be judged by them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FEWEST_LABELS = 50
 
 
 class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that a score of another question needs to become the same kind of confidence."""
+    """Everything needed to turn another question's score into the same kind of confidence."""
 
     format: Literal["selfreflect calibrator"] = "selfreflect calibrator"
     version: Literal[1] = 1
@@ -90,7 +90,7 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def origin(self) -> str:
-        """Data and date of the fit, if the file has them."""
+        """Source and date of the fit, if recorded."""
         parts = [counted(self.n, "label")]
         if self.source:
             parts.append(f"of {excerpt(self.source)}")
@@ -152,8 +152,7 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 )
 
     def refuse_other_variant(self, assessment: Assessment) -> None:
-        """Raise ConfigError if the assessment has another kind of the estimator: a probability of a token and
-        a share of replies are not the same score."""
+        """Raise ConfigError if the assessment uses another variant of the estimator."""
         is_token = self.estimator not in assessment.by_replies
         # a token's probability and a share of ten replies are other scores
         if self.estimator in BY_REPLIES and self.token_probability != is_token:
@@ -172,7 +171,7 @@ def fit_file(
     *,
     weights: CalibratorFile | None = None,
 ) -> CalibratorFile:
-    """Fit a calibrator on all questions with a value and a label.
+    """Fit a calibrator on all questions with both value and label.
 
     Args:
         classes: the rule that the classes of the assessment were made by.
@@ -206,7 +205,7 @@ def fit_file(
 
 
 def _ranks(estimator: str, questions: Sequence[AnsweredQuestion]) -> int | msgspec.UnsetType:
-    """Find the number of likely tokens that an estimator reads at each token; unset if it reads none.
+    """Find the number of likely tokens per token that an estimator reads; unset if none.
 
     Raises:
         DataError: they are not equally many everywhere.
@@ -224,7 +223,7 @@ def _ranks(estimator: str, questions: Sequence[AnsweredQuestion]) -> int | msgsp
 
 
 class EvenSample(msgspec.Struct, frozen=True):
-    """Labelled questions that a guarantee may rest on: each once, all with answers of one kind."""
+    """Distinct labelled questions with equally many answers, as a guarantee requires."""
 
     indices: tuple[int, ...]
     drawn: Drawn
@@ -235,7 +234,7 @@ class EvenSample(msgspec.Struct, frozen=True):
 
 
 def even_sample(questions: Sequence[AnsweredQuestion], indices: Iterable[int]) -> EvenSample:
-    """Choose the questions that have the most usual number of answers, each text once.
+    """Choose the questions with the most usual number of answers, each text once.
 
     Raises:
         DataError: there are none, or their answers are of several models or temperatures.
@@ -275,7 +274,7 @@ def even_sample(questions: Sequence[AnsweredQuestion], indices: Iterable[int]) -
 def find_guarantee(
     assessment: Assessment, estimator: str, correctness: str, risk: float, confidence: float
 ) -> tuple[ThresholdSearch, Guarantee | None, EvenSample]:
-    """Search the threshold above which at most ``risk`` of the answers are wrong.
+    """Find the threshold above which at most ``risk`` of the answers are wrong.
 
     Raises:
         ConfigError: a level is not between 0 and 1.
@@ -312,7 +311,7 @@ def find_guarantee(
 
 
 def find_sets(assessment: Assessment, correctness: str, coverage: float) -> SetRule | NoSetRule:
-    """Choose what makes sets of answers that hold a right one. Raises as :func:`fit_sets`."""
+    """Choose the rule for sets of answers that contain a right one. Raises as :func:`fit_sets`."""
     shares = right_shares(assessment, correctness)
     if not shares:
         return fit_sets([], coverage)
@@ -322,7 +321,7 @@ def find_sets(assessment: Assessment, correctness: str, coverage: float) -> SetR
 
 
 def find_kept(assessment: Assessment, estimator: str, correctness: str, share: float) -> KeepRule:
-    """Choose a threshold above which all claims of a question are right; infinite if none.
+    """Choose a threshold above which all claims of a question are right; infinite if there is none.
 
     Raises:
         DataError: no question has labelled claims, or answers are of several models.
@@ -349,7 +348,7 @@ def find_kept(assessment: Assessment, estimator: str, correctness: str, share: f
 
 
 def digests(questions: Iterable[AnsweredQuestion]) -> tuple[str, ...]:
-    """Identify questions by id and by text, without repeating either."""
+    """Hash questions by id and by text, without revealing either."""
     names = []
     for question in questions:
         names.append(f"id\0{question.id}")
@@ -359,7 +358,7 @@ def digests(questions: Iterable[AnsweredQuestion]) -> tuple[str, ...]:
 
 
 def read_calibrator(path: Path) -> CalibratorFile:
-    """Read a calibrator.
+    """Read a calibrator file.
 
     Raises:
         DataError: the file cannot be read, or is no calibrator.
@@ -377,7 +376,7 @@ def read_calibrator(path: Path) -> CalibratorFile:
 
 
 def _unsound_part(saved: CalibratorFile) -> str:
-    """Name the part whose numbers cannot be computed with; empty if all can."""
+    """Name the file's part with unusable numbers; empty if all are usable."""
     estimator = ESTIMATORS.get(saved.estimator)  # an unknown one is refused by its name
     if saved.sets and not (0 < saved.sets.share <= 1 and saved.sets.n > 0):
         return "sets of answers"
@@ -399,5 +398,5 @@ def _unsound_part(saved: CalibratorFile) -> str:
 
 
 def write_calibrator(saved: CalibratorFile) -> str:
-    """Write the text of the file."""
+    """Write a calibrator as text."""
     return msgspec.json.format(msgspec.json.encode(saved), indent=1).decode() + "\n"

@@ -1,4 +1,4 @@
-"""Turn scores into calibrated confidences with a map fitted on other questions."""
+"""Calibration of scores by maps fitted on other questions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FOLDS = 5
 
 @dataclass(frozen=True)
 class Calibrator:
-    """A fitted map from scores, higher for more confidence, to confidences in [0, 1]."""
+    """A fitted map from scores (higher for more confidence) to confidences in [0, 1]."""
 
     method: FitMethod
     x: tuple[float, ...]
@@ -31,7 +31,7 @@ class Calibrator:
     """Isotonic: the confidences at these scores."""
 
     def __call__(self, scores: Sequence[float] | Floats) -> Floats:
-        """Calibrate scores, shape (n,), or for weights (n, F).
+        """Calibrate scores of shape (n,), or (n, F) for weights.
 
         Raises:
             DataError: a score is NaN or infinite.
@@ -91,7 +91,7 @@ def cross_fit(
     seed: int = 0,
     groups: Sequence[str] = (),
 ) -> Floats:
-    """Calibrate each answer with a map fitted on the other folds only; shape (n,).
+    """Calibrate each answer with a map fitted on the other folds; shape (n,).
 
     Args:
         groups: answers of one group, such as the fields of an object, share a fold. Without it all are
@@ -121,7 +121,7 @@ _VISIBLE = 0.0005
 
 
 class MapQuality(NamedTuple):
-    """Brier scores of confidences that no answer's own label has touched."""
+    """Brier scores of confidences computed without each answer's own label."""
 
     calibrated: float
     constant: float
@@ -131,7 +131,7 @@ class MapQuality(NamedTuple):
 
     @property
     def better(self) -> dict[str, float]:
-        """List the alternatives with a lower score, by field."""
+        """Alternatives with a lower score, by field."""
         alternatives = {name: score for name, score in self._asdict().items() if score is not None}
         return {name: score for name, score in alternatives.items() if score < self.calibrated - _VISIBLE}
 
@@ -145,7 +145,7 @@ def map_quality(
     seed: int = 0,
     groups: Sequence[str] = (),
 ) -> MapQuality:
-    """Compare a map with the two ways to do without it. Raises DataError as :func:`cross_fit`."""
+    """Compare a map with both alternatives to it. Raises DataError as :func:`cross_fit`."""
     calibrated = cross_fit(method, scores, correct, seed=seed, groups=groups)
     fold = _folds(scores, correct, FOLDS, seed, groups)
     # of the other folds as well: its own labels would make the constant look better
@@ -252,12 +252,12 @@ def _fit_weights(columns: Floats, labels: Floats, groups: Sequence[str]) -> Cali
 
 
 def _best_inverse_temperature(logits: Floats, labels: Floats) -> float:
-    """Find the minimum of the log loss, which is convex, by bisecting its derivative."""
+    """Minimise the convex log loss by bisecting its derivative."""
     if not logits.any():
         return 1.0  # all confidences are 0.5, which any temperature keeps
 
     def falls(power: float) -> bool:
-        """Tell the sign of the derivative of the log loss, which changes once."""
+        """Check the sign of the log loss's derivative, which changes once."""
         return bool((logits * (sigmoid(10**power * logits) - labels)).sum() <= 0)
 
     return float(10 ** end_of(falls, -3.0, 3.0))
@@ -271,7 +271,7 @@ def _logits(confidences: Floats) -> Floats:
 
 
 def sigmoid(logits: Floats) -> Floats:
-    """Compute the logistic curve of logits of any size."""
+    """Compute the logistic function of logits of any size."""
     # exp overflows beyond 700
     result: Floats = 1 / (1 + np.exp(-np.clip(logits, -700, 700)))
     return result

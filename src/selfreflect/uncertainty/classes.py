@@ -1,4 +1,4 @@
-"""Sort answers into classes of the same meaning.
+"""Classes of answers with the same meaning.
 
 ``exact`` and ``numeric`` compare a key of each answer, so they are transitive; ``same`` joins answers by
 :mod:`selfreflect.sameness`, without a model. The others compare pairs: A may match B and B match C where A
@@ -51,7 +51,7 @@ normalised = lru_cache(maxsize=2**18)(normal_form)
 
 
 class ClassRule:
-    """Rule for whether two answers are the same.
+    """Rule that decides whether two answers are the same.
 
     Args:
         name: one of ``RULES``, with a threshold for those that compare similarities, as in ``jaccard:0.6``
@@ -106,19 +106,19 @@ class ClassRule:
 
     @property
     def name(self) -> str:
-        """The rule by which answers are sorted, with its threshold or model."""
+        """Name of the rule in use, with its threshold or model."""
         # a model that failed its controls was not asked
         is_unfit = self._relation is not None and self._relation.is_unfit
         return DEFAULT if is_unfit else self._name
 
     @property
     def undecided(self) -> int:
-        """Pairs of answers that a model did not decide; they count as different."""
+        """Number of pairs that the model left undecided, which count as different."""
         return 0 if self._relation is None else self._relation.undecided
 
     @property
     def caveats(self) -> list[str]:
-        """Say how many pairs of answers count as different only because no model decided them."""
+        """Warnings about pairs that count as different without a model's decision."""
         if self._relation is None:
             return []
         lines = []
@@ -139,7 +139,7 @@ class ClassRule:
         return lines
 
     def prepare(self, questions: Iterable[AnsweredQuestion]) -> None:
-        """Let a rule that needs a model see all answers at once.
+        """Let a model-based rule process all answers at once.
 
         Raises:
             ConfigError, BackendError: the model of ``nli`` cannot be loaded.
@@ -150,14 +150,14 @@ class ClassRule:
             self._relation.prepare(groups)
 
     def forget(self, limit: int) -> None:
-        """Forget all but the latest ``limit`` verdicts, and clear a larger cache of texts."""
+        """Keep only the latest ``limit`` verdicts, and clear a larger text cache."""
         if normalised.cache_info().currsize > limit:
             normalised.cache_clear()
         if self._relation is not None:
             self._relation.forget(limit)
 
     def __call__(self, question: AnsweredQuestion) -> Labels:
-        """Sort the answers of a question, by the rule of its own if it has one."""
+        """Classify a question's answers, by the question's own rule if it has one."""
         if question.classes:
             if question.classes not in self._of_fields:
                 self._of_fields[question.classes] = ClassRule(question.classes)
@@ -174,7 +174,7 @@ class ClassRule:
         return number_classes(group_related(related)[labels].tolist())
 
     def _by_key(self, question: AnsweredQuestion) -> Labels:
-        """Class answers by spelling, by value, or without asking a model."""
+        """Classify answers by spelling or value, or without asking a model."""
         class_of_alias = _alias_classes(question.aliases)
         forms = list(map(normalised, question.answers))
         if self._kind == "numeric":
@@ -197,7 +197,7 @@ class ClassRule:
 
 
 def _alias_classes(aliases: Iterable[Iterable[str]]) -> dict[str, int]:
-    """Number the classes of normalised spellings; lists that share a spelling are one class."""
+    """Number the classes of normalised spellings, merging lists that share any."""
     class_of: dict[str, int] = {}
     for number, texts in enumerate(aliases):
         forms = set(map(normalised, texts))
@@ -209,7 +209,7 @@ def _alias_classes(aliases: Iterable[Iterable[str]]) -> dict[str, int]:
 
 
 def _without_keys(question: AnsweredQuestion) -> AnsweredQuestion:
-    """Keep the answers that a rule compares."""
+    """Keep the answers without a predetermined key."""
     if not question.keys:
         return question
     texts = enumerate(question.answers)
@@ -238,7 +238,7 @@ def _numeric_keys(answers: Sequence[str]) -> list[tuple[str, str] | None]:
 
 
 def _share(text: str) -> str:
-    """Write a percentage as a share."""
+    """Convert a percentage to a share."""
     try:
         return f"{number_in(text):.12g}" if is_percent(text) else text
     except ValueError:
@@ -246,7 +246,7 @@ def _share(text: str) -> str:
 
 
 def members_of(labels: Labels) -> list[list[int]]:
-    """List the indices of the answers in each class."""
+    """List the indices of each class's answers."""
     members: list[list[int]] = [[] for _ in range(int(labels.max(initial=-1)) + 1)]
     for index, label in enumerate(labels.tolist()):
         members[label].append(index)
@@ -259,7 +259,7 @@ def _spellings(question: AnsweredQuestion, labels: Labels) -> list[str]:
 
 
 def threshold_of(name: str, default: float) -> float:
-    """Read the number after the colon of ``name:0.6``.
+    """Parse the number after the colon of ``name:0.6``.
 
     Raises:
         ConfigError: it is not a number in (0, 1].
@@ -275,7 +275,7 @@ def threshold_of(name: str, default: float) -> float:
 
 
 def group_related(related: NDArray[np.bool_]) -> Labels:
-    """Join each answer to the first class whose first answer it is related to.
+    """Assign each answer to the first class whose first answer it is related to.
 
     Args:
         related: shape (n, n), true on the diagonal.
@@ -291,6 +291,6 @@ def group_related(related: NDArray[np.bool_]) -> Labels:
 
 
 def number_classes(keys: Sequence[object]) -> Labels:
-    """Number keys by first appearance, equal keys alike."""
+    """Number keys by first appearance, with equal keys alike."""
     numbers: dict[object, int] = {}
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.intp)

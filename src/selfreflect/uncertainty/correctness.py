@@ -1,4 +1,4 @@
-"""Correctness of answers by gold answers, by labels of a person, or by grades of another program."""
+"""Correctness of answers by gold answers, human labels, or another program's grades."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def default_correctness(questions: Sequence[AnsweredQuestion]) -> str | None:
-    """Name what decides where the user names nothing: labels, grades, or right answers; None without any."""
+    """Choose the default correctness: labels, grades or right answers; None without any."""
     if any(question.correct is not None for question in questions):
         return "human"
     if graded_by(questions):
@@ -39,7 +39,7 @@ def default_correctness(questions: Sequence[AnsweredQuestion]) -> str | None:
 
 
 class Correctness:
-    """A function that labels answers correct if close enough to a gold answer.
+    """A function that labels answers as correct if close enough to a gold answer.
 
     Args:
         name: one of ``CORRECTNESS``; ``squad_f1`` takes a threshold, as in ``squad_f1:0.8``. ``contains``
@@ -87,7 +87,7 @@ class Correctness:
         answers: Sequence[str | None],
         judged: Sequence[str | None] | None = None,
     ) -> list[bool | None]:
-        """Label an answer to each question. A function that needs a model sees all texts at once.
+        """Label one answer per question. A function that needs a model sees all texts at once.
 
         Raises:
             ConfigError: ``graded:NAME`` names a grader that no question has.
@@ -138,7 +138,7 @@ class Correctness:
     def _judge(
         self, asker: Asker, questions: Sequence[AnsweredQuestion], answers: Sequence[str | None]
     ) -> None:
-        """Ask about all answers as one batch."""
+        """Ask about all answers in one batch."""
         pairs = []
         for question, answer in zip(questions, answers, strict=True):
             if answer is not None and question.gold and not _is_gold(question, answer):
@@ -163,7 +163,7 @@ class Correctness:
 def graded(
     question: AnsweredQuestion, grader: str, answer: str | None, is_judged: bool = True
 ) -> bool | None:
-    """Return what most verdicts say of the answer, and others with the same spelling; None in a tie."""
+    """Return the majority of an answer's verdicts, including equal spellings; None in a tie."""
     spelling = normalised(answer or "")
     verdicts = [
         right
@@ -196,8 +196,8 @@ def _is_gold(question: AnsweredQuestion, answer: str) -> bool:
 
 
 def squad_f1(answer: str, gold: str) -> float:
-    """F1 of the words that two texts share, without case, punctuation and articles (Rajpurkar et al. 2016,
-    arXiv 1606.05250). In scripts without spaces each character is a word. Two texts without words are equal.
+    """Compute the F1 of words shared by two texts, as SQuAD does (Rajpurkar et al. 2016, arXiv 1606.05250).
+    In scripts without spaces each character is a word. Two texts without words are equal.
     """
     answer_words, gold_words = _squad_words(answer), _squad_words(gold)
     if not answer_words or not gold_words:

@@ -34,7 +34,7 @@ Unit = Literal[
 
 @dataclass(frozen=True)
 class Estimator:
-    """A number for each question that says how sure the model is."""
+    """A number per question that measures the model's confidence or uncertainty."""
 
     compute: Callable[[Samples], float | NoValue]
     meaning: str
@@ -61,16 +61,16 @@ class Estimator:
 
     @property
     def is_probability(self) -> bool:
-        """Whether measures of calibration apply."""
+        """Whether calibration measures apply."""
         return self.unit == "probability"
 
     @property
     def direction(self) -> str:
-        """Quantity of which a higher value means more."""
+        """Direction of the value: confidence or uncertainty."""
         return "confidence" if self.confidence else "uncertainty"
 
     def score(self, value: float) -> float:
-        """Turn the value so that higher means more confidence."""
+        """Convert a value so that higher means more confidence."""
         return value if self.confidence else -value
 
 
@@ -96,7 +96,7 @@ _NO_SELF_CERTAINTY = NoValue(
 
 
 def _of_greedy(name: str) -> Callable[[Samples], float | NoValue]:
-    """Read the judge's measure of the greedy answer."""
+    """Make a function that reads the judge's measure of the greedy answer."""
 
     def compute(samples: Samples) -> float | NoValue:
         value = samples.question.values.get(name, _NOT_MEASURED)
@@ -107,7 +107,7 @@ def _of_greedy(name: str) -> Callable[[Samples], float | NoValue]:
 
 
 def _greedy_estimators() -> dict[str, Estimator]:
-    """Make the estimators that measures of a run give."""
+    """Make the estimators that a run's measures provide."""
     table = {}
     for measure in measures_of(DEFAULT_MEASURES):
         for row in measure.estimators:
@@ -130,19 +130,19 @@ _NO_CLAIM = NoValue("not_measured", "it is about claims of long answers: add --c
 
 
 def _of_claim(name: str) -> Callable[[Samples], float | NoValue]:
-    """Read what was counted of a claim."""
+    """Make a function that reads a count about a claim."""
     return lambda samples: samples.question.values.get(name, _NO_CLAIM)
 
 
 def _probability(
     compute: Callable[[Samples], float | NoValue], meaning: str, variant: str, source: str, **fields: Any
 ) -> Estimator:
-    """Declare a confidence in [0, 1], to which measures of calibration apply."""
+    """Declare a confidence in [0, 1] with calibration measures."""
     return Estimator(compute, meaning, variant, source, True, "probability", high=1, **fields)
 
 
 def _not_asked(samples: Samples) -> NoValue:
-    """Refuse a value: a model is asked about all questions together."""
+    """Refuse a value without a model to ask."""
     return NoValue("no_model", "no model was asked: name one with --model NAME")
 
 
@@ -159,7 +159,7 @@ _JUDGED = "of the judged answer, mean over answers of its class"
 def _of_tokens(
     compute: Callable[[Floats], float], column: str = "logprobs"
 ) -> Callable[[Samples], float | NoValue]:
-    """Read the log-probabilities, or another column, of the tokens of the judged answer."""
+    """Make a function of the judged answer's token log-probabilities, or of another column."""
 
     def mean(samples: Samples) -> float | NoValue:
         rows = getattr(samples.question, column) or ()
@@ -171,7 +171,7 @@ def _of_tokens(
 
 
 def _mean_of_ranks(compute: Callable[[Floats], float | Floats]) -> Callable[[Samples], Floats | NoValue]:
-    """Read the largest log-probabilities at the tokens of the judged answer."""
+    """Make a function of the largest log-probabilities at the judged answer's tokens."""
 
     def mean(samples: Samples) -> Floats | NoValue:
         if samples.question.top_logprobs is None:
@@ -238,7 +238,7 @@ _LISTS = f"mean over tokens, {_JUDGED}"
 
 
 def _of_token(compute: Callable[[Samples], float | NoValue], *texts: str, **fields: Any) -> Estimator:
-    """Declare a confidence in [0, 1] that is no chance of being right."""
+    """Declare a confidence in [0, 1] that is not a probability of being right."""
     meaning, variant, source = texts
     return Estimator(compute, meaning, variant, source, True, "share", high=1, **fields)
 
@@ -318,7 +318,7 @@ def _column_value(value: object, kind: str) -> float | NoValue:
 
 
 class Estimators(dict[str, Estimator]):
-    """Estimators by name; ``column:NAME`` is made when it is asked for."""
+    """Estimators by name; ``column:NAME`` is made on demand."""
 
     def __missing__(self, name: str) -> Estimator:
         # columns are known only once a file is read
@@ -672,7 +672,7 @@ def choose_estimators(names: Sequence[str]) -> dict[str, Estimator]:
 
 
 def estimate(estimator: Estimator, samples: Samples) -> float | NoValue:
-    """Compute the value for a question, to 12 digits, or say why none exists.
+    """Compute a question's value to 12 digits, or the reason for its absence.
 
     Unrounded, questions with the same classes in another order would differ by the last bits, and ties would
     be broken at random.

@@ -1,4 +1,4 @@
-"""Features of a question for estimators: shares of classes, likelihoods of tokens, words of probability."""
+"""Features for estimators: class shares, token likelihoods and probability phrases."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _REMEMBERED = 2048
 
 
 def _remembered(compute: Callable[[Any], float]) -> Callable[[Any], float]:
-    """Keep values of small arrays: many questions with few samples have the same classes."""
+    """Cache a function's values for small arrays, which often repeat."""
 
     # arrays cannot be keys of a cache; their bytes and shape can
     @lru_cache(maxsize=_REMEMBERED)
@@ -55,8 +55,8 @@ def modal_share(labels: Labels) -> float:
 
 @_remembered
 def split_half_share(labels: Labels) -> float:
-    """Share in one half of the samples of the class that is largest in the other, averaged over both halves
-    and over largest classes of equal size. Not inflated by few samples. Needs two."""
+    """Compute the share in one half of the other half's largest class, averaged both ways. Not inflated by
+    few samples. Needs two."""
     middle = len(labels) // 2
     size = int(labels.max()) + 1
     first, second = (np.bincount(half, minlength=size) for half in (labels[:middle], labels[middle:]))
@@ -69,7 +69,7 @@ def split_half_share(labels: Labels) -> float:
 
 @_remembered
 def entropy(labels: Labels) -> float:
-    """Discrete semantic entropy, in nats: of the shares of classes (Farquhar et al. 2024, Nature 630).
+    """Compute the discrete semantic entropy of class shares, in nats (Farquhar et al. 2024, Nature 630).
 
     Too low for few samples: four equal classes give 1.22 of 10 samples instead of 1.39.
     """
@@ -79,8 +79,7 @@ def entropy(labels: Labels) -> float:
 
 
 def entropy_miller_madow(labels: Labels) -> float:
-    """Discrete semantic entropy plus (K - 1) / 2M for K classes, which corrects most of its bias (Miller
-    1955)."""
+    """Compute the discrete semantic entropy plus (K - 1) / 2M, to correct its bias (Miller 1955)."""
     return entropy(labels) + (len(np.unique(labels)) - 1) / (2 * len(labels))
 
 
@@ -92,29 +91,29 @@ def number_of_classes(labels: Labels) -> float:
 
 @_remembered
 def mean_similarity(similarities: Floats) -> float:
-    """Lexical similarity: the mean over pairs of different samples. Needs two."""
+    """Compute the mean lexical similarity over pairs of different samples. Needs two."""
     pairs = np.triu_indices(len(similarities), 1)
     return float(similarities[pairs].mean())
 
 
 @_remembered
 def eigenvalue_sum(similarities: Floats) -> float:
-    """EigV: the sum of max(0, 1 - eigenvalue) of the graph Laplacian, a soft number of classes (Lin et al.
-    2024, arXiv 2305.19187)."""
+    """Compute EigV, the sum of max(0, 1 - eigenvalue) of the graph Laplacian (Lin et al. 2024, arXiv
+    2305.19187)."""
     values = np.linalg.eigvalsh(_laplacian(similarities))
     return float(np.maximum(0, 1 - values).sum())
 
 
 @_remembered
 def degree(similarities: Floats) -> float:
-    """Deg: the mean distance of all pairs, each sample with itself included (Lin et al. 2024)."""
+    """Compute Deg, the mean distance of all pairs including each sample with itself (Lin et al. 2024)."""
     return float(1 - similarities.mean())
 
 
 @_remembered
 def eccentricity(similarities: Floats) -> float:
-    """Ecc: how far samples are from their centre, in the Laplacian's eigenvectors with eigenvalues below 0.9
-    (Lin et al. 2024). One within 1e-9 of 0.9 is not below it, whatever rounding makes of it."""
+    """Compute Ecc, the samples' distance from their centre in Laplacian eigenvectors with eigenvalues below
+    0.9, by more than 1e-9 (Lin et al. 2024)."""
     values, vectors = np.linalg.eigh(_laplacian(similarities))
     # the eigenvectors of small eigenvalues hold the clusters
     embedded = vectors[:, values < _SMALL_EIGENVALUE - _ROUNDING]
@@ -124,9 +123,8 @@ def eccentricity(similarities: Floats) -> float:
 
 @_remembered
 def kernel_entropy(similarities: Floats) -> float:
-    """Kernel language entropy: the von Neumann entropy of the heat kernel exp(-t L), L = D - W, of the graph,
-    scaled to unit diagonal; as a share of the largest, ln M (Nikitin et al. 2024, arXiv 2405.20003).
-    Needs two samples.
+    """Compute kernel language entropy: the heat kernel's von Neumann entropy as a share of ln M (Nikitin et
+    al. 2024, arXiv 2405.20003). Needs two samples.
 
     lm-polygraph computes it with L = W - D, which exchanges warm and cold.
     """
@@ -141,7 +139,7 @@ def kernel_entropy(similarities: Floats) -> float:
 
 
 def _laplacian(similarities: Floats) -> Floats:
-    """I - D^(-1/2) W D^(-1/2) with degrees D."""
+    """Compute the normalised Laplacian I - D^(-1/2) W D^(-1/2) with degrees D."""
     # scaled by the degrees, so that eigenvalues lie between 0 and 2
     scale = 1 / np.sqrt(similarities.sum(1))
     laplacian: Floats = np.eye(len(similarities)) - scale[:, None] * similarities * scale
@@ -152,35 +150,35 @@ SAR_TEMPERATURE = 0.001
 
 
 def predictive_entropy(sequence: Floats) -> float:
-    """Mean negative log-likelihood of the answers (Malinin and Gales 2021, arXiv 2002.07650). The same of
-    ``mean`` is length-normalised."""
+    """Compute the mean negative log-likelihood of the answers (Malinin and Gales 2021, arXiv 2002.07650). The
+    same of ``mean`` is length-normalised."""
     return -float(sequence.mean())
 
 
 def semantic_entropy(mean: Floats, labels: Labels) -> float:
-    """Entropy of class masses exp(mean log-probability), normalised over the samples (Farquhar et al. 2024,
-    Nature 630)."""
+    """Compute the entropy of normalised class masses exp(mean log-probability) (Farquhar et al. 2024, Nature
+    630)."""
     masses = _class_log_masses(mean, labels)
     logs = masses - np.logaddexp.reduce(masses)
     return abs(float((np.exp(logs) * logs).sum()))
 
 
 def semantic_entropy_monte_carlo(sequence: Floats, labels: Labels) -> float:
-    """Mean over samples of the negative log mass of their class, where masses are sums of whole-sequence
-    probabilities and are not normalised, as lm-polygraph computes it."""
+    """Average the negative log mass of each sample's class, unnormalised, as lm-polygraph computes it. Masses
+    are sums of whole-sequence probabilities."""
     return -float(_class_log_masses(sequence, labels)[labels].mean())
 
 
 def semantic_entropy_direct(sequence: Floats, labels: Labels) -> float:
-    """Sum over samples, not over classes, of -p log p of their class: a class counts once for each member.
-    Kept for comparison with tools that compute it so."""
+    """Sum -p log p of each sample's class, which counts a class once per member. Kept for comparison with
+    tools that compute it so."""
     logs = _class_log_masses(sequence, labels)[labels]
     return -float((np.exp(logs) * logs).sum())
 
 
 def sentence_sar(sequence: Floats, similarities: Floats, temperature: float = SAR_TEMPERATURE) -> float:
-    """Sentence SAR: mean negative log of each answer's probability plus that of similar answers, weighted by
-    similarity / temperature (Duan et al. 2024, arXiv 2307.01379). May be negative."""
+    """Compute sentence SAR, which adds similar answers' weighted probabilities to each answer's (Duan et al.
+    2024, arXiv 2307.01379). May be negative."""
     # the log of a similarity of 0 is -inf, which adds nothing to the sum
     with np.errstate(divide="ignore"):
         # an answer supports itself with weight 1, whose log is 0
@@ -190,7 +188,7 @@ def sentence_sar(sequence: Floats, similarities: Floats, temperature: float = SA
 
 
 def token_sar(logprobs: Floats, relevance: Floats) -> float:
-    """Token SAR of one answer: negative log-probabilities weighted by how much each token matters.
+    """Compute token SAR of one answer: negative log-probabilities weighted by token relevance.
 
     Args:
         logprobs: shape (T,).
@@ -202,12 +200,12 @@ def token_sar(logprobs: Floats, relevance: Floats) -> float:
 
 
 def sar(token_sars: Sequence[float] | Floats, similarities: Floats) -> float:
-    """Sentence SAR of probabilities exp(-token SAR)."""
+    """Compute sentence SAR from probabilities exp(-token SAR)."""
     return sentence_sar(-np.asarray(token_sars, dtype=np.float64), similarities)
 
 
 def _class_log_masses(logs: Floats, labels: Labels) -> Floats:
-    """Sum exp(logs) in each class and return the logs, shape (K,)."""
+    """Compute the log of the sum of exp(logs) in each class, shape (K,)."""
     masses = np.full(int(labels.max()) + 1, -np.inf)
     # in logs: the probabilities of long answers are 0 as floats
     np.logaddexp.at(masses, labels, logs)
@@ -215,7 +213,7 @@ def _class_log_masses(logs: Floats, labels: Labels) -> Floats:
 
 
 class Samples:
-    """Features of one question for estimators, each computed on first use."""
+    """Features of one question for estimators, computed on first use."""
 
     def __init__(
         self,
@@ -235,12 +233,12 @@ class Samples:
 
     @cached_property
     def labels(self) -> Labels:
-        """The class of each answer, shape (M,)."""
+        """Class of each answer, shape (M,)."""
         return self._rule(self.question)
 
     @cached_property
     def modal_answer(self) -> str | None:
-        """The most common spelling in the largest class; of equals the first that was sampled."""
+        """The most common spelling in the largest class, the first sampled among ties."""
         if not self.question.answers:
             return None
         groups = ordered_groups(self.question.answers, members_of(self.labels))
@@ -248,32 +246,32 @@ class Samples:
 
     @property
     def judged_answer(self) -> str | None:
-        """The answer that is judged: the record's response, else the modal answer."""
+        """The judged answer: the recorded response, or else the modal answer."""
         return self.modal_answer if self.question.answer is None else self.question.answer
 
     @cached_property
     def similarities(self) -> Floats:
-        """Shape (M, M)."""
+        """Similarities of all answers, shape (M, M)."""
         return self._compared(self._similarity)
 
     @cached_property
     def rouge_similarities(self) -> Floats:
-        """Shape (M, M)."""
+        """ROUGE-L similarities of all answers, shape (M, M)."""
         return self._compared(rouge)
 
     @cached_property
     def sequence_logprobs(self) -> Floats:
-        """Sum over the tokens of each answer, shape (M,)."""
+        """Sum of each answer's token log-probabilities, shape (M,)."""
         return np.array(list(map(sum, self.question.logprobs or ())))
 
     @cached_property
     def mean_logprobs(self) -> Floats:
-        """Mean over the tokens of each answer, shape (M,)."""
+        """Mean of each answer's token log-probabilities, shape (M,)."""
         return np.array([sum(tokens) / len(tokens) for tokens in self.question.logprobs or ()])
 
     @cached_property
     def judged_members(self) -> list[int]:
-        """Answers in the class of the judged answer, or the only answer; empty if it is in none."""
+        """Indices of answers in the judged answer's class, or of the only answer; possibly empty."""
         answers = self.question.answers
         if len(answers) == 1:
             return [0]
@@ -295,7 +293,7 @@ class Samples:
 
     @cached_property
     def hedge(self) -> Hedge | NoValue:
-        """The word of probability in the greedy answer, or in the judged one where that is not known."""
+        """The probability phrase in the greedy answer, or else in the judged answer."""
         text = self.judged_answer if self.question.greedy is None else self.question.greedy
         return read_hedge(text or "")
 
@@ -317,14 +315,14 @@ GROUP = 32
 
 
 class EntropyBounds(NamedTuple):
-    """An interval that holds the entropy of each prediction, shape (T,) each."""
+    """Bounds on each prediction's entropy, shape (T,) each."""
 
     low: Floats
     high: Floats
 
 
 def probabilities(top: Floats | Sequence[Sequence[float]]) -> Floats:
-    """Compute the probabilities of lists of equal length in falling order, shape (T, K)."""
+    """Compute probabilities in falling order from lists of equal length, shape (T, K)."""
     falling: Floats = -np.sort(-np.exp(np.asarray(top, dtype=np.float64)), axis=1)
     return falling
 
@@ -336,18 +334,17 @@ def truncated_entropy(shares: Floats) -> Floats:
 
 
 def renormalised_entropy(shares: Floats) -> Floats:
-    """Compute the entropy of each list as if nothing else were possible, shape (T,)."""
+    """Compute each list's entropy after renormalisation, shape (T,)."""
     return truncated_entropy(shares / shares.sum(axis=1, keepdims=True))
 
 
 def rest_bucket_entropy(shares: Floats) -> Floats:
-    """Compute a lower bound of the entropy at each token, shape (T,): all tokens outside its list count as
-    one."""
+    """Compute a lower bound of each token's entropy, with all unlisted tokens as one: shape (T,)."""
     return truncated_entropy(shares) - _p_log_p(_rest(shares))
 
 
 def entropy_interval(shares: Floats, vocabulary: int = LARGEST_VOCABULARY) -> EntropyBounds:
-    """Bound the entropy of each prediction by its list.
+    """Bound each prediction's entropy by its list of likely tokens.
 
     Each probability that is left out is at most min(r, p_k), and the entropy is largest if they are even.
 
@@ -369,7 +366,7 @@ PER_RANK = 2
 
 
 def rank_contributions(top: Floats | Sequence[Sequence[float]]) -> Floats:
-    """Average -p ln p at each rank over tokens, then take its largest value, shape (2K,).
+    """Average -p ln p at each rank over tokens, and take its maximum, shape (2K,).
 
     These are the features of weighted EPR (arXiv 2509.04492); the first K add up to EPR.
     """
@@ -378,19 +375,19 @@ def rank_contributions(top: Floats | Sequence[Sequence[float]]) -> Floats:
 
 
 def margins(shares: Floats) -> Floats:
-    """Subtract the second probability of each list from the first, shape (T,)."""
+    """Subtract each list's second probability from its first, shape (T,)."""
     differences: Floats = shares[:, 0] - shares[:, 1]
     return differences
 
 
 def token_confidences(top: Floats | Sequence[Sequence[float]]) -> Floats:
-    """Average -ln p over each list, shape (T,); depends on its length (Fu et al. 2025, arXiv 2508.15260)."""
+    """Average -ln p over each list, whose length matters: shape (T,) (Fu et al. 2025, arXiv 2508.15260)."""
     confidences: Floats = -np.asarray(top, dtype=np.float64).mean(axis=1)
     return confidences
 
 
 def group_confidence(confidences: Floats, window: int = GROUP) -> float:
-    """Find the lowest mean of ``window`` neighbouring tokens; the plain mean where there are fewer tokens."""
+    """Find the lowest mean of ``window`` neighbouring tokens, or the plain mean of fewer tokens."""
     if len(confidences) <= window:
         return float(confidences.mean())
     sums = np.cumsum(np.concatenate([[0.0], confidences]))
@@ -402,7 +399,7 @@ UNSURE = tuple(np.log([1.5, 2, 4]).tolist())
 
 
 class UnsureWord(NamedTuple):
-    """A word of an answer, and how sure the model was of its tokens."""
+    """A word of an answer, with the model's uncertainty about its tokens."""
 
     text: str
     """With the space before it."""
@@ -416,19 +413,19 @@ class UnsureWord(NamedTuple):
 
     @property
     def level(self) -> int:
-        """Level of uncertainty by its entropy, from 0 to 3."""
+        """Level of uncertainty from 0 to 3, by entropy."""
         return unsure_level(self.entropy)
 
 
 def unsure_level(surprise: float) -> int:
-    """Count the steps of ``UNSURE`` that an entropy, or a negative log-probability, in nats reaches."""
+    """Count the steps of ``UNSURE`` up to an entropy or negative log-probability in nats."""
     return int(np.searchsorted(UNSURE, surprise, "right"))
 
 
 def unsure_words(
     texts: Sequence[str], logprobs: Sequence[float], top: Sequence[Sequence[float]]
 ) -> list[UnsureWord]:
-    """Join the tokens of an answer to words with their uncertainty; none for impossible or unequal lists."""
+    """Join an answer's tokens to words with uncertainty; empty for impossible or unequal lists."""
     if not texts or len(set(map(len, top))) > 1 or not top[0]:
         return []
     shares = probabilities(top)
@@ -446,7 +443,7 @@ def unsure_words(
 
 
 def leveled_words(tokens: AnswerTokens) -> list[tuple[str, int]]:
-    """Split an answer into words with their levels: by the likely tokens, or else by their probability."""
+    """Split an answer into words with levels, by likely tokens or else by probability."""
     if tokens.top and (words := unsure_words(tokens.texts, tokens.logprobs, tokens.top)):
         return [(word.text, word.level) for word in words]
     return [
@@ -456,7 +453,7 @@ def leveled_words(tokens: AnswerTokens) -> list[tuple[str, int]]:
 
 
 def word_tokens(texts: Sequence[str]) -> list[slice]:
-    """Find the tokens of each word, which ends at white space; in scripts without spaces a token is one."""
+    """Find the tokens of each word, ending at white space; unspaced scripts get one token per word."""
     starts, before = [], " "
     for index, text in enumerate(texts):
         if text and (text[0].isspace() or before.isspace() or re.match(f"[{UNSPACED}]", text)):
@@ -476,6 +473,6 @@ def _rest(shares: Floats) -> Floats:
 
 
 def _p_log_p(shares: Floats) -> Floats:
-    """Compute p ln p, which is 0 at 0."""
+    """Compute p ln p, with 0 at 0."""
     logs: Floats = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
     return shares * logs

@@ -1,4 +1,4 @@
-"""A threshold above which few answers are wrong, sets that hold a right one, and what ends both.
+"""Guarantees: thresholds with few wrong answers, sets with a right answer, and detection of drift.
 
 Given how many questions score at or above a threshold fixed beforehand, the wrong ones among them are
 binomial. So the thresholds of a grid that a pilot quarter sets are tested one after the other, strict to
@@ -40,7 +40,7 @@ _ROUNDING = 1e-9
 
 @lru_cache(maxsize=2**16)
 def binomial_tail(wrong: int, answered: int, risk: float) -> float:
-    """Compute P(Bin(answered, risk) <= wrong), the p-value of "the risk is higher"."""
+    """Compute P(Bin(answered, risk) <= wrong), the p-value of a risk above ``risk``."""
     # at a risk of 0 nothing passes, nor if all answers are wrong
     if wrong >= answered or risk <= 0:
         return 1.0
@@ -55,7 +55,7 @@ def binomial_tail(wrong: int, answered: int, risk: float) -> float:
 
 @lru_cache(maxsize=1024)
 def upper_bound(wrong: int, answered: int, confidence: float) -> float:
-    """Compute the one-sided bound of a risk by Clopper and Pearson (1934, Biometrika 26, 404-413)."""
+    """Compute the one-sided upper bound of a risk (Clopper and Pearson 1934, Biometrika 26, 404-413)."""
     if wrong >= answered:
         return 1.0
     return end_of(lambda risk: binomial_tail(wrong, answered, risk) > 1 - confidence, 0.0, 1.0)
@@ -63,7 +63,7 @@ def upper_bound(wrong: int, answered: int, confidence: float) -> float:
 
 @lru_cache(maxsize=1024)
 def fewest_answers(risk: float, confidence: float, wrong: int = 0) -> int:
-    """Find the fewest answered questions that pass with a number of wrong ones."""
+    """Find the fewest answered questions that pass despite ``wrong`` errors."""
     # a range beyond any count: the chance of so few wrong answers falls with the number of answers
     return bisect_left(
         range(2**62), True, key=lambda answered: binomial_tail(wrong, answered, risk) <= 1 - confidence
@@ -71,13 +71,13 @@ def fewest_answers(risk: float, confidence: float, wrong: int = 0) -> int:
 
 
 def fewest_labels(risk: float, confidence: float) -> int:
-    """Find the fewest labelled questions, pilot included, that pass if all answers are right."""
+    """Find the fewest labelled questions, pilot included, that pass without errors."""
     # the smallest n of which so many remain without the pilot's n // PILOT
     return (fewest_answers(risk, confidence) - 1) * PILOT // (PILOT - 1) + 1
 
 
 class ThresholdTest(NamedTuple):
-    """Result of the tested questions for one threshold."""
+    """Result of testing one threshold."""
 
     threshold: float
     answered: int
@@ -92,7 +92,7 @@ class ThresholdTest(NamedTuple):
 
 @dataclass(frozen=True)
 class ThresholdSearch:
-    """Thresholds in the order of their tests; the last one failed if the search stopped early."""
+    """Thresholds in test order; the last one failed if the search stopped early."""
 
     risk: float
     confidence: float
@@ -109,7 +109,7 @@ class ThresholdSearch:
 
     @cached_property
     def tests(self) -> tuple[ThresholdTest, ...]:
-        """The tests in their order, strict to permissive."""
+        """Tests in order, from strict to permissive."""
         results = zip(self.grid, self.counts, strict=False)
         return tuple(self._test(threshold, *counts) for threshold, counts in results)
 
@@ -127,7 +127,7 @@ class ThresholdSearch:
 
     @property
     def threshold(self) -> float | None:
-        """The threshold of :attr:`chosen`, without its bound."""
+        """Threshold of :attr:`chosen`, without computing its bound."""
         answered, wrong = self.counts[-1]
         failed = binomial_tail(wrong, answered, self.risk) > 1 - self.confidence
         passed = len(self.counts) - failed
@@ -171,7 +171,7 @@ _LEVELS = {
 
 
 def check_levels(**levels: float) -> None:
-    """Refuse a level of ``_LEVELS`` that is not in (0, 1) with ConfigError."""
+    """Refuse levels outside (0, 1) with ConfigError."""
     for name, value in levels.items():
         if not FINEST <= value <= 1 - FINEST:
             level, example = _LEVELS[name]
@@ -185,7 +185,7 @@ def check_levels(**levels: float) -> None:
 def search_threshold(
     pilot: Floats, scores: Floats, wrong: NDArray[np.bool_], risk: float, confidence: float
 ) -> ThresholdSearch:
-    """Test the grid of the pilot's scores on the other questions.
+    """Test the grid of pilot scores on the other questions.
 
     A question is answered where its score is at least the threshold, so ties are answered together.
 
@@ -243,7 +243,7 @@ def search_threshold(
 
 
 def is_pilot(names: Sequence[str]) -> NDArray[np.bool_]:
-    """Choose a quarter of the questions by their digests, whatever their order in the file; shape (n,)."""
+    """Choose a quarter of the questions by digest, independent of file order; shape (n,)."""
     is_inside = np.zeros(len(names), dtype=np.bool_)
     # digests are as good as random, and do not depend on the order of the file
     is_inside[np.argsort(np.array(names), kind="stable")[: len(names) // PILOT]] = True
@@ -251,7 +251,7 @@ def is_pilot(names: Sequence[str]) -> NDArray[np.bool_]:
 
 
 class Drawn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Sampling settings of the answers that a guarantee covers."""
+    """Sampling settings of answers covered by a guarantee."""
 
     samples: int
     """Answers that each question had."""
@@ -262,7 +262,7 @@ class Drawn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Guarantee(Drawn, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """At most ``risk`` of the answers that score ``threshold`` or more are wrong, with ``confidence``.
+    """Guarantee: at most ``risk`` of answers scoring at least ``threshold`` are wrong, with ``confidence``.
 
     The confidence is over the sample of labelled questions. The sentence is about questions drawn as these
     were, answered by the same model, drawn and sorted in the same way.
@@ -285,12 +285,12 @@ class Guarantee(Drawn, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Of all these questions, rising: new scores are compared with them."""
 
     def covers(self, score: float) -> bool:
-        """Tell whether an answer with this score may be shown."""
+        """Check whether an answer with this score may be shown."""
         return score >= self.threshold
 
     @property
     def is_sound(self) -> bool:
-        """Whether the threshold passes its test, by the file's own counts."""
+        """Whether the threshold passes its test with the file's own counts."""
         # a file may have been edited, so its own counts must pass again
         return (
             0 < self.risk < 1
@@ -311,7 +311,7 @@ _LEVEL_OF_RETURN = 0.05
 
 
 def kolmogorov_smirnov(first: Sequence[float] | Floats, second: Sequence[float] | Floats) -> float:
-    """Compute the largest distance of two empirical distributions."""
+    """Compute the largest distance between two empirical distributions."""
     samples = np.sort(first), np.sort(second)
     points = np.concatenate(samples)
     # both distributions step at observed scores only
@@ -322,7 +322,7 @@ def kolmogorov_smirnov(first: Sequence[float] | Floats, second: Sequence[float] 
 def is_other_sample(
     first: Sequence[float] | Floats, second: Sequence[float] | Floats, level: float = LEVEL
 ) -> bool:
-    """Test whether two samples are of different distributions (Smirnov's two-sample test).
+    """Test whether two samples come from different distributions (Smirnov's two-sample test).
 
     The critical distance is the first term of Smirnov's limit (1948, Ann. Math. Stat. 19, 279-281); ties make
     it conservative. An empty sample differs from none.
@@ -336,7 +336,7 @@ def is_other_sample(
 
 
 class DriftWatch:
-    """Compares incoming scores with those of the calibration.
+    """Drift detector that compares incoming scores with calibration scores.
 
     A window that differs suspends the guarantee: what it rests on is not what is asked. It applies again
     once ``AGREEING`` windows in a row do not differ, neither each by itself nor, in a stricter test, all
@@ -355,7 +355,7 @@ class DriftWatch:
         self.has_drifted = False
 
     def add(self, score: float) -> None:
-        """Count a score, and test the window that it completes."""
+        """Count a score, and test a completed window."""
         with self._lock:  # answers of several requests are read in threads
             self.count += 1
             self._window.append(score)
@@ -382,12 +382,12 @@ _DIGITS = 9
 
 
 def _rank_of(coverage: float, n: int) -> int:
-    """Find which of the smallest shares of n right classes a class needs; 0 where n is too small."""
+    """Find the rank of the share that a class needs among n right classes."""
     return math.floor(round((1 - coverage) * (n + 1), _DIGITS))
 
 
 class SetRule(Drawn, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which classes of answers are in a question's set: those that hold ``share`` of the samples or more."""
+    """Rule for sets of answers: classes with at least ``share`` of the samples."""
 
     coverage: float
     """How often the set holds a right answer, at least, over new samples and questions."""
@@ -399,7 +399,7 @@ class SetRule(Drawn, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class KeepRule(Drawn, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which claims of a question are kept: those whose score is above ``threshold``."""
+    """Rule for keeping claims: scores above ``threshold``."""
 
     share: float
     """For how many questions all kept claims are right, at least, over new samples and questions."""
@@ -410,14 +410,14 @@ class KeepRule(Drawn, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Share of the labelled claims that are kept."""
 
     def covers(self, score: float) -> bool:
-        """Tell whether a claim is kept."""
+        """Check whether a claim is kept."""
         return score > self.threshold
 
 
 def keep_threshold(
     scores: Sequence[float], labels: Sequence[float], groups: Sequence[str], share: float
 ) -> float:
-    """Find the score above which all claims of a new question are right, with probability ``share``.
+    """Find the score above which all of a new question's claims are right with probability ``share``.
 
     Of each question counts the highest score of a wrong claim; the threshold is the ceil((n + 1) share)-th
     smallest of these, infinite with too few questions (Mohri and Hashimoto 2024, arXiv 2402.10978). Questions
@@ -437,7 +437,7 @@ def keep_threshold(
 
 
 class ClassOfAnswers(msgspec.Struct, frozen=True):
-    """Answers that mean the same, by their most common spelling."""
+    """Answers with the same meaning, shown by their most common spelling."""
 
     text: str
     share: float
@@ -445,7 +445,7 @@ class ClassOfAnswers(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class NoSetRule:
-    """Reason why no set of sampled answers holds the right one often enough."""
+    """Reason why sets of sampled answers cannot reach the coverage."""
 
     coverage: float
     n: int
@@ -453,17 +453,17 @@ class NoSetRule:
 
     @property
     def fewest(self) -> int:
-        """Labelled questions below which no coverage like this can be promised."""
+        """Fewest labelled questions that can guarantee this coverage."""
         return math.ceil(round(1 / (1 - self.coverage) - 1, _DIGITS))
 
     @property
     def ceiling(self) -> float:
-        """The share of questions whose right answer was drawn at all."""
+        """Share of questions whose right answer was drawn at all."""
         return 1 - self.unsampled / self.n
 
     @property
     def surely(self) -> float:
-        """The share that can be covered at least, with 95 % confidence (Clopper and Pearson)."""
+        """Coverage that is possible at least, with 95 % confidence (Clopper and Pearson)."""
         return 1 - upper_bound(self.unsampled, self.n, CONFIDENCE)
 
 
@@ -511,12 +511,12 @@ def classes_of(samples: Samples) -> list[ClassOfAnswers]:
 
 
 def answer_set(rule: SetRule, classes: Sequence[ClassOfAnswers]) -> list[ClassOfAnswers]:
-    """Choose the classes of a set; none where no answer is likely enough."""
+    """Choose the classes of a set; empty if no answer is likely enough."""
     return [entry for entry in classes if entry.share >= rule.share]
 
 
 def right_shares(assessment: Assessment, correctness: str) -> dict[int, float]:
-    """Measure the share of the largest class with a right answer, by the index of the question.
+    """Compute the share of the largest right class, by question index.
 
     Questions without answers or without a right answer are left out.
 

@@ -1,4 +1,4 @@
-"""The table of measures, and their values with intervals over questions."""
+"""Table of measures, with their values and intervals over questions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class OutcomeMeasure:
-    """Measure of how well scores predict correctness, or agree with its share."""
+    """Measure of how well scores predict correctness."""
 
     compute: Callable[[Tally], Floats]
     definition: str
@@ -95,7 +95,7 @@ MEASURES = {
 
 @dataclass(frozen=True)
 class MeasuredValue:
-    """The value of a measure with its 95% interval over questions."""
+    """A measure's value with its 95% interval over questions."""
 
     value: float | None
     """None if undefined; then ``undefined`` says why."""
@@ -117,7 +117,7 @@ INTERVALS = (
 
 
 def check_measure(name: str) -> None:
-    """Raise ConfigError unless there is a measure of this name."""
+    """Raise ConfigError for an unknown measure."""
     if name in REMOVED:
         raise ConfigError(f"there is no measure {name!r} any more. {REMOVED[name]}")
     if name not in MEASURES:
@@ -129,7 +129,7 @@ SHORT = {"ece_10_left": "ece"}
 
 
 def definitions(names: Iterable[str]) -> list[str]:
-    """Say what measures are, in a line each."""
+    """Define measures in one line each."""
     headings = {name: f"{SHORT[name]} ({name})" if name in SHORT else name for name in names}
     return [f"{heading}: {MEASURES[name].definition}." for name, heading in headings.items()]
 
@@ -137,7 +137,7 @@ def definitions(names: Iterable[str]) -> list[str]:
 def measure(
     name: str, scores: Sequence[float] | Floats, correct: Sequence[bool] | Sequence[int] | Floats
 ) -> MeasuredValue:
-    """Measure scores of answers, where a higher one means more confidence, against 0/1 correctness.
+    """Compute a measure of scores (higher for more confidence) against 0/1 correctness.
 
     Raises:
         ConfigError: there is no such measure.
@@ -149,7 +149,7 @@ def measure(
 def measure_all(
     names: Sequence[str], tally: Tally, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> dict[str, MeasuredValue]:
-    """Measure several things of the same answers, in the same resamples.
+    """Compute several measures of the same answers, on the same resamples.
 
     Raises:
         ConfigError, DataError: as :func:`measure`.
@@ -202,7 +202,7 @@ def _percentile_interval(blocks: Sequence[Floats], value: float) -> tuple[float,
 def faithfulness(
     confidences: Sequence[float] | Floats, intrinsic: Sequence[float] | Floats, bins: int = prediction.BINS
 ) -> float:
-    """cMFG, conditional mean faithful generation: how well a stated confidence follows the model's own.
+    """Compute cMFG, conditional mean faithful generation: how well stated follows intrinsic confidence.
 
     The mean over bins of the intrinsic confidence, such as the share of the modal answer, of the mean of
     1 - abs(stated - intrinsic) in the bin (Yona et al. 2024, arXiv 2405.16908; Liu et al. 2025, arXiv
@@ -231,8 +231,7 @@ def faithfulness(
 
 @dataclass(frozen=True)
 class LengthAudit:
-    """Rank correlations between length, a score and correctness (arXiv 2504.13677); None where one of them is
-    constant.
+    """Rank correlations between length, score and correctness (arXiv 2504.13677); None for constants.
 
     If score and correctness both follow the length of answers, the score may rank answers well for the
     label's bias alone: long answers get low overlap with a short gold answer, and low likelihoods.
@@ -256,7 +255,7 @@ class LengthAudit:
 
     @property
     def dependence(self) -> tuple[str, float, float] | None:
-        """What score and correctness both clearly depend on, with both correlations; None if on nothing."""
+        """Length feature that clearly affects score and correctness, with correlations; None without one."""
         for cause, score_rho, label_rho in (
             ("the length of answers", self.score_with_length, self.correct_with_length),
             (
@@ -273,7 +272,7 @@ class LengthAudit:
 
     @property
     def warning(self) -> str:
-        """A sentence if score and correctness both clearly depend on length, else empty."""
+        """Warning if score and correctness both clearly depend on length, else empty."""
         if self.dependence is None:
             return ""
         cause, score_rho, label_rho = self.dependence
@@ -285,7 +284,7 @@ class LengthAudit:
 
 
 def audit_length(scores: Floats, correct: Floats, lengths: Floats) -> LengthAudit:
-    """Audit one score, where a higher one means more confidence, against one kind of label; shape (n,)."""
+    """Audit one score (higher for more confidence) against one kind of label; shape (n,)."""
     # the baseline: a shorter answer is surer
     area = float(prediction.auroc(Tally.of(-lengths, correct)))
     places = ranks(lengths)
@@ -305,7 +304,7 @@ def audit_length(scores: Floats, correct: Floats, lengths: Floats) -> LengthAudi
 
 
 def _partial(x: Floats, y: Floats, given: Floats) -> float | None:
-    """Rank correlation of ``x`` and ``y`` without what both share with ``given``."""
+    """Compute the partial rank correlation of ``x`` and ``y`` given ``given``."""
     together, x_given, y_given = spearman(x, y), spearman(x, given), spearman(y, given)
     if together is None or x_given is None or y_given is None:
         return together

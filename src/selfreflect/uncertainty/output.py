@@ -1,4 +1,4 @@
-"""Write an assessment as JSON lines and as a page."""
+"""Output of an assessment as JSON lines and as a page."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def json_lines(
     results: Results,
     risk: float = RISK,
 ) -> Iterator[dict[str, Any]]:
-    """Write JSON lines of questions, then of estimators and kinds of correctness."""
+    """Yield JSON lines of questions, then of estimators and kinds of correctness."""
     yield from _question_lines(assessment)
     if assessment.stated_faithfulness is not None:
         value, count = assessment.stated_faithfulness
@@ -95,7 +95,7 @@ def _prediction_lines(assessment: Assessment, results: Results) -> Iterator[dict
 
 
 def page(title: str, assessment: Assessment, results: Results) -> str:
-    """Write the page with figures. ``title`` may hold any text."""
+    """Render the page with figures. ``title`` may hold any text."""
     parts = []
     for number, (correctness, rows) in enumerate(results.items()):
         parts.append(uncertainty_part(assessment, correctness, rows, name=f"part-{number}"))

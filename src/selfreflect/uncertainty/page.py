@@ -1,4 +1,4 @@
-"""The part of a page that shows how well estimators predict correctness."""
+"""Page section on estimators as predictors of correctness."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from selfreflect.uncertainty.tables import (
 
 
 def best_first(rows: Sequence[Prediction]) -> list[Prediction]:
-    """Sort estimators by AUROC; those without one come last, and baselines are left out."""
+    """Sort estimators by AUROC, missing values last, without baselines."""
     methods = [row for row in rows if not row.baseline]
 
     def rank(row: Prediction) -> float:
@@ -53,7 +53,7 @@ def best_first(rows: Sequence[Prediction]) -> list[Prediction]:
 
 
 def best_sentence(rows: Sequence[Prediction]) -> str:
-    """Say which estimator tells right from wrong best, or why none can be ranked; empty without any AUROC."""
+    """Name the best estimator, or explain why none can be ranked; empty without AUROC."""
     methods = best_first(rows)
     area = methods[0].measures.get("auroc") if methods else None
     if area is None:
@@ -71,7 +71,7 @@ COVERAGES = 10
 
 
 def reliability_table(versions: Mapping[str, Sequence[ReliabilityBin]]) -> Table:
-    """List the bins of a reliability diagram that hold answers."""
+    """Tabulate the non-empty bins of a reliability diagram."""
     columns = (
         Column("confidence"),
         Column("bin"),
@@ -91,7 +91,7 @@ def reliability_table(versions: Mapping[str, Sequence[ReliabilityBin]]) -> Table
 
 
 def coverage_table(risks: Floats, best: Floats, accuracy: float) -> Table:
-    """List the risk at each further tenth of the questions answered."""
+    """Tabulate the risk at each tenth of the questions answered."""
     n = len(risks)
     rows: list[tuple[Cell, ...]] = []
     for tenth in range(1, COVERAGES + 1):
@@ -117,7 +117,7 @@ PANELS = 12
 
 @dataclass(frozen=True)
 class Curves:
-    """Data of the figures of one estimator."""
+    """Data for one estimator's figures."""
 
     versions: dict[str, list[ReliabilityBin]]
     """Bins of its confidences as they are, if they are probabilities, and after calibration."""
@@ -153,7 +153,7 @@ def curves(estimator: str, answers: ScoredAnswers) -> Curves:
 
 
 def all_curves(assessment: Assessment, correctness: str, rows: Sequence[Prediction]) -> dict[str, Curves]:
-    """Compute the curves of every estimator with values, the best first."""
+    """Compute the curves of every estimator with values, best first."""
     result = {}
     for row in best_first(rows):
         answers = assessment.labelled_scores(row.estimator, correctness)
@@ -170,7 +170,7 @@ def uncertainty_part(
     name: str = "uncertainty",
     label: str = "",
 ) -> UncertaintyPart:
-    """Make the sentence, the table and the figures under one kind of correctness.
+    """Build the sentence, table and figures for one kind of correctness.
 
     Args:
         rows: from :func:`~selfreflect.uncertainty.assess.predictions`.
@@ -217,7 +217,7 @@ SHOWN = 20
 
 
 def shaded_answers(assessment: Assessment) -> list[ShadedAnswer]:
-    """Shade the words of judged answers whose likely tokens are stored."""
+    """Shade the words of judged answers with stored likely tokens."""
     shaded = []
     for samples in assessment.samples:
         question = samples.question
@@ -262,7 +262,7 @@ _FIRST_RISK = 3
 
 
 def _searches(assessment: Assessment, estimator: str, correctness: str) -> list[ThresholdSearch]:
-    """Search a guarantee for each risk that the page offers; none where questions are no even sample."""
+    """Search a guarantee for each risk on the page; empty without an even sample of questions."""
     try:
         return [find_guarantee(assessment, estimator, correctness, risk, CONFIDENCE)[0] for risk in RISKS]
     except DataError:
@@ -270,7 +270,7 @@ def _searches(assessment: Assessment, estimator: str, correctness: str) -> list[
 
 
 def _slider(panel: str, searches: Sequence[ThresholdSearch], estimator: str) -> Markup:
-    """Write the slider with the share that may be shown at each risk."""
+    """Write the slider that shows the covered share at each risk."""
     lines = [
         Markup('<p class="risk" data-risk="{:g}"{}>{}</p>').format(
             search.risk,
@@ -311,7 +311,7 @@ def _coverage(
 
 @dataclass(frozen=True)
 class ReliabilityBin:
-    """The answers whose confidence lies in one bin; a bin without answers has no means."""
+    """Answers with confidence in one bin; empty bins have no means."""
 
     low: float
     high: float
@@ -332,7 +332,7 @@ class ReliabilityBin:
 def reliability(
     confidences: Sequence[float] | Floats, correct: Sequence[bool] | Floats, bins: int = BINS
 ) -> list[ReliabilityBin]:
-    """Count answers in bins of equal width, ``[low, high)``: those of the measure ``ece_10_left``.
+    """Count answers in bins of equal width ``[low, high)``, as in ``ece_10_left``.
 
     Args:
         confidences: in [0, 1], shape (n,).
@@ -368,7 +368,7 @@ _BOUND_POINTS = 40
 def reliability_figure(
     name: str, versions: Mapping[str, Sequence[ReliabilityBin]], style: Style = "page"
 ) -> str:
-    """Draw accuracy with intervals against mean confidence, above the answers per bin.
+    """Draw accuracy with intervals against mean confidence, above the number of answers per bin.
 
     Args:
         versions: up to two ways to calibrate, by name.
@@ -417,7 +417,7 @@ def coverage_figure(
     *,
     guaranteed: Mapping[float, tuple[float, float]] | None = None,
 ) -> str:
-    """Draw the errors of the k most confident answers, beside random and best order, with their bound.
+    """Draw the errors of the k most confident answers, with random and best order and bound.
 
     Args:
         risks, best: for k = 1, …, n.

@@ -1,4 +1,4 @@
-"""Compare scores with whether answers are correct, by counts of distinct scores.
+"""Comparison of scores with correctness, by counts of distinct scores.
 
 Every function takes a :class:`Tally` and returns one value for each of its resamples, shape (...). So ties
 are explicit, the order of a file changes nothing, and a thousand resamples are one array with a row for each.
@@ -24,7 +24,7 @@ _MANY_AT_A_SCORE = 64
 
 @dataclass(frozen=True)
 class Tally:
-    """G distinct scores, lowest first, of n answers."""
+    """Counts of n answers by G distinct scores, lowest first."""
 
     values: Floats
     """Shape (G,). A higher score means more confidence."""
@@ -44,7 +44,7 @@ class Tally:
         correct: Sequence[bool] | Sequence[int] | Floats,
         groups: Sequence[str] = (),
     ) -> Tally:
-        """Count scores, where a higher one means more confidence.
+        """Count answers by score (higher for more confidence).
 
         Args:
             groups: of each answer; those of one group, such as the fields of an object, are drawn together.
@@ -67,18 +67,18 @@ class Tally:
 
     @property
     def n(self) -> int:
-        """Number of answers; for resamples that of the first."""
+        """Number of answers, of the first resample if there are several."""
         return round(float(self.sizes.flat[0]))
 
     @property
     def sizes(self) -> Floats:
-        """Answers of each resample, whose number varies where groups are drawn; shape (...)."""
+        """Answers per resample, which vary if groups are drawn; shape (...)."""
         sizes: Floats = np.asarray(self.counts.sum(-1))
         return sizes
 
     @property
     def independent(self) -> tuple[int, int, int]:
-        """Count independent answers, and of these the right and the wrong ones: groups, if there are any."""
+        """Numbers of independent answers, right ones and wrong ones, by group if there are any."""
         if self.cells is None or self.groups is None:
             return self.n, round(float(self.correct.sum())), round(float(self.wrong.sum()))
         # a group counts as right, and as wrong, if it has such an answer
@@ -89,7 +89,7 @@ class Tally:
 
     @property
     def wrong(self) -> Floats:
-        """Shape (..., G)."""
+        """Wrong answers by score; shape (..., G)."""
         return self.counts - self.correct
 
     @property
@@ -107,7 +107,7 @@ class Tally:
             )
 
     def resamples(self, number: int, seed: int) -> Iterator[Tally]:
-        """Draw answers, or whole groups, with replacement: ``number`` times, in blocks of resamples."""
+        """Yield blocks of ``number`` resamples of answers or whole groups, with replacement."""
         size, n = len(self.values), self.n
         if self.cells is not None and self.groups is not None:
             yield from self._resampled_groups(self.cells, self.groups, number, seed)
@@ -147,7 +147,7 @@ class Tally:
 def score_pairs(
     scores: Sequence[float] | Floats, correct: Sequence[bool] | Sequence[int] | Floats
 ) -> tuple[Floats, Floats]:
-    """Check scores and labels; two arrays of shape (n,). Raises DataError as :meth:`Tally.of`."""
+    """Check scores and labels, two arrays of shape (n,). Raises DataError as :meth:`Tally.of`."""
     values, labels = finite_scores(scores), np.asarray(correct, dtype=np.float64)
     if values.ndim != 1 or values.shape != labels.shape or not len(values):
         raise DataError(f"{values.size} scores and {labels.size} labels are not pairs, at least one")
@@ -156,7 +156,7 @@ def score_pairs(
 
 
 def finite_scores(scores: Sequence[float] | Floats) -> Floats:
-    """Check scores, of any shape. Raises DataError for the first one that is NaN or infinite."""
+    """Check scores of any shape. Raises DataError for the first one that is NaN or infinite."""
     values = np.asarray(scores, dtype=np.float64)
     _refuse_first(~np.isfinite(values), values, "score", "a finite number")
     return values
@@ -176,7 +176,7 @@ def auroc(tally: Tally) -> Floats:
 
 
 def _ratio(top: Floats, bottom: Floats) -> Floats:
-    """NaN where the denominator is 0."""
+    """Divide two arrays, with NaN where the denominator is 0."""
     # NaN, because resamples are arrays; the table of measures says why
     ratio: Floats = np.where(bottom > 0, top / np.where(bottom > 0, bottom, 1), np.nan)
     return ratio
@@ -192,14 +192,14 @@ _FADED = 9.0
 
 
 def bin_of(values: Floats, bins: int = BINS) -> NDArray[np.intp]:
-    """Find the bin of equal width of each value in [0, 1], from 0."""
+    """Find the index of each value's bin among bins of equal width on [0, 1]."""
     # side="right": an edge belongs to the bin above it
     inner_edges = np.arange(1, bins) / bins
     return np.searchsorted(inner_edges, values, side="right")
 
 
 def ece(tally: Tally, bins: int = BINS) -> Floats:
-    """Expected calibration error over bins of equal width (Guo et al. 2017, arXiv 1706.04599).
+    """Compute the expected calibration error over bins of equal width (Guo et al. 2017, arXiv 1706.04599).
 
     Bins are ``[low, high)``, and the last also contains 1. The rule matters: confidences are often multiples
     of 0.1, which are the edges.
@@ -211,7 +211,7 @@ def ece(tally: Tally, bins: int = BINS) -> Floats:
 
 
 def ece_exact(tally: Tally) -> Floats:
-    """Expected calibration error with one group for each distinct confidence.
+    """Compute the expected calibration error with one group per distinct confidence.
 
     Free of bins, and meant for few distinct values: where all differ it is the mean absolute error.
     """
@@ -221,7 +221,7 @@ def ece_exact(tally: Tally) -> Floats:
 
 
 def mean_absolute_error(tally: Tally) -> Floats:
-    """Average the distance of confidence from correctness, 1 or 0.
+    """Average the absolute difference between confidence and correctness.
 
     SaySelf's published code (arXiv 2405.20974) calls this ECE. It has no bins, and it is not proper: stating
     0 or 1 pays most even where the true chance is neither.
@@ -232,7 +232,7 @@ def mean_absolute_error(tally: Tally) -> Floats:
 
 
 def smooth_ece(tally: Tally) -> Floats:
-    """Smooth calibration error (Błasiok and Nakkiran 2023, arXiv 2309.12236).
+    """Compute the smooth calibration error (Błasiok and Nakkiran 2023, arXiv 2309.12236).
 
     The residuals are smoothed with a Gaussian kernel that is reflected at 0 and 1; the error is the bandwidth
     that equals the mean absolute value of the smoothed residuals. A reflected Gaussian multiplies the k-th
@@ -276,7 +276,7 @@ def log_loss(tally: Tally, clip: float = CLIP) -> Floats:
 
 
 def gaps(tally: Tally) -> Floats:
-    """Sum of confidence minus correctness over the answers with each confidence; shape (..., G)."""
+    """Sum confidence minus correctness over the answers with each confidence; shape (..., G)."""
     sums: Floats = tally.counts * tally.values - tally.correct
     return sums
 
@@ -311,7 +311,7 @@ def expected_risks(tally: Tally) -> Floats:
 
 
 def best_aurc(tally: Tally) -> Floats:
-    """AURC of scores that put every wrong answer last."""
+    """Compute the AURC of the ideal order, with every wrong answer last."""
     sizes, right = tally.sizes, tally.correct.sum(-1)
     harmonic = _harmonic(round(float(sizes.max())))
     steps = harmonic[sizes.astype(np.intp)] - harmonic[right.astype(np.intp)]
@@ -333,8 +333,8 @@ def augrc(tally: Tally) -> Floats:
 
 
 def prr(tally: Tally) -> Floats:
-    """Prediction rejection ratio: what the scores gain over a random order, as a share of what the best order
-    gains; 1 is best, 0 is random (Malinin and Gales 2021, arXiv 2002.07650).
+    """Compute the prediction rejection ratio, the share of the best order's gain over random; 1 is best
+    (Malinin and Gales 2021, arXiv 2002.07650).
 
     NaN where no order gains anything: all answers are correct, or all are wrong.
     """

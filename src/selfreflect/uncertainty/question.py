@@ -1,4 +1,4 @@
-"""A question with its stored answers and their labels, tokens and scores."""
+"""Compute the harmonic sums 1 + 1/2 + … + 1/k for k = 0, …, n."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TokenLogprobs = tuple[tuple[float, ...], ...]
 
 @dataclass(frozen=True)
 class NoValue:
-    """Reason why an estimator has no value for a question."""
+    """Reason for an estimator's missing value."""
 
     reason: Literal[
         "too_few_samples",
@@ -51,7 +51,7 @@ class NoValue:
 
 
 class LabelledClaim(NamedTuple):
-    """A claim of answers, and whether a person calls it right."""
+    """A claim with a person's verdict on it."""
 
     text: str
     correct: bool | None
@@ -59,7 +59,7 @@ class LabelledClaim(NamedTuple):
 
 @dataclass(frozen=True)
 class AnsweredQuestion:
-    """Samples of one question. Only ``id`` and either answers or a confidence are needed."""
+    """A question with its samples. Only ``id`` and either answers or a confidence are needed."""
 
     id: str
     text: str = ""
@@ -115,7 +115,7 @@ class AnsweredQuestion:
 
 
 def with_answers(question: AnsweredQuestion, indices: Sequence[int]) -> AnsweredQuestion:
-    """Keep some answers of a question, and the values of their tokens."""
+    """Keep some answers of a question, with their tokens' values."""
     columns: dict[str, Any] = {}
     for name in ("answers", "logprobs", "tokens", "self_certainty", "top_logprobs", "token_entropies"):
         column = getattr(question, name)
@@ -125,7 +125,7 @@ def with_answers(question: AnsweredQuestion, indices: Sequence[int]) -> Answered
 
 
 def not_blank(texts: Sequence[str]) -> list[int]:
-    """List the indices of texts that are not blank, since silence is no answer."""
+    """List the indices of texts that are not blank."""
     return [index for index, text in enumerate(texts) if text.strip()]
 
 
@@ -135,7 +135,7 @@ def sample_sizes(questions: Iterable[AnsweredQuestion]) -> list[int]:
 
 
 def list_lengths(questions: Iterable[AnsweredQuestion]) -> list[int]:
-    """List the distinct numbers of likely tokens that are known at a token, in order.
+    """List the distinct numbers of likely tokens per token, in order.
 
     Answers whose tokens have different numbers are left out: no estimator reads them.
     """
@@ -145,12 +145,12 @@ def list_lengths(questions: Iterable[AnsweredQuestion]) -> list[int]:
 
 
 def has_gold(questions: Iterable[AnsweredQuestion]) -> bool:
-    """Tell whether any question has a right answer."""
+    """Check whether any question has a right answer."""
     return any(question.gold for question in questions)
 
 
 def graded_by(questions: Sequence[AnsweredQuestion]) -> list[str]:
-    """List the graders of some questions, the one with most verdicts first."""
+    """List the graders of questions, most verdicts first."""
     counts: Counter[str] = Counter()
     for question in questions:
         for name, verdicts in question.grades.items():
@@ -159,7 +159,7 @@ def graded_by(questions: Sequence[AnsweredQuestion]) -> list[str]:
 
 
 def token_fields(records: Sequence[AnswerTokens | NoLogprobs]) -> dict[str, Any]:
-    """Derive the token fields of a question from stored log-probabilities of its answers."""
+    """Derive a question's token fields from its answers' stored log-probabilities."""
     if not records:
         return {}
     # estimators compare all answers, so one without tokens leaves the question without any
@@ -172,5 +172,5 @@ def token_fields(records: Sequence[AnswerTokens | NoLogprobs]) -> dict[str, Any]
 
 
 def token_columns(values: TokenValues) -> dict[str, Any]:
-    """Make the fields of tokens; None for what is not known."""
+    """Make the token fields, with None for missing ones."""
     return {name: column or None for name, column in values._asdict().items()}

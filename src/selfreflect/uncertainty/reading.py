@@ -1,4 +1,4 @@
-"""Read questions with stored answers from a user's file.
+"""Reading of questions with stored answers from users' files.
 
 Questions and answers are read like items, in every layout: see :mod:`selfreflect.sources.item_rows`. A
 question needs answers or a ``confidence``, and a text or an id. It may have ``gold``, ``aliases``,
@@ -98,7 +98,7 @@ def read_answered_questions(
     structured: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> AnsweredFile:
-    """Read JSON, JSONL, CSV, parquet, a log of inspect_ai or lm-eval, or standard input (``"-"``).
+    """Read questions from a file in any format, a log of inspect_ai or lm-eval, or standard input (``"-"``).
 
     Args:
         gold: the field with the right answer, or a list of its spellings.
@@ -157,7 +157,7 @@ def read_answered_questions(
 
 
 def _fold_names(rows: list[Row], gold: str, assigned: Collection[str], notes: list[str]) -> str:
-    """Give the columns that are read by name their usual spelling; return the column of right answers.
+    """Rename columns to their usual spelling, and return the column of right answers.
 
     ``Confidence`` is ``confidence``. Where no column is called ``gold``, one that means the same is taken.
     """
@@ -201,7 +201,7 @@ def _fold_names(rows: list[Row], gold: str, assigned: Collection[str], notes: li
 
 
 def _recurs(rows: Iterable[Row], name: str) -> bool:
-    """Tell whether a text of a column stands in another field of its row, too, whatever its case."""
+    """Check whether a column's text occurs in another field of its row, ignoring case."""
     for row in rows:
         texts = [value for other, value in row.fields.items() if other != name]
         texts += [text for value in texts if isinstance(value, list) for text in value]
@@ -213,7 +213,7 @@ def _recurs(rows: Iterable[Row], name: str) -> bool:
 
 
 def _reserved(rows: list[Row], gold: str, assigned: Mapping[str, str], is_log: bool) -> set[str]:
-    """Choose the columns that are no questions, answers or ids. Rows of a log never belong together."""
+    """Choose the columns other than questions, answers and ids. Rows of a log never belong together."""
     names = field_names(rows)
     reserved = {gold, *_OF_QUESTION, *TOKEN_COLUMNS, GRADES} - set(assigned.values())
     free_names = [name for name in names if name not in reserved and name != _RESPONSE]
@@ -231,7 +231,7 @@ def _reserved(rows: list[Row], gold: str, assigned: Mapping[str, str], is_log: b
 
 
 def _grade_notes(questions: Sequence[AnsweredQuestion]) -> list[str]:
-    """Say whose grades there are, and how many are neither right nor wrong."""
+    """Name the graders, and the number of verdicts that are neither right nor wrong."""
     graders = graded_by(questions)
     notes = []
     for name in graders:
@@ -250,7 +250,7 @@ def _grade_notes(questions: Sequence[AnsweredQuestion]) -> list[str]:
 
 
 def _label_each(rows: Sequence[Row], verdicts: Sequence[dict[str, tuple[Graded, ...]]]) -> None:
-    """Make the labels of some questions grades of their judged answers, as others have lists of them."""
+    """Convert single labels to grades of the judged answers, as other questions have lists."""
     # a label of the question judges one answer; others have lists of labels
     for row, by_grader in zip(rows, verdicts, strict=True):
         value = row.fields.pop(CORRECT, None)
@@ -355,13 +355,13 @@ def _question(
 
 
 def _judged(row: Row) -> str | None:
-    """Read the judged answer, which may be a number."""
+    """Read the judged answer as text."""
     value = scalar_text(row.fields.get(_RESPONSE))
     return row._replace(fields={_RESPONSE: value}).optional_text(_RESPONSE) or None
 
 
 def _right_answers(row: Row, name: str, structured: bool) -> tuple[str, ...]:
-    """Read the spellings of the right answer, which may be a number."""
+    """Read the spellings of the right answer as texts."""
     value = row.fields.get(name)
     if isinstance(value, str):
         texts = field_list(row, name, single=True)
@@ -378,7 +378,7 @@ def _right_answers(row: Row, name: str, structured: bool) -> tuple[str, ...]:
 
 
 def _number(row: Row, name: str, low: float, high: float) -> float | None:
-    """Read a number in a range; None if it is missing."""
+    """Read a number in a range; None if missing."""
     value = row.fields.get(name)
     if value is None or value == "":
         return None
@@ -399,7 +399,7 @@ def _number(row: Row, name: str, low: float, high: float) -> float | None:
 
 
 def labelled_claims(row: Row) -> Iterator[LabelledClaim]:
-    """Read claims with their labels; anything else of that name says nothing here.
+    """Read claims with labels, ignoring other values of the column.
 
     Raises:
         DataError: a claim is labelled both right and wrong, or otherwise.

@@ -1,4 +1,4 @@
-"""Relations of answers to a question: same meaning, pair by pair, and similarity.
+"""Relations between answers to a question: same meaning by pairs, and similarity.
 
 No relation need be transitive.
 """
@@ -41,7 +41,7 @@ def words(text: str) -> list[str]:
 
 
 def jaccard(texts: Sequence[str]) -> Floats:
-    """Compute shared words as a part of all words of both texts.
+    """Compute the Jaccard similarity of texts: shared words relative to all words of both.
 
     Texts without words have nothing in common.
     """
@@ -79,8 +79,8 @@ def rouge_l(first: Sequence[str], second: Sequence[str]) -> float:
 
 
 def _common_subsequence(first: Sequence[str], second: Sequence[str]) -> int:
-    """Length of the longest common subsequence, a row of the usual table at a time as the bits of an integer
-    (Hyyrö 2004, "Bit-parallel LCS-length computation revisited")."""
+    """Compute the length of the longest common subsequence, with table rows as integers' bits (Hyyrö 2004,
+    "Bit-parallel LCS-length computation revisited")."""
     masks: dict[str, int] = {}
     for index, word in enumerate(first):
         masks[word] = masks.get(word, 0) | 1 << index
@@ -94,7 +94,7 @@ def _common_subsequence(first: Sequence[str], second: Sequence[str]) -> int:
 
 
 def numeric_closeness(texts: Sequence[str]) -> Floats:
-    """Compare the last numbers of texts: 1 less their difference as a part of the larger one.
+    """Compare the last numbers of texts: 1 minus their difference relative to the larger.
 
     Texts without a number, or with numbers in other units, have nothing in common.
     """
@@ -108,7 +108,7 @@ def numeric_closeness(texts: Sequence[str]) -> Floats:
 
 
 class EmbeddingSimilarity:
-    """Cosine of sentence embeddings, not below 0. Each distinct text is embedded once.
+    """Cosine similarity of sentence embeddings, at least 0. Each distinct text is embedded once.
 
     Raises:
         MissingExtraError: the ``embed`` extra is not installed.
@@ -121,7 +121,7 @@ class EmbeddingSimilarity:
         self._vectors: dict[str, Floats] = {}
 
     def prepare(self, texts: Iterable[str]) -> None:
-        """Embed many texts at once, which is much faster than question by question."""
+        """Embed many texts at once, which is much faster than per question."""
         new = [text for text in dict.fromkeys(texts) if text not in self._vectors]
         if new:
             self._vectors.update(zip(new, self._embed(new).astype(np.float64), strict=True))
@@ -132,7 +132,7 @@ class EmbeddingSimilarity:
         return matrix
 
     def between(self, rows: Sequence[str], columns: Sequence[str]) -> Floats:
-        """Compare each text of one list with each of another: shape (rows, columns)."""
+        """Compare each text of one list with each of the other: shape (rows, columns)."""
         # an embedder takes no empty list
         if not rows or not columns:
             return np.zeros((len(rows), len(columns)))
@@ -143,13 +143,13 @@ class EmbeddingSimilarity:
 
 
 def prepare(similarity: Similarity | None, texts: Iterable[str]) -> None:
-    """Let a similarity that needs a model see all texts at once."""
+    """Let a model-based similarity process all texts at once."""
     if isinstance(similarity, EmbeddingSimilarity):
         similarity.prepare(texts)
 
 
 def make_similarity(name: str) -> Similarity:
-    """Make the similarity of a name of ``SIMILARITIES``."""
+    """Make a similarity by its name in ``SIMILARITIES``."""
     if name == "embedding":
         return EmbeddingSimilarity()
     return {"jaccard": jaccard, "rouge": rouge}[name]
@@ -167,7 +167,7 @@ Key = tuple[str, str, str]
 
 
 class Close:
-    """Answers match whose similarity reaches a threshold.
+    """Relation of answers whose similarity reaches a threshold.
 
     Args:
         guarded: whether answers that contradict each other or name different things never match. The
@@ -197,11 +197,11 @@ class Close:
         return related
 
     def forget(self, limit: int) -> None:
-        """Keep nothing."""
+        """Do nothing, as there are no verdicts."""
 
 
 class Verdicts:
-    """Answers match if a model says so. Each pair is decided once.
+    """Relation of answers by a model's verdicts. Each pair is decided once.
 
     An answer is compared with the first answer of one class after another until it matches, because later
     pairs cannot change its class.
@@ -221,11 +221,11 @@ class Verdicts:
 
     @property
     def left_out(self) -> int:
-        """Pairs that were not compared because of the limit."""
+        """Number of pairs left out because of the limit."""
         return len(self._left_out)
 
     def prepare(self, groups: Sequence[Group]) -> None:
-        """Decide the pairs that are new, in batches over all questions."""
+        """Decide the new pairs, in batches across questions."""
         waiting = [self._rounds(group) for group in groups]
         # every question yields its next pairs, so that a batch spans all questions
         while waiting:
@@ -239,7 +239,7 @@ class Verdicts:
             waiting = [rounds for rounds, batch in batches if batch is not None]
 
     def _rounds(self, group: Group) -> Iterator[list[Pair]]:
-        """Yield lists of pairs to decide, each after the verdicts on the lists before."""
+        """Yield lists of pairs to decide, each after the verdicts on earlier lists."""
         question, texts = group
         while len(texts) > 1:
             first, *rest = texts
@@ -248,7 +248,7 @@ class Verdicts:
             texts = [text for text in rest if not self._same.get(_key_of((question, first, text)))]
 
     def _within(self, pairs: Sequence[Pair]) -> list[Pair]:
-        """Choose the first pairs that need a model, and note those beyond the limit."""
+        """Select the first pairs that need a model, and record those beyond the limit."""
         new = {_key_of(pair): pair for pair in pairs if _key_of(pair) not in self._same}
         new = {key: pair for key, pair in new.items() if self.is_open(pair)}
         if self._per_answer is None or not new:
@@ -274,22 +274,22 @@ class Verdicts:
         return related
 
     def forget(self, limit: int) -> None:
-        """Forget all but the latest verdicts; a forgotten pair is decided anew."""
+        """Forget all but the latest verdicts."""
         _keep_latest(self._same, limit)
         if len(self._left_out) > limit:
             self._left_out.clear()
 
     @property
     def is_unfit(self) -> bool:
-        """Whether the model cannot compare answers, so that none is compared."""
+        """Whether the model cannot compare answers and is not used."""
         return False
 
     def is_open(self, pair: Pair) -> bool:
-        """Tell whether a pair needs a model; without one it differs."""
+        """Check whether a pair needs a model; otherwise it differs."""
         return True
 
     def decide(self, pairs: Sequence[Pair]) -> list[bool | None]:
-        """Decide whether pairs of answers mean the same; None without a verdict.
+        """Decide whether pairs of answers mean the same; None if undecided.
 
         Raises:
             ConfigError, BackendError: the model cannot be loaded, or has stopped working.
@@ -306,7 +306,7 @@ CONTROLS: Sequence[tuple[Pair, bool]] = (
 
 
 class SameMeaning(Verdicts):
-    """Ask a generator whether two answers mean the same, unless they contradict each other.
+    """Relation by a generator's verdicts, except on answers that contradict each other.
 
     With a limit per answer, which is for models that nobody chose as a judge, the model must get
     ``CONTROLS`` right first; else it is not asked.
@@ -320,7 +320,7 @@ class SameMeaning(Verdicts):
 
     @property
     def is_unfit(self) -> bool:
-        """Whether the model failed on the controls, so that no answers are compared."""
+        """Whether the model failed the controls and is not used."""
         return self._is_trusted is False
 
     def is_open(self, pair: Pair) -> bool:
@@ -340,8 +340,8 @@ class SameMeaning(Verdicts):
 
 
 class Entailment(Verdicts):
-    """Answers match if each entails the other, with the question before both (Farquhar et al. 2024, Nature
-    630, 625-630).
+    """Relation of answers that entail each other after the question (Farquhar et al. 2024, Nature 630,
+    625-630).
 
     The model is loaded for the first pair without a stored verdict.
 
@@ -361,7 +361,7 @@ class Entailment(Verdicts):
         self._store = RepliesInMemory() if store is None else store
 
     def forget(self, limit: int) -> None:
-        """Forget old verdicts, also those that no file keeps."""
+        """Forget old verdicts, including unsaved ones."""
         super().forget(limit)
         if isinstance(self._store, RepliesInMemory):
             _keep_latest(self._store.records, limit)
@@ -379,7 +379,7 @@ class Entailment(Verdicts):
         return verdicts
 
     def _entailed(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
-        """Decide whether the first text of each pair entails the second; None if too long."""
+        """Check whether the first text of each pair entails the second; None if too long."""
         keys = list(map(self._digest, pairs))
         replies = self._store.records
         new = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in replies}
@@ -413,7 +413,7 @@ Relation = Close | Verdicts
 
 @lru_cache(maxsize=2**10)
 def _digest_of(question: str, context: str) -> str:
-    """Shorten the texts of a question, which may be long, to a digest."""
+    """Hash a question and its context."""
     return hashlib.sha256(dump_line([question, context]).encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Tables of estimators and of how well they predict correctness."""
+"""Tables of estimators, and of their quality as predictors of correctness."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ALSO_AFTER = ("smooth_ece", "log_loss")
 
 
 def value_table(assessment: Assessment) -> Table:
-    """Every estimator's values over all questions."""
+    """Tabulate every estimator's values over all questions."""
     rows: list[tuple[Cell, ...]] = []
     for name, column in assessment.values.items():
         info = ESTIMATORS[name]
@@ -63,7 +63,7 @@ def value_table(assessment: Assessment) -> Table:
 
 
 def modal_shares(assessment: Assessment) -> list[tuple[float, Samples]]:
-    """Pair each question that has answers with the share of its largest class."""
+    """Pair each answered question with its largest class's share."""
     answered = [samples for samples in assessment.samples if samples.question.answers]
     return [(modal_share(samples.labels), samples) for samples in answered]
 
@@ -73,7 +73,7 @@ LEAST_AGREEING = 10
 
 
 def agreement_table(shares: Sequence[tuple[float, Samples]]) -> Table:
-    """List the questions whose answers agree least, with their commonest answers.
+    """Tabulate the questions with the least agreement, with their most common answers.
 
     Args:
         shares: from :func:`modal_shares`.
@@ -94,20 +94,20 @@ def agreement_table(shares: Sequence[tuple[float, Samples]]) -> Table:
 
 
 def range_text(info: Estimator) -> str:
-    """Word the declared range as an interval."""
+    """Format an estimator's declared range as an interval."""
     low = "(-∞" if math.isinf(info.low) else f"[{info.low:g}"
     high = "∞)" if math.isinf(info.high) else f"{info.high:g}]"
     return f"{low}, {high}"
 
 
 def sample_numbers(assessment: Assessment) -> str:
-    """Say how many answers each question has."""
+    """Format the number of answers per question."""
     sizes = sample_sizes(assessment.questions)
     return f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
 
 
 def assessment_notes(assessment: Assessment) -> list[str]:
-    """State the sources of the values, and the reasons for missing ones."""
+    """Describe the sources of values, and reasons for missing ones."""
     notes = [
         f"{counted(len(assessment.questions), 'question')}, answers to each: {sample_numbers(assessment)}. "
         f"Classes: {assessment.method.rule.name}. Similarity of eigv, deg, ecc, kle and SAR: "
@@ -131,7 +131,7 @@ RANKED_BY = ("auroc", "brier")
 
 
 def ranking_table(rows: Sequence[Prediction], correctness: str, names: Sequence[str] = RANKED_BY) -> Table:
-    """List estimators and baselines by how well they tell right answers from wrong ones."""
+    """Tabulate estimators and baselines by how well they predict correctness."""
     measure_columns, cells_by_row = measured([row.measures for row in rows], names)
     columns = [Column("estimator"), Column("n", "d"), *measure_columns]
     columns.append(Column("brier after calibration", ".3f", short="calibrated"))
@@ -149,7 +149,7 @@ def ranking_table(rows: Sequence[Prediction], correctness: str, names: Sequence[
 
 
 def right_table(assessment: Assessment) -> Table:
-    """Count the answers that each kind of correctness calls right."""
+    """Tabulate the number of right answers by each kind of correctness."""
     rows = []
     for name, count in right_counts(assessment).items():
         rows.append((name, count.right, count.labelled, count.wrong_with_gold))
@@ -163,7 +163,7 @@ def right_table(assessment: Assessment) -> Table:
 
 
 def undefined_notes(rows: Iterable[Prediction]) -> list[str]:
-    """Say which numbers are missing, one sentence for each reason."""
+    """Explain missing numbers, one sentence per reason."""
     reasons: dict[str, dict[str, None]] = {}
     for row in rows:
         for name, measurement in row.measures.items():
@@ -177,7 +177,7 @@ def _undefined_sentences(reasons: Mapping[str, Iterable[str]]) -> list[str]:
 
 
 def length_notes(predictions: Sequence[Prediction]) -> list[str]:
-    """Word one sentence for each way in which estimators depend on length like correctness does."""
+    """Describe how estimators depend on length as correctness does, one sentence per effect."""
     dependent: dict[str, list[tuple[str, float]]] = {}
     for row in predictions:
         if row.audit is not None and row.audit.dependence is not None:
@@ -194,7 +194,7 @@ def length_notes(predictions: Sequence[Prediction]) -> list[str]:
 def measured(
     rows: Sequence[Mapping[str, MeasuredValue]], names: Iterable[str]
 ) -> tuple[list[Column], list[list[Cell]]]:
-    """Make the columns of measures and, where it exists, of an interval; and the cells of each row."""
+    """Build the columns of measures and their intervals, and each row's cells."""
     columns: list[Column] = []
     cells: list[list[Cell]] = [[] for _ in rows]
     for name in names:
@@ -207,7 +207,7 @@ def measured(
 
 
 def interval_cells(measurement: MeasuredValue | None) -> tuple[Cell, Cell]:
-    """Fill the cells of a value and its interval."""
+    """Build the cells of a value and its interval."""
     if measurement is None:
         return None, None
     return measurement.value, interval_text(measurement.low, measurement.high, between=" to ")
@@ -221,7 +221,7 @@ def calibration_table(
     confidences: Floats,
     how: str,
 ) -> Table:
-    """Tabulate calibration before and after, over questions with a label.
+    """Tabulate calibration before and after, over labelled questions.
 
     Args:
         indices: the questions that ``confidences`` belong to.
@@ -269,7 +269,7 @@ def calibration_table(
 
 
 def guarantee_table(search: ThresholdSearch, estimator: str) -> Table:
-    """Tabulate the tests of a search, with the resulting threshold or what it lacks."""
+    """Tabulate the tests of a search, with the threshold or the missing labels."""
     rows: list[tuple[Cell, ...]] = []
     for test in search.tests:
         verdict = "passed" if test.p_value <= 1 - search.confidence else "failed"
@@ -292,14 +292,14 @@ def guarantee_table(search: ThresholdSearch, estimator: str) -> Table:
 
 
 def threshold_text(estimator: str, threshold: float) -> str:
-    """Word a threshold of scores by the estimator's values."""
+    """Write a score threshold in the estimator's own values."""
     info = ESTIMATORS[estimator]
     # adding 0.0 makes 0 of a negated zero
     return f"{estimator} {'≥' if info.confidence else '≤'} {info.score(threshold) + 0.0:.4g}"
 
 
 def guarantee_sentence(search: ThresholdSearch, estimator: str) -> str:
-    """Say what may be shown at a risk, or what that would need."""
+    """Describe what may be shown at a risk, or what that would require."""
     risk, best, nearest = exact_percent(search.risk), search.chosen, search.nearest
     if best is not None:
         threshold = threshold_text(estimator, best.threshold)
@@ -338,7 +338,7 @@ def _search_notes(search: ThresholdSearch, estimator: str) -> list[str]:
 
 
 def set_table(rule: SetRule | NoSetRule, assessment: Assessment, correctness: str) -> Table:
-    """Tabulate a rule's sets of the questions it was chosen on, or the reason for none."""
+    """Tabulate a rule's sets on its own questions, or the reason for having none."""
     if isinstance(rule, SetRule):
         return _sets_table(rule, assessment, correctness)
     columns = (Column("labelled", "d"), Column("never drawn", "d"), Column("ceiling", ".3f"))
@@ -359,7 +359,7 @@ def _set_title(coverage: float) -> str:
 
 
 def _sets_table(rule: SetRule, assessment: Assessment, correctness: str) -> Table:
-    """Tabulate the sets of the questions that have as many answers as the rule is for."""
+    """Tabulate the sets of questions with as many answers as the rule requires."""
     is_known = correctness in assessment.judged.labels
     shares = right_shares(assessment, correctness) if is_known else {}
     sizes, covers = [], []
@@ -407,7 +407,7 @@ def _guaranteed_table(
     assessment: Assessment,
     pairs: Iterable[tuple[int, float]],
 ) -> Table:
-    """Count the answers that may be shown, of the questions with as many answers as the labelled ones."""
+    """Count the answers that may be shown, for questions with the guarantee's number of answers."""
     questions = assessment.questions
     pairs = [(index, score) for index, score in pairs if len(questions[index].answers) == guarantee.samples]
     answered = [index for index, score in pairs if guarantee.covers(score)]
@@ -447,14 +447,16 @@ SAYS = {
 
 
 def doubt_of(auroc_low: float | None) -> str:
-    """Say why an AUROC should be doubted, by the lower end of its interval; empty if it need not be."""
+    """Explain why an AUROC is doubtful, by its interval's lower end; empty if it is clear."""
     if auroc_low is None:
         return f", but an interval needs {FEWEST_RESAMPLED} right and {FEWEST_RESAMPLED} wrong answers"
     return "" if auroc_low > 0.5 else ", but not clearly better than guessing"
 
 
 class Conclusion(NamedTuple):
-    """Accuracy, confidence and the use of knowing it. None where a value is undefined."""
+    """Conclusion on accuracy, confidence and the benefit of the best estimator. None where a value is
+    undefined.
+    """
 
     correctness: str
     accuracy: float
@@ -478,7 +480,7 @@ class Conclusion(NamedTuple):
 
     @property
     def finding(self) -> str:
-        """Word it for a reader who knows none of the measures."""
+        """The conclusion in words for readers new to the measures."""
         parts = [f"the model is right in {percent(self.accuracy)} of {counted(self.answers, 'answer')}"]
         if self.sure is not None and self.sure_by is not None:
             parts.append(f"it {SAYS[self.sure_by].format(percent(self.sure))}")
@@ -498,12 +500,12 @@ class Conclusion(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """Word it for a terminal, where no heading names the kind of correctness."""
+        """The conclusion as a sentence for the terminal, naming the kind of correctness."""
         return f"In short ({self.correctness}): {self.finding}."
 
 
 def conclude(assessment: Assessment, correctness: str, risk: float = RISK) -> Conclusion | None:
-    """Summarise how well the model knows what it knows; None without a labelled answer.
+    """Summarise how well the model knows what it knows; None without labelled answers.
 
     Args:
         risk: share of wrong answers that may be given.
@@ -548,7 +550,7 @@ def conclude(assessment: Assessment, correctness: str, risk: float = RISK) -> Co
 
 
 def coverage_at(tally: Tally, risk: float) -> float:
-    """Compute the largest share of answers above a threshold of which at most ``risk`` are wrong."""
+    """Compute the largest share of answers above a threshold with at most ``risk`` of them wrong."""
     counts: Floats = tally.counts[::-1].cumsum()
     wrong: Floats = tally.wrong[::-1].cumsum()
     # equal scores are given together or not at all

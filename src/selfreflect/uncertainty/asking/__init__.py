@@ -1,1 +1,1 @@
-"""Requests to models about answers, their stored replies, and the values read from them."""
+"""Inquiries to models about answers, stored responses, and parsed values."""

@@ -1,4 +1,4 @@
-"""Short requests to a model, their stored replies, and their cost."""
+"""Short inquiries to a model, with stored responses and costs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CONTROL = "control"
 
 
 class Inquiry(NamedTuple):
-    """One conversation that a model is to continue."""
+    """A conversation for a model to continue."""
 
     step: str
     """What it is for, such as ``p_true``."""
@@ -54,13 +54,13 @@ class Inquiry(NamedTuple):
 
 
 class ReplyCounter(Protocol):
-    """Counts replies."""
+    """Counter of responses."""
 
     def advance(self, count: int = 1, failures: int = 0) -> None: ...
 
 
 class Asker:
-    """Asks one model, and looks up what it was asked before.
+    """Client of one model that reuses stored responses.
 
     Args:
         model: its :func:`model_name`, under which replies are kept.
@@ -90,7 +90,7 @@ class Asker:
         self._progress = progress or (lambda name, total: nullcontext(None))
 
     def ask(self, inquiries: Sequence[Inquiry]) -> list[ModelReplies]:
-        """Get the replies to inquiries, in order. Equal inquiries are asked once, and each reply is on disk
+        """Get the responses to inquiries, in order. Equal inquiries are asked once, and each reply is on disk
         before the next one is waited for.
 
         Raises:
@@ -168,14 +168,14 @@ def model_name(spec: ModelSpec) -> str:
 
 
 def failure_of(replies: ModelReplies) -> NoValue | None:
-    """Reason for a missing response; None if there is a response."""
+    """Return the reason for a missing response; None if there is one."""
     if replies.failure is None:
         return None
     return NoValue("no_reply", f"the model gave no reply ({replies.failure}): {replies.message}")
 
 
 def reply_text(replies: ModelReplies) -> str | NoValue:
-    """Return the only text of a reply, or why there is no whole one."""
+    """Return the only text of a response, or the reason for its absence."""
     if failure := failure_of(replies):
         return failure
     finish = replies.finishes[0]
@@ -191,7 +191,7 @@ CHARACTERS_PER_TOKEN = 4
 
 
 def cost_table(inquiries: Sequence[Inquiry], model: str, cost: Callable[[int, int], float] | None) -> Table:
-    """List requests, replies and the tokens of prompts and replies (at most) of each step.
+    """Tabulate requests, responses and at most the tokens of each step.
 
     Args:
         cost: of so many tokens of prompts and of replies, if the price of the model is known.
@@ -228,7 +228,7 @@ def prompts() -> Mapping[str, Mapping[str, str]]:
 
 
 def described(question: AnsweredQuestion) -> str:
-    """Word a question for prompts, with the text that belongs to it."""
+    """Write a question for prompts, with its context."""
     # an id is the only text that some files have
     plain = quoted(normalise_question(question.text or question.id))
     if not question.context:
@@ -259,14 +259,14 @@ _NUMBERED = re.compile(r"^\s*\(?(\d{1,2})[.):]\s+(\S.*)$")
 
 @dataclass(frozen=True)
 class StatedGuess:
-    """An answer that a model names, with the probability that it gives to it."""
+    """An answer with the probability that a model states."""
 
     text: str
     probability: float
 
 
 def parse_probability(text: str) -> float | NoValue:
-    """Read one probability: ``85%``, ``85 percent``, ``0.85``, ``17/20``, ``8 out of 10``, or ``85``.
+    """Parse one probability: ``85%``, ``85 percent``, ``0.85``, ``17/20``, ``8 out of 10``, or ``85``.
 
     Percentages and fractions count before other numbers, and the same value said twice is one. A whole number
     from 2 to 100 is a percentage, and one with a decimal point up to 1 is a probability. A plain ``1`` or
@@ -304,14 +304,14 @@ def parse_probability(text: str) -> float | NoValue:
 
 
 def _plain(digits: str) -> float:
-    """Read an unmarked number: a decimal up to 1 is a probability, others are percent."""
+    """Parse a number without unit: decimals up to 1 as probabilities, others as percentages."""
     value = _number(digits)
     is_decimal = not digits.lstrip("-").isdecimal()
     return value if is_decimal and abs(value) <= 1 else value / 100
 
 
 def _number(digits: str) -> float:
-    """Read a number whose comma is a point, unless it separates thousands."""
+    """Parse a number, with commas as decimal points unless they separate thousands."""
     # "1,000" has a comma of thousands, "0,85" a decimal one
     if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", digits) and not digits.lstrip("-").startswith("0,"):
         return float(digits.replace(",", ""))
@@ -320,7 +320,7 @@ def _number(digits: str) -> float:
 
 
 def parse_guesses(text: str) -> tuple[StatedGuess, ...] | NoValue:
-    """Read lines ``guess | 35%``, with or without bullets or numbers. Other lines are ignored; a line whose
+    """Parse lines ``guess | 35%``, with or without bullets or numbers. Other lines are ignored; a line whose
     probability cannot be read makes the whole reply unreadable."""
     guesses = []
     for line in text.splitlines():
@@ -337,7 +337,7 @@ def parse_guesses(text: str) -> tuple[StatedGuess, ...] | NoValue:
 
 
 def parse_numbered(text: str) -> tuple[str, ...] | NoValue:
-    """Read lines ``1. guess``, numbered from 1 in order. Other lines are ignored."""
+    """Parse lines ``1. guess``, numbered from 1 in order. Other lines are ignored."""
     matches = [match for line in text.splitlines() if (match := _NUMBERED.match(line))]
     # a number that is missing or twice would shift all probabilities after it
     if not matches or [int(match[1]) for match in matches] != list(range(1, len(matches) + 1)):
@@ -346,7 +346,7 @@ def parse_numbered(text: str) -> tuple[str, ...] | NoValue:
 
 
 def join_guesses(guesses: str, probabilities: str) -> tuple[StatedGuess, ...] | NoValue:
-    """Read a reply with guesses and the next one with their probabilities, line by line."""
+    """Join a response of guesses with the next one's probabilities, line by line."""
     texts, shares = parse_numbered(guesses), parse_numbered(probabilities)
     if isinstance(texts, NoValue):
         return texts
@@ -365,12 +365,12 @@ def join_guesses(guesses: str, probabilities: str) -> tuple[StatedGuess, ...] | 
 
 
 def truth_of_token(text: str) -> bool | None:
-    """Read a token that is True or False in any case; None for others."""
+    """Parse a token as True or False, ignoring case; None for others."""
     return {"true": True, "false": False}.get(text.strip().lower())
 
 
 def parse_either(text: str, yes: str, no: str) -> bool | NoValue:
-    """Read the first word of a reply, one of two, unless it names both."""
+    """Parse which of two words begins a response, unless it names both."""
     words = f"{yes}|{no}"
     # "Yes or no?" names both and decides nothing
     match = re.match(rf"\W*({words})\b(?!\W*(?:(?:or|and)\W+)?(?:{words})\b)", text, re.IGNORECASE)
@@ -383,7 +383,7 @@ _NO_IDEA = re.compile(r"\W*no\s+(?:idea|clue|opinion)\b", re.IGNORECASE)
 
 
 def parse_verdict(text: str) -> bool | NoValue:
-    """Read a reply that begins with Yes or No, and not with both. "No idea" is neither."""
+    """Parse a response that begins with either Yes or No. "No idea" is neither."""
     if _NO_IDEA.match(text):
         return NoValue("unparsed", f"neither Yes nor No: {excerpt(text, 80)}")
     return parse_either(text, "Yes", "No")
@@ -392,7 +392,7 @@ def parse_verdict(text: str) -> bool | NoValue:
 def judge_pairs(
     asker: Asker, pairs: Sequence[tuple[AnsweredQuestion, str, str]], step: str = SAME_MEANING
 ) -> list[bool | NoValue]:
-    """Ask whether two answers to a question mean the same, one request for each pair."""
+    """Ask whether two answers to a question mean the same, one request per pair."""
     inquiries = []
     for question, first_answer, second_answer in pairs:
         values = {
@@ -405,7 +405,7 @@ def judge_pairs(
 
 
 def judge_answers(asker: Asker, answers: Sequence[tuple[AnsweredQuestion, str]]) -> list[bool | NoValue]:
-    """Ask whether an answer is correct, given the right answers of its question."""
+    """Ask whether an answer is correct, given its question's right answers."""
     inquiries = []
     for question, answer in answers:
         values = {"question": described(question), "answer": quoted(answer), "gold": numbered(question.gold)}
@@ -419,7 +419,7 @@ def _inquiry(step: str, values: dict[str, str]) -> Inquiry:
 
 
 def _verdict(reply: ModelReplies) -> bool | NoValue:
-    """Read the first word of a reply, which may be cut off."""
+    """Parse the first word of a response, even if cut off."""
     # the first word decides, so a reply that was cut off behind it is whole enough
     if reply.failure is None and reply.finishes[0] == "length":
         return parse_verdict(reply.texts[0])
@@ -428,7 +428,7 @@ def _verdict(reply: ModelReplies) -> bool | NoValue:
 
 
 class Band(NamedTuple):
-    """Probabilities that people give to a phrase."""
+    """Range of probabilities that people assign to a phrase."""
 
     low: float
     """First quartile."""
@@ -439,7 +439,7 @@ class Band(NamedTuple):
 
 
 class Hedge(NamedTuple):
-    """A phrase in a text, and what it means."""
+    """A probability phrase in a text, with its meaning."""
 
     phrase: str
     band: Band
@@ -490,7 +490,7 @@ _PHRASE = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, _LONGEST_FIRST))})(?!
 
 
 def read_hedge(text: str) -> Hedge | NoValue:
-    """Read the one phrase of probability in a text.
+    """Find the only probability phrase in a text.
 
     A phrase that is negated, compared or modified ("not likely", "more likely") is unknown, and so is every
     word that is not in the list. Several phrases with the same meaning are one.

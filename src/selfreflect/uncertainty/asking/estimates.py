@@ -1,4 +1,4 @@
-"""Estimators that ask a model how sure it is: P(True), self-evaluation and verbalised confidence."""
+"""Estimators that ask a model about its confidence: P(True), self-evaluation and verbalised confidence."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Place = tuple[int, str]
 
 
 class Subject(NamedTuple):
-    """A question and the answer that is judged."""
+    """A question with the answer to judge."""
 
     question: AnsweredQuestion
     answer: str
@@ -52,7 +52,7 @@ class Subject(NamedTuple):
 
 @dataclass(frozen=True)
 class Interview:
-    """Inquiries of an estimator, in steps, and its reading of the replies."""
+    """An estimator's inquiries in steps, with the parser of responses."""
 
     steps: tuple[Callable[[Subject, Sequence[str]], Inquiry], ...]
     """Each gets the replies to the steps before."""
@@ -60,7 +60,7 @@ class Interview:
 
 
 def user_turn(name: str, subject: Subject, text: str = "user") -> tuple[Message, ...]:
-    """Word the first turn of a conversation about a question and an answer."""
+    """Write the first turn about a question and an answer."""
     values = {
         "question": described(subject.question),
         "answer": quoted(subject.answer),
@@ -73,7 +73,7 @@ def user_turn(name: str, subject: Subject, text: str = "user") -> tuple[Message,
 def _ask(
     name: str, subject: Subject, replies: Sequence[str], *, step: str = "", text: str = "user", **limits: Any
 ) -> Inquiry:
-    """Make the first turn of an estimator; ``limits`` are fields of the inquiry."""
+    """Make an estimator's first inquiry; ``limits`` are its fields."""
     return Inquiry(step or name, user_turn(name, subject, text), **{"max_new_tokens": 256, **limits})
 
 
@@ -87,7 +87,7 @@ def _then_probabilities(subject: Subject, replies: Sequence[str]) -> Inquiry:
 
 
 def _probability_of_true(replies: Sequence[ModelReplies]) -> Outcome:
-    """Read the probability of True beside False, at least half of all together."""
+    """Compute the probability of True relative to False, if the two add up to at least half."""
     [reply] = replies
     if failure := failure_of(reply):
         return failure
@@ -105,7 +105,7 @@ def _probability_of_true(replies: Sequence[ModelReplies]) -> Outcome:
 
 
 def _share_of_true(replies: Sequence[ModelReplies]) -> Outcome:
-    """Compute the share of True in replies that decide, at least half of all."""
+    """Compute the share of True in decided responses, if these are at least half."""
     [reply] = replies
     if failure := failure_of(reply):
         return failure
@@ -152,7 +152,7 @@ BY_REPLIES = {name: _by_replies(name) for name in ("p_true", "p_true_samples")}
 
 
 class AskedEstimates(NamedTuple):
-    """Statements of a model about questions."""
+    """A model's statements about questions."""
 
     values: Mapping[str, list[float | NoValue]]
     """By name of the estimator, one for each question."""
@@ -167,7 +167,7 @@ def ask_estimates(
     rule: ClassRule,
     asker: Asker,
 ) -> AskedEstimates:
-    """Ask for the values of the estimators ``names``.
+    """Ask a model for the values of the estimators ``names``.
 
     All requests of a step are one batch, over all questions and estimators. Verbalised confidence is that of
     the judged answer: the highest probability of the guesses in its class. Where a model does not tell the
@@ -207,7 +207,7 @@ def ask_estimates(
 
 
 def _is_untold(replies: Sequence[ModelReplies]) -> bool:
-    """Tell whether a model replied without the probabilities of its first token."""
+    """Check whether a response lacks its first token's probabilities."""
     [reply] = replies
     return reply.failure is None and bool(reply.texts[0]) and not reply.first_tokens
 
@@ -215,7 +215,7 @@ def _is_untold(replies: Sequence[ModelReplies]) -> bool:
 def _interview(
     interviews: Mapping[str, Interview], subjects: Mapping[int, Subject], asker: Asker
 ) -> dict[Place, list[ModelReplies]]:
-    """Ask everything about every subject."""
+    """Ask all estimators' inquiries about all subjects."""
     pending: dict[Place, list[ModelReplies]] = {
         (index, name): [] for index in subjects for name in interviews
     }
@@ -231,7 +231,7 @@ def _take_step(
     subjects: Mapping[int, Subject],
     asker: Asker,
 ) -> None:
-    """Ask one step of every estimator whose steps before have replies."""
+    """Ask one step of each estimator with responses to all earlier steps."""
     keys, inquiries = [], []
     for (index, name), replies in pending.items():
         steps = interviews[name].steps
@@ -248,7 +248,7 @@ def _take_step(
 def _in_judged_answers(
     outcomes: Mapping[Place, Outcome], subjects: Mapping[int, Subject], rule: ClassRule
 ) -> dict[Place, float | NoValue]:
-    """Turn guesses into the confidence in the judged answer."""
+    """Convert guesses to the confidence in the judged answer."""
     values: dict[Place, float | NoValue] = {}
     guesses: dict[Place, Guesses] = {}
     questions: dict[Place, AnsweredQuestion] = {}
@@ -267,7 +267,7 @@ def _in_judged_answers(
 
 
 def _of_judged(guesses: Guesses, classes: Sequence[int]) -> float | NoValue:
-    """Find the highest probability of a guess in the class of the judged answer."""
+    """Find the highest probability among guesses in the judged answer's class."""
     probabilities = [
         guess.probability for guess, label in zip(guesses, classes[1:], strict=True) if label == classes[0]
     ]

@@ -1,1 +1,1 @@
-"""Claims of long answers, and how many answers support each."""
+"""Claims of long answers, with the number of answers that support each."""

@@ -1,4 +1,4 @@
-"""Claims with labels as questions of their own, and calibrators that are fitted on them."""
+"""Labelled claims as separate questions, and calibrators fitted on them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _NO_VERDICT = NoValue("no_reply", "no answer has a clear verdict on the claim")
 
 
 def check_estimators(names: Iterable[str]) -> None:
-    """Refuse an estimator that does not speak of a claim: others would read the stances as answers."""
+    """Refuse an estimator that cannot be applied to claims."""
     for name in names:
         if name not in ESTIMATED:
             raise unknown_name("estimator of claims", name, ESTIMATED)
 
 
 def claim_questions(reader: Reader, questions: Sequence[AnsweredQuestion]) -> Iterator[AnsweredQuestion]:
-    """Make a question of each labelled claim, with the id ``QUESTION#N``; its answers are their stances.
+    """Make a question ``QUESTION#N`` of each labelled claim, with the stances as answers.
 
     Raises:
         BackendError: the model that is asked has stopped working.
@@ -55,7 +55,7 @@ def claim_questions(reader: Reader, questions: Sequence[AnsweredQuestion]) -> It
 
 
 def values_of(claim: Claim) -> dict[str, float | NoValue]:
-    """Compute what ``ESTIMATED`` say of a claim."""
+    """Compute the values of ``ESTIMATED`` for a claim."""
     support = claim.support
     share, total = support.share, sum(support)
     return {
@@ -67,13 +67,13 @@ def values_of(claim: Claim) -> dict[str, float | NoValue]:
 
 @dataclass(frozen=True)
 class ClaimCalibrator:
-    """A map from the support of a claim to the share of such claims that are right."""
+    """A map from a claim's support to the share of such claims that are right."""
 
     saved: CalibratorFile
 
     @classmethod
     def load(cls, path: Path, reader: str) -> ClaimCalibrator:
-        """Read a calibrator that was fitted on what this reader reads.
+        """Load a calibrator fitted on claims by this reader.
 
         Raises:
             DataError: the file is no calibrator.
@@ -84,13 +84,13 @@ class ClaimCalibrator:
         return cls(saved)
 
     def knows(self, question: str) -> bool:
-        """Tell whether it was fitted on claims about this question, and would be too sure of them."""
+        """Check whether the calibrator was fitted on claims about this question."""
         asked = AnsweredQuestion(id="", text=question)
         # by text alone: the id of an asked question is not known
         return not set(self.saved.questions).isdisjoint(digests([asked])[1:])
 
     def rate(self, claim: Claim) -> Claim:
-        """Add the calibrated confidence to a claim, and whether it is kept; unchanged without a value."""
+        """Add a claim's calibrated confidence and whether it is kept; unchanged without a value."""
         value = values_of(claim)[self.saved.estimator]
         if isinstance(value, NoValue):
             return claim
@@ -101,7 +101,7 @@ class ClaimCalibrator:
         return replace(claim, confidence=float(self.saved.calibrator([score])[0]), is_kept=is_kept)
 
     def caveat(self, answers: int) -> str:
-        """Say that it was fitted on other numbers of answers; empty if it was not."""
+        """Warn if the calibrator was fitted on other numbers of answers; empty otherwise."""
         if answers in self.saved.samples:
             return ""
         sizes = ", ".join(map(str, self.saved.samples))
@@ -109,7 +109,7 @@ class ClaimCalibrator:
 
 
 def refuse_other_reader(saved: CalibratorFile, reader: str, path: Path) -> None:
-    """Raise ConfigError if a calibrator is not of claims, or of another reader."""
+    """Raise ConfigError unless a calibrator is for claims by this reader."""
     if not saved.reader:
         raise ConfigError(
             f"{excerpt(str(path), 200)} calibrates answers, not claims",

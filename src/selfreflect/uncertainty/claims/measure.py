@@ -1,4 +1,4 @@
-"""Claims as a measure of summaries: what of the answers a summary covers, and what it adds."""
+"""Claims as a measure of summaries: coverage of the answers, and additions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from selfreflect.records import Measurement
 
 
 class ClaimCoverage(Measure):
-    """The harmonic mean of the covered share of the claims of answers, and of the precision of a summary."""
+    """Harmonic mean of a summary's coverage of the answers' claims and its precision."""
 
     name = "claims"
     unit = "%"
@@ -31,7 +31,7 @@ class ClaimCoverage(Measure):
     )
 
     def score(self, item: MeasureItem) -> Measurement:
-        """Compare a summary with the claims of test answers, and its claims with all answers."""
+        """Compare a summary with the test answers' claims, and its claims with all answers."""
         # reports of files without this measure import the class alone
         from selfreflect.uncertainty.claims.support import claim_distribution, coverage_of
         from selfreflect.uncertainty.claims.words import WordReader

@@ -1,4 +1,4 @@
-"""Places of claims in a text, and a page of them."""
+"""Location of claims in a text, and a page of claims."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from selfreflect.uncertainty.claims.words import WordReader, clauses, overlaps
 
 
 class PlacedSentence(NamedTuple):
-    """A sentence of a text, and the indices of the claims that it makes and contradicts."""
+    """A sentence with the indices of claims that it makes and contradicts."""
 
     sentence: Sentence
     says: list[int]
@@ -32,7 +32,7 @@ class PlacedSentence(NamedTuple):
 def placed(
     distribution: ClaimDistribution, text: str, stances: Sequence[Stance | None]
 ) -> list[PlacedSentence]:
-    """Find the sentence of a text that makes, or contradicts, each claim: it shares most words with it.
+    """Find the sentence that makes or contradicts each claim, by shared words.
 
     Args:
         stances: what the text does with each claim of the distribution.
@@ -49,7 +49,7 @@ def placed(
 
 
 class ToldClaim(Struct, frozen=True, kw_only=True):
-    """A claim of sampled answers, or of the text that stands for them.
+    """A claim of sampled answers or of a summary.
 
     Attributes:
         start, end: characters (code points) of the sentence of the text that makes it; None without one.
@@ -76,7 +76,7 @@ def told_claims(
     text: str,
     rate: Callable[[Claim], Claim] | None = None,
 ) -> list[ToldClaim]:
-    """List the claims of answers, read by words, and those that only a text makes which stands for them.
+    """List the claims of answers, and those that only a summary makes, read by words.
 
     Args:
         rate: gives claims a calibrated confidence.
@@ -122,7 +122,7 @@ LONG = 20
 
 
 def claims_view(distribution: ClaimDistribution) -> dict[str, Any]:
-    """Convert claims to the JSON that ``claims.js`` draws, whose head explains the fields."""
+    """Convert claims to the JSON that ``claims.js`` draws."""
     texts = []
     for index, answer in enumerate(distribution.answers):
         stances = [claim.stances[index] for claim in distribution.claims]
@@ -144,7 +144,7 @@ def claims_view(distribution: ClaimDistribution) -> dict[str, Any]:
 def _text_view(
     distribution: ClaimDistribution, name: str, text: str, stances: Sequence[Stance | None]
 ) -> dict[str, Any]:
-    """List the parts of a text in order: of each the text, and the claims that it makes and contradicts."""
+    """List a text's parts in order, with the claims that each makes and contradicts."""
     parts: list[tuple[str, Sequence[int], Sequence[int]]] = []
     position = 0
     for sentence, says, contradicts in placed(distribution, text, stances):
@@ -156,7 +156,7 @@ def _text_view(
 
 
 def claims_of(question: str, answers: Sequence[str], summaries: Mapping[str, str]) -> dict[str, Any] | None:
-    """Read the claims of a question by words, for a report.
+    """Read a question's claims by words, for a report.
 
     None unless most answers are long; ``refused`` alone says why none are shown, as for too many claims.
     """
@@ -173,7 +173,7 @@ def claims_of(question: str, answers: Sequence[str], summaries: Mapping[str, str
 
 
 def claims_page(title: str, distributions: Sequence[ClaimDistribution]) -> str:
-    """Render a page of its own: one HTML file that needs no network and no other file."""
+    """Render a separate page: one HTML file without network or other files."""
     views = [{"question": item.question, **claims_view(item)} for item in distributions]
     return render_page(
         "claims.html",

@@ -1,4 +1,4 @@
-"""Readers of claims that compare meanings or ask a model, and the table of all readers."""
+"""Readers of claims that compare meanings or ask a model, with a table of all readers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PREMISE = 3
 
 
 class EmbeddingReader(WordReader):
-    """Compares claims and sentences by the cosine of their embeddings, in place of shared words.
+    """Reader that compares claims and sentences by the cosine of their embeddings.
 
     Numbers, negations and opposites are compared as words are, because embeddings hardly see them.
 
@@ -47,12 +47,12 @@ class EmbeddingReader(WordReader):
         return self._similarity.between(parts, claims)
 
     def mentions(self, question: str, claims: Sequence[str], texts: Sequence[str]) -> Floats:
-        """Compute the largest cosine of a sentence of each text."""
+        """Compute each text's largest cosine between a sentence and each claim."""
         return largest(self.closeness, question, claims, texts)
 
 
 class EntailmentReader(WordReader):
-    """Asks a classifier of pairs whether the ``PREMISE`` sentences with most of a claim's words entail it.
+    """Reader that asks a classifier whether a claim's ``PREMISE`` closest sentences entail it.
 
     The question stands before both, so that "Ankara" is read as an answer to it.
 
@@ -82,13 +82,13 @@ class EntailmentReader(WordReader):
         return [list(map(_likeliest, row)) for row in self._entailed(question, claims, texts)]
 
     def mentions(self, question: str, claims: Sequence[str], texts: Sequence[str]) -> Floats:
-        """Compute the probabilities of entailment; 0 for a pair that is too long."""
+        """Compute probabilities of entailment; 0 for pairs that are too long."""
         rows = self._entailed(question, claims, texts)
         values = [[0.0 if found is None else found.entails for found in row] for row in rows]
         return np.array(values, dtype=np.float64).reshape(len(texts), len(claims))
 
     def distinct(self, question: str, claims: Sequence[str]) -> list[str]:
-        """Keep a claim unless it and an earlier one entail each other, if the two share words."""
+        """Remove claims that an earlier claim with common words mutually entails."""
         claims = super().distinct(question, claims)
         close = overlaps(question, claims, claims) >= ABOUT
         related = np.eye(len(claims), dtype=bool)
@@ -148,7 +148,7 @@ _STANCES: dict[str, Stance] = {"yes": "says", "contradicts": "contradicts", "sil
 
 
 class ModelReader(WordReader):
-    """Asks a model for the claims of each text, and what each text does with all claims.
+    """Reader that asks a model for each text's claims, and for its stance on all claims.
 
     That is one request to split a text and one for every ``CLAIMS_AT_ONCE`` claims to compare it. A text
     whose claims cannot be read is split into sentences; a claim without a clear verdict has none.
@@ -166,7 +166,7 @@ class ModelReader(WordReader):
         return [f"The claims of {counted(self._unread, 'text')} could not be read: each sentence is one."]
 
     def split(self, question: str, texts: Sequence[str]) -> list[list[str]]:
-        """List the claims of each text.
+        """List each text's claims.
 
         Raises:
             BackendError: the model has stopped working.
@@ -186,7 +186,7 @@ class ModelReader(WordReader):
     def stances(
         self, question: str, claims: Sequence[str], texts: Sequence[str]
     ) -> list[list[Stance | None]]:
-        """Say what each text does with each claim, shape (texts, claims); None without a clear verdict.
+        """Determine each text's stance on each claim, shape (texts, claims); None without a clear verdict.
 
         Raises:
             BackendError: the model has stopped working.
@@ -200,7 +200,7 @@ class ModelReader(WordReader):
 
 
 def inquiries_about(question: str, answers: Sequence[str], summaries: Sequence[str] = ()) -> list[Inquiry]:
-    """List the inquiries about answers and summaries if each sentence is a claim.
+    """List the inquiries about answers and summaries, with each sentence as a claim.
 
     Every text is compared with the claims of the answers, and every answer with those of each summary.
     """
@@ -230,7 +230,7 @@ def _compare_inquiry(question: str, text: str, claims: Sequence[str]) -> Inquiry
 
 
 def read_stances(reply: ModelReplies, size: int) -> list[Stance | None]:
-    """Read lines ``3: silent``. A claim that no line or several different ones name has no verdict."""
+    """Parse lines ``3: silent``. A claim that no line or several different ones name has no verdict."""
     text = reply_text(reply)
     verdicts: dict[int, set[Stance]] = {}
     for line in () if isinstance(text, NoValue) else text.splitlines():
@@ -268,7 +268,7 @@ READERS: Mapping[str, Callable[[str, Asker | None], Reader]] = {
 
 
 def open_reader(name: str, asker: Asker | None = None) -> Reader:
-    """Make a reader of ``READERS``; ``nli:MODEL`` names a classifier of pairs.
+    """Make a reader of ``READERS``; ``nli:MODEL`` names a classifier.
 
     Raises:
         ConfigError: there is no such reader, or it lacks its model.

@@ -1,4 +1,4 @@
-"""Sentences of a text, with their places in it."""
+"""Sentences of a text, with their positions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _CLOSES = {"etc.", "usw.", "a.m.", "p.m.", "Inc.", "Ltd.", "Co.", "Corp."}
 
 
 class Sentence(NamedTuple):
-    """A part of a text that says something."""
+    """A sentence or similar part of a text."""
 
     text: str
     start: int
@@ -48,7 +48,7 @@ class Sentence(NamedTuple):
 
 
 def sentences(text: str) -> list[Sentence]:
-    """List the sentences of a text: items of lists and blocks of code are sentences of their own.
+    """List the sentences of a text, with list items and code blocks as separate sentences.
 
     Headings and lines that only announce what follows (``The towns are:``) say nothing and are left out.
     """
@@ -62,7 +62,7 @@ def sentences(text: str) -> list[Sentence]:
 
 
 def _blocks(text: str) -> Iterator[tuple[int, int]]:
-    """Find blocks of code, from the fence that opens one to the next that is alone in its line."""
+    """Find code blocks, from an opening fence to the next lone fence."""
     fences = list(_FENCE.finditer(text))
     closing: dict[str, int] = {}
     ends: list[int | None] = []

@@ -21,7 +21,7 @@ LOW_SUPPORT = 0.5
 
 
 class Support(NamedTuple):
-    """Number of answers that say a claim."""
+    """Number of answers that state, contradict or omit a claim."""
 
     says: int
     contradicts: int
@@ -29,7 +29,7 @@ class Support(NamedTuple):
 
     @property
     def share(self) -> float | None:
-        """Share of answers with a verdict that say it; None without a verdict."""
+        """Share of answers with a verdict that state the claim; None without a verdict."""
         total = sum(self)
         return self.says / total if total else None
 
@@ -41,7 +41,7 @@ class Support(NamedTuple):
 
 @dataclass(frozen=True)
 class Claim:
-    """Something that at least one answer says."""
+    """A claim of at least one answer."""
 
     text: str
     stances: tuple[Stance | None, ...]
@@ -62,7 +62,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Coverage:
-    """A summary read claim by claim."""
+    """Claim-by-claim reading of a summary."""
 
     covered: float | None
     """Share of what the answers say that the summary says, each claim weighed by its support; None if no
@@ -76,46 +76,46 @@ class Coverage:
 
     @property
     def stances(self) -> list[Stance | None]:
-        """Stance of the summary on each claim of the answers."""
+        """Stances of the summary on the answers' claims."""
         return ["says" if is_said else None for is_said in self.says]
 
 
 class Reader(ABC):
-    """Splits texts into claims and compares claims with texts."""
+    """Protocol of readers, which split texts into claims and compare both."""
 
     name: str
 
     @property
     def caveats(self) -> list[str]:
-        """List texts that could not be read."""
+        """Descriptions of texts that could not be read."""
         return []
 
     @abstractmethod
     def split(self, question: str, texts: Sequence[str]) -> list[list[str]]:
-        """List the claims of each text."""
+        """List each text's claims."""
 
     def split_summaries(self, question: str, texts: Sequence[str]) -> list[list[str]]:
-        """List the claims of each summary."""
+        """List each summary's claims."""
         return self.split(question, texts)
 
     @abstractmethod
     def distinct(self, question: str, claims: Sequence[str]) -> list[str]:
-        """Keep one of the claims that say the same."""
+        """Keep one of each set of equivalent claims."""
 
     @abstractmethod
     def stances(
         self, question: str, claims: Sequence[str], texts: Sequence[str]
     ) -> list[list[Stance | None]]:
-        """Say what each text does with each claim: shape (texts, claims); None without a verdict."""
+        """Determine each text's stance on each claim, shape (texts, claims); None without a verdict."""
 
     @abstractmethod
     def mentions(self, question: str, claims: Sequence[str], texts: Sequence[str]) -> Floats:
-        """Compute how far each text mentions each claim, in [0, 1]: shape (texts, claims)."""
+        """Compute the degree in [0, 1] to which each text mentions each claim, shape (texts, claims)."""
 
 
 @dataclass(frozen=True)
 class ClaimDistribution:
-    """The claims that the answers to a question make."""
+    """The claims of a question's answers."""
 
     id: str
     question: str
@@ -130,18 +130,18 @@ class ClaimDistribution:
 
     @property
     def mean_support(self) -> float | None:
-        """Mean share of answers that say a claim; None without claims."""
+        """Mean support of all claims; None without claims."""
         shares = self._shares
         return fmean(shares) if shares else None
 
     @property
     def least_support(self) -> float | None:
-        """Share of the claim that the fewest answers say."""
+        """Share of answers that state the least supported claim."""
         return min(self._shares, default=None)
 
     @property
     def weak(self) -> float | None:
-        """Share of claims whose support is below ``LOW_SUPPORT``."""
+        """Share of claims with support below ``LOW_SUPPORT``."""
         shares = self._shares
         return fmean(share < LOW_SUPPORT for share in shares) if shares else None
 
@@ -152,7 +152,7 @@ class ClaimDistribution:
 
     @property
     def expected_wrong(self) -> float | None:
-        """Sum of 1 - confidence over claims; None without calibrated confidences."""
+        """Expected number of wrong claims; None without calibrated confidences."""
         confidences = [claim.confidence for claim in self.claims if claim.confidence is not None]
         return math.fsum(1 - confidence for confidence in confidences) if confidences else None
 
@@ -161,7 +161,7 @@ class ClaimDistribution:
         return [share for claim in self.claims if (share := claim.support.share) is not None]
 
     def to_json(self) -> dict[str, Any]:
-        """Describe the distribution as a line of ``--json``."""
+        """Describe the distribution as JSON."""
         return {
             "id": self.id,
             "question": self.question,
@@ -205,7 +205,7 @@ def claim_distribution(
     summaries: Mapping[str, str] | None = None,
     rate: Callable[[Claim], Claim] | None = None,
 ) -> ClaimDistribution:
-    """Find the claims of answers and their support, and read summaries claim by claim.
+    """Find the answers' claims and their support, and read summaries claim by claim.
 
     A claim that is said by an answer in which it was found is never silent there.
 
@@ -252,7 +252,7 @@ def claim_distribution(
 
 
 def claims_in(reader: Reader, question: str, texts: Sequence[str], answers: Sequence[str]) -> list[Claim]:
-    """Look for claims in answers, as :func:`claim_distribution` does for those that it finds there.
+    """Look for given claims in answers, with their support.
 
     Raises:
         BackendError: the model that is asked has stopped working.
@@ -269,7 +269,7 @@ def _claims(
     columns: Sequence[list[Stance | None]],
     split: Sequence[Sequence[str]],
 ) -> list[Claim]:
-    """Make claims of the stances of the answers."""
+    """Build claims from the stances of the answers."""
     for column, said in zip(columns, map(set, split), strict=True):
         for index, text in enumerate(texts):
             # splitting and comparing are two requests of a model, which may contradict each other

@@ -1,4 +1,4 @@
-"""Claims without a model: each sentence is one, and equal words make a claim the same."""
+"""Claims without a model: one per sentence, equal if their words are."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _FREQUENCY = frozenset(
 
 
 class Number(NamedTuple):
-    """A number of a text."""
+    """A number in a text."""
 
     key: tuple[str, str]
     """Equal for equal quantities in other units."""
@@ -77,21 +77,21 @@ class Number(NamedTuple):
 
     @classmethod
     def of(cls, quantity: Quantity) -> Number:
-        """Read a quantity."""
+        """Make a number from a quantity."""
         if quantity.value is None:  # times can differ, whatever half of the day they name
             return cls(quantity.key, quantity.text, quantity.unit, "")
         return cls(quantity.key, f"{quantity.value:.10g}", quantity.unit, quantity.in_base[1])
 
     @property
     def sought(self) -> tuple[Hashable, ...]:
-        """Labels that an equal number may have: without its unit, or a date's year."""
+        """Labels that an equal number may have, without unit or as a date's year."""
         # a number without a unit is found beside any unit
         any_unit = () if self.unit else (("value in any unit", self.value),)
         return self.key, ("beginning", self.value), ("value", self.value), *any_unit
 
     @property
     def labels(self) -> Iterator[Hashable]:
-        """List the labels that its numbers can be looked up by."""
+        """Labels for looking up the number."""
         yield self.key
         yield ("value in any unit", self.value)
         if not self.unit:
@@ -120,7 +120,7 @@ class ClaimContent(NamedTuple):
 
     @property
     def labels(self) -> frozenset[Hashable]:
-        """List the labels of all numbers."""
+        """Labels of all numbers."""
         return frozenset(chain.from_iterable(number.labels for number in self.numbers))
 
 
@@ -150,14 +150,14 @@ def content_of(text: str) -> ClaimContent:
 
 
 def _without(text: str, found: Sequence[Quantity]) -> str:
-    """Cut quantities out of a text, with their units and months."""
+    """Remove quantities from a text, with their units and months."""
     ends = [0, *(quantity.end for quantity in found)]
     starts = [*(quantity.start for quantity in found), len(text)]
     return " ".join(text[end:start] for end, start in zip(ends, starts, strict=True))
 
 
 def _stems(words: Sequence[str]) -> frozenset[str]:
-    """Cut the endings of content words."""
+    """Stem content words."""
     stems = set()
     for word in map(str.casefold, words):
         if (
@@ -172,7 +172,7 @@ def _stems(words: Sequence[str]) -> frozenset[str]:
 
 
 def shares(sets: Sequence[frozenset[str]], parts: Sequence[frozenset[str]]) -> Floats:
-    """Compute which share of each set is in each part, 0 for empty sets: shape (parts, sets)."""
+    """Compute the share of each set's elements in each part, 0 for empty sets: shape (parts, sets)."""
     columns = {word: column for column, word in enumerate(frozenset().union(*sets))}
 
     def present(rows: Sequence[frozenset[str]]) -> NDArray[np.float32]:
@@ -191,8 +191,8 @@ def shares(sets: Sequence[frozenset[str]], parts: Sequence[frozenset[str]]) -> F
 
 
 def overlaps(question: str, claims: Sequence[str], parts: Sequence[str]) -> Floats:
-    """Compute the share of each claim's content words and numbers, without those of the question, that each
-    part of a text has: shape (parts, claims)."""
+    """Compute the share of each claim's tokens beyond the question that each part contains: shape (parts,
+    claims)."""
     asked = content_of(question).tokens
     wanted = [content_of(claim).tokens for claim in claims]
     # a claim of the question's words alone is compared by these
@@ -206,7 +206,7 @@ def holds(
     sets: Sequence[frozenset[Hashable]],
     sought: Callable[[T], Iterable[Hashable]] = lambda item: (item,),
 ) -> Booleans:
-    """Tell which sets hold all that is wanted: shape (sets, wanted).
+    """Check which sets contain all wanted elements: shape (sets, wanted).
 
     Args:
         sought: what a set may hold in place of an item, one of which is enough.
@@ -229,12 +229,12 @@ def holds(
 
 
 def _have_numbers(claims: Sequence[Iterable[Number]], sentences: Sequence[ClaimContent]) -> Booleans:
-    """Tell which sentences have all numbers: 10 is in "10 years", and 1949 in "18 December 1949"."""
+    """Check which sentences contain all numbers, as "10 years" contains 10."""
     return holds(claims, [sentence.labels for sentence in sentences], lambda number: number.sought)
 
 
 def _numbers_differ(claims: Sequence[ClaimContent], sentences: Sequence[ClaimContent]) -> Booleans:
-    """Tell where each side has a number of one kind that the other lacks: shape (sentences, claims)."""
+    """Check where sentence and claim have different numbers of the same kind: shape (sentences, claims)."""
     result = np.zeros((len(sentences), len(claims)), dtype=np.bool_)
     for base in {number.base for claim in claims for number in claim.numbers}:
         sides = [
@@ -247,7 +247,7 @@ def _numbers_differ(claims: Sequence[ClaimContent], sentences: Sequence[ClaimCon
 
 
 def _are_opposite(claims: Sequence[ClaimContent], sentences: Sequence[ClaimContent]) -> Booleans:
-    """Tell where each side has a content word, or a limit of a number, whose opposite the other has."""
+    """Check where sentence and claim have opposite content words or number limits."""
     result = np.zeros((len(sentences), len(claims)), dtype=np.bool_)
     for table in (OPPOSITES, BOUNDS):
         sides = [
@@ -269,7 +269,7 @@ def _are_opposite(claims: Sequence[ClaimContent], sentences: Sequence[ClaimConte
 
 
 def clauses(text: str) -> list[str]:
-    """List the clauses of a text that say more than how often something is answered."""
+    """List the clauses of a text that say more than a frequency."""
     found = []
     for sentence in sentences(text):
         for part in _CLAUSE_END.split(sentence.text):
@@ -280,7 +280,7 @@ def clauses(text: str) -> list[str]:
 
 
 class WordReader(Reader):
-    """Reads claims without a model: each sentence is one, and equal words make a claim the same.
+    """Reader without a model: one claim per sentence, equal if the words are.
 
     A text says a claim if one of its sentences has ``SAID`` of the claim's content words, all its numbers and
     names, and as many negations; it contradicts the claim if a sentence with ``ABOUT`` of the words has other
@@ -315,7 +315,7 @@ class WordReader(Reader):
         return close
 
     def mentions(self, question: str, claims: Sequence[str], texts: Sequence[str]) -> Floats:
-        """Compute the largest :func:`overlaps` of a sentence of each text."""
+        """Compute the largest :func:`overlaps` of any sentence in each text."""
         return largest(overlaps, question, claims, texts)
 
     def stances(
@@ -332,7 +332,7 @@ class WordReader(Reader):
     def _ranks(
         self, question: str, claims: Sequence[str], parts: Sequence[str]
     ) -> tuple[NDArray[np.intp], Booleans]:
-        """Number the stances of parts of texts, and tell which of them the order of words may change.
+        """Rank the stances of texts' parts, and flag stances that word order may change.
 
         Both have the shape (parts, claims).
         """
@@ -367,7 +367,7 @@ class WordReader(Reader):
         return ranks, may_turn
 
     def distinct(self, question: str, claims: Sequence[str]) -> list[str]:
-        """Keep a claim unless it says an earlier one and is said by it."""
+        """Remove claims that are equivalent to an earlier one."""
         ranks, may_turn = self._ranks(question, claims, claims)
         said = _FIRST.index("says")
         says = (ranks == said) | may_turn
@@ -383,7 +383,7 @@ class WordReader(Reader):
 
 
 def _turned(claim: str, part: str, rank: int) -> int:
-    """Number the stance of a sentence in which two things of a claim may have changed places."""
+    """Rank the stance of a sentence in which two terms of a claim may have swapped places."""
     kind = exchange(claim, part)
     return rank if kind is None else _FIRST.index(_TURNED[kind])
 
@@ -394,7 +394,7 @@ def largest(
     claims: Sequence[str],
     texts: Sequence[str],
 ) -> Floats:
-    """Compute how close the closest sentence of each text is to each claim: shape (texts, claims)."""
+    """Compute the closeness of each text's closest sentence to each claim: shape (texts, claims)."""
     parts, rows_of = pooled([[sentence.text for sentence in sentences(text)] for text in texts])
     values = compare(question, claims, parts)
     return np.array([values[rows].max(0, initial=0) for rows in rows_of]).reshape(len(texts), len(claims))
@@ -408,7 +408,7 @@ def pooled(texts: Sequence[Sequence[str]]) -> tuple[list[str], list[list[int]]]:
 
 
 def _comparable(text: str) -> Iterator[str]:
-    """Yield the sentences of a text, and the clauses of those in which one may be negated."""
+    """Yield the sentences of a text, and the clauses of negated sentences."""
     for sentence in sentences(text):
         yield sentence.text
         # "Not on Monday, but on Friday" denies one clause and affirms the other

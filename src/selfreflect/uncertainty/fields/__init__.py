@@ -1,1 +1,1 @@
-"""Distributions of structured answers, field by field."""
+"""Distributions of structured answers by field."""

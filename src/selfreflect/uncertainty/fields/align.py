@@ -1,4 +1,4 @@
-"""Lists of objects, brought into an order that does not depend on where an object stands."""
+"""Alignment of lists of objects, independent of the objects' positions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Members = list[set[str]]
 
 
 def align(lists: Sequence[Objects | None], node: Node, samples: int) -> list[dict[str, Any] | None] | None:
-    """Give every object a name under which the other lists have the same object.
+    """Give each object a name shared by the matching objects of other lists.
 
     That is the value of the key that identifies it: the one which the schema names as ``x-selfreflect:
     {"key": …}``, else ``id``, ``name`` or ``key``, if no list lacks or repeats it. Otherwise objects are
@@ -59,7 +59,7 @@ def align(lists: Sequence[Objects | None], node: Node, samples: int) -> list[dic
 
 
 def _by_identifier(objects: Objects, name: str, texts: dict[str, str]) -> dict[str, Any] | None:
-    """Name objects by a key; None if one lacks it or two share it.
+    """Name objects by a key; None if it is missing or not unique.
 
     Args:
         texts: the first spelling of each key, for all lists: they may write "Ann" and "ann", or 1 and "1".
@@ -102,7 +102,7 @@ def _matched(lists: Sequence[Objects | None], samples: int) -> list[dict[str, An
 
 
 def _closest_to_all(lists: Sequence[Objects]) -> Objects:
-    """Find the list that agrees best with all others; the first of equals."""
+    """Find the list that agrees best with all others, the first among ties."""
     counts = Counter(tuple(sorted(map(signature, objects))) for objects in lists)
     first_of = {tuple(sorted(map(signature, objects))): objects for objects in reversed(lists)}
     longest = max(map(len, lists))
@@ -122,7 +122,7 @@ def _agreement(objects: Members, reference: Members) -> float:
 
 
 def _pairs(similarities: Floats) -> list[tuple[int, int]]:
-    """Assign objects to a reference's objects, so that most members agree.
+    """Match objects to a reference's objects, maximising common members.
 
     Args:
         similarities: of each object to each of the reference, shape (objects, reference).
@@ -139,7 +139,7 @@ def _pairs(similarities: Floats) -> list[tuple[int, int]]:
 
 
 def _similarities(objects: Members, reference: Members) -> Floats:
-    """Compute the share of members that two objects have in common; shape (objects, reference)."""
+    """Compute the share of common members of two objects; shape (objects, reference)."""
     columns: dict[str, list[int]] = {}
     for column, others in enumerate(reference):
         for member in others:

@@ -50,7 +50,7 @@ _FREE_WORDS = 4
 
 @dataclass(frozen=True)
 class AnswerField:
-    """One place in the answers to a question, and what stands there in each."""
+    """One field of a question's answers, with its value in each."""
 
     pointer: str
     """A JSON Pointer (RFC 6901). Objects of lists are named as :func:`~.align.align` names them."""
@@ -74,7 +74,7 @@ class AnswerField:
 
 
 class FieldClass(NamedTuple):
-    """Answers that say the same in a field."""
+    """Answers with the same value in a field."""
 
     value: str
     answers: int
@@ -83,7 +83,7 @@ class FieldClass(NamedTuple):
 
 
 class ObjectShare(NamedTuple):
-    """Frequency of a combination of all fields."""
+    """Frequency of a combination of all field values."""
 
     num_classes: int
     share: float
@@ -94,7 +94,7 @@ class ObjectShare(NamedTuple):
 
 @dataclass(frozen=True)
 class Structured:
-    """The answers to one question as fields."""
+    """A question's answers split into fields."""
 
     question: AnsweredQuestion
     fields: tuple[AnswerField, ...]
@@ -113,13 +113,13 @@ class Structured:
     """Where the values of each answer stand, if its tokens are known."""
 
     def only(self, paths: Sequence[str]) -> Structured:
-        """Keep the fields with one of the pointers or paths."""
+        """Keep the fields with any of the pointers or paths."""
         # a pointer names one field, a path all fields of its kind
         fields = tuple(field for field in self.fields if {field.pointer, field.path} & {*paths})
         return replace(self, fields=fields)
 
     def questions(self) -> list[AnsweredQuestion]:
-        """Make a question of each field, with the id ``QUESTION#POINTER``.
+        """Make a question ``QUESTION#POINTER`` of each field.
 
         An answer without valid JSON is an answer of its own to each of them.
         """
@@ -152,7 +152,7 @@ class Structured:
         )
 
     def _tokens(self, field: AnswerField) -> dict[str, Any]:
-        """Choose the tokens of a field's value and the token that ends it.
+        """Select the tokens of a field's value, including the token that ends it.
 
         Without the end, "21" of "2100000" would look sure.
         """
@@ -175,11 +175,11 @@ class Structured:
 
     @cached_property
     def _token_ends(self) -> list[list[int]]:
-        """The character after each token of each answer."""
+        """End of each token of each answer, in characters."""
         return [list(accumulate(map(len, texts))) for texts in self.question.tokens or ()]
 
     def _token_summary(self, field: AnswerField, classes: Sequence[FieldClass]) -> dict[str, Any]:
-        """Say how likely the tokens of the most common value were, where they are known."""
+        """Describe the likelihood of the most common value's tokens, if known."""
         rows = self._tokens(field)["logprobs"]
         texts = [value.text for value in field.values]
         if rows is None or not classes or not all(rows):
@@ -188,7 +188,7 @@ class Structured:
         return {"tokens": {"joint": math.exp(sum(logprobs)), "min": math.exp(min(logprobs))}}
 
     def object_share(self, rule: ClassRule) -> ObjectShare | None:
-        """Count whole objects; None without a valid answer."""
+        """Count complete objects; None without a valid answer."""
         counts = Counter(self.objects)
         if not counts:
             return None
@@ -201,19 +201,19 @@ class Structured:
         return ObjectShare(len(counts), max(counts.values()) / counts.total(), sum(agreeing))
 
     def labels(self, field: AnswerField, rule: ClassRule) -> Labels:
-        """Sort the values of a field of the valid answers into classes."""
+        """Classify a field's values in the valid answers."""
         question = self._question(field)
         texts = tuple(value.text for value in field.values)
         return rule(replace(question, answers=texts))
 
     def classes(self, field: AnswerField, rule: ClassRule) -> list[FieldClass]:
-        """List the classes of a field, the largest first."""
+        """List a field's classes, largest first."""
         groups = sorted(members_of(self.labels(field, rule)), key=lambda group: (-len(group), group[0]))
         total = len(field.values)
         return [FieldClass(field.values[group[0]].text, len(group), len(group) / total) for group in groups]
 
     def summary(self, rule: ClassRule) -> dict[str, Any]:
-        """Summarise every field and the whole object, as ``--json`` and the endpoint give them.
+        """Summarise every field and the whole object for ``--json`` and the endpoint.
 
         Shares are of the valid answers, ``share_of_all`` counts the others, too; entropies are in nats.
         """
@@ -253,7 +253,7 @@ def entropy(shares: Sequence[float]) -> float:
 
 
 def structure(question: AnsweredQuestion, schema: Schema | None = None) -> Structured:
-    """Take the answers to a question apart by field.
+    """Split a question's answers by field.
 
     Args:
         schema: says which answers are valid, and of what kind fields are; else each value says it of itself.
@@ -303,7 +303,7 @@ def structure(question: AnsweredQuestion, schema: Schema | None = None) -> Struc
 
 
 def notes_on(structured: Sequence[Structured]) -> list[str]:
-    """Say what of the answers has no fields, one sentence for each reason."""
+    """Describe the answers without fields, one sentence per reason."""
     reasons = Counter(fault.reason for item in structured for fault in item.faults if fault)
     total = sum(len(item.faults) for item in structured)
     notes = [
@@ -336,7 +336,7 @@ _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
 def value_spans(text: str) -> dict[str, Span]:
-    """Find where the values of a valid JSON answer stand, by JSON Pointer.
+    """Locate the values of a valid JSON answer, by JSON Pointer.
 
     The quote, bracket or mark that ends a value is a part of it, and the one that begins it is not.
     """
@@ -346,7 +346,7 @@ def value_spans(text: str) -> dict[str, Span]:
     spans: dict[str, Span] = {}
 
     def read(index: int, pointer: str) -> int:
-        """Note the value that begins at a mark; return the mark after it."""
+        """Record the value at a mark, and return the next mark."""
         mark, first, end = marks[index]
         opens = mark in ("{", "[")
         # a number ends where the next character shows that no digit follows
@@ -371,7 +371,7 @@ def value_spans(text: str) -> dict[str, Span]:
 
 
 def _overlapping(texts: Sequence[str], ends: Sequence[int], start: int, end: int) -> Span:
-    """Find the first token with a character between two places of the text, and the one after the last."""
+    """Find the first token that overlaps a span of text, and the one after the last."""
     first, last = bisect_right(ends, start), bisect_left(ends, end)
     # tokens without text are parts of the character that the next one completes
     while 0 < first < len(texts) and not texts[first - 1] and ends[first] - len(texts[first]) == start:
@@ -391,7 +391,7 @@ class _Place(NamedTuple):
 
 
 class _Walker:
-    """Descends into all answers to a question at once."""
+    """Traversal of all answers to a question in parallel."""
 
     def __init__(self, schema: Schema | None, samples: int, gold: int) -> None:
         self._schema = schema
@@ -401,7 +401,7 @@ class _Walker:
         self.left_out = 0
 
     def walk(self, place: _Place, column: Sequence[Any], node: Node) -> Iterator[AnswerField]:
-        """List the fields from a place on.
+        """List the fields at and below a place.
 
         Args:
             column: what stands there in each sample, then in each right answer, then in the judged answer.
@@ -467,7 +467,7 @@ class _Walker:
         )
 
     def _list_field(self, place: _Place, column: Sequence[Any]) -> AnswerField:
-        """Make a field of the number of a list's items, which are fields of their own."""
+        """Make a field for a list's length, with items as separate fields."""
         values = [
             FieldValue(f"({counted(len(value), 'item')})", f"length {len(value)}")
             if isinstance(value, list)
@@ -488,14 +488,14 @@ class _Walker:
 
 
 def _objects_in(value: Any) -> list[dict[str, Any]] | None:
-    """Return the items of a list that holds only objects and nulls."""
+    """Return a list's items if they are all objects or null."""
     if not isinstance(value, list) or _has_plain_item(value):
         return None
     return [item for item in value if item is not None] or (None if value else [])
 
 
 def _has_plain_item(value: Any) -> bool:
-    """Tell whether a list has an item that is no object: then all lists of its field are sets."""
+    """Check whether a list contains an item other than objects and nulls."""
     return isinstance(value, list) and not all(isinstance(item, dict | None) for item in value)
 
 
@@ -503,7 +503,7 @@ _KINDS = {bool: "boolean", Decimal: "number", str: "text", list: "set", dict: "o
 
 
 def _kind(values: Sequence[Any], node: Node) -> str:
-    """Name the kind of a field by its values, without null and missing ones."""
+    """Name a field's kind by its values, ignoring null and missing ones."""
     kinds = {_KINDS[type(value)] for value in values if value is not MISSING and value is not None}
     if len(kinds) > 1:
         return "mixed"
@@ -520,18 +520,18 @@ def _kind(values: Sequence[Any], node: Node) -> str:
 
 
 def _shown(item: Any) -> str:
-    """Write an item of a set as people read it."""
+    """Write an item of a set for readers."""
     return dumped(item) if isinstance(item, dict) else scalar(item, {}).text
 
 
 def field_lines(structured: Sequence[Structured], rule: ClassRule) -> Iterator[dict[str, Any]]:
-    """Write a JSON line for each question: its fields, and the object as a whole."""
+    """Yield one JSON line per question: its fields and the whole object."""
     for item in structured:
         yield {"id": item.question.id, "classes": rule.name, **item.summary(rule)}
 
 
 def field_table(structured: Sequence[Structured], assessment: Assessment) -> Table:
-    """Show each field over all questions, the least certain first.
+    """Tabulate each field over all questions, least certain first.
 
     Shares and entropies (in nats) are means over questions, of valid answers; accuracies are of the answers
     that ``assessment`` judges, by its first kind of correctness.

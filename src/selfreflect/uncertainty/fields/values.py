@@ -1,4 +1,4 @@
-"""JSON answers, and what makes two of their values the same."""
+"""JSON answers, and equality of their values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OPENING = re.compile(r"(```|~~~)[\w-]*[ \t]*(?:\r?\n|(?=[\[{\"]))")
 
 
 class Missing:
-    """The value of a key that an object lacks."""
+    """Marker for a missing key."""
 
     def __repr__(self) -> str:
         return "(missing)"
@@ -58,13 +58,13 @@ FAULTS: dict[Fault, str] = {
 
 
 class Unreadable(NamedTuple):
-    """Reason why an answer has no fields."""
+    """Reason for an answer without fields."""
 
     reason: Fault
 
 
 class FieldValue(NamedTuple):
-    """A value of a field as people read it, and its identity."""
+    """A field's displayed value, with its comparison key."""
 
     text: str
     key: str | None
@@ -81,11 +81,11 @@ _CODE = re.compile(r"0\d+")
 
 
 class _RefusedError(Exception):
-    """Ends the parsing of an answer."""
+    """Raised to stop parsing an answer."""
 
 
 def parse(text: str) -> Any:
-    """Read an answer as JSON, with exact numbers; a code fence around it does not count.
+    """Parse an answer as JSON with exact numbers, ignoring a surrounding code fence.
 
     Nothing is repaired. Numbers with a point or an exponent are :class:`~decimal.Decimal`.
 
@@ -113,7 +113,7 @@ def parse(text: str) -> Any:
 
 
 def without_fence(text: str) -> str:
-    """Remove a code fence around a whole text."""
+    """Remove a code fence around a text."""
     # no pattern of the whole: a model that writes nothing but spaces would take it quadratic time
     stripped = text.strip().removeprefix("\ufeff")
     opening = _OPENING.match(stripped)
@@ -149,7 +149,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _fault(value: Any) -> Unreadable | None:
-    """Find nesting that is too deep, or half of a character, without recursion."""
+    """Find excessive nesting or lone surrogates, without recursion."""
     # level by level: recursion would overflow on the nesting that is looked for
     level: list[Any] = [value]
     for _ in range(DEEPEST):
@@ -165,7 +165,7 @@ def _fault(value: Any) -> Unreadable | None:
 
 
 def number_text(number: Decimal | int) -> str:
-    """Write a number in its shortest notation without an exponent, exactly."""
+    """Write a number exactly, in its shortest notation without exponent."""
     digits = f"{Decimal(number):f}"
     digits = digits.rstrip("0").rstrip(".") if "." in digits else digits
     # -0 and 0 are one number
@@ -222,7 +222,7 @@ _TWO_NUMBERS_FIRST = re.compile(r"(\d{1,2})[/-](\d{1,2})[/-](\d{4})")
 
 
 def _plain_date(text: str) -> str:
-    """Write a date without its weekday, with the year first where the order of its parts is clear."""
+    """Write a date without weekday, and with the year first if the order is clear."""
     text = _WEEKDAY.sub("", text, count=1) if _WEEKDAY.match(text) else text
     if match := _YEAR_FIRST.fullmatch(text):
         return "-".join(match.groups())
@@ -239,7 +239,7 @@ def _plain_date(text: str) -> str:
 
 @lru_cache(maxsize=2**14)
 def _moment(text: str, form: str) -> str:
-    """Write a date as ISO 8601 does, and a date with a time in UTC; empty if the text is neither."""
+    """Write a date in ISO 8601, with any time in UTC; empty for other texts."""
     if not any(map(str.isdigit, text)) or len(text) > 40:
         return ""
     if "-" in text or form in ("date", "date-time"):
@@ -281,14 +281,14 @@ def _step(value: Any, name: str) -> Any:
 
 
 def value_at(value: Any, pointer: str) -> Any:
-    """Look up what stands at a JSON Pointer; ``MISSING`` where nothing does."""
+    """Look up the value at a JSON Pointer, or return ``MISSING``."""
     for name in _steps(pointer):
         value = _step(value, name)
     return value
 
 
 def put(value: Any, pointer: str, part: Any) -> bool:
-    """Set or remove (``MISSING``) the value at a JSON Pointer; False if that is impossible."""
+    """Set or remove (``MISSING``) the value at a JSON Pointer, and return whether that was possible."""
     *steps, last = _steps(pointer) or [""]
     for name in steps:
         value = _step(value, name)
@@ -304,7 +304,7 @@ def put(value: Any, pointer: str, part: Any) -> bool:
 
 
 def dumped(value: Any) -> str:
-    """Write a parsed value as JSON, with its numbers exact."""
+    """Write a parsed value as JSON with exact numbers."""
     if isinstance(value, Decimal):
         return number_text(value)
     if isinstance(value, dict):
@@ -316,7 +316,7 @@ def dumped(value: Any) -> str:
 
 
 def signature(value: Any, schema: Schema | None = None, node: Node | None = None) -> str:
-    """Write a text that is equal for equal values: keys sorted, lists as sets, texts in normal form.
+    """Write a text for comparison: keys sorted, lists as sets, texts in normal form.
 
     Args:
         schema, node: what is known of the value; lists whose order counts are none.
@@ -340,7 +340,7 @@ def signature(value: Any, schema: Schema | None = None, node: Node | None = None
 
 
 class Schema:
-    """A JSON schema, for the kinds of fields and for which answers are valid.
+    """A JSON schema, with the kinds of fields and the validation of answers.
 
     References within the document are followed; nothing is fetched. A ``format`` says how a text is compared
     and makes no answer invalid.
@@ -407,7 +407,7 @@ class Schema:
         return cls(document)
 
     def read(self, value: Any) -> Any:
-        """Convert numbers that are written as text where the schema wants numbers, and validate.
+        """Convert text to numbers where the schema requires numbers, and validate.
 
         Returns:
             The value, or why it is :class:`Unreadable`.
@@ -416,7 +416,7 @@ class Schema:
         return value if self.allows(value) else Unreadable("schema")
 
     def allows(self, value: Any) -> bool:
-        """Tell whether a parsed value is valid as it is written. Raises DataError as the class does."""
+        """Check whether a parsed value is valid as written. Raises DataError as the class does."""
         try:
             # jsonschema knows no Decimal
             return bool(self._validator.is_valid(json.loads(dumped(value))))
@@ -443,7 +443,7 @@ class Schema:
         return spelled if isinstance(spelled, Decimal) and {"number", "integer"} & types else value
 
     def resolved(self, node: Node) -> Node:
-        """Follow references, and the one alternative to null, and join the parts of allOf."""
+        """Resolve references and nullable alternatives, and join allOf parts."""
         for _ in range(DEEPEST):
             reference = node.get("$ref")
             alternatives = node.get("anyOf") or node.get("oneOf") or node.get("allOf") or ()
@@ -461,7 +461,7 @@ class Schema:
         return node
 
     def _joined(self, node: Node, parts: Sequence[Node]) -> Node:
-        """Join schemas that all hold, with the properties and required keys of each."""
+        """Join schemas that all apply, with all properties and required keys."""
         whole = {key: value for key, value in node.items() if key != "allOf"}
         resolved = [whole, *map(self._once_resolved, parts)]
         properties = {key: part for item in resolved for key, part in part_of(item, "properties").items()}
@@ -472,7 +472,7 @@ class Schema:
         return {**joined, "properties": properties, "required": required}
 
     def _once_resolved(self, part: Node) -> Node:
-        """Resolve a part of allOf; where each part has two others, doing it again would not end."""
+        """Resolve a part of allOf once, to avoid endless recursion."""
         if id(part) not in self._parts:
             # what a part that holds itself is, while it is resolved
             self._parts[id(part)] = part
@@ -492,7 +492,7 @@ class Schema:
         return self.resolved(part) if isinstance(part, Mapping) else self._of_alternatives(node, key)
 
     def _of_alternatives(self, node: Node, key: str) -> Node:
-        """Look up what the objects of a union say of a key; defaults are those of one kind of object."""
+        """Look up a key in the objects of a union, without defaults of single alternatives."""
         objects = [item for item in node.get("anyOf") or node.get("oneOf") or () if isinstance(item, Mapping)]
         found = [part_of(self._once_resolved(item), "properties").get(key) for item in objects]
         parts = [{**self.resolved(part)} for part in found if isinstance(part, Mapping)]
@@ -504,7 +504,7 @@ class Schema:
         return parts[0] if len(parts) == 1 else {"anyOf": parts}
 
     def item(self, node: Node, place: object = None) -> Node:
-        """Look up the schema of a list's item, by its index where positions matter."""
+        """Look up the schema of a list's item, by index if positions matter."""
         part = node.get("items")
         places = node.get("prefixItems") or part
         if isinstance(places, list) and isinstance(place, int):
@@ -513,7 +513,7 @@ class Schema:
 
 
 def _bounded(keyword: Callable[..., Iterable[Any]], followed: Iterator[int]) -> Callable[..., Iterable[Any]]:
-    """Make a keyword of a validator that follows references end with DataError after too many."""
+    """Limit the references that a validator's keyword follows, raising DataError beyond."""
 
     def check(*args: Any) -> Iterator[Any]:
         if next(followed) >= MOST_REFERENCES:
@@ -524,7 +524,7 @@ def _bounded(keyword: Callable[..., Iterable[Any]], followed: Iterator[int]) -> 
 
 
 def _check_rules(part: Any) -> None:
-    """Refuse a class rule that there is not, or that needs a model, with DataError."""
+    """Refuse unknown or model-based class rules with DataError."""
     if isinstance(part, list):
         for item in part:
             _check_rules(item)
@@ -545,7 +545,7 @@ def _check_rules(part: Any) -> None:
 
 
 def _without_patterns(part: Any, *, names: bool = False) -> Any:
-    """Remove regular expressions from a schema; with ``names``, from the schemas of an object's keys."""
+    """Remove regular expressions from a schema, or with ``names`` from an object's keys' schemas."""
     if isinstance(part, list):
         return [_without_patterns(item) for item in part]
     if not isinstance(part, Mapping):
@@ -570,22 +570,22 @@ def _types(node: Node) -> list[str]:
 
 
 def part_of(node: Node, name: str) -> Node:
-    """Look up a part of a schema; empty where it has none."""
+    """Look up a part of a schema; empty without one."""
     part = node.get(name)
     return part if isinstance(part, Mapping) else {}
 
 
 def is_ordered(node: Node) -> bool:
-    """Tell whether places in a list mean something: the schema says so, or what stands at each place."""
+    """Check whether list positions matter, by declaration or item schemas."""
     return bool(setting(node, "ordered") or node.get("prefixItems") or isinstance(node.get("items"), list))
 
 
 def setting(node: Node, name: str) -> Any:
-    """Look up a setting of ours in a schema, under ``x-selfreflect``."""
+    """Look up a setting under ``x-selfreflect`` in a schema."""
     return part_of(node, "x-selfreflect").get(name)
 
 
 def default_of(node: Node) -> Any:
-    """Return the value that a schema gives a missing key."""
+    """Return the schema's default for a missing key."""
     value = parse(json.dumps(node["default"])) if "default" in node else MISSING
     return MISSING if isinstance(value, Unreadable) else value

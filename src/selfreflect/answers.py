@@ -80,7 +80,7 @@ def draw_answers(
 
 
 def _digest(request: Request, generator: Generator) -> str:
-    """Hash a request together with the model and all its settings."""
+    """Hash a request together with the model and all settings."""
     fields = request.to_dict()
     # a label names a request in messages and changes no answer
     del fields["label"]

@@ -192,7 +192,7 @@ def _table(
 
 
 def agreement(result: BenchResult) -> str:
-    """Say whether the schedules gave the same distances."""
+    """Report whether the schedules gave the same distances."""
     if result.difference is None:
         return "Only one schedule ran, so there are no distances to compare."
     dtype = result.machine["dtype"]

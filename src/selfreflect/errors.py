@@ -132,7 +132,7 @@ class MissingExtraError(SelfReflectError):
 
 @contextmanager
 def optional(purpose: str, extra: str) -> Iterator[None]:
-    """Refuse with MissingExtraError where an import of an optional package fails."""
+    """Convert a failed import of an optional package to MissingExtraError."""
     try:
         yield
     except ImportError:

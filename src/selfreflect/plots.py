@@ -77,7 +77,7 @@ _XLINK = "http://www.w3.org/1999/xlink"
 
 
 class Interval(NamedTuple):
-    """One line of :func:`intervals_figure`, with a name of :func:`axis_name`."""
+    """A line of :func:`intervals_figure`, with a name from :func:`axis_name`."""
 
     name: str
     mean: float | None
@@ -90,7 +90,7 @@ _NAME_LINE = 28
 
 
 def axis_name(strategy: str, label: str = "", suffix: str = "") -> str:
-    """Write untrusted names in two short lines at most, which end in ``suffix``."""
+    """Format an untrusted name as at most two short lines that end in ``suffix``."""
     # words leave a part of the first line blank
     name = short_name(strategy, label, 2 * _NAME_LINE - 6 - len(suffix))
     return "\n".join(textwrap.wrap(name + suffix, _NAME_LINE))

@@ -134,7 +134,7 @@ def common_prefix(a: Sequence[object], b: Sequence[object]) -> int:
 
 
 def printable(text: str) -> str:
-    """Escape, as in ``\x1b``, all characters that control a terminal or are invisible.
+    """Escape, as in ``\\x1b``, all characters that control a terminal or are invisible.
 
     These are control characters (hence ANSI sequences), bidirectional overrides and other invisible format
     characters, and lone surrogates, which cannot be encoded. Line ends and tabs stay; ``\\r\\n`` becomes

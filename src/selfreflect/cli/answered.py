@@ -347,7 +347,7 @@ def can_compare(model: str) -> bool:
 
 
 def further_fields(questions: Sequence[AnsweredQuestion]) -> list[str]:
-    """List unused fields of a file, one of which may hold the right answers."""
+    """List unused fields of a file, which may include the right answers."""
     return list(dict.fromkeys(name for question in questions for name in question.columns))
 
 
@@ -591,7 +591,7 @@ def _run_model(source: str, users: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 class Confirmation:
-    """Report of what inquiries cost, with a prompt if they are many or cost money.
+    """Report of the cost of inquiries, with a prompt if they are many or cost money.
 
     A step that is asked in several batches, such as pairs of answers, is shown once, and no reason to ask is
     given twice.

@@ -67,7 +67,7 @@ def masked_words(answers: Sequence[str]) -> list[MaskedWord]:
 
 
 class Context(Record, frozen=True, kw_only=True):
-    """The judge's given reply to the question: a summary, or the reference answers."""
+    """The judge's response to the question: a summary, or the reference answers."""
 
     question: str
     reply: str
@@ -84,7 +84,7 @@ class Context(Record, frozen=True, kw_only=True):
         return self.turns(task)
 
     def turns(self, task: str) -> tuple[Message, ...]:
-        """Write the turns that end with a task about the reply."""
+        """Write the turns that end with a task about the judge's response."""
         return (
             Message(role="system", content=SYSTEM),
             Message(role="user", content=self.question),

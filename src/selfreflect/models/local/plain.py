@@ -177,7 +177,7 @@ class Encoded(NamedTuple):
 
 
 class PlainTokenizer:
-    """Replacement for transformers' tokenizer class, as far as this package needs one.
+    """Replacement for transformers' tokenizer class, limited to this package's needs.
 
     Args:
         folder: holds ``tokenizer.json``, ``tokenizer_config.json`` and ``chat_template.jinja``.

@@ -299,7 +299,7 @@ class _Choice(msgspec.Struct):
 
     @property
     def fault(self) -> Any:
-        """The error that a gateway put beside or inside the message."""
+        """The error that a gateway put next to or inside the message."""
         return self.error or (self.message and self.message.error)
 
 

@@ -79,8 +79,7 @@ def difference_name(measure: Measure) -> str:
 
 
 def mean_intervals(overviews: Mapping[str, Table], measure: Measure) -> list[Interval]:
-    """List the mean and interval of every strategy, then of every control, from the overview of each run by
-    its label."""
+    """List each strategy's mean and interval, then each control's, from the runs' overviews by label."""
     intervals = []
     lines: dict[str, set[tuple[Cell, ...]]] = defaultdict(set)
     for label, table in overviews.items():
@@ -105,7 +104,7 @@ def mean_intervals(overviews: Mapping[str, Table], measure: Measure) -> list[Int
 
 
 def means_figure(name: str, overviews: Mapping[str, Table], measure: Measure, style: Style = "paper") -> str:
-    """Draw :func:`mean_intervals`."""
+    """Draw the intervals of :func:`mean_intervals`."""
     intervals = mean_intervals(overviews, measure)
     if measure.is_share:
         return intervals_figure(name, intervals, measure.title, style, mark=0, percent=" %")
@@ -113,8 +112,8 @@ def means_figure(name: str, overviews: Mapping[str, Table], measure: Measure, st
 
 
 def difference_intervals(table: Table) -> list[Interval]:
-    """List paired differences from one baseline, from a table of
-    :func:`selfreflect.report.compare.comparison`."""
+    """List paired differences from one baseline, from :func:`selfreflect.report.compare.comparison`'s
+    table."""
     several_runs = len({row[0] for row in table.rows}) > 1
     intervals = []
     for row in table.rows:
@@ -124,7 +123,7 @@ def difference_intervals(table: Table) -> list[Interval]:
 
 
 def differences_figure(name: str, table: Table, measure: Measure, style: Style = "paper") -> str:
-    """Draw :func:`difference_intervals`."""
+    """Draw the intervals of :func:`difference_intervals`."""
     percent = "" if measure.is_share else None  # in points
     quantity = "points" if measure.is_share else measure.short.rpartition(" ")[2]
     axis = f"{quantity}: difference from the baseline ({measure.better})"

@@ -195,7 +195,7 @@ def reading(measure: Measure, run: RunRecords) -> str:
 
 
 def undefined_notes(run: RunRecords, measure: Measure, results: Sequence[StrategyResult]) -> list[str]:
-    """Explain the questions without a value."""
+    """Explain why questions have no value."""
     # the maximum over strategies, not the sum: mostly they lack the same questions
     reasons: Counter[str] = Counter()
     for result in results:

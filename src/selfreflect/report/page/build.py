@@ -209,7 +209,7 @@ def judge_part(runs: Sequence[RunRecords], prefix: str, baseline: str | None, ju
 def _means(
     runs: Sequence[RunRecords], overviews: Mapping[str, Table], prefix: str, measure: Measure
 ) -> Drawn:
-    """Draw the means in a measure, or say why there is none."""
+    """Draw the means of a measure, or explain their absence."""
     values = [(interval.mean, interval.low) for interval in mean_intervals(overviews, measure)]
     if not _has_value(values):
         measured = [run for run in runs if measure in run_measures(run)]
@@ -225,7 +225,7 @@ def _has_value(values: Sequence[tuple[float | None, float | None]]) -> bool:
 
 
 def _ends(values: Sequence[tuple[float | None, float | None]], *, differing: bool = False) -> str:
-    """Say whether values, each with the low end of its interval, have intervals."""
+    """Describe whether values, given with the low ends of their intervals, have intervals."""
     ends = [low is not None for mean, low in values if mean is not None]
     return say("ends", means=len(ends), intervals=sum(ends), fewest=FEWEST_TESTED, differing=differing)
 
@@ -506,7 +506,7 @@ def _has_own_prompts(run: RunRecords) -> bool:
 
 
 def _counts(run: RunRecords) -> Mapping[str, Mapping[str, int | None]]:
-    """Count by stage; None is not known."""
+    """Count records by stage; None is unknown."""
     answers = [run.answers[id_] for id_ in run.questions if id_ in run.answers]
     summaries = [summary for (id_, _), summary in run.summaries.items() if id_ in run.questions]
     scores = [score for (id_, _), score in run.scores.items() if id_ in run.questions]

@@ -66,7 +66,7 @@ def dry_run_directory(
     *,
     fresh: bool = False,
 ) -> DryRun:
-    """Count what finishing the run at ``path`` costs, without changing anything there.
+    """Count the cost of finishing the run at ``path``, without changing anything there.
 
     It takes the arguments of :func:`~selfreflect.run.experiment.open_experiment`.
 

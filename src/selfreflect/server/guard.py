@@ -30,7 +30,7 @@ LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @dataclass(frozen=True)
 class Access:
-    """Who may send requests, and with which token."""
+    """Access rules for requests, with an optional token."""
 
     names: frozenset[str] = LOCAL
     """Host names by which clients may call the server."""

@@ -1,4 +1,4 @@
-"""HTTP server that ends promptly and bounds what idle clients hold."""
+"""HTTP server that ends promptly and limits idle clients."""
 
 from __future__ import annotations
 

@@ -244,19 +244,19 @@ def likely_gold(names: Iterable[str]) -> list[str]:
 
 
 def asks_by_name(name: str) -> bool:
-    """Tell whether a column is called like one of questions, anywhere in its name."""
+    """Check whether a column's name contains a usual word for questions."""
     words = plain_name(name).split("_")
     return not _ASKING.isdisjoint(words) or any(word.endswith(_ASKING_ENDS) for word in words)
 
 
 def tells_of_questions(name: str) -> bool:
-    """Tell whether a column is called like choices, passages, scores and the like, which are no answers."""
+    """Check whether a column is named like choices, passages or scores rather than answers."""
     words = plain_name(name).split("_")
     return any(word.removesuffix("s") in _NO_ANSWERS for word in words)
 
 
 def likely_spans(names: Iterable[str]) -> list[str]:
-    """List the spans of columns called alike but for a number or letter, as ``Versuch 1..Versuch 10``."""
+    """List the spans of columns that differ only by a number or letter, such as ``Versuch 1..Versuch 10``."""
     families: dict[str, list[tuple[int, str]]] = {}
     for name in names:
         match = _NUMBERED.fullmatch(plain_name(name)) or _LETTERED.fullmatch(name)
@@ -294,7 +294,7 @@ def assigned_columns(pairs: Sequence[str] | None) -> dict[str, str]:
 
 
 def answer_separator(separator: str | None) -> str:
-    """Parse the separator of answers, with ``\n`` for line end and ``\t`` for tab."""
+    """Parse the separator of answers, with ``\\n`` for line end and ``\\t`` for tab."""
     if separator == "":
         raise ConfigError(
             "the separator of answers is empty",
@@ -331,14 +331,14 @@ def column_range(span: str, names: Collection[str]) -> tuple[str, ...]:
 
 
 def _place(end: str) -> int:
-    """Read the number or the letter at the end of a column's name, from 1; 0 if it is neither."""
+    """Read the number or letter at the end of a column's name, counted from 1; otherwise 0."""
     if end.isdecimal():
         return int(end) + 1
     return ascii_uppercase.find(end) + 1 if len(end) == 1 else 0
 
 
 def plain_name(name: str) -> str:
-    """Write a name in lower case, with ``_`` for spaces, dots and dashes, and without a question mark."""
+    """Normalise a name to lower case, with ``_`` for spaces, dots and dashes."""
     return re.sub(r"[\s._-]+", "_", name.rstrip(" ?").strip().lower())
 
 
@@ -409,7 +409,7 @@ def _answer_name(name: str) -> tuple[str, str, int]:
 def _answer_columns(
     names: Sequence[str], assigned: tuple[str, ...]
 ) -> tuple[tuple[str, ...], list[str], list[str], str]:
-    """Choose the columns of answers, unless they are assigned.
+    """Choose the columns of answers, unless assigned.
 
     Returns:
         These, further ones that could as well hold the answers, columns with one text beside several answers,

@@ -399,7 +399,7 @@ def _known_grades(
 
 
 def _take_replies(rows: Sequence[ItemRow], *, keep: bool) -> str:
-    """Use the only column of responses beside sampled answers as summaries, if there are none.
+    """Use a lone column of responses as summaries, if no row has any.
 
     Returns its name, or nothing where there is no such column, or several.
     """

@@ -1,4 +1,4 @@
-"""Roles of columns whose names say nothing, by the values of the first rows."""
+"""Roles of columns with uninformative names, by the values of the first rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROWS_LOOKED_AT = 500
 
 
 def likely_roles(rows: Iterable[Row], assigned: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Tell the question, the answers and the summary by the values of the first rows.
+    """Recognise the columns of question, answers and summary by the first rows' values.
 
     Only roles that neither a user nor the names give: a question asks, the answers to one question differ
     where a reply beside them is the same in all of its rows, and numbered columns of texts are answers.
@@ -48,7 +48,7 @@ def likely_roles(rows: Iterable[Row], assigned: Mapping[str, str]) -> tuple[dict
 
 
 def _question(names: Sequence[str], rows: Sequence[Row]) -> dict[str, str]:
-    """Choose the one column of texts that is called like a question or whose texts are questions."""
+    """Choose the only text column with a question's name or with questions as texts."""
     texts = {name: _texts(name, rows) for name in names}
     sentences = [name for name in names if sum(" " in text.strip() for text in texts[name]) * 2 > len(rows)]
     asking = [
@@ -64,7 +64,7 @@ def _question(names: Sequence[str], rows: Sequence[Row]) -> dict[str, str]:
 def _answers(
     question: str, names: Sequence[str], rows: Sequence[Row], assigned: Mapping[str, str]
 ) -> dict[str, str]:
-    """Choose the columns of answers: one that varies between the rows of a question, or numbered ones."""
+    """Choose the answer columns: one that varies within a question, or numbered ones."""
     columns = item_columns(names, {**assigned, "question": question})
     if len(columns.answers) > 1 or columns.plural:
         return {}
@@ -92,12 +92,12 @@ def _answers(
 
 
 def _holds_verdicts(name: str, rows: Iterable[Row]) -> bool:
-    """Tell whether all values of a column are verdicts or numbers, which may differ from row to row, too."""
+    """Check whether all values of a column are verdicts or numbers."""
     return all(verdict(text) is not None for text in _texts(name, rows))
 
 
 def _holds_lists(name: str, rows: Sequence[Row]) -> bool:
-    """Tell whether most values of a column are lists of several texts."""
+    """Check whether most values of a column are lists of several texts."""
     lists = [value for row in rows if isinstance(value := row.fields.get(name), list)]
     return sum(is_text_list(value) and len(value) > 1 for value in lists) * 2 > len(rows)
 
@@ -110,5 +110,5 @@ def _texts(name: str, rows: Iterable[Row]) -> list[str]:
 
 
 def _differs(name: str, rows: Iterable[Row]) -> bool:
-    """Tell whether a column has two values in some rows, besides missing ones."""
+    """Check whether a column has more than one value in the rows, not counting missing values."""
     return len({repr(value) for row in rows if (value := row.fields.get(name)) not in (None, "")}) > 1

@@ -113,7 +113,7 @@ class RowFile(NamedTuple):
         return self.format in ("CSV", "TSV", "XLSX")
 
     def with_likely_roles(self, assigned: Mapping[str, str]) -> dict[str, str]:
-        """Add columns whose values tell their role to those that a user assigns; a note names each."""
+        """Add roles recognised by values to the user's assignments, with a note on each."""
         if self.layout.is_log:
             return dict(assigned)
         roles, notes = likely_roles(self.rows, assigned)

@@ -223,7 +223,7 @@ class RowOptions(Struct, frozen=True, kw_only=True):
 
 @dataclass
 class TrainingRows:
-    """Training rows, with counts of what was left out."""
+    """Training rows, with counts of dropped ones."""
 
     rows: list[Row] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)

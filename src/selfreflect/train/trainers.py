@@ -285,7 +285,7 @@ def read_record(folder: Path) -> dict[str, Any] | None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Read a JSON object beside an adapter; empty without the file."""
+    """Read a JSON object from an adapter's folder; empty without the file."""
     try:
         return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
     except (OSError, ValueError, TypeError, RecursionError) as error:

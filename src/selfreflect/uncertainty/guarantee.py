@@ -135,17 +135,17 @@ class ThresholdSearch:
 
     @property
     def nearest(self) -> ThresholdTest:
-        """The first test, or a stricter threshold that needs fewer further labels."""
+        """First test, or a stricter threshold with fewer missing labels."""
         return min([self.tests[0], *self.untested], key=self._labels_for)
 
     @cached_property
     def untested(self) -> tuple[ThresholdTest, ...]:
-        """The tests of :attr:`skipped` thresholds as they would have come out."""
+        """Hypothetical tests of the :attr:`skipped` thresholds."""
         return tuple(self._test(*counts) for counts in self.skipped)
 
     @property
     def labels_needed(self) -> int:
-        """Further labelled questions that :attr:`nearest` needs to pass, if none of them is wrong."""
+        """Further labelled questions that :attr:`nearest` needs, if all are right."""
         return self._labels_for(self.nearest)
 
     def _labels_for(self, test: ThresholdTest) -> int:

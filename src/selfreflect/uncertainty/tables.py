@@ -299,7 +299,7 @@ def threshold_text(estimator: str, threshold: float) -> str:
 
 
 def guarantee_sentence(search: ThresholdSearch, estimator: str) -> str:
-    """Describe what may be shown at a risk, or what that would require."""
+    """Describe the share that may be shown at a risk, or the labels that this requires."""
     risk, best, nearest = exact_percent(search.risk), search.chosen, search.nearest
     if best is not None:
         threshold = threshold_text(estimator, best.threshold)

@@ -50,7 +50,7 @@ _FREE_WORDS = 4
 
 @dataclass(frozen=True)
 class AnswerField:
-    """One field of a question's answers, with its value in each."""
+    """One field of a question's answers, with the value in each answer."""
 
     pointer: str
     """A JSON Pointer (RFC 6901). Objects of lists are named as :func:`~.align.align` names them."""

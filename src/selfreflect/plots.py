@@ -245,7 +245,7 @@ def _rounded(number: re.Match[str]) -> str:
 
 
 def _as_one_path(group: ElementTree.Element) -> None:
-    """Replace markers by round caps of zero-length lines, in a hundredth of the space."""
+    """Replace markers with round caps of zero-length lines, in a hundredth of the space."""
     path = "".join(f"M{use.get('x')} {use.get('y')}h0" for use in group)
     for use in list(group):
         group.remove(use)

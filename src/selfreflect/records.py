@@ -225,7 +225,7 @@ class AnswerSample(Record, frozen=True, kw_only=True):
 
 
 class SamplingCheck(Record, frozen=True, kw_only=True):
-    """Check of a server's sampling: two responses to a request for random words, and its answers."""
+    """Check of a server's sampling, by two responses to one request and by the model's answers."""
 
     model: str
     base_url: str = ""

@@ -115,7 +115,7 @@ def listed(names: Sequence[str], word: str = "and") -> str:
 
 
 def without_credentials(text: str) -> str:
-    """Replace credentials in every URL of ``text`` by ``***``."""
+    """Replace credentials in every URL of ``text`` with ``***``."""
     return _CREDENTIALS.sub("***@", text)
 
 

@@ -85,7 +85,7 @@ Row = tuple[str, str]
 
 
 def take_help_all(context: Any, words: list[str]) -> list[str]:
-    """Replace ``--help-all`` by ``--help`` and remember to list every option."""
+    """Replace ``--help-all`` with ``--help`` and remember to list every option."""
     if ALL not in words:
         return words
     context.meta[_NEEDS_ALL] = True

@@ -263,7 +263,7 @@ class UsableInformation(Measure):
         }
 
     def doubtful(self, record: Information) -> Doubtful | None:
-        """Compute the share of a record that reports none; None without available bits.
+        """Compute the unreported share of a record; None without available bits.
 
         The interval is that of a ratio of means over answers, by linearisation with Student's t.
         """
@@ -298,7 +298,7 @@ class UsableInformation(Measure):
         return super().counts_control(controls, name) and (name != "question" or is_fair)
 
     def is_current(self, record: Information | Controls, settings: Mapping[str, Any]) -> bool:
-        """Check that bits exist on today's scale, by the requested reader."""
+        """Check that bits were measured on today's scale and by the requested reader."""
         if record.reader is None or record.scale != TODAYS_SCALE:
             return False
         if isinstance(record, Information) and record.kind in RETRIED:

@@ -343,7 +343,7 @@ class Measure:
         return ()
 
     def beats_empty(self, record: Any, controls: Controls | None) -> bool:
-        """Check whether a summary beats the empty one, or that is unknown."""
+        """Check whether a summary beats the empty one; also True if that is unknown."""
         return True
 
     def counts_control(self, controls: Any, name: str) -> bool:

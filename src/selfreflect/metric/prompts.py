@@ -261,7 +261,7 @@ def conversation_tokens(judge: Judge, conversation: Sequence[Message]) -> int:
 
 
 def _refuse_oversized(judge: Judge, texts: Sequence[str], subject: str) -> None:
-    """Refuse texts that exceed the window without tokenising them, which takes minutes for 50 MB."""
+    """Refuse overlong texts without tokenising them, which takes minutes for 50 MB."""
     window = judge.lm.window
     if window is None:
         return

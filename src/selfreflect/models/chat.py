@@ -278,7 +278,7 @@ class Markers:
         self._armed = re.compile(f"{self._placeholder('([0-9a-f]+)')}|{any_marker}")
 
     def disarm(self, text: str) -> str:
-        """Replace markers and template tags in a text by placeholders."""
+        """Replace markers and template tags in a text with placeholders."""
         text = _SURROGATE.sub("\ufffd", text)
         return self._hidden.sub(lambda match: self._placeholder(match[0].encode().hex()), text)
 

@@ -195,7 +195,7 @@ def _is_telling(secret: str) -> bool:
 
 
 def _without_parts(text: str, secret: str) -> str:
-    """Remove the ends of a secret: four characters next to a mask, else eight."""
+    """Remove the ends of a secret, at least four characters next to a mask, else eight."""
     # "sk-ab…yz": beside a mark even four characters of a key are telling.
     pieces = _MARKS.split(text)
     for index in range(1, len(pieces), 2):

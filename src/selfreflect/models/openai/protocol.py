@@ -772,7 +772,7 @@ def _texts(tokens: Sequence[_Token]) -> list[str | None]:
 
 
 def text_of(content: str | list[Any] | dict[str, Any] | None) -> str:
-    """Join the text parts of a content, leaving out reasoning."""
+    """Join the text parts of a message's content, leaving out reasoning."""
     if isinstance(content, str):
         return content
     parts: list[Any] = content if isinstance(content, list) else [content]

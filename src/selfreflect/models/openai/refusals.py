@@ -517,7 +517,7 @@ def _folded(messages: list[dict[str, str]]) -> list[dict[str, str]]:
 
 
 def _encodable(text: str) -> str:
-    """Replace lone surrogates, which JSON cannot carry, by question marks."""
+    """Replace lone surrogates, which JSON cannot carry, with question marks."""
     return text.encode("utf-8", "replace").decode()
 
 

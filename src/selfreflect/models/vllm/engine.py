@@ -102,7 +102,7 @@ class VLLMGenerator(TokenGenerator):
                     self._llm.llm_engine.abort_request([*under_way])
 
     def _finished(self, under_way: Mapping[str, tuple[int, Draw]]) -> Iterator[tuple[str, Any]]:
-        """Give all draws to the engine, and yield each key and output as it ends."""
+        """Submit all draws to the engine, and yield each key and output as it ends."""
         engine = self._llm.llm_engine
         try:
             for key, (_, draw) in under_way.items():

@@ -253,7 +253,7 @@ def flat_settings(run: RunRecords) -> dict[str, Any]:
 
 
 def _key(name: str, taken_names: Mapping[str, Any]) -> str:
-    """Make a name of letters, digits and ``_.-`` that no tracker takes for a path."""
+    """Make a name of letters, digits and ``_.-`` that no tracker mistakes for a path."""
     # two names that differ by such characters alone would overwrite each other
     key = re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:100].strip(".") or "_"
     number = 2

@@ -304,7 +304,7 @@ class Condition:
             decision.undecided.append(Undecided(self.text, why, name, self.name.measure))
 
     def allows(self, undecided: Undecided) -> bool:
-        """Check whether the condition limits these undefined values, and so decides."""
+        """Check whether the condition sets an allowance for the undefined values."""
         is_of = self.name.measure in (None, undecided.measure)
         return is_of and self.name.part == undecided.allowance
 

@@ -365,7 +365,7 @@ class Experiment:
         return missing_scores(self.run, self._config.scores)
 
     def _check_answers(self) -> None:
-        """Record the number of questions with identical answers, and warn if these are most."""
+        """Record the number of questions with identical answers, and warn if they are the majority."""
         stored_check = from_plain(SamplingCheck, self.run.manifest.checks["answers"])
         check = count_identical(stored_check, list(self.run.answers.values()))
         self.run.update_manifest(checks=to_builtins({"answers": check}))

@@ -74,7 +74,7 @@ class Case:
 
 
 def make_cases(questions: Any, samples: Any, summaries: Any, context: Any, seed: int) -> list[Case]:
-    """Check the arguments of :func:`~selfreflect.run.reflect.reflect`.
+    """Check the arguments of :func:`~selfreflect.run.reflect.reflect`, and make a case per question.
 
     Args:
         seed: decides, with each question, how its list of samples is shuffled.

@@ -123,7 +123,7 @@ def _comparable(stage: Stage, settings: dict[str, Any], section: dict[str, Any])
 
 
 def check_model(manifest: Manifest, stage: Stage, facts: Mapping[str, Any], path: Path) -> None:
-    """List a run's distinct checks of servers."""
+    """Refuse a model whose weights changed under the same name since the run began."""
     before = manifest.models.get(stage)
     if before and before["revision"] != facts["revision"]:
         advice = "the new one to keep the scores of both" if stage == "scores" else "use another {out}"
@@ -136,7 +136,7 @@ def check_model(manifest: Manifest, stage: Stage, facts: Mapping[str, Any], path
 
 
 def sampling_checks(manifest: Manifest) -> list[SamplingCheck]:
-    """Read the settings of the run directory at ``path`` by section; empty without one."""
+    """List a run's distinct checks of servers."""
     checks = [from_plain(SamplingCheck, check) for check in manifest.checks.values()]
     # reversed: the check of the earliest stage stands for its server
     by_place = {(check.model, check.base_url): check for check in reversed(checks)}
@@ -144,7 +144,7 @@ def sampling_checks(manifest: Manifest) -> list[SamplingCheck]:
 
 
 def settings_of(path: Path, scores: Mapping[str, Any], *, scoring: bool = True) -> dict[str, dict[str, Any]]:
-    """Make the error for a new run without questions.
+    """Read the settings of the run directory at ``path`` by section; empty without one.
 
     A stage without results has the settings that were asked for.
 
@@ -190,7 +190,7 @@ def settings_of(path: Path, scores: Mapping[str, Any], *, scoring: bool = True) 
 
 
 def no_questions() -> ConfigError:
-    """Make the error for a run whose questions nobody named."""
+    """Make the error for a new run without questions."""
     return ConfigError(
         "a new run needs questions",
         code="no_source",

@@ -207,7 +207,7 @@ def decide(chat: ChatRequest, default: Reflect) -> tuple[str, bool]:
 
 
 def _relay(request: Request, chat: ChatRequest, model: RemoteModel, belief: Belief | None = None) -> Response:
-    """Relay the upstream's response, adding any belief that explains the reason."""
+    """Relay the upstream's response, with any ``belief`` that explains the lack of reflection."""
     services: ServeServices = request.app.state.services
     client = request.client.host if request.client else ""
     outcome = "passthrough" if belief is None else "plain"

@@ -159,7 +159,7 @@ def without_texts(exchange: Exchange) -> list[StoredRecord]:
 
 
 def _renamed(answers: AnswerSet, names: list[str]) -> AnswerSet:
-    """Replace an answer set's texts by names; test answers from separate draws have no class."""
+    """Replace an answer set's texts with names; test answers from separate draws have no class."""
     if len(names) == len(answers.answers):
         half = len(answers.masked_out)
         return replace(answers, masked_out=tuple(names[:half]), conditioning=tuple(names[half:]))

@@ -235,7 +235,7 @@ class ConversationTask(Task):
     conversation: tuple[Message, ...]
 
     def messages(self, template: str | None = None, **values: str) -> tuple[Message, ...]:
-        """Return the conversation, with its last message replaced by ``template``."""
+        """Return the conversation, with its last message replaced with ``template``."""
         if template is None:
             return self.conversation
         content = fill(template, {"question": self.conversation[-1].content, **values})

@@ -120,7 +120,7 @@ class StoppingRule:
         return self._is_enough(log_wealth(int(tail[leader]), rival, 0.5), leader)
 
     def _proves_share(self, classes: Labels, counts: Labels, share: float) -> bool:
-        """Check whether the leading class's share is proved to reach the threshold."""
+        """Check whether the leading class's share is proven to reach the threshold."""
         leader = int(counts.argmax())
         tail = classes[_first(classes, leader) + 1 :]
         hits = int((tail == leader).sum())
@@ -131,7 +131,7 @@ class StoppingRule:
         return log_money >= (leader + 1) * math.log(2) - math.log(self._each_error)
 
     def _proves_below(self, counts: Labels) -> bool:
-        """Check whether every class's share is proved to be below the threshold. It is wrong only if the most
+        """Check whether every class's share is proven to be below the threshold. It is wrong only if the most
         likely class lost, which is one class, so that it has the whole error."""
         if self.share is None:
             return False

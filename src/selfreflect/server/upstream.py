@@ -433,7 +433,7 @@ class LiveText:
 
 
 async def _events_with(response: RelayedResponse, belief: Belief) -> AsyncGenerator[bytes, None]:
-    """Add a belief to the event that ends a stream's text."""
+    """Add the answer distribution to the event that ends a stream's text."""
     async with aclosing(response.lines()) as parts:
         async for lines in parts:
             for line in lines:
@@ -447,7 +447,7 @@ class _StreamedChoice(msgspec.Struct):
 
 
 def _with_belief(data: bytes, belief: Belief, *, only_ends: bool = False) -> bytes | None:
-    """Add a belief to a JSON completion, or with ``only_ends`` to one that ends a text."""
+    """Add the answer distribution to a JSON completion, or with ``only_ends`` to the end of a text."""
     try:
         fields = msgspec.json.decode(data, type=Fields)
         choices = msgspec.json.decode(fields.get("choices", b"[]"), type=list[_StreamedChoice])

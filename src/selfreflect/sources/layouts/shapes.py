@@ -132,7 +132,7 @@ class Records(Shape):
 
 
 class Wrapped(Shape):
-    """Layout with the records in one field, beside values of the whole file."""
+    """Layout with the records in one field, next to values of the whole file."""
 
     name = "wrapped"
     words = "records in a field"

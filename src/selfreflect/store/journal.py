@@ -215,7 +215,7 @@ class Journal(Generic[R]):
         self.records.update(added)
 
     def rewrite(self, records: dict[Any, R]) -> None:
-        """Replace the whole file atomically by ``records``.
+        """Replace the whole file atomically with ``records``.
 
         Raises:
             StoreError: the disk refuses; the file is unchanged.

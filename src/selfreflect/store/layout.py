@@ -88,7 +88,7 @@ class Manifest(Record, frozen=True, kw_only=True):
     """Seconds per stage, added up over all resumes."""
 
     def with_scores_of(self, scoring: Manifest) -> Manifest:
-        """Replace the facts about scores by the facts of ``scoring``."""
+        """Replace the facts about scores with the facts of ``scoring``."""
         sections = {}
         for name in ("config", "models", "finished", "wall_time"):
             section = dict(getattr(self, name))

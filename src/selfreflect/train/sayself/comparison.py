@@ -35,7 +35,7 @@ OpenModel = Callable[[str | None], Asker]
 def own_clusters(
     questions: Sequence[ClusteredQuestion], answers: Sequence[AnsweredQuestion]
 ) -> list[ClusteredQuestion]:
-    """Replace clusters by a trained model's answers, grouped by spelling. Without answers, a question keeps
+    """Replace clusters with a trained model's answers, grouped by spelling. Without answers, a question keeps
     its clusters."""
     by_id = {question.id: question.answers for question in answers}
     reclustered = []

@@ -182,7 +182,7 @@ class Workspace:
         return adapters
 
     def write(self, name: str, rows: Iterable[Record | Mapping[str, Any]]) -> Path:
-        """Replace a file by rows, atomically."""
+        """Replace a file with rows, atomically."""
         path = self.path(name)
         with store_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)

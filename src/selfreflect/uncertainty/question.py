@@ -1,4 +1,4 @@
-"""Compute the harmonic sums 1 + 1/2 + … + 1/k for k = 0, …, n."""
+"""Questions with stored answers, labels, tokens and scores."""
 
 from __future__ import annotations
 

@@ -351,7 +351,8 @@ class JudgeAgreement:
         self._keys = [(item.id, name) for item in items for name in item.summaries]
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        """
+        """Compare the judges.
+
         Raises:
             ConfigError: no metric was computed by more than one judge.
         """

@@ -150,7 +150,7 @@ def test_what_a_file_holds_cannot_act_on_the_terminal(tmp_path: Path) -> None:
     [
         (["--output", "x.csv"], "must end in .jsonl"),
         (["--column", "answer"], "as in --column answer=text"),
-        (["--column", "answer=none"], "there is no column 'none'"),
+        (["--column", "answer=none"], "has no column 'none'"),
         (
             ["--column", "answer=topic", "--column", "answer=prompt"],
             "answer: topic and prompt. Keep one. Several with one answer each are --column answer=A1..A6.",
@@ -174,7 +174,7 @@ def test_numbered_columns_are_named_at_once(tmp_path: Path) -> None:
     [answers] = Run.load(tmp_path / "r").answers.values()
     assert sorted(answers.answers) == ["Cress", "Lettuce", "Peas", "Radishes"]
     none = run("convert", path, "--column", "question=Q", "--column", "answers=B1..B3")
-    assert (none.code, "there is no column 'B1..B3'" in none.said) == (2, True)
+    assert (none.code, "has no column 'B1..B3'" in none.said) == (2, True)
     dotted = written(tmp_path / "dots.csv", "Q,A1..A3,A1,A2\nWhat?,both,x,y\n")
     only = run("convert", dotted, "--column", "question=Q", "--column", "answer=A1..A3")
     assert "the question has 1" in only.said, "a column of that very name goes before"

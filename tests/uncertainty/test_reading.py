@@ -127,7 +127,7 @@ def test_columns_can_be_named_and_are_asked_for() -> None:
     with pytest.raises(DataError, match="'x', 'y'") as unanswered:
         read([{"x": "q", "y": "a"}], columns={"question": "x"})
     assert "{column} answer=NAME" in unanswered.value.remedy
-    with pytest.raises(ConfigError, match="there is no column 'z'"):
+    with pytest.raises(ConfigError, match="has no column 'z'"):
         read(rows, columns={"answer": "z"})
 
 

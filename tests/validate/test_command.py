@@ -256,7 +256,7 @@ def test_undefined_values_are_counted_and_explained(model: Path, tmp_path: Path)
         (ITEMS, ("--order", "good>terse"), "'terse'"),
         (ITEMS, ("--revision", "v1"), "--judge-revision"),
         (ITEMS, ("--limit", "0"), "--limit"),
-        (ITEMS, ("--column", "summary=texts"), "there is no column 'texts'"),
+        (ITEMS, ("--column", "summary=texts"), "has no column 'texts'"),
     ],
 )
 def test_bad_input_is_refused_before_a_model_is_loaded(

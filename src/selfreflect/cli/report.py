@@ -233,6 +233,7 @@ def write_page(
     runs: Sequence[Sequence[RunRecords]],
     baseline: str | None,
     groups: str = "same",
+    verdict: Sequence[str] = (),
 ) -> None:
     """Write the page of runs with all their scores, and suggest how to shrink a large page."""
     from selfreflect.report.page.build import report_page
@@ -247,6 +248,7 @@ def write_page(
         groups=groups,
         uncertainty=[part for part in parts if part is not None],
         claims_of=claims_of,
+        verdict=verdict,
     )
     write_file(file, page)
     size = len(page.encode("utf-8"))

@@ -102,15 +102,17 @@ def score_command(
         return
     versions_with_scores = _score(versions, overrides, words=words if json else None)
     _show(versions_with_scores, json=json, explain=explain)
-    _write(output, versions_with_scores)
+    from selfreflect.cli.show import exit_if, verdict
+
+    _write(
+        output, versions_with_scores, verdict(conditions, versions_with_scores.pairs)[0] if conditions else []
+    )
     if log is not None:
         from selfreflect.cli.show import log_result
 
         for run in versions_with_scores.runs:
             log_result(log, run)
     if conditions:
-        from selfreflect.cli.show import exit_if
-
         exit_if(conditions, versions_with_scores.pairs)
     exit_with(sum(run.failed for run in versions_with_scores.runs))
 
@@ -251,15 +253,15 @@ def _show(versions: ScoredVersions, *, json: bool, explain: bool) -> None:
     say("For the numbers of every summary add --json; for the numbers of every word add --words too.")
 
 
-def _write(output: Sequence[Path], versions: ScoredVersions) -> None:
-    """Write the files of ``--output``; a page shows the earlier version first."""
+def _write(output: Sequence[Path], versions: ScoredVersions, sentences: Sequence[str]) -> None:
+    """Write the files of ``--output``; a page shows the verdict and the earlier version first."""
     if output:
         from selfreflect.cli.report import write_page, write_tables
 
         by_run = [[run] for run in versions.runs]
         for path in output:
             if path.suffix == ".html":
-                write_page(path, by_run, None)
+                write_page(path, by_run, None, verdict=sentences)
             else:
                 write_tables(path, by_run)
 

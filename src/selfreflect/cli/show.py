@@ -360,24 +360,34 @@ def exit_if(conditions: Sequence[Condition], *groups: Pairs) -> None:
     Args:
         groups: what to look at, for each judge.
     """
+    sentences, code = verdict(conditions, *groups)
+    for sentence in sentences:
+        say(sentence)
+    if code:
+        raise typer.Exit(code)
+
+
+def verdict(conditions: Sequence[Condition], *groups: Pairs) -> tuple[list[str], int]:
+    """Word what ``--fail-if`` conditions came to, passed ones first, and choose the exit code."""
     if not conditions:
-        return
+        return [], 0
     from selfreflect.report.thresholds import Decision, check_conditions
 
     decisions = [check_conditions(conditions, pairs) for pairs in groups] or [Decision()]
     holds = [sentence for decision in decisions for sentence in decision.holds]
     undecided = dict.fromkeys(gap for decision in decisions for gap in decision.undecided)
     passes = dict.fromkeys(pair for decision in decisions for pair in decision.passes.items())
-    for name, finding in passes:
-        if all(name in decision.passes for decision in decisions):
-            say(one_line(": ".join(filter(None, ("passed", name, finding))), 600))
-    for sentence in holds:
-        say(one_line(sentence, 600))
+    sentences = [
+        ": ".join(filter(None, ("passed", name, finding)))
+        for name, finding in passes
+        if all(name in decision.passes for decision in decisions)
+    ]
+    sentences += holds
     for condition, why, allowance, _ in undecided:
         remedy = allowance and f" To allow N that are {allowance}: --fail-if '{allowance} > N'."
-        say(one_line(f"{condition} is undecided: {why}.{remedy}", 600))
-    if holds or undecided:
-        raise typer.Exit(THRESHOLD if holds else 2)
+        sentences.append(f"{condition} is undecided: {why}.{remedy}")
+    code = THRESHOLD if holds else 2 if undecided else 0
+    return [one_line(sentence, 600) for sentence in sentences], code
 
 
 def show_costs(dry_run: DryRun, json: bool) -> None:

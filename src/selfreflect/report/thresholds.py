@@ -430,12 +430,8 @@ def _check_unit(text: str, name: Name, number: str, unit: str) -> None:
         with_unit = f", or with {name.units[0]}" if name.units else ""
         raise _refused(text, f"{name.text} is not in {excerpt(unit)}. Write the number alone{with_unit}")
     if abs(float(number)) >= 1 and not unit and name.is_share:
-        percent = f"{100 * float(number):g}%"
-        raise _refused(
-            text,
-            f"{name.text} is a share of 1, and {excerpt(number)} of it would be {percent}. Write "
-            f"{excerpt(number + '%')} if you mean percent, or '{percent}' if you mean that.",
-        )
+        percent = excerpt(f"{number}%")
+        raise _refused(text, f"{name.text} is a share of 1: write {percent} or {float(number) / 100:g}")
 
 
 def _refused(text: str, message: str, **fields: Any) -> ConfigError:

@@ -219,7 +219,7 @@ def _check_assigned(rows: Sequence[Row], assigned: Mapping[str, str]) -> list[st
             continue
         if column not in names:
             raise ConfigError(
-                f"there is no column {excerpt(column)}.{nearest(column, names)} The columns are "
+                f"{rows[0].source} has no column {excerpt(column)}.{nearest(column, names)} The columns are "
                 f"{listed(names)}"
             )
     return names

@@ -105,10 +105,17 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             # either the id or the text: a renamed question is the same one
             if not fit_digests.isdisjoint(digests([question])):
                 count = sum(not fit_digests.isdisjoint(digests([candidate])) for candidate in questions)
+                texts = {digests([candidate])[-1] for candidate in questions if candidate.text}
+                has_new_texts = len(texts) == len(questions) and fit_digests.isdisjoint(texts)
+                remedy = (
+                    "If only their ids are the same, name a column of other ids: {column} id=NAME."
+                    * has_new_texts
+                )
                 raise DataError(
                     f"{count} of {len(questions)} questions were used to fit this calibrator, the first is "
                     f"{excerpt(question.id)}: calibrated confidences would look better than they are. "
-                    "Apply it to other questions (with other ids and texts)."
+                    "Apply it to other questions (with other ids and texts)",
+                    remedy=remedy,
                 )
 
     def refuse_other_samples(self, questions: Sequence[AnsweredQuestion]) -> None:

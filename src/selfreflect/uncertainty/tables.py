@@ -462,6 +462,8 @@ class Conclusion(NamedTuple):
     accuracy: float
     answers: int
     """Those that have a label, or a grade."""
+    questions: int
+    """Those that these answers belong to."""
     sure_by: str | None
     """The estimator that says how sure the model is."""
     sure: float | None
@@ -481,7 +483,12 @@ class Conclusion(NamedTuple):
     @property
     def finding(self) -> str:
         """The conclusion in words for readers new to the measures."""
-        parts = [f"the model is right in {percent(self.accuracy)} of {counted(self.answers, 'answer')}"]
+        answers = counted(self.answers, "answer")
+        if self.answers > self.questions:
+            answers += f" to {counted(self.questions, 'question')}"
+        elif self.questions > 1:
+            answers += ", one to each question"
+        parts = [f"the model is right in {percent(self.accuracy)} of {answers}"]
         if self.sure is not None and self.sure_by is not None:
             parts.append(f"it {SAYS[self.sure_by].format(percent(self.sure))}")
         if self.best is None or self.auroc is None or self.answered is None:
@@ -510,7 +517,8 @@ def conclude(assessment: Assessment, correctness: str, risk: float = RISK) -> Co
     Args:
         risk: share of wrong answers that may be given.
     """
-    labels = [answer.right for answer in labelled_answers(assessment, correctness)]
+    judged = labelled_answers(assessment, correctness)
+    labels = [answer.right for answer in judged]
     if not labels:
         return None
     sure_by = sure = None
@@ -538,6 +546,7 @@ def conclude(assessment: Assessment, correctness: str, risk: float = RISK) -> Co
         correctness=correctness,
         accuracy=fmean(labels),
         answers=len(labels),
+        questions=len({answer.question.id for answer in judged}),
         sure_by=sure_by,
         sure=sure,
         best=best,

@@ -35,7 +35,7 @@ from selfreflect.report.figures import (
     means_figure,
     pasted_figure,
 )
-from selfreflect.report.findings import findings, headline
+from selfreflect.report.findings import findings, headline, show_case_note
 from selfreflect.report.length import length_audit, length_table, pasted_table, point_table, run_pasted
 from selfreflect.report.measures import any_measures, run_measures, undefined_of
 from selfreflect.report.overview import failure_table, overview, reading, undefined_notes
@@ -123,6 +123,8 @@ class RunPart:
 
     label: str
     headline: str
+    caution: str
+    """That its judge is for demonstration only; empty for others."""
     distinct_label: str
     results: Table
     """The strategies alone."""
@@ -253,7 +255,16 @@ def _run_part(run: RunRecords, prefix: str, number: int) -> RunPart:
     # few questions and their controls are no news on a page of a single question
     summary = headline(run) if len(run.questions) > 1 else " ".join(findings(run))
     return RunPart(
-        run.label, summary, run.distinct_label, results, table, stage_facts(run), failures, length, pasted
+        run.label,
+        summary,
+        show_case_note(run),
+        run.distinct_label,
+        results,
+        table,
+        stage_facts(run),
+        failures,
+        length,
+        pasted,
     )
 
 
@@ -366,6 +377,7 @@ def report_page(
     groups: str = "same",
     uncertainty: Sequence[UncertaintyPart] = (),
     claims_of: ClaimsOf | None = None,
+    verdict: Sequence[str] = (),
 ) -> str:
     """Render the whole page as encodable UTF-8 text.
 
@@ -376,6 +388,7 @@ def report_page(
         groups: what ``grouping`` goes by: a key of ``GROUPED``, or words for readers.
         uncertainty: sections on the uncertainty of the runs whose right answers are known.
         claims_of: reads the claims of a question, which its panel then shows.
+        verdict: what the conditions of a gate came to, in sentences.
 
     Raises:
         DataError: the first run has no such strategy.
@@ -415,6 +428,7 @@ def report_page(
     return render_page(
         "report.html",
         _SCRIPTS,
+        verdict=verdict,
         title=", ".join(plain_label(scorings[0]) for scorings in runs),
         judges=list(judges),
         parts=parts,

@@ -1,8 +1,9 @@
-"""Time `selfreflect score` on a small file and `import torch, transformers` in turns, as whole processes:
+"""From process start to the first score, by parts, on a cached embedded model:
 
 python benchmarks/startup.py [--pairs N]
 
-Run it twice: the first run also reads the files from disk.
+With --pairs, whole processes: `selfreflect score` on a small file and `import torch, transformers` in turns,
+by both clocks. Run it twice: the first run also reads the files from disk.
 """
 
 from __future__ import annotations
@@ -15,12 +16,39 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import NamedTuple
 
+START = time.perf_counter()
 QUESTION = "Which planet has the most moons?"
 ANSWERS = ["Saturn", "Jupiter", "Saturn has the most moons", "Saturn"]
 SUMMARY = "Probably Saturn, maybe Jupiter."
+
+
+def parts() -> None:
+    """Time the parts of one process."""
+    marks = [("start", START)]
+
+    def mark(name: str) -> None:
+        marks.append((name, time.perf_counter()))
+
+    import torch
+
+    mark(f"import torch {torch.__version__}")
+    from selfreflect.metric.scorer import SelfReflect
+    from selfreflect.models.judge import Judge
+
+    mark("import the metric")
+    judge = Judge.load("smollm2")
+    mark("load the judge")
+    metric = SelfReflect(judge)
+    mark("choose the engine")
+    metric.score(QUESTION, answers=ANSWERS, summaries={"first": SUMMARY})
+    mark("first score")
+    for (_, before), (name, after) in itertools.pairwise(marks):
+        print(f"{after - before:6.2f} s  {name}")
+    print(f"{marks[-1][1] - START:6.2f} s  all, without the start of Python itself")
 
 
 def pairs(count: int) -> None:
@@ -62,5 +90,9 @@ def timed(command: list[str]) -> Seconds:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=5, metavar="N")
-    pairs(parser.parse_args().pairs)
+    parser.add_argument("--pairs", type=int, default=0, metavar="N")
+    count = parser.parse_args().pairs
+    if count:
+        pairs(count)
+    else:
+        parts()

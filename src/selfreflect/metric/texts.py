@@ -82,7 +82,7 @@ def anchor_texts(answers: Sequence[str]) -> list[str]:
     """Write the texts for 100 %: distinct answers, with and without unequal counts.
 
     Repeated as often as it was given, an answer tells far more than what it says: that is repetition, which
-    no summary should imitate (benchmarks/RESULTS.md).
+    no summary should imitate (benchmarks/anchor.py).
     """
     counts = distinct(answers)
     texts = [pasted(list(counts))]

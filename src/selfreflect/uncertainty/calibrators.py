@@ -214,7 +214,7 @@ def _fit_platt(values: Floats, labels: Floats) -> Calibrator:
 PRIOR_VARIANCES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 """Of each weight, where columns have unit variance; cross-validation chooses."""
 ANSWERS_PER_WEIGHT = 5
-"""Labelled answers for each weight below which a fit is not kept (docs/guarantee.md)."""
+"""Labelled answers for each weight below which a fit is not kept (``benchmarks/one_call.py``)."""
 
 
 def _fit_weights(columns: Floats, labels: Floats, groups: Sequence[str]) -> Calibrator:

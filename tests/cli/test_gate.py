@@ -66,7 +66,9 @@ def test_two_versions_are_compared_in_one_command(folder: Path) -> None:
     ]
     assert (folder / "tables.tex").read_text().count(r"\begin{tabular}") >= 3
     assert "| old.csv |" in (folder / "tables.md").read_text()
-    assert (folder / "page.html").stat().st_size > 20_000
+    page = (folder / "page.html").read_text()
+    assert page.count("any contained &lt; 40% holds on 1 of 3 questions of new.csv") == 1
+    assert len(page) > 20_000
 
 
 @pytest.mark.parametrize(

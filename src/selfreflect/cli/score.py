@@ -102,11 +102,12 @@ def score_command(
         return
     versions_with_scores = _score(versions, overrides, words=words if json else None)
     _show(versions_with_scores, json=json, explain=explain)
-    from selfreflect.cli.show import exit_if, verdict
+    sentences: list[str] = []
+    if conditions:
+        from selfreflect.cli.show import exit_if, verdict
 
-    _write(
-        output, versions_with_scores, verdict(conditions, versions_with_scores.pairs)[0] if conditions else []
-    )
+        sentences, _ = verdict(conditions, versions_with_scores.pairs)
+    _write(output, versions_with_scores, sentences)
     if log is not None:
         from selfreflect.cli.show import log_result
 

@@ -430,7 +430,7 @@ def test_paper_is_white_and_has_nothing_to_choose(opened):
     assert set(boxes) == {"none"}
     assert page.locator(".pager, .controls, input").locator("visible=true").count() == 0
     share = "table => table.rows[0].cells[0].offsetWidth / table.offsetWidth"
-    assert page.locator(".list").evaluate(share) > 0.4
+    assert page.locator(".list").evaluate(share) > 0.35
     page.emulate_media(media="screen", color_scheme="light")
 
 

@@ -251,7 +251,7 @@ def _run_part(run: RunRecords, prefix: str, number: int) -> RunPart:
         pasted = Panel(name, drawn, compact(table), table)
     failures = failure_table(best_first)
     table = overview(run)
-    results = replace(compact(overview(run, with_controls=False)), title=table.title, notes=())
+    results = compact(replace(table, rows=table.rows[: len(run.strategies)], notes=()))
     # few questions and their controls are no news on a page of a single question
     summary = headline(run) if len(run.questions) > 1 else " ".join(findings(run))
     return RunPart(

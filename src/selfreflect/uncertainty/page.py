@@ -21,7 +21,13 @@ from selfreflect.plots import (
     short_name,
     svg,
 )
-from selfreflect.report.page.frame import EstimatorPanel, ShadedAnswer, UncertaintyFigure, UncertaintyPart
+from selfreflect.report.page.frame import (
+    EstimatorPanel,
+    ShadedAnswer,
+    UncertaintyFigure,
+    UncertaintyPart,
+    unbroken,
+)
 from selfreflect.stats import CONFIDENCE, Floats, wilson
 from selfreflect.table import Cell, Column, Table, to_csv
 from selfreflect.uncertainty.assess import Assessment, Prediction, ScoredAnswers
@@ -275,7 +281,7 @@ def _slider(panel: str, searches: Sequence[ThresholdSearch], estimator: str) -> 
         Markup('<p class="risk" data-risk="{:g}"{}>{}</p>').format(
             search.risk,
             Markup("" if index == _FIRST_RISK else " hidden"),
-            guarantee_sentence(search, estimator),
+            unbroken(guarantee_sentence(search, estimator)),
         )
         for index, search in enumerate(searches)
     ]

@@ -88,7 +88,7 @@ def test_a_reader_sorts_chooses_and_saves(chromium: Any, page_file: Path, width:
         risks.locator("input").focus()
         page.keyboard.press("ArrowLeft")
         assert sentence.count() == 1
-        assert (at_ten[:4], sentence.inner_text()[:3]) == ("10 %", "5 %")
+        assert (at_ten[:4], sentence.inner_text()[:3]) == ("10\xa0%", "5\xa0%")
         with page.expect_download() as download:
             panels.get_by_role("button", name="CSV").first.click()
         text = Path(download.value.path()).read_text(encoding="utf-8")

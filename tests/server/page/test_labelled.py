@@ -66,11 +66,11 @@ def test_the_curve_its_bound_and_one_slider_are_those_of_the_report(chromium: An
         assert panel.count() == 1
         assert panel.locator(".risks input").count() == 1
         sentence = panel.locator(".risk:visible")
-        assert sentence.inner_text().startswith("10 %: ")
+        assert sentence.inner_text().startswith("10\xa0%: ")
         panel.locator(".risks input").focus()
         for _ in range(6):
             shown.keyboard.press("ArrowRight")
-        assert sentence.inner_text().startswith("30 %: show answers where ")
+        assert sentence.inner_text().startswith("30\xa0%: show answers where ")
         assert sentence.count() == 1
         marks = panel.locator("[data-choice]")
         assert marks.count() > 1

@@ -46,6 +46,11 @@ def render_page(template: str, scripts: Sequence[str], **values: Any) -> str:
     return page.render(policy=policy, style=Markup(style), script=Markup(script), **values)
 
 
+def unbroken(value: object) -> str:
+    """Keep each percent sign on the line of its number."""
+    return str(value).replace(" %", "\u00a0%")
+
+
 @cache
 def templates() -> Environment:
     """Load the templates once, since compiling takes longer than rendering."""
@@ -57,7 +62,7 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"counted": counted, "unbroken": lambda value: str(value).replace(" %", "\u00a0%")}
+    environment.filters |= {"counted": counted, "unbroken": unbroken}
     return environment
 
 

@@ -173,7 +173,7 @@ def test_bad_items_are_refused_before_anything_is_timed(
         (["--only", "a,b"], "schedule b is no longer timed. Compare (a) with (c)"),
         (["--random-model", "tiny"], "benchmarks/gpu.py"),
         (["--limit", "0"], "--limit"),
-        (["--column", "answer=text"], "--column and --separator belong to a file of items"),
+        (["--column", "answer=text"], "Leave out --column and --separator"),
         (["--output", "/dev/null/here"], "cannot be made"),
         (["--device", "abacus"], "abacus"),
     ],

@@ -27,7 +27,7 @@ from tiny_chat import (
 )
 
 from selfreflect.logprobs import AnswerTokens, first_token
-from selfreflect.models.base import Completion, Message, Refusal, Reply, Request, Sampling
+from selfreflect.models.base import Completion, Message, Refusal, Reply, Request, Sampling, as_done
 from selfreflect.models.chat import ChatTokenizer
 from selfreflect.models.local.decode import Draw, decode
 from selfreflect.models.local.generator import HFGenerator, token_texts
@@ -170,7 +170,7 @@ def test_a_reply_comes_as_its_last_sequence_ends(lm: CausalLM) -> None:
         lengths.append(max(one.tokens + (one.finish == "stop") for one in reply.completions))
     steps = []
     generator.on_step = lambda tokens, ended: steps.append((tokens, ended))
-    came = [(index, len(steps)) for index, reply in generator.stream(REQUESTS) if reply == whole[index]]
+    came = [(index, len(steps)) for index, reply in as_done(generator, REQUESTS) if reply == whole[index]]
     assert len(set(lengths)) > 1
     assert sorted(came) == list(enumerate(lengths))
     assert sum(ended for _, ended in steps) == 18

@@ -422,9 +422,8 @@ def test_a_server_that_restarts_is_waited_for() -> None:
     retries = RetryPolicy(tries=10**6, first=0.01, longest=0.05)
     requests = [ask(seed=number) for number in range(40)]
     with FaultServer(lambda call: answers() if call.number < 5 else fault.silent) as server:
-        stream = generator(server.url, max_connections=2, retries=retries, progress=notes.append).stream(
-            requests
-        )
+        model = generator(server.url, max_connections=2, retries=retries, progress=notes.append)
+        stream = as_done(model, requests)
         first = dict(islice(stream, 5))
     deadline = time.monotonic() + 200
     while not any("connect call failed" in note.lower() for note in notes):
@@ -450,7 +449,7 @@ def test_results_are_given_as_soon_as_they_are_there() -> None:
     with FaultServer(script) as server:
         model = generator(server.url)
         model.generate([ask()])  # what the server takes is known then
-        stream = model.stream([ask(seed=0), ask(seed=1), ask(seed=2)])
+        stream = as_done(model, [ask(seed=0), ask(seed=1), ask(seed=2)])
         assert {next(stream)[0], next(stream)[0]} == {1, 2}
         release.set()
         assert [index for index, _ in stream] == [0]
@@ -458,7 +457,7 @@ def test_results_are_given_as_soon_as_they_are_there() -> None:
 
 def test_a_stream_that_is_dropped_leaves_no_thread_and_no_call_behind() -> None:
     with FaultServer(lambda call: fault.silent if call.number else answers()) as server:
-        stream = generator(server.url, max_connections=1).stream([ask(seed=number) for number in range(5)])
+        stream = as_done(generator(server.url, max_connections=1), [ask(seed=number) for number in range(5)])
         next(stream)
         stream.close()  # type: ignore[attr-defined]
         deadline = time.monotonic() + 200

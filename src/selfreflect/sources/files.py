@@ -236,7 +236,7 @@ def _arrow_folder(name: str, folder: Path) -> bytes:
             raise DataError(
                 f"{name} holds the splits {listed(splits)}",
                 code="splits",
-                remedy="Name the folder of one, as in DIR/train.",
+                remedy="Name the folder of one split, as in DIR/train.",
             )
         return _arrow_folder(name, folder / splits[0])
     if not (folder / "state.json").is_file():
@@ -314,7 +314,7 @@ def _as_utf8(name: str, data: bytes) -> bytes:
     try:
         return data.decode(encoding).encode()
     except UnicodeError:
-        raise DataError(f"{name} begins as UTF-16 and is not; save it as UTF-8") from None
+        raise DataError(f"{name} begins like UTF-16 but cannot be read as UTF-16; save it as UTF-8") from None
 
 
 def _guess_suffix(data: bytes) -> str:
@@ -483,15 +483,15 @@ def _table_rows(content: Content, lines: Iterable[tuple[str, list[str]]]) -> Ite
             names = header[1:] if len(header) > 1 and not header[0] else header
             if not all(map(str.strip, names)) or len(set(names)) < len(names):
                 raise DataError(
-                    f"{name}: the first line must be a header that names every column differently; it is "
+                    f"{name}: the first line must be a header with a different name for each column, but is "
                     f"{excerpt(header)}",
-                    remedy="Remove what stands above the names of columns, and give each its own.",
+                    remedy="Remove everything above the header, and give each column a name of its own.",
                 )
         elif any(map(str.strip, cells[len(header) :])):
             raise DataError(
                 f"{name}, {where}: {len(cells)} cells, but the header has {len(header)} columns: "
                 f"{excerpt(header)}",
-                remedy="Remove what stands above the header, or put the cell with the separator in quotes.",
+                remedy="Remove everything above the header, or put the cell with the separator in quotes.",
             )
         else:
             if len(cells) < len(header):
@@ -502,7 +502,9 @@ def _table_rows(content: Content, lines: Iterable[tuple[str, list[str]]]) -> Ite
             yield Row(name, where, fields)
     if short:
         rows = "1 row has" if short == 1 else f"{short:,} rows have"
-        content.note(f"{rows} fewer cells than the header, such as {first_short}: the others count as blank")
+        content.note(
+            f"{rows} fewer cells than the header, such as {first_short}: the missing cells count as blank"
+        )
 
 
 def _xlsx_rows(content: Content) -> Iterator[Row]:
@@ -531,15 +533,16 @@ def _xlsx_rows(content: Content) -> Iterator[Row]:
     tables = {title: rows for title, rows in sheets.items() if len(list(filter(any, rows))) > 1}
     asking = {title: rank for title, rows in tables.items() if (rank := _asks(next(filter(any, rows)))) >= 0}
     chosen = {title: tables[title] for title, rank in asking.items() if rank == min(asking.values())}
-    left_out = [title for title in tables if chosen and title not in chosen]
     tables = chosen or tables
     if len(tables) > 1:
         raise DataError(
             f"{content.name} has a table in each of the sheets {listed(tables)}",
-            remedy="Save one to a file of its own.",
+            remedy="Save the sheet with the questions to a file of its own.",
         )
-    if left_out:
-        content.note(f"sheet {listed(left_out)} left out: the questions are in {listed(tables)}")
+    left_out = [title for title, rows in sheets.items() if title not in tables and any(map(any, rows))]
+    if tables and left_out:
+        sheet = "sheet" if len(left_out) == 1 else "sheets"
+        content.note(f"{sheet} {listed(left_out)} left out: the questions are in {listed(tables)}")
     rows = next(iter(tables.values()), [])
     while rows and not any(rows[0]):
         rows.pop(0)

@@ -433,10 +433,13 @@ def test_a_sheet_that_explains_the_columns_is_left_out_by_name(name: str, tmp_pa
         sheet = book.active if title == "Sheet" else book.create_sheet(title)
         for row in (header, ["Oz?", "a", "b"]):
             sheet.append(row)
+    book.create_sheet("Read me").append(["Made in May."])
+    book.create_sheet("Blank")
     book.save(tmp_path / "f.xlsx")
     file = read_item_file(tmp_path / "f.xlsx")
     assert [item.question for item in file.items] == ["Oz?"]
-    assert any("Legend" in note for note in file.notes)
+    [note] = [note for note in file.notes if "sheets" in note]
+    assert ("Legend" in note, "Read me" in note, "Blank" in note) == (True, True, False)
 
 
 def test_a_sample_that_is_stored_in_both_ways_counts_once(tmp_path: Path) -> None:

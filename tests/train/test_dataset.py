@@ -107,7 +107,7 @@ def test_percentages_are_three_numbers(text: str, percentages: tuple[int, int, i
 def test_other_numbers_are_refused_by_name(text: str) -> None:
     with pytest.raises(ConfigError, match=f"'{text}'") as caught:
         parse_percentages(text)
-    assert "{split}" in caught.value.remedy
+    assert "{parts}" in caught.value.remedy
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,8 @@ def parse_percentages(text: str) -> Percentages:
         if train + dev + test == 100:
             return train, dev, test
     raise ConfigError(
-        f"a split is the percentages of train, dev and test, which sum to 100, not {excerpt(text)}",
-        remedy="Give {split} 70,10,20, for example.",
+        f"parts must be three percentages (train, dev, test) that sum to 100, not {excerpt(text)}",
+        remedy="Give {parts} 70,10,20, for example.",
     )
 
 

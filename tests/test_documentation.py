@@ -21,12 +21,13 @@ ELSEWHERE = ("We couldn't connect to 'https://huggingface.co'",)
 """Messages of libraries, which ours quote."""
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
-def test_links_of_pages_that_the_site_does_not_check_lead_to_files(name: str) -> None:
-    text = (ROOT / name).read_text(encoding="utf-8")
-    targets = [first or second for first, second in LINK.findall(text)]
-    assert targets
-    assert [target for target in targets if not (ROOT / target).exists()] == []
+def test_links_lead_to_files_of_a_clone() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+    targets = {
+        (page, first or second) for page in pages for first, second in LINK.findall(page.read_text("utf-8"))
+    }
+    assert len(targets) > 100
+    assert [(page.name, target) for page, target in targets if not (page.parent / target).exists()] == []
 
 
 def test_the_messages_under_troubleshooting_exist() -> None:

@@ -150,7 +150,7 @@ def _refuse_links(folder: Path, path: Path) -> None:
         if part == folder:
             return
         if part.is_symlink():
-            raise OSError(errno.ELOOP, f"{part.name} in it is a link, which is not followed", str(part))
+            raise OSError(errno.ELOOP, f"{part.name} is a link, and links are not followed", str(part))
 
 
 def sync(path: Path) -> None:

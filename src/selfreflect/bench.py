@@ -152,7 +152,10 @@ def item_table(result: BenchResult) -> Table:
     }
     figures = to_json(result)
     columns = {key: column for key, column in columns.items() if key == "id" or figures[key] is not None}
-    notes = ["(a) sends one request per token, (c) is this engine. Memory is above the loaded model."]
+    notes = [
+        "Schedule (a) sends one request per token, (c) is this engine. Memory is what each needs "
+        "beyond the loaded model."
+    ]
     if figures["efficiency_of_gemm_peak"] is not None:
         rates = [figures[f"flop_per_second_{name}"] / 1e9 for name in ("engine", "gemm_peak")]
         notes.append(
@@ -200,10 +203,10 @@ def agreement(result: BenchResult) -> str:
     if dtype != "float32":
         return f"{message}. The limit of {TOLERANCE:.0e} holds for float32 only; this is {dtype}."
     if not result.disagreeing:
-        return f"{message}; {TOLERANCE:.0e} is allowed."
+        return f"{message}; at most {TOLERANCE:.0e} is allowed."
     items = [f"{excerpt(item['id'])} ({item['difference']:.1e})" for item in result.disagreeing[:5]]
     return (
-        f"{message}, and {TOLERANCE:.0e} is allowed, so one of them is wrong. "
+        f"{message}, but at most {TOLERANCE:.0e} is allowed, so one schedule is wrong. "
         f"Too far apart: {', '.join(items)}."
     )
 

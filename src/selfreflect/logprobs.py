@@ -23,14 +23,15 @@ UNKNOWN_LOGPROB = -9999.0
 NoLogprobs = Literal[
     "not_returned",  # the server sent none
     "other_text",  # the tokens that came with the answer do not spell it
-    "out_of_range",  # a value is no number up to 0, or a server's mark for an unknown one
+    "out_of_range",  # a value is not a number up to 0, or a server's mark for an unknown one
 ]
 """Why an answer has no log-probabilities although they were asked for."""
 
 WHY: dict[NoLogprobs, str] = {
     "not_returned": "the server does not return log-probabilities",
-    "other_text": "the tokens that came with the answer do not spell it, as if from another tokenizer",
-    "out_of_range": "a log-probability is -9999, which means unknown, or no number up to 0",
+    "other_text": "the tokens sent with the answer do not spell its text; they may come from another "
+    "tokenizer",
+    "out_of_range": "a log-probability is -9999, which means unknown, or is not a number of at most 0",
 }
 
 _MARKER = re.compile(r"<\S+>")

@@ -175,7 +175,10 @@ def _published_texts(file: Path) -> dict[tuple[str, str], str]:
 
     def body(name: str) -> list[ast.AST]:
         if name not in functions:
-            raise ConfigError(f"{file}: has no function {name}, so it is not the version that can be read")
+            raise ConfigError(
+                f"{file}: has no function {name}, so it is not the published version, "
+                f"the only one that can be read"
+            )
         return list(ast.walk(functions[name]))
 
     # the code is read as a syntax tree, because running it would run a stranger's code

@@ -10,7 +10,7 @@ SCORES = {"standard_error": _FEWER_WORDS, "race": _FEWER_WORDS}
 KEYS: dict[str, dict[str, str]] = {"scores": SCORES}
 """By section of a settings file and key."""
 
-SCHEDULE_B = "Compare (a) with (c): batches of the same requests were between the two."
+SCHEDULE_B = "Compare (a) with (c): (b) sent the same requests in batches."
 _CURVES = "Time items of your own sizes with --items."
 
 _RANKED = "Its numbers are columns of --study ranked, in the table of metrics."

@@ -331,7 +331,7 @@ def _signs(text: str) -> _Signs:
         limits=words & _LIMITS,
         sides=tuple(words & side for side in _SIDES),
         has_digit=has_digit(text),
-        # "IT IS OPEN" is no answer IT: capitals tell something only beside small letters
+        # "IT IS OPEN" is not an answer IT: capitals tell something only beside small letters
         cased=frozenset(
             ()
             if text.isupper() and " " in text

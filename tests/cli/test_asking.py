@@ -223,7 +223,7 @@ def test_a_run_keeps_the_replies_of_its_own_model(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("SELFREFLECT_API_KEY", "secret-key")
     path = write_run(tmp_path / "run", count=2)
     outcome = run("uncertainty", path, "--estimators", "p_true")
-    assert (outcome.code, "does not say which one drew its answers" in outcome.said) == (2, True)
+    assert (outcome.code, "does not say which model drew its answers" in outcome.said) == (2, True)
     with FaultServer(replies) as server:
         manifest = json.loads((path / "manifest.json").read_text())
         manifest["config"]["answers"] = {"model": "openai:tiny", "base_url": server.url}

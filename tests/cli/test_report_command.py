@@ -29,7 +29,7 @@ def test_the_next_step_is_the_stage_that_is_missing(tmp_path: Path, stage: str, 
     assert "selfreflect report" not in said
     whole = write_run(tmp_path / "whole")
     assert f"selfreflect {stage} --out {path}" in run("report", whole, path).said
-    assert f"Look at it: selfreflect report {whole}" in run("report", whole).said
+    assert f"Look at the results: selfreflect report {whole}" in run("report", whole).said
 
 
 def two_strategies(path: Path, count: int, difference: float) -> Path:
@@ -103,6 +103,6 @@ def test_bits_of_an_earlier_version_stand_beside_no_others(
     assert (line["zero"], line["scale"]) == ("empty", "distinct")
     done = run("compare", old, new, "--json")
     assert "recovered" not in done.json[0]
-    assert f"to measure it anew: selfreflect score --out {old}" in done.said
+    assert f"To measure it again: selfreflect score --out {old}" in done.said
     done = run("compare", old, new, "--fail-if", "recovered.worse > 0")
     assert (done.code, "was not measured in all of these runs" in done.said) == (2, True)

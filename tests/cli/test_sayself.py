@@ -110,7 +110,7 @@ def test_methods_are_compared_on_the_same_questions(folder: Path) -> None:
     assert sum(line["correct"] for line in stated) / shown == trained["accuracy"]
     assert stated[0]["reflection"].startswith("I do not know")
     written = (folder / "r/sayself/evaluation.md").read_text()
-    for title in ("Brier score less that of baselines", "Faithfulness of"):
+    for title in ("Brier score minus the Brier score of baselines", "Faithfulness of"):
         assert title in written
     assert "\x1b" not in written + sayself().stdout
 
@@ -151,7 +151,7 @@ def test_answers_without_their_end_are_counted(folder: Path) -> None:
     sayself("--variants no_rationale")
     answers = folder / "r/answers.jsonl"
     answers.write_text(answers.read_text().replace('"truncated": 0', '"truncated": 3', 2))
-    assert "6 of 320 answers lack their end" in sayself("--variants no_rationale").said
+    assert "6 of 320 answers were cut off" in sayself("--variants no_rationale").said
 
 
 @pytest.mark.parametrize(

@@ -237,7 +237,7 @@ def test_bad_records_are_named(tmp_path: Path, change: dict[str, Any], parts: li
 
 
 @pytest.mark.parametrize(
-    ("field", "says"), [("confidence", "'confidence' is nan"), ("gold", "nan is no answer")]
+    ("field", "says"), [("confidence", "'confidence' is nan"), ("gold", "nan is not an answer")]
 )
 def test_a_not_a_number_in_parquet_is_refused(tmp_path: Path, field: str, says: str) -> None:
     import pyarrow as pa

@@ -155,7 +155,7 @@ def test_scores_of_different_judges_are_called_out():
 def test_the_embedded_judge_is_said_not_to_read_hedges(judge, warned):
     scored = run({"greedy": [0.1]}, questions=1, judge=judge)
     for records in (scored, measured_run({"greedy": [5.0]}, judge=judge)):
-        assert any("reads no hedges" in note for note in overview(records).notes) is warned
+        assert any("hedges or percentages" in note for note in overview(records).notes) is warned
 
 
 def test_failures_are_counted_by_stage_strategy_and_kind():

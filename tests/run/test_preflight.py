@@ -183,7 +183,7 @@ def test_a_server_that_does_not_sample_is_not_asked_the_questions(
     server.script = fixed
     refused = run(*command(tmp_path, server, judge))
     assert refused.code == 2
-    assert "openai:m gives one text for every sample, so no question was asked yet" in refused.said
+    assert "openai:m gives the same text for every sample, so no question was sent yet" in refused.said
     # short calls, three requests, each of whose equal texts is asked for again, and whether it can be greedy
     assert len(server.calls) == 4 + 3 * 2
     assert all(map(is_probe, server.calls[3:]))
@@ -202,7 +202,7 @@ def test_at_a_terminal_somebody_is_asked_about_it(
     monkeypatch.setattr("selfreflect.cli.stages.can_ask", lambda: True)
     server.script = fixed
     asked = run(*command(tmp_path, server, judge), stdin=reply)
-    assert "Go on all the same?" in asked.said
+    assert "Continue anyway?" in asked.said
     assert asked.code == (0 if starts else 2), asked.stderr
     assert (not all(map(is_probe, server.calls[3:]))) is starts
 

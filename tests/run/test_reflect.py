@@ -224,7 +224,7 @@ def test_progress_is_off_where_nobody_looks_and_on_where_asked(judge, capsys) ->
         ({"questions": ["a?", "b?"], "samples": [SAMPLES]}, "samples must be a list with one entry for each"),
         ({"questions": ["a?", 3], "generate": plants}, "question 2: the question must be a text, not int"),
         ({"questions": 3, "generate": plants}, "questions must be a text, a list of texts or of rows"),
-        ({"questions": [{"question": "a?"}, "b?"]}, "row 2 must be a dict, as the others are"),
+        ({"questions": [{"question": "a?"}, "b?"]}, "row 2 must be a dict like the other rows"),
     ],
 )
 def test_a_wrong_argument_gets_a_sentence_before_anything_is_asked(arguments, sentence) -> None:

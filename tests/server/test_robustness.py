@@ -70,7 +70,7 @@ def test_tokens_that_are_not_counted_are_null_and_cost_no_answer(path: str, toke
     assert response.json()["usage"] is None
     belief = response.json()["selfreflect"]
     assert (belief["cost"]["prompt_tokens"], belief["cost"]["completion_tokens"]) == (None, None)
-    assert any("counts no tokens" in note for note in belief["notes"])
+    assert any("does not count tokens" in note for note in belief["notes"])
 
 
 def test_texts_of_the_upstream_reach_no_header() -> None:

@@ -271,7 +271,8 @@ def test_what_only_some_directories_have_is_kept_and_called_incomplete(tmp_path:
     paths = [directory(tmp_path / "a", [1]), other, directory(tmp_path / "c", [3])]
     outcome = run("import", *paths, "--out", tmp_path / "all")
     assert (
-        "Incomplete: judge big scored in 1 of 3 directories. Add the rest with: selfreflect score --out "
+        "Scores are incomplete: judge big scored in 1 of 3 directories. Add the rest with: selfreflect "
+        "score --out "
         f"{tmp_path / 'all'} --judge big" in outcome.said
     )
     assert by_judge(tmp_path / "all")["big"][0] == {"q-2": 0.7}
@@ -281,7 +282,7 @@ def test_what_only_some_directories_have_is_kept_and_called_incomplete(tmp_path:
     with Run.open(unscored, {}) as made:
         made.append_all(records(4)[:3])
     outcome = run("import", unscored, other, "--out", tmp_path / "both")
-    assert "Incomplete: judge big scored in 1 of 2 directories" in outcome.said
+    assert "Scores are incomplete: judge big scored in 1 of 2 directories" in outcome.said
     assert list(by_judge(tmp_path / "both")) == ["big", "judge"]
 
 

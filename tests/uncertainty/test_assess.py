@@ -79,7 +79,7 @@ def test_two_baselines_stand_beside_the_estimators() -> None:
     calibrated = ((cross_fit("isotonic", scores, labels) - labels) ** 2).mean()
     assert rows["stated"].isotonic["brier"].value == pytest.approx(calibrated)
     assert rows["length"].measures["auroc"].value == rows["stated"].measures["auroc"].value == 22 / 25
-    assert "brier" not in rows["length"].measures  # which is no probability
+    assert "brier" not in rows["length"].measures  # which is not a probability
     by_length = ((cross_fit("isotonic", -np.arange(1.0, 11), labels) - labels) ** 2).mean()
     assert rows["length"].isotonic["brier"].value == pytest.approx(by_length)
     assert rows["constant"].isotonic == {}

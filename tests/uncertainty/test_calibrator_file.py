@@ -92,7 +92,7 @@ def test_maps_that_are_none_are_refused(tmp_path: Path, change: dict[str, Any], 
         assert read_calibrator(tmp_path / "cal.json").x == (0.2, 0.6)
         return
     with pytest.raises(
-        DataError, match=rf"cal\.json' is not a saved calibrator: its numbers are no {method} map"
+        DataError, match=rf"cal\.json' is not a saved calibrator: its numbers do not form a {method} map"
     ):
         read_calibrator(tmp_path / "cal.json")
 

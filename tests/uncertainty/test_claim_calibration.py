@@ -169,7 +169,7 @@ def test_kept_claims_are_all_right_as_often_as_promised() -> None:
         columns = [(score, label, str(place)) for place, row in enumerate(rows) for score, label in row]
         threshold = keep_threshold(*map(list, zip(*columns, strict=True)), 0.8)  # type: ignore[arg-type]
         kept.append(all(label for score, label in question() if score > threshold))
-    # exactly 16 of 20 in the mean, since scores have no ties; the standard error is .009
+    # exactly 16 of 20 on average, since scores have no ties; the standard error is .009
     assert sum(kept) / len(kept) == pytest.approx(0.8, abs=0.03)
 
 

@@ -34,7 +34,7 @@ def test_a_rule_names_what_it_does(rule: str, name: str) -> None:
     [
         ("exakt", "no class rule 'exakt'.* Did you mean 'exact'.* Known: same, exact, numeric"),
         ("exact:0.5", "the class rule 'exact' has no threshold"),
-        ("judge", "the class rule 'judge' asks a model"),
+        ("judge", "the class rule 'judge' needs a model to ask"),
         ("nli", "needs a model, as in nli:DIRECTORY"),
         ("jaccard:", "'jaccard:': the threshold after the colon must be a number"),
         ("rouge:1.01", "must be a number in"),

@@ -124,7 +124,7 @@ def test_a_judge_is_asked_about_what_is_not_spelled_like_a_right_answer() -> Non
     assert len(model.requests) == 3
     assert '1. "Paris"\n2. "City of Light"' in model.requests[0].messages[-1].content
     assert judge(questions[1], "It is Paris") is None  # a verdict is of one question
-    with pytest.raises(ConfigError, match="correctness by 'judge' asks a model"):
+    with pytest.raises(ConfigError, match="correctness by 'judge' needs a model to ask"):
         Correctness("judge")
 
 

@@ -175,7 +175,7 @@ def test_what_a_run_stores_brings_its_estimators() -> None:
     [
         ("not_returned", "the server does not return"),
         ("other_text", "another tokenizer"),
-        ("out_of_range", "no number up to 0"),
+        ("out_of_range", "not a number of at most 0"),
         (AnswerTokens((), (), None), "an answer is blank"),
     ],
 )

@@ -168,7 +168,7 @@ def test_undefined_scores_are_refused_with_their_index(bad: float) -> None:
 @pytest.mark.parametrize("bad", [-0.01, 1.01])
 @pytest.mark.parametrize("name", [name for name, info in MEASURES.items() if info.probability])
 def test_calibration_refuses_what_is_no_probability(name: str, bad: float) -> None:
-    with pytest.raises(DataError, match="is no probability"):
+    with pytest.raises(DataError, match="is not a probability"):
         measure(name, [0.5, bad], [0, 1])
     assert measure("auroc", [0.5, bad] * 5, [0, 1] * 5).value is not None
 

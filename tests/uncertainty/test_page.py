@@ -52,7 +52,7 @@ def test_what_is_undefined_has_a_reason() -> None:
     right = part(8, lambda n: True, lambda n: 0.5)
     assert any("all answers are correct, or all are wrong" in note for note in right.table.notes)
     few = part(3, lambda n: n > 0, lambda n: 0.5)
-    assert "too few to calibrate" in few.panels[0].figures[0].caption
+    assert "too few for a cross-fitted calibration" in few.panels[0].figures[0].caption
 
 
 @pytest.mark.parametrize("sure", [0, 1])

@@ -65,15 +65,16 @@ class StructureOptions(Struct, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--fields auto|SCHEMA",
-            "Answers are JSON: make a question of each of their fields. SCHEMA is a file with a JSON schema, "
-            "which says what answers are valid (needs the fields extra); auto takes them as they are.",
+            "Compare JSON answers field by field. SCHEMA is a file with a JSON schema, "
+            "which says what answers are valid (needs the fields extra); auto takes any JSON.",
         ),
     ] = None
     field: Annotated[
         list[str] | None,
         Flag(
             "--field PATH",
-            "Only this field, as a JSON Pointer such as /total, or /lines/*/price in all objects of a list. "
+            "Take only this field, as a JSON Pointer such as /total, or /lines/*/price for the price "
+            "in every object of a list. "
             "Can be repeated.",
         ),
     ] = None
@@ -81,8 +82,9 @@ class StructureOptions(Struct, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--claims READER",
-            "Answers are long: make a question of each claim that the file labels as `selfreflect claims "
-            '--json` writes them, with "correct". READER says which answers make it: words, embedding, '
+            "Judge long answers claim by claim. The file labels each claim, in the form that "
+            "`selfreflect claims "
+            '--json` writes, with "correct". READER decides which answers make a claim: words, embedding, '
             "nli:MODEL or asked (--model).",
         ),
     ] = None
@@ -95,7 +97,8 @@ class ComparisonOptions(Struct, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--classes RULE",
-            "What makes two answers the same: same (equal in other words, without a model), exact (but for "
+            "Rule that decides which answers are the same. One of same (equal in other words, without "
+            "a model), exact (but for "
             "case, punctuation and articles), numeric, jaccard, rouge or embedding, the last three with a "
             "threshold, as in jaccard:0.6; judge (--model is asked about pairs that same leaves open), or "
             "nli:MODEL (each entails the other; MODEL classifies pairs).",
@@ -115,8 +118,8 @@ class ComparisonOptions(Struct, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--correctness A,B",
-            "What counts as correct: human (the field 'correct'), graded (the grades in a log; "
-            "graded:NAME for those of one grader), contains (a right answer stands whole in a short answer, "
+            "What counts as correct. One or more of human (the field 'correct'), graded (the grades in a "
+            "log; graded:NAME for one grader), contains (a right answer stands whole in a short answer, "
             "not negated and not one of several), exact, numeric, substring, squad_f1 (with a "
             "threshold, as in squad_f1:0.8), or judge (--model is asked). `calibrate` takes one.",
             default="contains where --gold is given, human where labelled, graded where a log holds "
@@ -148,7 +151,7 @@ def read_questions(source: str, fields: FieldOptions, *, structured: bool = Fals
         if blank := sum(len(not_blank(answers)) < len(answers) for answers in texts):
             say(f"Left out: blank answers to {counted(blank, 'question')}.")
         if by_hand := sum(bool(question.aliases) for question in questions):
-            say(f"Groups of answers that were merged by hand: in {counted(by_hand, 'question')}.")
+            say(f"Groups of answers were merged by hand in {counted(by_hand, 'question')}.")
         if not questions:
             raise DataError(
                 f"{source} holds no answers yet",
@@ -280,7 +283,9 @@ def read_claims(
 
     if options.schema is not None or options.field:
         raise ConfigError(
-            "answers are either JSON or long", code="usage", remedy="Leave out {fields} or {claims}."
+            "answers cannot be split into fields and into claims at once",
+            code="usage",
+            remedy="Leave out {fields} or {claims}.",
         )
     if not any(claim.correct is not None for question in questions for claim in question.claims):
         raise DataError(
@@ -320,7 +325,7 @@ def _say_origin_of_logprobs(run: Run) -> None:
     if None not in settings and settings != (1, 1):
         line += (
             f" The answers were drawn at temperature {answers.temperature:g} and top-p {answers.top_p:g}, so "
-            "their mean is not that of the model's own distribution."
+            "their mean does not estimate the model's own distribution."
         )
     say(line)
 
@@ -335,7 +340,7 @@ def by_named_gold(
         return comparison
     if (others := default_correctness(questions)) != DEFAULT:
         say(
-            f"{DEFAULT}: the right answers of --gold count, not what the file says of answers. For both: "
+            f"{DEFAULT}: the right answers of --gold count, not the labels in the file. To use both: "
             f"--correctness {DEFAULT},{others}"
         )
     return structs.replace(comparison, correctness=DEFAULT)
@@ -361,16 +366,19 @@ def labelled(assessment: Assessment) -> list[str]:
         if count < len(labels):
             missing = _MISSING.get(name.partition(":")[0], "right answer")
             say(
-                f"{name}: {len(labels) - count} of {len(labels)} questions have no {missing}, "
+                f"{name}: {len(labels) - count:,} of {len(labels):,} questions have no {missing}, "
                 "or no answers: left out."
             )
         if name == "human" and not count and graded_by(assessment.questions):
-            say("The file has grades of answers, which no person gave: add --correctness graded.")
+            say(
+                "The file grades answers, but not by a person. To use these grades, add --correctness graded."
+            )
     if not assessment.judged.labels:
         fields = further_fields(assessment.questions)
         others = f": {listed(fields)}" if fields else ""
         say(
-            "No right answers and no labels of correctness, so there is nothing to predict. If the right "
+            "The file has no right answers and no labels of correctness, so there is nothing to "
+            "predict. If the right "
             f"answers are in another field, name it with --gold{others}."
         )
     return names
@@ -398,8 +406,8 @@ class AskOptions(Struct, frozen=True, kw_only=True):
         Path | None,
         Flag(
             "--out DIR",
-            "Store the replies of the model that is asked, and verdicts of nli:MODEL, in DIR,"
-            " and reuse those that are there.",
+            "Store replies in DIR and reuse them. They are the replies of "
+            "--model and the verdicts of nli:MODEL.",
             default="the run directory; for a file nothing is kept",
         ),
     ] = None
@@ -414,7 +422,8 @@ class AskOptions(Struct, frozen=True, kw_only=True):
         bool,
         Flag(
             "--yes",
-            "Do not ask for confirmation before many replies are requested, or replies that cost money.",
+            "Start without asking. Otherwise you confirm before many replies are requested, or replies "
+            "that cost money.",
         ),
     ] = False
     dry_run: Annotated[bool, Flag("--dry-run", "Print what the model would be asked, and exit.")] = False
@@ -547,7 +556,7 @@ def _reader(model: str, store: Journal[ModelReplies] | None, samples_p_true: boo
         raise ConfigError(
             f"{count} of the model {excerpt(model)} are missing",
             code="missing_replies",
-            remedy="To allow it, name it with {answers.model}.",
+            remedy="To ask the model for them, name it with {answers.model}.",
         )
 
     return Asker(model, refuse, store, confirm=refuse, samples_p_true=samples_p_true)
@@ -579,11 +588,12 @@ def _run_model(source: str, users: Sequence[str]) -> dict[str, dict[str, Any]]:
     names = ", ".join(users)
     directory = _directory(source)
     if directory is None:
-        raise ConfigError(f"{names}: a model is asked for that", code="no_model", remedy=NAME_MODEL)
+        raise ConfigError(f"no model is named to ask for {names}", code="no_model", remedy=NAME_MODEL)
     answers = Run.load(directory).manifest.config.get("answers", {})
     if not answers.get("model"):
         raise ConfigError(
-            f"{names}: a model is asked for that, and {directory} does not say which one drew its answers",
+            f"no model is named to ask for {names}, and {directory} does not say which model drew its "
+            f"answers",
             code="no_model",
             remedy=NAME_MODEL,
         )
@@ -615,7 +625,7 @@ class Confirmation:
         is_dry = self._options.dry_run
         print_table(cost_table(inquiries, self._spec.name, cost), stdout if is_dry else stderr)
         if any(inquiry.step == SAME_MEANING for inquiry in inquiries):
-            say("Further pairs of answers are asked about as long as their classes depend on them.")
+            say("The model may be asked about more pairs, until the classes are decided.")
         if is_dry:
             raise typer.Exit
         reasons = _reasons(inquiries, self._spec, self._price)
@@ -623,7 +633,7 @@ class Confirmation:
             return
         say("; ".join(reasons))
         if can_ask() and not self._options.yes and not agree("Start?"):
-            say("Nothing more was asked. The same command asks again; with --yes it does not.")
+            say("No further request was sent. Run the same command and confirm, or add --yes.")
             raise typer.Exit(130)
         self._accepted.update(reasons)
 

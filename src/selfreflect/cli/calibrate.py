@@ -54,7 +54,7 @@ class CalibratorOptions(Struct, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--estimator NAME",
-            "The estimator; wepr also fits its weights.",
+            "Estimator to calibrate; wepr also fits its weights.",
             default="modal_share; stated, if no question has two answers; support of claims",
         ),
     ] = None
@@ -69,7 +69,10 @@ class CalibratorOptions(Struct, frozen=True, kw_only=True):
     ] = None
     weights: Annotated[
         Path | None,
-        Flag("--weights FILE", "Calibrator whose weights --estimator wepr has, fitted on other questions."),
+        Flag(
+            "--weights FILE",
+            "Read the weights of wepr from this calibrator. It must be fitted on other questions.",
+        ),
     ] = None
     save: Annotated[
         Path | None,
@@ -83,7 +86,7 @@ class CalibratorOptions(Struct, frozen=True, kw_only=True):
         int | None,
         Flag(
             "--num-answers N",
-            "Use N of each question's answers, drawn at random, as many as are drawn later.",
+            "Use N answers of each question, drawn at random. Take as many as you will draw later.",
             range=POSITIVE,
         ),
     ] = None
@@ -96,29 +99,32 @@ class PromiseOptions(Struct, frozen=True, kw_only=True):
         float | None,
         Flag(
             "--risk RISK",
-            "Find the threshold above which at most this share of the answers is wrong, as in 0.05. A "
-            "quarter of the labelled questions sets the thresholds to try, exact tests on the others "
-            "choose among them.",
+            "Find the threshold that keeps this share of errors. At most this share of the answers "
+            "above it is wrong, as in 0.05. A "
+            "quarter of the labelled questions sets the thresholds to try; exact tests on the "
+            "others choose among them.",
         ),
     ] = None
     confidence: Annotated[
         float | None,
-        Flag("--confidence SHARE", "How sure --risk is, over samples of labelled questions.", default="0.95"),
+        Flag("--confidence SHARE", "How sure --risk is to hold, over samples of labels.", default="0.95"),
     ] = None
     set: Annotated[
         float | None,
         Flag(
             "--set COVERAGE",
-            "Find the share that a class of answers needs so that the set of all such classes holds a right "
-            "answer for this share of questions, as in 0.9.",
+            "Find sets of answers that mostly hold a right one. This share of questions gets such a "
+            "set, as in 0.9; a "
+            "set has each class of answers whose own share is large enough.",
         ),
     ] = None
     keep: Annotated[
         float | None,
         Flag(
             "--keep SHARE",
-            "Of --claims: find the score above which all claims of a question are right, for this share of "
-            "questions, as in 0.9.",
+            "Find the score above which claims may be kept. Needs --claims; for this share of "
+            "questions, as in "
+            "0.9, all kept claims are right.",
         ),
     ] = None
 
@@ -153,7 +159,7 @@ def calibrate_command(
         # the file has its own values for these, so that others would be ignored in silence
         if (options, comparison, promise) != (*defaults, PromiseOptions()):
             raise ConfigError(
-                "a saved calibrator decides how it is made and applied",
+                "a saved calibrator fixes its own estimator and settings",
                 code="usage",
                 remedy="With {apply} give only {gold}, {column} and models.",
             )
@@ -214,7 +220,8 @@ def _weights(
     if options.weights is None:
         if has_weights and options.method is not None:
             raise ConfigError(
-                f"{name} is calibrated by the regression that fits its weights, which takes no other method",
+                f"{name} takes no other method, because the regression that fits its weights also "
+                f"calibrates it",
                 code="usage",
                 remedy="Leave out {method}.",
             )
@@ -223,7 +230,8 @@ def _weights(
                 f"the weights of {name} are fitted here, and a threshold for a risk must be tested on "
                 "questions that no weight was fitted on",
                 code="usage",
-                remedy="{save} them first, and give them to other questions with {weights}.",
+                remedy="Save the weights with {save} first. Then run this command on other questions "
+                "with {weights}.",
             )
         return None
     saved = read_calibrator(options.weights)
@@ -257,7 +265,9 @@ def _check_promise(promise: PromiseOptions, structure: StructureOptions) -> None
 
     if promise.confidence is not None and promise.risk is None:
         raise ConfigError(
-            "a guarantee needs a risk beside its confidence", code="usage", remedy="Add {risk}, such as 0.05."
+            "a confidence is given without the risk that it belongs to",
+            code="usage",
+            remedy="Add {risk}, such as 0.05.",
         )
     if promise.keep is not None and structure.claims is None:
         raise ConfigError(
@@ -343,7 +353,7 @@ class _Fitting:
             self.assessment, self.estimator, self.correctness, risk, confidence
         )
         for count, why in (
-            (sample.repeated, "has the text of another, or is a field of the same answers"),
+            (sample.repeated, "has the same text as another question, or is a field of the same answers"),
             (sample.other_size, "has other answers"),
         ):
             if count:
@@ -430,8 +440,8 @@ class _Fitting:
             emit({"keep": to_builtins(rule) if keeps else None, **facts})
         elif keeps:
             say(
-                f"Kept are claims with {self.estimator} {limit}, {percent(rule.kept)} of the "
-                f"labelled ones: for {exact_percent(share)} of questions all kept claims are right "
+                f"Keep claims with {self.estimator} {limit}, {percent(rule.kept)} of the "
+                f"labelled claims: for {exact_percent(share)} of questions all kept claims are right "
                 f"({counted(rule.n, 'labelled question')})."
             )
         else:
@@ -495,8 +505,8 @@ def _require_labels(count: int, weights: int = 0, promised: int = 0) -> None:
     fewest = max(FEWEST_LABELS, weights * ANSWERS_PER_WEIGHT)
     if count < fewest:
         raise DataError(
-            f"{counted(count, 'labelled answer')}: a map that is fitted on fewer than {fewest} is not saved, "
-            "because it may harm",
+            f"{counted(count, 'labelled answer')} are too few: a map fitted on fewer than {fewest} may do "
+            "harm, so it is not saved",
             code="too_few_labels",
             remedy=f"Label at least {max(fewest, promised)} questions; hundreds are better.",
             labels_needed=max(fewest, promised),
@@ -626,9 +636,9 @@ def _refuse_unnamed_classes(saved: CalibratorFile, path: Path, classes: str | No
         )
     if saved.classes.startswith("nli:") and classes is None:
         raise ConfigError(
-            f"{excerpt(str(path), 200)} names a model that may be looked up on the hub",
+            f"{excerpt(str(path), 200)} names a model that may have to be downloaded from the hub",
             code="foreign_code",
-            remedy=f"If it may, add {{classes}} {excerpt(saved.classes)}.",
+            remedy=f"To allow that, add {{classes}} {excerpt(saved.classes)}.",
         )
 
 

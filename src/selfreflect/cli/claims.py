@@ -40,7 +40,8 @@ def claims_command(
     overrides: Overrides,
     reader: str | None = option(
         "--reader NAME",
-        "What says which answers make a claim: words, embedding (sentences of the same meaning), nli:MODEL "
+        "Reader that decides which answers make a claim: words, embedding (sentences of the same "
+        "meaning), nli:MODEL "
         "(a classifier of pairs, as in nli:DIRECTORY), or asked. [default: asked with --model, else words]",
     ),
     calibrator: Path | None = option(
@@ -64,7 +65,7 @@ def claims_command(
         check_output([output], source, (".html",))
     items = _items(source, reading)
     if blank := sum(len(item.answer_set.answers) - len(_answers(item)) for item in items):
-        say(f"{counted(blank, 'answer')} left out: blank, which claims nothing.")
+        say(f"{counted(blank, 'answer')} left out: a blank answer makes no claim.")
     if asking.dry_run:
         _print_cost(items, asking, overrides.config())
         return
@@ -156,13 +157,14 @@ def _read(
 def _print(distributions: Sequence[ClaimDistribution], explain: bool) -> None:
     supports = defined(item.mean_support for item in distributions)
     if not supports:
-        raise DataError("no answer claims anything")
+        raise DataError("no answer makes a claim")
     claims = sum(len(item.claims) for item in distributions)
     weak = defined(item.weak for item in distributions)
     say(
         f"{counted(len(distributions), 'question')}, {counted(claims, 'claim')}. On average, "
-        f"{percent(fmean(supports))} of the answers say a claim; {percent(fmean(weak))} of the claims "
-        "are said by less than half."
+        f"{percent(fmean(supports))} of the answers make a given claim; {percent(fmean(weak))} of the "
+        f"claims are "
+        "made by fewer than half of the answers."
     )
     for item in distributions:
         print_table(_claim_table(item, explain))
@@ -215,7 +217,8 @@ def _summary_table(distributions: Sequence[ClaimDistribution]) -> Table:
         Column("added", "d"),
     )
     notes = (
-        "covered: share of what the answers say, claims weighed by support. precision: share of a summary's "
-        "claims that an answer says; added counts the others.",
+        "covered: share of the answers' claims that the summary makes, weighted by support. precision: "
+        "share of the summary's "
+        "claims that some answer makes; added: the number of its other claims.",
     )
     return Table("Summaries, claim by claim", columns, tuple(rows), notes)

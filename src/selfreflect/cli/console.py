@@ -130,7 +130,7 @@ def say_next_step(path: Path, records: Run | RunRecords) -> None:
     elif not records.summaries:
         command = f"selfreflect summarize --out {directory}"
         say(f"Summarise them, with one short summary each: {command} --strategies basic --summary-tokens 256")
-        say(f"With all the usual strategies, some of which reason at length: {command}")
+        say(f"To use all the usual strategies, including those with long reasoning, run: {command}")
     elif not (records.scores or records.information or records.measurements):
         if getattr(records, "awaits_scores", True):
             say(f"Score the summaries: selfreflect score --out {directory}")
@@ -143,7 +143,7 @@ def say_next_step(path: Path, records: Run | RunRecords) -> None:
 def say_report(paths: Sequence[Path]) -> None:
     """Print the command that writes the page of run directories."""
     directories = " ".join(shlex.quote(str(path)) for path in paths)
-    say(f"Look at it: selfreflect report {directories} --output report.html")
+    say(f"Look at the results: selfreflect report {directories} --output report.html")
 
 
 def can_ask() -> bool:
@@ -403,8 +403,8 @@ class StageProgress:
     @property
     def counts(self) -> str:
         """The counts as ``2 of 6, 1 failed``."""
-        failures = f", {self.failed} failed" if self.failed else ""
-        return f"{self.done} of {self.total}{failures}"
+        failures = f", {self.failed:,} failed" if self.failed else ""
+        return f"{self.done:,} of {self.total:,}{failures}"
 
     @property
     def elapsed(self) -> float:
@@ -514,7 +514,7 @@ class ProgressReporter:
                 state = ", ".join([f"{stage.counts} after {duration(stage.elapsed)}", *stage.details()])
                 say(f"{name}: {state}; {stage.note}" if stage.note else f"{name}: {state}")
 
-        say(f"{name}: {stage.total} to do")
+        say(f"{name}: {stage.total:,} to do")
         # a stage may compute for minutes without a word, and logs of a cluster show only lines
         thread = Thread(target=repeat, daemon=True)
         thread.start()

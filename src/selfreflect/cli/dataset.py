@@ -43,7 +43,7 @@ def dataset_command(
     output: Path = option("--output DIR", "Folder for the data set.", ...),
     options: RowOptions,
     overrides: Overrides,
-    judge: str | None = option("--judge NAME", "Whose measures count, if several judges scored the run."),
+    judge: str | None = option("--judge NAME", "Judge whose measures count, if several scored the run."),
     parts: str = option("--parts A,B,C", "Percentages of train, dev and test.", "70,10,20"),
     overwrite: bool = option("--overwrite", "Replace an existing data set.", False),
     json: o.Json = False,
@@ -146,7 +146,7 @@ def _advice_on_length(run: RunRecords) -> str:
     if 2 * cut <= len(run.summaries):
         return ""
     return (
-        f"{cut} of {len(run.summaries)} summaries were cut off: draw them in a new run, with more "
+        f"{cut:,} of {len(run.summaries):,} summaries were cut off: draw them in a new run, with more "
         "--summary-tokens or with a prompt that asks for less"
     )
 

@@ -72,11 +72,11 @@ def convert_command(
     else:
         _show(items)
     if output is None:
-        say("Write this as JSONL with: --output items.jsonl")
+        say("Write these items as JSONL with: --output items.jsonl")
         return
     write_file(output, "".join(dump_line(to_plain(item)) + "\n" for item in items.items))
     if any(item.summaries for item in items.items):
-        say(f"Score it: selfreflect score --items {output}")
+        say(f"Score the file: selfreflect score --items {output}")
     else:
         say(f"Let a model summarise the answers: selfreflect import --items {output} --out DIR")
 
@@ -138,7 +138,7 @@ def import_command(
     items: str | None = option(
         "--items FILE",
         "Questions with answers, and maybe summaries: CSV, parquet, JSON, JSONL, a log of inspect_ai (.eval) "
-        "or samples of lm-eval. `selfreflect convert FILE` shows how it is understood.",
+        "or samples of lm-eval. `selfreflect convert FILE` shows how a file is understood.",
     ),
     reading: ItemOptions,
 ) -> None:
@@ -156,7 +156,7 @@ def import_command(
         )
     if items is None and reading != ItemOptions():
         raise ConfigError(
-            "only items of a file can be chosen",
+            "options that choose items need a file of items",
             code="usage",
             remedy="{num_answers}, {limit}, {column} and {separator} belong to {items}.",
         )
@@ -207,7 +207,8 @@ def _join(runs: Sequence[Path], out: Path) -> None:
     if merged.repeated:
         id_, (first, second) = next(iter(merged.repeated.items()))
         say(
-            f"{len(merged.repeated)} questions are in several directories, such as {excerpt(id_)} in {first} "
+            f"{len(merged.repeated):,} questions are in several directories, such as {excerpt(id_)} in "
+            f"{first} "
             f"and {second}; records of the first were kept."
         )
     if merged.unfinished:
@@ -219,7 +220,7 @@ def _join(runs: Sequence[Path], out: Path) -> None:
     if missing > 0:
         shards = ", ".join(map(str, merged.absent))
         reason = f": no directory holds shard {shards}" if shards else ""
-        say(f"{missing} of {merged.total_questions} questions are missing{reason}.")
+        say(f"{missing:,} of {merged.total_questions:,} questions are missing{reason}.")
     _say_scorings(merged.scorings, len(set(runs)), out)
 
 
@@ -230,7 +231,8 @@ def _say_scorings(scorings: Sequence[JoinedScoring], count: int, out: Path) -> N
             continue
         judge = shlex.quote(str(scoring.settings.get("judge", "")))
         say(
-            f"Incomplete: judge {scoring_label(scoring.settings)} scored in {len(scoring.paths)} of {count} "
+            f"Scores are incomplete: judge {scoring_label(scoring.settings)} scored in "
+            f"{len(scoring.paths)} of {count} "
             f"directories. Add the rest with: selfreflect score --out {shlex.quote(str(out))} --judge {judge}"
         )
 
@@ -275,8 +277,8 @@ def export_command(
     say(f"wrote {output}: {', '.join(dict.fromkeys(name.partition('/')[0] for name in files))}")
     if repeated:
         say(
-            f"{len(repeated)} questions were left out, because this layout tells questions apart by their "
-            f"text and an earlier one has the same: {', '.join(repeated)}"
+            f"{len(repeated):,} questions were left out, because this layout tells questions apart by their "
+            f"text, and earlier questions have the same texts: {', '.join(repeated)}"
         )
     exit_with(len(repeated))
 
@@ -296,11 +298,13 @@ def config_command(
     """
     if init + check + schema_ > 1:
         raise ConfigError(
-            "too much at once", code="usage", remedy="Give one of {init}, {check} and {schema}."
+            "several actions are named at once",
+            code="usage",
+            remedy="Give one of {init}, {check} and {schema}.",
         )
     if (file is None and check) or (file is not None and not (init or check)):
         raise ConfigError(
-            "it is not clear what to do with which file",
+            "no action is named",
             code="usage",
             remedy="Write a file with {init} FILE, or check one with {check} FILE.",
         )
@@ -318,7 +322,7 @@ def _write(path: Path) -> None:
     if path.exists():
         raise ConfigError(f"{path} exists. Name another file, or remove it first.")
     write_file(path, template())
-    say(f"Edit it, and run: selfreflect run --config {path} --out runs/NAME")
+    say(f"Edit the file, then run: selfreflect run --config {path} --out runs/NAME")
 
 
 def _check(path: Path) -> None:

@@ -186,7 +186,7 @@ class Command(TyperCommand):
         takes_words = any(isinstance(parameter, TyperArgument) for parameter in self.params)
         # a file is easily typed where others take an argument
         if "--items" in flags and not takes_words and args and not args[0].startswith("-"):
-            raise typer.BadParameter(f"{excerpt(args[0])} is no option. Name a file with --items FILE")
+            raise typer.BadParameter(f"{excerpt(args[0])} is not an option. Name a file with --items FILE")
         with _escaped_errors():
             return super().parse_args(ctx, args)
 

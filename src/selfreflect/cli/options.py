@@ -77,9 +77,10 @@ Yes = Annotated[
     bool,
     option(
         "--yes",
-        "Start without asking. A terminal asks before a run of many texts or one that costs money, before "
+        "Start without asking. In a terminal you are asked before a run of many texts or one that "
+        "costs money, before "
         "using a server that returns one text for every sample, and before --fresh moves records. Without a "
-        "terminal nothing is asked: costs are only shown, and the other two need --yes.",
+        "terminal, costs are only shown, and the other two cases need --yes.",
         ...,
     ),
 ]
@@ -106,15 +107,15 @@ Log = Annotated[
 ]
 FAIL_IF = option(
     "--fail-if CONDITION",
-    "Exit with 3 if this holds of a version, such as 'recovered < 60%', 'any recovered < 10%' or "
+    "Exit with 3 if this condition holds, such as 'recovered < 60%', 'any recovered < 10%' or "
     "'undefined > 2'. Can be repeated.",
     [],
 )
-EXPLAIN = option("--explain", "Print the controls too, and what the numbers mean and rest on.", False)
+EXPLAIN = option("--explain", "Also print the controls, and what the numbers mean and are based on.", False)
 COLUMN = Flag(
     "--column ROLE=NAME",
-    "Name the column of the question, answer, summary, context, id, confidence or correct, as in "
-    "answer=text; numbered columns with one answer each as answers=A1..A6. Can be repeated.",
+    "Name a column for a role, as in answer=text. Roles are question, answer, summary, context, id, "
+    "confidence and correct; numbered columns with one answer each are answers=A1..A6. Can be repeated.",
 )
 
 

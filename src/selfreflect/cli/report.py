@@ -32,8 +32,8 @@ from selfreflect.table import compact
 JUDGE = option("--judge NAME", "Only scores by this judge, where several have scored a run. [default: all]")
 FIRST_JUDGE = option(
     "--judge NAME",
-    "Only scores by this judge, where several have scored a run; on a page it is the first, and the others "
-    "can be chosen. [default: all]",
+    "Only scores by this judge, where several have scored a run. On a page, this judge comes first and the "
+    "others can be chosen. [default: all]",
 )
 BY = option(
     "--by COLUMN", "Break the results down by a column of the question file, such as topic, or by kind."
@@ -52,12 +52,12 @@ def report_command(
     ),
     figures: Path | None = option(
         "--figures PATH",
-        "Write every figure for a paper: into a folder as SVG, with its rows, or into one file that ends in "
-        ".pdf, one on each page.",
+        "Write every figure for a paper: into a folder as SVG, each with its rows, or into one .pdf file "
+        "with a figure on each page.",
     ),
     baseline: str | None = option(
         "--baseline STRATEGY",
-        "Strategy of the first run that page and figures compare with. [default: its first]",
+        "Baseline of page and figures: a strategy of the first run. [default: its first]",
     ),
     groups: Literal["spelling", "same", "meaning"] = option(
         "--groups",
@@ -221,8 +221,8 @@ def _of_one_scale(paths: Sequence[Path], by_run: Sequence[Sequence[RunRecords]])
     for path, of_run in zip(paths, by_run, strict=True):
         if any(scoring.scale != latest for scoring in of_run):
             say(
-                f"{path}: their recovered information is left out. An earlier version measured it on another "
-                f"scale; to measure it anew: selfreflect score --out {shlex.quote(str(path))}"
+                f"{path}: recovered information is left out, because an earlier version measured it on "
+                f"another scale. To measure it again: selfreflect score --out {shlex.quote(str(path))}"
             )
         comparable.append([scoring.with_scale(latest) for scoring in of_run])
     return comparable
@@ -265,7 +265,7 @@ def compare_command(
     runs: o.Runs,
     baseline: str | None = option(
         "--baseline STRATEGY",
-        "Strategy of the first run to compare with. [default: the first of its --strategies]",
+        "Baseline to compare with: a strategy of the first run. [default: the first of its --strategies]",
     ),
     judge: str | None = JUDGE,
     by: str | None = BY,

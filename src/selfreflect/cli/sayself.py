@@ -62,15 +62,15 @@ class SayselfOptions(Struct, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--judge MODEL",
-            "Model that decides where --classes or --correctness is judge, and reads how faithful the "
-            "reflections are.",
+            "Model that judges where --classes or --correctness is judge, and that rates how "
+            "faithful the reflections are.",
         ),
     ] = None
     classes: Annotated[
         str,
         Flag(
             "--classes RULE",
-            "What answers of one cluster share, as `uncertainty` takes it: exact, numeric, jaccard, rouge, "
+            "Rule that puts answers into one cluster, as in `uncertainty`: exact, numeric, jaccard, rouge, "
             "embedding, judge (--judge is asked) or nli:MODEL. An answer joins the first cluster whose first "
             "answer it matches.",
         ),
@@ -117,7 +117,8 @@ class SayselfOptions(Struct, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--base MODEL",
-            "Model to train, and the untrained one to compare with: smollm2, a directory or a hub name.",
+            "Model to train, also measured without training for comparison: smollm2, a directory or a "
+            "hub name.",
             default="the preset's",
         ),
     ] = None
@@ -134,7 +135,7 @@ class SayselfOptions(Struct, frozen=True, kw_only=True):
         for name in ("classes", "correctness"):
             if getattr(self, name) == "judge" and self.judge is None:
                 raise ConfigError(
-                    f"the rule judge of {name} asks a model",
+                    f"the rule judge of {name} needs a model to ask",
                     option=name,
                     remedy="Name it with {judge} MODEL.",
                 )
@@ -239,7 +240,7 @@ def run_command(
         parts: dict[Part, list[ClusteredQuestion]] = {part: [] for part in PARTS}
         for question in clusters:
             parts[part_of(question.question)].append(question)
-        say("Questions: " + ", ".join(f"{len(items)} {part}" for part, items in parts.items()) + ".")
+        say("Questions: " + ", ".join(f"{len(items):,} {part}" for part, items in parts.items()) + ".")
         if not parts["test"]:
             raise DataError(f"{out} has no test questions: {counted(len(clusters), 'question')} are too few")
         rationales = None
@@ -289,13 +290,14 @@ def cluster(out: Path, options: SayselfOptions, open_model: OpenModel) -> list[C
     if cut := sum(answer_set.truncated for answer_set in answers):
         total = sum(len(question.answers) for question in questions)
         say(
-            f"{cut} of {total} answers lack their end, and a model would learn to stop there. Sample them "
+            f"{cut:,} of {total:,} answers were cut off, and a model would learn to stop at the same "
+            f"point. Sample them "
             "in a new run, with more --max-new-tokens."
         )
     if with_gold and not right:
         say(
-            f"No answer is right by {is_right.name}. If whole sentences hold a short right answer, take a "
-            "lower threshold, such as --correctness squad_f1:0.2."
+            f"No answer is right by {is_right.name}. If answers are whole sentences around a short right "
+            "answer, take a lower threshold, such as --correctness squad_f1:0.2."
         )
     return clustered
 

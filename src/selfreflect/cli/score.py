@@ -75,7 +75,7 @@ def score_command(
     if out is not None:
         if words or output or against or reading != ItemOptions():
             raise ConfigError(
-                "the words and items of a run directory cannot be chosen",
+                "options that choose items or write files need a file of items",
                 code="usage",
                 remedy="{limit}, {num_answers}, {column}, {separator}, {words}, {output} and {against} "
                 "belong to {items}; `selfreflect report RUN` writes files.",

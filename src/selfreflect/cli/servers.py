@@ -78,7 +78,7 @@ def _token_of(variable: str, host: str, allow_remote: bool) -> str | None:
 
     if host not in LOCAL and not allow_remote:
         raise ConfigError(
-            f"{host} lets other machines use this one",
+            f"listening on {host} lets other machines use this one",
             code="remote",
             remedy="Add {allow_remote} to allow that.",
             host=host,
@@ -89,7 +89,7 @@ def _token_of(variable: str, host: str, allow_remote: bool) -> str | None:
         raise ConfigError(
             f"${variable} must have 16 or more ASCII characters and no blanks",
             code="weak_token",
-            remedy="Unset it to get a new one.",
+            remedy="Unset the variable to get a new token.",
         )
     return token or None
 
@@ -214,7 +214,8 @@ def serve_command(
         [],
     ),
     base_url: str | None = option(
-        "--base-url URL", "Address of an OpenAI-compatible server whose models to serve. [default: none]"
+        "--base-url URL",
+        "Address of the server with the models to serve. It must be OpenAI-compatible. [default: none]",
     ),
     overrides: Overrides,
     host: str = _HOST,
@@ -275,7 +276,7 @@ def _services(
         )
     if options.at_least is not None and options.at_least > options.num_answers:
         raise ConfigError(
-            f"at least {options.at_least} answers are more than {options.num_answers}",
+            f"drawing may stop after {options.at_least} answers, but only {options.num_answers} are drawn",
             remedy="Lower {serve.at_least}, or raise {serve.num_answers}.",
         )
     names = list(models)
@@ -355,14 +356,14 @@ def _as_guaranteed(config: Config, overrides: Overrides, guarantee: Guarantee) -
 
 
 def _proxies(options: ServeConfig) -> list[str]:
-    """Read the addresses of trusted proxies. Raises ConfigError for one that is no address and no network."""
+    """Read the addresses of trusted proxies. Raises ConfigError for one that is neither."""
     proxies = name_list(options.proxies or "")
     for proxy in proxies:
         try:
             ip_network(proxy)
         except ValueError:
             raise ConfigError(
-                f"the proxy {excerpt(proxy)} is no address",
+                f"the proxy {excerpt(proxy)} is not an address",
                 remedy="Give {serve.proxies} addresses such as 10.0.0.5 or networks such as 10.0.0.0/24.",
             ) from None
     return proxies
@@ -403,13 +404,14 @@ def _costs(services: ServeServices, comparisons: int) -> str:
     mean, questions = services.archive.mean_answers() if services.archive is not None else (0.0, 0)
     known = ""
     if questions:
-        known = f" The {counted(questions, 'question')} in its directory took {mean + 1:.1f} in the mean."
+        known = f" The {counted(questions, 'question')} in its directory took {mean + 1:.1f} on average."
     elif settings.at_least is not None and settings.num_answers in MEAN_ANSWERS and not settings.measures:
         known = f" On 250 TriviaQA questions it was on average {MEAN_ANSWERS[settings.num_answers] + 1:.1f}."
     others = {
-        "auto": "Requests that are not questions by their words, and those to NAME itself, take one.",
-        "always": "NAME itself takes one.",
-        "never": "Only requests that ask for it are reflected; all others take one.",
+        "auto": "A request that is not a question takes one completion, and so does any request to "
+        "NAME itself.",
+        "always": "A request to NAME itself takes one.",
+        "never": "Only requests that ask for reflection are reflected; all others take one completion.",
     }
     if services.reflector.takes_one_call:
         return (
@@ -431,7 +433,7 @@ def _reader(options: ServeConfig) -> BeliefReader:
     if options.calibrator is None:
         if options.one_call:
             raise ConfigError(
-                "the tokens of one response are no confidence before they are calibrated",
+                "the token probabilities of one response are not a confidence until they are calibrated",
                 code="no_calibrator",
                 remedy="Give {serve.calibrator} a file of `selfreflect calibrate --num-answers 1 --save`.",
             )
@@ -476,7 +478,7 @@ def _settings(
         unsure = UnsurePolicy(action, options.below, options.ask_candidates, options.ask_hypotheses)
         if options.confidence == "none":
             raise ConfigError(
-                "what to do when unsure depends on a confidence",
+                "acting on an unsure answer needs a confidence",
                 code="no_confidence",
                 remedy="Leave out {serve.confidence}, or {serve.when_unsure}.",
             )

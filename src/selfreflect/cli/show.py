@@ -152,7 +152,7 @@ def show_failures(records: RunRecords) -> None:
         print_table(failure_table(records, Overrides({}).name_of))
 
 
-ONE_GROUP = "All answers say the same: what a summary does not recover of them is their wording."
+ONE_GROUP = "All answers say the same, so a summary that recovers less than 100 % only misses their wording."
 
 
 class GroupedAnswers(NamedTuple):
@@ -399,7 +399,7 @@ def show_costs(dry_run: DryRun, json: bool) -> None:
     print_table(cost_table(stages, total))
     for note in dry_run.notes:
         say(one_line(note))
-    say("dry run: nothing was written, and no server was asked.")
+    say("dry run: nothing was written, and no server was called.")
 
 
 def announce_costs(dry_run: DryRun, config: Config) -> bool:

@@ -144,7 +144,7 @@ def questions_command(
             stdout.print(context_line(question), soft_wrap=True)
     if source.with_images:
         say(f"Left out: {counted(source.with_images, 'question')} with a picture.")
-    say(f"{len(source.questions)} of {source.total} questions of {source.source}")
+    say(f"{len(source.questions):,} of {source.total:,} questions of {source.source}")
 
 
 @takes("questions", "answers", defaults={"--questions": None}, config_file=True, execution=BATCHED)
@@ -256,7 +256,7 @@ def run_stages(
             return
         command = "summarize" if stages[-1] == "summaries" else stages[-1]
         read = f"selfreflect {command} --out {shlex.quote(str(out))} --read-batch OUTPUT"
-        say(f"When its output is there: {read}")
+        say(f"Once the output file of the batch is there: {read}")
         return  # failures of earlier commands are not of this one
     _show_outcome(out, records, show)
     if log is not None:
@@ -297,7 +297,7 @@ def _say_unfinished(out: Path, run: Run) -> None:
     unfinished = []
     for name in strategies_to_continue(run) if run.questions else []:
         missing = len(list(missing_summaries(run, [name])))
-        unfinished.append(f"{name} ({len(run.questions) - missing} of {len(run.questions)})")
+        unfinished.append(f"{name} ({len(run.questions) - missing:,} of {len(run.questions):,})")
     if not unfinished:
         return
     stage = "run" if any_task(missing_answers(run)) else "summarize"
@@ -471,20 +471,20 @@ def _agree_to_costs(
     for stage in model_stages(work):
         costs.fill(stage, strategies)
     if announce_costs(costs, config) and can_ask() and not intent.yes and not agree("Start?"):
-        say("Nothing was started. The same command asks again; with --yes it does not.")
+        say("Nothing was started. Run the same command and confirm, or add --yes.")
         raise typer.Exit(130)
 
 
 def _agree_to_one_text(suspects: Sequence[SamplingCheck], intent: Intent) -> None:
     """Stop before the first question if a server repeats one text, unless the user agrees. Raises
     BackendError."""
-    if intent.yes or (can_ask() and agree("Go on all the same?")):
+    if intent.yes or (can_ask() and agree("Continue anyway?")):
         return
     models = " and ".join(dict.fromkeys(check.model for check in suspects))
     raise BackendError(
-        f"{models} gives one text for every sample, so no question was asked yet",
+        f"{models} gives the same text for every sample, so no question was sent yet",
         code="no_sampling",
-        remedy="Turn sampling on at its server, or go on all the same with {yes}; the report then says so.",
+        remedy="Turn sampling on at the server, or continue anyway with {yes}; the report then says so.",
     )
 
 
@@ -493,8 +493,8 @@ def _agree_to_start_over(path: Path, yes: bool) -> None:
     counts = count_records(path)
     if not counts or yes:
         return
-    records = ", ".join(f"{count} {name}" for name, count in counts.items())
-    consequence = f"{path} holds {records}. To start over moves them to a folder in it"
+    records = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+    consequence = f"{path} holds {records}. Starting over moves these records to a folder inside it"
     if not can_ask():
         raise ConfigError(consequence, code="unconfirmed", remedy="Confirm that with {yes}.")
     if not agree(f"{consequence}. Go on?"):

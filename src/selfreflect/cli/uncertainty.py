@@ -48,7 +48,8 @@ class UncertaintyOptions(Struct, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--estimators A,B",
-            "Estimators. Those that ask a model are only used if they are named: p_true, p_true_samples, "
+            "Estimators to compute. Those that ask a model are used only if you name them: p_true, "
+            "p_true_samples, "
             "self_evaluation, verbalized, verbalized_top4, verbalized_2s. column:NAME is a column of the "
             "file; column:NAME:uncertainty, :confidence or :probability says what a higher value means.",
             default="all that the data allow",
@@ -70,7 +71,7 @@ class UncertaintyOptions(Struct, frozen=True, kw_only=True):
         float,
         Flag(
             "--risk RISK",
-            "Share of wrong answers that may be given, for the last sentence.",
+            "Accepted share of wrong answers, used in the last sentence of the output.",
             range=Range("at least 0 and below 1, as in 0.05", lambda value: 0 <= value < 1),
         ),
     ] = 0.1
@@ -194,7 +195,7 @@ def _print(
     if shares:
         mean = percent(fmean(share for share, _ in shares))
         line = (
-            f"On average {mean} of the answers to a question are its commonest one "
+            f"On average {mean} of the answers to a question are its most common answer "
             f"({counted(len(shares), 'question')}, same answers by the rule {assessment.method.rule.name})."
         )
         # the first note says again what the line above says

@@ -127,7 +127,7 @@ def validate_command(
     ),
     list_metrics: bool = option("--list-metrics", "Show what every metric is and needs, and stop.", False),
     out: Path | None = option(
-        "--out DIR", "Keep every value here, with tables; stored values are not measured again."
+        "--out DIR", "Store every value in this directory, with tables; stored values are not measured again."
     ),
     model: str | None = option(
         "--model NAME",
@@ -174,7 +174,7 @@ def validate_command(
         raise
     if missing:
         reasons = ", ".join(f"{count} x {metric} ({reason})" for (metric, reason), count in missing.items())
-        say(f"done, with {missing.total()} of {len(values)} values undefined: {reasons}")
+        say(f"done, with {missing.total():,} of {len(values):,} values undefined: {reasons}")
     controls = getattr(study, "controls", ())
     if any(_is_failure(value, controls) for value in values):
         raise typer.Exit(1)
@@ -222,13 +222,13 @@ def _judge_names(judge: Sequence[str], study: str, overrides: Overrides) -> list
         ),
         (
             several and study != "judges",
-            "several judges are named, and this study is about one",
+            "several judges are named, and this study takes one",
             "Give {study} judges.",
         ),
-        (len(set(names)) < len(names), "one judge is named twice", ""),
+        (len(set(names)) < len(names), "the same judge is named twice", ""),
         (
             several and {"revision", "base_url"} & overrides.section("scores").keys(),
-            "several judges are named, and they share no revision or address",
+            "a revision or an address belongs to one judge, and several are named",
             "Leave out {scores.revision} and {scores.base_url}.",
         ),
     )
@@ -316,7 +316,7 @@ def _read_items(source: str, reading: ItemOptions) -> list[Item]:
         )
     without = len(run.questions) - len(items)
     if without:
-        say(f"{without} of {len(run.questions)} questions of the run have no answers and are left out.")
+        say(f"{without:,} of {len(run.questions):,} questions of the run have no answers and are left out.")
     return items
 
 

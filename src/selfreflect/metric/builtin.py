@@ -68,7 +68,7 @@ class PublishedScore(Measure):
         GreedyEstimator(
             "greedy_distance",
             "",
-            "SelfReflect score of the greedy answer: how badly it stands for the samples",
+            "SelfReflect score of the greedy answer: how badly it represents the samples",
             "total variation at the judge's temperature, the run's first judge",
             "arXiv 2505.20295",
             "distance",
@@ -185,16 +185,16 @@ class UsableInformation(Measure):
                 "reads"
             ),
             "worse": (
-                "with the reference answers the judge predicts the test answers worse; see whether both "
-                "halves answer alike, and use another judge if this one gave the answers itself"
+                "the reference answers make the judge predict the test answers worse; check whether "
+                "both halves of the answers agree, and use another judge if this one gave the answers itself"
             ),
             "format": (
-                "closed answers, and their format alone gives this judge at least a fifth of the "
-                "information; use a larger judge"
+                "the answers are closed, such as yes or no, and their format alone gives this judge at "
+                "least a fifth of the information; use a larger judge"
             ),
             "few_answers": "too few answers to say; 20 that vary as much would be enough",
             "different_answers": "too different answers to say; draw shorter ones",
-            "out_of_range": ("the share of these bits is below -100 % or above 200 %, which is no result"),
+            "out_of_range": ("the share of these bits is below -100 % or above 200 %, so it does not count"),
             "unclear": "too few answers, or too different ones, to say; draw more answers, or shorter ones",
             "unmeasured": "it could not be measured",
         }
@@ -212,7 +212,7 @@ class UsableInformation(Measure):
         GreedyEstimator(
             "greedy_recovered",
             "",
-            "part of the available information that the greedy answer tells",
+            "share of the available information that the greedy answer recovers",
             "bits of the greedy answer / bits of the reference answers, the run's first judge",
             "this project; arXiv 2002.10689",
             "share",

@@ -311,7 +311,7 @@ class Measure:
         try:
             measurement = self.score(item)
             if not isinstance(measurement, Measurement):
-                raise TypeError(f"score returned {excerpt(measurement)}, which is no Measurement")
+                raise TypeError(f"score returned {excerpt(measurement)}, which is not a Measurement")
         except SelfReflectError as error:
             measurement = Measurement(value=None, undefined=FAILED, why=str(error))
         except USER_ERRORS as error:
@@ -482,7 +482,7 @@ def _load(name: str) -> Measure:
         with failures_of(f"the measure {excerpt(name)} of another package"):
             measure = _entry_points()[name]()()
             if not isinstance(measure, Measure):
-                raise TypeError(f"{excerpt(measure)} is no Measure")
+                raise TypeError(f"{excerpt(measure)} is not a Measure")
             # headings and figures take these texts as they are
             for field_name in ("unit", "title", "heading", "short", "about", "reading"):
                 text = getattr(measure, field_name)

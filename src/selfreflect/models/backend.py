@@ -178,7 +178,7 @@ def _load(prefix: str) -> Backend:
         # the loader gives the class
         backend = _entry_points()[prefix]()()
         if not isinstance(backend, Backend):
-            raise TypeError(f"{excerpt(backend)} is no Backend")
+            raise TypeError(f"{excerpt(backend)} is not a Backend")
     # it goes by the name of its entry point, whatever the class says
     backend.prefix = prefix
     return backend

@@ -270,12 +270,14 @@ def check_extra_body(fields: Mapping[str, Any]) -> None:
     for name in fields:
         if name in EXTRA_BODY_REFUSED:
             raise ConfigError(
-                f"extra_body cannot set {name}, which other settings decide or replies depend on",
+                f"extra_body cannot set {name}, because another setting decides it or because replies "
+                f"could not be read with it",
                 code="extra_body",
             )
         if _CREDENTIALS.fullmatch(name):
             raise ConfigError(
-                f"extra_body holds {excerpt(name)}, and a run keeps it. Keys belong in the environment.",
+                f"extra_body holds {excerpt(name)}, which would be stored with the run. Put keys into "
+                f"the environment.",
                 code="extra_body",
             )
 

@@ -260,8 +260,8 @@ class EntailmentModel:
         if len(matching) != 1:
             names = ", ".join(map(excerpt, self._labels.values()))
             raise ConfigError(
-                f"nli:{self._name}: which label means {meaning} is not clear, because they are called "
-                f"{names}. Take a model whose config.json names one of its labels {meaning}",
+                f"nli:{self._name}: no label clearly means {meaning}; the labels are "
+                f"{names}. Take a model whose config.json has a label named {meaning}",
                 code="labels",
             )
         return matching[0]

@@ -496,13 +496,14 @@ def worse_table(baseline: Contender, candidate: Contender, measure: Measure) -> 
         texts = (candidate.run.questions[id_].text, summary.text if summary else "")
         rows.append((*(one_line(text, _TEXT) for text in texts), old, new, new - old))
     better = sum(change > 0 for _, change in differences)
-    counts = f"{len(worse)} got worse, {better} better, {len(differences) - len(worse) - better} stayed equal"
+    equal = len(differences) - len(worse) - better
+    counts = f"{len(worse):,} got worse, {better:,} better, {equal:,} stayed equal"
     notes = []
     if differences:
         notes.append(f"of {counted(len(differences), 'common question')} with a value in both, {counts}")
     if common > len(differences):
         count = counted(common - len(differences), "common question")
-        notes.append(f"without a value in one version or both: {count}")
+        notes.append(f"without a value in at least one version: {count}")
     if len(worse) > SHOWN_ROWS:
         notes.append(f"and {len(worse) - SHOWN_ROWS} more got worse")
     sides = [baseline.name_beside(candidate), candidate.name_beside(baseline)]

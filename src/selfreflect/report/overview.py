@@ -63,8 +63,8 @@ REMEDIES: Mapping[FailureKind, str] = {
     "content_filter": "rephrase the question, or take another server",
     "empty": "run the same command again; it tries only what failed",
     "backend": "see the message; then run the same command again, which tries only what failed",
-    "malformed": "the model did not keep to the form it was asked for; take another model or strategy",
-    "strategy": "mend the strategy and run the same command again, which tries only what failed",
+    "malformed": "the model did not reply in the requested form; take another model or strategy",
+    "strategy": "fix the strategy and run the same command again, which tries only what failed",
 }
 """What a user can do about a failure; names in braces are settings, ``STAGE`` is that of the failure."""
 
@@ -183,14 +183,14 @@ def _settings_notes(run: RunRecords, measure: Measure) -> tuple[list[str], list[
 def reading(measure: Measure, run: RunRecords) -> str:
     """Explain how to read a measure's values in a run."""
     zeros = {
-        "question": "the question alone, as in earlier versions (`selfreflect score` measures anew)",
+        "question": "the question alone, as in earlier versions (`selfreflect score` measures again)",
         "empty": "an empty summary",
         "repeated": "the repeated question where the judge does not see it",
     }
     names = [run.scale] if run.scale == "question" else run.zero.split(", ")
     text = measure.reading.replace("{zero}", " or ".join(map(zeros.__getitem__, names)))
     if run.scale == "pasted" and text != measure.reading:
-        text += " Repetitions count, as in earlier versions (`selfreflect score` measures anew)."
+        text += " Repetitions count, as in earlier versions (`selfreflect score` measures again)."
     return text
 
 

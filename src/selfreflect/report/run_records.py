@@ -182,8 +182,9 @@ class RunRecords:
             )
         several = [f"{self.questions[id_].text} [{id_}]" for id_ in ids]
         raise DataError(
-            f"{len(ids)} questions of run {excerpt(self.label)} contain {excerpt(query)}: {_some(several)}. "
-            "Say more of its text, or its id.",
+            f"{len(ids):,} questions of run {excerpt(self.label)} contain {excerpt(query)}: "
+            f"{_some(several)}. "
+            "Give more of the question's text, or its id.",
             code="question",
             questions=ids,
         )

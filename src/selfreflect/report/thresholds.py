@@ -182,7 +182,7 @@ class Name:
         else:
             count = result.failures if self.part == "failures" else result.missing
         value = count / max(1, result.due) if as_share else float(count)
-        return ConditionValue(subject, value, f"it is {count} of {result.due}")
+        return ConditionValue(subject, value, f"it is {count:,} of {result.due:,}")
 
     def measured(self, side: Contender) -> Measure:
         """Return the measure of the condition. Raises DataError if this version was not measured by it."""
@@ -205,7 +205,7 @@ def _gaps(side: Contender, measure: Measure, result: StrategyResult) -> dict[str
     counts = {"undefined": len(undefined_of(measure, side.run, side.strategy)), "missing": result.missing}
     of_all = f"of {counted(result.due, 'question')} of {subject_of(side)}"
     return {
-        name: f"{count} {of_all} {'has' if count == 1 else 'have'} no value ({name})"
+        name: f"{count:,} {of_all} {'has' if count == 1 else 'have'} no value ({name})"
         for name, count in counts.items()
         if count
     }
@@ -291,7 +291,7 @@ class Condition:
             if ids:
                 rest = f" and {len(ids) - _QUOTED} more" if len(ids) > _QUOTED else ""
                 quoted = ", ".join(texts[id_] for id_ in ids[:_QUOTED])
-                decision.holds.append(f"{self.text} holds on {len(ids)} of {of_all}: {quoted}{rest}")
+                decision.holds.append(f"{self.text} holds on {len(ids):,} of {of_all}: {quoted}{rest}")
             elif texts:
                 findings.append(f"none of {of_all}; closest is {texts[far_first[-1]]}")
         if len(decision.holds) == count_before:
@@ -356,7 +356,7 @@ def parse_conditions(texts: Sequence[str], *, compares: bool) -> list[Condition]
     for condition in conditions:
         if condition.name.part in COMPARED and not compares:
             raise ConfigError(
-                f"condition {excerpt(condition.text)} compares two versions, and there is one",
+                f"condition {excerpt(condition.text)} compares two versions, but only one is given",
                 code="condition",
                 remedy="`score` compares files with {against}, and `selfreflect compare` compares runs.",
             )
@@ -385,7 +385,7 @@ def parse_condition(text: str) -> Condition:
     if match is None:
         raise _refused(
             text,
-            f"it is not understood. Write a name, one of {' '.join(_OPERATORS)}, and a number, such as "
+            f"it cannot be read. Write a name, one of {' '.join(_OPERATORS)}, and a number, such as "
             "'worse > 0' or 'recovered < 60%'.",
         )
     name = _named(text, f"{'any ' if match[1] else ''}{match[2]}", _names())
@@ -395,7 +395,7 @@ def parse_condition(text: str) -> Condition:
     if number is None or (number[2] and match[5]):
         example = "60%" if name.is_share else "2"
         raise _refused(
-            text, f"{excerpt(match[4])} is no number. Write one such as '{name.text} > {example}'."
+            text, f"{excerpt(match[4])} is not a number. Write one such as '{name.text} > {example}'."
         )
     unit = number[2] or match[5] or ""
     _check_unit(text, name, number[1], unit)
@@ -424,7 +424,7 @@ def _check_unit(text: str, name: Name, number: str, unit: str) -> None:
             counts = "strategies" if name.part in COUNTS else "questions"
             raise _refused(
                 text,
-                f"{name.text} counts {counts} and is no share of them. Write a whole number, such as "
+                f"{name.text} counts {counts} and is not a share of them. Write a whole number, such as "
                 f"'{name.text} > 0'.",
             )
         with_unit = f", or with {name.units[0]}" if name.units else ""

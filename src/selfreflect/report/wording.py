@@ -36,7 +36,12 @@ def say(finding: str, **values: Any) -> str:
 
 @cache
 def _sentences() -> Any:
-    environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: f"{value:,}" if type(value) is int else value,
+    )
     environment.filters |= {
         "percent": percent,
         "verb": lambda verb, count: verb if count == 1 else PLURALS[verb],

@@ -176,7 +176,7 @@ class DryRun:
             for name in task.strategies:
                 if name not in functions:
                     count.add_unknown()
-                    self._note(f"what {name} asks is not known, since its code is not run")
+                    self._note(f"what {name} asks is unknown, because its code is not run")
                     continue
                 first, second = self._requests(task.question, name, functions[name])
                 if second is not None:
@@ -226,7 +226,9 @@ class DryRun:
             stored_texts: tokens and completions of each record that is there.
         """
         if to_do:
-            self._note("at most: if each text is as long as allowed, and the judge masks each of its words")
+            self._note(
+                "at most means: each text is as long as allowed, and the judge masks each of its words"
+            )
             self._note(
                 "prompts are counted as one token per 4 bytes, and at most one per byte; calls "
                 "repeated after a fault are not counted"
@@ -255,7 +257,7 @@ class DryRun:
             amounts["money"] = price_sum * 1e-6
         model, backend = spec.model, backend_of(spec.model.name)
         if price is None and to_do and backend.may_charge(model.base_url):
-            self._note(f"what {model.name} charges is not known: see [prices] in docs/models.md")
+            self._note(f"what {model.name} charges is unknown: see [prices] in docs/models.md")
         # without an address, LiteLLM knows that of the provider in the name
         server = backend.server(model.base_url) if backend.is_remote else None
         address = f" at {server.url}" if server and server.host else ""

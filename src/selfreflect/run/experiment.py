@@ -169,7 +169,7 @@ def open_experiment(
             select_scoring(run, config)
             if run.scoring not in run.scorings:
                 judge = scoring_label(config.section("scores"))
-                progress.note(f"{path} keeps its scores; those by {judge} are added beside them")
+                progress.note(f"{path} keeps its scores; scores by {judge} are added beside them")
         for line in run.repairs:
             progress.note(line)
         check_settings(run.manifest, stage_settings(config, stages, prompts), path)
@@ -333,7 +333,7 @@ class Experiment:
                 # the counts stand before the advice, which ends the sentence
                 message = error.message.removesuffix(".")
                 raise type(error)(
-                    f"{message}. {saved} of {total} {stage} saved, {total - saved} to go. "
+                    f"{message}. {saved:,} of {total:,} {stage} saved, {total - saved:,} to go. "
                     "Run the same command to resume.",
                     code=error.code,
                     remedy=error.remedy,

@@ -194,7 +194,7 @@ def load_measures(
             if isinstance(compiled, str):
                 progress.note(f"scoring is slower without its C code: {compiled}")
         if scores.controls and scores.limits is not None:
-            progress.note("no controls are measured under a budget")
+            progress.note("controls are not measured when a budget is set")
         metric = SelfReflect(judge, limits=scores.limits, guesses=options.guesses)
     return Measures(metric, wanted_names=scores.measure_names, controls=scores.controls, reader=scores.reader)
 
@@ -331,7 +331,9 @@ def check_models(
             # files of the cluster's machines may be missing here
             if options.executor != "ray" or Path(spec.name).is_dir():
                 raise
-            progress.note(f"not checked before the cluster starts, since it cannot be here: {error}")
+            progress.note(
+                f"not checked before the cluster starts, because this machine cannot check it: {error}"
+            )
 
 
 def server_stages(
@@ -434,8 +436,8 @@ def _ask(
         reply = _reply(generator, replace(request, messages=(*request.messages[:-1], message)))
         if probe == PROBE and _only_reasons(reply) and _only_reasons(_reply(generator, whole)):
             raise BackendError(
-                f"{generator.name} spends all of its {whole.sampling.max_new_tokens} tokens on reasoning; no "
-                "question was asked yet",
+                f"{generator.name} spends all of its {whole.sampling.max_new_tokens} tokens on "
+                "reasoning; no question was sent yet",
                 code="unclosed_reasoning",
                 remedy=f"Raise {{{stage}.max_new_tokens}}, or switch thinking off where the model is served.",
             )

@@ -374,8 +374,10 @@ def place_actors(spec: StageSpec, machines: Sequence[Mapping[str, float]]) -> Pl
     section = f"[ray.{spec.stage}]"
     if not slots:
         raise ConfigError(
-            f"{section}: an actor with {cpus:g} cpus and {gpus:g} gpus fits on no machine of the cluster, "
-            f"whose largest has {max(cpu_counts, default=0):g} CPUs and {max(gpu_counts, default=0):g} GPUs",
+            f"{section}: an actor with {cpus:g} cpus and {gpus:g} gpus fits on no machine of the "
+            f"cluster; the "
+            f"largest machine has {max(cpu_counts, default=0):g} CPUs and "
+            f"{max(gpu_counts, default=0):g} GPUs",
             code="placement",
         )
     _check_gpus(spec, section, gpus, loads_model)
@@ -397,7 +399,8 @@ def _check_gpus(spec: StageSpec, section: str, gpus: float, loads_model: bool) -
     spread = backend_of(spec.model.name).is_torch and spec.options.device_map is not None
     if spread and gpus < 2:
         raise ConfigError(
-            f"{section}: a model that is spread needs gpus = 2 or more for its actor, which has {gpus:g}",
+            f"{section}: an actor with a model that is spread over GPUs needs gpus = 2 or more, but "
+            f"has {gpus:g}",
             code="placement",
             remedy="Change the section, or leave out {execution.device_map}.",
         )

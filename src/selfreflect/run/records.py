@@ -119,7 +119,7 @@ def scorings_by(records: Sequence[RunRecords], judge: str | None, path: Path) ->
         raise ConfigError(
             f"{path} has scores by {names}, not by {excerpt(judge)}.{nearest(judge, judges)}",
             code="other_judge",
-            remedy="Give {judge} one of these.",
+            remedy="Give {judge} one of these names.",
         )
     return matches
 

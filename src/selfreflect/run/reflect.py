@@ -104,7 +104,9 @@ def make_cases(questions: Any, samples: Any, summaries: Any, context: Any, seed:
         numbered = enumerate(_by_question(columns), start=1)
         return [_case(f"question {number}", fields, ids, seed) for number, fields in numbered]
     if not (samples is None and summaries is None and context == ""):
-        raise DataError("with rows or a data frame, samples, summaries and contexts are columns of it")
+        raise DataError(
+            "questions given as rows or as a data frame hold samples, summaries and contexts in columns"
+        )
     return _row_cases(rows, ids, seed)
 
 
@@ -146,7 +148,7 @@ def _row_cases(rows: Sequence[Any], ids: RowIds, seed: int) -> list[Case]:
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, Mapping):
             kind = type(row).__name__
-            raise DataError(f"row {number} must be a dict, as the others are, not {kind} {excerpt(row)}")
+            raise DataError(f"row {number} must be a dict like the other rows, not {kind} {excerpt(row)}")
         fields = {str(name): _cell(cell) for name, cell in row.items()}
         source_rows.append(Row("the data", f"row {number}", fields))
     cases = []
@@ -154,7 +156,7 @@ def _row_cases(rows: Sequence[Any], ids: RowIds, seed: int) -> list[Case]:
         id_ = ids.take(item.row, item.question, item.context, item.id_column)
         answers = item.answer_set(id_, seed)
         if answers.conditioning and not answers.masked_out:
-            raise item.row.error("an answer distribution needs at least 2 answers, and here is 1")
+            raise item.row.error("an answer distribution needs at least 2 answers, but only 1 is given")
         question = Question(id=id_, text=item.question, context=item.context, metadata=item.metadata)
         sampled = answers if answers.masked_out else None
         cases.append(Case(item.row.where, question, sampled, _summaries(id_, item.named_summaries)))

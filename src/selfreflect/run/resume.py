@@ -131,7 +131,7 @@ def check_model(manifest: Manifest, stage: Stage, facts: Mapping[str, Any], path
             f"{path}: {stage} began with revision {before['revision']!r} of {facts['name']!r}, which is now "
             f"{facts['revision']!r}",
             code="other_revision",
-            remedy=f"Name the old one with {{{stage}.revision}}, or {advice}.",
+            remedy=f"Name the old revision with {{{stage}.revision}}, or {advice}.",
         )
 
 
@@ -182,9 +182,9 @@ def settings_of(path: Path, scores: Mapping[str, Any], *, scoring: bool = True) 
     if scoring and former and scores.get("budget") is None:
         raise ConfigError(
             f"{path}: its scores were estimated with {' and '.join(former)}, which is no longer a setting. "
-            "They can still be reported",
+            "The scores can still be reported",
             code="removed",
-            remedy="To add others, give {scores.budget}, or {scores.budget} none for all words.",
+            remedy="To add scores, give {scores.budget}, or {scores.budget} none for all words.",
         )
     return sections
 
@@ -226,7 +226,7 @@ class QuestionChanges:
 
     def describe(self) -> str:
         """Count the changes of each kind, followed by a few examples."""
-        lines = [f"{len(self.new)} new, {len(self.absent)} gone, {len(self.edited)} edited:"]
+        lines = [f"{len(self.new):,} new, {len(self.absent):,} gone, {len(self.edited):,} edited:"]
         lines += [f"new: {excerpt(question.text, 80)}" for question in self.new[:_EXAMPLES]]
         lines += [f"gone: {excerpt(question.text, 80)}" for question in self.absent[:_EXAMPLES]]
         for before, after in self.edited[:_EXAMPLES]:
@@ -272,7 +272,7 @@ def new_questions(
     if with_images := source.pop("with_images"):
         source["with_images"] = with_images
         notes.append(
-            f"{counted(with_images, 'question')} with a picture left out: the model would not see it"
+            f"{counted(with_images, 'question')} with a picture left out, because the model sees only text"
         )
     if columns := source.pop("left_behind"):
         names = ", ".join(map(excerpt, columns))
@@ -303,7 +303,7 @@ def new_questions(
         return None
     names = ", ".join(map(excerpt, columns))
     note = (
-        f"{len(updated)} questions have other values now in {names}; the directory keeps the earlier ones. "
+        f"{len(updated):,} questions have other values now in {names}; the directory keeps the earlier ones. "
         "--add-questions takes the new ones over, and nothing is drawn again"
     )
     return NewQuestions((), recorded, note=note)
@@ -317,7 +317,7 @@ def _check_revision(run: Run, recorded: Mapping[str, Any], question_set: Questio
             f"the data set {excerpt(question_set.dataset)} has changed since {run.path} was made: it was "
             f"revision {excerpt(before)}, and is {excerpt(question_set.revision)} now",
             code="other_revision",
-            remedy="Use another {out}, or {add_questions} to take in what is new there.",
+            remedy="Use another {out}, or {add_questions} to add the new questions.",
         )
 
 

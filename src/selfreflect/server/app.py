@@ -181,7 +181,7 @@ def _find_job(services: Services, id_: str) -> Job:
     job = services.queue.get(id_)
     if job is None:
         raise HTTPException(
-            404, "there is no job of that id, or no longer; look for its run in the list of runs"
+            404, "no job with this id is waiting, running or recent; look for its run in the list of runs"
         )
     return job
 

@@ -114,8 +114,8 @@ def load_calibrator(path: Path, *, one_call: bool = False) -> LoadedCalibrator:
         has = "the tokens of one response" if one_call else "sampled answers"
         fitted = "normalised_prob or epr" if one_call else "modal_share or entropy"
         raise ConfigError(
-            f"{path}: the estimator {saved.estimator!r} of this calibrator needs other things than {has}, "
-            "which are all that the endpoint has",
+            f"{path}: the estimator {saved.estimator!r} of this calibrator needs more than {has}, "
+            "which is all that the endpoint has",
             code="estimator",
             remedy=f"Fit a {{serve.calibrator}} for {fitted}.",
         )
@@ -306,7 +306,7 @@ class BeliefReader:
         # a calibrator is too sure on questions that it was fitted on
         if is_known:
             note = "not calibrated: the calibrator was fitted on this very question"
-            # an entropy is no probability, so without its calibrator it is no confidence
+            # an entropy is not a probability, so without its calibrator it is no confidence
             value_as_is = value if ESTIMATORS[kind].is_probability else None
             kind_as_is = None if value_as_is is None else kind
             return Confidence(value_as_is, kind_as_is, number, notes=(note,), no_guarantee=reason)
@@ -315,7 +315,10 @@ class BeliefReader:
             sizes = ", ".join(map(str, fitted.samples))
             notes = (f"the calibrator was fitted on questions with {sizes} answers, not {number}",)
         if reason == "drift":
-            notes = (*notes, "the guarantee no longer applies: the scores are distributed in another way")
+            notes = (
+                *notes,
+                "the guarantee no longer applies, because the distribution of scores has changed",
+            )
         guaranteed = None
         if (found := fitted.guarantee) and reason is None:
             answer = samples.modal_answer or ""

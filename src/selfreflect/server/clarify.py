@@ -123,7 +123,9 @@ def clarify(
     """
     likely = [entry for entry in classes if entry.share > 0][:hypotheses]
     if len(likely) < 2:
-        return NoClarification("one_class", "all answers mean the same, so a question would tell nothing")
+        return NoClarification(
+            "one_class", "all answers mean the same, so a question would not tell them apart"
+        )
     names, shares = tuple(entry.text for entry in likely), tuple(entry.share for entry in likely)
     case = _Case(described(question), names, shares, seed)
     first = yield from _propose(case, "candidates", candidates)
@@ -145,7 +147,9 @@ def clarify(
     gain, best = max(gains, key=lambda pair: pair[0])
     if gain < LEAST_BITS:
         bits = max(gain, 0.0)
-        return NoClarification("no_gain", f"the best question would tell {bits:.2f} bits, under {LEAST_BITS}")
+        return NoClarification(
+            "no_gain", f"the best question would give only {bits:.2f} bits, under {LEAST_BITS}"
+        )
     # the shares of the classes left out are spread over the others
     weights = np.array(shares) / sum(shares)
     return Clarification(best.question, best.options, gain, float(entropy_bits(weights)))
@@ -365,7 +369,7 @@ class UnsurePolicy:
             return FinalText(_said("bare_hedge", summary=summary), "hedge", note)
         is_share = confidence.kind in AGREEMENTS and confidence.calibrator_id is None
         if is_share and tells_other_share(summary, value):
-            reason = "the summary tells shares of its own, so the text does not repeat the confidence"
+            reason = "the summary already states shares, so the text does not repeat the confidence"
             note = "; ".join(filter(None, (note, reason)))
             return FinalText(_said("bare_hedge", summary=summary), "hedge", note)
         return FinalText(_said("hedge", certainty=certainty(confidence), summary=summary), "hedge", note)

@@ -107,7 +107,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         choices = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
-        raise ConfigError(f"{host} is no address of this machine: {error}", code="address") from None
+        raise ConfigError(f"{host} is not an address of this machine: {error}", code="address") from None
     family, *_, address = choices[0]
     try:
         # clients of IPv4 reach "::" too, whatever the system's default is

@@ -104,7 +104,7 @@ class Library:
             if directory.id == id_:
                 _refuse_special_files(directory)
                 return directory
-        raise StoreError("there is no run of that id; choose one from the list of runs", code="unknown_run")
+        raise StoreError("there is no run with this id; choose one from the list of runs", code="unknown_run")
 
     def records(self, id_: str) -> RunRecords:
         """Read a run with its first judge's scores, best strategy first, cached until it changes.

@@ -173,22 +173,25 @@ _SHARES = tuple(tenth / 10 for tenth in range(1, 11))
 
 # By name: what is counted, and by which label.
 _COUNTERS: dict[str, tuple[str, list[str]]] = {
-    "responses": ("Requests by outcome; plain ones are no questions.", ["outcome"]),
+    "responses": ("Requests by outcome; plain requests are not questions.", ["outcome"]),
     "answers": ("Answers drawn.", []),
     "tokens": ("Tokens spent, as far as they are counted.", ["kind"]),
     "not_kept": ("Answers that the run directory could not keep.", []),
-    "guaranteed": ("Answers by whether the guarantee covers them, or why not.", ["guarantee"]),
+    "guaranteed": ("Answers by whether the guarantee covers them, or by why it does not.", ["guarantee"]),
 }
 # By name: what is measured, and the bounds of its buckets.
 _HISTOGRAMS: dict[str, tuple[str, tuple[float, ...]]] = {
-    "response_seconds": ("From request to response.", _SECONDS),
+    "response_seconds": ("Time from a request to its response.", _SECONDS),
     "confidence": ("Confidence of answers.", _SHARES),
     "question_completions": (
         "Texts that the model wrote for a question; a plain answer is one.",
         _COMPLETIONS,
     ),
-    "question_seconds": ("From a question to its response.", _SECONDS),
-    "first_answer_seconds": ("From a question to its first answers: what a plain answer takes.", _SECONDS),
+    "question_seconds": ("Time from a question to its response.", _SECONDS),
+    "first_answer_seconds": (
+        "Time from a question to its first answers, which a plain answer takes too.",
+        _SECONDS,
+    ),
 }
 
 
@@ -223,14 +226,14 @@ class ServerMetrics:
         )
         self._gauge(
             "latency_multiplier",
-            "Time of the questions so far by that of their first answers; NaN before the first.",
+            "Time of the questions so far, divided by the time of their first answers; NaN before the first.",
             lambda: self._took / self._took_first if self._took_first else math.nan,
         )
         if at_most is not None:
-            text = "Texts of a question at most, without calls that compare answers or ask back."
+            text = "Maximum number of texts for a question, without calls that compare answers or ask back."
             self._gauge("completions_at_most", text, lambda: at_most)
         if watch is not None:
-            text = "1 as long as scores are distributed as those of the labelled questions."
+            text = "1 while scores have the distribution of the labelled questions' scores."
             self._gauge("guarantee_applies", text, lambda: float(not watch.has_drifted))
             text = "Kolmogorov-Smirnov distance of the latest window of scores from the labelled questions."
             self._gauge("score_distance", text, lambda: watch.distance or 0.0)

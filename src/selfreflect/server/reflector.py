@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from selfreflect.uncertainty.claims.labelled import ClaimCalibrator
 
 
-NOT_COUNTED = "the model's server counts no tokens, so they are null"
+NOT_COUNTED = "the model's server does not count tokens, so token counts are null"
 _OBJECTS = "most answers are JSON objects, so the most common one comes back, not a summary"
 _NO_TOOLS = "the tools that came with the question were ignored (--ignore-tools)"
 

@@ -50,10 +50,12 @@ class AskBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     question: QuestionText
-    context: Text = Field(default="", description="What the model reads with it, and the judge does not.")
+    context: Text = Field(
+        default="", description="Context that the model reads with the question, and the judge does not see."
+    )
     judge: ModelName = "smollm2"
     measures: Annotated[list[Name], Field(min_length=1), AfterValidator(_unique)] | None = Field(
-        default=None, description="Any measures that are known here; by default what suits the judge."
+        default=None, description="Names of known measures; the default depends on the judge."
     )
     reader: Literal["auto", "informed", "blind"] = Field(
         default="auto", description="Whether the judge sees the question when information is measured."
@@ -68,7 +70,10 @@ class AskBody(BaseModel):
         default=10, ge=1, le=MAX_ANSWERS, description="Answers per half; twice as many are drawn."
     )
     temperature: float | None = Field(
-        default=None, ge=0, le=100, description="Of the answers; by default what suits the model."
+        default=None,
+        ge=0,
+        le=100,
+        description="Sampling temperature of the answers; the default depends on the model.",
     )
     top_p: float | None = Field(default=None, gt=0, le=1)
     answer_tokens: int = Field(default=64, ge=1, le=4096, description="Maximum tokens per answer.")
@@ -117,9 +122,10 @@ class ModelChoices:
         for name in names:
             if not backend_of(name).can_generate:
                 raise ConfigError(
-                    f"the app asks no judge on a server, such as {excerpt(name)}",
+                    f"the app cannot use a judge on a server, such as {excerpt(name)}",
                     code="remote_judge",
-                    remedy="Score a run with it by the command score; the app shows its scores, too.",
+                    remedy="Score the run with that judge with the command score; the app shows those "
+                    "scores, too.",
                 )
             # clients see the last part only, never where it is
             label = Path(name).resolve().name if Path(name).is_dir() else name
@@ -154,9 +160,9 @@ class ModelChoices:
             return self._names.get(name, name)
         if is_served(name):
             raise ConfigError(
-                f"{excerpt(name)} is a model of a server, for which the app was not started",
+                f"{excerpt(name)} is a model on a server, and the app was not started with it",
                 code="not_offered",
-                remedy="Name it by {model}, and its server by {base_url} if that is not OpenAI's.",
+                remedy="Give the model as {model}, and its server as {base_url} unless that is OpenAI's.",
             )
         # what exists on this disk is no hub name, so that no client can probe for files
         if not _HUB_NAME.fullmatch(name) or ".." in name or Path(name).exists():
@@ -164,7 +170,7 @@ class ModelChoices:
                 f"unknown model {excerpt(name)}",
                 code="unknown_model",
                 remedy=f"Choose one of {', '.join(self.offered)}, or a hub name such as "
-                "Qwen/Qwen2.5-7B-Instruct, or name a directory by {model}.",
+                "Qwen/Qwen2.5-7B-Instruct, or give a directory as {model}.",
             )
         return name
 

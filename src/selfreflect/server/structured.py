@@ -227,7 +227,7 @@ def _reading(
         confidence = Confidence(value, CONFIDENCE, len(answers))
     else:
         chosen = candidates[0]
-        note_on_it = "no confidence: what comes back is not valid JSON, or not what the schema allows"
+        note_on_it = "no confidence: the returned text is not valid JSON, or the schema does not allow it"
         confidence = Confidence(None, None, len(answers), notes=(note_on_it,))
     return AnswerReading(
         classes=classes,

@@ -304,11 +304,11 @@ def _unusable(response: httpx2.Response) -> tuple[str, str] | None:
     """Describe a response that cannot be relayed, by code and words."""
     status = response.status_code
     if 300 <= status < 400:
-        return "redirect", f"points to another address (HTTP {status})"
+        return "redirect", f"redirects to another address (HTTP {status})"
     if not any(status in statuses for statuses in _HANDED_ON):
-        return "upstream_status", f"answers with a status that no final response of HTTP has ({status})"
+        return "upstream_status", f"answers with a status that no final HTTP response may have ({status})"
     if response.headers.get("content-encoding", "").strip().lower() not in DECODED:
-        return "upstream_encoding", "compresses its response in a way that was not asked for"
+        return "upstream_encoding", "compresses its response in a way that the call did not allow"
     return None
 
 

@@ -247,7 +247,7 @@ def _check_generator(section: str, settings: AnswersConfig | SummariesConfig) ->
         if getattr(settings, key) is not None:
             name = on_server(excerpt(settings.model)[1:-1])
             raise ConfigError(
-                f"{excerpt(settings.model)} is no model on a server",
+                f"{excerpt(settings.model)} is not a model on a server",
                 code="server_setting_without_server",
                 remedy=f"Did you mean {{{section}.model}} {name}? Else leave out {{{section}.{key}}}.",
             )
@@ -281,7 +281,7 @@ def _check_judge(scores: ScoresConfig) -> None:
     elif scores.base_url is not None:
         remote = " or ".join(f"{prefix}:NAME" for prefix in prefixes(is_remote=True, can_judge=True))
         raise ConfigError(
-            f"{excerpt(scores.judge)} is no judge on a server",
+            f"{excerpt(scores.judge)} is not a judge on a server",
             code="server_setting_without_server",
             remedy=f"{{scores.base_url}} goes with a {{scores.judge}} such as {remote}.",
         )

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 DEVICE = Range("auto, cuda, cuda:N, mps or cpu", DEVICES.fullmatch, {"pattern": f"^({DEVICES.pattern})$"})
 
 # Flags that set a field in several sections.
-SEED = Flag("--seed N", "Seed of everything random.")
+SEED = Flag("--seed N", "Seed for all random choices.")
 MODEL = Flag(
     "--model NAME",
     "Model that answers and summarises: smollm2 (embedded), openai:NAME on a server, a hub name, a local "
@@ -110,7 +110,7 @@ class QuestionsConfig(Record, frozen=True, kw_only=True):
         Flag(
             "--context-column NAME",
             "Column of a context that the model reads with the question, and the judge does not; by default "
-            "context, if there is one.",
+            "context, if that column exists.",
             example="context",
         ),
     ] = None
@@ -242,8 +242,8 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
             "--measures A,B",
             "What to measure: selfreflect, information, claims, and measures of other packages by name. "
             "selfreflect is the published score; information says how much of the information in the "
-            "answers a summary recovers; claims, without a judge, which claims of the answers it covers, "
-            "and which of its own no answer makes.",
+            "answers a summary recovers; claims, without a judge, compares the claims of a "
+            "summary with the claims of the answers.",
         ),
     ] = ",".join(DEFAULT_MEASURES)
     reader: Annotated[
@@ -439,7 +439,7 @@ class ServeConfig(Record, frozen=True, kw_only=True):
         int,
         Flag(
             "--num-answers N",
-            "Answers to draw for each question; with --at-least, at most.",
+            "Answers to draw for each question, or the maximum with --at-least.",
             range=between(2, 200),
         ),
     ] = 10
@@ -447,15 +447,17 @@ class ServeConfig(Record, frozen=True, kw_only=True):
         Literal["always", "auto", "never"],
         Flag(
             "--reflect",
-            "Answer from a distribution if the words form a question (auto), always, or never. A request can "
-            "override this.",
+            "Reflect only questions (auto), every request, or none. A reflected request is answered "
+            "from a distribution; "
+            "a request can override this.",
         ),
     ] = "auto"
     at_least: Annotated[
         int | None,
         Flag(
             "--at-least N",
-            "Stop drawing once the likeliest answer is certain, after N at least.",
+            "Stop early if answers agree, after N or more of them. Drawing ends once the likeliest "
+            "answer is certain.",
             range=POSITIVE,
             example=3,
         ),
@@ -464,7 +466,8 @@ class ServeConfig(Record, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--classes RULE",
-            "What makes two answers the same: same (equal in other words, without a model), exact (but for "
+            "Rule that decides which answers are the same. One of same (equal in other words, without "
+            "a model), exact (but for "
             "case, punctuation and articles), numeric, jaccard, rouge or embedding, the last three with a "
             "threshold, as in jaccard:0.6; judge (the served model is asked about pairs that same leaves "
             "open), or nli:MODEL.",
@@ -509,13 +512,14 @@ class ServeConfig(Record, frozen=True, kw_only=True):
         ),
     ] = None
     below: Annotated[
-        float, Flag("--below P", "Confidence under which --when-unsure takes effect.", range=SHARE)
+        float, Flag("--below P", "Confidence below which --when-unsure takes effect.", range=SHARE)
     ] = 0.4
     one_call: Annotated[
         bool,
         Flag(
             "--one-call",
-            "Answer with one response and the confidence that --calibrator reads off its tokens. More "
+            "Answer with one response and its own confidence. The confidence is what --calibrator "
+            "reads off the response's tokens. More "
             "answers are drawn only where that confidence is within --band of --below.",
         ),
     ] = False
@@ -523,7 +527,7 @@ class ServeConfig(Record, frozen=True, kw_only=True):
         float,
         Flag(
             "--band W",
-            "How close to --below the confidence of --one-call may be before more answers are drawn.",
+            "Draw more answers if the confidence of --one-call is this close to --below.",
             range=Range("from 0 to 1", lambda value: 0 <= value <= 1, {"minimum": 0, "maximum": 1}),
         ),
     ] = 0.1
@@ -531,7 +535,8 @@ class ServeConfig(Record, frozen=True, kw_only=True):
         int,
         Flag(
             "--ask-candidates N",
-            "Questions that --when-unsure ask chooses from. Each costs a call for each answer to tell apart.",
+            "Number of questions that --when-unsure ask chooses from. Each costs a call for each "
+            "answer to tell apart.",
             range=between(1, 50),
         ),
     ] = 15
@@ -539,7 +544,7 @@ class ServeConfig(Record, frozen=True, kw_only=True):
         int,
         Flag(
             "--ask-hypotheses N",
-            "Answers, the commonest, that the question of --when-unsure ask tells apart.",
+            "Number of answers, the most common ones, that the question of --when-unsure ask tells apart.",
             range=between(2, 50),
         ),
     ] = 15
@@ -565,7 +570,9 @@ class ServeConfig(Record, frozen=True, kw_only=True):
     ] = False
     out: Annotated[
         str | None,
-        Flag("--out DIR", "Keep what is answered as a run directory, without texts.", example="runs/served"),
+        Flag(
+            "--out DIR", "Keep a record of answers as a run directory, without texts.", example="runs/served"
+        ),
     ] = None
     keep_texts: Annotated[
         bool, Flag("--keep-texts", "Keep questions, answers and summaries in --out too.")
@@ -585,10 +592,10 @@ class Price(Record, frozen=True, kw_only=True):
     """A model's price in any currency, for ``--dry-run`` and ``serve``."""
 
     input_per_million: Annotated[
-        float, Flag("", "Of a million prompt tokens.", range=ZERO_OR_MORE, example=0.15)
+        float, Flag("", "Price of a million prompt tokens.", range=ZERO_OR_MORE, example=0.15)
     ]
     output_per_million: Annotated[
-        float, Flag("", "Of a million completion tokens.", range=ZERO_OR_MORE, example=0.6)
+        float, Flag("", "Price of a million completion tokens.", range=ZERO_OR_MORE, example=0.6)
     ]
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float:

@@ -542,7 +542,7 @@ def gold_texts(value: object) -> tuple[str, ...]:
         if isinstance(entry, bool):
             texts.append("true" if entry else "false")
         elif isinstance(entry, float) and not math.isfinite(entry):
-            raise ValueError(f"{entry:g} is no answer")
+            raise ValueError(f"{entry:g} is not an answer")
         elif isinstance(entry, int | float):  # 204.0 stands for 204 beside missing ones
             texts.append(str(int(entry)) if float(entry).is_integer() else str(entry))
         elif isinstance(entry, str):
@@ -577,7 +577,7 @@ def number_in(value: object) -> float:
     # an integer may be too large for a float
     if isinstance(value, float) or (type(value) is int and abs(value) < 1e300):
         return float(value)
-    raise ValueError(f"{type_name(value)} is no number")
+    raise ValueError(f"{type_name(value)} is not a number")
 
 
 _TYPE_NAMES = {

@@ -182,8 +182,8 @@ def item_rows(
     for item in items:
         if "model" in item.varying:
             raise item.row.error(
-                f"the answers to {excerpt(item.question)} come from several models (column 'model'), but an "
-                "answer distribution is that of one model. Keep one model per file"
+                f"the answers to {excerpt(item.question)} come from several models (column 'model'), but "
+                "an answer distribution belongs to one model. Keep one model per file"
             )
         # what differs between its answers is no property of the question
         for name in item.varying:
@@ -203,7 +203,9 @@ def name_assigned(rows: list[Row], assigned: Mapping[str, str], notes: list[str]
     renamed = {column: role for role, column in assigned.items() if role in READ_BY_NAME}
     for column, role in renamed.items():
         if role in names and role not in renamed:
-            notes.append(f"the column {excerpt(role)} is left out: {excerpt(column)} is read in its place")
+            notes.append(
+                f"the column {excerpt(role)} is left out, because {excerpt(column)} is read in its place"
+            )
     rename(rows, renamed)
     return {role: column for role, column in assigned.items() if role not in READ_BY_NAME}
 
@@ -260,7 +262,7 @@ def _item_row(row: Row, columns: ItemColumns, reading: Reading, text_columns: Co
     item.id_column = columns.id
     if not item.question and not _id(item):
         raise row.error(
-            f"give it a 'question' or an 'id'; its fields are {listed(row.fields)}",
+            f"the record needs a 'question' or an 'id'; its fields are {listed(row.fields)}",
             remedy="" if columns.question else naming(row, ["question"]),
         )
     if reading.need_answers or columns.answers or columns.halves:
@@ -282,7 +284,8 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
     if columns.rivals:
         raise row.error(
             f"{listed([*columns.answers, *columns.rivals])} could each hold the model's answers",
-            remedy="Keep one, or name it with {column} answer=NAME, as in: selfreflect convert FILE {column} "
+            remedy="Keep one of them, or name the right one with {column} answer=NAME, as in: "
+            "selfreflect convert FILE {column} "
             "answer=NAME. If one is a summary, add {column} summary=NAME.",
         )
     if len(columns.halves) == 2 and not columns.answers:
@@ -293,8 +296,8 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
         return
     if columns.halves:
         raise row.error(
-            f"give either both {MASKED_OUT[0]!r} and {CONDITIONING[0]!r}, or 'answers' alone; its fields are "
-            f"{listed(row.fields)}"
+            f"the record needs either both {MASKED_OUT[0]!r} and {CONDITIONING[0]!r}, or only 'answers'; "
+            f"its fields are {listed(row.fields)}"
         )
     if not columns.answers:
         remedy = naming(row, ["answer"])
@@ -335,7 +338,7 @@ def _naming_inner(role: str, name: str, value: Any, kind: type) -> str:
         [key for key, entry in value.items() if isinstance(entry, kind)] if isinstance(value, dict) else ()
     )
     path = shlex.quote(f"{name}.{inner[0]}") if len(inner) == 1 else ""
-    return f"Name the one in it with {{column}} {role}={path}." if path and "{" not in path else ""
+    return f"Name the field in it with {{column}} {role}={path}." if path and "{" not in path else ""
 
 
 def naming(row: Row, roles: Sequence[str]) -> str:

@@ -276,9 +276,7 @@ def read_item_file(
     if problems:
         notes.append(f"log-probabilities of {counted(len(problems), 'question')} left out: {problems[0]}")
     if taken:
-        notes.append(
-            f"{excerpt(taken)} was taken for the summary, because it has one text beside the answers"
-        )
+        notes.append(f"{excerpt(taken)} was read as the summary, because it has one text beside the answers")
     items = items[:limit]
     if need_summaries:
         items = _with_summaries(items, file.name, notes)
@@ -487,14 +485,14 @@ def _notes(rows: Sequence[ItemRow], items: Sequence[Item], is_known: bool) -> li
     beside = dict.fromkeys(name for row in rows for name in row.columns.beside if name not in names)
     for name in () if is_known else beside:
         if len(beside) == 1:
-            role = "score takes it for the summary, and elsewhere it is one with"
+            role = "score reads it as the summary; for other commands add"
         else:
             role = "if it is a summary, add"
         notes.append(
             f"{excerpt(name)} is not one of the answers; {role} --column summary={shlex.quote(name)}"
         )
     if nulls := sum(row.nulls for row in rows):
-        notes.append(f"{counted(nulls, 'answer')} left out: null, which stands for a missing one")
+        notes.append(f"{counted(nulls, 'answer')} left out because null stands for a missing answer")
     missing = sum(row.answers.count(None) for row in rows if row.one_answer)
     if missing:
         notes.append(f"{counted(missing, 'row')} without an answer left out")
@@ -507,10 +505,12 @@ def _notes(rows: Sequence[ItemRow], items: Sequence[Item], is_known: bool) -> li
         )
     references = {row.columns.reference for row in rows} - {""}
     if references:
-        notes.append(f"{listed(references)} taken for a reference answer, not for one of the model's")
+        notes.append(f"{listed(references)} read as a reference answer, not as an answer of the model")
     varying = {name: None for row in rows for name in sorted(row.varying)}
     if varying:
-        notes.append(f"left out, because it differs between the answers to a question: {listed(varying)}")
+        notes.append(
+            f"left out, because values differ between the answers to one question: {listed(varying)}"
+        )
     return notes
 
 

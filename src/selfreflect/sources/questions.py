@@ -201,7 +201,7 @@ def load_questions(
     del usable  # two lists of a large set need not be in memory
     if with_images and not questions:
         raise DataError(
-            f"{excerpt(source)}: every question comes with a picture, which the model would not see"
+            f"{excerpt(source)}: every question comes with a picture, but the model sees only text"
         )
     if shard:
         count = len(questions)

@@ -37,7 +37,7 @@ from selfreflect.records import (
     from_plain,
 )
 
-_NO_LOCKS = "This file system has no locks; use an {out} on another one."
+_NO_LOCKS = "This file system has no locks; use an {out} on another file system."
 _MAKE_ROOM = "What was written before is kept: make room, then run the same command again."
 _PERMISSIONS = "Check its permissions, or use another directory."
 _ADVICE = {
@@ -95,7 +95,8 @@ class Journal(Generic[R]):
                 key = self._key(record)
                 if key in records and not self._replaces(records[key]):
                     raise StoreError(
-                        f"{self.path}, line {number}: a second record for {_name(key)}. Delete one of them."
+                        f"{self.path}, line {number}: there is a second record for {_name(key)}. "
+                        f"Delete one of the two."
                     )
                 records[key] = record
         return records
@@ -247,8 +248,9 @@ def refuse_fork(path: Path, process: int) -> None:
     """Raise StoreError in a fork of the process that opened a file, to avoid conflicting repairs."""
     if process != os.getpid():
         raise StoreError(
-            f"{path} was opened by the process {process}, of which this one ({os.getpid()}) is a fork. Only "
-            "that process writes to it: hand it the records."
+            f"{path} was opened by the process {process}, and this process ({os.getpid()}) is its "
+            f"fork. Only the "
+            "process that opened it writes to it: pass the records to that process."
         )
 
 

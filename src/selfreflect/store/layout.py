@@ -110,7 +110,8 @@ def manifest_fields(path: Path, kind: str = _FORMAT) -> dict[str, Any]:
         ) from None
     if not isinstance(fields, dict) or fields.get("format") != kind:
         raise StoreError(
-            f"{path} is not a run directory: its {MANIFEST} was not written by selfreflect. Use another one."
+            f"{path} is not a run directory: its {MANIFEST} was not written by selfreflect. Use "
+            f"another directory."
         )
     return fields
 

@@ -179,7 +179,7 @@ class RowOptions(Struct, frozen=True, kw_only=True):
         tuple[str, ...] | None,
         Flag(
             "--strategies A,B",
-            "Take summaries by these; NAME includes its draws NAME#1, NAME#2, … (sft, dpo).",
+            "Take summaries of these strategies; NAME includes its draws NAME#1, NAME#2, … (sft, dpo).",
             default="all",
         ),
     ] = None
@@ -190,7 +190,7 @@ class RowOptions(Struct, frozen=True, kw_only=True):
         Literal["best", "random", "longest"],
         Flag(
             "--select",
-            "Which summary of a question to learn; all but the best are controls (sft).",
+            "Which summary of a question to learn; random and longest are controls (sft).",
         ),
     ] = "best"
     margin: Annotated[
@@ -209,12 +209,12 @@ class RowOptions(Struct, frozen=True, kw_only=True):
             range=Range("1 or more", lambda value: value >= 1),
         ),
     ] = 1.25
-    pairs: Annotated[int, Flag("--pairs N", "The most pairs of one question (dpo).", range=DRAWS)] = 1
+    pairs: Annotated[int, Flag("--pairs N", "Maximum number of pairs per question (dpo).", range=DRAWS)] = 1
     instruction: Annotated[
         str | None,
         Flag(
             "--instruction TEXT",
-            "What the student reads after the question.",
+            "Instruction that the trained model reads after the question.",
             default="the prompt of basic, which then measures the trained model",
         ),
     ] = None
@@ -261,7 +261,7 @@ def sft_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> Training
         row: Row = {"question_id": question.id, "prompt": prompt, "completion": _completion(choice.text)}
         row |= {"summary": choice.name, "value": choice.value, "words": choice.words}
         if not result.add(row, [*_texts(prompt), choice.text]):
-            result.dropped["no text without a marker of a chat format"] += 1
+            result.dropped["every text holds a marker of a chat format"] += 1
     if counts:
         mean = sum(count * number for count, number in counts.items()) / counts.total()
         result.notes.append(f"a summary was chosen among {mean:.1f} on average")
@@ -299,7 +299,9 @@ def dpo_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> Training
                 lengths.append(better.words / max(1, worse.words))
     if lengths:
         mean = sum(lengths) / len(lengths)
-        result.notes.append(f"words of the chosen over those of the rejected summary: {mean:.3f} on average")
+        result.notes.append(
+            f"words of the chosen summary, divided by words of the rejected one: {mean:.3f} on average"
+        )
     result.dropped_texts += Counter()  # without zeros
     return result
 

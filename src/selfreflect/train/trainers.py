@@ -140,12 +140,12 @@ class Training:
         differences = []
         for key, value in _read(self.folder / INPUT).items():
             if key in self.input and self.input[key] != value:
-                differences.append(f"{key} ({value} then, {self.input[key]} now)")
+                differences.append(f"{key} (was {value}, is now {self.input[key]})")
         if differences:
             raise ConfigError(
                 f"{self.folder} was trained with other input: {', '.join(differences)}",
                 code="other_input",
-                remedy="Move or delete that folder to train anew.",
+                remedy="Move or delete that folder to train again.",
                 folder=str(self.folder),
             )
         if record is not None and record["metrics"]["change"] == 0:
@@ -293,7 +293,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _damaged(path: Path, error: Exception) -> DataError:
-    return DataError(f"{path} cannot be read: {error}. Delete {path.parent} to train anew.", code="damaged")
+    return DataError(f"{path} cannot be read: {error}. Delete {path.parent} to train again.", code="damaged")
 
 
 def last_checkpoint(folder: Path) -> Path | None:

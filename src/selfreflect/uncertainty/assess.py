@@ -98,9 +98,9 @@ class ScoredAnswers(NamedTuple):
     def calibrated(self) -> Floats | str:
         """Compute cross-fitted isotonic confidences, or explain why that is impossible."""
         if self.groups and len(set(self.groups)) < FOLDS:
-            return f"{len(set(self.groups))} questions are too few to calibrate on others"
+            return f"{len(set(self.groups))} questions are too few for a cross-fitted calibration"
         if len(self.scores) < FOLDS:
-            return f"{len(self.scores)} labelled answers are too few to calibrate on others"
+            return f"{len(self.scores)} labelled answers are too few for a cross-fitted calibration"
         try:
             return cross_fit("isotonic", self.scores, self.labels, groups=self.groups)
         except MissingExtraError as error:

@@ -112,7 +112,8 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                     * has_new_texts
                 )
                 raise DataError(
-                    f"{count} of {len(questions)} questions were used to fit this calibrator, the first is "
+                    f"{count:,} of {len(questions):,} questions were used to fit this calibrator, the "
+                    f"first is "
                     f"{excerpt(question.id)}: calibrated confidences would look better than they are. "
                     "Apply it to other questions (with other ids and texts)",
                     remedy=remedy,
@@ -127,7 +128,7 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         if self.ranks and lengths and lengths != [self.ranks]:
             raise DataError(
                 f"the calibrator was fitted on {self.ranks} likely tokens at each place; these answers have "
-                f"{', '.join(map(str, lengths))}: {self.estimator} moves with their number",
+                f"{', '.join(map(str, lengths))}: {self.estimator} depends on their number",
                 code="other_ranks",
             )
         rules = [rule for rule in (self.guarantee, self.sets, self.keep) if rule]
@@ -144,8 +145,8 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             sizes = sample_sizes(questions)
             if rule.samples not in sizes:
                 raise DataError(
-                    f"what is guaranteed holds for questions with {counted(rule.samples, 'answer')}, and "
-                    f"these have {', '.join(map(str, sizes))}: shares move with their number",
+                    f"the guarantee holds for questions with {counted(rule.samples, 'answer')}, and "
+                    f"these have {', '.join(map(str, sizes))}: shares depend on their number",
                     code="other_samples",
                 )
             fitted = (rule.temperature, rule.top_p)
@@ -153,8 +154,8 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             # None is what a file does not record; it contradicts nothing
             if None not in fitted and sampled - {fitted, (None, None)}:
                 raise DataError(
-                    "what is guaranteed holds for answers drawn at temperature "
-                    f"{rule.temperature:g} and top-p {rule.top_p:g}, and these were drawn at others",
+                    "the guarantee holds for answers drawn at temperature "
+                    f"{rule.temperature:g} and top-p {rule.top_p:g}, but these were drawn with other values",
                     code="other_sampling",
                 )
 
@@ -267,7 +268,8 @@ def even_sample(questions: Sequence[AnsweredQuestion], indices: Iterable[int]) -
     drawn = {Drawn(samples=samples, model=q.model, temperature=q.temperature, top_p=q.top_p) for q in asked}
     if len(drawn) > 1:
         raise DataError(
-            "the answers are of several models, or drawn in several ways, and a guarantee is about one",
+            "the answers come from several models, or were drawn in several ways, but a guarantee "
+            "covers only one of them",
             code="several_models",
         )
     return EvenSample(
@@ -378,7 +380,7 @@ def read_calibrator(path: Path) -> CalibratorFile:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{name} is not a saved calibrator: {error}") from None
     if part := _unsound_part(saved):
-        raise DataError(f"{name} is not a saved calibrator: its numbers are no {part}")
+        raise DataError(f"{name} is not a saved calibrator: its numbers do not form a {part}")
     return saved
 
 

@@ -103,8 +103,8 @@ def cross_fit(
     values, labels = np.asarray(scores, dtype=np.float64), np.asarray(correct, dtype=np.float64)
     if len(values) < folds:
         raise DataError(
-            f"{len(values)} labelled answers are too few for {folds} folds. Give more questions a right "
-            "answer: hundreds, for a calibration of use"
+            f"{len(values)} labelled answers are too few for {folds} folds. Give right answers to more "
+            "questions; a useful calibration takes hundreds"
         )
     fold = _folds(values, labels, folds, seed, groups)
     calibrated = np.empty(len(values))
@@ -241,8 +241,7 @@ def _fit_weights(columns: Floats, labels: Floats, groups: Sequence[str]) -> Cali
 
     if len(set(labels.tolist())) < 2:
         raise DataError(
-            "the answers that weights are fitted on are all right, or all wrong: too few of the other kind "
-            "are labelled"
+            "weights cannot be fitted: too few of the labelled answers are right, or too few are wrong"
         )
     fold = _folds(columns, labels, FOLDS, 0, groups)
     model = regression(min(PRIOR_VARIANCES, key=loss), np.ones(len(labels), dtype=np.bool_))

@@ -99,7 +99,9 @@ class ClassRule:
         elif self._kind == "judge":
             if asker is None:
                 raise ConfigError(
-                    "the class rule 'judge' asks a model", code="no_model", remedy="Name one with {model}."
+                    "the class rule 'judge' needs a model to ask",
+                    code="no_model",
+                    remedy="Name one with {model}.",
                 )
             self._relation = SameMeaning(asker, PAIRS_PER_ANSWER if bounded else None)
             self._name = f"judge {asker.model}, first"

@@ -78,7 +78,9 @@ class Correctness:
         self._verdicts: dict[tuple[str, str], bool | None] = {}
         if self._kind == "judge" and asker is None:
             raise ConfigError(
-                "correctness by 'judge' asks a model", code="no_model", remedy="Name one with {model}."
+                "correctness by 'judge' needs a model to ask",
+                code="no_model",
+                remedy="Name one with {model}.",
             )
 
     def label_all(

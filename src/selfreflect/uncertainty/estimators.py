@@ -84,7 +84,7 @@ def _hedge_value(samples: Samples) -> float | NoValue:
     return samples.hedge if isinstance(samples.hedge, NoValue) else samples.hedge.band.middle
 
 
-_NOT_MEASURED = NoValue("not_measured", "the run has no such measure of its strategy greedy")
+_NOT_MEASURED = NoValue("not_measured", "the run did not take this measure of its strategy greedy")
 _NO_GREEDY = NoValue("no_greedy", "the greedy answer that was measured is not stored")
 _NO_RELEVANCE = NoValue(
     "no_relevance", "tokens are weighed by the similarity of sentences: add --similarity embedding"
@@ -126,7 +126,7 @@ def _greedy_estimators() -> dict[str, Estimator]:
     return table
 
 
-_NO_CLAIM = NoValue("not_measured", "it is about claims of long answers: add --claims words")
+_NO_CLAIM = NoValue("not_measured", "it applies to claims of long answers: add --claims words")
 
 
 def _of_claim(name: str) -> Callable[[Samples], float | NoValue]:
@@ -152,7 +152,7 @@ def _asked_of_model(meaning: str, variant: str, source: str, replies_variant: st
 
 
 _OF_TOKENS = ("top_logprobs", "token_entropies", "self_certainty")
-_NOT_SAMPLED = NoValue("not_sampled", "the judged answer is none of the answers whose tokens are known")
+_NOT_SAMPLED = NoValue("not_sampled", "the judged answer is not among the answers with known tokens")
 _JUDGED = "of the judged answer, mean over answers of its class"
 
 
@@ -280,8 +280,8 @@ def _column_estimator(name: str) -> Estimator:
         raise ConfigError(
             f"it is not known what a higher value of the column {excerpt(column)} means",
             code="direction",
-            remedy=f"Write {COLUMN}{column}:confidence, {COLUMN}{column}:uncertainty, or, if it is one, "
-            f"{COLUMN}{column}:probability in {{estimators}}.",
+            remedy=f"Give {{estimators}} {COLUMN}{column}:confidence or {COLUMN}{column}:uncertainty, or "
+            f"{COLUMN}{column}:probability for probabilities.",
         )
 
     def compute(samples: Samples) -> float | NoValue:
@@ -311,9 +311,9 @@ def _column_value(value: object, kind: str) -> float | NoValue:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        return NoValue("no_number_in_column", f"the column holds {excerpt(value)}, which is no number")
+        return NoValue("no_number_in_column", f"the column holds {excerpt(value)}, which is not a number")
     if kind == "probability" and not 0 <= number <= 1:
-        return NoValue("out_of_range", f"the column holds {number:g}, which is no probability")
+        return NoValue("out_of_range", f"the column holds {number:g}, which is not a probability")
     return number
 
 

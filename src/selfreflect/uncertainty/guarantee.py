@@ -176,7 +176,7 @@ def check_levels(**levels: float) -> None:
         if not FINEST <= value <= 1 - FINEST:
             level, example = _LEVELS[name]
             raise ConfigError(
-                f"the {level} must lie between 0 and 1, and {FINEST:g} from both, not {value:.12g}",
+                f"the {level} must be between 0 and 1, at least {FINEST:g} from either, not {value:.12g}",
                 code="level",
                 remedy=f"Write {{{name}}} as a share, such as {example}.",
             )
@@ -476,7 +476,7 @@ def fit_sets(
     """Choose the share that a class needs to be in the set (LAC: Sadinle et al. 2019, JASA 114, 223-234).
 
     It is the floor(alpha (n + 1))-th smallest share of the right class, with alpha = 1 - coverage. Over
-    samples of n questions the coverage is then at least ``coverage`` in the mean.
+    samples of n questions the coverage is then at least ``coverage`` on average.
 
     Args:
         right_shares: of the right class among each question's answers, 0 where it was not drawn; shape (n,).

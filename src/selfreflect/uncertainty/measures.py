@@ -111,8 +111,9 @@ class MeasuredValue:
 
 
 INTERVALS = (
-    "95 %: an interval over questions, by bootstrap. Calibration errors have none. Other values need "
-    f"{FEWEST_RESAMPLED} questions, and measures of order as many right and wrong answers."
+    "95 %: a bootstrap interval over questions. Calibration errors have no interval. Others need "
+    f"{FEWEST_RESAMPLED} questions; for measures of order, {FEWEST_RESAMPLED} right and "
+    f"{FEWEST_RESAMPLED} wrong answers."
 )
 
 

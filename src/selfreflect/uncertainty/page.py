@@ -148,7 +148,7 @@ def curves(estimator: str, answers: ScoredAnswers) -> Curves:
         versions["as it is"] = reliability(scores, labels)
     calibrated = answers.calibrated()
     if isinstance(calibrated, str):
-        undefined = calibrated if versions else f"{estimator} is no probability, and {calibrated}"
+        undefined = calibrated if versions else f"{estimator} is not a probability, and {calibrated}"
     else:
         versions["calibrated"] = reliability(calibrated, labels)
     n = len(labels)
@@ -242,7 +242,7 @@ def shaded_answers(assessment: Assessment) -> list[ShadedAnswer]:
 
 def _shaded(question: str, words: Sequence[UnsureWord]) -> ShadedAnswer:
     columns = (Column("word"), *(Column(name, ".3f") for name in UnsureWord._fields[1:]))
-    notes = ("Entropies are in nats; low and high hold that of the whole prediction.",)
+    notes = ("Entropies are in nats; the entropy of the whole prediction lies between low and high.",)
     table = Table("Words", columns, tuple((word.text.strip(), *word[1:]) for word in words), notes)
     return ShadedAnswer(question, [(word.text, word.level) for word in words], table)
 

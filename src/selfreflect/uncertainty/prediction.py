@@ -103,7 +103,7 @@ class Tally:
         outside = (self.values < 0) | (self.values > 1)
         if outside.any():
             raise DataError(
-                f"{self.values[outside][0]:g} is no probability: this measure needs confidences in [0, 1]"
+                f"{self.values[outside][0]:g} is not a probability: this measure needs confidences in [0, 1]"
             )
 
     def resamples(self, number: int, seed: int) -> Iterator[Tally]:

@@ -26,7 +26,7 @@ class NoValue:
         "too_few_ranks",  # a list of them is shorter than others, or too short
         "not_fitted",  # an estimator whose weights are fitted on labels, and none are given
         "no_entropies",  # of predictions over the whole vocabulary
-        "not_sampled",  # the judged answer is none of the answers whose tokens are known
+        "not_sampled",  # the judged answer is not among the answers with known tokens
         "no_self_certainty",  # which needs predictions of the whole vocabulary
         "no_relevance",  # of tokens, which needs a model of sentence similarity
         "no_confidence",
@@ -41,7 +41,7 @@ class NoValue:
         "several_numbers",
         "ambiguous_number",
         "out_of_range",
-        "not_guessed",  # the judged answer is none of the model's guesses
+        "not_guessed",  # the judged answer is not among the model's guesses
         "no_number_in_column",
         "no_hedge",  # a text without a known word of probability
         "several_hedges",

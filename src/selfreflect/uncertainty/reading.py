@@ -149,10 +149,10 @@ def read_answered_questions(
     pairs = zip(rows, questions, strict=True)
     labels = [question.correct for row, question in pairs if row.fields.get(CORRECT) not in (None, "")]
     if neither := labels.count(None):
-        notes.append(f"{counted(neither, 'label')} of {len(labels)} neither right nor wrong")
+        notes.append(f"{counted(neither, 'label')} of {len(labels):,} neither right nor wrong")
     if varying:
         names = listed(sorted(varying))
-        notes.append(f"left out, because it differs between the answers to a question: {names}")
+        notes.append(f"left out, because values differ between the answers to one question: {names}")
     return AnsweredFile(questions, [*file.notes, *notes])
 
 
@@ -174,7 +174,7 @@ def _fold_names(rows: list[Row], gold: str, assigned: Collection[str], notes: li
     names = [renamed.get(name, name) for name in names]
     if not {CORRECT, GRADES} & inner.keys():
         labels = [name for name in label_columns(rows, names) if name not in assigned][:1]
-        notes += [f"{excerpt(name)} is taken for the labels of correctness" for name in labels]
+        notes += [f"{excerpt(name)} is read as the labels of correctness" for name in labels]
         rename(rows, dict.fromkeys(labels, CORRECT))
         names = [CORRECT if name in labels else name for name in names]
     # a header such as "confidence (%)" says that 90 means 90 %
@@ -196,7 +196,7 @@ def _fold_names(rows: list[Row], gold: str, assigned: Collection[str], notes: li
         same = [name for name in free if plain_name(name) in GOLD_NAMES]
         # a column that may hold right answers is believed if one of its texts is an answer, too
         same = same or [name for name in likely_gold(free) if _recurs(rows, name)]
-        notes += [f"{excerpt(name)} is taken for the right answers" for name in same[:1]]
+        notes += [f"{excerpt(name)} is read as the right answers" for name in same[:1]]
     return same[0] if same else gold
 
 
@@ -239,7 +239,8 @@ def _grade_notes(questions: Sequence[AnsweredQuestion]) -> list[str]:
         if neither := verdicts.count(None):
             are = "grade" if neither == 1 else "grades"
             notes.append(
-                f"{neither} {are} of {len(verdicts)} by {excerpt(name)} neither right nor wrong: no label"
+                f"{neither:,} {are} of {len(verdicts):,} by {excerpt(name)} neither right nor wrong, which "
+                f"gives no label"
             )
     if len(graders) > 1:
         notes.append(
@@ -295,10 +296,10 @@ def _notes(items: list[ItemRow], questions: list[AnsweredQuestion], is_log: bool
     nulls = sum(item.answers.count(None) for item in items)
     for count, kind in ((nulls, "null"), (blank, "blank")):
         if count:
-            notes.append(f"{counted(count, 'answer')} left out: {kind}, which is no answer")
+            notes.append(f"{counted(count, 'answer')} left out: {kind}")
     without = sum(not question.answers and question.confidence is None for question in questions)
     if without:
-        notes.append(f"{counted(without, 'question')} without any answer, whose values are undefined")
+        notes.append(f"{counted(without, 'question')} without any answer, so their values are undefined")
     references = sorted({item.columns.reference for item in items} - {""})
     if is_log and any(field_value(item.row, "target") for item in items):
         references.append("target")
@@ -328,7 +329,7 @@ def _question(
     has_column = item.columns.answers or item.columns.halves
     if not answers and confidence is None and not has_column and CONFIDENCE not in item.row.fields:
         raise row.error(
-            f"give it 'answers' or a 'confidence'; its fields are {listed(item.row.fields)}",
+            f"the record needs 'answers' or a 'confidence'; its fields are {listed(item.row.fields)}",
             remedy=f"{naming(item.row, ['answer'])} selfreflect convert FILE shows how a file is understood.",
         )
     aliases = field_list(row, "aliases")
@@ -390,7 +391,7 @@ def _number(row: Row, name: str, low: float, high: float) -> float | None:
         limits = f"in [{low:g}, {high:g}]" if math.isfinite(high) else f"finite and at least {low:g}"
         hint = ""
         if math.isnan(number):
-            hint = ". Where there is none, write null or leave it blank"
+            hint = ". Where a row has no value, write null or leave the cell blank"
         # 0 to 1 is asked for, and people write 90
         elif high == 1 < number <= 100 and not is_percent(value):
             hint = f". If it is in per cent, divide by 100, or write '{number:g}%'"

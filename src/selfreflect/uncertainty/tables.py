@@ -139,7 +139,9 @@ def ranking_table(rows: Sequence[Prediction], correctness: str, names: Sequence[
     for row, numbers in zip(rows, cells_by_row, strict=True):
         numbers.append(row.isotonic["brier"].value if row.isotonic else None)
         cells.append((BASELINES.get(row.estimator, row.estimator), row.n, *numbers))
-    how_calibrated = "Calibrated: isotonic, each answer by a map of the other four fifths of the questions."
+    how_calibrated = (
+        "Calibrated: isotonic, by maps that were fitted on the other four fifths of the questions."
+    )
     notes = (
         *([how_calibrated] if any(row.isotonic for row in rows) else []),
         *length_notes(rows),
@@ -185,8 +187,8 @@ def length_notes(predictions: Sequence[Prediction]) -> list[str]:
             dependent.setdefault(cause, []).append((row.estimator, label_rho))
     return [
         f"Warning: correctness depends on {cause} (rank correlation {rows[0][1]:+.2f}), and so do "
-        f"{', '.join(name for name, _ in rows)}. Part of their success or failure may be length alone; "
-        "--json has what is left at equal length."
+        f"{', '.join(name for name, _ in rows)}. Part of their success or failure may be due to length "
+        "alone; --json has the correlations at equal length."
         for cause, rows in dependent.items()
     ]
 
@@ -306,7 +308,7 @@ def guarantee_sentence(search: ThresholdSearch, estimator: str) -> str:
         return (
             f"{risk}: show answers where {threshold}. At most {risk} of them are wrong, with confidence "
             f"{search.confidence:.12g} over samples of labelled questions (bound "
-            f"{percent(best.bound, 1)}); that answers {percent(best.coverage, 1)} of the questions."
+            f"{percent(best.bound, 1)}); this threshold answers {percent(best.coverage, 1)} of the questions."
         )
     passes = "which passes no risk"
     if nearest in search.untested:
@@ -318,8 +320,8 @@ def guarantee_sentence(search: ThresholdSearch, estimator: str) -> str:
     missing_labels = counted(search.labels_needed, "more labelled question")
     return (
         f"{risk}: no threshold qualifies. {threshold_text(estimator, nearest.threshold)} comes nearest, with "
-        f"{nearest.wrong} wrong of {nearest.answered}, {passes}; about {missing_labels} would be needed, if "
-        "none of the further answers shown were wrong."
+        f"{nearest.wrong} wrong of {nearest.answered}, {passes}; about {missing_labels} would be needed if "
+        "none of the newly shown answers were wrong."
     )
 
 
@@ -346,7 +348,8 @@ def set_table(rule: SetRule | NoSetRule, assessment: Assessment, correctness: st
     note = f"With fewer than {rule.fewest} labelled questions nothing can be promised."
     if rule.n >= rule.fewest:
         note = (
-            f"Cannot: the right answer was never drawn for {rule.unsampled} of {rule.n} questions, so no set "
+            f"No set can do that: the right answer was never drawn for {rule.unsampled} of {rule.n} "
+            f"questions, so no set "
             f"of drawn answers holds it more often than {percent(rule.ceiling, 1)} (surely "
             f"{percent(rule.surely, 1)}, with confidence 0.95). More answers to each question raise this "
             "ceiling."
@@ -378,8 +381,9 @@ def _sets_table(rule: SetRule, assessment: Assessment, correctness: str) -> Tabl
         Column("hold a right answer", ".3f"),
     )
     note = (
-        "A set holds the different answers that are likely enough. It is empty where none is, so their mean "
-        "number may be below 1."
+        "A set holds the different answers that are likely enough. A set is empty where no answer is "
+        "likely enough, so the "
+        "mean number of answers may be below 1."
     )
     return Table(_set_title(rule.coverage), columns, (row,), (note,))
 
@@ -431,8 +435,8 @@ def _guaranteed_table(
     ]
     if is_other_sample(guarantee.scores, [score for _, score in pairs]):
         notes.append(
-            "Warning: these scores are distributed in another way than those of the labelled questions "
-            "(Kolmogorov-Smirnov), so the guarantee does not apply."
+            "Warning: these scores have another distribution than the scores of the labelled "
+            "questions (Kolmogorov-Smirnov), so the guarantee does not apply."
         )
     return Table("Guarantee", columns, (row,), tuple(notes))
 
@@ -492,7 +496,7 @@ class Conclusion(NamedTuple):
         if self.sure is not None and self.sure_by is not None:
             parts.append(f"it {SAYS[self.sure_by].format(percent(self.sure))}")
         if self.best is None or self.auroc is None or self.answered is None:
-            parts.append(f"what tells right from wrong best is open: {self.undefined}")
+            parts.append(f"it is open which estimator tells right from wrong best: {self.undefined}")
         elif self.auroc <= 0.5:
             parts.append("no estimator tells right from wrong better than chance")
         else:

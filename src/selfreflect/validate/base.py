@@ -164,14 +164,15 @@ _SELFREFLECT = (
     "Total variation between the judge's predictions of masked words after the summary and after the "
     "answers, at temperature 5."
 )
-_INFORMATION = "Usable information: bits per answer by which a judge better predicts answers it has not seen"
+_INFORMATION = "Usable information: bits per answer that a summary saves a judge in predicting new answers"
 _RATED = "How faithful a language model finds the summary, from 0 to 10."
 _COSINE = "Mean cosine distance between the embeddings of the summary and of each answer."
 _TRANSPORT = "Optimal transport between the embeddings of the answers and of the summary's sentences."
 _ROUGE_L = "Mean F-measure of ROUGE-L, the longest common subsequence of words, between summary and answers."
 _CLAIMS = (
-    "Claims of the answers that the summary covers, and its own that an answer makes: harmonic mean of both "
-    "shares. Read by words, without a judge."
+    "Claims of the answers that the summary covers, and claims of the summary that an answer makes: "
+    "harmonic mean of both "
+    "shares. Claims are compared by their words, without a judge."
 )
 _LENGTH = "Words of the summary. Good summaries are longer than bad ones, so this control often wins."
 

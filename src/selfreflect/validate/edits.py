@@ -264,7 +264,7 @@ class Interventions:
             summaries |= self._edited(item, BASE, text, edits)
         for name, text in item.summaries.items():
             if {name, f"{name}: {PAD}"} & summaries.keys():
-                self.skipped["all" + OWN, "its name is that of a made one"] += 1
+                self.skipped["all" + OWN, "its name is that of an edited summary"] += 1
             elif not text.strip():
                 self.skipped["all" + OWN, "it is blank"] += 1
             else:

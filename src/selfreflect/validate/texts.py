@@ -30,7 +30,7 @@ class TextMetrics(Family):
     def measure(self, item: Item) -> Mapping[str, Results]:
         answers = [answer for answer in (*item.masked_out, *item.conditioning) if answer.strip()]
         if not answers:
-            raise CannotScoreError("no_answers", "every answer is blank, or there is none")
+            raise CannotScoreError("no_answers", "every answer is blank, or there is no answer")
         reason = Undefined(reason="blank", message="the summary is blank")
         blank: Results = {info.name: reason for info in self.metrics}
         results = dict.fromkeys(item.summaries.values(), blank)

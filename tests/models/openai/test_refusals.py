@@ -1,5 +1,5 @@
 """What servers refuse or leave half done: calls go on without a field where that changes nothing, the command
-ends where it would, and half a text is no answer."""
+ends where it would, and half a text is not an answer."""
 
 from __future__ import annotations
 

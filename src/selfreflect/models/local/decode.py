@@ -204,7 +204,7 @@ def _winners(probs: torch.Tensor, sources: Sequence[torch.Generator]) -> torch.T
     leaders = bounds.argmax(axis=-1)
     # less the rounding of p / E, so that no token that may win is left out
     lowest = _speeds(probs, uniform, np.arange(len(leaders)), leaders) * (1 - _ROUNDING)
-    rows, tokens = np.nonzero(~(bounds < lowest[:, None]))  # what is no number stays
+    rows, tokens = np.nonzero(~(bounds < lowest[:, None]))  # what is not a number stays
     speeds = _speeds(probs, uniform, rows, tokens)
     order = np.lexsort((-speeds, rows))  # among equals the first token comes first
     _, first = np.unique(rows[order], return_index=True)

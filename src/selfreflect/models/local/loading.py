@@ -115,7 +115,7 @@ class ModelSource:
         attention = config._attn_implementation or ""
         if "/" in attention and not self.trust_remote_code:
             raise BackendError(
-                f"{excerpt(self.name, 200)} would run the attention kernel {excerpt(attention)} of the hub",
+                f"{excerpt(self.name, 200)} would run the attention kernel {excerpt(attention)} from the hub",
                 code="foreign_code",
                 remedy="Set {execution.trust_remote_code} if you trust it, or remove it from the model's "
                 "config.json.",
@@ -358,7 +358,8 @@ def _resolve(name: str, progress: Callable[[str], None] | None) -> str:
     # written like a path, so no hub is asked
     if exists or name.startswith((".", "/", "~")):
         raise BackendError(
-            f"{excerpt(name, 200)} is no directory with a model (config.json, tokenizer and *.safetensors)",
+            f"{excerpt(name, 200)} is not a directory with a model (config.json, tokenizer and "
+            f"*.safetensors)",
             code="no_model",
         )
     # no hub name holds a colon
@@ -373,7 +374,7 @@ def not_local(name: str) -> BackendError:
         for names in (prefixes(can_generate=True), prefixes(can_judge=True))
     )
     return BackendError(
-        f"{excerpt(name, 200)} is no local model. Known names: {LOCAL_NAMES}. Other backends begin with "
+        f"{excerpt(name, 200)} is not a local model. Known names: {LOCAL_NAMES}. Other backends begin with "
         f"{begin}, and for judges with {judge}.",
         code="no_model",
     )
@@ -388,7 +389,7 @@ _LIBRARY_ERRORS = {
     ),
     "offload_folder": (
         "gpus",
-        "model {name} does not fit into the visible GPUs, and its weights cannot wait on disk",
+        "model {name} does not fit into the visible GPUs, and its weights cannot be offloaded to disk",
         "Use more or larger GPUs, or a shorter dtype.",
     ),
 }
@@ -446,7 +447,7 @@ def pick_device(device: Device) -> str:
         )
     if device == "mps" and not mps:
         raise BackendError(
-            "device 'mps': not available here", code="device", remedy="Set {execution.device} to cpu."
+            "device 'mps' is not available here", code="device", remedy="Set {execution.device} to cpu."
         )
     return device
 

@@ -95,7 +95,7 @@ def placement(device_map: Literal["auto"] | None, device: str) -> dict[str, Any]
                 memory[gpu] = int(_WEIGHTS_SHARE * size)
     if len(memory) < 2:
         raise BackendError(
-            f"a model is spread over two visible GPUs or more, and on device {device!r} there "
+            f"spreading a model takes at least two visible GPUs, and on device {device!r} there "
             f"{'is 1' if memory else 'are none'}",
             code="gpus",
             remedy="Leave {execution.device_map} out, or look at {execution.device} and "
@@ -130,8 +130,8 @@ def check_rotary(model: Any) -> None:
     size = decoder.layers[0].self_attn.head_dim
     if 2 * len(frequencies) != size:
         raise ValueError(
-            f"its rotary embedding turns {2 * len(frequencies)} of the {size} numbers of a head, and this "
-            "architecture needs all; remove partial_rotary_factor from config.json, or correct head_dim"
+            f"its rotary embedding turns {2 * len(frequencies)} of the {size} numbers of a head, but this "
+            "architecture rotates all; remove partial_rotary_factor from config.json, or correct head_dim"
         )
 
 

@@ -153,7 +153,7 @@ class BatchReader(_BatchFile):
                 except APIError as error:
                     self._counts["failed"] += 1
                     detail = f": {excerpt(error.server_text, 200)}" if error.server_text else ""
-                    again = "; write a further batch for what is missing"
+                    again = "; write another batch for the missing texts"
                     refusals.append(
                         Refusal(kind=error.kind, message=f"{error}{detail}{again}", status=error.status)
                     )

@@ -288,7 +288,8 @@ def _streams() -> APIError:
     return APIError(
         "the server sends an event stream, though the call says that it must not stream",
         code="stream",
-        remedy="Switch streaming off where the model is served, or put a server in front that does.",
+        remedy="Switch streaming off at the server, or put a server in front of it that sends whole "
+        "responses.",
         fatal=True,
     )
 
@@ -296,12 +297,12 @@ def _streams() -> APIError:
 async def _check(response: Any) -> None:
     """Raise an APIError for a bad status before the client reads the whole body."""
     if response.headers.get("content-encoding", "").strip().lower() not in DECODED:
-        raise APIError("the response is compressed in a way that was not asked for")
+        raise APIError("the response is compressed in a way that the call did not allow")
     if response.has_redirect_location:
         raise APIError(
-            f"the server points to another address (HTTP {response.status_code})",
+            f"the server redirects to another address (HTTP {response.status_code})",
             code="redirect",
-            remedy="Give that as {base_url}.",
+            remedy="Give that address as {base_url}.",
             server_text=response.headers["location"],
         )
     if response.status_code >= 300:
@@ -347,7 +348,7 @@ def transport_error(exception: BaseException) -> APIError:
         if isinstance(error, APIError):
             return error
     if any(isinstance(error, TimeoutError) for error in chain):
-        remedy = "{execution.timeout} says how long to wait."
+        remedy = "Raise {execution.timeout} to wait longer."
         return APIError("no complete response came in time", code="timeout", remedy=remedy, retryable=True)
     # the innermost error says most
     for error in reversed(chain):
@@ -356,7 +357,9 @@ def transport_error(exception: BaseException) -> APIError:
             message = f"no secure connection: {excerpt(reason, 200)}"
             if isinstance(error, ssl.SSLEOFError):  # an overloaded or restarting server hangs up like that
                 return APIError(message, retryable=True)
-            return APIError(message, code="tls", remedy="For a certificate of your own set SSL_CERT_FILE.")
+            return APIError(
+                message, code="tls", remedy="To trust a certificate of your own, set SSL_CERT_FILE."
+            )
     cause = chain[-1]
     reason = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
     message = f"the connection failed: {excerpt(reason, 200)}"

@@ -260,7 +260,7 @@ def _parts(base_url: str, setting: str) -> tuple[str, str, str]:
         parts, host, port = urlsplit(""), None, None
     if parts.scheme not in ("http", "https") or not host or "@" in parts.path:
         raise ConfigError(
-            "this is no address of a server",
+            "this is not an address of a server",
             code="address",
             remedy=f"Set {{{setting}}} to one such as http://localhost:8000/v1; special characters of a "
             "password need %-escapes.",

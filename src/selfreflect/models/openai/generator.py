@@ -270,8 +270,8 @@ class OpenAIGenerator(StreamingGenerator):
         if self.learned.wording.most_texts != 1:
             self.learned.wording = replace(self.learned.wording, most_texts=1)
             self.client.note(
-                f"{self.client.server.url} repeats one text where a call asks for several; each text is a "
-                "call of its own from now on"
+                f"{self.client.server.url} returns the same text several times when a call asks for several "
+                "texts; from now on each call asks for one text"
             )
         return sample
 

@@ -35,7 +35,7 @@ class Field:
 FIELDS: dict[str, Field] = {
     "stream": Field(),
     # Mistral and Gemini answer 422 or 400 to a seed
-    "seed": Field(lost="without seed its texts cannot be repeated"),
+    "seed": Field(lost="without seed, the same texts cannot be drawn again"),
     **dict.fromkeys(
         ("chat_template_kwargs", "reasoning_effort", "thinking", "enable_thinking", "reasoning"), Field()
     ),
@@ -177,11 +177,11 @@ class Wording:
         if self.all_tokens == 0:
             changes["top_k"] = changes.get("top_k", "0 for every token")
         if self.folds_system:
-            changes["system role"] = "its text in front of the user's"
+            changes["system role"] = "placed in front of the user's text"
         if self.thinking_off is not None:
             changes = {**THINKING_OFF[self.thinking_off], **changes}
         if self.is_guess:
-            changes["named"] = "nothing, so more may be left out than the server refuses"
+            changes["named"] = "nothing; the server did not say which, so some may be left out needlessly"
         return changes
 
     def body(
@@ -431,14 +431,14 @@ class Learned:
         parts = []
         if given_up:
             is_told = self.wording.is_guess or not wording.is_guess
-            begin = "does not take" if is_told else "refuses a call, names no field, and is asked without"
-            parts.append(f"{begin} {', '.join(sorted(given_up))}; its own defaults hold there")
+            begin = "does not accept" if is_told else "refuses a call without naming a field; asked without"
+            parts.append(f"{begin} {', '.join(sorted(given_up))}; the server's own defaults apply")
             parts += [FIELDS[name].lost for name in sorted(given_up) if FIELDS[name].lost]
         if wording.folds_system and not self.wording.folds_system:
-            parts.append("takes no system message; its text goes in front of the user's")
+            parts.append("accepts no system message, so its text is put in front of the user's message")
         if wording.thinking_off != self.wording.thinking_off and wording.thinking_off is not None:
             names = ", ".join(THINKING_OFF[wording.thinking_off])
-            parts.append(f"thinks unless {names} forbids it, which is sent from now on")
+            parts.append(f"thinks unless {names} forbids it, so every call now sends that")
         return "; ".join(parts)
 
     def take(self, body: dict[str, Any]) -> None:
@@ -458,9 +458,9 @@ def refused_field(
 ) -> APIError:
     """Make the error for indispensable fields that the server refuses."""
     values = " and ".join(f"{name} {body[name]}" if name in body else name for name in names)
-    message = f"the server does not take {values}"
+    message = f"the server does not accept {values}"
     if extra.keys().isdisjoint(names):
-        message += ", and without it texts would come from another distribution"
+        message += ", and texts drawn without that would come from another distribution"
         choices = [
             FIELDS[name].choose
             for name in names
@@ -468,7 +468,7 @@ def refused_field(
         ]
         remedy = f"To use this model, {'; '.join(choices)}." if choices else ""
     else:
-        remedy = "Leave it out of {answers.extra_body}."
+        remedy = "Remove that from {answers.extra_body}."
     server_text = error.server_text if error else ""
     return APIError(message, code="field", remedy=remedy, server_text=server_text, fatal=True)
 

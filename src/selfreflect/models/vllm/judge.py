@@ -67,8 +67,8 @@ class PooledJudge(Judge):
         if states.shape[1] != weight.shape[1]:
             raise JudgeError(
                 f"judge {self.name!r}: its hidden states have {states.shape[1]} numbers, and the projection "
-                f"of that model takes {weight.shape[1]}. Another model runs there, or one that shortens its "
-                "states.",
+                f"of that model takes {weight.shape[1]}. The server runs another model, or it "
+                "shortens the states.",
                 code="states",
             )
         return torch.from_numpy(states).to(weight)

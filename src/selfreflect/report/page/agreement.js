@@ -20,7 +20,7 @@ export function agreementBox(view, by) {
     `grouped by ${by}${view.merged ? `; ${numbered(view.merged, "merge")} by hand` : ""}`,
     `effective number of different answers: ${Math.exp(entropy).toFixed(1)} (entropy ${entropy.toFixed(2)})`,
   ];
-  if (shares.length === 1) facts.push("All answers say the same: what a summary does not recover of them is their wording.");
+  if (shares.length === 1) facts.push("All answers say the same, so a summary that recovers less than 100 % only misses their wording.");
   return element(
     "div",
     { class: "agreement" },

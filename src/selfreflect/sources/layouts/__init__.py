@@ -193,7 +193,7 @@ def rows_in(
                 row.fields[path] = value
     cells = [cell for row in rows for cell in row.fields.items() if isinstance(cell[1], float)]
     if names := dict.fromkeys(name for name, value in cells if not isfinite(value)):
-        notes.append(f"NaN or Infinity is no value and is left out of {listed(names)}")
+        notes.append(f"NaN or Infinity is not a value and is left out of {listed(names)}")
     format = content.suffix.removeprefix(".").upper()
     return RowFile(content.name, format, layouts[-1], rows, notes, ", ".join(dict.fromkeys(words)) or format)
 

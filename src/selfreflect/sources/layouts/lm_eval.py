@@ -43,7 +43,7 @@ class LmEval(Layout):
         choices = 0
         for sample in rows:
             if not self.matches([sample]):
-                raise sample.error("not a sample of lm-eval, as the rows before it are")
+                raise sample.error("not a sample of lm-eval, although the rows before it are")
             filter_name, responses = str(sample.fields.get("filter", "")), sample.fields["resps"]
             key = _key(sample)
             run = counts[key, filter_name]

@@ -146,7 +146,7 @@ def _read(path: str | Path | None, kind: type[PublishedRow]) -> dict[str, Publis
     values = json_value(read_content(path))
     if not isinstance(values, list):
         raise DataError(
-            f"{path}: the published layout is one JSON list of objects, and this is something else: "
+            f"{path}: the published layout is one JSON list of objects, but this file holds something else: "
             f"{excerpt(values)}."
         )
     for number, value in enumerate(values, start=1):

@@ -257,7 +257,7 @@ class TruthTorch(Shape):
                 name = str(method.get("name")).split(" ")[0]  # its settings follow
                 if f"{name}_value" in columns:
                     name = f"{name}_{len(columns)}"  # with other settings
-                columns |= {f"{name}_value": method["truth_values"]}  # "Confidence" is no probability
+                columns |= {f"{name}_value": method["truth_values"]}  # "Confidence" is not a probability
                 columns |= {f"{name}_normalized": method.get("normalized_truth_values")}
         yield from _in_rows("question_text", columns)
 

@@ -177,7 +177,7 @@ class BatchColumns:
         for row, value in enumerate(self.values(name)):
             value = default if value is None else value
             if not isinstance(value, str):
-                problem = f"the column {excerpt(name)}: row {row} is no text but {excerpt(value)}"
+                problem = f"the column {excerpt(name)}: row {row} is not a text but {excerpt(value)}"
                 raise DataError(problem, code="no_text", column=name)
             texts.append(value)
         return texts

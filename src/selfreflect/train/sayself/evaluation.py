@@ -262,7 +262,7 @@ def evaluation_table(evaluations: Sequence[Evaluation], title: str) -> Table:
         cells = (row.method, n, silent, accuracy, row.mean_confidence)
         rows.append((*cells, *numbers))
     notes = definitions(MEASURED)
-    notes += [INTERVALS, "no confidence: statements whose confidence cannot be read."]
+    notes += [INTERVALS, "no confidence: statements without a readable confidence."]
     return Table(title, tuple(columns), tuple(rows), tuple(notes))
 
 
@@ -296,7 +296,9 @@ def difference_table(trained: Sequence[Evaluation], baselines: Sequence[Evaluati
         "own constant: always saying how often the method's own answers are right. What is not clearly below "
         "it tells nothing of single questions.",
     )
-    return Table("Brier score less that of baselines", columns, tuple(rows), notes) if rows else None
+    return (
+        Table("Brier score minus the Brier score of baselines", columns, tuple(rows), notes) if rows else None
+    )
 
 
 def faithfulness_inquiries(

@@ -275,7 +275,7 @@ def parse_probability(text: str) -> float | NoValue:
     """
     # "less than 1 %" would be read as 1 %
     if _BOUND.search(text):
-        return NoValue("ambiguous_number", f"a bound and no number in {excerpt(text, 80)}")
+        return NoValue("ambiguous_number", f"a bound instead of a number in {excerpt(text, 80)}")
     # "between 60 and 70 %" has no single number
     if _RANGE.search(text):
         return NoValue("several_numbers", f"a range of numbers in {excerpt(text, 80)}")
@@ -290,7 +290,9 @@ def parse_probability(text: str) -> float | NoValue:
         numbers = _PLAIN.findall(text)
         # 1 may be 1 % or certain, 1.5 may be 1.5 % or nonsense
         if any(number == "1" or 1 < _number(number) < 2 for number in numbers):
-            return NoValue("ambiguous_number", f"percent or not, in {excerpt(text, 80)}")
+            return NoValue(
+                "ambiguous_number", f"it is unclear whether this is a percentage: in {excerpt(text, 80)}"
+            )
         values = list(map(_plain, numbers))
     # rounded, so that 0.9 and 90 % are one number
     distinct = sorted({round(value, 12) for value in values})

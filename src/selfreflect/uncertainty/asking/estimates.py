@@ -275,5 +275,5 @@ def _of_judged(guesses: Guesses, classes: Sequence[int]) -> float | NoValue:
         # several guesses may mean the judged answer; the surest of them counts
         max(probabilities)
         if probabilities
-        else NoValue("not_guessed", "the judged answer is none of the model's guesses")
+        else NoValue("not_guessed", "the judged answer is not among the model's guesses")
     )

@@ -125,7 +125,7 @@ def refuse_other_reader(saved: CalibratorFile, reader: str, path: Path) -> None:
         )
     if saved.reader != reader:
         raise ConfigError(
-            f"{excerpt(str(path), 200)} was fitted on what the reader {excerpt(saved.reader)} reads, not "
-            f"{excerpt(reader)}",
+            f"{excerpt(str(path), 200)} was fitted with the reader {excerpt(saved.reader)}, not "
+            f"with {excerpt(reader)}",
             code="other_reader",
         )

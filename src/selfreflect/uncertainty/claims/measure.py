@@ -19,13 +19,13 @@ class ClaimCoverage(Measure):
     short = "share of claims"
     about = (
         "Which claims of the test answers does a summary cover, weighed by the answers that make them, "
-        "and how many of its own claims does any answer make? Read without a judge: sentences are "
-        "claims, and shared words, numbers and negations decide."
+        "and how many of its own claims does any answer make? No judge reads them: each sentence is "
+        "a claim, and shared words, numbers and negations decide."
     )
     reading = "100 % covers all claims and adds none, 0 % covers none or adds all."
     reasons = MappingProxyType(
         {
-            "no_claims": "no test answer claims anything",
+            "no_claims": "no test answer makes a claim",
             "too_many_claims": "the test answers make too many different claims",
         }
     )

@@ -163,7 +163,10 @@ class ModelReader(WordReader):
     def caveats(self) -> list[str]:
         if not self._unread:
             return []
-        return [f"The claims of {counted(self._unread, 'text')} could not be read: each sentence is one."]
+        return [
+            f"The claims of {counted(self._unread, 'text')} could not be read, so each sentence "
+            f"counts as a claim."
+        ]
 
     def split(self, question: str, texts: Sequence[str]) -> list[list[str]]:
         """List each text's claims.
@@ -254,7 +257,9 @@ def _inquiry(step: str, values: dict[str, str], limit: int) -> Inquiry:
 
 def _asking(model: str, asker: Asker | None) -> Reader:
     if asker is None:
-        raise ConfigError("the reader asked asks a model", code="no_model", remedy="Name one with {model}.")
+        raise ConfigError(
+            "the reader 'asked' needs a model", code="no_model", remedy="Name one with {model}."
+        )
     return ModelReader(asker)
 
 

@@ -307,8 +307,9 @@ def notes_on(structured: Sequence[Structured]) -> list[str]:
     reasons = Counter(fault.reason for item in structured for fault in item.faults if fault)
     total = sum(len(item.faults) for item in structured)
     notes = [
-        f"{count} of {counted(total, 'answer')}: {FAULTS[reason]}. In every field they are a class of their "
-        "own."
+        f"{count:,} of {counted(total, 'answer')}: {FAULTS[reason]}. In every field these answers form a "
+        f"class of "
+        "their own."
         for reason, count in reasons.most_common()
     ]
     if unread := sum(item.unread_gold for item in structured):
@@ -574,13 +575,14 @@ def field_table(structured: Sequence[Structured], assessment: Assessment) -> Tab
 def _notes(structured: Sequence[Structured], rule: ClassRule, rows: Sequence[tuple[Cell, ...]]) -> list[str]:
     wholes = [whole for item in structured if (whole := item.object_share(rule)) is not None]
     notes = [
-        "The share of the most common value says how sure the model is of a field. That of the most common "
-        f"object as a whole is {fmean(whole.share for whole in wholes):.3f} in the mean."
+        "The share of the most common value says how sure the model is of a field. The most common whole "
+        f"object has a share of {fmean(whole.share for whole in wholes):.3f} on average."
     ]
     chimeras = sum(not whole.sampled for whole in wholes)
     if chimeras:
         notes.append(
-            f"For {chimeras} of {len(wholes)} questions no sampled answer has the most common value in every "
+            f"For {chimeras:,} of {len(wholes):,} questions no sampled answer has the most common "
+            f"value in every "
             "field, so that an object merged of these values was never sampled."
         )
     if any(row[1] == "free_text" for row in rows):

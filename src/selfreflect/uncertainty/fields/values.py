@@ -48,7 +48,7 @@ MISSING = Missing()
 Fault = Literal["not_json", "number", "duplicate_key", "surrogate", "too_deep", "too_long", "schema"]
 FAULTS: dict[Fault, str] = {
     "not_json": "not JSON",
-    "number": "a number beyond the range of floats, or none, such as NaN",
+    "number": "a number beyond the range of floats, or a value such as NaN",
     "duplicate_key": "an object with the same key twice",
     "surrogate": "half of a character",
     "too_deep": f"nested in more than {DEEPEST} levels",
@@ -364,7 +364,7 @@ class Schema:
         self._parts: dict[int, Node] = {}
         """Parts of allOf as resolved, by their identity: the document holds them."""
         if not isinstance(document.get("$schema", ""), str):
-            raise DataError("no JSON schema: its $schema is no text", code="schema")
+            raise DataError("not a JSON schema: its $schema is not a text", code="schema")
         kind = validators.validator_for(document, default=validators.validator_for({}))
         try:
             if not trusted and len(json.dumps(document)) > LARGEST_SCHEMA:
@@ -374,9 +374,9 @@ class Schema:
             # a pattern may take exponential time on a short text
             checked = document if trusted else _without_patterns(document)
         except exceptions.SchemaError as error:
-            raise DataError(f"no JSON schema: {excerpt(error.message)}", code="schema") from None
+            raise DataError(f"not a JSON schema: {excerpt(error.message)}", code="schema") from None
         except RecursionError:
-            raise DataError("no JSON schema: it is nested too deeply", code="schema") from None
+            raise DataError("not a JSON schema: it is nested too deeply", code="schema") from None
         if not trusted:
             followed = itertools.count()
             kind = validators.extend(
@@ -403,7 +403,7 @@ class Schema:
         except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict):
-            raise DataError(f"{excerpt(str(path), 200)} is no JSON schema: it must hold a JSON object")
+            raise DataError(f"{excerpt(str(path), 200)} is not a JSON schema: it must hold a JSON object")
         return cls(document)
 
     def read(self, value: Any) -> Any:
@@ -424,7 +424,8 @@ class Schema:
             return False
         except self._unresolvable as error:
             raise DataError(
-                f"the schema refers to what it does not hold: {excerpt(str(error))}", code="schema"
+                f"the schema refers to a definition that it does not hold: {excerpt(str(error))}",
+                code="schema",
             ) from None
 
     def _converted(self, value: Any, node: Node) -> Any:

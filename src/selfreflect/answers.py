@@ -122,7 +122,7 @@ def _answer_sample(question: Question, sample: Sample, digest: str) -> AnswerSam
 
 
 ONLY_REASONING = "only_reasoning"
-"""Code of a failure where every answer is unfinished reasoning: other questions are likely to fail, too."""
+"""Code of a failure with only unfinished reasoning, which other questions probably share."""
 
 # Ways to end that leave no answer. Dropping such completions would change the distribution, so
 # the question fails instead.

@@ -76,7 +76,7 @@ SECONDS = 0.2
 ROWS = 512
 
 Figures = dict[str, Any]
-"""What ``--json`` prints of an item, by key."""
+"""Fields of an item's ``--json`` output, by key."""
 
 Ids = tuple[int, ...]
 
@@ -109,7 +109,7 @@ class BenchResult:
     """Letters of the schedules."""
     items: list[Figures] = field(default_factory=list)
     decoding: list[Figures] = field(default_factory=list)
-    """How fast samples of one prompt are drawn, by their number."""
+    """Speed of drawing samples of one prompt, one entry per number of samples."""
 
     @property
     def difference(self) -> float | None:
@@ -549,7 +549,7 @@ class ItemWork:
 
     item: Item
     trees: tuple[PrefixTree, ...]
-    """The reference first, then the summaries; equal contexts occur once."""
+    """Trees of the reference and then the summaries; equal contexts occur once."""
     requests: int
     """Token tasks of all contexts. The published schedule sends one request for each."""
 
@@ -588,7 +588,7 @@ def work_of(judge: Judge, item: Item) -> ItemWork:
 COUNTED = ("llama", "mistral", "qwen2", "qwen3")
 
 Matrix = tuple[int, int]
-"""(in, out) features."""
+"""Numbers of input and output features."""
 
 
 @dataclass(frozen=True)

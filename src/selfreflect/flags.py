@@ -21,7 +21,7 @@ class Range:
     description: str
     includes: Callable[[Any], object]
     schema: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """The same for a JSON schema, where it has a keyword for it."""
+    """The range as a JSON schema, if it has a keyword for it."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class Flag:
     """Flag that sets a field, with its help text and accepted values."""
 
     usage: str
-    """``"--limit N"``; ``"--writer"`` for a field that is on or off, or whose type lists its values; empty if
-    only files set the field."""
+    """Usage as ``"--limit N"``, or ``"--writer"`` for switches and listed values; empty if only files set the
+    field."""
     help: str
     _: KW_ONLY
     default: str | None = None
-    """What ``--help`` shows if the field's own default does not say it."""
+    """Default in ``--help``, if the field's own default does not say it."""
     negative: str = ""
     """The flag that turns the field off."""
     range: Range | None = None
@@ -54,7 +54,7 @@ def between(low: int, high: int) -> Range:
 
 POSITIVE = Range("at least 1", lambda value: value >= 1, {"minimum": 1})
 DRAWS = between(1, 1_000_000)
-"""The number of texts for one question, which are all in memory."""
+"""Number of texts for one question, all in memory."""
 ZERO_OR_MORE = Range("0 or more", lambda value: 0 <= value < math.inf, {"minimum": 0})
 SHARE = Range("in (0, 1]", lambda value: 0 < value <= 1, {"exclusiveMinimum": 0, "maximum": 1})
 SECONDS = Range("a number of seconds above 0", lambda value: 0 < value < math.inf, {"exclusiveMinimum": 0})

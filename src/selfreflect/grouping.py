@@ -102,7 +102,7 @@ def unified(text: str) -> str:
 
 
 _LONGEST_KEPT = 500
-"""Characters of a text whose form is kept: a log of long answers would fill the memory."""
+"""Longest text in characters whose form is cached, to save memory."""
 
 
 def normal_form(text: str) -> str:

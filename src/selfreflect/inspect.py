@@ -16,7 +16,7 @@ from selfreflect.uncertainty.question import AnsweredQuestion, not_blank
 from selfreflect.uncertainty.tables import RISK, conclude
 
 QUESTION = "selfreflect_question"
-"""Key of a score's metadata with the question, which decides what answers to it mean the same."""
+"""Metadata key of a score's question, which determines equal answers."""
 
 
 class GradedAnswer(NamedTuple):
@@ -26,7 +26,7 @@ class GradedAnswer(NamedTuple):
     question: str
     answer: str
     grade: Any
-    """As the grader wrote it, such as ``"C"``."""
+    """The grader's value, such as ``"C"``."""
 
 
 def confidence(grader: Any, *, classes: str = DEFAULT, risk: float = RISK) -> Any:

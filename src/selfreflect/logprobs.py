@@ -18,14 +18,14 @@ from msgspec import Meta
 LOWEST = -1e9
 
 UNKNOWN_LOGPROB = -9999.0
-"""What OpenAI and vLLM send for a token that is too unlikely to say how unlikely."""
+"""Value of OpenAI and vLLM for a token that is too unlikely for a number."""
 
 NoLogprobs = Literal[
     "not_returned",  # the server sent none
     "other_text",  # the tokens that came with the answer do not spell it
     "out_of_range",  # a value is not a number up to 0, or a server's mark for an unknown one
 ]
-"""Why an answer has no log-probabilities although they were asked for."""
+"""Reason for missing log-probabilities that were requested."""
 
 WHY: dict[NoLogprobs, str] = {
     "not_returned": "the server does not return log-probabilities",
@@ -35,13 +35,13 @@ WHY: dict[NoLogprobs, str] = {
 }
 
 _MARKER = re.compile(r"<\S+>")
-"""How tokens of a chat format look, such as ``<|im_end|>`` and ``</s>``."""
+"""Tokens of a chat format, such as ``<|im_end|>`` and ``</s>``."""
 
 _EXCESS = 1e-4
-"""By how much rounding may lift a log-probability above 0, or probabilities above 1."""
+"""Rounding error by which a log-probability may exceed 0, or probabilities 1."""
 
 _DIGITS = 6
-"""Decimals that are stored: more than float32 logits give."""
+"""Stored decimals, more than float32 logits provide."""
 
 
 Logprobs = tuple[tuple[float, ...], ...]
@@ -63,18 +63,17 @@ class AnswerTokens(msgspec.Struct, frozen=True, array_like=True):
     """
 
     texts: tuple[str, ...]
-    """Together they are the answer. A token that is a part of a character has no text; the one that completes
-    it has the character."""
+    """Texts that form the answer together. A token that is a part of a character has no text; the one that
+    completes it has the character."""
     logprobs: tuple[Annotated[float, Meta(ge=LOWEST, le=0)], ...]
     self_certainty: Annotated[float, Meta(ge=0, le=1e9)] | None = None
-    """Mean over the tokens of KL(uniform, prediction), in nats; None where only a part of the vocabulary is
-    known, or without tokens."""
+    """Mean over the tokens of KL(uniform, prediction), in nats; None without tokens or with only part of the
+    vocabulary."""
     top: tuple[tuple[Annotated[float, Meta(ge=LOWEST, le=0)], ...], ...] = ()
-    """For each token the largest log-probabilities of its place, falling; empty unless they are wanted. The
-    token itself need not be among them."""
+    """Largest log-probabilities at each token, falling; empty unless requested. The token itself need not be
+    among them."""
     entropies: tuple[Annotated[float, Meta(ge=0, le=1e9)], ...] = ()
-    """For each token the entropy of the prediction at its place, in nats; empty where only a part of the
-    vocabulary is known."""
+    """Entropy of the prediction at each token, in nats; empty with only part of the vocabulary."""
 
     def __post_init__(self) -> None:
         if len(self.texts) != len(self.logprobs):
@@ -210,13 +209,13 @@ class TokenValues(NamedTuple):
     logprobs: Logprobs = ()
     """Log-probabilities of each answer's tokens, in nats."""
     tokens: Tokens = ()
-    """Their texts."""
+    """Texts of each answer's tokens."""
     self_certainty: tuple[float, ...] = ()
     """Mean over an answer's tokens of KL(uniform, prediction), in nats."""
     top_logprobs: tuple[Logprobs, ...] = ()
-    """For each token of each answer the largest log-probabilities of its place, falling."""
+    """Largest log-probabilities at each token of each answer, falling."""
     token_entropies: Logprobs = ()
-    """For each token of each answer the entropy of its prediction, in nats."""
+    """Entropy of the prediction at each token of each answer, in nats."""
 
     def records(self, answers: Sequence[str]) -> tuple[AnswerTokens | NoLogprobs, ...]:
         """Make records for a run directory; empty without both log-probabilities and tokens."""

@@ -64,9 +64,9 @@ _LOOK: dict[str, Any] = {
 }
 
 DOT = 3
-"""Diameter in points of a dot among many."""
+"""Diameter of a dot among many, in points."""
 CHOICE = "choice-"
-"""Begins the ids of marks of which a script of the page chooses one."""
+"""Prefix of ids for marks that a page's script selects from."""
 # On a page, more markers than this become one path.
 _DENSE = 20
 
@@ -102,7 +102,7 @@ def short_name(strategy: str, label: str = "", limit: int = 32) -> str:
 
 
 _BOOK: ContextVar[PdfPages | None] = ContextVar("book", default=None)
-"""Where figures also become pages of a PDF."""
+"""PDF that also receives the figures as pages."""
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 from selfreflect.errors import ConfigError, SelfReflectError, excerpt
 
 USER_ERRORS = (Exception, SystemExit)
-"""What a user's code may raise: its ``sys.exit(0)`` must not end a command as if all were done."""
+"""Errors of a user's code, including ``sys.exit(0)``, which must not end a command successfully."""
 
 
 def load_function(name: str, kind: str) -> Callable[..., Any]:

@@ -25,13 +25,13 @@ LATER = (
     ("verbalized_sampling", "user"),
     ("multi_answer", "user"),
 )
-"""Tables and keys that came after the first run directories."""
+"""Tables and keys that are newer than the first run directories."""
 
 LISTS = {"numbered": numbered, "assigned": answer_list}
-"""How samples are listed for the model, by the names of ``sample_and_summarize.list``."""
+"""Forms of sample lists for the model, by ``sample_and_summarize.list``."""
 
 PUBLISHED = "published:"
-"""Stands before the folder of a checkout of the published code, whose prompts are then taken."""
+"""Prefix of a checkout of the published code to take prompts from."""
 
 _PUBLISHED_FILE = "src/selfreflect/generate_summaries.py"
 _PUBLISHED_VARIABLE = "user_prompt"
@@ -49,7 +49,7 @@ _PUBLISHED_NAMES = {"question": "question", "n_answers": "n", "answers": "answer
 _PUBLISHED_MARKER = ("cot_chain_remover", re.compile(r"(?:\(\?i\))?(\w[\w ]*:)"))
 
 MAX_PROMPT_FILE = 1_000_000
-"""Bytes of a file with prompts that are read."""
+"""Largest file of prompts in bytes."""
 
 
 class Prompts(Record, frozen=True, kw_only=True):

@@ -16,15 +16,15 @@ class Quantity(NamedTuple):
     """A number with its unit, or a range, date, time or list without a value."""
 
     value: float | None
-    """Magnitudes and per cent are part of it: "1.5 million" is 1500000, "5 %" is 0.05."""
+    """Number including magnitude and per cent: "1.5 million" is 1500000, "5 %" is 0.05."""
     unit: str
-    """A word of :data:`UNITS`, in its first spelling, as am or pm of a time; empty for others."""
+    """Unit as a word of :data:`UNITS` in its first spelling; empty for others."""
     text: str
     is_aside: bool
-    """Whether it stands in brackets."""
+    """Whether the quantity is in brackets."""
     start: int
     end: int
-    """Its place in the :func:`readable` text."""
+    """End in the :func:`readable` text."""
 
     is_percent: bool = False
 
@@ -161,7 +161,7 @@ _LATEX_FRACTION = re.compile(r"\\[dt]?frac\{(\d+)\}\{(\d+)\}")
 _NO_POWER = re.compile(r"[x×*·] ?10 ?\^ ?\(?(-?\d+)\)?")
 _MONTH_BEFORE = re.compile(rf"\b({_MONTH})(?:,| of)? \Z", re.IGNORECASE)
 _LONGEST_MONTH = 20
-"""Characters before a year in which its month is looked for."""
+"""Characters before a year to search for its month."""
 _BRACKETS = re.compile(r"\([^()]*\)")
 _DIGIT = re.compile(r"\d")
 

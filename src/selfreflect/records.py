@@ -20,13 +20,13 @@ from selfreflect.logprobs import AnswerTokens, NoLogprobs
 from selfreflect.text import one_liner
 
 SCHEMA_VERSION = 1
-"""Increases when a field changes its meaning; a run directory with another version is refused."""
+"""Version of the fields' meaning; a run directory with another version is refused."""
 
 Stage = Literal["questions", "answers", "summaries", "scores"]
 STAGES: tuple[Stage, ...] = ("questions", "answers", "summaries", "scores")
 
 UNNAMED_SUMMARY = "summary"
-"""Name of the only summary of an item whose file gives it none."""
+"""Default name of an item's only summary."""
 
 ModelStage = Literal["answers", "summaries", "scores"]
 """A stage that needs a model."""
@@ -51,7 +51,7 @@ Finish = Literal["stop", "length", "unclosed_reasoning", "refused", "content_fil
 ``content_filter``."""
 
 RETRIED: tuple[FailureKind, ...] = ("backend", "empty", "strategy")
-"""Kinds that may succeed when tried again. The others follow from the texts and settings."""
+"""Kinds of failures that a retry may resolve. The others follow from the texts and settings."""
 
 
 class _RecordType(msgspec.StructMeta):
@@ -75,7 +75,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Base of all records: immutable, compared by value, without unknown fields."""
 
     _rare: ClassVar[tuple[str, ...]] = ()
-    """Fields that are left out where they are empty, because they mostly are."""
+    """Fields that are left out if empty, as they mostly are."""
 
     def to_dict(self) -> dict[str, Any]:
         """Convert all fields to plain JSON values, leaving out rare fields that are empty."""
@@ -109,7 +109,7 @@ class Question(Record, frozen=True, kw_only=True):
     id: str
     text: str
     kind: str = ""
-    """Category given by the source (``"one clear fact"``, a subject, …), else empty."""
+    """Category from the source (``"one clear fact"``, a subject, …), or empty."""
     gold: tuple[str, ...] = ()
     """The data set's reference answers. The metric does not use them."""
     context: str = ""
@@ -126,7 +126,7 @@ Halving = Literal[
     "shuffled",  # a list of answers, shuffled by seed and question
     "given",  # two halves that the user gave
 ]
-"""How answers came into their two halves."""
+"""How answers were split into halves."""
 
 
 class AnswerSet(_Shown, frozen=True, kw_only=True):
@@ -210,7 +210,7 @@ class AnswerSample(Record, frozen=True, kw_only=True):
 
     question_id: str
     index: Count
-    """Its place among the answers of the question."""
+    """Index among the question's answers."""
     text: str
     finish: Finish
     tokens: Count = 0
@@ -234,15 +234,15 @@ class SamplingCheck(Record, frozen=True, kw_only=True):
     replies: Literal["differ", "identical", "unknown"]
     """``"unknown"`` if a reply was blank or refused, or the temperature too low to tell."""
     questions: Count = 0
-    """Questions answered by the model at a temperature above 0."""
+    """Number of questions that the model answered at a temperature above 0."""
     identical_questions: Count = 0
-    """Questions among these whose answers are all the same text."""
+    """Number of these questions with identical answers."""
     accepted: bool = False
-    """Whether the user was warned before the first question, and went on."""
+    """Whether the user continued despite a warning before the first question."""
     seconds: Positive | None = None
-    """In records of earlier versions, how long the first two replies took."""
+    """Duration of the first two responses, in records of earlier versions."""
     tokens: Count = 0
-    """In records of earlier versions, of these two replies."""
+    """Tokens of the first two responses, in records of earlier versions."""
 
     @property
     def is_suspect(self) -> bool:
@@ -261,7 +261,7 @@ class StatedParts(Record, frozen=True, kw_only=True):
 
     answer: str
     reflection: str = ""
-    """What the model doubts, in its words."""
+    """The model's doubts in its own words."""
     confidence: Share
 
 
@@ -279,9 +279,9 @@ class Summary(Record, frozen=True, kw_only=True):
     calls: Count = 0
     """Completions sampled, over all steps."""
     truncated: bool = False
-    """Whether the last step was one completion that the limit of tokens cut off."""
+    """Whether the token limit cut off the last step, a single completion."""
     parts: StatedParts | msgspec.UnsetType = msgspec.UNSET
-    """Of strategies that state a confidence; no field in the records of others."""
+    """Parts of a summary with stated confidence; absent for other strategies."""
 
 
 class Guess(msgspec.Struct, frozen=True, array_like=True):
@@ -290,11 +290,11 @@ class Guess(msgspec.Struct, frozen=True, array_like=True):
 
     token: str
     summary: Share
-    """After the summary, at temperature 1."""
+    """Probability after the summary, at temperature 1."""
     summary_flat: Share
-    """After the summary, at the judge's temperature, which distances are measured at."""
+    """Probability after the summary, at the judge's temperature, as used for distances."""
     reference: Share
-    """After the reference answers, at temperature 1."""
+    """Probability after the reference answers, at temperature 1."""
     reference_flat: Share
 
 
@@ -309,11 +309,11 @@ class WordDistance(Record, frozen=True, kw_only=True, omit_defaults=True):
     distances: tuple[Share, ...]
     """Total variation in [0, 1] for each judge token of the word; 0 is best."""
     guesses: tuple[tuple[Guess, ...], ...] = ()
-    """Likely tokens for each judge token, if kept; the highest probability in either context comes first."""
+    """Likely tokens for each judge token, if kept, by highest probability in either context."""
     bits: Number | None = None
-    """Told about the word by the summary, if that was measured. Only in memory, like ``bits_available``."""
+    """Bits that the summary conveys about the word, if measured. Only in memory, like ``bits_available``."""
     bits_available: Number | None = None
-    """Told about the word by the reference answers."""
+    """Bits that the reference answers convey about the word."""
 
     @property
     def mean(self) -> float:
@@ -329,9 +329,9 @@ class Sampled(Record, frozen=True, kw_only=True):
     """Token tasks in the scored words."""
     tokens_total: PositiveCount
     stderr: Positive | None
-    """Against the exact score, due to the choice of words alone. None if only one word was scored."""
+    """Standard error due to the choice of words. None if only one word was scored."""
     stopped: Literal["budget", "standard_error", "race", "paired"]
-    """The limit that was reached; ``"paired"`` is the number of words in the question's earlier scores."""
+    """Limit that was reached; ``"paired"`` is the number of words in the question's earlier scores."""
     budget: str | None = None
     """Judge tokens or seconds per question, as written by the user."""
     standard_error: Positive | None = None
@@ -341,7 +341,7 @@ class Sampled(Record, frozen=True, kw_only=True):
     seed: int = 0
     """Determines the order of the words, together with the question's id."""
     ordered: tuple[str, ...] = ()
-    """Summaries that the race separated from this one, as better or worse."""
+    """Summaries that the race ranked above or below this one."""
 
     @property
     def text(self) -> str:
@@ -358,16 +358,16 @@ Zero = Literal[
     "repeated",  # the question in a summary's place, for a reader that does not see it otherwise
     "question",  # the question alone, in records of earlier versions
 ]
-"""What usable information is relative to: 0 %."""
+"""Text at 0 % of usable information."""
 Anchor = Literal[
     "distinct",  # each distinct reference answer once, with counts where a judge gains from them
     "pasted",  # all reference answers, repetitions included, in records of earlier versions
 ]
-"""What tells 100 %."""
+"""Text at 100 % of usable information."""
 Scale = Literal["question", "pasted", "distinct"]
-"""Both ends of shares, as one version measured them. Those of different scales are never mixed."""
+"""Scale of shares as one version measured them. Those of different scales are never mixed."""
 SCALES: tuple[Scale, ...] = ("question", "pasted", "distinct")
-"""From the oldest to the one that is measured today."""
+"""Scales from the oldest to today's."""
 TODAYS_SCALE: Scale = SCALES[-1]
 
 
@@ -395,9 +395,9 @@ class WordBits(msgspec.Struct, frozen=True, array_like=True):
 
     text: str
     told: Number
-    """By the summary."""
+    """Bits from the summary."""
     available: Number
-    """By the reference answers."""
+    """Bits from the reference answers."""
 
 
 def _scale(zero: Zero, anchor: Anchor) -> Scale:
@@ -474,13 +474,13 @@ class Control(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """``"question"`` repeats the question; ``"pasted"`` joins distinct reference answers, or in records of
     earlier versions any of them."""
     answers: Count = 0
-    """How many answers are pasted."""
+    """Number of pasted answers."""
     subsets: PositiveCount = 1
-    """Of how many subsets of that many answers ``words`` and ``bits`` are means."""
+    """Number of subsets over which ``words`` and ``bits`` are means."""
     words: Count
     """Length of the text."""
     bits: Number | None = None
-    """Told by the text, mean per test answer; None if not measured."""
+    """Bits that the text conveys, mean per test answer; None if not measured."""
     score: Share | None = None
     """SelfReflect score; only of the empty text and of all reference answers with their repetitions, the
     anchors of scores."""
@@ -491,7 +491,7 @@ class MergedAnswers(Record, frozen=True, kw_only=True):
 
     question_id: str
     merged: tuple[tuple[str, ...], ...] = ()
-    """Texts whose groups are one, for each merge."""
+    """Texts whose groups were merged, for each merge."""
 
 
 class Controls(Record, frozen=True, kw_only=True):
@@ -500,15 +500,15 @@ class Controls(Record, frozen=True, kw_only=True):
     question_id: str
     controls: tuple[Control, ...]
     reader: Reader | None = None
-    """None if bits were not measured."""
+    """Reader of the bits; None if not measured."""
     zero: Zero = "question"
-    """What bits are relative to."""
+    """Text at 0 bits."""
     anchor: Anchor = "pasted"
-    """The text that ``bits_available`` are told by."""
+    """Text that conveys ``bits_available``."""
     temperature: Positive | None = None
-    """The judge's, at which scores were measured; None if they were not."""
+    """Temperature of the judge for scores; None if not measured."""
     bits_available: Number | None = None
-    """Told by all reference answers, mean per test answer."""
+    """Bits that all reference answers convey, mean per test answer."""
     judge: str = ""
     judge_revision: str = ""
     judge_dtype: str = ""
@@ -642,7 +642,7 @@ class Measurement(Record, frozen=True, kw_only=True):
 
 
 SummaryResult: TypeAlias = Score | Information | Measurement
-"""What a measure found of one summary."""
+"""Result of a measure for one summary."""
 
 
 class Failure(Record, frozen=True, kw_only=True):
@@ -653,9 +653,9 @@ class Failure(Record, frozen=True, kw_only=True):
     kind: FailureKind
     message: str
     name: str = ""
-    """The strategy or summary concerned, if any."""
+    """Strategy or summary concerned, if any."""
     code: str = ""
-    """The word of the error behind it, such as ``"unreachable"``, if there was one."""
+    """Code of the underlying error, such as ``"unreachable"``, if any."""
 
     _rare: ClassVar[tuple[str, ...]] = ("code",)
 

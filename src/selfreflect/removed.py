@@ -5,10 +5,10 @@ from __future__ import annotations
 _FEWER_WORDS = "Give --budget: judge tokens per question, spent on the same words of all summaries."
 
 SCORES = {"standard_error": _FEWER_WORDS, "race": _FEWER_WORDS}
-"""Keys of ``[scores]``, which old run directories hold too."""
+"""Removed keys of ``[scores]``, which old run directories also contain."""
 
 KEYS: dict[str, dict[str, str]] = {"scores": SCORES}
-"""By section of a settings file and key."""
+"""Removed keys by section of a settings file."""
 
 SCHEDULE_B = "Compare (a) with (c): (b) sent the same requests in batches."
 _CURVES = "Time items of your own sizes with --items."
@@ -19,7 +19,7 @@ STUDIES = {
     "length": _RANKED,
     "dose": "Take --study choice, which shows whether a judge reads percentages, or --study interventions.",
 }
-"""Studies of ``validate``."""
+"""Removed studies of ``validate``."""
 
 METRICS = {
     **dict.fromkeys(
@@ -37,10 +37,10 @@ METRICS = {
     "competitors": "Take llm_judge, embedding_cosine, embedding_transport and rouge_l.",
     "controls": "Take length.",
 }
-"""Metrics of ``validate``, whose stored values stay, and groups of metrics."""
+"""Removed metrics of ``validate``, and groups of metrics, with stored values kept."""
 
 CORRECTNESS = dict.fromkeys(("rouge", "embedding"), "Take squad_f1, contains or judge.")
-"""Kinds of correctness."""
+"""Removed kinds of correctness."""
 
 PREDICTION = {
     "ece_10_right": "Take ece_10_left, which differs where confidences are multiples of 0.1, or smooth_ece.",
@@ -51,10 +51,10 @@ PREDICTION = {
         ("brier_reliability", "brier_resolution"), "Take ece_exact for calibration, auroc for order."
     ),
 }
-"""Measures of ``uncertainty``."""
+"""Removed measures of ``uncertainty``."""
 
 BETWEEN_NAMES = "a name is no longer compared with another name. For 'losses > wins' give 'difference < 0'."
-"""Conditions of ``--fail-if``."""
+"""Removed conditions of ``--fail-if``."""
 
 _TOGETHER = "Score all summaries of a question in one command: they share its reference answers."
 _SCORING = ("run", "score", "ask")
@@ -95,4 +95,4 @@ FLAGS: dict[tuple[str, str], str] = {
     ("uncertainty", "--sizes"): "Run the command once for each M, with --num-answers M.",
     ("validate", "--writer"): "Statements come from the template; summaries of your own are edited as well.",
 }
-"""By command and flag, or first argument."""
+"""Removed flags and first arguments, by command."""

@@ -24,11 +24,11 @@ from selfreflect.quantities import Quantity, has_digit, last_quantity, quantitie
 from selfreflect.text import UNSPACED
 
 MOST_WORDS = 60
-"""Words of an answer that is compared as a short one; longer ones are the same if they are spelled alike.
+"""Words up to which answers are compared as short ones; longer ones must be spelled alike.
 
 Where no spaces stand between words, two characters are one."""
 MOST_COMPARED = 200
-"""Different answers among which all pairs are compared, which takes about a second."""
+"""Most different answers with pairwise comparison, in about a second."""
 
 _TABLES = tomllib.loads(
     (resources.files("selfreflect") / "data" / "answer_words.toml").read_text(encoding="utf-8")
@@ -55,7 +55,7 @@ _ABBREVIATIONS = {
 }
 
 FUNCTION_WORDS = frozenset(_FUNCTION | _ARTICLES)
-"""Words that are no content of an answer."""
+"""Words without content for an answer."""
 
 
 def _opposites(name: str) -> dict[str, frozenset[str]]:
@@ -67,7 +67,7 @@ def _opposites(name: str) -> dict[str, frozenset[str]]:
 
 
 OPPOSITES, BOUNDS = map(_opposites, ("opposites", "bounds"))
-"""By word, the words that make an opposite answer in its place, and an opposite limit of a number."""
+"""Words that reverse an answer, and words that reverse a number's limit, by word."""
 
 # "between 5 and 7" is 5-7
 _BETWEEN = re.compile(r"\b(?:between|zwischen) (\S*\d) (?:and|und) (?=(\S*\d))\S*\d", re.IGNORECASE)
@@ -156,21 +156,21 @@ class _Word(NamedTuple):
     is_capital: bool
     is_content: bool
     is_new: bool
-    """Whether it is content and the question lacks it."""
+    """Whether the word is content that the question lacks."""
     after_mark: bool
-    """Whether punctuation stands before it."""
+    """Whether punctuation precedes the word."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Reading:
     words: tuple[_Word, ...]
-    """Without those of quantities."""
+    """Words except those of quantities."""
     quantities: tuple[Quantity, ...]
     is_negated: bool
     lead: bool | None
-    """The yes or no that the answer begins with."""
+    """Leading yes or no of the answer."""
     has_choice: bool
-    """Whether it offers alternatives, or makes an exception."""
+    """Whether the answer offers alternatives or makes an exception."""
 
     @cached_property
     def new(self) -> tuple[str, ...]:
@@ -317,7 +317,7 @@ class _Signs(NamedTuple):
     sides: tuple[set[str], ...]
     has_digit: bool
     cased: frozenset[str]
-    """Words that another case makes another word."""
+    """Words whose meaning depends on case."""
     words: set[str]
 
 
@@ -424,11 +424,11 @@ def contains_answer(question: str, answer: str, gold: str) -> bool:
 
 class _Clause(NamedTuple):
     words: tuple[str, ...]
-    """Without articles."""
+    """Words without articles."""
     is_bare: bool
-    """Whether nothing but content stands in it, as in an item of a list."""
+    """Whether the clause is only content, like a list item."""
     joint: str
-    """The word before it, such as "and"; empty after a mark."""
+    """Word before the clause, such as "and"; empty after a mark."""
     starts_sentence: bool
 
 
@@ -865,7 +865,7 @@ def _without_asides(first_text: str, second_text: str) -> tuple[str, str]:
 
 
 Exchange = Literal["same", "opposite", "unlike"]
-"""What texts say of each other in which two things change places."""
+"""Relation of two texts in which two terms swap places."""
 
 
 def exchange(first_text: str, second_text: str) -> Exchange | None:

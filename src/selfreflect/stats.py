@@ -16,20 +16,20 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 CONFIDENCE = 0.95
-"""Of every interval; its complement is the level of every test."""
+"""Confidence level of every interval, and complement of every test's level."""
 
 TIE = 1e-6
-"""Scores and shares that differ by less are ties: batches of other sizes change the eighth digit."""
+"""Largest difference of ties, since batches of other sizes change the eighth digit."""
 
 FEWEST_TESTED = 6
-"""On fewer differences no sign-flip test can reach p < 0.05: the most extreme of 2^5 patterns and its mirror
-have 2/32."""
+"""Fewest differences for a sign-flip test; with fewer, p < 0.05 is impossible, as the most extreme of 2^5
+patterns and its mirror have 2/32."""
 
 FEWEST_CORRELATED = 5
-"""Ranks of fewer pairs agree perfectly too often by chance: of four pairs in one of 12 cases."""
+"""Fewest pairs for a rank correlation; four pairs agree perfectly by chance in one of 12 cases."""
 
 EXACT_SIGN_FLIPS = 16
-"""Up to this many non-zero differences, all 2**n sign patterns are enumerated."""
+"""Most non-zero differences for enumerating all 2**n sign patterns."""
 
 CLEAR = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 """Standard errors on each side of a 95 % interval of normal values."""
@@ -80,12 +80,12 @@ class PairedEstimate:
     """Difference ``b - a`` on the shared questions. A win is a question where ``b`` is better."""
 
     difference: Estimate
-    """Its ``n`` is the number of shared questions."""
+    """Estimate with ``n`` as the number of shared questions."""
     wins: int
     ties: int
     losses: int
     p_value: float | None
-    """Two-sided, for the hypothesis that each difference has a random sign. None without shared questions."""
+    """Two-sided p-value, under random signs of the differences. None without shared questions."""
 
     @property
     def is_testable(self) -> bool:
@@ -453,7 +453,7 @@ def _bca_of_bytes(data: bytes, weights_data: bytes | None, resamples: int, seed:
 _DRAWN_SPLITS = 2000
 
 FEW_EXACT = 1500
-"""Members up to which the exact test takes about a second."""
+"""Most members for the exact test, which then takes about a second."""
 
 
 def _halves_p_value_drawn(pairs: Sequence[tuple[int, int]]) -> float:

@@ -22,12 +22,12 @@ class Approximate(float):
 
 
 Cell = str | int | float | None
-"""None is an undefined value, shown as a dash, or as an empty field in CSV."""
+"""Value of a table cell; None is undefined, shown as a dash or an empty CSV field."""
 
 UNDEFINED = "–"
 
 INTERVAL = "95% CI"
-"""The heading of the interval of the number in the column before."""
+"""Heading of the interval after a number's column."""
 
 # Characters that a text column keeps on a narrow terminal, if its longest part has so many.
 _TEXT_WIDTH = 16
@@ -54,17 +54,17 @@ class Column:
     heading: str
     form: str = ""
     factor: int = 1
-    """Of a number where it is shown: 100 shows shares in points."""
+    """Display factor of a number: 100 shows shares in points."""
     shown: str = ""
-    """The heading as people read it; ``heading`` by default, which CSV keeps."""
+    """Displayed heading, by default ``heading``, which CSV keeps."""
     short: str = ""
-    """The heading where there is little room; that of other tables by default."""
+    """Short heading for little room; other tables' by default."""
     end: Literal["", "low", "high"] = ""
-    """Which end of an interval it holds: a low one and the high one behind it are shown in one column."""
+    """End of an interval in this column; low and following high are displayed as one."""
     is_detail: bool = False
-    """Whether it is left out where there is little room."""
+    """Whether the column is left out in little room."""
     has_percent: bool = False
-    """Whether its texts are ours and hold shares, as ``95.0% (57/60)``."""
+    """Whether texts contain our own shares, as ``95.0% (57/60)``."""
 
     @property
     def label(self) -> str:
@@ -90,7 +90,7 @@ class Table:
     notes: tuple[str, ...] = ()
     """Sentences that explain the numbers. CSV leaves out notes and title."""
     details: frozenset[str] = frozenset()
-    """Those of the notes that only readers who ask want: what the numbers mean and rest on."""
+    """Notes for readers who ask about meaning and basis of the numbers."""
 
     @property
     def headings(self) -> list[str]:

@@ -35,8 +35,8 @@ UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
     "\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
-"""Characters of scripts that put no spaces between words, for use in a regular expression: Chinese, Japanese,
-Thai, Lao, Khmer and Burmese."""
+"""Characters of scripts without spaces between words, for regular expressions: Chinese, Japanese, Thai, Lao,
+Khmer and Burmese."""
 
 Fields = Iterable[tuple[str, object]]
 

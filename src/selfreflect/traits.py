@@ -11,13 +11,13 @@ class Traits:
     """Default choices for a model."""
 
     sampling: Mapping[str, float] = field(default_factory=dict)
-    """How the demo, ``ask`` and the app sample its answers."""
+    """Sampling settings of the model for the demo, ``ask`` and the app."""
     strategies: tuple[str, ...] = ("sample_and_summarize",)
-    """How it summarises for ``ask``."""
+    """Strategies of the model for ``ask``."""
     is_show_case: bool = False
-    """Whether its numbers as a judge only show how everything works: cheap measures do for that."""
+    """Whether the model's numbers as a judge only demonstrate the tool, with cheap measures."""
     reward_warning: str = ""
-    """What a SelfReflect score of this judge teaches, as a reward."""
+    """Warning on what SelfReflect scores by this judge teach as a reward."""
 
 
 TRAITS: Mapping[str, Traits] = {

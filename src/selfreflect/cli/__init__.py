@@ -41,7 +41,7 @@ COMMANDS = {
     "import": "selfreflect import --answers test_answers.json --summaries summaries.json --out runs/new",
     "export": "selfreflect export runs/mine --output published_layout",
 }
-"""Each command and the example that its help shows."""
+"""Each command with the example of its help."""
 
 FILES = dict.fromkeys(("app", "serve"), "servers")
 FILES |= dict.fromkeys(("run", "questions", "answers", "summarize"), "stages")
@@ -50,7 +50,7 @@ FILES |= {"demo": "ask", "compare": "report"}
 """The files of commands that are not in a file of their own name."""
 
 GROUPS = ("sayself",)
-"""Commands whose ``run`` is a step: ``ABOUT`` and ``run_command`` of their file."""
+"""Commands with a step ``run``, from ``ABOUT`` and ``run_command`` of their file."""
 
 
 def main() -> None:

@@ -171,9 +171,9 @@ class QuestionParts(NamedTuple):
 
     questions: Sequence[AnsweredQuestion]
     structured: Sequence[Structured] = ()
-    """The questions before, by field, if answers are JSON."""
+    """Original questions split by field, if answers are JSON."""
     reader: str = ""
-    """What read the claims; empty for others."""
+    """Reader of the claims; empty without claims."""
 
     def without_reader(self, asking: AskOptions) -> AskOptions:
         """Drop the model after it has read the claims: no claim estimator asks it."""
@@ -385,10 +385,10 @@ def labelled(assessment: Assessment) -> list[str]:
 
 
 _MISSING = {"human": "label", "graded": "clear grade", "judge": "right answer or no clear verdict"}
-"""What a question without a label lacks, by kind of correctness."""
+"""Name of the missing label, by kind of correctness."""
 
 ASKING = ("--device", "--trust-remote-code", "--batch-size", "--max-connections", "--timeout")
-"""Execution options of the model that is asked."""
+"""Execution options of the model to ask."""
 
 
 class AskOptions(Struct, frozen=True, kw_only=True):

@@ -42,8 +42,8 @@ DEMO: dict[str, dict[str, Any]] = {
     },
     "scores": {"judge": "smollm2", "measures": ",".join(CHEAP_MEASURES)},
 }
-"""Small numbers and the faster measure, so that it takes less than a minute on two cores; `selfreflect
-run` has the published numbers and both."""
+"""Settings with small numbers and the faster measure, for under a minute on two cores; `selfreflect run` has
+the published numbers and both measures."""
 
 SHOWN = "trip"
 """The question that the demo prints in full."""

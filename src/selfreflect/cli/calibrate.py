@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from selfreflect.uncertainty.guarantee import Guarantee, KeepRule, SetRule
 
 SURE = 0.95
-"""Confidence of a guarantee, unless one is named."""
+"""Default confidence of a guarantee."""
 
 
 class CalibratorOptions(Struct, frozen=True, kw_only=True):
@@ -288,7 +288,7 @@ class _Fitting:
     options: CalibratorOptions
     weights: CalibratorFile | None
     reader: str
-    """Of claims; empty for others."""
+    """Reader of claims; empty for other questions."""
     json: bool
 
     @property
@@ -526,7 +526,7 @@ _ALTERNATIVES = {
     "constant": "always saying the accuracy of the other questions",
     "unchanged": "no map",
 }
-"""Ways to do without a map, by field of its quality."""
+"""Alternatives to a map, by field of its quality."""
 
 
 def _require_both_labels(labels: Floats, estimator: str) -> None:

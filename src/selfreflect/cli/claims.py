@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from selfreflect.uncertainty.claims.support import ClaimDistribution, Reader
 
 _MOST_CLAIMS = 12
-"""Claims of a question that a table shows, unless all are wanted."""
+"""Most claims of a question in a table, unless all are requested."""
 
 
 @takes("answers", only=("--revision", "--base-url", "--extra-body"), config_file=True, execution=ASKING)

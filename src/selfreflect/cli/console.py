@@ -39,10 +39,10 @@ SECONDS_BETWEEN_LINES = 30
 SECONDS_BETWEEN_READINGS = 2
 
 REPORTS = (".html", ".md", ".csv", ".tex")
-"""Endings of the files that --output writes of results."""
+"""Suffixes of result files for ``--output``."""
 
 FEWEST_ENDED = 8
-"""Sequences that must have ended before their speed is used: the first to end are short."""
+"""Sequences that must end before their speed is used, since the first to end are short."""
 
 
 # Where no line may end: before a percent sign, and in a command or an option's value, which are to be copied.
@@ -350,7 +350,7 @@ class StageProgress:
         self.failed = 0
         self.work = WorkDone()
         self.note = ""
-        """What was said last, unless something was done since."""
+        """Latest message, until further work is done."""
         self._start = self._last_end = monotonic()
         self._first_work: float | None = None
 

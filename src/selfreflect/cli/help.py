@@ -70,10 +70,10 @@ OPTION_GROUPS: Mapping[str, str] = {
 text would be long."""
 COMMON = "Common"
 MOST_LINES = 60
-"""Of a help text at 80 columns, where ``--help-all`` does not ask for more."""
+"""Most lines of a help text at 80 columns without ``--help-all``."""
 EXAMPLE_LINES = 3
 LETTERS = (300, 160, 120, 90, 70, 55)
-"""Of a shortened sentence: the first length with which a help text fits."""
+"""Lengths of shortened sentences in letters; the first length that fits is used."""
 ALL = "--help-all"
 _NEEDS_ALL = "selfreflect.help_all"
 _GROUP_OF = {flag: name for name, flags in OPTION_GROUPS.items() for flag in flags.split()}

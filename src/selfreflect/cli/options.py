@@ -209,7 +209,7 @@ class Overrides:
 
     sections: Mapping[str, Mapping[str, Any]]
     defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What the command takes in place of the settings' own defaults."""
+    """Defaults of the command that replace the settings' own."""
     execution_keys: frozenset[str] = frozenset()
     """The execution options that the command has. Others in the file are for other commands."""
 
@@ -277,9 +277,9 @@ class _Option:
     flag: Flag
     type: Any
     default: Any
-    """What ``--help`` shows."""
+    """Value that ``--help`` shows."""
     fields: list[tuple[str, str]]
-    """The (section, field) pairs that it sets."""
+    """The (section, field) pairs that the option sets."""
 
     @property
     def name(self) -> str:

@@ -172,7 +172,7 @@ class OpenModel:
     _overrides: Overrides
     _yes: bool
     store: Journal[ModelReplies] | None
-    """Of replies; also of verdicts of the class rule ``nli:MODEL``."""
+    """Journal of responses, and of verdicts of the class rule ``nli:MODEL``."""
 
     def __call__(self, model: str | None) -> Asker:
         """Open a model; None means the one that drew the answers. Raises ConfigError if there is none."""

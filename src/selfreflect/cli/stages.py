@@ -67,7 +67,7 @@ class Intent:
     add_questions: bool = False
     yes: bool = False
     user_names: Collection[str] | None = None
-    """Models and addresses of servers that the user names; None where no others can occur."""
+    """Models and server addresses named by the user; None if there can be no others."""
 
     def resuming(self, overrides: Overrides) -> Intent:
         """Add the settings that the user names for an existing directory."""

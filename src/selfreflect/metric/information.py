@@ -73,35 +73,36 @@ Bits = npt.NDArray[np.float64]
 ZEROS: Mapping[Reader, Zero] = {"informed": "empty", "blind": "repeated"}
 
 PACKAGING = frozenset('"`*_“”„«».,;:!?¿¡…。、，；：！？')
-"""Marks around an answer that say nothing of what it answers: their tokens count no bits. A summary would
-else lose a quarter of "Ankara." for saying "Ankara", and "In Oslo." gain by its full stop."""
+"""Marks around an answer without content, whose tokens count no bits. A summary would else lose a quarter of
+"Ankara." for saying "Ankara", and "In Oslo." gain by its full stop."""
 
 SLIGHT = 0.5
-"""Bits per answer, half of what a judge lacks that is torn between two. Where the answers tell less, so much
-changes with the mere wording that shares would be wild numbers (benchmarks/RESULTS.md)."""
+"""Bits per answer that are too few: half the bits of a choice between two. Where the answers tell less, so
+much changes with the mere wording that shares would be wild numbers (benchmarks/RESULTS.md)."""
 
 SLIGHT_SHARE = 0.1
-"""Where answers can tell little at most, the limit is this part of it rather than ``SLIGHT``: a judge that
-knows how answers are written lacks less than a bit of a yes or no."""
+"""Part of the possible bits that replaces ``SLIGHT`` for answers with little to tell: a judge that knows how
+answers are written lacks less than a bit of a yes or no."""
 
 FORMAT_SHARE = 0.2
-"""The least part of the bits of closed answers that texts without their belief tell as well, from which on
-the answers count as told by their format."""
+"""Share of closed answers' bits in texts without belief from which the answers count as conveyed by
+format."""
 
 RANGE = (-1.0, 2.0)
-"""Shares outside are no results: most of such a number is noise of what is available."""
+"""Range of valid shares; values outside are mostly noise of the available bits."""
 
 SHARED_PHRASE = 1 / 3
-"""The least part of the available bits in words of a shared phrase from which on it is recorded: of 17
-questions above it, 15 gave one of several answers more than 65 %, or a wrong one more than 25 %
-(benchmarks/RESULTS.md)."""
+"""Share of the available bits in a shared phrase from which it is recorded: of 17 questions above it, 15 gave
+one of several answers more than 65 %, or a wrong one more than 25 % (benchmarks/RESULTS.md)."""
 
 ENOUGH = 20
-"""Answers. Where this number would make their gain clear there are too few, else they differ too much."""
+"""Enough answers. Where this number would make their gain clear there are too few, else they differ too
+much.
+"""
 
 
 CONTEXTS = 12
-"""Contexts of one question in one prefix tree, whose states are in memory at the same time."""
+"""Contexts of one question in one prefix tree, with all states in memory."""
 
 
 def choose_reader(choice: ReaderChoice, judge: Judge, question: Question, answers: AnswerSet) -> Reader:
@@ -350,7 +351,7 @@ class AnswerPrompts:
 
     def __init__(self, judge: Judge, question: Question, answers: AnswerSet, reader: Reader) -> None:
         self.places = _with_words(answers)
-        """Where the test answers that are not blank stand among all."""
+        """Indices of the test answers that are not blank."""
         self.answers = [answers.masked_out[index].strip() for index in self.places]
         if not self.answers:
             raise CannotScoreError("no_answers", "there are no test answers with words in them")

@@ -117,12 +117,12 @@ class Limits:
     """Limits on scoring the masked words of a question. Make one with :meth:`parse`."""
 
     budget: str
-    """As the user wrote it."""
+    """Budget in the user's words."""
     tokens: int
     """Judge tokens per question, counted as nodes of all prefix trees; never exceeded. A judge without tree
     attention computes more for the same nodes."""
     seed: int = 0
-    """Decides, with the question's id, which words come first."""
+    """Seed of the order of words, together with the question's id."""
 
     @classmethod
     def parse(cls, budget: str | int | None = None, seed: int = 0) -> Limits | None:

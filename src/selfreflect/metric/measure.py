@@ -60,13 +60,13 @@ MEASURES = {
 """The class of each measure, ``module:Class``, imported on use."""
 
 DEFAULT_MEASURES = ("selfreflect", "information")
-"""Measured unless others are named; their columns are in every data frame."""
+"""Default measures, with columns in every data frame."""
 
 CHEAP_MEASURES = ("information",)
-"""What ``ask``, the demo and the app measure with a judge that only shows how everything works."""
+"""Measures of ``ask``, the demo and the app with a judge that only demonstrates."""
 
 FAILED = "failed"
-"""Why a measurement is undefined whose measure raised an exception; the next run tries it again."""
+"""Code of a measurement whose measure raised an exception, for a retry in the next run."""
 
 # a name becomes a file name, a JSON key and a column
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -90,10 +90,10 @@ class MeasureItem:
 
     question: Question
     answers: AnswerSet
-    """The test answers are ``masked_out``, the reference answers ``conditioning``."""
+    """Answer set with test answers ``masked_out`` and reference answers ``conditioning``."""
     summary: Summary
     judge: Judge | None = None
-    """Loaded if the measure needs one, or another wanted measure does."""
+    """The judge, if any requested measure needs one."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Tools:
     """Models and settings for measuring, loaded once for all questions."""
 
     metric: SelfReflect | None = None
-    """The judge with its engine, cache and limits; None if no wanted measure needs a judge."""
+    """The judge with its engine, cache and limits; None if no measure needs a judge."""
     reader: ReaderChoice = "auto"
 
 
@@ -113,13 +113,13 @@ class Work:
     answers: AnswerSet
     summaries: Sequence[Summary]
     other_records: Sequence[Any] = ()
-    """The measure's records of the question's other summaries, which estimates must be comparable with."""
+    """The measure's records of the question's other summaries, for comparable estimates."""
     controls: Sequence[tuple[Control, str]] = ()
-    """Texts to compare summaries with; several texts of one control are subsets of the answers."""
+    """Control texts for comparison; several texts of one control are subsets of the answers."""
     limits: Limits | None = None
-    """The rest of a budget."""
+    """Remaining budget."""
     token_share: float = 1.0
-    """The part of a budget of tokens that this measure may spend."""
+    """Share of a token budget that this measure may spend."""
 
 
 @dataclass(frozen=True)
@@ -139,12 +139,12 @@ class Scored:
     """Results of a measure for one question."""
 
     records: Sequence[Any]
-    """One for each summary of the work, in its order."""
+    """Records of the summaries, in their order."""
     controls: Mapping[Control, float | None] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the record of the controls."""
+    """Fields of the controls' record."""
     tokens: int = 0
-    """Tokens of a budget that were spent."""
+    """Tokens spent from a budget."""
 
 
 class GreedyEstimator(NamedTuple):
@@ -152,7 +152,7 @@ class GreedyEstimator(NamedTuple):
 
     name: str
     part: str
-    """Of the measurement's ``parts``; empty for its value."""
+    """Name of a part of the measurement; empty for its value."""
     meaning: str
     variant: str
     source: str
@@ -166,10 +166,10 @@ class Doubtful(NamedTuple):
 
     value: float
     brief: str
-    """The value in brackets and the reason in a few words, as ``(97 %) few answers``; if the value is out of
-    range, what it comes from, as ``(-1.8 of 0.6 bits)``."""
+    """Bracketed value with a short reason, as ``(97 %) few answers``, or its parts if out of range, as
+    ``(-1.8 of 0.6 bits)``."""
     text: str
-    """The same with its interval, as ``(97 %, -70 to 238 %) few answers``."""
+    """Value with interval and reason, as ``(97 %, -70 to 238 %) few answers``."""
 
 
 class Measure:
@@ -183,48 +183,48 @@ class Measure:
     """
 
     name = ""
-    """In ``--measures``, on disk and in JSON: small letters, digits and underscores."""
+    """Name in ``--measures``, on disk and in JSON: small letters, digits and underscores."""
     unit = ""
-    """Of values: ``"%"`` for shares, shown in percent and compared in points; else a word or empty."""
+    """Unit of values: ``"%"`` for shares in percent, compared in points; else a word or empty."""
     higher_is_better = True
     needs: Collection[str] = ()
-    """``"judge"``: one is loaded, and given to :meth:`score`."""
+    """Requirements: ``"judge"`` for a loaded judge in :meth:`score`."""
 
     title = ""
-    """Stands over a table, with the ends of the scale; the name by default."""
+    """Title of a table, with the ends of the scale; the name by default."""
     heading = ""
-    """Stands over a column of means; the name by default."""
+    """Heading of a column of means; the name by default."""
     short = ""
-    """Names the measure within a sentence; the name by default."""
+    """Name of the measure within a sentence; the name by default."""
     key = ""
-    """Of its numbers in JSON lines, trackers and conditions; the name by default."""
+    """Key of the numbers in JSON lines, trackers and conditions; the name by default."""
     figure = ""
-    """Begins the names of the files of its figures; the name by default."""
+    """Prefix of figures' file names; the name by default."""
     rank = 2
-    """Its place in reports, the lowest first; equal ones are sorted by name."""
+    """Rank in reports, lowest first; ties are sorted by name."""
     is_plain = False
-    """Whether numbers without the name of a measure are its own, in JSON lines and conditions."""
+    """Whether numbers without a measure's name belong to this one, in JSON lines and conditions."""
     sentence = "mean"
-    """The template of the sentence on its best mean."""
+    """Template of the sentence on the best mean."""
     about = ""
-    """Says what it answers, and how."""
+    """Description of the measure's question and method."""
     reading = ""
-    """Says how to read a value; ``{zero}`` stands for the text that is 0 %."""
+    """Explanation of a value, with ``{zero}`` for the text at 0 %."""
     reasons: Mapping[str, str] = {}
-    """Sentences for the words that say why a measurement is undefined."""
+    """Sentences for codes of undefined measurements."""
     estimators: Sequence[GreedyEstimator] = ()
-    """What ``uncertainty`` reads of a run that has the measure."""
+    """Estimators that ``uncertainty`` reads from a run with this measure."""
     ratio: tuple[str, str] | None = None
-    """Two parts of a measurement: the mean over questions is the ratio of their sums. None: plain means."""
+    """Parts whose sums form the ratio that is the mean over questions. None: plain means."""
 
     record: type[Any] = Measurement
-    """The kind of record that a run directory keeps."""
+    """Type of record in run directories."""
     fails = False
     """Whether a summary without a value has a :class:`~selfreflect.records.Failure` instead of a record."""
     control = ""
-    """The field of a :class:`~selfreflect.records.Control` that holds its value; empty if none does."""
+    """Field of a :class:`~selfreflect.records.Control` with the value; empty without one."""
     budget_share = 1.0
-    """The most of a budget of tokens that it spends where other measures follow; smaller shares go first."""
+    """Largest share of a token budget if other measures follow; smaller shares go first."""
 
     @property
     def form(self) -> str:
@@ -388,7 +388,7 @@ class Measure:
         return (self.name, f"{self.name}_undefined")
 
     numbers: Collection[str] = ()
-    """Further ``columns`` that hold numbers; the first always does."""
+    """Further ``columns`` with numbers; the first is always a number."""
 
     def cells(self, record: Any) -> tuple[Any, ...]:
         """Build the cells of :attr:`columns`."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SYSTEM = "You are a friendly chatbot who always responds with short and concise answers.\n"
 
 JUDGE_TEMPERATURE = 5.0
-"""High, so that synonyms of the masked word count as nearly as good as the word itself."""
+"""High temperature, so that synonyms count as nearly as good as the masked word."""
 
 STOPWORDS = frozenset(
     (
@@ -72,7 +72,7 @@ class Context(Record, frozen=True, kw_only=True):
     question: str
     reply: str
     source: str
-    """What the task calls the reply: ``answer`` or ``distribution of answers``."""
+    """Name of the response in the task: ``answer`` or ``distribution of answers``."""
 
     def conversation(self, masked: str) -> tuple[Message, ...]:
         """Write the turns that ask the judge for the missing word of ``masked``."""
@@ -120,9 +120,9 @@ class QuestionPrompts:
     question: Question
     words: list[MaskedWord]
     answer_count: int
-    """Masked-out answers, blank ones too."""
+    """Number of test answers, including blank ones."""
     reference: list[Prompt]
-    """One for each of ``words``, after the reference answers."""
+    """Prompts of ``words`` after the reference answers."""
     warnings: tuple[str, ...]
 
     @property

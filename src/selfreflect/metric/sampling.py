@@ -33,7 +33,7 @@ class _Stratum:
     """Equal test answers, with the drawing order of their words."""
 
     copies: tuple[tuple[int, ...], ...]
-    """For each copy the indices of its words."""
+    """Indices of the words of each copy."""
     sizes: tuple[int, ...]
     """Token tasks of each word of one copy."""
     order: tuple[int, ...]
@@ -164,7 +164,7 @@ class Cost:
         self._prefix = len(whole.prefix)
         self._all = whole.computed_tokens
         self._most: list[list[int]] = []
-        """For each stratum the most tokens below the prefix that any 0, 1, 2, ... of its words need."""
+        """Most tokens below the prefix for any 0, 1, 2, ... words, by stratum."""
         for stratum in population.strata:
             tree = build_tree([prompts[index] for index in stratum.copies[0]])
             # the first word of a stratum also pays for what its prompts share below the common
@@ -213,7 +213,7 @@ class WordSample:
     count: int
     """Number of words in the answer."""
     copies: int
-    """How often the answer occurs."""
+    """Number of times that the answer occurs."""
     sizes: tuple[int, ...]
     """Token tasks of each sampled word, in sampling order."""
     values: tuple[float, ...]
@@ -345,7 +345,7 @@ def _first_answers(answers: Sequence[WordSample]) -> float:
 
 
 Measure = Callable[[Sequence[int]], Sequence[Sequence[WordDistance]]]
-"""Indices of words -> for each summary the distances of those words."""
+"""Function from indices of words to the distances of these words, for each summary."""
 
 
 class OverBudgetError(Exception):
@@ -379,7 +379,7 @@ class BudgetScoring:
         self.size = 0
         """Distinct words scored, see :class:`~selfreflect.metric.sampling.Population`."""
         self.distances: list[dict[int, WordDistance]] = [{} for _ in contexts[1:]]
-        """Of each summary, by index of the word."""
+        """Distances of each summary, by word index."""
         self.stopped: Literal["budget", "paired"] = "budget"
         self._costs = [Cost(population, prompts) for prompts in contexts]
 

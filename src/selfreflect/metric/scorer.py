@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from selfreflect.metric.inputs import Limits
 
 MAX_IDS = 500_000
-"""Token ids in the prompts of a group of summaries, unless one has more. Each takes some 30 bytes."""
+"""Most token ids in the prompts of a group of summaries. Each takes some 30 bytes."""
 
 Words = tuple[WordDistance, ...]
 
@@ -62,10 +62,10 @@ class Aggregate:
     value: float
     stderr: float | None
     answer_means: Mapping[int, float]
-    """The mean of each test answer that has a scored word, by its index."""
+    """Mean of each test answer with a scored word, by index."""
     words: tuple[WordDistance, ...]
     estimate: Sampled | None = None
-    """How the score was estimated, if not all words were scored."""
+    """Description of the estimate, if not all words were scored."""
 
 
 def finite(words: Iterable[WordDistance]) -> bool:
@@ -84,7 +84,7 @@ def exact(words: Sequence[WordDistance]) -> Aggregate:
 
 
 Outcomes = dict[str, Aggregate | Failure]
-"""By text of the summaries, so that equal ones are scored once. A Failure has no name yet."""
+"""Results by summary text, so that equal texts are scored once. A Failure has no name yet."""
 
 
 class SelfReflect:
@@ -152,7 +152,7 @@ class SelfReflect:
         self.reader: ReaderChoice | None = reader if limits is None else None
         self.engine = engine_for(judge)
         self.on_begin: Callable[[int], object] = lambda tokens: None
-        """Called with the number of tokens that the judge is about to read for exact scores."""
+        """Callback with the number of tokens that the judge is about to read for exact scores."""
 
     def __repr__(self) -> str:
         return f"SelfReflect({self.judge!r}, temperature={self.temperature:g})"

@@ -21,7 +21,7 @@ BLIND_QUESTION = "What do you think?"
 BLIND_GIVE_ONE = "Give one answer."
 
 NONSENSE = "18:08:33 37 ;; qx 2044 [ok] 7f 19"
-"""A control: what tells nothing about any question."""
+"""Control text that says nothing about any question."""
 
 SUBSETS = 2
 """Subsets of the reference answers over which controls of pasted answers are means
@@ -163,7 +163,7 @@ CLOSED = (
     "sim não",
     "a b c d e",
 )
-"""Words that closed answers begin with, one set of alternatives a row."""
+"""First words of closed answers, one set of alternatives per row."""
 
 MOST_ALTERNATIVES = max(len(row.split()) for row in CLOSED)
 

@@ -37,10 +37,10 @@ _SOURCE = Path(__file__).with_name("tree_attention.c")
 
 
 BLOCK = 64
-"""Tree nodes that share one look at their ancestors, in torch."""
+"""Tree nodes that share their ancestors' keys in torch."""
 
 COPIES_PER_MAPPING = 16
-"""With one mapping per copy there would be thousands in a long pass of a deep model."""
+"""Copies per mapping, to avoid thousands of mappings in a deep model."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ class Extras:
     """Extensions of plain attention in some architectures."""
 
     window: int | None = None
-    """A key is seen by the ``window`` positions from its own on."""
+    """Window of positions that see a key, counted from its own."""
     softcap: float | None = None
-    """Logits are squeezed to softcap * tanh(logits / softcap) (Gemma 2)."""
+    """Cap that squeezes logits to softcap * tanh(logits / softcap) (Gemma 2)."""
     sinks: torch.Tensor | None = None
-    """One more logit for each head, with no value behind it (gpt-oss): shape (H,)."""
+    """One more logit per head without a value (gpt-oss): shape (H,)."""
 
     @property
     def plain(self) -> bool:
@@ -212,24 +212,24 @@ class Tiles:
 
     contexts: tuple[int, ...]
     context: Ints
-    """Whose prefix a tile sees, as an index into ``contexts``: shape (T,)."""
+    """Index into ``contexts`` of each tile's prefix: shape (T,)."""
     before: Ints
-    """How many of the first keys of that prefix all its queries see, shape (T,)."""
+    """Number of prefix keys seen by all queries of a tile, shape (T,)."""
     queries: Ints
-    """Rows of its queries, shape (T, N); -1 where there are fewer."""
+    """Rows of each tile's queries, shape (T, N); padded with -1."""
     keys: Ints
-    """Its other keys, shape (T, K): first the carried rows count, then the rows of the batch."""
+    """Other keys of each tile, shape (T, K): carried rows are numbered before the batch's."""
     count: Ints
-    """How many other keys it has, shape (T,)."""
+    """Number of other keys of each tile, shape (T,)."""
     visible: npt.NDArray[np.uint64]
-    """Which lanes see a key, shape (T, K): lane ``query * group + head`` is a bit."""
+    """Lanes that see each key, shape (T, K): lane ``query * group + head`` is a bit."""
 
 
 class Native:
     def __init__(self, path: Path) -> None:
         library = ctypes.CDLL(str(path))
         self.lanes = int(library.tree_attention_lanes())
-        """Queries of one key head that are computed side by side."""
+        """Queries of one key head computed in parallel."""
         self.largest_head = int(library.tree_attention_most())
         self._run = library.tree_attention
         self._run.restype = None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from selfreflect.metric.engine.attention import Extras, KeyValue
 
 MAX_LOGITS = 2**26
-"""Attention logits that exist at once when written out, or those of one block: 256 MiB, in a few arrays."""
+"""Attention logits held at once, or those of one block: 256 MiB, in a few arrays."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ class Blocks:
 
     queries: torch.Tensor
     query_positions: torch.Tensor
-    """Shape (B, R), as ``queries``."""
+    """Positions of ``queries``: shape (B, R)."""
     real: torch.Tensor
-    """Which queries are no padding, as indices into the flattened ``queries``."""
+    """Indices of queries without padding, in the flattened ``queries``."""
     keys: torch.Tensor
     key_positions: torch.Tensor
-    """Shape (B, K), as ``keys``."""
+    """Positions of ``keys``: shape (B, K)."""
     visible: torch.Tensor
-    """Shape (B, R, K)."""
+    """Visibility of keys to queries: shape (B, R, K)."""
     bias: torch.Tensor
     """``visible`` as an additive mask for G stacked query heads: shape (B, 1, R * G, K)."""
     contexts: Mapping[int, slice]
@@ -255,4 +255,4 @@ def cuda_kernel(
 
 
 FUSED_KERNELS: dict[str, Any] = {"cpu": cpu_kernel, "cuda": cuda_kernel}
-"""By device: attention to some of the keys, (batch, KV, rows, D), and its log-sum-exp, (batch, KV, rows)."""
+"""Attention kernels by device: to output (batch, KV, rows, D) and log-sum-exp (batch, KV, rows)."""

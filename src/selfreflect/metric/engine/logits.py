@@ -26,17 +26,17 @@ Head = Callable[[torch.Tensor], torch.Tensor]
 """States (rows, width) -> logits (rows, vocabulary) in float32."""
 
 PairedStates = tuple[torch.Tensor, Ints]
-"""States of one context, (W, width), and its token tasks, (tasks, 2): a row of these states and a row of the
-reference's."""
+"""States of one context, (W, width), and its token tasks, (tasks, 2): pairs of rows here and in the
+reference."""
 
 ROWS_OF_LOGITS = 64
-"""Rows of logits that exist at once: for large vocabularies, 64 x 150k x 4 bytes x 4 arrays is 150 MB."""
+"""Rows of logits held at once: 64 x 150k x 4 bytes x 4 arrays is 150 MB for large vocabularies."""
 
 ROWS_ON_GPU = 1024
-"""Fewer would leave a GPU waiting for the vocabulary's weights."""
+"""Rows of logits held at once on a GPU; fewer would leave it waiting for weights."""
 
 ROWS_IN_CACHE = 16
-"""Rows whose probabilities are taken at a time on a CPU, so that they stay in its caches."""
+"""Rows of probabilities computed at once on a CPU, so that they stay in its caches."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Guesses:
     """Likely tokens of some token tasks under two contexts."""
 
     tokens: Ints
-    """Shape (tasks, K), the likeliest of either context first."""
+    """Token ids, shape (tasks, K), the likeliest in either context first."""
     probabilities: Floats
-    """Shape (tasks, K, 4), the last as the numbers of a :class:`~selfreflect.records.Guess`."""
+    """Probabilities, shape (tasks, K, 4), in the order of :class:`~selfreflect.records.Guess`."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class SummaryStates:
     """States of the reference context, shape (R, width)."""
     contexts: Sequence[PairedStates]
     tasks: Sequence[list[Ints]] = ()
-    """For each summary and each of its words the indices of its token tasks among the distinct ones."""
+    """Indices of each word's token tasks among the distinct ones, by summary."""
 
     @torch.inference_mode()
     def distances(self, temperature: float, formula: Formula | None = None) -> list[Floats]:

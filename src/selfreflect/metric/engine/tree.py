@@ -162,7 +162,7 @@ class Segment:
     tree: PrefixTree
     first_row: int
     prefix: int
-    """Rows of the prefix: its whole length, or 0."""
+    """Rows of the prefix: its length, or 0."""
     start: int
     stop: int
 
@@ -191,11 +191,11 @@ class Neighbours:
 
     context: int
     queries: Ints
-    """Shape (N,): rows."""
+    """Rows of the queries: shape (N,)."""
     keys: Ints
-    """Shape (K,): the path to the first node, and the nodes up to the last one."""
+    """Keys, shape (K,): the path to the first node, and all nodes up to the last."""
     visible: Bools
-    """Shape (N, K)."""
+    """Visibility of keys to queries: shape (N, K)."""
 
 
 @dataclass(frozen=True)
@@ -205,15 +205,15 @@ class PackedBatch:
     segments: tuple[Segment, ...]
     tokens: Ints
     positions: Ints
-    """Shape (T,), as ``tokens``."""
+    """Positions of ``tokens``: shape (T,)."""
     key_positions: Ints
-    """Shape (C + T,)."""
+    """Positions of all keys: shape (C + T,)."""
     outputs: Ints
-    """Rows whose states are the result, shape (W,), in the order of contexts and nodes."""
+    """Rows of the resulting states, shape (W,), by context and node."""
     carried: Ints
-    """The C carried rows as nodes of the first segment's tree: the path to its first node."""
+    """The C carried rows as nodes of the first segment's tree, on the path to its first node."""
     carry: Ints
-    """Keys that the next batch needs: the path to its first node."""
+    """Keys for the next batch, on the path to its first node."""
 
     def neighbours(self, size: int) -> Iterator[Neighbours]:
         """Yield all tree nodes in blocks of at most ``size``."""

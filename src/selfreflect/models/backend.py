@@ -37,33 +37,33 @@ _WITHOUT_PREFIX = ("local", "function")
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 Say = Callable[[str], None]
-"""Gets a line at each step that takes a while."""
+"""Callback for a line at each step that takes long."""
 
 
 class Backend:
     """A backend, which loads models and describes their traits."""
 
     prefix = ""
-    """Stands before a colon and the name of a model."""
+    """Prefix before the colon in a model's name."""
     generator = ""
-    """``module:name`` of what loads a generator from ``(spec, progress)``; empty if its models only judge."""
+    """Loader of a generator, ``module:name``, from ``(spec, progress)``; empty if models only judge."""
     judge = ""
-    """``module:name`` of what loads a judge from ``(spec, compat, progress)``; empty without full logits."""
+    """Loader of a judge, ``module:name``, from ``(spec, compat, progress)``; empty without full logits."""
     is_remote = False
-    """Whether a server at ``base_url`` computes."""
+    """Whether a server at ``base_url`` does the computation."""
     needs_address = False
     """Whether a server has no default address."""
     can_relay = False
-    """Whether its server speaks OpenAI's protocol, so that requests of clients may pass through."""
+    """Whether the server speaks OpenAI's protocol, so that client requests can pass through."""
     loads_model = True
-    """Whether loading puts a model into this process, which then needs a GPU or all CPUs."""
+    """Whether loading places a model in this process, which then needs a GPU or all CPUs."""
     is_torch = False
-    """Whether that is a torch module, as training, timing and spreading over GPUs need."""
+    """Whether the model is a torch module, as training, timing and spreading over GPUs need."""
     runs_foreign_code = False
-    """Whether the name is that of code which loading it runs."""
+    """Whether the name is of code that loading executes."""
     gives_logprobs = True
     takes_batches = False
-    """Whether requests may go through a file that its server answers later."""
+    """Whether requests can be sent as a file that the server answers later."""
 
     @property
     def can_generate(self) -> bool:

@@ -29,10 +29,10 @@ class Message(Record, frozen=True, kw_only=True):
 
 
 SUMMARY_TOKENS = 512
-"""Of a summary with the steps before it. A small model that repeats itself goes on up to any limit."""
+"""Token limit with earlier steps. A small model that repeats itself goes on up to any limit."""
 
 PUBLISHED_SUMMARY_TOKENS = 4096
-"""The published limit; a reasoning model needs it for its trace."""
+"""Published token limit, which reasoning models need for their traces."""
 
 
 class Sampling(Record, frozen=True, kw_only=True):
@@ -48,13 +48,13 @@ class Sampling(Record, frozen=True, kw_only=True):
 
 class Completion(Record, frozen=True, kw_only=True):
     text: str
-    """What the model said, without reasoning trace, special tokens and surrounding white space."""
+    """Generated text, without reasoning trace, special tokens and surrounding white space."""
     finish: Finish
     tokens: int
     logprobs: AnswerTokens | NoLogprobs | None = None
-    """Of the tokens of ``text``, or why there are none; None if the request wants none."""
+    """Log-probabilities of the tokens of ``text``, or the reason for their absence; None unless requested."""
     first_tokens: tuple[LikelyToken, ...] = ()
-    """The likeliest tokens where ``text`` begins. Empty if the request wants none, the model does not tell
+    """Likeliest tokens at the start of ``text``. Empty if the request wants none, the model does not tell
     them, or the text is empty."""
 
 
@@ -62,10 +62,10 @@ class ToolCall(Record, frozen=True, kw_only=True):
     """A model's call of a tool."""
 
     id: str
-    """The server's, which it expects beside the result; empty without one."""
+    """Id from the server, expected with the tool's result; empty without one."""
     name: str
     arguments: str
-    """As the model wrote them: JSON if it made no mistake."""
+    """Arguments in the model's words, JSON if correct."""
 
 
 class CallingCompletion(Completion, frozen=True, kw_only=True):
@@ -78,10 +78,10 @@ class Sample(Record, frozen=True, kw_only=True):
     """One finished completion of a request that still awaits others."""
 
     index: int
-    """Its place in the reply."""
+    """Index in the response."""
     completion: Completion
     closes_trace: bool = False
-    """Whether it ends a reasoning trace that the prompt began, where only the text shows that."""
+    """Whether it ends a reasoning trace that the prompt began, if only the text shows that."""
 
 
 class Request(Record, frozen=True, kw_only=True):
@@ -92,20 +92,19 @@ class Request(Record, frozen=True, kw_only=True):
     sampling: Sampling
     n: int = 1
     seed: int = 0
-    """Specific to the question and the step: two requests with one seed share their random numbers."""
+    """Seed for the question and step; requests with equal seeds share random numbers."""
     thinking: bool = False
     """Whether a reasoning model may think first. Its trace is removed from the reply either way."""
     logprobs: bool = False
     """Whether completions come with the log-probabilities of their tokens."""
     top_logprobs: int = 0
-    """How many of the largest log-probabilities come with each token, if ``logprobs`` do; servers give 20 at
-    most."""
+    """Largest log-probabilities per token, with ``logprobs``; servers give at most 20."""
     first_tokens: int = 0
-    """How many likely first tokens completions come with; servers give 20 at most."""
+    """Likely first tokens per completion; servers give at most 20."""
     label: str = ""
-    """The id of its question, where that alone names it; no model sees it."""
+    """Id of the question if it identifies the request; no model sees it."""
     samples: tuple[Sample, ...] = ()
-    """Completions that are there already. They go into the reply, and only the others are drawn."""
+    """Existing completions. They go into the reply, and only the others are drawn."""
 
     @property
     def ranks(self) -> int:
@@ -151,9 +150,9 @@ class Refusal(Record, frozen=True, kw_only=True):
     status: int = 0
     """HTTP status of a server; 0 without one."""
     wait: float | None = None
-    """Seconds that the server asked to wait."""
+    """Seconds that the server asked the client to wait."""
     code: str = ""
-    """That of the error behind it, if there was one."""
+    """Code of the underlying error, if any."""
 
 
 class Generator(Protocol):
@@ -189,7 +188,7 @@ def as_done(generator: Generator, requests: Sequence[Request]) -> Iterator[tuple
 
 
 Watch = Callable[[Sequence[Request]], Callable[[int, Sample | Reply | Refusal], None]]
-"""Told of requests that begin; returns what is then told of each event, with the index of its request."""
+"""Observer factory: receives starting requests, and returns a callback for each event."""
 
 
 def as_drawn(
@@ -258,7 +257,7 @@ EXTRA_BODY_REFUSED = frozenset(
     "model messages n seed stream temperature top_p max_tokens max_completion_tokens logprobs top_logprobs "
     "tools functions".split()
 )
-"""Fields of a request that settings decide, or that would change what a reply is."""
+"""Request fields that settings decide, or that would change the form of responses."""
 _CREDENTIALS = re.compile(r"(?:.*[_-])?(?:api[_-]?key|authorization|password|secret)", re.IGNORECASE)
 DEVICES = re.compile(r"auto|cuda(:[0-9]{1,3})?|mps|cpu")
 
@@ -293,23 +292,23 @@ class ModelSpec:
     base_url: str | None = None
     """Address of the server of a remote backend."""
     extra_body: Mapping[str, Any] | None = field(default=None, hash=False)
-    """Fields that each request to a server gets as well."""
+    """Further fields of each request to a server."""
     device: Device = "auto"
     dtype: DType = "auto"
     device_map: Literal["auto"] | None = None
     """``"auto"`` spreads a local model over all visible GPUs."""
     trust_remote_code: bool = False
-    """Run code that the model brings along."""
+    """Whether to run code that comes with the model."""
     batch_size: int | None = None
-    """Sequences that a local generator decodes together; None lets it choose."""
+    """Sequences decoded together by a local generator; None leaves the choice to it."""
     max_connections: int = 16
     """Simultaneous calls to a server."""
     timeout: float = 600.0
-    """Seconds for one try of a call to a server."""
+    """Seconds per try of a call to a server."""
     write_batch: Path | None = None
-    """File for requests that are not sent."""
+    """File for unsent requests."""
     read_batch: Path | None = None
-    """File with the responses to such requests."""
+    """File with the responses to unsent requests."""
 
     @classmethod
     def of(cls, model: str | ModelSpec, **fields: Any) -> ModelSpec:

@@ -26,14 +26,14 @@ TRACE = r"(?i:<(?:[\w:]*think(?:ing)?|reasoning|thought)>|\[THINK\]|<\|START_THI
 """A tag that opens a reasoning trace."""
 
 TEMPLATE_DATE = datetime(2024, 7, 26)
-"""The day that templates get which write today's: with that, scores and texts would be others tomorrow. Those
-of Llama models name this one where they get none."""
+"""Fixed date for templates that write today's, to keep results reproducible. Those of Llama models name this
+one where they get none."""
 
 _DATE_FILTERS = "".join(
     f"|replace('%{code}', '{TEMPLATE_DATE.strftime(f'%{code}')}')" for code in "dbBYmyAaHMSIpj"
 )
 _DATE_MACRO = f"{{% macro strftime_now(format) %}}{{{{ format{_DATE_FILTERS} }}}}{{% endmacro %}}"
-"""In front of a template it takes the place of transformers' function, which knows today alone."""
+"""Macro that replaces transformers' function, which only knows today."""
 
 # More than any token of a meaningful text has.
 _MAX_CHARACTERS_PER_TOKEN = 256

@@ -23,7 +23,7 @@ from selfreflect.models.local.machine import set_library_defaults
 from selfreflect.sameness import are_apart, same_groups
 
 SAME = 0.3
-"""Mean cosine distance up to which two clusters say the same."""
+"""Largest mean cosine distance of two clusters with the same meaning."""
 
 # Added to the distance of answers that contradict each other: more than any cluster can average
 # away.
@@ -157,7 +157,7 @@ class MeaningGroups:
 
 
 PAIRS_AT_ONCE = 32
-"""Pairs that are classified together."""
+"""Pairs classified together."""
 
 Pair = tuple[str, str]
 """A premise and a hypothesis."""

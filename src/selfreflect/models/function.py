@@ -45,13 +45,13 @@ from selfreflect.models.reasoning import UnclosedReasoningError, split_answer
 from selfreflect.plugins import USER_ERRORS, error_text, load_function
 
 TextFunction: TypeAlias = Callable[..., "str | Sequence[str]"]
-"""See the module."""
+"""Function of a user that answers questions."""
 
 OPTIONS: tuple[str, ...] = ("n", "temperature", "top_p", "max_tokens", "seed")
 
 
 ASYNC_WORKERS = 16
-"""Requests to an async function that are under way at once, where nobody says how many."""
+"""Default number of parallel requests to an async function."""
 
 
 class FunctionGenerator(StreamingGenerator):

@@ -16,7 +16,7 @@ from selfreflect.models.local.loading import CausalLM, load_causal_lm
 from selfreflect.text import common_prefix
 
 LastStates = Callable[[Sequence[Sequence[int]]], torch.Tensor]
-"""Prompts of token ids -> final normed hidden states of the last token of each, shape (prompts, width)."""
+"""Function from prompts as token ids to final normed hidden states, shape (prompts, width)."""
 
 # Rows of a half-precision projection that exist in float32 at once where no CUDA kernel returns
 # float32.
@@ -28,7 +28,7 @@ class Judge:
     Make one with :meth:`load`."""
 
     last_states: LastStates | None = None
-    """Asks a decoder that runs elsewhere; None where it runs here."""
+    """Function that asks a remote decoder; None for a local decoder."""
 
     def __init__(self, lm: CausalLM, *, compat: Compat = "") -> None:
         self.lm = lm

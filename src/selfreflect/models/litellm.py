@@ -31,7 +31,7 @@ _SECRET = re.compile(r"(?i)(?:.*_)?(?:API_KEY|TOKEN|SECRET|PASSWORD|SECRET_ACCES
 _NO_SERVER = "litellm:"
 
 _ENDINGS = ("finish_reason", "finishReason", "stop_reason", "stopReason", "done_reason")
-"""Names that providers give to how a text ended."""
+"""Providers' names for the finish reason of a text."""
 
 
 class LiteLLM(Backend):

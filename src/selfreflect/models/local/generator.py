@@ -212,7 +212,7 @@ class HFGenerator(TokenGenerator):
         self.lm = lm
         self.batch_size = batch_size or (64 if lm.device == "cpu" else 256)
         self.on_step: Callable[[int, int], None] = lambda tokens, ended: None
-        """Called with the number of tokens that were just drawn, and of the sequences that they ended."""
+        """Callback with the numbers of tokens just drawn and of sequences that they ended."""
         self._computed = PromptStates(lm.model)
         self._stop_ids = _stop_ids(lm)
         self._pad_id = lm.tokenizer.pad_token_id

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from selfreflect.models.local.pretrained import PeftAdapter
 
 EMBEDDED = "smollm2"
-"""The alias of the embedded model."""
+"""Alias of the embedded model."""
 
 _WEIGHTS = "model.safetensors"
 _INDEX = f"{_WEIGHTS}.index.json"
@@ -35,13 +35,13 @@ class ModelSource:
 
     name: str
     path: str
-    """Directory or hub name; of an adapter its base's."""
+    """Directory or hub name, for an adapter of its base."""
     device: str
     dtype: torch.dtype
     requested_revision: str | None
     trust_remote_code: bool
     adapter: PeftAdapter | None = None
-    """What is merged into the weights in ``path``."""
+    """Adapter to merge into the weights in ``path``."""
 
     @cached_property
     def options(self) -> dict[str, Any]:
@@ -236,9 +236,9 @@ class CausalLM:
     device: str
     dtype: str
     window: int | None
-    """Most positions the model was made for, None where it does not say."""
+    """Most positions that the model supports; None if unknown."""
     vocabulary: int | None = None
-    """Token ids that the model has embeddings for, None where that is not known."""
+    """Number of token ids with embeddings; None if unknown."""
 
     @property
     def facts(self) -> dict[str, str]:

@@ -23,7 +23,7 @@ from typing import TypeVar
 from selfreflect.errors import BackendError, excerpt
 
 FLAGS = ("-std=c11", "-O3", "-march=native", "-ffp-contract=fast", "-fPIC", "-fopenmp")
-"""With plain c11 GCC would not fuse a multiplication and an addition into one instruction."""
+"""Compiler flags; plain c11 would prevent fused multiply-add instructions."""
 TIMEOUT = 60
 """Seconds that a compiler may take."""
 

@@ -30,8 +30,8 @@ _WEIGHTS_SHARE = 0.9
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 KINDS = ("LORA", "ADALORA", "LOHA", "LOKR", "IA3", "OFT", "BOFT", "VERA", "HRA")
-"""Kinds of adapters that become a part of the weights and consist of nothing but their two files. Of others
-some name further models, which peft would download, or cannot be merged, such as soft prompts."""
+"""Kinds of adapters that merge into the weights and consist of two files. Of others some name further models,
+which peft would download, or cannot be merged, such as soft prompts."""
 
 # Wrong tensors that an error names.
 _EXAMPLES = 2
@@ -209,12 +209,12 @@ class PeftAdapter:
 
     path: str
     base: str
-    """Alias, absolute directory or hub name."""
+    """Alias, absolute directory or hub name of the base model."""
     base_revision: str | None
     kind: str
-    """As peft calls it: ``LORA``."""
+    """Kind in peft's terms: ``LORA``."""
     digest: str
-    """Of the adapter's two files."""
+    """Digest of the adapter's two files."""
 
     def merge(self, model: Any) -> Any:
         """Merge the adapter into its base model's weights.

@@ -25,7 +25,7 @@ from selfreflect.models.local.machine import free_memory, load_compiled
 MODELS = frozenset(("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"))
 
 FLOAT = 4
-"""Bytes of a number."""
+"""Bytes per number."""
 
 
 def serves(model: Any) -> bool:
@@ -67,7 +67,7 @@ def _head_size(model: Any) -> int:
 
 class Layer(NamedTuple):
     attention: Any
-    """The module, for its sizes and the norms of queries and keys."""
+    """Attention module, for its sizes and norms."""
     states: Product
     output: Product
     gates: Product
@@ -206,7 +206,7 @@ class Slots:
         self.table = np.zeros((sequences, 32), dtype=np.int64)
         """The slots of each sequence, in order."""
         self.count = np.zeros(sequences, dtype=np.int64)
-        """How many each sequence has."""
+        """Number of slots of each sequence."""
 
     def append(self) -> None:
         """Allocate one more slot for each sequence."""
@@ -246,13 +246,13 @@ FLOAT32, BFLOAT16, CODES8, CODES4 = range(4)
 zeros, and codes of 8 or 4 bits with a scale and an offset for every 32 of them."""
 
 PACKED_FORMS = (CODES4, CODES8, BFLOAT16)
-"""The smallest first."""
+"""Packed forms, smallest first."""
 
 SHARE = 4
-"""A model's matrices are packed as long as that takes less than this part of the free memory."""
+"""Divisor of the free memory that limits packing of a model's matrices."""
 
 CACHE_LINE = 64
-"""Bytes. Vectors are read from multiples of it."""
+"""Size of a cache line in bytes. Vectors are read from multiples of it."""
 
 # Of so many weights one is compared, to see whether a matrix has changed.
 _SAMPLE = 4099
@@ -298,7 +298,7 @@ class Product:
             bias = 0 if module.bias is None else module.bias.data_ptr()
             rows.append([packed.address, bias, module.weight.shape[0], packed.form])
         self.matrices = np.array(rows, dtype=np.int64)
-        """A row is a ``Matrix`` of ``decode.c``."""
+        """Rows that are each a ``Matrix`` of ``decode.c``."""
         self.inner = modules[0].weight.shape[1]
         self.width = sum(module.weight.shape[0] for module in modules)
         self.norm = None if norm is None else norm.weight.data_ptr()
@@ -335,9 +335,9 @@ class PackedWeights(NamedTuple):
     form: int
     address: int
     room: npt.NDArray[np.uint8] | None
-    """Holds what lies at the address; None for the model's own."""
+    """Memory at the address; None for the model's own."""
     origin: tuple[int, int, bytes]
-    """Tells whether the model's own matrix is still the one that was packed."""
+    """Identity of the packed matrix, to detect changes of the model's."""
 
 
 _packed: WeakKeyDictionary[torch.nn.Linear, PackedWeights] = WeakKeyDictionary()

@@ -106,7 +106,7 @@ class BatchReader(_BatchFile):
     def __init__(self, spec: ModelSpec, path: Path, progress: Callable[[str], None] | None) -> None:
         super().__init__(spec, path, progress)
         self._responses: dict[str, list[tuple[int, dict[str, Any]]]] = {}
-        """By the beginning of the id, with the number of its first completion."""
+        """Responses by the beginning of the id, with the number of the first completion."""
         self._counts: Counter[str] = Counter()
         self._used: set[str] = set()
         self._read()

@@ -34,10 +34,10 @@ T = TypeVar("T")
 Task: TypeAlias = Callable[["Connection"], Awaitable[T]]
 
 LARGEST_RESPONSE = 32 * 2**20
-"""Bytes of a response that are read."""
+"""Largest response in bytes."""
 
 DECODED = ("", "identity", "gzip", "deflate")
-"""Ways to compress a response that the client reads; some gateways compress what was not asked for."""
+"""Compression methods that the client reads; some gateways compress unasked."""
 
 _CONNECT_SECONDS = 20.0
 
@@ -47,7 +47,7 @@ address is wrong. One that has responded before is given all tries of the policy
 
 
 UNUSABLE_TRIES = 5
-"""Tries, within some seconds, for a text where a server gives none that ended: it may give no others."""
+"""Tries for a text from a server that has given none that ended, within some seconds."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,13 @@ class Connection:
 
     http: httpx2.AsyncClient
     slots: asyncio.Semaphore
-    """Limits the calls under way, waits between tries included."""
+    """Limit on parallel calls, including waits between tries."""
     first: dict[Any, asyncio.Event] = field(default_factory=dict)
-    """By kind of call, set when the first one, which finds out what the server takes, has ended."""
+    """Events by kind of call, set when the first call has learned what the server accepts."""
     offer: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by a call that tries whether the server gives more when it is asked in another way."""
+    """Lock of a call that tries whether the server gives more in another wording."""
     report: Callable[[Any], None] = lambda event: None
-    """Yields something from the stream of results before the task's result."""
+    """Callback that yields an event to the stream of results before the task's result."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class RetryPolicy:
     first: float = 0.5
     longest: float = 60.0
     longest_asked: float = 300.0
-    """Longest wait that a server may ask for; with a longer one the call is given up."""
+    """Longest wait that a server may ask for before the call is given up."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def wait(self, tries: int, minimum: float | None, jitter: float) -> float | None:

@@ -60,12 +60,12 @@ class Endpoint:
     url: str
     """The base URL without credentials."""
     authorization: str = field(default="", repr=False)
-    """The header of that name: the credentials of the base URL, else the key."""
+    """Value of the Authorization header: credentials of the base URL, or else the key."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
     setting: str = "answers.base_url"
-    """Which setting holds its address."""
+    """Setting with the address."""
     key_advice: str = ""
-    """Where this server's key belongs, for people whose key was refused or not sent."""
+    """Advice on where this server's key belongs, if it is missing or refused."""
 
     @property
     def host(self) -> str:

@@ -40,25 +40,25 @@ if TYPE_CHECKING:
     import httpx2
 
 OFFER_SECONDS = 120
-"""For each call that asks in another way for something that may not be had."""
+"""Seconds for a call that tries another wording."""
 MOST_CRASHES = 2
-"""Errors of a server after which a text is asked for without what makes some servers fail."""
+"""Server errors after which a text is requested without fields that crash some servers."""
 CRASHES = (500, 502)
-"""Statuses that such errors have."""
+"""Statuses of server crashes."""
 AHEAD_SECONDS = 5
-"""Seconds that other calls wait at most for the first of their kind, which may be refused."""
+"""Most seconds that calls wait for the first of their kind, which may be refused."""
 EQUAL_CALLS = 3
-"""Calls with several texts, all equal, after each of which a further call tells whether the server copies."""
+"""Calls with several equal texts, each followed by a call that tells whether the server copies."""
 DECIDING_TEXTS = 8
-"""Of one call, which tell a server that copies texts from one whose texts were equal by chance."""
+"""Texts of one call that distinguish a copying server from chance."""
 SAMPLES = 0.5
-"""Temperature from which equal texts are looked into."""
+"""Lowest temperature at which equal texts are suspicious."""
 
 MEETING_TOKENS = 16
-"""Of each short call that finds out what a server takes; nobody keeps its text."""
+"""Token limit of short calls that learn what a server accepts."""
 
 FAILURES_IN_A_ROW = 3
-"""Failed requests without a success in between after which the server is given up."""
+"""Failed requests in a row after which the server is given up."""
 
 
 class OpenAIGenerator(StreamingGenerator):
@@ -97,13 +97,13 @@ class OpenAIGenerator(StreamingGenerator):
         self._extra = extra_body or {}
         self._retries = retries or RetryPolicy()
         self.learned = Learned()
-        """What calls have found out about the server; generators of one run share it."""
+        """Learned habits of the server, shared by the generators of a run."""
         self._opens_trace: dict[bool, bool] = {}
-        """For requests with and without thinking: whether the chat template begins a reasoning trace."""
+        """Whether the chat template begins a reasoning trace, with and without thinking."""
         self._failures = 0
         self._gave_logprobs = False
         self._missing_logprobs: set[NoLogprobs] = set()
-        """Reasons that were said."""
+        """Reasons already reported."""
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -41,35 +41,35 @@ _ENDINGS: dict[Finish, str] = {
     "sensitive toxic errortoxic language blocked blockedbysafety",
     "refused": "refusal refused",
 }
-"""What servers call the ends of texts: letters alone, in lower case. With any other word, or none, a text is
-half of one."""
+"""Finish reasons of servers, as lower-case letters only. With any other word, or none, a text is half of
+one."""
 _FINISH = {word: finish for finish, words in _ENDINGS.items() for word in words.split()}
 _CALLING = frozenset(("toolcalls", "toolcall", "tooluse", "functioncall"))
-"""What they call the end of a text that calls a tool."""
+"""Finish reasons of texts that call a tool."""
 _END_TOKENS = (
     "</s> <eos> <end_of_turn> <|im_end|> <|eot_id|> <|eom_id|> <|endoftext|> <|end_of_text|> <|end|> "
     "<|return|> <|END_OF_TURN_TOKEN|> <|end_of_turn|> <|endofturn|> <｜end▁of▁sentence｜>"
 ).split()
-"""Tokens that end a turn, which some servers leave in the text."""
+"""End-of-turn tokens that some servers leave in the text."""
 _NO_LETTER = re.compile(r"[\W\d_]+")
 
 _SHIFT = 1e-3
-"""By how much a token's log-probability may differ from its entry among the likely ones."""
+"""Largest difference between a token's log-probability and its entry among likely tokens."""
 
 MOST_TOKENS = 10**9
-"""Of one call. A larger count is the server's mistake, and a record could not hold it."""
+"""Most tokens of one call. A larger count is the server's mistake, and a record could not hold it."""
 
 _TEXT_KEYS = (
     "msg status_msg error_msg message Message detail error_description description reason title error"
 ).split()
-"""Where an error holds words, the most telling first."""
+"""Keys of messages in an error, the most informative first."""
 _CODE_KEYS = ("code", "Code", "status", "status_code", "error_code", "type")
-"""Where an error holds words or numbers for itself, the most telling first."""
+"""Keys of codes in an error, the most informative first."""
 _NESTED_KEYS = (
     "error errors detail details fieldViolations metadata raw params source base_resp external_model_message "
     "invalid-params invalid_params invalidParams violations validationErrors Response Error"
 ).split()
-"""Where an error holds others, such as those of the provider behind a gateway."""
+"""Keys of nested errors, such as a provider's behind a gateway."""
 _CODES = {
     **dict.fromkeys(
         (
@@ -83,7 +83,7 @@ _CODES = {
     "rate_limit": 429,
     "too_many_requests": 429,
 }
-"""Beginnings of the words for errors that come with HTTP 200, and the status that each means."""
+"""Prefixes of error codes with HTTP 200, with the status that each means."""
 _STEP = re.compile(r"[.\[\]/'\"$]+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _DEEPEST_ERROR = 6
@@ -96,26 +96,26 @@ class APIError(Exception):
     """A call without a usable response."""
 
     message: str
-    """What is wrong, without flags and settings."""
+    """Description of the problem, without flags and settings."""
     _: KW_ONLY
     code: str = "server"
-    """As of a :class:`~selfreflect.errors.SelfReflectError`."""
+    """Code of a :class:`~selfreflect.errors.SelfReflectError`."""
     remedy: str = ""
     kind: FailureKind = "backend"
     server_text: str = ""
-    """The server's own words: untrusted."""
+    """Untrusted text of the server."""
     rejected: bool = False
-    """The server found fault with the request itself; another request may succeed."""
+    """Whether the server rejected this request; another may succeed."""
     retryable: bool = False
-    """The same request may succeed later."""
+    """Whether the same request may succeed later."""
     unusable: bool = False
-    """The server answered, without a text that ended."""
+    """Whether the server answered without a text that ended."""
     wait: float | None = None
     """Seconds that the server asks to wait."""
     fatal: bool = False
-    """Every other call would fail in the same way."""
+    """Whether every other call would fail in the same way."""
     status: int = 0
-    """Of HTTP; 0 without a response."""
+    """HTTP status; 0 without a response."""
     fields: frozenset[str] = frozenset()
     """Fields of the request that the structure of the error names."""
 
@@ -181,7 +181,7 @@ _FILTERED = _Meaning(
 )
 
 CRASHES_THAT_REFUSE = (500, 424)
-"""Statuses of crashes with which some servers answer a request that they do not take; 424 is LoRAX's."""
+"""Crash statuses with which some servers refuse a request; 424 is LoRAX's."""
 
 # the order is part of the table: credit before keys, keys before refusals
 _MEANINGS = (
@@ -247,7 +247,7 @@ _MEANINGS = (
     _Meaning((403,), "", APIError("", code="forbidden")),
     _Meaning(range(1000), "", APIError("")),
 )
-"""What errors mean: the first row that fits."""
+"""Meanings of errors; the first matching row counts."""
 
 
 def _asked_wait(value: Any) -> float | None:
@@ -279,13 +279,13 @@ class _Message(msgspec.Struct):
 _REASONING = (
     "reasoning_content reasoning reasoning_details reasoning_text thinking thinking_blocks thought"
 ).split()
-"""Where a message holds reasoning apart from the text."""
+"""Keys of reasoning in a message."""
 
 
 class _Choice(msgspec.Struct):
     message: _Message | None = None
     delta: _Message | None = None
-    """A piece of the message, in a stream."""
+    """Piece of a streamed message."""
     finish_reason: Any = None
     logprobs: Any = None
     error: Any = None
@@ -338,7 +338,7 @@ class ParsedResponse:
     samples: list[Sample]
     prompt_tokens: int
     broken: list[int] = field(default_factory=list)
-    """Places of choices that did not end, so that they are no answers."""
+    """Indices of choices that did not end, and thus are not answers."""
 
     @property
     def size(self) -> int:
@@ -429,10 +429,10 @@ class Piece(NamedTuple):
 
     text: str
     ending: str
-    """The server's word for how the text ended; empty while it goes on."""
+    """Finish reason of the server; empty while the text continues."""
     prompt_tokens: int
     completion_tokens: int
-    """So far, 0 where they are not counted, like ``prompt_tokens``."""
+    """Tokens so far, 0 if uncounted; ``prompt_tokens`` likewise."""
 
 
 def read_piece(data: bytes) -> Piece:

@@ -23,13 +23,13 @@ class Field:
     """A field that a server may refuse."""
 
     is_neutral: Callable[[Any], bool] = lambda value: True
-    """Whether leaving a value out changes no probability, save where the server has its own defaults."""
+    """Whether leaving out a value preserves all probabilities, except for server defaults."""
     lost: str = ""
-    """What is lost without the field."""
+    """Loss without the field."""
     choose: str = ""
-    """What to choose in place of a value that is not neutral."""
+    """Advice on a replacement for a value that is not neutral."""
     is_last_resort: bool = False
-    """Whether other fields that a refusal names are left out first."""
+    """Whether other fields named by a refusal are left out first."""
 
 
 FIELDS: dict[str, Field] = {
@@ -53,7 +53,9 @@ FIELDS: dict[str, Field] = {
         is_last_resort=True,
     ),
 }
-"""By name. A field without neutral values can always be left out: texts come from the same distribution."""
+"""Refusable fields by name. A field without neutral values can always be left out: texts come from the same
+distribution.
+"""
 
 # OpenAI's own defaults are neutral: nothing would be lost there without these, nor without a temperature or
 # top_p of 1. But vLLM, SGLang and llama.cpp fill in a missing field from a model's generation_config.json or
@@ -71,7 +73,7 @@ THINKING_OFF: tuple[Mapping[str, Any], ...] = (
     {"reasoning": {"enabled": False}},
     {"enable_thinking": False},
 )
-"""Ways to switch reasoning off, tried in this order where the argument of the chat template does not."""
+"""Ways to disable reasoning, tried in order if the chat template's argument fails."""
 
 _SYSTEM = re.compile(
     # "system error" and "the system is overloaded" name no turn
@@ -79,7 +81,7 @@ _SYSTEM = re.compile(
     r"|\bjinja|chat template",
     re.IGNORECASE,
 )
-"""How servers name the turn of the system, where their template has none."""
+"""Servers' names for the system turn that their template lacks."""
 
 _ACCEPTED = re.compile(
     r"(?:did you mean|expected one of|must be one of|one of:|\bknown (?:properties|fields|param\w+)"
@@ -87,7 +89,7 @@ _ACCEPTED = re.compile(
     r"|keys|options|names)(?: are|:| include)|\bsupports? only|\bonly supports?)[^;\n]*",
     re.IGNORECASE,
 )
-"""What servers say that they take, in words that name other fields than the refused one."""
+"""Servers' phrases for accepted values, which name fields other than the refused one."""
 
 # OpenAI says "use max_completion_tokens instead", without a word for unknown
 _UNKNOWN_FIELD = re.compile(
@@ -104,14 +106,14 @@ _ONE_CHOICE = re.compile(
     r"(?<![\w\\.-])n(?![\w.-])",
     re.IGNORECASE,
 )
-"""How servers say that they give one completion per call."""
+"""Servers' phrases for one completion per call."""
 _NUMBER = re.compile(r"(?<![\w.-])[0-9]{1,3}(?![\w-])")
 
 _AT_LEAST_ONE = re.compile(r"(?:at least|equal to|>=|≥|between|\[) ?1\b", re.IGNORECASE)
-"""How servers say that a number has no value that means none."""
+"""Servers' phrases for a number that cannot be zero."""
 
 RENAMED = {"max_tokens": "max_completion_tokens"}
-"""Fields that newer servers call otherwise."""
+"""New names of fields on recent servers."""
 
 
 @dataclass(frozen=True)
@@ -120,19 +122,19 @@ class Wording:
 
     left_out: frozenset[str] = frozenset()
     limit: str = "max_tokens"
-    """What the server calls the largest number of new tokens."""
+    """Server's name for the largest number of new tokens."""
     most_likely: int = 1000
-    """How many likely tokens it gives at most."""
+    """Most likely tokens that the server gives."""
     most_texts: int | None = None
-    """How many completions it gives per call; None without a limit."""
+    """Most completions per call; None without a limit."""
     all_tokens: int = -1
-    """What top_k is where every token may come; some servers want 0."""
+    """Value of top_k for all tokens; some servers require 0."""
     folds_system: bool = False
-    """Whether the system's text goes in front of the user's."""
+    """Whether the system text is merged into the user's turn."""
     thinking_off: int | None = None
-    """Which of ``THINKING_OFF`` is sent as well."""
+    """Index in ``THINKING_OFF`` of further fields to send."""
     is_guess: bool = False
-    """Whether a refusal named no field, so that more may be left out than the server refuses."""
+    """Whether the refusal named no field, so that too much may be left out."""
 
     @classmethod
     def restored(cls, stored: Any) -> Wording:
@@ -399,21 +401,21 @@ class Learned:
     """Learned habits of a server, shared by the calls of a run."""
 
     wording: Wording = Wording()
-    """That of the last call which succeeded after a refusal."""
+    """Wording of the last successful call after a refusal."""
     accepted: set[tuple[str, str]] = field(default_factory=set)
-    """Fields with values that the server took, and ``system`` for such a turn."""
+    """Accepted fields with values, and ``system`` for a system turn."""
     asked: dict[tuple[bool, ...], int] = field(default_factory=dict)
-    """By kind of call, the most texts of one that has ended: a refusal costs that one, not all at once."""
+    """Most texts of a finished call, by kind of call, so that a refusal costs one call only."""
     is_met: bool = False
-    """Whether short calls, of this run or of an earlier command, have found out what the server takes."""
+    """Whether short calls have learned what the server accepts, now or in an earlier command."""
     tried_thinking_off: bool = False
-    """Whether a model that thinks against the request was asked in other ways not to."""
+    """Whether other ways to disable reasoning were tried."""
     equal_calls: int = 0
-    """Calls with several texts that were all equal, without a call that told why."""
+    """Calls with several equal texts whose cause is still unknown."""
     drawn_again: int = 0
     """Texts that did not end, among others that did."""
     refused_once: set[str] = field(default_factory=set)
-    """Fields that one call was refused for, after the server had taken them."""
+    """Fields that the server refused once after accepting them."""
 
     def doubts(self, wording: Wording, common: Wording) -> bool:
         """Check whether a call omits, for the first time, fields that the server accepted before."""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float32]
 
 PROBE = (3, 5, 7, 9, 11)
-"""Token ids that exist in every vocabulary."""
+"""Token ids in every vocabulary."""
 SHORT, LONG = 10, 400
 """Tokens before the last one of the prompts that are compared at the start."""
 
@@ -231,7 +231,7 @@ class _Checkpoint:
         del self._options["trust_remote_code"]
         index = cached_file(self._path, INDEX, _raise_exceptions_for_missing_entries=False, **self._options)
         self._files: Mapping[str, str]
-        """The file that holds each tensor."""
+        """File of each tensor."""
         if index is not None:
             self._files = json.loads(Path(index).read_text("utf-8"))["weight_map"]
         else:
@@ -269,10 +269,10 @@ Send: TypeAlias = "Callable[[httpx2.AsyncClient], Awaitable[bytes]]"
 
 PROMPTS_PER_CALL = 32
 CALLS = 4
-"""Simultaneous calls: enough that the server never waits for us."""
+"""Parallel calls, enough to keep the server busy."""
 
 AT_FIRST = RetryPolicy(tries=3)
-"""For a server that has not answered yet: a wrong address should soon be an error."""
+"""Retries for a server that has not answered yet, so that wrong addresses fail soon."""
 
 
 class _Vector(msgspec.Struct):

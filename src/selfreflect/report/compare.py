@@ -377,14 +377,14 @@ def _agreement_sentence(judge: str, rival: str, share: Estimate) -> str:
 
 
 SHOWN_ROWS = 20
-"""Questions that a table shows."""
+"""Questions shown in a table."""
 
 _TEXT = 60
 _REPLY = 60
 _NAME = 24
 _VERSION = 16
 _SEVERAL = 4
-"""Systems whose columns fit into a terminal beside the question."""
+"""Systems whose columns fit into a terminal with the question."""
 
 
 def worst_first(run: RunRecords, measure: Measure) -> list[str]:

@@ -188,7 +188,7 @@ def encodable(value: Any) -> Any:
 
 
 PROJECT = "selfreflect"
-"""Name of the project or experiment, if the environment names none."""
+"""Default name of the project or experiment."""
 
 _LONGEST_LABEL = 120
 

@@ -29,7 +29,7 @@ from selfreflect.text import UNSPACED, counted, in_english, listed
 from selfreflect.traits import traits_of
 
 CUT_OFF = 0.05
-"""Share of cut-off answers from which a run is cautioned against."""
+"""Share of cut-off answers above which a caution is shown."""
 
 # Share of questions without a share, above which that is said.
 _UNDEFINED = 1 / 3
@@ -45,7 +45,7 @@ HEDGES = (
     "judge smollm2 does not read hedges or percentages: they hardly change the numbers of a summary. Use a "
     "larger judge for summaries that differ in hedges or percentages."
 )
-"""Measured in benchmarks/RESULTS.md, "What the embedded judge does not read"."""
+"""Cautions measured in benchmarks/RESULTS.md, "What the embedded judge does not read"."""
 
 
 def show_case_note(run: RunRecords, *, named_models_only: bool = False) -> str:

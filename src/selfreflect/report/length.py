@@ -114,7 +114,7 @@ class PastedAnswers:
     words: Sequence[float]
     bits: Sequence[float]
     note: str = ""
-    """Which questions a mean leaves out, in words."""
+    """Note on questions left out of a mean."""
 
     def equal(self, bits: float) -> tuple[float, float] | None:
         """Find the fewest pasted answers with at least as many bits, and their words.
@@ -168,7 +168,7 @@ class StrategyPoint:
     words: float
     bits: Estimate
     pasted: PastedAnswers
-    """The mean over the questions of this strategy, which may be fewer."""
+    """Mean over this strategy's questions, possibly fewer."""
 
 
 def run_pasted(run: RunRecords) -> tuple[PastedAnswers, list[StrategyPoint]] | None:

@@ -28,7 +28,7 @@ class Values:
 
     values: Mapping[str, float]
     scale: Mapping[str, float] | None = None
-    """What each value is a share of. Then sums over questions are compared; without it, means."""
+    """Denominators of the values, if shares. Then sums over questions are compared; without it, means."""
 
     def among(self, ids: Collection[str]) -> Values:
         """Keep only the questions ``ids``."""

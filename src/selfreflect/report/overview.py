@@ -36,10 +36,10 @@ from selfreflect.text import one_line
 from selfreflect.traits import traits_of
 
 CONTROL = "control: "
-"""In front of the name of a control, where tables list it below strategies."""
+"""Prefix of a control's name in tables."""
 
 INCOMPLETE = ", incomplete"
-"""Behind the coverage of a strategy that lacks results."""
+"""Suffix of the coverage of an incomplete strategy."""
 
 FAILURE_COLUMNS = (
     Column("kind"),
@@ -66,7 +66,7 @@ REMEDIES: Mapping[FailureKind, str] = {
     "malformed": "the model did not reply in the requested form; take another model or strategy",
     "strategy": "fix the strategy and run the same command again, which tries only what failed",
 }
-"""What a user can do about a failure; names in braces are settings, ``STAGE`` is that of the failure."""
+"""User's remedies by kind of failure; braces hold settings, with ``STAGE`` for the failure's stage."""
 
 
 def overview(run: RunRecords, *, with_controls: bool = True) -> Table:

@@ -29,7 +29,7 @@ from selfreflect.table import Approximate, Cell, Column, Table
 from selfreflect.text import one_line
 
 MAX_VALUES = 20
-"""Values that get rows of their own, the most frequent ones; the others share theirs."""
+"""Most values with rows of their own; rarer values share one."""
 
 MISSING = "(none)"
 
@@ -68,11 +68,11 @@ class ControlValues:
     """Values of one control over all questions."""
 
     kind: str
-    """That of :class:`~selfreflect.records.Control`."""
+    """Kind of :class:`~selfreflect.records.Control`."""
     name: str
     words: tuple[int, ...]
     by_measure: Mapping[str, Values]
-    """By the name of the measure; a measure without values of controls is missing."""
+    """Values by measure name; measures without values of controls are missing."""
 
 
 def control_values(run: RunRecords) -> list[ControlValues]:
@@ -143,18 +143,18 @@ class StrategyResult:
 
     strategy: str
     estimates: Mapping[str, Estimate]
-    """By the name of the measure, over the questions with a value for this strategy."""
+    """Estimates by measure name, over questions with a value for this strategy."""
     undefined: Mapping[str, Mapping[str, int]]
-    """By the name of the measure, questions without a value by the word for the reason."""
+    """Questions without a value, by measure name and reason."""
     median_words: float | None
     failures: int
-    """Questions with a recorded failure instead of a score."""
+    """Number of questions with a recorded failure instead of a score."""
     pending: int
-    """Questions with neither, because the run is not finished."""
+    """Number of questions without score or failure, as the run is unfinished."""
     due: int
     """Questions that should have a result."""
     estimated: frozenset[str]
-    """The names of the measures in which a value is an estimate from some of the masked words."""
+    """Names of measures with values estimated from some of the masked words."""
 
     @property
     def missing(self) -> int:

@@ -55,10 +55,10 @@ class SummaryOutcome(NamedTuple):
     summary: Summary | None
     score: Score | None
     failure: Failure | None
-    """Why the score is missing, if recorded."""
+    """Recorded reason for a missing score."""
     information: Information | None = None
     measurements: Sequence[Measurement] = ()
-    """Those of measures of other packages."""
+    """Measurements of plug-in measures."""
 
 
 @dataclass(frozen=True)
@@ -72,20 +72,20 @@ class RunRecords:
     summaries: Mapping[Key, Summary]
     scores: Mapping[Key, Score]
     failures: Sequence[Failure]
-    """Unresolved failures; one without a name concerns every strategy."""
+    """Unresolved failures; a failure without a name concerns every strategy."""
     information: Mapping[Key, Information] = field(default_factory=dict)
     controls: Mapping[str, Controls] = field(default_factory=dict)
-    """By question id."""
+    """Controls by question id."""
     merged: Mapping[str, MergedAnswers] = field(default_factory=dict)
-    """Groups of answers that readers merged by hand, by question id."""
+    """Groups of answers that users merged by hand, by question id."""
     measurements: Mapping[tuple[str, str, str], Measurement] = field(default_factory=dict)
-    """Of measures without a file of their own: by measure, question id and strategy."""
+    """Measurements by measure, question id and strategy, for measures without their own file."""
     sampling: Sequence[SamplingCheck] = ()
     """Checks of the servers that gave answers and summaries."""
     judge: str = ""
-    """The judge whose scores these are, with settings that are not the defaults; empty if unknown."""
+    """Judge of these scores with non-default settings; empty if unknown."""
     manifest: Mapping[str, Any] = field(default_factory=dict)
-    """What the run was made with, as plain values."""
+    """Settings and facts of the run, as plain values."""
 
     @property
     def is_imported(self) -> bool:
@@ -291,7 +291,7 @@ _PLACES: Mapping[type[Any], tuple[str, Callable[[Any], Any]]] = {
 }
 
 RECORD_FIELDS = tuple(name for name, _ in _PLACES.values())
-"""The fields of a run that hold records by their keys."""
+"""Fields of a run with keyed records."""
 
 
 def records_in_memory(label: str, records: Iterable[Record]) -> RunRecords:

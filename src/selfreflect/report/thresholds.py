@@ -24,8 +24,8 @@ from selfreflect.stats import FEWEST_TESTED
 from selfreflect.text import counted, one_line
 
 COUNTS = ("better", "worse", "unclear", "untestable")
-"""How many strategies differ clearly from the baseline, or do not; and those with too few questions to tell,
-which are unclear, too."""
+"""Counts of strategies that clearly differ from the baseline or do not, including those with too few
+questions."""
 NUMBERS: Mapping[str, Callable[[Comparison], float | None]] = {
     "difference": lambda comparison: comparison.paired.difference.mean,
     "low": lambda comparison: comparison.paired.difference.low,
@@ -46,7 +46,7 @@ OF_QUESTIONS = ("undefined", "failures", "missing")
 _MEAN, _ANY = "mean", "any"
 
 _QUOTED = 5
-"""Questions that a sentence names."""
+"""Questions named in a sentence."""
 
 _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
@@ -60,20 +60,20 @@ _SYNTAX = re.compile(r"\s*(any\s+)?([\w.]+)\s*(<=|>=|==|!=|<|>)\s*(\S+)(?:\s+(\S
 _NUMBER = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]{1,3})?)(\D*)", re.IGNORECASE)
 
 Pairs = Sequence[tuple[Contender | None, Contender]]
-"""Each version with its baseline, if it has one."""
+"""Each version with its baseline, if any."""
 
 
 class ConditionValue(NamedTuple):
     """Value of a name for one version, or for all versions."""
 
     subject: str
-    """Empty for a count of all strategies."""
+    """Subject of the value; empty for a count of all strategies."""
     value: float | None
     text: str
     gaps: Mapping[str, str] = {}
-    """Why a part of it is undefined, by the name of the condition that says how many such parts may be."""
+    """Reasons for undefined parts, by the name of the condition that allows them."""
     caution: str = ""
-    """What it could not show."""
+    """Caution about limits of the value."""
 
     @property
     def finding(self) -> str:
@@ -89,7 +89,7 @@ class Name:
     part: str
     """A word of :data:`COMPARED` or :data:`OF_QUESTIONS`, ``mean``, or ``any`` for each question's value."""
     measure: Measure | None = None
-    """The measure; None for a count over all, and for the one that comparisons are about unasked."""
+    """The measure; None for counts over all measures and for the default of comparisons."""
 
     @property
     def is_share(self) -> bool:
@@ -217,9 +217,9 @@ class Undecided(NamedTuple):
     condition: str
     why: str
     allowance: str
-    """The name of a condition that says how much may be undefined."""
+    """Name of a condition that allows undefined values."""
     measure: Measure | None = None
-    """The one that the condition names."""
+    """Measure that the condition names."""
 
 
 @dataclass
@@ -229,7 +229,7 @@ class Decision:
     holds: list[str] = field(default_factory=list)
     undecided: list[Undecided] = field(default_factory=list)
     passes: dict[str, str] = field(default_factory=dict)
-    """The values of conditions that are decided and do not hold, by condition."""
+    """Values of decided conditions that do not hold, by condition."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ PLURALS = {
     "recovers": "recover",
     "shares": "share",
 }
-"""Verbs of one subject, and of several."""
+"""Singular and plural forms of verbs."""
 
 
 def say(finding: str, **values: Any) -> str:

@@ -29,7 +29,7 @@ class Mark(NamedTuple):
 
     kind: MarkKind
     bits: float
-    """Told, missed or lost; at least 0."""
+    """Bits covered, missed or lost; at least 0."""
 
     @property
     def strength(self) -> float:

@@ -54,7 +54,7 @@ COMPARED = 60_000
 plots."""
 
 MOST_GUESSED = 20_000
-"""Words with guesses on a page; where there are more, guesses are left out, which take most of its bytes."""
+"""Most words with guesses on a page; beyond that, guesses are left out to save bytes."""
 
 # Scores that an interval counts for at least, because its resamples have a fixed cost.
 _FEWEST_COUNTED = 100
@@ -80,7 +80,7 @@ GROUPED = {
     "same": "a rule for the same answer, an estimate",
     "meaning": "meaning, an estimate",
 }
-"""What readers are told of how answers were grouped."""
+"""Descriptions for readers of how answers were grouped."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,11 @@ class Drawn:
     """A figure of values with their intervals."""
 
     figure: Markup
-    """Empty without a value."""
+    """The figure; empty without a value."""
     ends: str = ""
-    """Whether the values have intervals, in words."""
+    """Description of which values have intervals."""
     why: str = ""
-    """Why there is no figure."""
+    """Reason for a missing figure."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Panel:
     drawn: Drawn
     table: Table
     points: Table | None = None
-    """What the CSV holds, if not the table."""
+    """Content of the CSV, if different from the table."""
 
 
 @dataclass(frozen=True)
@@ -111,10 +111,10 @@ class Baseline:
     """Differences of all strategies from one baseline."""
 
     name: str
-    """Identifies it on the page."""
+    """Identifier on the page."""
     label: str
     panels: Mapping[str, Panel]
-    """By the name of the measure."""
+    """Panels by measure name."""
 
 
 @dataclass(frozen=True)
@@ -127,15 +127,15 @@ class RunPart:
     """That its judge is for demonstration only; empty for others."""
     distinct_label: str
     results: Table
-    """The strategies alone."""
+    """Table of the strategies alone."""
     overview: Table
-    """The same with the controls, and all notes."""
+    """Table of strategies and controls, with all notes."""
     facts: dict[str, list[tuple[str, str]]]
     """Names and values by stage, see :func:`stage_facts`."""
     failures: Table
     length: Panel
     pasted: Panel | None
-    """The paste curve, if it is known."""
+    """Panel of pasted answers, if known."""
 
 
 @dataclass(frozen=True)
@@ -143,20 +143,20 @@ class JudgePart:
     """Everything that depends on the judge, except questions."""
 
     prefix: str
-    """In front of the names of its panels and of their CSV."""
+    """Prefix of the names of panels and their CSV."""
     runs: list[RunPart]
     counts: list[tuple[str, str]]
     """Names and values of the figures at the top."""
     measures: list[Measure]
     means: dict[str, Drawn]
-    """The figure of each measure, by its name."""
+    """Figure of each measure, by name."""
     readings: dict[str, str]
-    """How to read the values of each measure, by its name."""
+    """Explanation of each measure's values, by name."""
     noun: str
-    """What wrote the summaries."""
+    """Noun for the source of the summaries."""
     baselines: list[Baseline]
     candidates: int
-    """Strategies that could be the baseline."""
+    """Number of strategies that could be the baseline."""
 
     @property
     def scored(self) -> bool:

@@ -92,10 +92,10 @@ class UncertaintyFigure:
     title: str
     caption: str
     figure: Markup
-    """Empty if it is undefined."""
+    """The figure; empty if undefined."""
     table: Table | None = None
     name: str = ""
-    """Of the CSV of the table."""
+    """Name of the table's CSV."""
     undefined: str = ""
 
 
@@ -105,7 +105,7 @@ class EstimatorPanel:
 
     estimator: str
     name: str
-    """Identifies the panel on the page."""
+    """Identifier of the panel on the page."""
     figures: list[UncertaintyFigure]
 
 
@@ -117,7 +117,7 @@ class ShadedAnswer:
     words: list[tuple[str, int]]
     """Each word with a level from 0 to 3, by the entropy of its likely tokens."""
     table: Table
-    """What the levels are made of."""
+    """Table of the values behind the levels."""
 
 
 @dataclass
@@ -125,22 +125,22 @@ class UncertaintyPart:
     """Estimators on one set of questions, evaluated by one kind of correctness."""
 
     name: str
-    """Identifies the part on the page and begins the names of its CSV."""
+    """Identifier of the part on the page, and prefix of its CSV names."""
     label: str
-    """Tells it from other parts."""
+    """Label that distinguishes the part."""
     lead: str
-    """What was found, in one sentence."""
+    """Main finding in one sentence."""
     table: Table
-    """Estimators and baselines by what ranks them."""
+    """Table of estimators and baselines by ranking measures."""
     whole: Table
-    """The same with all measures."""
+    """Table with all measures."""
     baselines: frozenset[int]
-    """The rows of the table that are baselines."""
+    """Indices of baseline rows."""
     panels: list[EstimatorPanel]
     shaded: list[ShadedAnswer] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     csv: dict[str, str] = field(default_factory=dict)
-    """By name."""
+    """CSV texts by name."""
 
 
 def part_html(part: UncertaintyPart) -> str:

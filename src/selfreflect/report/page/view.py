@@ -31,11 +31,10 @@ from selfreflect.sameness import same_groups
 from selfreflect.stats import is_tie, student_quantile
 
 Grouping = Callable[[Sequence[str], str], list[list[int]]]
-"""Groups answers to a question that say the same, as indices: a typical one of each first, the largest group
-first."""
+"""Function that groups equal answers as indices, a typical one first and the largest group first."""
 
 ClaimsOf = Callable[[str, Sequence[str], Mapping[str, str]], Any]
-"""Converts the claims of a question, its answers and its summaries for ``claims.js``; None to show none."""
+"""Function that converts a question's claims for ``claims.js``; None for none."""
 
 CHUNK = 32
 """Questions per chunk: enough to compress well, few enough to unpack between a click and its answer."""

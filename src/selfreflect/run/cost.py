@@ -104,7 +104,7 @@ are nodes of prefix trees.
 """
 
 MANY_COMPLETIONS = 200
-"""From how many on somebody is asked before a run starts."""
+"""Number of completions from which the user must confirm a run."""
 
 
 def reasons_to_ask(dry_run: DryRun, config: Config) -> list[str]:

@@ -50,11 +50,11 @@ class StageCost:
 
     stage: Stage
     model: str
-    """Its name, and where it is served, without credentials."""
+    """Model name and server, without credentials."""
     to_do: int
-    """Answer sets, summaries or scores."""
+    """Number of answer sets, summaries or scores."""
     amounts: dict[str, Amount]
-    """All of ``AMOUNTS``; ``money``, in the currency of the prices, only if the model has one."""
+    """All of ``AMOUNTS``; ``money`` in the prices' currency, only for models with a price."""
 
 
 def dry_run_directory(
@@ -126,9 +126,9 @@ class DryRun:
         base = THINKING if config.summaries.thinking else GREEDY
         self._summary_sampling = replace(base, max_new_tokens=config.summaries.max_new_tokens)
         self._to_come: Counter[int] = Counter()
-        """Questions by their number of summaries to come."""
+        """Numbers of questions by their number of missing summaries."""
         self._longest: Question | None = None
-        """The longest of these, which stands for all."""
+        """Longest such question, as an upper bound for all."""
 
     def questions(self, *, explicit: bool = True, add: bool = False) -> None:
         """Load the questions that the directory lacks."""

@@ -193,7 +193,7 @@ class Experiment:
     _progress: Progress
     _executors: Executors
     _new_folders: Sequence[Path] = ()
-    """Those that were made for this run, the innermost first."""
+    """Folders made for this run, innermost first."""
 
     def questions(self, *, explicit: bool = True, add: bool = False) -> None:
         """Store the questions that the directory lacks.

@@ -41,16 +41,16 @@ class WorkDone:
     """Work of a stage begun or done since the last report."""
 
     units: int = 0
-    """Questions or summaries that were begun."""
+    """Number of questions or summaries begun."""
     requested: int = 0
-    """Sequences that a model was asked for."""
+    """Number of sequences requested."""
     ended: int = 0
-    """Sequences that have ended."""
+    """Number of sequences that ended."""
     tokens: int = 0
     planned: int = 0
-    """Tokens of what was begun: of sequences at most, of what a judge reads about."""
+    """Tokens of begun work: at most for sequences, approximate for a judge."""
     texts: tuple[str, ...] = ()
-    """Texts of the sequences that have ended, which are not added up."""
+    """Texts of ended sequences, not accumulated."""
 
     def __add__(self, work: WorkDone) -> WorkDone:
         return WorkDone(
@@ -136,9 +136,9 @@ class ConfiguredModels:
     _options: ExecutionOptions
     _progress: Progress
     _server_facts: dict[ModelSpec, Any] = field(default_factory=dict)
-    """Facts about the server of each model, so that a stage does not find out again."""
+    """Facts about each model's server, to avoid probing again in later stages."""
     known: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Facts of models that stages of the run had before."""
+    """Facts of models from earlier stages of the run."""
 
     def generator(self, stage: Literal["answers", "summaries"]) -> StageGenerator:
         """Load the stage's generator. Raises as :func:`~selfreflect.models.backend.load_generator`."""
@@ -296,13 +296,13 @@ def watched_judge(
 PROBE = (
     "Write ten random words that have nothing to do with each other, all in one line. Write only the words."
 )
-"""A request whose replies differ wherever tokens are sampled."""
+"""Request with different responses wherever tokens are sampled."""
 
 OTHER_PROBES = (
     "Invent a name that nobody has for a small town, and say in one sentence what happened there.",
     "Write a random number of twelve digits, then five random letters. Write nothing else.",
 )
-"""Asked as well where ``PROBE`` got one reply twice, before a server is blamed for it."""
+"""Further requests if ``PROBE`` got equal responses, before the server is blamed."""
 
 PROBE_TOKENS = 48
 

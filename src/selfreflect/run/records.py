@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from selfreflect.report.page.frame import UncertaintyPart
 
 BASELINE = "greedy"
-"""The model's own most likely answer: others are compared with it, and its measures are estimators, too."""
+"""Strategy of the model's most likely answer, a baseline whose measures are also estimators."""
 
 
 def run_records(run: Run, label: str | None = None) -> RunRecords:

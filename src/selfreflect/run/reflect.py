@@ -43,12 +43,12 @@ class Case:
     """One question with its records so far."""
 
     where: str
-    """How messages name it."""
+    """Name of the case in messages."""
     question: Question
     answers: AnswerSet | None
-    """None if they are still to be drawn."""
+    """Answers, or None before drawing."""
     summaries: list[Summary]
-    """At first the user's own."""
+    """Summaries, initially the user's."""
     results: list[Any] = field(default_factory=list)
     """Results of measures, and failures."""
 
@@ -182,9 +182,9 @@ def _summaries(question: str, texts: Mapping[str, str]) -> list[Summary]:
 
 SECTIONS = ("answers", "summaries", "scores")
 EXCLUDED = ("model", "judge", "executor", "ray_address")
-"""Flags of the command line that are no settings of :func:`reflect`."""
+"""Command line flags that are not settings of :func:`reflect`."""
 DEFAULTS = {"num_answers": 10, "max_new_tokens": 64, "summary_tokens": 256}
-"""The defaults of ``selfreflect ask``."""
+"""Defaults of ``selfreflect ask``."""
 STRATEGIES = ("sample_and_summarize",)
 
 

@@ -210,9 +210,9 @@ class NewQuestions:
     questions: Sequence[Question]
     source: dict[str, Any]
     updated: Sequence[Question] = ()
-    """Stored questions whose other columns, such as the gold answers or a topic, are now these."""
+    """Stored questions with updated other columns, such as gold answers or a topic."""
     note: str = ""
-    """A sentence on what the source holds and the run leaves out."""
+    """Note on questions of the source that the run leaves out."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ class QuestionChanges:
     new: Sequence[Question]
     absent: Sequence[Question]
     edited: Sequence[tuple[Question, Question]]
-    """Earlier and present version, with the same id."""
+    """Pairs of earlier and present version, with equal ids."""
 
     def describe(self) -> str:
         """Count the changes of each kind, followed by a few examples."""

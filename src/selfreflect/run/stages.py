@@ -59,18 +59,18 @@ class StageTask(Record, frozen=True, kw_only=True):
     strategies: tuple[str, ...] = ()
     """Names of the strategies to summarise with."""
     samples: tuple[AnswerSample, ...] = ()
-    """Answers from before an interruption, where others are still to be drawn."""
+    """Answers from before an interruption, if others are still to be drawn."""
     answers: AnswerSet | None = None
     summaries: tuple[Summary, ...] = ()
     """Summaries that lack a measure."""
     missing: dict[str, tuple[Summary, ...]] | None = None
-    """The summaries that lack a measure, by its name; None if ``summaries`` lack all."""
+    """Summaries that lack a measure, by its name; None if all of ``summaries`` lack all measures."""
     other_records: dict[str, tuple[Any, ...]] = msgspec.field(default_factory=dict)
-    """Records of the question's other summaries, by measure, which estimates must be comparable with."""
+    """Records of the question's other summaries by measure, for comparable estimates."""
     controls: bool = False
     """Whether the question's controls are to be measured."""
     earlier_controls: Controls | None = None
-    """Those that were measured with another measure."""
+    """Controls measured with another measure."""
 
     @property
     def size(self) -> int:
@@ -129,7 +129,7 @@ class StageSpec:
     options: ExecutionOptions
     strategies: tuple[Named, ...] = ()
     known: Mapping[str, dict[str, Any]] = field(default_factory=dict)
-    """Facts of the models that the run has had, such as what their servers refuse."""
+    """Known facts of the run's models, such as fields that their servers refuse."""
 
     @property
     def model(self) -> ModelSpec:
@@ -154,13 +154,13 @@ class Outcome:
 
     results: Sequence[Result] = ()
     facts: dict[str, Any] | None = None
-    """What a manifest says about the worker's model; None without one."""
+    """Facts about the worker's model for the manifest; None without new ones."""
     notes: Sequence[str] = ()
-    """Lines for people."""
+    """Messages for the user."""
     work: WorkDone = field(default_factory=WorkDone)
-    """What was done elsewhere for this."""
+    """Work done elsewhere for this outcome."""
     error: SelfReflectError | None = None
-    """What ended it."""
+    """Error that ended the work."""
 
     def raise_error(self) -> None:
         """Raise the worker's error again, if any."""
@@ -169,8 +169,8 @@ class Outcome:
 
 
 StageFn: TypeAlias = Callable[[Sequence[StageTask]], Generator[Outcome, None, None]]
-"""Turns tasks into outcomes. Each comes as soon as it is ready, and its results belong together on disk; the
-first has none, only the facts of the model, which may learn more from its server later."""
+"""Function from tasks to outcomes. Each comes as soon as it is ready, and its results belong together on
+disk; the first has none, only the facts of the model, which may learn more from its server later."""
 
 
 def stage_fn(spec: StageSpec, model: Any, progress: Progress) -> StageFn:

@@ -37,17 +37,16 @@ KINDS = tuple(
     for name, estimator in ESTIMATORS.items()
     if estimator.needs == "samples" and estimator.confidence and estimator.is_probability
 )
-"""Estimators whose value is a confidence as it is."""
+"""Estimators whose value is itself a confidence."""
 
 
 FEW = 30
-"""Answers that are sorted at once by a quick rule."""
+"""Most answers sorted at once by a quick rule."""
 FEW_CHARACTERS = 20_000
-"""Of all of them."""
+"""Most characters of these answers together."""
 
 VERDICTS = 20_000
-"""Pairs of answers of which is remembered whether they mean the same: those of a question with 200 different
-answers."""
+"""Cached verdicts on pairs of answers, enough for 200 different answers."""
 
 T = TypeVar("T")
 
@@ -59,16 +58,16 @@ class LoadedCalibrator:
     id: str
     saved: CalibratorFile
     watch: DriftWatch | None = None
-    """Compares the scores of questions with those that the guarantee was found on, if there is one."""
+    """Drift detector against the guarantee's scores, if there is a guarantee."""
 
 
 class Classes(NamedTuple):
     shares: tuple[AnswerShare, ...]
     labels: tuple[int, ...]
-    """For each answer its place in ``shares``."""
+    """Index in ``shares`` of each answer's class."""
     entropy: float
     rule: str = ""
-    """What made the classes."""
+    """Rule that made the classes."""
 
 
 def classes_of(answers: Sequence[str], labels: Labels, rule: str, shown: Sequence[str] = ()) -> Classes:
@@ -93,11 +92,11 @@ class AnswerReading(NamedTuple):
     confidence: Confidence
     notes: tuple[str, ...] = ()
     chosen: int | None = None
-    """Which answer comes back as it is; None where a summary does."""
+    """Index of the answer to return unchanged; None for a summary."""
     fields: dict[str, Any] | None = None
-    """As ``selfreflect uncertainty --fields`` gives them, by JSON Pointer, and the ``object`` as a whole."""
+    """Fields by JSON Pointer and the whole ``object``, as in ``selfreflect uncertainty --fields``."""
     text: str | None = None
-    """What comes back in place of the chosen answer, as it was merged of several."""
+    """Text to return instead of the chosen answer, merged from several."""
 
 
 def load_calibrator(path: Path, *, one_call: bool = False) -> LoadedCalibrator:

@@ -20,22 +20,22 @@ Fields = dict[str, Raw]
 """A JSON object whose values are not decoded."""
 
 UNSAID = frozenset((b"null", b"[]", b"{}", b'""'))
-"""Values that say nothing in a field that is handed on."""
+"""Values without meaning in a field that is passed on."""
 EMPTY = UNSAID | {b"false", b"0", b"0.0"}
-"""Values that say nothing in any other field that is not read."""
+"""Values without meaning in other unread fields."""
 
 # Characters of the longest value that says nothing, with its white space.
 _LONGEST_ABSENT = 100
 
 NAME = re.compile(r"[a-z_]{1,40}")
-"""Names of fields that may stand in notes, headers and errors."""
+"""Field names that may appear in notes, headers and errors."""
 
 RESPONSE_FORMAT = "response_format"
-"""Asks for answers that are JSON."""
+"""Field that requests JSON answers."""
 TOOLS = "tools"
-"""Offers tools, which answers may call."""
+"""Field that offers tools to answers."""
 OF_TOOLS = (TOOLS, "tool_choice", "parallel_tool_calls")
-"""Fields that mean nothing without tools."""
+"""Fields without meaning if there are no tools."""
 
 Use = Literal["read", "hand_on", "ignore", "relay"]
 
@@ -117,13 +117,13 @@ class SortedFields:
     """A request's fields, sorted by use."""
 
     read: Fields = field(default_factory=dict)
-    """By their names in chat completions."""
+    """Fields by their names in chat completions."""
     handed_on: dict[str, Any] = field(default_factory=dict)
     ignored: list[str] = field(default_factory=list)
     reason: str = ""
-    """The first field that no distribution can honour."""
+    """First field that no distribution can honour."""
     instructions: str = ""
-    """What holds for this request alone, not for those that go on from its response."""
+    """Instructions for this request alone, not for requests that continue from its response."""
 
     def sort(
         self, fields: Fields, rows: Mapping[str, FieldUse], *, hands_on: bool, ignores: Collection[str] = ()
@@ -173,10 +173,10 @@ def shown(name: str, within: str = "") -> str:
 
 
 PREFIX = "selfreflect/"
-"""Stands before the name of a model whose distribution is drawn."""
+"""Prefix of a model whose distribution is drawn."""
 
 ID_PREFIX = "sr-"
-"""Begins the ids of responses."""
+"""Prefix of response ids."""
 
 MAX_ANSWERS = 200
 MAX_CHOICES = 8
@@ -184,7 +184,7 @@ MAX_TURNS = 2000
 """No question has so many. A body of nothing but turns would hold up everybody for seconds."""
 
 Reflect = Literal["always", "auto", "never"]
-"""Whether a request to ``selfreflect/NAME`` is reflected: always, if it is a question, or never."""
+"""When to reflect on a request to ``selfreflect/NAME``: always, for questions, or never."""
 
 _ROLES: dict[str, Role] = {
     "system": "system",
@@ -205,7 +205,7 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     strategy: Annotated[str, Meta(max_length=100)] | None = None
     num_answers: Annotated[int, Meta(ge=2, le=MAX_ANSWERS)] | None = None
     confidence: Annotated[str, Meta(max_length=100)] | None = None
-    """An estimator, or ``none``."""
+    """Name of an estimator, or ``none``."""
     measures: tuple[Annotated[str, Meta(max_length=100)], ...] | None = None
     reflect: Reflect | None = None
     claims: bool | None = None
@@ -254,7 +254,7 @@ class Tool(msgspec.Struct):
 
     name: Annotated[str, Meta(min_length=1, max_length=200)]
     parameters: Any = None
-    """A JSON schema of its arguments."""
+    """JSON schema of the arguments."""
 
 
 class _OfferedTool(msgspec.Struct):
@@ -290,40 +290,40 @@ class ChatRequest:
     """A client's request in any format."""
 
     data: bytes = field(repr=False)
-    """The body as it came, or as the upstream is to get it."""
+    """Body as received, or as the upstream gets it."""
     model: str
-    """The upstream's name of it, without ``selfreflect/``."""
+    """Upstream's model name, without ``selfreflect/``."""
     stream: bool = False
     include_usage: bool = False
     """Whether a stream ends with a chunk for the usage."""
     reflects: bool = True
-    """Whether the distribution is wanted, not the model itself."""
+    """Whether the client wants the distribution instead of the model itself."""
     passthrough: str = ""
-    """Why the request goes to the upstream as it is; empty for a question, which has what follows."""
+    """Reason for passing the request on unchanged; empty for a question, which has the fields below."""
     messages: tuple[Message, ...] = ()
-    """Ends with the user's question."""
+    """Messages, ending with the user's question."""
     n: int = 1
     stop: tuple[str, ...] = ()
     seed: int | None = None
     temperature: float | None = None
-    """Of the summary, like ``top_p``, ``top_k`` and ``min_p``."""
+    """Temperature of the summary; likewise ``top_p``, ``top_k`` and ``min_p``."""
     top_p: float | None = None
     top_k: int | None = None
     min_p: float | None = None
     max_tokens: int | None = None
     options: ChatOptions = _DEFAULTS
     handed_on: Mapping[str, Any] = field(default_factory=dict)
-    """Fields that the model's server gets with every call."""
+    """Fields passed to the model's server with every call."""
     ignored: tuple[str, ...] = ()
-    """Fields that change nothing here."""
+    """Fields without effect here."""
     stores: bool = True
     """Whether the server may remember the response."""
     previous: str = ""
-    """The id of the response that the conversation goes on from; its turns are in ``messages``."""
+    """Id of the response that the conversation continues; its turns are in ``messages``."""
     lasting: tuple[Message, ...] = ()
-    """The turns that a later request may go on from."""
+    """Turns that a later request may continue from."""
     echo: Mapping[str, Any] = field(default_factory=dict)
-    """Fields that the response repeats."""
+    """Fields repeated in the response."""
 
     @property
     def requested_model(self) -> str:
@@ -380,7 +380,7 @@ class ChatRequest:
 
 
 Conversations = Callable[[str], tuple[Message, ...] | None]
-"""Find the turns of a remembered response by its id."""
+"""Function from a remembered response's id to its turns."""
 
 
 @dataclass(frozen=True)

@@ -29,14 +29,14 @@ from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 
 CANDIDATES = 15
 HYPOTHESES = 15
-"""The most frequent classes; the others are left out."""
+"""Most classes considered, the most frequent first."""
 REPLY_TEMPERATURE = 0.7
 LIKELY_TOKENS = 20
-"""First tokens of a reply among which the numbers are looked for: the most that servers give."""
+"""First tokens of a reply to search for numbers, the most that servers give."""
 OPTIONS = (2, 4)
-"""Fewest and most replies that a candidate names."""
+"""Fewest and most replies of a candidate."""
 LEAST_BITS = 0.5
-"""A question that tells less is not asked."""
+"""Fewest bits of information for asking a question."""
 _LONGEST_QUESTION = 300
 _LONGEST_OPTION = 100
 
@@ -55,7 +55,7 @@ class Clarification:
     gain: float
     """Expected information, in bits, about which class is meant."""
     entropy: float
-    """What there is to learn: the entropy of the classes, in bits."""
+    """Entropy of the classes in bits, the most that can be learned."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class _Case:
     question: str
     hypotheses: tuple[str, ...]
     shares: tuple[float, ...]
-    """Of the hypotheses."""
+    """Shares of the hypotheses."""
     seed: int
 
     def request(self, step: str, values: dict[str, str], **options: Any) -> Request:
@@ -284,8 +284,7 @@ UnsureAction = Literal["abstain", "hedge", "ask"]
 ``ask``: ask the question that separates the classes best."""
 
 AGREEMENTS = ("modal_share", "split_half")
-"""Kinds of confidence that are shares of samples: how often an answer comes back, not how often it is
-right."""
+"""Kinds of confidence that are shares of samples, not probabilities of being right."""
 
 # Beginnings of a sentence with a phrase of ``hedges.PHRASES``.
 _WORDS = {
@@ -314,9 +313,9 @@ class FinalText(NamedTuple):
 
     text: str
     action: UnsureAction | None
-    """None: the summary, as it is."""
+    """Action taken; None for the unchanged summary."""
     note: str = ""
-    """Why another action was taken than the one that is set."""
+    """Reason for an action other than the configured one."""
 
 
 @dataclass(frozen=True)
@@ -326,9 +325,9 @@ class UnsurePolicy:
     action: UnsureAction
     below: float
     candidates: int = CANDIDATES
-    """Questions that ``ask`` chooses from."""
+    """Number of questions for ``ask`` to choose from."""
     hypotheses: int = HYPOTHESES
-    """Classes, the largest, that the question is to tell apart."""
+    """Number of largest classes that the question should distinguish."""
 
     def is_unsure(self, confidence: Confidence) -> bool:
         """Check whether a confidence is below the threshold; an unknown confidence is not.

@@ -98,7 +98,7 @@ def _busy(message: str, code: str) -> ChatError:
 
 
 OPEN_SECONDS = 10.0
-"""How long a stream waits for a first answer. Until its status is sent, an error can have its own."""
+"""Seconds that a stream waits for a first answer. Until its status is sent, an error can have its own."""
 KEEP_ALIVE_SECONDS = 5.0
 
 _NOT_KEPT = "this answer could not be written to the server's run directory (--out)"
@@ -177,7 +177,7 @@ async def completions(request: Request) -> Response:
 
 
 PASSED = ("/messages/count_tokens", "/responses/input_tokens", "/embeddings", "/completions")
-"""Paths below ``/v1`` that only the model's server answers."""
+"""Paths below ``/v1`` answered by the model's server only."""
 
 
 async def pass_on(request: Request) -> Response:
@@ -228,7 +228,7 @@ class _Call:
     chat: ChatRequest
     model: WithFields
     belief: Belief
-    """Before anything is known but the decision."""
+    """Answer distribution before anything but the decision is known."""
     client: str
 
     def session(self, on_open: Callable[[], None] = lambda: None) -> Session:
@@ -420,10 +420,10 @@ def _json(body: object) -> Response:
 
 
 MAX_BODY = 10_000_000
-"""Bytes of a request's body."""
+"""Most bytes of a request body."""
 
 SHUTDOWN_SECONDS = 20
-"""How long requests may still run when the server is told to stop."""
+"""Seconds that requests may continue after the server is told to stop."""
 
 _TYPES: dict[int, ErrorType] = {
     401: "authentication_error",

@@ -130,7 +130,7 @@ class ChatError(SelfReflectError):
 _LONGEST_WAIT = 7 * 86_400
 
 RETRY_SECONDS = 5
-"""What clients are asked to wait where the server, or the upstream, has too much to do."""
+"""Seconds that clients are asked to wait if the server or upstream is overloaded."""
 
 # Failures that the same request would meet again, with the code of their error.
 _OF_REQUEST: dict[FailureKind, str] = {
@@ -142,7 +142,7 @@ _OF_REQUEST: dict[FailureKind, str] = {
 
 
 REFUSED_FIELD = "unsupported_value"
-"""Code of an upstream that refuses a setting which changes what its texts are."""
+"""Code for an upstream that refuses a setting that affects its texts."""
 
 
 def failed(kind: FailureKind, message: str, refusal: Refusal | None = None) -> ChatError:

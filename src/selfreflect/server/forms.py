@@ -157,7 +157,7 @@ def _responses_for_upstream(fields: Fields, model: str, history: tuple[Message, 
 
 
 _CUT_BY = {"length": "max_output_tokens", "content_filter": "content_filter"}
-"""Reasons for a text that is not whole, by its end."""
+"""Reasons for incomplete texts, by finish reason."""
 
 
 def _response(response: ChatResponse, model: str, status: str = "completed") -> dict[str, Any]:
@@ -327,7 +327,7 @@ class _MessageToolChoice(msgspec.Struct):
 
 
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
-"""Choices among tools, by Anthropic's names."""
+"""Tool choices by Anthropic's names."""
 
 
 class _OutputConfig(msgspec.Struct):
@@ -529,7 +529,7 @@ def _messages_error_event(error: ChatError, number: int = 0) -> bytes:
 
 
 NewStream = Callable[[ChatResponse, str], ResponseStream | MessageStream]
-"""Begins a stream with a response whose text is not known yet, and the requested name of the model."""
+"""Function that begins a stream with a response without text and the requested model name."""
 
 
 def _whole(kind: NewStream) -> Callable[..., Iterator[bytes]]:
@@ -619,7 +619,7 @@ FORMS: Mapping[str, Form] = {
         ),
     )
 }
-"""By path."""
+"""Request formats by path."""
 
 
 def form_of(path: str) -> Form:

@@ -35,7 +35,7 @@ class Access:
     names: frozenset[str] = LOCAL
     """Host names by which clients may call the server."""
     any_address: bool = False
-    """Whether they may also use any IP address. That is safe, because rebinding needs a name."""
+    """Whether clients may also use any IP address. That is safe, because rebinding needs a name."""
     token: str | None = None
 
     def knows(self, host: str) -> bool:
@@ -144,10 +144,10 @@ BODY_SECONDS = 30.0
 """Seconds that the body of a request may take."""
 
 MOST_DISCARDED = 100_000_000
-"""Bytes of a body that is too large which are read, and forgotten at once, before it is refused."""
+"""Bytes of an oversized body that are read and discarded before refusal."""
 
 CLIENT_CLOSED = 499
-"""The status of a request whose client went away, as nginx calls it."""
+"""Status of a request whose client went away, as in nginx."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,15 +155,15 @@ class Policy:
     """A server's requirements on requests, and its refusals."""
 
     protects: Callable[[str], bool]
-    """Whether a path needs the token and a request of no other site."""
+    """Whether a path needs the token and rejects requests of other sites."""
     refuse: Callable[[str, HTTPStatus, str, str, Mapping[str, str]], Response]
-    """Makes the response from the path, the status, the kind of refusal, the message and headers."""
+    """Function that builds a refusal from path, status, kind, message and headers."""
     headers: Mapping[str, str]
-    """Of every response."""
+    """Headers of every response."""
     max_body: int
-    """Bytes of a request's body."""
+    """Most bytes of a request body."""
     token_advice: str
-    """What a client reads whose token is missing or wrong."""
+    """Advice to a client with a missing or wrong token."""
     log: logging.Logger
 
 

@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from selfreflect.server.guard import MAX_HEAD
 
 MAX_CONNECTIONS = 400
-"""More than requests that a server works on or lets wait, so that these are never refused for others."""
+"""Most connections, more than the requests in work or waiting, so that none of these is refused."""
 
 HEAD_SECONDS = 10.0
 """Seconds from the opening of a connection, or from its last response, to the end of the next request's
@@ -48,7 +48,7 @@ class ClientConnection(H11Protocol):
     """
 
     _since = 0.0
-    """When it was opened, or its last response was complete."""
+    """Time of opening, or of the last complete response."""
     _unread = 0
     _read_at = 0.0
 

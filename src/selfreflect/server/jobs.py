@@ -18,18 +18,18 @@ from selfreflect.server.errors import problem
 Status = Literal["waiting", "running", "done", "failed", "cancelled"]
 
 WAITING = 50
-"""Jobs that may wait at one time."""
+"""Most waiting jobs."""
 
 FINISHED = 50
-"""Finished jobs that are remembered; their records are on disk."""
+"""Finished jobs kept in memory; their records are on disk."""
 
 SHOWN = 4
-"""Finished jobs of which the answers and the view are remembered, too."""
+"""Finished jobs kept with answers and view."""
 
 MOST_COMPARED = 100_000
-"""Characters of a running job's answers up to which they are grouped by the rule, and above by spelling."""
+"""Characters of a running job's answers up to which the rule groups them, instead of spelling."""
 MOST_SPELLINGS = 100
-"""Different answers up to which that holds: each is compared with each."""
+"""Different answers up to which the rule groups them, pairwise."""
 
 log = logging.getLogger("selfreflect.app")
 
@@ -57,13 +57,13 @@ class Job:
         self.created = time.time()
         self.status: Status = "waiting"
         self.ahead = -1
-        """Number of jobs before it, set when it joins the queue."""
+        """Number of jobs ahead, set on joining the queue."""
         self.run: str | None = None
-        """The library's id of the run that holds its records."""
+        """Library id of the run with the records."""
         self.error: dict[str, str] | None = None
         self.answers: list[str] = []
         self.view: dict[str, Any] = {}
-        """Fields that a page shows beside the answers. Replaced as a whole, so that threads may share it."""
+        """Fields that a page shows with the answers. Replaced as a whole, so that threads may share it."""
         self._stop = stop or threading.Event()
 
     @property

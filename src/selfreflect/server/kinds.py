@@ -15,13 +15,13 @@ from selfreflect.text import UNSPACED
 Kind = Literal["question", "small_talk", "code", "long_text", "rewrite", "ideas", "statement"]
 
 READ = 4000
-"""Characters at either end of a request that are read to sort it, or its answers: it asks there."""
+"""Characters read at either end of a request to classify it."""
 
 LONGEST_ROW = 6
 """Words of the longest row of the tables."""
 
 LONGEST_QUERY = 7
-"""Words of a question in words for a search."""
+"""Most words of a search query phrased as a question."""
 
 _SENTENCE = re.compile(r"[^.!?…。！？؟\n]*(?:[.!?…。！？؟]+(?=\s|$|[\"'”»)])|[。！？؟]|\n|$|[.!?…]+)")
 _WORD = re.compile(r"[^\W_]+(?:[+#]+|\.js\b)?", re.UNICODE)

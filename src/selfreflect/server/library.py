@@ -27,13 +27,13 @@ from selfreflect.store.layout import FILES, MANIFEST, SCORED_FILES
 from selfreflect.store.run import Run
 
 DEPTH = 3
-"""Levels of directories below the root that are searched for runs."""
+"""Levels of directories below the root to search for runs."""
 
 # Runs whose records stay in memory.
 _HELD_RUNS = 2
 
 TITLE = 300
-"""Characters of the first question that a listing shows."""
+"""Characters of the first question in a listing."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ class RunDirectory:
 
     id: str
     name: str
-    """Its path below the root."""
+    """Path below the root."""
     path: Path
     files: dict[str, os.stat_result]
-    """The manifest and record files that exist, with those of further scorings, by their paths below."""
+    """Existing manifest and record files, including those of further judges, by relative path."""
 
     @property
     def changed(self) -> float:

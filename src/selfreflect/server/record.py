@@ -28,13 +28,13 @@ from selfreflect.uncertainty.guarantee import DriftWatch
 
 REMEMBERED = 1000
 LARGEST = 64 * 2**20
-"""Bytes of all together."""
+"""Most bytes of all entries together."""
 
 
 class _Remembered(NamedTuple):
     body: bytes
     turns: tuple[Message, ...]
-    """The conversation up to the response."""
+    """Conversation up to the response."""
 
     @property
     def size(self) -> int:

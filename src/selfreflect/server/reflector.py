@@ -59,30 +59,30 @@ class ServeSettings:
 
     prompts: Prompts
     strategies: tuple[str, ...] = ("sample_and_summarize",)
-    """The first is the default. Requests may name any of these and any built-in one."""
+    """Permitted strategies, the default first. Requests may name any of these and any built-in one."""
     num_answers: int = 10
     at_least: int | None = None
-    """Sample until the most likely class is certain, this often at least; None draws all answers."""
+    """Fewest samples before stopping once the most likely class is certain; None draws all answers."""
     sampling: Sampling = FRESH
-    """Of answers."""
+    """Sampling settings of answers."""
     summary: Sampling = GREEDY
     thinking: bool = False
     confidence: str = "modal_share"
     measures: tuple[str, ...] = ()
     unsure: UnsurePolicy | None = None
     one_call: bool = False
-    """Answer with one response and its calibrated confidence, as long as more would not change what is
-    said."""
+    """Whether to answer with one response and its calibrated confidence, unless more would change the
+    outcome."""
     band: float = 0.1
-    """How far the confidence of one response must be from that below which ``unsure`` acts."""
+    """Margin between one response's confidence and the threshold of ``unsure``."""
     reflect: Reflect = "auto"
     claims_calibrator: ClaimCalibrator | None = None
     footer: bool = False
     ignore_tools: bool = False
     merge: Literal["object", "field"] = "object"
-    """Whether the most common object comes back, or one of the most common values of its fields."""
+    """Whether to return the most common object, or one with each field's most common value."""
     prices: Mapping[str, TokenPrice] = field(default_factory=dict)
-    """By the name of a generator."""
+    """Prices by generator name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,7 @@ class Exchange:
     summaries: tuple[Summary, ...]
     results: tuple[Measured, ...] = ()
     first_seconds: float | None = None
-    """Until the first answer, which is what a plain one takes."""
+    """Seconds until the first answer, the time of a plain answer."""
 
     @property
     def belief(self) -> Belief:
@@ -105,20 +105,20 @@ class Exchange:
 
 
 ONE_CALL = "one_call"
-"""Strategy of answers that are one response, as it is."""
+"""Strategy that returns one response unchanged."""
 MODAL_OBJECT, MODAL_CALL = "modal_object", "modal_call"
-"""Strategies of JSON, and of calls of tools: the most common answer."""
+"""Strategies that return the most common JSON object or tool call."""
 MERGED_OBJECT = "merged_object"
-"""Strategy of JSON whose fields are the most common ones, each of another answer."""
+"""Strategy of JSON that combines each field's most common value."""
 RANKS = 20
-"""Likely tokens that are asked for at each token of it, unless the calibrator was fitted on another number:
-the most that servers give."""
+"""Likely tokens requested per token of one response, unless the calibrator was fitted on another number; most
+that servers give."""
 
 
 REFUSED_SECONDS = 3600.0
-"""For how long a model is not asked again for a summary whose sampling it refused."""
+"""Seconds before a refused summary's sampling is tried again."""
 MOST_REFUSED = 256
-"""Refused samplings that are remembered."""
+"""Most refused samplings to remember."""
 
 
 @dataclass(frozen=True)
@@ -130,9 +130,9 @@ class _Plan:
     measures: tuple[str, ...]
     rule: StoppingRule | None
     tasks: tuple[ConversationTask, ...]
-    """One per choice."""
+    """Tasks, one per choice."""
     ranks: int = RANKS
-    """Likely tokens that are asked for, if it is one response."""
+    """Likely tokens to request, for one response."""
 
     @property
     def request(self) -> Request:
@@ -169,7 +169,7 @@ class Reflector:
         self._judge_is_free = asyncio.Lock()
         self._claims_are_free = asyncio.Lock()
         self._refused: dict[tuple[str, str, Sampling], tuple[float, str]] = {}
-        """By model, strategy and sampling of the summary: when it was refused, and why."""
+        """Time and reason of refusals, by model, strategy and summary sampling."""
         self._strategies: dict[str, StrategyFunction] = dict(STRATEGIES)
         for name in settings.strategies:
             self._strategies[name] = load_strategy(name)
@@ -655,7 +655,7 @@ _PARTS: Mapping[Finish, Ending] = {
     **dict.fromkeys(("length", "unclosed_reasoning"), "length"),
     "content_filter": "content_filter",
 }
-"""Ends of texts that are not whole, by their names in responses."""
+"""Finish reasons of incomplete texts, by their names in responses."""
 
 
 def choice_of(

@@ -17,7 +17,7 @@ from selfreflect.server.errors import ChatError
 from selfreflect.uncertainty.claims.placed import ToldClaim
 
 KEEP_ALIVE = b": the answers are being drawn\n\n"
-"""An event that clients ignore."""
+"""Event that clients ignore."""
 DONE = b"data: [DONE]\n\n"
 
 # Some words of a text.
@@ -28,7 +28,7 @@ class AnswerShare(msgspec.Struct, frozen=True, kw_only=True):
     """A class of answers with the same meaning."""
 
     text: str
-    """Its most frequent spelling."""
+    """Most frequent spelling of the class."""
     share: Share
 
 
@@ -37,11 +37,11 @@ class Guaranteed(msgspec.Struct, frozen=True, kw_only=True):
 
     risk: Share
     confidence: Share
-    """Over samples of labelled questions."""
+    """Confidence over samples of labelled questions."""
     n: Count
-    """Labelled questions that it rests on."""
+    """Number of labelled questions behind the guarantee."""
     answer: str
-    """What the sentence is about: the most frequent answer, which the text summarises with the others."""
+    """Answer that the guarantee covers: the most frequent one, summarised in the text."""
 
 
 NoGuarantee = Literal[
@@ -54,36 +54,36 @@ NoGuarantee = Literal[
     "no_value",  # of the estimator
     "cut_off",  # by the request's limit of tokens, which the labelled answers did not have
 ]
-"""Why an answer carries no guarantee although the server has one."""
+"""Reason for an answer without guarantee, if the server has one."""
 
 
 class Confidence(NamedTuple):
     """A model's confidence and its kind."""
 
     value: float | None
-    """In [0, 1]; None if it is not known."""
+    """Confidence in [0, 1]; None if unknown."""
     kind: str | None
-    """The estimator."""
+    """Name of the estimator."""
     num_answers: int
     calibrator_id: str | None = None
-    """Of the calibrator that made the value, if one did, so that it is the share of right answers."""
+    """Id of the calibrator that made the value a share of right answers, if any."""
     notes: tuple[str, ...] = ()
     guarantee: Guaranteed | None = None
     no_guarantee: NoGuarantee | None = None
-    """None also where the server has no guarantee to give."""
+    """Reason for a missing guarantee; None also if the server has none."""
 
 
 class Spending(msgspec.Struct, frozen=True, kw_only=True):
     """Cost of one request."""
 
     completions: Count
-    """Texts that the model wrote."""
+    """Number of texts that the model wrote."""
     prompt_tokens: Count | None
-    """None where the model does not count them, like ``completion_tokens``."""
+    """Prompt tokens; None if uncounted, like ``completion_tokens``."""
     completion_tokens: Count | None
     seconds: float
     money: float | None = None
-    """In the currency of the model's price; None without a price, or if the tokens are not counted."""
+    """Cost in the currency of the price; None without a price or token counts."""
 
     @property
     def usage(self) -> dict[str, int] | None:
@@ -140,12 +140,12 @@ class Belief(msgspec.Struct, frozen=True, kw_only=True):
     no_guarantee: NoGuarantee | None = None
     cost: Spending | None = None
     notes: tuple[str, ...] = ()
-    """Why a value is missing, in sentences."""
+    """Reasons for missing values, in sentences."""
     fields: dict[str, Any] | None = None
-    """Of an answer that is JSON or calls a tool: the distribution of each field by JSON Pointer, and of the
-    whole object."""
+    """Distribution of each field by JSON Pointer and of the whole object, for an answer that is JSON or calls
+    a tool."""
     claims: tuple[ToldClaim, ...] | None = None
-    """Of the answers, and of the text; None unless the request asks for them."""
+    """Claims of the answers and the text; None unless requested."""
 
 
 Ending = Literal["stop", "length", "content_filter", "tool_calls"]
@@ -159,7 +159,7 @@ class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
     stopped_at: str | None = None
     """The string of ``stop`` at which the text was cut."""
     calls: tuple[ToolCall, ...] = ()
-    """Tools that are called in place of a text."""
+    """Tool calls in place of a text."""
 
 
 def to_json(value: Any) -> bytes:
@@ -178,7 +178,7 @@ def pieces(text: str) -> Iterator[str]:
 
 
 ToolKind = Literal["function"]
-"""The kind of tools that a client runs itself, in the words of the API."""
+"""Kind of tools that clients run themselves, in the API's terms."""
 [FUNCTION] = get_args(ToolKind)
 
 
@@ -194,17 +194,17 @@ class ChatResponse:
     id: str
     created: int = field(default_factory=lambda: int(time.time()))
     choices: tuple[ChatChoice, ...] = ()
-    """Empty before the text is known."""
+    """Choices; empty before the text is known."""
     spending: Spending
     belief: Belief | None = None
     previous: str = ""
-    """The id of the response that the conversation goes on from."""
+    """Id of the response that the conversation continues."""
     stores: bool = True
-    """Whether the server remembers it."""
+    """Whether the server remembers the response."""
     sampling: Sampling
-    """Of the text."""
+    """Sampling settings of the text."""
     echo: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the request that its form repeats."""
+    """Request fields that the format repeats."""
 
     @property
     def headers(self) -> dict[str, str]:

@@ -20,7 +20,7 @@ from selfreflect.settings import Config, load_config, sampling_of
 MAX_QUESTION = 10_000
 MAX_TEXT = 100_000
 MAX_ANSWERS = 200
-"""Answers per half."""
+"""Most answers per half."""
 MAX_SUMMARIES = 8
 
 

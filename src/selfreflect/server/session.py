@@ -26,10 +26,10 @@ from selfreflect.text import fill
 T = TypeVar("T")
 
 BATCH = 16
-"""Requests of one batch."""
+"""Most requests of a batch."""
 
 Report = Callable[[Sample], None]
-"""Gets completions of a request that the reply still waits for."""
+"""Callback for completions of a request before its response is complete."""
 
 
 # not an Exception, so that no `except Exception` in a model swallows it
@@ -266,9 +266,9 @@ class Session:
         self._refusal: Refusal | None = None
         self._completions = self._prompt_tokens = self._completion_tokens = 0
         self._uncounted: set[str] = set()
-        """Kinds of tokens that a call did not count, so that their sum would be too low."""
+        """Kinds of tokens that any call left uncounted, so that sums would be too low."""
         self.first_seconds: float | None = None
-        """Until the model said anything, which is what a plain answer takes."""
+        """Seconds until the model responded, the time of a plain answer."""
 
     @property
     def spending(self) -> Spending:

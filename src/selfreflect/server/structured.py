@@ -29,8 +29,7 @@ from selfreflect.uncertainty.fields.values import (
 from selfreflect.uncertainty.question import AnsweredQuestion
 
 CONFIDENCE = "least_field_share"
-"""Share of the answers that agree with the one that comes back in the field where the fewest do: of those
-that the schema requires, if it does."""
+"""Smallest share of agreement with the returned answer in any field, or in any required field."""
 
 
 def read_objects(

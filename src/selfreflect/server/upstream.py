@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 RETRIES = RetryPolicy(tries=4, first=0.25, longest=4.0, longest_asked=15.0)
-"""Somebody waits for the response, so it gives up sooner than a run does."""
+"""Retries with a shorter limit than in runs, since a client waits."""
 
 MODELS_REMEMBERED = 64
 # How long a list of models is remembered.
@@ -142,7 +142,7 @@ class RemoteServer:
         self._http: httpx2.AsyncClient | None = None
         # keeps what a generator has learned of its model; bounded, as clients choose the names
         self.model = lru_cache(MODELS_REMEMBERED)(partial(RemoteModel, server=self))
-        """A model by the server's name of it, which is not checked: the server answers for that."""
+        """Model by the server's unchecked name."""
         self._names: list[str] = []
         self._names_until = 0.0
 
@@ -388,10 +388,10 @@ class LiveText:
     finish: Finish = "stop"
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    """0 where they are not counted, like ``prompt_tokens``."""
+    """Completion tokens; 0 if uncounted, like ``prompt_tokens``."""
     _is_over: bool = False
     _ending: str = ""
-    """The server's word for it."""
+    """Finish reason of the server."""
 
     async def pieces(self) -> AsyncGenerator[str, None]:
         """Yield the pieces of the text, without a reasoning trace.

@@ -43,7 +43,7 @@ class JobRunner:
         self._choices = choices
         self._options = options
         self._known: dict[str, dict[str, Any]] = {}
-        """Facts of the models of earlier jobs: what their servers take is not found out again."""
+        """Facts of earlier jobs' models, to avoid probing servers again."""
 
     def __call__(self, job: Job) -> None:
         body: AskBody = job.request
@@ -74,14 +74,14 @@ class JobProgress:
     """The :class:`~selfreflect.run.models.Progress` of a job."""
 
     run: Run
-    """The job's run directory, set before any stage begins."""
+    """Run directory of the job, set before any stage."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self._done = 0
-        """Questions or summaries that the current stage has finished."""
+        """Number of questions or summaries finished in the current stage."""
         self._work = WorkDone()
-        """Work of the current stage, if it scores."""
+        """Work of the current stage, if scoring."""
         self._shown_at = 0.0
         self._warnings: list[str] = []
 
@@ -157,7 +157,7 @@ class JobProgress:
 
 
 PATIENCE = 5.0
-"""Seconds that a cancelled job has to reach its next check before its process is killed."""
+"""Seconds for a cancelled job to reach its next check before its process is killed."""
 
 _POLL = 0.1
 

@@ -306,13 +306,13 @@ class SettingRow(NamedTuple):
 
     key: str
     flag: str
-    """Empty if only files set the key."""
+    """Flag of the key; empty if only files set it."""
     help: str
     values: str
-    """Which values it takes, where the help does not say it."""
+    """Accepted values, if not in the help."""
     default: Any
     example: Any
-    """What the template shows if there is no default."""
+    """Example in the template, without a default."""
 
 
 def sections() -> dict[str, list[SettingRow]]:

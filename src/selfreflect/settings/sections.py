@@ -176,7 +176,7 @@ class SummariesConfig(Record, frozen=True, kw_only=True):
             "package.module:function. NAME#1-8 draws eight summaries, where NAME takes the most likely one.",
         ),
     ] = ("greedy", "basic", "cot", "sample_and_summarize")
-    """Others can be added to a run directory later; without any, it goes on with its own."""
+    """Strategies; others can be added later, and an empty list continues those of the directory."""
     model: Annotated[str, MODEL] = "smollm2"
     revision: Annotated[str | None, REVISION] = None
     base_url: Annotated[str | None, BASE_URL] = None
@@ -274,7 +274,7 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
         ),
     ] = None
     seed: Annotated[int, SEED] = 0
-    """Decides which words come first, if there is a limit."""
+    """Seed of the order of words, if there is a limit."""
 
     @property
     def measure_names(self) -> frozenset[str]:
@@ -395,7 +395,7 @@ class ExecutionOptions(ExecutionConfig, frozen=True, kw_only=True):
         ),
     ] = 0
     batch_questions: int = 8
-    """Questions that a worker elsewhere takes at a time."""
+    """Questions per batch of a remote worker."""
     trust_remote_code: Annotated[
         bool, Flag("--trust-remote-code", "Run code that comes with a model from the hub.")
     ] = False
@@ -617,7 +617,7 @@ class Config(Record, frozen=True, kw_only=True):
     execution: ExecutionConfig = ExecutionConfig()
     serve: ServeConfig = ServeConfig()
     prices: dict[str, Price] = msgspec.field(default_factory=dict)
-    """By the name of the model, as ``--model`` takes it."""
+    """Prices by model name as in ``--model``."""
 
     def price_of(self, model: str) -> Price | None:
         """Look up a model's price in the file, else in its backend's list."""
@@ -635,7 +635,7 @@ class Config(Record, frozen=True, kw_only=True):
 FLAGGED: dict[str, type[Record]] = {
     name: type(getattr(Config(), name)) for name in (*STAGES, "execution", "serve")
 }
-"""The sections whose settings have flags, by name."""
+"""Sections of settings with flags, by name."""
 
 
 def sampling_of(model: str) -> dict[str, Any]:
@@ -648,4 +648,4 @@ SAMPLED_ALIKE = {
     "sample_top_p": "top_p",
     "sample_max_new_tokens": "max_new_tokens",
 }
-"""Settings of the answers that strategies draw, and those of the answer distribution that they follow."""
+"""Settings of strategies' answers, and the answer distribution's settings that they follow."""

@@ -258,14 +258,14 @@ def _require_one_each(row: Row, name: str, values: list[Any], answers: Sequence[
 
 
 Verdict = bool | None
-"""Right, wrong, or neither."""
+"""Verdict: right, wrong or neither."""
 
 
 class Graded(NamedTuple):
     """A verdict on an answer."""
 
     answer: str | None
-    """None for the judged answer, whichever that is."""
+    """Text of the answer; None for the judged answer."""
     right: Verdict
 
 

@@ -28,43 +28,43 @@ GOLD_NAMES = frozenset(
     "targets possible_answers acceptable_answers accepted_answers valid_answers normalized_answers "
     "short_answer short_answers".split()
 )
-"""What right answers are called elsewhere, where no column is called ``gold``."""
+"""Other names of right answers, for files without a column ``gold``."""
 CONFIDENCE = "confidence"
 CONFIDENCE_NAMES = ("stated_confidence", "verbalized_confidence", "confidence_(%)", "confidence_percent")
-"""What a confidence is called elsewhere; with a sign or word for per cent it is from 0 to 100."""
+"""Other names of a confidence, from 0 to 100 with a per cent sign or word."""
 CORRECT_NAMES = frozenset(
     "is_correct correctness verdict grade judgment judgement ok is_ok right is_right passed richtig "
     "korrekt".split()
 )
-"""What labels are called elsewhere, where every value is a known verdict. ``exact_match`` is none: uqlm calls
-a share of equal samples so."""
+"""Other names of labels, if every value is a known verdict. ``exact_match`` is none: uqlm calls a share of
+equal samples so."""
 KIND_COLUMNS = ("kind", "category", "subject")
 CONTEXT_COLUMN = "context"
 ID_COLUMNS = ("question_id", "qid", "id")
 MASKED_OUT = ("masked_out_task_answers", "masked_out")
 CONDITIONING = ("conditioning_answers", "conditioning")
 IMAGE_COLUMNS = ("image", "picture", "photo", "figure", "audio", "video")
-"""Pictures, sounds and films that a question speaks of, which no model of texts perceives."""
+"""Columns of images, sounds and films that no text model perceives."""
 TOKEN_COLUMNS = ("logprobs", "tokens", "self_certainty", "top_logprobs", "token_entropies")
-"""What may be known of the tokens of each answer."""
+"""Columns with values of each answer's tokens."""
 
 CHOICES = ("choices", "options")
 """Texts of a multiple-choice question, of which the right answer may be a number or a letter; or an object
 that has them in ``text``, and in ``label`` what they are called."""
 GRADES = "grades"
-"""Verdicts on answers: an object that has, for each grader, one verdict for each answer."""
+"""Column of verdicts on answers: for each grader, one verdict per answer."""
 CORRECT = "correct"
-"""The label of a question's judged answer, or of the answer of each row."""
+"""Column of labels of the judged answer, or of each row's answer."""
 CLAIMS = "claims"
-"""Objects with the text of a claim, and whether it is right."""
+"""Column of claims with text and label."""
 
 READ_BY_NAME = (CONFIDENCE, CORRECT)
-"""Roles whose columns are read by their names, wherever they stand."""
+"""Roles whose columns are read by name, in any position."""
 ROLES = ("question", "answer", "summary", "context", "id", *READ_BY_NAME)
-"""What a user can assign a column to."""
+"""Roles that a user can assign to a column."""
 
 METADATA_CHARACTERS = 1000
-"""Longer texts do not travel with a question."""
+"""Longest text in characters that becomes question metadata."""
 METADATA_COLUMNS = 100
 
 # Names of columns with answers: plural and singular. Any but the first is always a model's
@@ -86,7 +86,7 @@ _ANSWERS = {
     "antwoorden": "antwoord",
 }
 SINGLE_ANSWERS = tuple(_ANSWERS.values())
-"""What a column with one answer in each row is called."""
+"""Names of a column with one answer per row."""
 # Words that may stand before such a name, and those that say that a person got to see the text.
 _AUTHORS = frozenset(
     "model sample sampled generated regenerated repeated bot chatbot assistant system llm ai".split()
@@ -129,7 +129,7 @@ LIKELY_WORDS = {
     "answer": (*SINGLE_ANSWERS, "draft", "candidate"),
     "summary": ("zusammenfassung", "résumé", "resumen", "resumo", "riassunto", "samenvatting"),
 }
-"""Words in the names of columns that may play a role, also in other languages."""
+"""Words in column names that suggest a role, in several languages."""
 
 
 @dataclass(frozen=True)
@@ -141,21 +141,21 @@ class ItemColumns:
     context: str = ""
     order: str = ""
     halves: tuple[str, ...] = ()
-    """The columns of the masked-out and of the conditioning answers; both, one, or none."""
+    """Columns of the test and reference answers; both, one or none."""
     answers: tuple[str, ...] = ()
-    """One column, with one answer or a list of them, or several numbered ones."""
+    """Answer columns: one with one answer or a list, or several numbered ones."""
     plural: bool = False
-    """Whether the name of the one column says that it holds several answers."""
+    """Whether the only column's name is plural, for several answers."""
     rivals: tuple[str, ...] = ()
-    """Further columns that could as well hold the answers."""
+    """Other columns that may hold the answers."""
     beside: tuple[str, ...] = ()
-    """Columns with one answer each, beside those that hold several: a summary, or the answer that counts."""
+    """Single-answer columns next to a column of several: a summary, or the judged answer."""
     reference: str = ""
-    """``answer`` or ``answers``, if another column holds the model's answers."""
+    """``answer`` or ``answers``, if another column has the model's answers."""
     summaries: str = ""
-    """The column that holds one summary or several."""
+    """Column with one or several summaries."""
     named_summaries: tuple[tuple[str, str], ...] = ()
-    """Columns with one summary each, and the name of the summary."""
+    """Columns with one summary each, with the summary's name."""
     extras: tuple[str, ...] = ()
 
     def role(self, column: str) -> str:

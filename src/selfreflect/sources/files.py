@@ -32,7 +32,7 @@ class Row(NamedTuple):
     """A record of a file. ``fields`` is parsed but unchecked; a plain text becomes the field ``question``."""
 
     source: str
-    """The file, as messages name it."""
+    """Name of the file in messages."""
     where: str
     """``"record 3"`` or ``"line 7"``, counted from 1."""
     fields: dict[str, Any]
@@ -84,7 +84,7 @@ class RowIds:
     def __init__(self) -> None:
         self._owners: dict[str, str] = {}
         self._uses: Counter[str] = Counter()
-        """How often a derived id was taken already."""
+        """Number of uses of each derived id."""
 
     def take(self, row: Row, text: str, context: str = "", column: str = "id") -> str:
         """Return the row's id, or derive one from its question, with ``-2``, ``-3``, … for repeated
@@ -133,16 +133,16 @@ class Content(NamedTuple):
     """The bytes of a source."""
 
     name: str
-    """The source as messages name it: quoted, safe to print."""
+    """Name of the source in messages: quoted, safe to print."""
     suffix: str
-    """Selects the parser, for example ``".jsonl"``."""
+    """Suffix that selects the parser, such as ``".jsonl"``."""
     data: bytes
     allows_nan: bool = False
-    """Whether JSON may hold NaN, as data frames and logs write it, which the caller checks."""
+    """Whether JSON may contain NaN, as from data frames and logs, which the caller checks."""
     path: Path | None = None
-    """The file, where it is read in parts and ``data`` is only its beginning."""
+    """Path of a file read in parts; ``data`` is only its beginning."""
     notes: list[str] | None = None
-    """Gets what a user should know of what is read, one sentence each."""
+    """List for notes to the user, one sentence each."""
 
     def note(self, text: str) -> None:
         if self.notes is not None:
@@ -218,7 +218,7 @@ def _read_file(path: Path, suffixes: Collection[str] | None) -> Content:
 
 
 IN_PARTS = ".eval"
-"""The suffix of archives, which are not read as a whole."""
+"""Suffix of archives, which are read in parts."""
 
 
 def is_row_file(source: str) -> bool:
@@ -259,7 +259,7 @@ def _names(name: str, path: Path, key: str) -> list[str]:
 
 
 MAX_UNZIPPED = 4_000_000_000
-"""Bytes of a file that is stored with gzip."""
+"""Most bytes of an unpacked gzip file."""
 
 DAMAGE = (
     zipfile.BadZipFile,
@@ -271,10 +271,10 @@ DAMAGE = (
     OSError,
     ValueError,
 )
-"""What unpacking a damaged archive may raise, or one that needs a password or an unknown method."""
+"""Errors of unpacking a damaged or encrypted archive, or an unknown method."""
 
 _SAME = {".ndjson": ".jsonl", ".jsonlines": ".jsonl", ".tab": ".tsv", ".feather": ".arrow"}
-"""Suffixes of the same format."""
+"""Suffixes of equal formats."""
 _PICKLE = (
     "it may run code when it is read; write its texts as JSON instead, a data frame by "
     "frame.to_json(FILE, orient='records')"
@@ -286,7 +286,7 @@ ADVICE = {
     **dict.fromkeys((".pkl", ".pickle", ".pt", ".pth", ".joblib"), _PICKLE),
     ".zip": "unpack it, and name the file in it",
 }
-"""What to do about files of types that are not read."""
+"""Advice on files of unsupported types."""
 
 
 def _unzipped(name: str, data: bytes) -> bytes:
@@ -566,7 +566,7 @@ def _asks(header: Iterable[str]) -> int:
 
 
 MAX_WORKBOOK = 1_000_000_000
-"""Bytes of a workbook, unpacked."""
+"""Most bytes of an unpacked workbook."""
 
 
 def cell_text(cell: object) -> str:
@@ -629,7 +629,7 @@ def _not_utf8(content: Content, offset: int) -> DataError:
 
 
 _SIGNATURES = {b"PAR1": ".parquet", b"PK\x03\x04": ".xlsx or .eval", b"\x1f\x8b": ".gz", b"ARROW1": ".arrow"}
-"""Beginnings of files that are no text, and what they are called."""
+"""First bytes of files other than text, with their names."""
 
 
 def _lines(content: Content) -> Iterator[tuple[str, str]]:

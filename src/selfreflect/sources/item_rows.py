@@ -45,13 +45,13 @@ class Reading:
     """Rules for interpreting rows, beyond column names."""
 
     assigned: Mapping[str, str] = field(default_factory=dict)
-    """Columns that the user names, by role."""
+    """Columns assigned by the user, by role."""
     cells: bool = False
-    """Whether every value is text, as in CSV, so that a list stands in a cell as JSON."""
+    """Whether all values are text, as in CSV, with lists as JSON."""
     separator: str = ""
-    """What separates the answers in a text that holds several."""
+    """Separator of answers in a text."""
     reserved: Collection[str] = ()
-    """Columns that the caller reads itself."""
+    """Columns that the caller reads."""
     need_question: bool = True
     """Whether a row without a question is refused. Otherwise an id will do."""
     need_answers: bool = True
@@ -59,7 +59,7 @@ class Reading:
     structured: bool = False
     """Whether an answer may be an object, which is kept as JSON."""
     elsewhere: str = ""
-    """What to do about questions that the file lacks, as a remedy."""
+    """Remedy for missing questions."""
 
 
 @dataclass(slots=True)
@@ -69,23 +69,23 @@ class ItemRow:
     rows: list[Row]
     columns: ItemColumns
     question: str
-    """Empty only if none is needed."""
+    """Text of the question; empty only if none is needed."""
     context: str = ""
     id_column: str = ""
-    """The column of its id, unless its rows differ in it."""
+    """Column of the id, unless rows differ."""
     answers: list[str | None] = field(default_factory=list)
-    """Those of both halves, if given; None for a row that holds none, and for null in a list."""
+    """Answers of both halves, if given; None for a row without one, and for null in a list."""
     nulls: int = 0
-    """Nulls in lists of answers, which stand for missing ones."""
+    """Number of nulls in lists, for missing answers."""
     given_halves: tuple[Texts, Texts] | None = None
     summaries: dict[str, list[str]] = field(default_factory=dict)
-    """By name; several if the rows of a question differ."""
+    """Summaries by name; several if the question's rows differ."""
     order: tuple[Texts, ...] = ()
     metadata: dict[str, Scalar] = field(default_factory=dict)
     one_answer: bool = False
-    """Whether the row holds one answer, so that others with the same question belong to it."""
+    """Whether the row holds one answer, so that other rows belong to the same question."""
     varying: frozenset[str] = frozenset()
-    """Columns in which its rows differ."""
+    """Columns that differ between rows."""
 
     @property
     def row(self) -> Row:

@@ -47,9 +47,9 @@ from selfreflect.text import counted, one_line
 
 _GRADES_ROLE = "grades of the answers"
 LEFT_OUT = "left out"
-"""Beginning of the role of a column that nothing is made of."""
+"""Role prefix of an unused column."""
 SEPARATORS = ("\n", ";", "|")
-"""What may separate answers in a text, so that a user is told how to split it."""
+"""Possible separators of answers, for advice to the user."""
 
 
 class Item(Record, frozen=True, kw_only=True):
@@ -61,21 +61,21 @@ class Item(Record, frozen=True, kw_only=True):
     masked_out: tuple[str, ...]
     conditioning: tuple[str, ...]
     summaries: dict[str, str]
-    """Texts by name."""
+    """Summary texts by name."""
     order: tuple[tuple[str, ...], ...] = ()
     """Known orders: names of summaries, best first. The names are not checked here."""
     context: str = ""
-    """What the model read with the question. The metric does not use it."""
+    """Text that the model read with the question. The metric does not use it."""
     metadata: dict[str, Scalar] = {}  # noqa: RUF012 (msgspec makes a new one for each record)
     """Further columns of the file."""
     token_values: TokenValues = TokenValues()
-    """Of the tokens of all answers, the masked-out ones first."""
+    """Values of all answers' tokens, test answers first."""
     halved: Halving = ""
     """How the answers came into their halves."""
     grades: dict[str, tuple[Verdict, ...]] = {}  # noqa: RUF012
-    """By grader, the verdicts on all answers, the masked-out ones first."""
+    """Verdicts on all answers by grader, test answers first."""
     further_grades: dict[str, tuple[Graded, ...]] = {}  # noqa: RUF012
-    """By grader, verdicts on texts beside the answers, such as the part of one that was judged."""
+    """Verdicts on other texts by grader, such as a judged part of an answer."""
 
     @classmethod
     def of(
@@ -162,18 +162,18 @@ class ItemFile(NamedTuple):
     """A file of items, with its interpretation."""
 
     name: str
-    """The file, as messages name it."""
+    """Name of the file in messages."""
     layout_name: str
-    """That of :mod:`selfreflect.sources.layouts`."""
+    """Name of the layout in :mod:`selfreflect.sources.layouts`."""
     layout: str
-    """Its layout or format in words."""
+    """Layout or format in words."""
     items: list[Item]
     columns: dict[str, str]
-    """What each column of the file was taken for, in words."""
+    """Role of each column, in words."""
     notes: list[str]
-    """What a user should know, one sentence each."""
+    """Notes to the user, one sentence each."""
     ignored: list[str]
-    """Columns, or parts of a log, that nothing is made of."""
+    """Unused columns or parts of a log."""
 
     @property
     def counts(self) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from selfreflect.errors import DataError, excerpt
 
 MAX_UNFOLDED = 256_000_000
-"""Bytes that the rows of any such file may have. A larger file may hold more: some times its own size."""
+"""Most bytes of a file's unfolded rows. A larger file may hold more: some times its own size."""
 
 _UNFOLDED_SHARE = 20
 # Bytes that are counted for a cell beside its text.

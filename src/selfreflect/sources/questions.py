@@ -60,7 +60,7 @@ MAX_SHARDS = 999_999
 BUNDLED = "bundled"
 DEMO = "demo"
 SOURCES = (BUNDLED, DEMO, *HUB_SETS)
-"""Names that :func:`load_questions` knows."""
+"""Names that :func:`load_questions` accepts."""
 
 BUNDLED_COLUMNS = Columns("text", "gold", "kind", CONTEXT_COLUMN)
 # Files in the package and their columns.
@@ -74,13 +74,13 @@ class QuestionSet(Record, frozen=True, kw_only=True):
     """Questions with all settings that load them again. Fields without meaning for a source are empty."""
 
     questions: tuple[Question, ...]
-    """In source order."""
+    """Questions in source order."""
     source: str
-    """As the user wrote it."""
+    """Source in the user's words."""
     total: int
     """Number of questions in the source, before ``limit`` and ``part``."""
     part: str = ""
-    """The shard of them, such as ``"3/16"``."""
+    """Shard of the questions, such as ``"3/16"``."""
     limit: int | None
     seed: int
     question_column: str
@@ -93,9 +93,9 @@ class QuestionSet(Record, frozen=True, kw_only=True):
     revision: str = ""
     """Commit of the data set on the hub, if known."""
     with_images: int = 0
-    """Questions left out because they come with a picture, which the model would not see."""
+    """Number of questions left out because of a picture."""
     left_behind: tuple[str, ...] = ()
-    """Columns with objects, which do not travel with a question."""
+    """Columns with objects, which do not become metadata."""
 
 
 class RowTable(NamedTuple):
@@ -105,11 +105,11 @@ class RowTable(NamedTuple):
     total: int
     columns: Columns
     origin: dict[str, str]
-    """Fields of :class:`QuestionSet` that say where the rows come from."""
+    """Fields of :class:`QuestionSet` on the rows' source."""
     travelling: Sequence[str] = ()
-    """Further columns, which become metadata of the questions."""
+    """Columns that become question metadata."""
     left_behind: Sequence[str] = ()
-    """Those of them that hold objects in some row, which does not travel."""
+    """Such columns with objects in any row, which are left out."""
 
 
 class Shard(NamedTuple):
@@ -121,7 +121,7 @@ class Shard(NamedTuple):
     """
 
     number: int
-    """From 1."""
+    """Number of the shard, from 1."""
     of: int
 
     def __str__(self) -> str:

@@ -21,7 +21,7 @@ from selfreflect.sources.columns import (
 from selfreflect.sources.files import Row, is_text_list
 
 ROWS_LOOKED_AT = 500
-"""The first rows of a file, by whose values roles are told."""
+"""Number of first rows that determine roles."""
 
 
 def likely_roles(rows: Iterable[Row], assigned: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:

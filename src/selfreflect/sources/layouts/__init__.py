@@ -21,10 +21,10 @@ from selfreflect.sources.roles import likely_roles
 SUFFIXES = tuple(suffix for suffix in (*PARSERS, ".eval") if suffix != ".txt")
 
 ROWS_OF_HEAD = 1000
-"""Rows by which a layout is found, if it streams."""
+"""Rows that determine the layout of a stream."""
 
 GROUP = "selfreflect.layouts"
-"""Entry points by which other packages add layouts."""
+"""Entry point group for layouts of other packages."""
 
 LAYOUTS = {
     "inspect": "selfreflect.sources.layouts.inspect:Inspect",
@@ -43,7 +43,7 @@ LAYOUTS = {
     "published": "selfreflect.sources.layouts.published:Published",
     "items": "selfreflect.sources.layouts.shapes:Items",
 }
-"""The first that matches counts, those of other packages before all; the last matches every row."""
+"""Layouts after other packages' in order of precedence; the last matches every row."""
 
 
 class Layout(Protocol):
@@ -51,21 +51,21 @@ class Layout(Protocol):
 
     name: str
     is_log: bool = False
-    """Whether an evaluation wrote the file, so that its answers are a model's."""
+    """Whether an evaluation wrote the file, so that answers are a model's."""
     notes: Sequence[str] = ()
-    """What a user should know once the items are read, one sentence each."""
+    """Notes to the user after reading, one sentence each."""
     ignores: Sequence[str] = ()
-    """Parts of its files that nothing is made of."""
+    """Unused parts of the files."""
     wraps: bool = False
-    """Whether its records are in a layout of their own."""
+    """Whether the records are in another layout."""
     elsewhere: str = ""
-    """What to do about questions that the file lacks, as a remedy."""
+    """Remedy for missing questions."""
     streams: bool = False
-    """Whether it makes items of rows one by one, so that a large file need not be in memory."""
+    """Whether rows are converted one by one, to save memory with large files."""
     columns: Mapping[str, str] = MappingProxyType({})
-    """Columns as the file calls them, by the names that they get."""
+    """Original names of columns, by their new names."""
     assigned: Collection[str] = ()
-    """Columns that the user names, by their paths, as in ``doc.question``."""
+    """Columns that the user assigns by path, such as ``doc.question``."""
 
     @abstractmethod
     def matches(self, rows: Sequence[Row]) -> bool:
@@ -97,15 +97,15 @@ class RowFile(NamedTuple):
     """The rows of a file in its layout, before columns are interpreted."""
 
     name: str
-    """The file, as messages name it."""
+    """Name of the file in messages."""
     format: str
-    """Such as ``"CSV"``."""
+    """Format such as ``"CSV"``."""
     layout: Layout
     rows: list[Row]
     notes: list[str]
-    """What a user should know, one sentence each."""
+    """Notes to the user, one sentence each."""
     words: str
-    """The layout, or the format where that says it all."""
+    """Layout in words, or the format if that suffices."""
 
     @property
     def cells(self) -> bool:

@@ -56,7 +56,7 @@ class _Sample(msgspec.Struct):
     attachments: dict[str, str] | None = None
     scores: dict[str, _Grade] | None = None
     score: _Grade | None = None
-    """Of the only scorer, in logs of early versions."""
+    """Grade by the only scorer, in logs of early versions."""
     error: Any = None
 
 
@@ -176,11 +176,11 @@ def _text(message: _Turn, sample: _Sample) -> str:
 
 
 MAX_MEMBERS = 200_000
-"""Files in an archive."""
+"""Most files of an archive."""
 MAX_MEMBER_BYTES = 200_000_000
-"""Of one sample, unpacked."""
+"""Most bytes of one unpacked sample."""
 MAX_LOG_BYTES = 4_000_000_000
-"""Of all samples, unpacked."""
+"""Most bytes of all unpacked samples."""
 
 # The compression method, which Python's zipfile may not know.
 _ZSTANDARD = 93

@@ -28,13 +28,13 @@ class Names(NamedTuple):
 
     words: str
     needs: frozenset[str]
-    """Columns by which its rows are known."""
+    """Columns that identify the program."""
     usual: Mapping[str, str]
-    """Our names by theirs."""
+    """Our names by the program's."""
     verdicts: Mapping[str, str] = {}
-    """Its codes for right, wrong and neither, where they are not the usual ones."""
+    """Unusual codes for right, wrong and neither."""
     elsewhere: str = ""
-    """What to do about questions, if its rows lack them; then the number of a row is its id."""
+    """Remedy for missing questions; rows are then numbered as ids."""
 
 
 WITHOUT_PROMPTS = (
@@ -124,7 +124,7 @@ NAMES = {
         {},
     ),
 }
-"""The first that a file has counts."""
+"""Programs by precedence."""
 
 
 class Named(Layout):

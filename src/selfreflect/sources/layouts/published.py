@@ -37,7 +37,7 @@ class _Row(msgspec.Struct, frozen=True):
 
 class _Question(_Row, frozen=True, omit_defaults=True):
     context: str = ""
-    """Not in the published layout, whose scorer ignores further fields."""
+    """Context, an extension of the published layout that its scorer ignores."""
 
 
 class _Answers(_Row, frozen=True):

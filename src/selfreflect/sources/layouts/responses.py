@@ -13,7 +13,7 @@ from selfreflect.text import counted
 
 _CUT_OFF = ("length", "max_tokens", "max_output_tokens")
 _SPEAKERS = {"human": "user", "gpt": "assistant", "ai": "assistant"}
-"""Roles as ShareGPT and LangChain call them."""
+"""Roles by their names in ShareGPT and LangChain."""
 _CONVERSATIONS = ("messages", "conversations", "turns", "user_input")
 # Where a line of a batch holds its request, if a user joined it to the output.
 _REQUESTS = ("body", "request", "params")

@@ -14,7 +14,7 @@ from selfreflect.sources.layouts import Layout
 from selfreflect.sources.layouts.named import NAMES, WITHOUT_PROMPTS
 
 Places = Iterator[tuple[str, dict[str, Any]]]
-"""Records with their place in the object."""
+"""Records with their location in the object."""
 
 _PLURAL_QUESTIONS = {"questions": "question", "prompts": "prompt", "queries": "query", "inputs": "input"}
 
@@ -194,7 +194,7 @@ _THEIR_QUESTIONS = {
     name for names in NAMES.values() for name in names.usual if names.usual[name] == "question"
 }
 _OF_RECORD = ("judge_response", "custom_id", "messages")
-"""Fields of records that have no question as text."""
+"""Fields of records without a question as text."""
 
 
 def _is_list_of(values: Any, kind: type) -> bool:
@@ -263,7 +263,7 @@ class TruthTorch(Shape):
 
 
 _OF_TRUTH_TORCH = "question_text generations generations_correctness ground_truths contexts".split()
-"""Its columns; other lists may be as long as these."""
+"""Columns of TruthTorch, since other lists may be as long."""
 
 
 class Squad(Shape):

@@ -81,7 +81,7 @@ class Journal(Generic[R]):
         self._replaces = replaces
         self._durable = durable
         self._length = 0
-        """Bytes up to the end of the last record, once the records were read."""
+        """Length in bytes up to the last record, after reading."""
         self._ends_open = False
         """Whether the last record lacks its line end, as after some editors."""
         self._file: FileIO | None = None
@@ -449,7 +449,7 @@ class PartialAnswers:
 
 
 REPLIES = "replies.jsonl"
-"""The file of a run directory, or of ``--out``, that keeps replies."""
+"""File of responses in a run directory or ``--out``."""
 
 
 class ModelReplies(Record, frozen=True, kw_only=True):
@@ -462,7 +462,7 @@ class ModelReplies(Record, frozen=True, kw_only=True):
     texts: tuple[str, ...] = ()
     finishes: tuple[Finish, ...] = ()
     first_tokens: tuple[LikelyToken, ...] = ()
-    """Likely ones where the first text begins, if the inquiry wants them and the model tells them."""
+    """Likely tokens at the start of the first text, if requested and available."""
     tokens: Count = 0
     failure: FailureKind | None = None
     message: str = ""

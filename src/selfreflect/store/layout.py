@@ -48,7 +48,7 @@ from selfreflect.text import without_credentials
 MANIFEST = "manifest.json"
 
 MAX_MANIFEST = 10_000_000
-"""Bytes of a manifest that is read. One that this package wrote has some thousands."""
+"""Most bytes of a manifest. One that this package wrote has some thousands."""
 
 _FORMAT = "selfreflect-run"
 SCORING_FORMAT = "selfreflect-scoring"
@@ -74,18 +74,18 @@ class Manifest(Record, frozen=True, kw_only=True):
     prompt_texts: dict[str, dict[str, Any]] = field(default_factory=dict)
     """All prompts, by their hash."""
     finished: dict[str, str] = field(default_factory=dict)
-    """When each stage last ended, in UTC."""
+    """Time of each stage's last end, in UTC."""
     sources: dict[str, Any] = field(default_factory=dict)
-    """Where the questions came from, with the revision of the data set."""
+    """Source of the questions, with the data set's revision."""
     checks: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Of each stage with a server: whether that samples, a :class:`~selfreflect.records.SamplingCheck`."""
+    """Checks of the sampling by each stage's server, as :class:`~selfreflect.records.SamplingCheck`."""
     plan: dict[str, list[str]] = field(default_factory=dict)
-    """What the run was asked for: ``strategies``."""
+    """Requested ``strategies`` of the run."""
     asked: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Settings that stages without a result were last asked for. They bind nothing: a command that names
-    none takes these."""
+    """Latest requested settings of stages without a result. They bind nothing: a command that names none
+    takes these."""
     wall_time: dict[str, float] = field(default_factory=dict)
-    """Seconds per stage, added up over all resumes."""
+    """Seconds per stage, over all resumes."""
 
     def with_scores_of(self, scoring: Manifest) -> Manifest:
         """Replace the facts about scores with the facts of ``scoring``."""
@@ -228,10 +228,10 @@ FILES = tuple(name for name, _ in _LAYOUT.values())
 _REPLACEABLE = (Failure, Information, Measurement, Controls, MergedAnswers)
 
 SCORED = (Score, Information, Measurement, Controls)
-"""Kinds of records that each scoring has for itself."""
+"""Kinds of records kept separately for each judge's scores."""
 
 SCORED_FILES = tuple(_LAYOUT[kind][0] for kind in (*SCORED, Failure))
-"""The record files of each further scoring."""
+"""Record files of each further judge's scores."""
 
 
 def journals(path: Path) -> dict[type[Record], Journal[Any]]:

@@ -31,7 +31,7 @@ class JoinedScoring:
 
     settings: Mapping[str, Any]
     paths: Collection[Path]
-    """Directories that have it; others lack its scores."""
+    """Directories with these scores; others lack them."""
 
 
 @dataclass
@@ -39,17 +39,17 @@ class MergeResult:
     """Records that a merge wrote."""
 
     records: Counter[type[Record]] = field(default_factory=Counter)
-    """How many of each kind."""
+    """Number of records by kind."""
     repeated: dict[str, tuple[Path, Path]] = field(default_factory=dict)
-    """Ids of questions in several directories: whose records were kept, and another one that has it."""
+    """Questions in several directories: where records were kept, and another location."""
     total_questions: int | None = None
     """Questions in the whole set, if known."""
     unfinished: int = 0
-    """Questions with some of their answers, which are left out."""
+    """Number of questions with incomplete answers, which are left out."""
     absent: tuple[Shard, ...] = ()
-    """Shards that no directory holds, where all were cut alike."""
+    """Missing shards, if all directories were split alike."""
     scorings: list[JoinedScoring] = field(default_factory=list)
-    """The main one of the whole first."""
+    """Merged scores, the main set first."""
 
 
 def merge_runs(

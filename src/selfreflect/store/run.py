@@ -80,12 +80,12 @@ class Run:
         self.scoring = ""
         """The selected scoring; see :meth:`select_scoring`."""
         self._resources = resources
-        """Released by :meth:`close`; None while nothing may be written."""
+        """Resources released by :meth:`close`; None while read-only."""
         self.repairs: list[str] = []
-        """What was cut off or moved aside when the run was opened for writing, in sentences."""
+        """Repairs made when opening the run for writing, in sentences."""
         self._manifests = {"": manifest}
         self._files = {"": journals(path)}
-        """Record files by scoring; those of the first hold all other records, too."""
+        """Record files by judge's scores; the first set includes all other records."""
         self._partial: PartialAnswers | None = PartialAnswers(path)
         self._process = os.getpid()
 

@@ -178,7 +178,7 @@ SECOND_REQUESTS: dict[str, Callable[[Task], Request]] = {
         task, task.num_samples, _list_form(task)(["x"] * task.num_samples)
     ),
 }
-"""What a strategy asks next, with a letter for each text of its first reply. Others ask once."""
+"""Second requests by strategy, with a letter per text of the first response. Others ask once."""
 
 
 def final_part(text: str, marker: str, cut: bool) -> str:

@@ -45,13 +45,13 @@ StrategyOutcome: TypeAlias = Summary | Failure
 Coroutine: TypeAlias = "GeneratorType[Request | Sequence[Request], list[Reply], str | StatedSummary]"
 
 Named: TypeAlias = str | tuple[str, StrategyFunction]
-"""A strategy: a name for ``load_strategy``, or any name with its function."""
+"""Strategy as a name for ``load_strategy``, or any name with its function."""
 
 UNUSABLE: dict[FailureKind, str] = {
     "unclosed_reasoning": "never ended their reasoning trace",
     "content_filter": "were withheld by the server's content filter",
 }
-"""How a completion may end that no strategy can use."""
+"""Endings of completions that no strategy can use."""
 
 
 def summarize(
@@ -167,13 +167,13 @@ class StrategyRun:
     _function: StrategyFunction
     _generator: Generator
     requests: list[Request] = field(default_factory=list)
-    """The requests it waits for; empty before the first :meth:`advance`."""
+    """Pending requests; empty before the first :meth:`advance`."""
     _coroutine: Coroutine | None = None
     _tokens: int = 0
     _calls: int = 0
     _cut: bool = False
     _last: int = 0
-    """Completions of the last step."""
+    """Number of completions in the last step."""
 
     def advance(self, replies: Sequence[Reply | Refusal]) -> StrategyOutcome | None:
         """Send a response for each of ``requests``; return the outcome, or None if new requests follow."""

@@ -25,7 +25,7 @@ THINKING = Sampling(temperature=0.6, top_p=0.95, top_k=20, max_new_tokens=PUBLIS
 """Sampling of a summary from a reasoning model; greedy decoding would make it repeat itself endlessly."""
 
 FRESH = Sampling(temperature=1.0, max_new_tokens=256)
-"""Sampling of a strategy's fresh answers: as for the answer distribution."""
+"""Sampling of a strategy's own answers, as for the answer distribution."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,11 +36,11 @@ class Task:
     prompts: Prompts
     name: str
     sampling: Sampling = GREEDY
-    """For the summary and the steps before it."""
+    """Sampling of the summary and earlier steps."""
     sample_sampling: Sampling = FRESH
     num_samples: int = 50
     seed: int = 0
-    """The run's seed; each request derives its own seed from it."""
+    """Seed of the run, from which each request derives its own."""
     thinking: bool = False
 
     def messages(self, template: str | None = None, **values: str) -> tuple[Message, ...]:
@@ -73,7 +73,7 @@ class StatedSummary:
 
 
 Strategy: TypeAlias = Generator[Request | Sequence[Request], list[Reply], str | StatedSummary]
-"""A running strategy: yields requests, receives one reply for each in order, returns the summary."""
+"""Running strategy: yields requests, receives one response each in order, and returns the summary."""
 
 
 class MalformedReplyError(Exception):

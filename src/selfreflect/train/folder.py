@@ -76,15 +76,15 @@ class Origin:
     run: str
     """The name of the run directory."""
     model: str = ""
-    """What drew the answers."""
+    """Model that drew the answers."""
     judge: str = ""
     reader: str = ""
     zero: str = ""
-    """What the shares are relative to."""
+    """Text at 0 % of the shares."""
     scale: str = ""
-    """Both ends of the shares."""
+    """Scale of the shares."""
     instruction: str = ""
-    """What the student is asked."""
+    """Instruction for the student."""
 
 
 def training_files(

@@ -33,13 +33,13 @@ class Candidate:
     """A measured summary."""
 
     name: str
-    """Its strategy."""
+    """Name of the strategy."""
     text: str
     words: int
     value: float
-    """As the measure is reported."""
+    """Value in the measure's unit."""
     by_answer: tuple[float | None, ...]
-    """What each test answer contributes, see :meth:`~selfreflect.metric.measure.Measure.by_answer`."""
+    """Contribution of each test answer, see :meth:`~selfreflect.metric.measure.Measure.by_answer`."""
 
     @property
     def merit(self) -> float:
@@ -48,7 +48,7 @@ class Candidate:
 
     higher_is_better: bool = True
     helps: bool = True
-    """Whether it was measured above the empty summary."""
+    """Whether the summary was measured above the empty one."""
 
 
 # Why a text is left out that nobody should learn to write
@@ -227,11 +227,11 @@ class TrainingRows:
 
     rows: list[Row] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
-    """Questions without a row, by the reason."""
+    """Numbers of questions without a row, by reason."""
     dropped_texts: Counter[str] = field(default_factory=Counter)
-    """Summaries or answers that could not be used, by the reason."""
+    """Numbers of unusable summaries or answers, by reason."""
     notes: list[str] = field(default_factory=list)
-    """Facts about the rows, for people."""
+    """Notes on the rows for the user."""
 
     def add(self, row: Row, texts: Sequence[str]) -> bool:
         """Keep a row unless any of its texts contains a chat marker."""

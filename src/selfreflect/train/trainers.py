@@ -105,12 +105,12 @@ class Training:
 
     preset: Preset
     rows: Rows
-    """With ``prompt`` and ``completion``; with a reward, ``prompt`` and the columns that it reads."""
+    """Rows with ``prompt`` and ``completion``, or for a reward with the columns that it reads."""
     folder: Path
-    """Of the adapter."""
+    """Folder of the adapter."""
     seed: int = 0
     start: Path | None = None
-    """Adapter that is trained further, instead of a new one."""
+    """Adapter to train further instead of a new one."""
     reward: Reward | None = None
 
     @cached_property

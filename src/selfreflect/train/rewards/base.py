@@ -16,7 +16,7 @@ from selfreflect.metric.inputs import checked_number, checked_texts
 from selfreflect.models.reasoning import UnclosedReasoningError, split_reasoning
 
 TrainerCompletion = str | Sequence[Mapping[str, Any]]
-"""A text, or the messages of a conversation that the model wrote."""
+"""Text, or the messages that the model wrote in a conversation."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Unrewarded:
 
 
 Outcome = float | Unrewarded | None
-"""None if no completion of the question can be rewarded, such as without a gold answer."""
+"""Reward or reason for its absence; None if no completion of the question can be rewarded."""
 
 
 class Reward:
@@ -44,10 +44,10 @@ class Reward:
 
     __name__ = "reward"
     reads_tags = False
-    """Whether tags such as ``<answer>`` around what is said are kept."""
+    """Whether tags such as ``<answer>`` are kept in the text."""
 
     worst: float
-    """The least that a completion can get, set before ``__init__`` of this class."""
+    """Least reward of a completion, set before this class's ``__init__``."""
 
     def __init__(self, failed: Literal["worst"] | float = "worst") -> None:
         if failed != "worst" and checked_number(failed, "failed") > self.worst:

@@ -30,7 +30,7 @@ class StatedBelief:
 
     answer: str
     confidence: float | NoValue
-    """In [0, 1], or why there is none."""
+    """Confidence in [0, 1], or the reason for its absence."""
     reasoning: str = ""
     reflection: str = ""
 
@@ -127,7 +127,7 @@ class StatedReward(Reward):
     worst = -1.0
     reads_tags = True
     scoring: ScoringRule
-    """The rule that :meth:`grade` uses. A subclass with its own ``grade`` needs none."""
+    """Scoring rule of :meth:`grade`. A subclass with its own ``grade`` needs none."""
 
     def __init__(self, *, out_of: int | None = None, failed: Literal["worst"] | float = "worst") -> None:
         if out_of is not None and not checked_number(out_of, "out_of") > 0:

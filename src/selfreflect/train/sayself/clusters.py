@@ -21,19 +21,19 @@ from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.question import AnsweredQuestion
 
 Choice = Literal["gold", "majority"]
-"""Which cluster a model is trained to answer with: the one with the right answer, or the largest."""
+"""Choice of the cluster to train on: the one with the right answer, or the largest."""
 
 
 class Cluster(Record, frozen=True, kw_only=True):
     """A question's answers with the same meaning."""
 
     answer: str
-    """Of the first response; it stands for all."""
+    """Answer of the first response, which represents all."""
     reasoning: str = ""
-    """What the first response says before its answer."""
+    """Reasoning of the first response before its answer."""
     size: PositiveCount
     correct: bool | None = None
-    """None without a right answer to compare with."""
+    """Correctness of the statements; None without a right answer."""
 
 
 class ClusteredQuestion(Record, frozen=True, kw_only=True):
@@ -171,7 +171,7 @@ class Rationale(Record, frozen=True, kw_only=True):
     text: str
     origin: Origin
     problem: str = ""
-    """What was wrong with the first text, if anything."""
+    """Problem of the first text, if any."""
 
 
 def find_problem(text: str) -> str:

@@ -29,7 +29,7 @@ from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 
 OpenModel = Callable[[str | None], Asker]
-"""Opens a model to ask, by name; None is the one that drew the answers."""
+"""Function that opens a model by name; None is the one that drew the answers."""
 
 
 def own_clusters(
@@ -243,7 +243,7 @@ def reinforcement_rows(
 
 
 SAMPLES = 10
-"""Answers of a trained model to each question, which its reflections are about."""
+"""Answers per question by a trained model, the basis of its reflections."""
 
 # Variants that state a confidence
 REINFORCED = ("full", "no_rationale", "group")
@@ -256,7 +256,7 @@ class TrainingPlan:
     out: Path
     preset: Preset
     reward: Literal[ScoringRule, "none"]
-    """``none`` leaves out the second stage."""
+    """Reward of the second stage; ``none`` leaves the stage out."""
 
     def reinforces(self, variant: Variant) -> bool:
         """Check whether a variant has the second stage."""

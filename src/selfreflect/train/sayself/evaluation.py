@@ -38,9 +38,9 @@ class Evaluation:
 
     method: str
     statements: tuple[StatedBelief, ...]
-    """One per question."""
+    """Statements, one per question."""
     correct: tuple[bool | None, ...]
-    """None without a right answer to compare with."""
+    """Correctness of the statements; None without a right answer."""
     baseline: bool = False
 
     @property

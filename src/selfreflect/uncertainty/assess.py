@@ -34,9 +34,9 @@ from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, with_ans
 from selfreflect.uncertainty.relations import SIMILARITIES, make_similarity, prepare, words
 
 MEASURED = ("auroc", "aurc", "prr", "ece_10_left", "smooth_ece", "brier")
-"""What is measured unless a user chooses."""
+"""Default measures."""
 CALIBRATED = ("brier", "ece_10_left")
-"""What is measured of confidences after isotonic calibration."""
+"""Measures of confidences after isotonic calibration."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class Method:
 
     rule: ClassRule
     similarity: str = "jaccard"
-    """For eigv, deg, ecc, kle and SAR."""
+    """Similarity for eigv, deg, ecc, kle and SAR."""
     correctness: tuple[str, ...] = ()
     asker: Asker | None = None
-    """The model that estimators and the judge of correctness ask; without it they have no values."""
+    """Model for estimators and the judge of correctness, which have no values without one."""
     weights: tuple[float, ...] = ()
     """Intercept and weights of an estimator that is fitted on labels."""
 
@@ -63,10 +63,10 @@ class JudgedAnswers:
 
     texts: list[str | None]
     lengths: list[float | None]
-    """The record's for the answer that it judges, else the number of words."""
+    """Recorded lengths of judged answers, or else numbers of words."""
     labels: dict[str, list[bool | None]] = field(default_factory=dict)
-    """By kind of correctness. A person's label is of the answer that the record judges, and holds for others
-    with the same spelling."""
+    """Labels by kind of correctness. A person's label is of the answer that the record judges, and holds for
+    others with the same spelling."""
 
 
 class RightCount(NamedTuple):
@@ -75,20 +75,20 @@ class RightCount(NamedTuple):
     right: int
     labelled: int
     wrong_with_gold: int
-    """Answers that it calls wrong, though a right answer stands in them."""
+    """Number of answers called wrong despite containing a right answer."""
 
 
 class ScoredAnswers(NamedTuple):
     """Answers with both a label and one estimator's value."""
 
     indices: list[int]
-    """Of their questions."""
+    """Indices of the questions."""
     scores: Floats
-    """A higher one means more confidence; shape (n,), like ``labels``."""
+    """Scores, higher for more confidence; shape (n,), like ``labels``."""
     labels: Floats
     lengths: list[float | None]
     groups: tuple[str, ...] = ()
-    """What answers share that are not independent; empty where all are."""
+    """Groups of dependent answers; empty if all are independent."""
 
     def with_lengths(self) -> tuple[Floats, Floats, Floats]:
         """Select scores, labels and lengths of answers with known length."""
@@ -138,14 +138,14 @@ class Assessment:
         self.samples = [Samples(question, *made_by) for question in questions]
         texts = [samples.judged_answer for samples in self.samples]
         self.model: str | None = None
-        """The model that was asked; None without any."""
+        """Model that was asked; None without one."""
         estimates = AskedEstimates({})
         if method.asker is not None:
             self.model = method.asker.model
             names = [name for name, estimator in table.items() if estimator.needs == "model"]
             estimates = ask_estimates(names, questions, texts, method.rule, method.asker)
         self.by_replies = estimates.by_replies
-        """Estimators whose values are shares of a model's replies, because it does not tell probabilities."""
+        """Estimators with shares of responses as values, since the model gives no probabilities."""
         self.values: dict[str, list[float | NoValue]] = {}
         for name, estimator in table.items():
             # those that ask a model have their values for all questions already
@@ -153,9 +153,9 @@ class Assessment:
                 estimate(estimator, samples) for samples in self.samples
             ]
         self.judged = JudgedAnswers(texts, _lengths(questions, texts, texts))
-        """The answers that the records judge: each question's response, else its modal answer."""
+        """Judged answers: each question's response, or else its modal answer."""
         self.greedy = self.judged
-        """The greedy answers, where they are stored and an estimator speaks of them, else the judged ones."""
+        """Greedy answers, if stored and needed by an estimator, or else the judged answers."""
         versions = [self.judged]
         # greedy answers need labels only if an estimator speaks of them
         if any(estimator.of_greedy for estimator in table.values()):
@@ -315,11 +315,11 @@ class Prediction:
     estimator: str
     correctness: str
     n: int
-    """Questions with a value and a label."""
+    """Number of questions with both value and label."""
     total: int
     measures: dict[str, MeasuredValue]
     isotonic: dict[str, MeasuredValue]
-    """The same scores after cross-fitted isotonic calibration; empty if that is impossible."""
+    """Measures after cross-fitted isotonic calibration; empty if that is impossible."""
     audit: LengthAudit | None = None
     baseline: bool = False
 

@@ -38,7 +38,7 @@ from selfreflect.uncertainty.question import AnsweredQuestion, list_lengths, sam
 
 _ROUNDING = 1e-9
 FEWEST_LABELS = 50
-"""Labelled answers that a map needs to be kept: with fewer, its errors are as large as what it corrects."""
+"""Fewest labelled answers for a map, whose errors otherwise exceed its corrections."""
 
 
 class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,36 +53,36 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     correctness: str
     method: CalibrationMethod
     x: tuple[float, ...]
-    """As in :class:`Calibrator`, like ``y``."""
+    """Scores of :class:`Calibrator`, like ``y``."""
     y: tuple[float, ...]
     model: str = ""
-    """The model that was asked, if any."""
+    """Name of the model that was asked, if any."""
     token_probability: bool = False
-    """Whether P(True) was the probability of a token, not a share of replies."""
+    """Whether P(True) was a token's probability rather than a share of responses."""
     n: int
-    """Labelled questions that it was fitted on."""
+    """Number of labelled questions in the fit."""
     samples: tuple[int, ...]
-    """Numbers of answers that these had."""
+    """Numbers of answers of these questions."""
     questions: tuple[str, ...]
-    """Digests of their ids and texts."""
+    """Digests of the questions' ids and texts."""
     source: str | msgspec.UnsetType = msgspec.UNSET
-    """Name of the file or run directory that they are from."""
+    """Name of the questions' file or run directory."""
     answered_by: str | msgspec.UnsetType = msgspec.UNSET
-    """The model that drew their answers, if the questions say so, all the same."""
+    """Model that drew the answers, if all questions name the same."""
     fitted: date | msgspec.UnsetType = msgspec.UNSET
     """Date of the fit (UTC)."""
     ranks: int | msgspec.UnsetType = msgspec.UNSET
-    """Likely tokens at each token, for an estimator that reads them; other numbers make other scores."""
+    """Likely tokens per token for an estimator that reads them, since other numbers change scores."""
     weights: tuple[float, ...] | msgspec.UnsetType = msgspec.UNSET
-    """Intercept and weights of a fitted estimator; its value is the log-odds that they give."""
+    """Intercept and weights of a fitted estimator, whose value is their log-odds."""
     guarantee: Guarantee | msgspec.UnsetType = msgspec.UNSET
-    """The threshold above which the risk is bounded, if one was asked for."""
+    """Threshold above which the risk is bounded, if requested."""
     sets: SetRule | msgspec.UnsetType = msgspec.UNSET
-    """What makes sets of answers, if they were asked for."""
+    """Rule for sets of answers, if requested."""
     keep: KeepRule | msgspec.UnsetType = msgspec.UNSET
-    """Which claims are kept, if that was asked for."""
+    """Rule for keeping claims, if requested."""
     reader: str | msgspec.UnsetType = msgspec.UNSET
-    """What said which answers make a claim, for a calibrator of claims."""
+    """Reader that decided which answers make a claim, for a calibrator of claims."""
 
     @property
     def calibrator(self) -> Calibrator:
@@ -236,9 +236,9 @@ class EvenSample(msgspec.Struct, frozen=True):
     indices: tuple[int, ...]
     drawn: Drawn
     repeated: int
-    """Questions left out because another has their text, or their group."""
+    """Number of questions left out because another has their text or group."""
     other_size: int
-    """Questions left out because they have another number of answers."""
+    """Number of questions left out because of another number of answers."""
 
 
 def even_sample(questions: Sequence[AnsweredQuestion], indices: Iterable[int]) -> EvenSample:

@@ -15,7 +15,7 @@ from selfreflect.uncertainty.prediction import CLIP, finite_scores, score_pairs
 
 CalibrationMethod = Literal["isotonic", "platt", "temperature"]
 FitMethod = CalibrationMethod | Literal["weights"]
-"""Of a map of scores, or of the weights of an estimator that is fitted on labels."""
+"""Method for a map of scores, or for the weights of a fitted estimator."""
 FOLDS = 5
 
 
@@ -25,10 +25,10 @@ class Calibrator:
 
     method: FitMethod
     x: tuple[float, ...]
-    """Isotonic: scores between which confidences are interpolated. Platt: slope and intercept. Temperature:
-    the temperature. Weights: an intercept and a weight for each column."""
+    """Scores for interpolation, if isotonic. Platt: slope and intercept. Temperature: the temperature.
+    Weights: an intercept and a weight for each column."""
     y: tuple[float, ...] = ()
-    """Isotonic: the confidences at these scores."""
+    """Confidences at these scores, if isotonic."""
 
     def __call__(self, scores: Sequence[float] | Floats) -> Floats:
         """Calibrate scores of shape (n,), or (n, F) for weights.
@@ -117,7 +117,7 @@ def cross_fit(
 
 
 _VISIBLE = 0.0005
-"""Differences of Brier scores that three digits show."""
+"""Difference of Brier scores visible in three digits."""
 
 
 class MapQuality(NamedTuple):
@@ -125,9 +125,9 @@ class MapQuality(NamedTuple):
 
     calibrated: float
     constant: float
-    """Of always saying the accuracy of the other folds."""
+    """Brier score of always stating the accuracy of the other folds."""
     unchanged: float | None
-    """Of the scores as they are; None if they are no probabilities."""
+    """Brier score of the unchanged scores; None if they are not probabilities."""
 
     @property
     def better(self) -> dict[str, float]:
@@ -212,7 +212,7 @@ def _fit_platt(values: Floats, labels: Floats) -> Calibrator:
 
 
 PRIOR_VARIANCES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
-"""Of each weight, where columns have unit variance; cross-validation chooses."""
+"""Prior variances of each weight for unit-variance columns, chosen by cross-validation."""
 ANSWERS_PER_WEIGHT = 5
 """Labelled answers for each weight below which a fit is not kept (``benchmarks/one_call.py``)."""
 

@@ -33,17 +33,17 @@ from selfreflect.uncertainty.relations import (
 )
 
 Labels = NDArray[np.intp]
-"""A class number for each answer, numbered in the order of first answers; shape (M,)."""
+"""Class numbers of answers, in order of first occurrence; shape (M,)."""
 
 THRESHOLDS = {"jaccard": 0.5, "rouge": 0.7, "embedding": 0.7}
-"""From which similarity two answers match."""
+"""Similarity from which two answers match."""
 RULES = ("same", "exact", "numeric", *THRESHOLDS, "judge", "nli")
 DEFAULT = "same"
 WITHOUT_MODEL = ("same", "exact", "numeric", "jaccard", "rouge")
-"""Rules that a schema may name for a field: a stranger's schema loads no model."""
+"""Rules that a schema may name for a field, without loading a model."""
 _ROUNDING = 1e-9
 PAIRS_PER_ANSWER = 2
-"""How many pairs a model is asked about at most, for each answer to a question, unless the user wants all."""
+"""Default number of pairs per answer on which a model is asked at most."""
 # Rules that join what is the same without a model, and never what contradicts.
 _GUARDED = ("same", "embedding", "judge")
 

@@ -19,7 +19,7 @@ from selfreflect.uncertainty.classes import normalised, threshold_of
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, graded_by, has_gold
 
 SHARED_WORDS = 0.5
-"""From which F1 of words with a gold answer ``squad_f1`` calls an answer correct."""
+"""F1 of shared words from which ``squad_f1`` calls an answer correct."""
 DEFAULT = "contains"
 GRADED = "graded"
 CORRECTNESS = ("human", GRADED, "contains", "exact", "numeric", "substring", "squad_f1", "judge")

@@ -41,7 +41,7 @@ class Estimator:
     variant: str
     source: str
     confidence: bool = False
-    """Whether a higher value means more confidence; else more uncertainty."""
+    """Whether a higher value means more confidence rather than uncertainty."""
     unit: Unit = "nats"
     low: float = 0.0
     high: float = math.inf
@@ -51,13 +51,13 @@ class Estimator:
     ``column``, the stances of answers to a ``claim``, or what a measure of the run says of its greedy answer.
     Or a ``model`` must be asked."""
     fewest: int = 1
-    """Samples that it needs."""
+    """Fewest samples required."""
     replies_variant: str = ""
-    """The variant for a model that does not tell the probabilities of its tokens."""
+    """Variant for models without token probabilities."""
     of_greedy: bool = False
-    """Whether it speaks of the greedy answer, where that is stored, and not of the judged one."""
+    """Whether the estimator applies to a stored greedy answer instead of the judged one."""
     inputs: Callable[[Samples], Floats | NoValue] | None = None
-    """What the weights of a fitted estimator multiply, shape (F,); None for others."""
+    """Inputs of a fitted estimator's weights, shape (F,); None for others."""
 
     @property
     def is_probability(self) -> bool:
@@ -244,9 +244,9 @@ def _of_token(compute: Callable[[Samples], float | NoValue], *texts: str, **fiel
 
 
 COLUMN = "column:"
-"""Beginning of the name of an estimator that is a column of the file."""
+"""Prefix of estimators that are columns of the file."""
 _KINDS = {"confidence": "similarity", "uncertainty": "nats", "probability": "probability"}
-"""What a higher value of a column means, and the unit that stands for it."""
+"""Direction of a column's values, with its unit."""
 KNOWN_COLUMNS: dict[str, str] = {
     # uqlm's scorers: from 0 to 1, higher for more confidence
     **dict.fromkeys(
@@ -263,7 +263,7 @@ KNOWN_COLUMNS: dict[str, str] = {
         "uncertainty",
     ),
 }
-"""What a higher value of the columns of other libraries means, by the name in lower case with ``_``."""
+"""Direction of known columns of other libraries, by name in lower case with ``_``."""
 
 
 def _column_estimator(name: str) -> Estimator:

@@ -19,7 +19,7 @@ from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 from selfreflect.uncertainty.relations import Similarity, rouge
 
 HEAT_TIME = 0.3
-"""Of the heat kernel."""
+"""Time of the heat kernel."""
 _ROUNDING = 1e-9
 _SMALL_EIGENVALUE = 0.9
 # Bytes of labels or similarities that are remembered, such as those of 16 samples, and how many of them.
@@ -225,11 +225,11 @@ class Samples:
     ) -> None:
         self.question = question
         self.weights = weights
-        """Intercept and weights of an estimator that is fitted; empty before."""
+        """Intercept and weights of a fitted estimator; empty before fitting."""
         self._rule = rule
         self._similarity = similarity
         self.relevance = relevance
-        """Similarity of sentences, by which tokens are weighed."""
+        """Sentence similarity that weights tokens."""
 
     @cached_property
     def labels(self) -> Labels:
@@ -309,9 +309,9 @@ class Samples:
 # Entropies of one answer's tokens are of lists with the largest probabilities, p_1 >= ... >= p_k, in nats. A
 # list leaves out the rest r = 1 - p_1 - ... - p_k, so it gives no entropy, but an interval that holds it.
 LARGEST_VOCABULARY = 2**18
-"""Tokens that a vocabulary has at most, where it is not known: as many as the largest in use."""
+"""Largest vocabulary assumed if unknown, as large as any in use."""
 GROUP = 32
-"""Neighbouring tokens whose confidence is averaged, unless an answer has fewer."""
+"""Neighbouring tokens whose confidence is averaged, unless there are fewer."""
 
 
 class EntropyBounds(NamedTuple):
@@ -362,7 +362,7 @@ def entropy_interval(shares: Floats, vocabulary: int = LARGEST_VOCABULARY) -> En
 
 
 PER_RANK = 2
-"""What :func:`rank_contributions` computes of each rank: a mean and a largest value."""
+"""Values of :func:`rank_contributions` per rank: mean and maximum."""
 
 
 def rank_contributions(top: Floats | Sequence[Sequence[float]]) -> Floats:
@@ -395,20 +395,20 @@ def group_confidence(confidences: Floats, window: int = GROUP) -> float:
 
 
 UNSURE = tuple(np.log([1.5, 2, 4]).tolist())
-"""Entropies of as many words that are equally likely; the same words have one part in so many."""
+"""Entropies of 1.5, 2 and 4 equally likely words, used as levels of uncertainty."""
 
 
 class UnsureWord(NamedTuple):
     """A word of an answer, with the model's uncertainty about its tokens."""
 
     text: str
-    """With the space before it."""
+    """Word with the space before it."""
     probability: float
-    """Of its tokens, one after the other."""
+    """Product of the tokens' probabilities."""
     entropy: float
-    """Of the likely tokens at its most open token, in nats."""
+    """Entropy of the likely tokens at the most uncertain token, in nats."""
     low: float
-    """Ends of the interval of the whole prediction's entropy, each the largest over its tokens."""
+    """Bounds of the whole prediction's entropy, each the maximum over tokens."""
     high: float
 
     @property

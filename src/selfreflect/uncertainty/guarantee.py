@@ -30,11 +30,11 @@ from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.features import Samples
 
 PILOT = 4
-"""Every fourth question sets the grid and its start; the others are tested."""
+"""Divisor of the questions for the pilot, which sets the grid."""
 LEVELS = tuple(round(1 - step / 20, 2) for step in range(1, 21))
 """Quantiles of the pilot's scores that make the grid: 0.95, 0.9, …, 0."""
 ROOM = 2
-"""The first threshold tested should answer so many times the fewest questions that can pass."""
+"""Factor of the fewest passing questions that the first threshold should answer."""
 _ROUNDING = 1e-9
 
 
@@ -81,13 +81,13 @@ class ThresholdTest(NamedTuple):
 
     threshold: float
     answered: int
-    """Questions that score at or above it."""
+    """Number of questions at or above the threshold."""
     wrong: int
     p_value: float
     coverage: float
-    """Answered, as a share of the tested questions."""
+    """Share of the tested questions that are answered."""
     bound: float
-    """Of the share wrong among the answered, at the confidence of the search."""
+    """Bound on the share of wrong answers, at the confidence of the search."""
 
 
 @dataclass(frozen=True)
@@ -97,15 +97,15 @@ class ThresholdSearch:
     risk: float
     confidence: float
     grid: tuple[float, ...]
-    """From the start on, falling."""
+    """Grid of thresholds from the start, falling."""
     counts: tuple[tuple[int, int], ...]
-    """Questions that score at or above each tested threshold, and the wrong ones among them."""
+    """Numbers of questions at or above each tested threshold, and of wrong ones."""
     pilot: int
-    """Questions that set the grid."""
+    """Number of questions that set the grid."""
     tested: int
-    """Questions that the tests are on."""
+    """Number of tested questions."""
     skipped: tuple[tuple[float, int, int], ...] = ()
-    """Stricter thresholds, which too few questions were expected to reach, with their counts."""
+    """Stricter thresholds that too few questions were expected to reach, with counts."""
 
     @cached_property
     def tests(self) -> tuple[ThresholdTest, ...]:
@@ -160,14 +160,14 @@ class ThresholdSearch:
 
 
 FINEST = 1e-9
-"""How close to 0 and 1 a level may be: beyond it no count of labels would do."""
+"""Smallest distance of a level from 0 and 1, beyond which no count of labels suffices."""
 _LEVELS = {
     "risk": ("risk", 0.05),
     "confidence": ("confidence", 0.95),
     "set": ("coverage of a set", 0.9),
     "keep": ("share of questions whose kept claims are all right", 0.9),
 }
-"""By parameter what it is, and an example."""
+"""Name and example of each level, by parameter."""
 
 
 def check_levels(**levels: float) -> None:
@@ -254,9 +254,9 @@ class Drawn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Sampling settings of answers covered by a guarantee."""
 
     samples: int
-    """Answers that each question had."""
+    """Number of answers per question."""
     model: str = ""
-    """That drew the answers; empty if the file did not say, as the next two are None then."""
+    """Model that drew the answers; empty if unknown, with the next two None."""
     temperature: float | None = None
     top_p: float | None = None
 
@@ -271,18 +271,18 @@ class Guarantee(Drawn, frozen=True, kw_only=True, forbid_unknown_fields=True):
     risk: float
     confidence: float
     threshold: float
-    """Of the estimator's score, of which higher means more confidence, before any calibration."""
+    """Threshold on the estimator's uncalibrated score, higher for more confidence."""
     answered: int
     wrong: int
     bound: float
     coverage: float
     grid: tuple[float, ...]
     n: int
-    """Labelled questions, with the pilot."""
+    """Number of labelled questions, pilot included."""
     pilot: tuple[str, ...]
-    """Digests of the questions that set the grid; the other digests of the file are of the tested ones."""
+    """Digests of the pilot's questions; other digests in the file are of tested ones."""
     scores: tuple[float, ...]
-    """Of all these questions, rising: new scores are compared with them."""
+    """Scores of all these questions, rising, for comparison with new ones."""
 
     def covers(self, score: float) -> bool:
         """Check whether an answer with this score may be shown."""
@@ -302,9 +302,9 @@ class Guarantee(Drawn, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 WINDOW = 100
-"""Scores that are compared at a time. Each window is tested once."""
+"""Number of scores compared at a time. Each window is tested once."""
 LEVEL = 0.001
-"""Chance of an alarm in one window without drift: one in 100,000 questions."""
+"""Probability of a false alarm per window: one in 100,000 questions."""
 AGREEING = 3
 """Windows in a row that must agree before the guarantee applies again."""
 _LEVEL_OF_RETURN = 0.05
@@ -349,9 +349,9 @@ class DriftWatch:
         self._agreeing: list[float] = []
         self._lock = threading.Lock()
         self.count = 0
-        """Scores seen."""
+        """Number of scores so far."""
         self.distance: float | None = None
-        """Of the latest whole window; None before there is one."""
+        """Distance of the latest complete window; None before the first."""
         self.has_drifted = False
 
     def add(self, score: float) -> None:
@@ -390,22 +390,22 @@ class SetRule(Drawn, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Rule for sets of answers: classes with at least ``share`` of the samples."""
 
     coverage: float
-    """How often the set holds a right answer, at least, over new samples and questions."""
+    """Least frequency of sets with a right answer, over new samples and questions."""
     share: float
     n: int
-    """Labelled questions."""
+    """Number of labelled questions."""
     unsampled: int
-    """Questions whose right answer was never drawn."""
+    """Number of questions whose right answer was never drawn."""
 
 
 class KeepRule(Drawn, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Rule for keeping claims: scores above ``threshold``."""
 
     share: float
-    """For how many questions all kept claims are right, at least, over new samples and questions."""
+    """Least share of questions whose kept claims are all right, over new samples and questions."""
     threshold: float
     n: int
-    """Labelled questions."""
+    """Number of labelled questions."""
     kept: float
     """Share of the labelled claims that are kept."""
 

@@ -16,11 +16,11 @@ from selfreflect.uncertainty.prediction import Tally
 
 RESAMPLES = 1_000
 FEWEST_RESAMPLED = 10
-"""Questions that an interval needs, and where right and wrong answers are ranked, of each: with five of one
-kind, intervals that should cover 95% of the time cover 76 to 99%."""
+"""Fewest questions for an interval, and of right and wrong answers each if ranked: with five of one kind,
+intervals that should cover 95% of the time cover 76 to 99%."""
 FEWEST_RANKED = 5
-"""Right answers, and wrong ones, that a measure of their order needs: a random order separates three of each
-in 1 of 20 cases, five in 1 of 252."""
+"""Fewest right and wrong answers each for a measure of order: chance separates three of each in 1 of 20
+cases, five in 1 of 252."""
 _ROUNDING = 1e-9
 
 
@@ -32,13 +32,13 @@ class OutcomeMeasure:
     definition: str
     higher_is_better: bool = False
     probability: bool = False
-    """Whether it needs confidences in [0, 1]."""
+    """Whether the measure needs confidences in [0, 1]."""
     undefined: str = ""
-    """Why it may have no value."""
+    """Reason for undefined values."""
     ranks: bool = False
-    """Whether its value needs ``FEWEST_RANKED`` answers of each kind."""
+    """Whether the value needs ``FEWEST_RANKED`` answers of each kind."""
     has_interval: bool = True
-    """False where none covers the truth, because the estimate itself grows with noise."""
+    """Whether intervals cover the truth; False if the estimate grows with noise."""
 
 
 ONE_CLASS = "all answers are correct, or all are wrong"
@@ -98,15 +98,15 @@ class MeasuredValue:
     """A measure's value with its 95% interval over questions."""
 
     value: float | None
-    """None if undefined; then ``undefined`` says why."""
+    """Value; None if undefined, for the reason in ``undefined``."""
     low: float | None
-    """None for fewer than ``FEWEST_RESAMPLED`` questions, or right or wrong answers of a measure of order; if
-    more than 1 of 20 resamples leaves the measure undefined; if it would have no width; and of measures whose
-    intervals do not cover the truth."""
+    """Lower end; None for fewer than ``FEWEST_RESAMPLED`` questions, or right or wrong answers of a measure
+    of order; if more than 1 of 20 resamples leaves the measure undefined; if it would have no width; and of
+    measures whose intervals do not cover the truth."""
     high: float | None
     n: int
     distinct: int
-    """Distinct scores."""
+    """Number of distinct scores."""
     undefined: str = ""
 
 
@@ -126,7 +126,7 @@ def check_measure(name: str) -> None:
 
 
 SHORT = {"ece_10_left": "ece"}
-"""Names of measures where there is little room."""
+"""Short names of measures for little room."""
 
 
 def definitions(names: Iterable[str]) -> list[str]:
@@ -240,19 +240,19 @@ class LengthAudit:
 
     n: int
     auroc_of_length: float | None
-    """Of the shorter answer being the correct one."""
+    """AUROC of shorter answers being correct."""
     score_with_length: float | None
-    """Spearman's rho."""
+    """Spearman's rho of score and length."""
     correct_with_length: float | None
     score_with_correct: float | None
     score_with_correct_at_length: float | None
-    """Partial rank correlation: what is left of the one above at equal length."""
+    """Partial rank correlation of score and correctness at equal length."""
     score_with_middle: float | None
-    """Spearman's rho with the distance of the length's rank from the middle rank, which sees that very short
-    and very long answers are alike."""
+    """Spearman's rho of score and the length rank's distance from the middle, which treats very short and
+    very long answers alike."""
     correct_with_middle: float | None
     score_with_correct_at_middle: float | None
-    """Partial rank correlation at an equal distance from the middle."""
+    """Partial rank correlation of score and correctness at equal distance from the middle."""
 
     @property
     def dependence(self) -> tuple[str, float, float] | None:

@@ -73,7 +73,7 @@ def best_sentence(rows: Sequence[Prediction]) -> str:
 
 
 COVERAGES = 10
-"""Rows of a table of coverages."""
+"""Number of rows in a table of coverages."""
 
 
 def reliability_table(versions: Mapping[str, Sequence[ReliabilityBin]]) -> Table:
@@ -118,7 +118,7 @@ def coverage_table(risks: Floats, best: Floats, accuracy: float) -> Table:
 
 
 PANELS = 12
-"""Estimators whose figures one part holds, the best first: figures are most of the page and of its time."""
+"""Most estimators with figures per part, the best first, to limit size and time."""
 
 
 @dataclass(frozen=True)
@@ -126,11 +126,11 @@ class Curves:
     """Data for one estimator's figures."""
 
     versions: dict[str, list[ReliabilityBin]]
-    """Bins of its confidences as they are, if they are probabilities, and after calibration."""
+    """Bins of original confidences, if probabilities, and after calibration."""
     undefined: str
-    """Why there are no versions."""
+    """Reason for missing versions."""
     risks: Floats
-    """Of the k most confident answers, shape (n,)."""
+    """Risks of the k most confident answers, shape (n,)."""
     best: Floats
     accuracy: float
 
@@ -219,7 +219,7 @@ def uncertainty_part(
 
 
 SHOWN = 20
-"""Answers whose words are shaded, the least sure first."""
+"""Most answers with shaded words, the least certain first."""
 
 
 def shaded_answers(assessment: Assessment) -> list[ShadedAnswer]:
@@ -263,7 +263,7 @@ def _reliability(panel: str, curves: Curves) -> UncertaintyFigure:
 
 
 RISKS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3)
-"""Risks that the page offers a guarantee for."""
+"""Risks for which the page offers a guarantee."""
 _FIRST_RISK = 3
 
 

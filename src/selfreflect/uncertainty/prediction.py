@@ -27,15 +27,15 @@ class Tally:
     """Counts of n answers by G distinct scores, lowest first."""
 
     values: Floats
-    """Shape (G,). A higher score means more confidence."""
+    """Distinct scores, shape (G,). A higher score means more confidence."""
     counts: Floats
-    """Shape (..., G): answers with each score; leading dimensions are resamples. May be 0 in a resample."""
+    """Answers with each score, shape (..., G); leading dimensions are resamples. May be 0 in a resample."""
     correct: Floats
-    """Shape (..., G): how many of them are correct."""
+    """Correct answers with each score, shape (..., G)."""
     cells: NDArray[np.intp] | None = None
-    """For dependent answers the cell of each, among right ones at each score and then wrong ones; (n,)."""
+    """Cell of each dependent answer, among right then wrong ones at each score; (n,)."""
     groups: NDArray[np.intp] | None = None
-    """The number of the group of each answer, shape (n,)."""
+    """Group number of each answer, shape (n,)."""
 
     @classmethod
     def of(
@@ -184,7 +184,7 @@ def _ratio(top: Floats, bottom: Floats) -> Floats:
 
 BINS = 10
 CLIP = 1e-6
-"""Log loss takes confidences no closer to 0 and 1 than this, so that one certain mistake is not infinite."""
+"""Least distance of confidences from 0 and 1 in the log loss, to keep it finite."""
 # Cosines that smooth calibration error is computed with; enough for bandwidths down to 0.006.
 _WAVES = 200
 # pi k bandwidth of a cosine that smoothing makes smaller than 1e-17.

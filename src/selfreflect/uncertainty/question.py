@@ -64,54 +64,54 @@ class AnsweredQuestion:
     id: str
     text: str = ""
     context: str = ""
-    """What the model reads with the question."""
+    """Text that the model reads with the question."""
     answers: tuple[str, ...] = ()
     """Samples, in sampling order."""
     classes: str = ""
-    """The class rule that a schema names for these answers, in place of the one that all others have."""
+    """Class rule from a schema for these answers, instead of the common rule."""
     group: str = ""
-    """What questions share that are not independent, such as the fields of an answer."""
+    """Group of dependent questions, such as the fields of an answer."""
     gold: tuple[str, ...] = ()
     """Spellings of the right answer."""
     aliases: tuple[tuple[str, ...], ...] = ()
-    """Spellings of the same answer, known without the right one; each set is one class."""
+    """Spellings of equal answers, known without the right one; one class per set."""
     keys: Mapping[str, str] = field(default_factory=dict)
-    """Identities of answers that no rule compares, such as numbers of a structured answer: answers and right
-    answers with equal keys are the same, and different from all others."""
+    """Identities of answers that no rule compares, such as a structured answer's numbers: equal keys mean
+    equal answers, and differ from all others."""
     answer: str | None = None
-    """The answer that is judged correct or wrong, if it is not the modal one."""
+    """Answer judged correct or wrong, if other than the modal one."""
     greedy: str | None = None
-    """The model's most likely answer, as a run's strategy ``greedy`` wrote it."""
+    """Model's most likely answer, from a run's strategy ``greedy``."""
     logprobs: TokenLogprobs | None = None
     """Log-probabilities of each answer's tokens, in nats."""
     tokens: tuple[tuple[str, ...], ...] | None = None
     """Each answer's tokens."""
     self_certainty: tuple[float, ...] | None = None
-    """Each answer's mean over tokens of KL(uniform, prediction), in nats."""
+    """Mean over each answer's tokens of KL(uniform, prediction), in nats."""
     top_logprobs: tuple[TokenLogprobs, ...] | None = None
-    """For each token of each answer the largest log-probabilities of its place, falling."""
+    """Largest log-probabilities at each token of each answer, falling."""
     token_entropies: TokenLogprobs | None = None
-    """For each token of each answer the entropy of its prediction, in nats."""
+    """Entropy of the prediction at each token of each answer, in nats."""
     missing_logprobs: str = ""
-    """Why there are no log-probabilities, if they were asked for."""
+    """Reason for missing log-probabilities, if requested."""
     confidence: float | None = None
-    """Stated by the model or computed elsewhere, in [0, 1]."""
+    """Confidence in [0, 1], stated by the model or computed elsewhere."""
     length: float | None = None
-    """Of the answer that is judged, in any unit."""
+    """Length of the judged answer, in any unit."""
     correct: bool | None = None
-    """A person's label."""
+    """Label by a person."""
     grades: Mapping[str, tuple[Graded, ...]] = field(default_factory=dict)
-    """Verdicts that the file holds, by grader, the one with most verdicts first."""
+    """Verdicts in the file by grader, most verdicts first."""
     model: str = ""
-    """That drew the answers; empty if the file does not say, as the next two are None then."""
+    """Model that drew the answers; empty if unknown, with the next two None."""
     temperature: float | None = None
     top_p: float | None = None
     columns: Mapping[str, Scalar] = field(default_factory=dict)
-    """Further columns of the file, which ``column:NAME`` takes as estimators."""
+    """Further columns, available as estimators ``column:NAME``."""
     values: Mapping[str, float | NoValue] = field(default_factory=dict)
-    """Values of estimators that were measured before, such as by the judge of a run."""
+    """Values of estimators measured earlier, such as by a run's judge."""
     claims: tuple[LabelledClaim, ...] = ()
-    """Of long answers."""
+    """Claims of long answers."""
 
 
 def with_answers(question: AnsweredQuestion, indices: Sequence[int]) -> AnsweredQuestion:

@@ -87,7 +87,7 @@ class AnsweredFile(NamedTuple):
 
     questions: list[AnsweredQuestion]
     notes: list[str]
-    """What a user should know, one sentence each."""
+    """Notes to the user, one sentence each."""
 
 
 def read_answered_questions(

@@ -156,14 +156,14 @@ def make_similarity(name: str) -> Similarity:
 
 
 STORED_AT_ONCE = 256
-"""Pairs whose verdicts are written together, so that an interruption loses at most these."""
+"""Pairs whose verdicts are stored together, which bounds the loss on interruption."""
 _ENTAILED, _OTHER = "entailment", "other"
 
 Group = tuple[AnsweredQuestion, Sequence[str]]
-"""A question, and answers to it that are spelled differently."""
+"""Question with distinctly spelled answers."""
 Pair = tuple[AnsweredQuestion, str, str]
 Key = tuple[str, str, str]
-"""Digest of a question, and two answers to it."""
+"""Digest of a question, with two answers."""
 
 
 class Close:
@@ -217,7 +217,7 @@ class Verdicts:
         self._same: dict[Key, bool] = {}
         self._left_out: set[Key] = set()
         self._asked: Counter[str] = Counter()
-        """Pairs by question, if there is a limit."""
+        """Numbers of pairs by question, if limited."""
 
     @property
     def left_out(self) -> int:
@@ -302,7 +302,7 @@ CONTROLS: Sequence[tuple[Pair, bool]] = (
     ((_CONTROL, "My sister", "My sister did"), True),
     ((_CONTROL, "My sister", "The postman"), False),
 )
-"""Pairs of which is known whether they mean the same: small models say yes, or no, to everything."""
+"""Pairs with known meaning, since small models answer everything alike."""
 
 
 class SameMeaning(Verdicts):
@@ -408,7 +408,7 @@ class Entailment(Verdicts):
 
 
 Relation = Close | Verdicts
-"""Says which answers match."""
+"""Relation that decides which answers match."""
 
 
 @lru_cache(maxsize=2**10)

@@ -33,9 +33,9 @@ from selfreflect.uncertainty.question import NoValue, sample_sizes
 
 BASELINES = {"constant": "constant (base rate)", "length": "length only"}
 AFTER = ("ece_10_left", "brier", "auroc")
-"""What is measured before and after calibration."""
+"""Measures before and after calibration."""
 ALSO_AFTER = ("smooth_ece", "log_loss")
-"""What is measured, too, and said below the table, which has no room for it."""
+"""Further measures, reported below the table for lack of room."""
 
 
 def value_table(assessment: Assessment) -> Table:
@@ -69,7 +69,7 @@ def modal_shares(assessment: Assessment) -> list[tuple[float, Samples]]:
 
 
 LEAST_AGREEING = 10
-"""Questions in :func:`agreement_table`."""
+"""Most questions in :func:`agreement_table`."""
 
 
 def agreement_table(shares: Sequence[tuple[float, Samples]]) -> Table:
@@ -127,7 +127,7 @@ def assessment_notes(assessment: Assessment) -> list[str]:
 
 
 RANKED_BY = ("auroc", "brier")
-"""Measures of :func:`ranking_table` where nobody names others."""
+"""Default measures of :func:`ranking_table`."""
 
 
 def ranking_table(rows: Sequence[Prediction], correctness: str, names: Sequence[str] = RANKED_BY) -> Table:
@@ -442,12 +442,12 @@ def _guaranteed_table(
 
 
 RISK = 0.1
-"""The share of wrong answers that may be given, unless a user chooses."""
+"""Default share of wrong answers that may be given."""
 SAYS = {
     "stated": "states a confidence of {} on average",
     "modal_share": "repeats its most common answer in {} of its samples",
 }
-"""How sure a model says it is, by the first of these estimators that has values."""
+"""Phrases for the model's confidence, by the first estimator with values."""
 
 
 def doubt_of(auroc_low: float | None) -> str:
@@ -465,24 +465,24 @@ class Conclusion(NamedTuple):
     correctness: str
     accuracy: float
     answers: int
-    """Those that have a label, or a grade."""
+    """Number of answers with a label or grade."""
     questions: int
     """Those that these answers belong to."""
     sure_by: str | None
-    """The estimator that says how sure the model is."""
+    """Estimator of the model's confidence."""
     sure: float | None
-    """Its mean."""
+    """Mean of that estimator."""
     best: str | None
     """The estimator with the highest AUROC."""
     auroc: float | None
     auroc_low: float | None
     """Lower end of its 95 % interval; None without one."""
     risk: float
-    """The share of wrong answers that may be given."""
+    """Permitted share of wrong answers."""
     answered: float | None
-    """Share of the questions that could be answered at this risk, by a threshold on the best estimator."""
+    """Share of questions answerable at this risk, by a threshold on the best estimator."""
     undefined: str
-    """Why there is no best estimator; empty if there is one."""
+    """Reason for a missing best estimator; empty if there is one."""
 
     @property
     def finding(self) -> str:

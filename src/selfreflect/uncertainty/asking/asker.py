@@ -30,22 +30,22 @@ from selfreflect.text import fenced, fill, normalise_question, numbered, quoted,
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 
 SAME_MEANING = "same_meaning"
-"""The step that asks whether two answers mean the same."""
+"""Step that asks whether two answers mean the same."""
 CONTROL = "control"
-"""The step that asks the same of pairs whose result is known."""
+"""Step that asks the same about pairs with known result."""
 
 
 class Inquiry(NamedTuple):
     """A conversation for a model to continue."""
 
     step: str
-    """What it is for, such as ``p_true``."""
+    """Purpose of the inquiry, such as ``p_true``."""
     messages: tuple[Message, ...]
     n: int = 1
     temperature: float = 0.0
     max_new_tokens: int = 64
     first_tokens: int = 0
-    """How many likely first tokens are wanted with each reply."""
+    """Number of likely first tokens per response."""
 
     @property
     def characters(self) -> int:
@@ -187,7 +187,7 @@ def reply_text(replies: ModelReplies) -> str | NoValue:
 
 
 CHARACTERS_PER_TOKEN = 4
-"""Of English prompts, roughly: the tokenizer of a server is not known."""
+"""Approximate characters per token of English prompts, as a server's tokenizer is unknown."""
 
 
 def cost_table(inquiries: Sequence[Inquiry], model: str, cost: Callable[[int, int], float] | None) -> Table:
@@ -473,7 +473,7 @@ _MEANINGS: tuple[tuple[Band, tuple[str, ...]], ...] = (
     (Band(0.01, 0.02, 0.05), ("almost no chance",)),
 )
 PHRASES = {phrase: band for band, phrases in _MEANINGS for phrase in phrases}
-"""By phrase, in lower case."""
+"""Probability bands by phrase, in lower case."""
 
 # Words before a phrase that change its meaning to something that the study did not ask for.
 _CHANGED = (

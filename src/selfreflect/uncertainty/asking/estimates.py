@@ -30,11 +30,11 @@ from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 
 P_TRUE_TOKENS = 20
-"""Likely first tokens among which True and False are looked for: the most that servers give."""
+"""Likely first tokens to search for True and False, the most that servers give."""
 P_TRUE_REPLIES = 10
-"""Replies whose share of True is P(True) where a model does not tell probabilities of tokens."""
+"""Responses whose share of True is P(True) for models without token probabilities."""
 SHOWN_SAMPLES = 10
-"""Samples that P(True) shows at most."""
+"""Most samples shown for P(True)."""
 GUESSES = 4
 
 Guesses = tuple[StatedGuess, ...]
@@ -55,7 +55,7 @@ class Interview:
     """An estimator's inquiries in steps, with the parser of responses."""
 
     steps: tuple[Callable[[Subject, Sequence[str]], Inquiry], ...]
-    """Each gets the replies to the steps before."""
+    """Functions of each step, which receive the responses of earlier steps."""
     read: Callable[[Sequence[ModelReplies]], Outcome]
 
 
@@ -146,18 +146,18 @@ INTERVIEWS = {
     "verbalized_top4": Interview((partial(_ask, "verbalized_top4"),), partial(_parsed, parse_guesses)),
     "verbalized_2s": Interview((_GUESSES_FIRST, _then_probabilities), partial(_parsed, join_guesses)),
 }
-"""By name of the estimator."""
+"""Interviews by estimator name."""
 BY_REPLIES = {name: _by_replies(name) for name in ("p_true", "p_true_samples")}
-"""What is asked instead of a model that does not tell the probabilities of its tokens."""
+"""Interviews for models without token probabilities."""
 
 
 class AskedEstimates(NamedTuple):
     """A model's statements about questions."""
 
     values: Mapping[str, list[float | NoValue]]
-    """By name of the estimator, one for each question."""
+    """Values by estimator name, one per question."""
     by_replies: frozenset[str] = frozenset()
-    """Estimators of ``BY_REPLIES`` whose values are shares of replies, for all questions alike."""
+    """Estimators of ``BY_REPLIES`` with shares of responses as values, for all questions."""
 
 
 def ask_estimates(

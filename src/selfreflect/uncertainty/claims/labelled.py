@@ -13,9 +13,9 @@ from selfreflect.uncertainty.estimators import ESTIMATORS
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 
 ESTIMATED = tuple(name for name, estimator in ESTIMATORS.items() if estimator.needs == "claim")
-"""Estimators that speak of a claim."""
+"""Estimators that apply to claims."""
 SUPPORT = ESTIMATED[0]
-"""The one that is calibrated unless another is named."""
+"""Estimator that is calibrated by default."""
 _NO_VERDICT = NoValue("no_reply", "no answer has a clear verdict on the claim")
 
 

@@ -118,7 +118,7 @@ def _told(claim: Claim, sentence: Sentence | None) -> ToldClaim:
 
 
 LONG = 20
-"""Words of the median answer from which on a question of a report shows claims."""
+"""Fewest words of the median answer for showing claims in a report."""
 
 
 def claims_view(distribution: ClaimDistribution) -> dict[str, Any]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from selfreflect.models.embed import Entailed, EntailmentModel, Pair
 
 PREMISE = 3
-"""Sentences of a text that a classifier of pairs reads: it learned from short texts, and reads few words."""
+"""Sentences per text for a classifier of pairs, which was trained on short texts."""
 
 
 class EmbeddingReader(WordReader):
@@ -140,7 +140,7 @@ def _likeliest(entailed: Entailed | None) -> Stance | None:
 
 SPLIT, COMPARE = "claims", "claim_verdicts"
 CLAIMS_AT_ONCE = 30
-"""Claims of which a model is asked in one request."""
+"""Claims per request to a model."""
 _TOKENS_PER_WORD = 4
 _TOKENS_PER_VERDICT = 8
 _LINE = re.compile(r"^\s*\(?(\d{1,3})[.:)]+\s*\W*(yes|contradicts|silent)\W*$", re.IGNORECASE)
@@ -269,7 +269,7 @@ READERS: Mapping[str, Callable[[str, Asker | None], Reader]] = {
     "nli": lambda model, asker: EntailmentReader(model),
     "asked": _asking,
 }
-"""Makes each reader, of what follows a colon after its name, and of the model that is asked."""
+"""Constructors of readers, from the text after a colon in the name and the model to ask."""
 
 
 def open_reader(name: str, asker: Asker | None = None) -> Reader:

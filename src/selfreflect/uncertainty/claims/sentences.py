@@ -11,7 +11,7 @@ _BULLET = re.compile(r"[ \t]*(?:(?:[-*+•–>]|\(?\d{1,3}[.)]|\(?[A-Za-z]\)|\[[
 # what begins a row of a table, with the cell that numbers it
 _ROW = re.compile(r"[ \t]*\|(?:[ \t]*\d{1,3}[.)]?[ \t]*\|)?")
 _RULER = re.compile(r"\|?(?:[ \t]*:?-+:?[ \t]*\|)+(?:[ \t]*:?-+:?)?")
-"""Stands between the head of a table, which says nothing, and its rows."""
+"""Line between a table's head, which makes no claim, and its rows."""
 # a mark that ends a sentence, what closes with it, and the white space in front of the next one
 _END = re.compile(
     r"(?:(?<![.!?…])[.!?…]+[\"'”’“»«)\]*_]*\s+(?=[\"'“‘«(\[*_¿¡]*[^\W_a-zß-öø-ÿ])|[。！？؟۔।]+[」』”»]*\s*)"
@@ -22,7 +22,7 @@ _ABBREVIATION = re.compile(
     r")|\b[A-Z](?:\.[A-Z])+)\.\s+\Z"
 )
 _LONGEST_ABBREVIATION = 20
-"""Characters before a mark in which an abbreviation is looked for."""
+"""Characters before a mark to search for an abbreviation."""
 _FIRST_OF_TWO = re.compile(r"\b[zduosi]\.\s+\Z")
 _SECOND_OF_TWO = re.compile(r"(?:B|h|a|U|Ä|ä|o|E)\.")
 """The second letter of ``z. B.``, ``d. h.`` or ``u. a.``, after the first."""
@@ -35,7 +35,7 @@ _MONTH = re.compile(
     r"(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember)\b"
 )
 _CLOSES = {"etc.", "usw.", "a.m.", "p.m.", "Inc.", "Ltd.", "Co.", "Corp."}
-"""Abbreviations that often end a sentence, too."""
+"""Abbreviations that often also end a sentence."""
 
 
 class Sentence(NamedTuple):
@@ -44,7 +44,7 @@ class Sentence(NamedTuple):
     text: str
     start: int
     end: int
-    """``whole[start:end]`` is ``text``."""
+    """End of the sentence, with ``whole[start:end]`` as ``text``."""
 
 
 def sentences(text: str) -> list[Sentence]:

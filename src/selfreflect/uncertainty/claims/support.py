@@ -15,9 +15,9 @@ from selfreflect.stats import Floats, wilson
 
 Stance = Literal["says", "contradicts", "silent"]
 MOST_CLAIMS = 1_500
-"""Different claims of the answers to a question that are compared; more take long, and nobody reads them."""
+"""Most distinct claims of a question to compare, since more take long."""
 LOW_SUPPORT = 0.5
-"""Below which a claim counts as weakly supported."""
+"""Share below which a claim counts as weakly supported."""
 
 
 class Support(NamedTuple):
@@ -45,14 +45,14 @@ class Claim:
 
     text: str
     stances: tuple[Stance | None, ...]
-    """Of each answer; None where a model gave no verdict."""
+    """Stance of each answer; None without a verdict."""
     mentioned: float | None = None
-    """Mean over the answers of how far each mentions it, in [0, 1] (:meth:`Reader.mentions`): it
-    tells more than counts where answers are few, and knows neither numbers nor negations."""
+    """Mean degree in [0, 1] to which answers mention the claim (:meth:`Reader.mentions`): finer than counts
+    for few answers, but blind to numbers and negations."""
     confidence: float | None = None
-    """Calibrated: the share of claims with such a support that are right; None without a calibrator."""
+    """Calibrated share of right claims with such support; None without a calibrator."""
     is_kept: bool | None = None
-    """Whether it is among those that are all right for a share of questions; None without such a rule."""
+    """Whether the claim is kept by the rule for a share of questions; None without such a rule."""
 
     @property
     def support(self) -> Support:
@@ -65,14 +65,14 @@ class Coverage:
     """Claim-by-claim reading of a summary."""
 
     covered: float | None
-    """Share of what the answers say that the summary says, each claim weighed by its support; None if no
-    answer says anything."""
+    """Support-weighted share of the answers' claims that the summary states; None if no answer makes a
+    claim."""
     precision: float | None
-    """Share of the summary's claims that an answer says; None if it says nothing."""
+    """Share of the summary's claims that an answer states; None without claims."""
     added: tuple[str, ...]
-    """Its claims that no answer says."""
+    """Claims that no answer states."""
     says: tuple[bool, ...]
-    """For each claim of the answers, whether the summary says it."""
+    """Whether the summary states each claim of the answers."""
 
     @property
     def stances(self) -> list[Stance | None]:
@@ -120,13 +120,13 @@ class ClaimDistribution:
     id: str
     question: str
     claims: tuple[Claim, ...]
-    """Those that most answers say first."""
+    """Claims with the most support first."""
     answers: tuple[str, ...]
     coverages: Mapping[str, Coverage]
-    """By the name of a summary."""
+    """Coverages by summary name."""
     summaries: Mapping[str, str]
     reader: str = "words"
-    """What split and compared."""
+    """Reader that split and compared texts."""
 
     @property
     def mean_support(self) -> float | None:

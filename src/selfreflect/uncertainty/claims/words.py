@@ -33,17 +33,17 @@ T = TypeVar("T", bound=Hashable)
 Booleans = NDArray[np.bool_]
 
 SAID = 0.8
-"""Share of a claim's content words from which on a sentence says it."""
+"""Share of a claim's content words from which a sentence states the claim."""
 ABOUT = 0.6
-"""From which on a sentence speaks of the same, so that another number contradicts the claim."""
+"""Share from which a sentence is about the claim, so that another number contradicts it."""
 _FIRST: list[Stance] = ["says", "contradicts", "silent"]
-"""The first of the stances of a text's sentences is that of the text."""
+"""Order of precedence of sentences' stances for a text's stance."""
 _TURNED: dict[Exchange, Stance] = {"same": "says", "opposite": "contradicts", "unlike": "silent"}
 _WORD = re.compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*")
 _FIRST_WORD = re.compile(rf"\W*({_WORD.pattern})(,)?")
 _TOKEN = re.compile(r"[^\W_]+")
 _LACK = re.compile(r"\b(?:lack(?:s|ed|ing)?|fehl(?:t|en|te|ten))\b", re.IGNORECASE)
-"""Denies in a claim that something is there, and names it in an answer ("It lacks iron.")."""
+"""Words that deny presence in a claim, but in an answer name the missing thing ("It lacks iron.")."""
 _BLOCK = 500
 _ENDINGS = re.compile(r"(?:'s|ies|ied|es|s|ed|ing|en|e|n|y)\Z")
 _JOINT = r"(?:or|but|oder|aber)\b"
@@ -60,20 +60,20 @@ _FREQUENCY = frozenset(
     "finally similarly meanwhile consequently jedoch außerdem zudem daher deshalb somit insgesamt "
     "schließlich meist meistens oft manchmal selten sonst andernfalls gewiss möglich antworten".split()
 )
-"""Words that join sentences, and by which a summary says how often answers are given, which none says."""
+"""Words that join sentences, or state how often answers occur."""
 
 
 class Number(NamedTuple):
     """A number in a text."""
 
     key: tuple[str, str]
-    """Equal for equal quantities in other units."""
+    """Key that is equal for equal quantities in other units."""
     value: str
-    """In its own unit; the text of a date, time or range, which has no value."""
+    """Number in its own unit; the text of a date, time or range."""
     unit: str
 
     base: str
-    """The unit in which others of its kind are measured; only numbers of one kind can differ."""
+    """Base unit; only numbers with equal base can differ."""
 
     @classmethod
     def of(cls, quantity: Quantity) -> Number:
@@ -106,17 +106,17 @@ class ClaimContent(NamedTuple):
 
     text: str
     plain: str
-    """``text`` with one spelling of quotes and dashes, in lower case."""
+    """Sentence with uniform quotes and dashes, in lower case."""
     words: frozenset[str]
-    """Content words without their endings, but for those of numbers."""
+    """Content words without endings, except words of numbers."""
     numbers: frozenset[Number]
     is_negated: bool
     tokens: frozenset[str]
-    """Content words and numbers as they are written."""
+    """Content words and numbers as written."""
     names: frozenset[str]
-    """Of ``words`` those with a capital that do not begin the sentence."""
+    """Capitalised ``words`` that do not begin the sentence."""
     subject: frozenset[str]
-    """The word of ``words`` that begins the sentence, if one does."""
+    """First word of the sentence, if among ``words``."""
 
     @property
     def labels(self) -> frozenset[Hashable]:

@@ -16,15 +16,15 @@ from selfreflect.uncertainty.fields.values import Node, scalar, setting, signatu
 Objects = list[dict[str, Any]]
 
 IDENTIFIERS = ("id", "name", "key")
-"""Keys that identify an object where each has one of its own."""
+"""Keys that identify an object, if unique."""
 MOST_MATCHED = 300
-"""Objects of a list that are matched by what they hold; answers decide how many there are."""
+"""Most objects of a list matched by content, as answers determine their number."""
 # Distinct lists that are compared to find the one that is closest to all, fewer where they are long.
 _MOST_CANDIDATES = 32
 _MOST_OBJECTS = 2000
 
 Members = list[set[str]]
-"""Of each object of a list."""
+"""Members of each object of a list."""
 
 
 def align(lists: Sequence[Objects | None], node: Node, samples: int) -> list[dict[str, Any] | None] | None:

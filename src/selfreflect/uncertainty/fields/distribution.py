@@ -43,7 +43,7 @@ from selfreflect.uncertainty.fields.values import (
 from selfreflect.uncertainty.question import AnsweredQuestion
 
 MOST_FIELDS = 500
-"""Fields of a question that are told apart; answers decide how many there are."""
+"""Most fields of a question, as answers determine their number."""
 # Words in the median beyond which a text is free, so that shares of equal texts say little.
 _FREE_WORDS = 4
 
@@ -53,24 +53,24 @@ class AnswerField:
     """One field of a question's answers, with the value in each answer."""
 
     pointer: str
-    """A JSON Pointer (RFC 6901). Objects of lists are named as :func:`~.align.align` names them."""
+    """JSON Pointer (RFC 6901). Objects of lists are named as :func:`~.align.align` names them."""
     path: str
-    """The pointer with ``*`` for objects of lists, which is the same for all questions."""
+    """Pointer with ``*`` for objects of lists, equal for all questions."""
     is_located: bool
-    """Whether the pointer says where the value stands in the text of an answer."""
+    """Whether the pointer locates the value in an answer's text."""
     kind: str
-    """``number``, ``text``, ``date``, ``set``, …, ``free_text``, or ``mixed``."""
+    """Kind: ``number``, ``text``, ``date``, ``set``, …, ``free_text``, or ``mixed``."""
     values: tuple[FieldValue, ...]
-    """One for each answer."""
+    """Values, one per answer."""
     gold: tuple[FieldValue, ...] = ()
     response: FieldValue | None = None
-    """Of the answer that is judged, where that is none of the samples."""
+    """Value of the judged answer, if not among the samples."""
     items: tuple[tuple[str, int], ...] = ()
-    """Members of a set, each with the number of answers that hold it."""
+    """Members of a set, with the number of answers that contain each."""
     lengths: tuple[tuple[int, int], ...] = ()
-    """Lengths of a list, each with the number of answers."""
+    """Lengths of a list, with their numbers of answers."""
     classes: str = ""
-    """The class rule that the schema names; empty if it names none."""
+    """Class rule from the schema; empty if unspecified."""
 
 
 class FieldClass(NamedTuple):
@@ -79,7 +79,7 @@ class FieldClass(NamedTuple):
     value: str
     answers: int
     share: float
-    """Of the answers that are valid."""
+    """Share of the valid answers."""
 
 
 class ObjectShare(NamedTuple):
@@ -87,9 +87,9 @@ class ObjectShare(NamedTuple):
 
     num_classes: int
     share: float
-    """Of the most common object among the answers that are valid."""
+    """Share of the most common object among valid answers."""
     sampled: int
-    """Answers that agree with the modal value of every field; 0 if no answer does."""
+    """Number of answers with the modal value of every field, possibly 0."""
 
 
 @dataclass(frozen=True)
@@ -98,19 +98,19 @@ class Structured:
 
     question: AnsweredQuestion
     fields: tuple[AnswerField, ...]
-    """In the order of the schema, then as answers name them."""
+    """Fields in the order of the schema, then of the answers."""
     faults: tuple[Unreadable | None, ...]
-    """Why an answer has no fields, for each answer."""
+    """Reason why each answer has no fields, if so."""
     objects: tuple[str, ...]
-    """What identifies each valid answer as a whole."""
+    """Identity of each valid answer as a whole."""
     unread_gold: int = 0
-    """Right answers that are no valid JSON."""
+    """Number of right answers that are not valid JSON."""
     left_out: int = 0
-    """Fields beyond ``MOST_FIELDS``, those of the fewest answers."""
+    """Number of fields beyond ``MOST_FIELDS``, those of the fewest answers."""
     unmatched: int = 0
-    """Lists of objects that are too long to be matched, of which only the length is a field."""
+    """Number of lists too long to be matched, with only their lengths as fields."""
     spans: tuple[Mapping[str, Span], ...] = ()
-    """Where the values of each answer stand, if its tokens are known."""
+    """Spans of each answer's values, if its tokens are known."""
 
     def only(self, paths: Sequence[str]) -> Structured:
         """Keep the fields with any of the pointers or paths."""
@@ -332,7 +332,7 @@ def pointer_of(name: object) -> str:
 
 
 Span = tuple[int, int]
-"""The first character of a value, and the one after the character that ends it."""
+"""Start of a value, and the character after its end."""
 _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 

@@ -20,16 +20,16 @@ from selfreflect.quantities import quantities, readable
 from selfreflect.uncertainty.classes import WITHOUT_MODEL, ClassRule
 
 Node = Mapping[str, Any]
-"""A part of a JSON schema; empty where nothing is known."""
+"""Part of a JSON schema; empty if nothing is known."""
 
 LONGEST = 1_000_000
-"""Characters of an answer that is read as JSON."""
+"""Longest answer in characters that is read as JSON."""
 DEEPEST = 64
-"""Levels of nesting that are read."""
+"""Most levels of nesting."""
 LARGEST_SCHEMA = 200_000
-"""Characters of a stranger's schema: a larger one takes seconds, even without answers."""
+"""Most characters of an untrusted schema, since larger ones take seconds."""
 MOST_REFERENCES = 50_000
-"""That are followed in a stranger's schema: where each leads to two others, there is no end."""
+"""Most references followed in an untrusted schema, which could branch without end."""
 
 # in one line only before what opens an object, a list or a text: the word "true" would be the language
 _OPENING = re.compile(r"(```|~~~)[\w-]*[ \t]*(?:\r?\n|(?=[\[{\"]))")
@@ -68,16 +68,16 @@ class FieldValue(NamedTuple):
 
     text: str
     key: str | None
-    """Equal for equal values; None for a text, which a class rule compares."""
+    """Comparison key, equal for equal values; None for a text compared by a class rule."""
 
 
 ABSENT = FieldValue("(missing)", "missing")
 INVALID = FieldValue("(no valid JSON)", "invalid")
 OBJECT = FieldValue("(object)", "object")
 _MARK = re.compile(r"\((?:missing|no valid JSON|object|[\d,]+ items?)\)|true|false|null", re.IGNORECASE)
-"""What texts that are no text of an answer look like."""
+"""Texts of values that are not text in an answer."""
 _CODE = re.compile(r"0\d+")
-"""Digits whose first zero counts, as in a postcode."""
+"""Digits with a significant leading zero, such as a postcode."""
 
 
 class _RefusedError(Exception):
@@ -362,7 +362,7 @@ class Schema:
         self.document = document
         self._unresolvable = Unresolvable
         self._parts: dict[int, Node] = {}
-        """Parts of allOf as resolved, by their identity: the document holds them."""
+        """Resolved parts of allOf, by identity."""
         if not isinstance(document.get("$schema", ""), str):
             raise DataError("not a JSON schema: its $schema is not a text", code="schema")
         kind = validators.validator_for(document, default=validators.validator_for({}))

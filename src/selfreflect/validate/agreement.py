@@ -38,11 +38,11 @@ from selfreflect.validate.study import SIDES, Finding, Row, each_metric, interva
 RATING, PREFERENCES, TIE = "rating", ("preferred", "preference"), "tie"
 
 Key = tuple[str, str]
-"""An item and a summary."""
+"""Item and summary."""
 Pair = tuple[str, str, str]
-"""An item and two of its summaries, whose names are in alphabetical order."""
+"""Item and two of its summaries, names in alphabetical order."""
 Orders = Mapping[Pair, int]
-"""1 where the first summary of a pair is put first, -1 where the second is, 0 for neither."""
+"""Orders: 1 if a pair's first summary is preferred, -1 if the second, 0 for neither."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class Ratings:
     """People's orders and ratings of summaries, without blank cells."""
 
     orders: Mapping[str, Orders]
-    """By rater, in the order of the file, those without a single rating too."""
+    """Orders by rater, in file order, including raters without ratings."""
     rated: Mapping[str, Mapping[Key, float]] = field(default_factory=dict)
-    """By rater, higher is more faithful; empty for preferences."""
+    """Ratings by rater, higher is more faithful; empty for preferences."""
     missing: int = 0
-    """Rows whose rating is blank."""
+    """Number of rows with a blank rating."""
 
 
 def summary_orders(values: Mapping[Key, float]) -> dict[Pair, int]:
@@ -170,7 +170,7 @@ def _preference(row: FileRow, column: str, text: str, names: Sequence[str]) -> i
 
 K = TypeVar("K", Key, Pair)
 Units = list[tuple[str, list[float]]]
-"""Rated objects: the item that each belongs to, and the values that raters gave it."""
+"""Rated objects: item and raters' values."""
 
 
 class HumanAgreement:

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 Better = Literal["lower", "higher"]
 Need = Literal["judge", "generator", "embedder"]
-"""A judge is a local model with full logits; a generator is any model that answers, local or behind an
-API."""
+"""Requirement: a judge is a local model with full logits, a generator any answering model."""
 Group = Literal["selfreflect", "information", "competitor", "control"]
 Reason = (
     FailureKind
@@ -45,7 +44,7 @@ class MetricInfo(Record, frozen=True, kw_only=True):
     better: Better
     group: Group
     about: str
-    """One line."""
+    """Description in one line."""
     needs: tuple[Need, ...] = ()
 
     def wins(self, value: float, rival: float) -> bool:
@@ -73,15 +72,15 @@ class Value(Record, frozen=True, kw_only=True, omit_defaults=True):
     item: str
     summary: str
     digest: str
-    """Of everything the value depends on but the model, see :func:`digest`."""
+    """Digest of everything that the value depends on except the model, see :func:`digest`."""
     by: str = ""
-    """The model that computed it, its revision, its server, and what else matters about it, such as prompts;
-    empty for a metric without a model."""
+    """Computing model with revision, server and other relevant facts, such as prompts; empty for a metric
+    without a model."""
     value: float | None = None
     undefined: Undefined | None = None
-    """Present exactly if there is no value."""
+    """Reason for a missing value; None if there is one."""
     parts: tuple[Any, ...] = ()
-    """Written by earlier versions; not read."""
+    """Parts written by earlier versions; not read."""
 
     def __post_init__(self) -> None:
         if (self.value is None) == (self.undefined is None):
@@ -97,16 +96,16 @@ def digest(item: Item, summary: str) -> str:
 
 
 Result = float | Undefined
-"""A number, or why there is none."""
+"""Number, or the reason for its absence."""
 Results = Mapping[str, Result]
-"""By metric."""
+"""Results by metric."""
 
 
 class Family(ABC):
     """Metrics with shared work, such as several distances of the same predictions."""
 
     by = ""
-    """The model, see :attr:`Value.by`."""
+    """Name of the model, see :attr:`Value.by`."""
 
     def __init__(self, metrics: Sequence[MetricInfo]) -> None:
         self.metrics = tuple(metrics)

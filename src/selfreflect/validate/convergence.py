@@ -25,7 +25,7 @@ MAIN = "selfreflect"
 # A ranking is stable if at least this share of draws gives it
 DRAWS, STABLE = 500, 0.95
 Shares = Mapping[int, float | None]
-"""By number of questions, the share of draws that give the ranking by all of them."""
+"""Share of draws with the complete ranking, by number of questions."""
 
 
 class Convergence:

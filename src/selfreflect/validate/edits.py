@@ -23,7 +23,7 @@ from selfreflect.validate.statistics import bounded_mean, detectable_rate
 from selfreflect.validate.study import SIDES, Finding, Numbers, each_metric, interval
 
 Grouping = Callable[..., list[list[int]]]
-"""Indices of the answers that say the same, the one to quote first: by spelling
+"""Function that groups equal answers as indices, the one to quote first: by spelling
 (:func:`~selfreflect.grouping.group_indices`) or by meaning (``models.embed.MeaningGroups``)."""
 
 # The most possibilities that a statement names. The others are "something else".
@@ -46,7 +46,7 @@ class Statement:
 
     possibilities: tuple[Possibility, ...]
     rest: int = 0
-    """The weight of all unnamed ones."""
+    """Total weight of unnamed possibilities."""
 
     @property
     def percentages(self) -> tuple[int, ...]:
@@ -128,7 +128,7 @@ class Material:
 
     answers: tuple[str, ...]
     possibilities: Sequence[str]
-    """Of other items, in an order that does not depend on the order of items."""
+    """Possibilities of other items, independent of the items' order."""
     rng: random.Random
 
     def new_possibility(self) -> str:
@@ -216,7 +216,7 @@ BASE, QUESTION = "template", "repeat the question"
 OWN = " (own summaries)"
 _ORDER = (*STATEMENT_EDITS, PAD, QUESTION, PAD + OWN)
 Edit = Callable[[Material], str]
-"""Makes the edited text of a summary."""
+"""Function that edits the text of a summary."""
 
 
 class Interventions:
@@ -235,9 +235,9 @@ class Interventions:
         self._seed = seed
         self._statements = {item.id: stated(item, grouping) for item in items}
         self._pairs: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
-        """By edit: an item, and the names of its summaries before and after."""
+        """Item and summary names before and after, by edit."""
         self.skipped: Counter[tuple[str, str]] = Counter()
-        """(edit, why it could not be made) -> how often."""
+        """Counts of impossible edits, by (edit, reason)."""
         edited = [replace_item(item, summaries=self._summaries(item), order=()) for item in items]
         self.items = [item for item in edited if item.summaries]
         if not self.items:

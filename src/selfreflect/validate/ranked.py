@@ -46,7 +46,7 @@ from selfreflect.validate.study import (
 GOOD, MID, BAD = "good", "mid", "bad"
 
 Relation = tuple[str, str]
-"""The names of the better and of the worse summary."""
+"""Names of the better and the worse summary."""
 
 
 class Pair(NamedTuple):
@@ -67,7 +67,7 @@ class KnownOrder:
 
     pairs: tuple[Pair, ...]
     identical: tuple[Pair, ...]
-    """Not in ``pairs``: both texts are the same, so that no metric could tell them apart."""
+    """Pairs with equal texts, which are not in ``pairs``."""
     without: tuple[str, ...]
     """Ids of items without any order."""
 
@@ -184,7 +184,7 @@ def length_ratios(items: Sequence[Item], pairs: Collection[Pair]) -> dict[Pair, 
 
 
 Wins = Mapping[Pair, bool]
-"""Whether the better summary of a pair has the better value; without pairs that lack a value."""
+"""Whether the better summary of a pair has the better value, without undefined pairs."""
 
 
 def decide_pairs(metric: MetricInfo, numbers: Numbers, pairs: Collection[Pair]) -> dict[Pair, bool]:
@@ -215,7 +215,7 @@ class MetricRanking(NamedTuple):
     wins: Wins
     rate: Estimate
     equal_rate: Estimate
-    """Among pairs of about the same length."""
+    """Win rate among pairs of similar length."""
 
 
 # The controls by name: what is measured beside the summaries of each item

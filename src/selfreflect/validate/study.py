@@ -83,7 +83,7 @@ def each_metric(
 
 
 Row = Mapping[str, Cell]
-"""Cells by heading."""
+"""Cells of a row by heading."""
 
 
 class Finding:
@@ -102,7 +102,7 @@ class Finding:
         self.study = study
         self.says: list[str] = []
         self.notes: dict[str, list[str]] = defaultdict(list)
-        """Further notes, by table."""
+        """Further notes by table."""
         self._rows: dict[str, list[Row]] = {key: [] for key in tables}
         self._values = values
 
@@ -171,7 +171,7 @@ def interval(
 
 
 SIDES = {1: "above", 0: "unclear", -1: "below"}
-"""Names of sentences by the side of chance that they are about."""
+"""Sentence keys by side of chance."""
 
 
 def with_interval(estimate: Estimate, form: str) -> str:
@@ -249,7 +249,7 @@ def _page(finding: Finding, made_with: Mapping[str, Any]) -> str:
 VALUES = "values.jsonl"
 
 Key = tuple[str, str, str, str, str]
-"""Everything that a value depends on, so that studies with other items or models may share a directory."""
+"""Everything that a value depends on, so that different studies can share a directory."""
 
 _LOCK, _MANIFEST = ".lock", "manifest.json"
 

@@ -224,7 +224,7 @@ def _template(node: ast.expr) -> str | None:
 
 
 def stored_prompts(tables: Mapping[str, Mapping[str, str]]) -> Prompts:
-    """Read the prompts of a manifest. Texts that an earlier version lacked are the bundled ones."""
+    """Read the prompts of a manifest, with bundled texts for those of later versions."""
     texts = {name: {**bundled, **tables.get(name, {})} for name, bundled in _bundled().items()}
     return Prompts(**texts)
 

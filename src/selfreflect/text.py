@@ -164,8 +164,8 @@ def one_line(text: str, limit: int | None = None) -> str:
 
 
 def cut_apart(names: Sequence[str], limit: int) -> list[str]:
-    """Cut names as :func:`one_line`. Different names stay different: what they begin with in common is cut
-    off where the limit would leave nothing else."""
+    """Cut names as :func:`one_line`, but keep them distinct: a common beginning is cut if nothing else would
+    remain."""
     lines = [one_line(name) for name in names]
     cuts = {line: one_line(line, limit) for line in lines}
     for cut in set(cuts.values()):
@@ -230,7 +230,7 @@ _ENGLISH = frozenset(
 
 
 def in_english(texts: Iterable[str]) -> bool:
-    """Check whether most sentences contain an English function word. True without any letters."""
+    """Check whether most sentences contain an English function word; True without letters."""
     sentences = [set(re.findall(r"[^\W\d_]+", text.casefold())) for text in texts]
     sentences = list(filter(None, sentences))
     return 2 * sum(not _ENGLISH.isdisjoint(words) for words in sentences) >= len(sentences)

@@ -243,7 +243,7 @@ def _weights(
 
 
 def _estimator(name: str | None, questions: Sequence[AnsweredQuestion], reader: str) -> str:
-    """Choose the estimator. Raises ConfigError for one that is not of claims, where claims are read."""
+    """Choose the estimator. Raises ConfigError for claims if it does not apply to them."""
     if reader:
         from selfreflect.uncertainty.claims.labelled import SUPPORT, check_estimators
 

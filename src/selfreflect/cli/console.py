@@ -117,7 +117,7 @@ def say_notes(notes: Sequence[str]) -> None:
 
 
 def emit(value: Any) -> None:
-    """Print one line of JSON to stdout and flush it. A terminal finds nothing in it to obey."""
+    """Print one line of JSON to stdout and flush it. Control characters are escaped."""
     sys.stdout.write(printable_json(dump_line(value)) + "\n")
     sys.stdout.flush()
 
@@ -361,7 +361,7 @@ class StageProgress:
         self._last_end = monotonic()
 
     def add(self, work: WorkDone) -> None:
-        """Add finished work. The clock starts with the first of it, because loading a model is none."""
+        """Add finished work. The clock starts with the first work, after loading."""
         if self._first_work is None:
             self._first_work = monotonic()
         self.work += work

@@ -149,7 +149,7 @@ class SayselfOptions(Struct, frozen=True, kw_only=True):
         return TrainingPlan(out, preset, self.reward)
 
     def arms(self) -> list[tuple[Variant, int]]:
-        """List each variant with each seed. Raises ConfigError for a mistyped one."""
+        """List each variant with each seed. Raises ConfigError for an unknown variant."""
         from selfreflect.train.sayself.examples import VARIANTS
 
         for name in self.variants or [""]:
@@ -175,7 +175,7 @@ class OpenModel:
     """Journal of responses, and of verdicts of the class rule ``nli:MODEL``."""
 
     def __call__(self, model: str | None) -> Asker:
-        """Open a model; None means the one that drew the answers. Raises ConfigError if there is none."""
+        """Open a model; None means the one that drew the answers. Raises ConfigError without any."""
         overrides = self._overrides if model is None else self._flags_for(model)
         options = AskOptions(model=model, yes=self._yes)
         asker = open_asker(str(self._out), options, overrides, ["sayself"], self.store)

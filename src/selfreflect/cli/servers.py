@@ -59,7 +59,7 @@ def _allow_remote(variable: str) -> Any:
 
 @contextmanager
 def _web_stack(feature: str, extra: str) -> Iterator[None]:
-    """Import the web stack. Raises MissingExtraError if a package of it is not installed."""
+    """Import the web stack. Raises MissingExtraError if one of its packages is missing."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -356,7 +356,7 @@ def _as_guaranteed(config: Config, overrides: Overrides, guarantee: Guarantee) -
 
 
 def _proxies(options: ServeConfig) -> list[str]:
-    """Read the addresses of trusted proxies. Raises ConfigError for one that is neither."""
+    """Read the addresses of trusted proxies. Raises ConfigError for other values."""
     proxies = name_list(options.proxies or "")
     for proxy in proxies:
         try:

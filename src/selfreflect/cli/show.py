@@ -368,7 +368,7 @@ def exit_if(conditions: Sequence[Condition], *groups: Pairs) -> None:
 
 
 def verdict(conditions: Sequence[Condition], *groups: Pairs) -> tuple[list[str], int]:
-    """Word what ``--fail-if`` conditions came to, passed ones first, and choose the exit code."""
+    """Describe the outcome of ``--fail-if`` conditions, passed ones first, and choose the exit code."""
     if not conditions:
         return [], 0
     from selfreflect.report.thresholds import Decision, check_conditions

@@ -416,8 +416,8 @@ def _check_named(path: Path, work: Sequence[ModelStage], config: Config, intent:
 def check_named(
     path: Path, model: str, base_url: str | None, user_names: Collection[str], stage: Stage = "answers"
 ) -> None:
-    """Refuse to run code or ask a remote server only because an untrusted directory names it. Say so if a
-    server of the user's own network is asked.
+    """Refuse to run code or ask a remote server only because an untrusted directory names it. Report servers
+    of the user's own network.
 
     Args:
         user_names: the models and addresses that the user has named.

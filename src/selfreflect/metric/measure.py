@@ -293,7 +293,7 @@ class Measure:
         return None
 
     def score(self, item: MeasureItem) -> Measurement:
-        """Measure one summary. What it raises makes the measurement undefined."""
+        """Measure one summary. An exception makes the measurement undefined."""
         raise NotImplementedError
 
     def open(self, tools: Tools) -> Callable[[Work], Scored]:

@@ -135,7 +135,7 @@ _UNSPACED = re.compile(f"[{UNSPACED}]{{2}}")
 
 
 class CannotScoreError(Exception):
-    """An undefined score. Becomes a :class:`~selfreflect.records.Failure` at the boundary of the stage."""
+    """An undefined score, which the stage turns into a :class:`~selfreflect.records.Failure`."""
 
     def __init__(self, kind: FailureKind, message: str) -> None:
         super().__init__(message)

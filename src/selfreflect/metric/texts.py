@@ -53,8 +53,7 @@ def pasted(answers: Sequence[str]) -> str:
 
 
 def pasted_subsets(answers: Sequence[str], count: int) -> list[str]:
-    """Paste ``count`` answers in a circle, from ``SUBSETS`` evenly spaced starts. One text if it is all
-    answers.
+    """Paste ``count`` answers in a circle, from ``SUBSETS`` evenly spaced starts, or all answers once.
 
     Every text of more answers begins with one of fewer. So chance in which answers come first hardly disturbs
     what more answers add; subsets that share nothing would be compared with twice that noise.

@@ -97,8 +97,7 @@ class SummaryStates:
     @torch.inference_mode()
     def guesses(self, temperature: float, count: int) -> list[Guesses]:
         """List for each summary the ``count`` likeliest tokens of both contexts at distinct token tasks. A
-        token that is among the likeliest of both is there twice. The projections are computed again: people
-        look at few questions."""
+        token likely in both occurs twice. The projections are computed again, for few questions."""
         result = []
         for states, pairs in self.contexts:
             tokens, probabilities = [], []

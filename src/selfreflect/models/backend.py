@@ -74,7 +74,7 @@ class Backend:
         return bool(self.judge)
 
     def bare_name(self, name: str) -> str:
-        """Remove the prefix from a model's name. Raises ConfigError where nothing is left."""
+        """Remove the prefix from a model's name. Raises ConfigError if the rest is empty."""
         bare = name.removeprefix(f"{self.prefix}:").strip() if self.prefix else name
         if not bare:
             raise ConfigError(f"{self.prefix}:NAME needs the name of a model", code="model_name")
@@ -147,7 +147,7 @@ def backend_of(name: str) -> Backend:
 
 
 def bare_name(name: str) -> str:
-    """Remove the backend's prefix from a model's name. Raises ConfigError where nothing is left."""
+    """Remove the backend's prefix from a model's name. Raises ConfigError if the rest is empty."""
     return backend_of(name).bare_name(name)
 
 

@@ -105,7 +105,7 @@ class ChatTokenizer:
         return rendered + separator + self._markers.disarm(word)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Tokenise rendered texts as full strings. Raises JudgeError where the model lacks a token."""
+        """Tokenise rendered texts as full strings. Raises JudgeError if the model lacks a token."""
         return self._encode_parts([(text,) for text in texts])
 
     def encode_alike(self, texts: Sequence[str]) -> list[list[int]]:
@@ -120,7 +120,7 @@ class ChatTokenizer:
         return encoded
 
     def _encode_parts(self, texts: Sequence[tuple[str, ...]]) -> list[list[int]]:
-        """Tokenise texts in parts. Where one part needs renamed markers, all parts of the text get them."""
+        """Tokenise texts in parts. If one part needs renamed markers, all parts of the text get them."""
         if not texts:
             return []
         parts = list(dict.fromkeys(chain.from_iterable(texts)))
@@ -286,7 +286,7 @@ class Markers:
         return self._nonce in text
 
     def excess(self, text: str, ids: list[int]) -> int:
-        """Count the marker tokens in ``ids`` that ``text`` does not contain. A normaliser can make some."""
+        """Count the marker tokens in ``ids`` that ``text`` does not contain, but a normaliser added."""
         return sum(index in self._ids for index in ids) - len(self._pattern.findall(text))
 
     def encode(self, text: str) -> list[int]:

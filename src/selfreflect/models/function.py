@@ -82,7 +82,7 @@ class FunctionGenerator(StreamingGenerator):
 
     @classmethod
     def load(cls, spec: ModelSpec, progress: Callable[[str], None] | None = None) -> FunctionGenerator:
-        """Import the function named ``module:function``. Raises ConfigError if there is none."""
+        """Import the function named ``module:function``. Raises ConfigError without one."""
         try:
             function = load_function(spec.name, "model")
             return cls(function, spec.name, workers=spec.max_connections if _is_async(function) else 1)
@@ -101,7 +101,7 @@ class FunctionGenerator(StreamingGenerator):
                 yield index, event
 
     def _answer_at_once(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
-        """Answer requests in parallel threads. Those that wait are given up if the iterator is closed."""
+        """Answer requests in parallel threads. Closing the iterator drops waiting requests."""
         events: SimpleQueue[tuple[int, Sample | Reply | Refusal | BaseException]] = SimpleQueue()
         is_closed = Event()
 

@@ -71,8 +71,8 @@ class ModelSource:
 
     @property
     def revision(self) -> str:
-        """Commit of a hub model, version of the embedded model, or else the requested revision. Of an adapter
-        it names the base, too."""
+        """Commit of a hub model, version of the embedded model, or else the requested revision. An adapter's
+        includes the base."""
         base = self.adapter.base if self.adapter else self.name
         revision: str = self.options.get("revision") or self.requested_revision or ""
         if base == EMBEDDED:
@@ -256,7 +256,7 @@ class CausalLM:
 def load_causal_lm(
     spec: ModelSpec, progress: Callable[[str], None] | None = None, *, library: bool = False
 ) -> CausalLM:
-    """Load a local model. The two that were used last are kept, so generator and judge can share one.
+    """Load a local model. The last two models are cached, so that generator and judge can share one.
 
     Args:
         library: whether the embedded model, too, must be of transformers' classes, with all their methods.

@@ -163,7 +163,7 @@ def load_compiled(source: Path, load: Callable[[Path], Library]) -> Library | st
 
 
 def _compiler() -> list[str]:
-    """Split ``CC`` like a shell, or find GCC. Raises ValueError for a quotation mark without its partner."""
+    """Split ``CC`` like a shell, or find GCC. Raises ValueError for unbalanced quotation marks."""
     return shlex.split(os.environ.get("CC", "")) or [shutil.which("gcc") or "cc"]
 
 

@@ -71,7 +71,7 @@ class RotaryEmbedding(nn.Module):
 
 
 class Attention(nn.Module):
-    """The projections of an attention layer. Who runs the layers attends in a way of their own."""
+    """The projections of an attention layer, without the attention itself."""
 
     def __init__(self, config: ModelConfig, index: int) -> None:
         super().__init__()

@@ -288,7 +288,7 @@ def step_library() -> StepLibrary | str:
 
 
 class Product:
-    """Matrices with a common input, and their preceding norm. Results lie side by side."""
+    """Matrices with a common input, and their preceding norm. Results are stored side by side."""
 
     def __init__(self, library: StepLibrary, modules: Sequence[torch.nn.Linear], norm: Any = None) -> None:
         self.library = library

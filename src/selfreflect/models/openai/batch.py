@@ -75,7 +75,7 @@ class BatchWriter(_BatchFile):
     """Writer of requests to a batch file, without answers."""
 
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
-        """Write all requests to the file, then refuse them. Raises DataError if that cannot be written."""
+        """Write all requests to the file, then refuse them. Raises DataError if writing fails."""
         lines = []
         for request in requests:
             for first, count in self._calls(request):
@@ -216,7 +216,7 @@ def _unusable(path: Path, error: OSError) -> DataError:
 
 
 def _parsed(entry: dict[str, Any], request: Request, first: int) -> ParsedResponse:
-    """Parse the completions of one line, numbered from ``first``. Raises APIError if it holds none."""
+    """Parse the completions of one line, numbered from ``first``. Raises APIError without any."""
     error = entry.get("error")
     if error:
         raise APIError("the server failed", server_text=excerpt(error, 200))

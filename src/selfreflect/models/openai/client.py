@@ -254,7 +254,7 @@ class ServerClient:
 
 
 async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Run coroutines concurrently. The first error cancels the others and is raised as it is."""
+    """Run coroutines concurrently. The first error cancels the others and is raised unchanged."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = list(map(group.create_task, coroutines))

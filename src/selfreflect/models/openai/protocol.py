@@ -332,8 +332,7 @@ class _Body(msgspec.Struct):
 
 @dataclass
 class ParsedResponse:
-    """Completions of one request. Each may show whether the chat template began a trace in all of them, which
-    no server reports."""
+    """Completions of one request, which may show whether the chat template began a trace."""
 
     samples: list[Sample]
     prompt_tokens: int
@@ -489,7 +488,7 @@ def _unfinished(choice: _Choice) -> APIError:
 
 
 def _body(data: bytes, halves: str = "replace") -> _Body:
-    """Parse a chat completion or a stream event. Raises APIError if it is none.
+    """Parse a chat completion or a stream event. Raises APIError for anything else.
 
     ``halves`` of characters are replaced; those of an event pass, as the next one may hold the rest.
     """
@@ -687,7 +686,7 @@ def _parse(
 
 
 def _tokens(value: Any) -> list[_Token]:
-    """Read the tokens in a choice's log-probabilities. Raises ValidationError if it holds none."""
+    """Read the tokens in a choice's log-probabilities. Raises ValidationError without any."""
     try:
         return msgspec.convert({"content": value} if isinstance(value, list) else value, _Tokens).content
     except msgspec.ValidationError:
@@ -761,7 +760,7 @@ def _first_tokens(answer: str, value: Any) -> tuple[LikelyToken, ...]:
 
 
 def _texts(tokens: Sequence[_Token]) -> list[str | None]:
-    """Find the text that each token adds. A part of a character is told by its bytes alone."""
+    """Find the text that each token adds. Parts of a character are joined by their bytes."""
     # only the last token completes a character of several
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     texts: list[str | None] = []

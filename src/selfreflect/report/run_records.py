@@ -63,7 +63,7 @@ class SummaryOutcome(NamedTuple):
 
 @dataclass(frozen=True)
 class RunRecords:
-    """A run's records for reports. Records of other questions than ``questions`` do not count."""
+    """A run's records for reports, limited to ``questions``."""
 
     label: str
     strategies: Sequence[str]
@@ -142,7 +142,7 @@ class RunRecords:
         return latest_scale(record.scale for record in self.information.values())
 
     def with_scale(self, scale: Scale) -> RunRecords:
-        """Leave out bits on other scales. The scores of controls stay."""
+        """Leave out bits on other scales, but keep the scores of controls."""
         information = {key: record for key, record in self.information.items() if record.scale == scale}
         controls = {}
         for id_, record in self.controls.items():
@@ -154,7 +154,7 @@ class RunRecords:
 
     @property
     def awaits_scores(self) -> bool:
-        """Whether all summaries are to be scored. Those of the endpoint are not, until `score` begins."""
+        """Whether all summaries are to be scored, which the endpoint's are only after `score` begins."""
         config = self.manifest.get("config", {})
         return "serve" not in config or "scores" in config
 

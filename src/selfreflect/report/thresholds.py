@@ -185,7 +185,7 @@ class Name:
         return ConditionValue(subject, value, f"it is {count:,} of {result.due:,}")
 
     def measured(self, side: Contender) -> Measure:
-        """Return the measure of the condition. Raises DataError if this version was not measured by it."""
+        """Return the condition's measure. Raises DataError if the version lacks it."""
         assert self.measure is not None
         if self.measure not in run_measures(side.run):
             raise DataError(

@@ -163,7 +163,7 @@ class DryRun:
         self._add("answers", spec, count, to_do, counts)
 
     def _count_summaries(self, strategies: Sequence[str]) -> None:
-        """Count the cost of the missing summaries. That of a user's own strategy is unknown."""
+        """Count the cost of the missing summaries, which is unknown for a user's strategy."""
         spec = StageSpec("summaries", self._config, self._prompts, self._options, tuple(strategies))
         count = RequestCount(backend_of(spec.model.name).is_torch)
         functions = {name: load_strategy(name) for name in strategies if ":" not in name}
@@ -313,7 +313,7 @@ class DryRun:
 
 
 def _limited(tokens: Amount, limits: Limits | None) -> Amount:
-    """Bound the judge tokens of a question that may stop early. Only a budget of tokens is never exceeded."""
+    """Bound the judge tokens of a question that may stop early. Only token budgets are strict."""
     if limits is None:
         return tokens
     if limits.tokens is None or tokens.bound is None:

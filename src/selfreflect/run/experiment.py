@@ -214,7 +214,7 @@ class Experiment:
 
     @contextmanager
     def nothing_left_behind(self) -> Iterator[None]:
-        """Remove a new run directory if its command is refused. One that existed before is left as it is."""
+        """Remove a new run directory if its command is refused; keep an existing one."""
         try:
             yield
         except SelfReflectError:
@@ -374,7 +374,7 @@ class Experiment:
             self._warn(check)
 
     def _settle(self, stage: Stage, *, again: bool = False, **facts: dict[str, Any]) -> None:
-        """Record a stage's settings. Until then a mistyped name does not bind the directory.
+        """Record a stage's settings, which bind the directory from then on.
 
         Args:
             again: replace the settings that the stage began with.
@@ -424,7 +424,7 @@ class _Workers:
         self._is_settled = False
 
     def check(self, outcome: Outcome) -> None:
-        """Compare an outcome's model with the first one. Raises BackendError if it is another."""
+        """Compare an outcome's model with the first one. Raises BackendError if they differ."""
         run = self._experiment.run
         for line in outcome.notes:
             if line not in self._notes:

@@ -309,7 +309,7 @@ class _Reflector:
             self._work[stage] = stage_fn(replace(spec, stage=stage), model, Quiet())
 
     def run(self, cases: Sequence[Case]) -> Iterator[Reflection]:
-        """Yield the result of each question. If a model gives up, the questions that are left fail."""
+        """Yield the result of each question. If a model gives up, all remaining questions fail."""
         problem: BackendError | JudgeError | None = None
         for index, case in enumerate(cases):
             if problem is None:
@@ -418,7 +418,7 @@ def _keywords() -> dict[str, list[tuple[str, str]]]:
 def _configured(
     settings: Mapping[str, Any], source: str | Generator | None, judge: str | Judge
 ) -> tuple[Config, ExecutionOptions]:
-    """Build the settings of all stages. Raises ConfigError for an unknown one, or a wrong value."""
+    """Build the settings of all stages. Raises ConfigError for unknown names or wrong values."""
     keywords = _keywords()
     sections: dict[str, dict[str, Any]] = {name: {} for name in (*SECTIONS, "execution")}
     sampling: Mapping[str, Mapping[str, Any]] = {}

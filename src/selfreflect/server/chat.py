@@ -200,7 +200,7 @@ T = TypeVar("T")
 
 
 class ChatOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The request field ``selfreflect``. What it leaves out, the server's defaults decide."""
+    """The request field ``selfreflect``, completed by the server's defaults."""
 
     strategy: Annotated[str, Meta(max_length=100)] | None = None
     num_answers: Annotated[int, Meta(ge=2, le=MAX_ANSWERS)] | None = None
@@ -412,7 +412,7 @@ def read_request(
     in_full: bool = False,
     remembered: Conversations = lambda id_: None,
 ) -> ChatRequest:
-    """Read the body of a request. One to a model itself is not read further, unless ``in_full``.
+    """Read the body of a request. A request to a model itself is parsed only if ``in_full``.
 
     Args:
         ignore_tools: whether a question stays one if tools come with it, which the model then does not see.

@@ -47,7 +47,7 @@ _Rounds: TypeAlias = Generator[list[Request], Sequence[Reply | Refusal], T]
 
 @dataclass(frozen=True)
 class Clarification:
-    """A clarifying question. Its texts are a model's, on one line, without control characters."""
+    """A clarifying question, with a model's texts on one line, without control characters."""
 
     question: str
     options: tuple[str, ...]
@@ -175,8 +175,8 @@ def _whole_lines(reply: Reply | Refusal) -> str:
 
 
 def parse_candidates(text: str) -> list[_Candidate]:
-    """Parse lines ``1. question | reply | reply``. A line in another form, with replies that are the same, or
-    with a text that is too long, is left out."""
+    """Parse lines ``1. question | reply | reply``, leaving out lines in another form, with equal replies, or
+    with a text that is too long."""
     lines = parse_numbered(text)
     candidates = []
     for line in () if isinstance(lines, NoValue) else lines:
@@ -201,8 +201,7 @@ def _distinct(candidates: Sequence[_Candidate]) -> list[_Candidate]:
 
 
 def _gains_by_token(case: _Case, candidates: Sequence[_Candidate]) -> _Rounds[_Gains]:
-    """Compute gains from the first tokens of predicted replies. Leaves out candidates for which it would not
-    begin with a number."""
+    """Compute gains from the first tokens of predicted replies, leaving out candidates without a number."""
     requests = []
     sampling = Sampling(temperature=0.0, max_new_tokens=8)
     for candidate in candidates:

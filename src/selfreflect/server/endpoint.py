@@ -66,7 +66,7 @@ class Admission:
 
     @asynccontextmanager
     async def slot(self, client: str) -> AsyncIterator[None]:
-        """Wait for a turn, and hold it. Raises ChatError, status 429, if there is no place."""
+        """Wait for a turn, and hold it. Raises ChatError, status 429, if the queue is full."""
         if self._clients[client] >= self._per_client:
             raise _busy(f"one client may have {self._per_client} requests at a time", "client_limit")
         if self._slots.locked() and self.waiting >= self._most_waiting:
@@ -124,7 +124,7 @@ class ServeServices:
 
 
 async def completions(request: Request) -> Response:
-    """Answer a conversation. With the model ``selfreflect/NAME``: from the distribution of the answers."""
+    """Answer a conversation; the model ``selfreflect/NAME`` reflects on it."""
     services: ServeServices = request.app.state.services
     form = form_of(request.url.path)
     read = partial(
@@ -266,7 +266,7 @@ async def _answer(call: _Call, first_word: asyncio.Event) -> ChatResponse:
 
 
 async def _keep(services: ServeServices, archive: Archive, exchange: Exchange) -> Exchange:
-    """Store an exchange on disk. What was drawn and paid for is given even if the disk refuses it."""
+    """Store an exchange on disk. If that fails, the answer is still returned."""
     try:
         await archive.add(exchange)
     # a full disk must not cost an answer that was paid for
@@ -304,7 +304,7 @@ async def _stream_live(
     receive: Receive,
     send: Send,
 ) -> None:
-    """Stream the upstream's text as it arrives. Without a stream, ask for the whole."""
+    """Stream the upstream's text as it arrives, or request the whole text without a stream."""
     services, chat = call.services, call.chat
     # what is sent as it comes cannot be cut here afterwards
     fields = {**chat.handed_on, "stop": chat.stop} if chat.stop else chat.handed_on

@@ -230,7 +230,7 @@ def _usage(response: ChatResponse) -> dict[str, Any] | None:
 
 
 class ResponseStream:
-    """Events of one stream. The last one has the whole response with its distribution.
+    """Events of one stream. The last event has the whole response with its distribution.
 
     Args:
         response: before its text is known, unless it calls tools.
@@ -460,7 +460,7 @@ def _ending(choice: ChatChoice) -> dict[str, Any]:
 
 
 class MessageStream:
-    """Events of one stream. ``message_delta``, which has the usage, has the distribution too.
+    """Events of one stream. ``message_delta`` contains the usage and the distribution.
 
     Args:
         response: before its text is known, unless it calls tools.

@@ -100,8 +100,8 @@ class ClientConnection(H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _make_room(self) -> None:
-        """Drop the connection that has been idle longest, or else a silent or streaming one. A whole request
-        whose response has not begun never gives way."""
+        """Drop the connection that has been idle longest, or else a silent or streaming one. Requests without
+        a response yet are never dropped."""
         candidates = []
         for connection in self.connections:
             if connection is self or not isinstance(connection, ClientConnection):

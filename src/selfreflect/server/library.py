@@ -59,7 +59,7 @@ class RunDirectory:
 
 
 class Library:
-    """Thread-safe library of run directories. Threads may share it."""
+    """Thread-safe library that finds, opens and names run directories."""
 
     def __init__(self, root: Path) -> None:
         root.mkdir(parents=True, exist_ok=True)

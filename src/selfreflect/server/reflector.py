@@ -369,7 +369,7 @@ class Reflector:
         return _Plan(strategy, confidence, tuple(measures), rule, tasks)
 
     def _check_measure(self, name: str) -> None:
-        """Check a measure that needs no judge. Raises ChatError for one that is unknown or needs another."""
+        """Check a measure that needs no judge. Raises ChatError if it is unknown or needs another."""
         if name in self._judge:
             return
         _check_known("measure", name, measure_names())
@@ -395,7 +395,7 @@ class Reflector:
         return StoppingRule(fewest=min(settings.at_least, number), most=number, share=share)
 
     def _task(self, chat: ChatRequest, strategy: str, number: int, index: int) -> ConversationTask:
-        """Make the task of one choice. Without a seed every request draws anew."""
+        """Make the task of one choice. Without a seed, every request draws new answers."""
         settings = self.settings
         seed = secrets.randbits(48) if chat.seed is None else chat.seed
         answers = settings.sampling
@@ -462,7 +462,7 @@ class Reflector:
         return _Drawn(plan, reply, [_as_drawn(plan, session, reply, 0)], reading)
 
     def _could_change(self, confidence: Confidence) -> bool:
-        """Check whether further answers could change the action. A guarantee speaks of one response alone."""
+        """Check whether further answers could change the action. A guarantee covers one response only."""
         policy = self.settings.unsure
         if confidence.guarantee is not None or confidence.no_guarantee is not None:
             return False

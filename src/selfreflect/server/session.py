@@ -64,8 +64,7 @@ class _Pending:
 
 
 async def exclusively(lock: asyncio.Lock, work: Callable[[], T]) -> T:
-    """Run a function in a thread, one at a time. A cancellation waits for its end: threads cannot be
-    stopped."""
+    """Run a function in a thread, one at a time. Cancellation waits, since threads cannot be stopped."""
     async with lock:
         thread = asyncio.create_task(asyncio.to_thread(work))
         is_cancelled = False
@@ -99,8 +98,8 @@ class LocalModel:
             Thread(target=self._work, name=f"serve-{name}", daemon=True).start()
 
     async def reply(self, request: Request, report: Report) -> Reply | Refusal:
-        """Wait for the response. If the task that waits is cancelled, the model stops at its next step,
-        unless others wait for the same batch."""
+        """Wait for the response. Cancellation stops the model at its next step, unless others wait for the
+        same batch."""
         loop = asyncio.get_running_loop()
         pending = _Pending(request, report, loop.create_future(), loop)
         self._queue.put(pending)
@@ -214,7 +213,7 @@ class WithFields:
         return self._ask is not None
 
     async def reply(self, request: Request, report: Report) -> Reply | Refusal:
-        """Wait for the response. If the server refuses the fields, ask without them, also from then on."""
+        """Wait for the response. If the server refuses the fields, omit them from then on."""
         if self._ask is None:
             return await self._ask_without(request, report)
         reply = await self._ask(request, report)
@@ -346,7 +345,7 @@ class Session:
     async def summarize(
         self, task: ConversationTask, function: StrategyFunction, reply: asyncio.Task[Reply]
     ) -> Summary:
-        """Run a strategy. Where it wants fresh answers, it gets those that are drawn anyway.
+        """Run a strategy. Its request for sampled answers gets those of the distribution.
 
         Raises ChatError if it fails.
         """
@@ -388,8 +387,7 @@ def held_out(task: ConversationTask, number: int) -> Request:
 
 
 def _usable(reply: Reply | Refusal) -> Reply:
-    """Check that a response has usable answers. Dropping those that did not end would change the
-    distribution."""
+    """Check that a response has usable answers. Dropping unfinished ones would change the distribution."""
     if isinstance(reply, Refusal):
         raise failed(reply.kind, reply.message, reply)
     # dropping such answers would change the distribution

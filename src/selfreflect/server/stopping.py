@@ -95,8 +95,8 @@ class StoppingRule:
         size = max(classes, default=-1) + 1
 
         def can_stop(count: int) -> bool:
-            """Check whether further samples, all equal or all new, can stop the sampling. If it can stop
-            after so many, it can after more."""
+            """Check whether further samples, all equal or all new, can stop the sampling, as then more
+            samples can."""
             alike = ([label] * count for label in range(size + 1))
             return any(self([*classes, *ending]) for ending in (*alike, range(size, size + count)))
 
@@ -131,8 +131,8 @@ class StoppingRule:
         return log_money >= (leader + 1) * math.log(2) - math.log(self._each_error)
 
     def _proves_below(self, counts: Labels) -> bool:
-        """Check whether every class's share is proven to be below the threshold. It is wrong only if the most
-        likely class lost, which is one class, so that it has the whole error."""
+        """Check whether every class's share is proven to be below the threshold. Only the most likely class
+        can make this wrong, so it gets the whole error."""
         if self.share is None:
             return False
         largest, total = int(counts.max()), int(counts.sum())

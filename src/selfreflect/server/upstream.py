@@ -104,7 +104,7 @@ class RemoteModel:
     async def reply(
         self, request: Request, report: Report, generator: OpenAIGenerator | None = None
     ) -> Reply | Refusal:
-        """Wait for the response. If the task that waits is cancelled, so are the calls under way."""
+        """Wait for the response. Cancellation also ends the calls in progress."""
         connection = replace(self._server.connection(), report=report)
         try:
             return await (generator or self.generator).answer(request, connection)
@@ -155,7 +155,7 @@ class RemoteServer:
         return self._connection
 
     async def names(self) -> list[str]:
-        """List the models' names. Raises ChatError if it gives no list."""
+        """List the models' names. Raises ChatError if the server gives no list."""
         now = asyncio.get_running_loop().time()
         # clients ask at each start, some at each request
         if now < self._names_until:
@@ -335,8 +335,8 @@ def relay(
     client_headers: Mapping[str, str],
     belief: Belief | None = None,
 ) -> Response:
-    """Relay the upstream's response. Status, content type and body of the response are the upstream's, but
-    for a belief that is added to a chat completion which could have been reflected.
+    """Relay the upstream's response unchanged, except for a belief added to a chat completion that could have
+    been reflected.
 
     The response raises ChatError if there is none, or no place in the queue.
     """

@@ -111,8 +111,8 @@ class JobProgress:
             self.job.show(done=self._done)
 
     def add(self, work: WorkDone) -> None:
-        """Show newly drawn answers, and occasionally the judge's progress. Called before each pass of a local
-        model, where a cancelled job ends."""
+        """Show newly drawn answers, and occasionally the judge's progress. Cancelled jobs end here, before a
+        local model's next pass."""
         self.job.check()
         if work.units:  # the model is loaded
             self.job.show(note="")

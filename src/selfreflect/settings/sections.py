@@ -372,7 +372,7 @@ class ExecutionConfig(Record, frozen=True, kw_only=True):
 
 
 class ExecutionOptions(ExecutionConfig, frozen=True, kw_only=True):
-    """Options of execution. Some fields only a command or a caller may set.
+    """Options of execution, some of which only commands and callers may set.
 
     Raises:
         ConfigError: a value is out of range, or two options contradict each other.

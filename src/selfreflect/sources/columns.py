@@ -134,7 +134,7 @@ LIKELY_WORDS = {
 
 @dataclass(frozen=True)
 class ItemColumns:
-    """Columns by role. A name is empty, or a tuple has no names, if there is no such column."""
+    """Columns by role; an empty name or tuple means no column."""
 
     question: str = ""
     id: str = ""

@@ -363,7 +363,7 @@ def each_row(content: Content, progress: Callable[[float], None] | None = None) 
 
 
 def json_value(content: Content) -> Any:
-    """Parse content as one JSON value. Raises DataError if it is none."""
+    """Parse content as one JSON value. Raises DataError for other content."""
     return _parse_json(_decode(content), content.name, allows_nan=content.allows_nan)
 
 

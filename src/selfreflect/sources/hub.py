@@ -25,7 +25,7 @@ class Columns(NamedTuple):
 
 
 class HubSet(NamedTuple):
-    """A data set on the hub. Without ``columns`` they are guessed from their names."""
+    """A data set on the hub. Without ``columns``, names are guessed."""
 
     name: str
     subset: str | None = None

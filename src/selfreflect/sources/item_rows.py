@@ -459,8 +459,8 @@ _LIST_START = re.compile(r"\s*(?:\[|\(|array\()")
 
 
 def _printed_list(text: str) -> Any:
-    """Parse a printed list. Arrays have no commas, in frames nan stands for a missing text, and a tuple is a
-    list only of texts."""
+    """Parse a printed list. Arrays lack commas, data frames write nan for missing texts, and tuples must be
+    all text."""
     array = _ARRAY.fullmatch(text)
     source = (array[1] if array else text).strip()
     if not _LIST_START.match(source):

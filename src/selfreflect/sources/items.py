@@ -134,7 +134,7 @@ class Item(Record, frozen=True, kw_only=True):
 def items_from_records(
     questions: Iterable[Question], answers: Mapping[str, AnswerSet], summaries: Iterable[Summary]
 ) -> list[Item]:
-    """Make an item of each answered question, with its summaries. ``answers``: by question id."""
+    """Make an item of each answered question, with its summaries. ``answers`` are by question id."""
     texts: dict[str, dict[str, str]] = {}
     for summary in summaries:
         texts.setdefault(summary.question_id, {})[summary.name] = summary.text

@@ -387,7 +387,7 @@ def _guess_columns(
 
 
 def _sample(table: RowTable, limit: int | None, seed: int) -> Container[int]:
-    """Choose the indices of rows to use. Those of the bundled set are even over all kinds."""
+    """Choose the indices of rows to use, evenly over all kinds in the bundled set."""
     if limit is None:
         return range(table.total)
     # by a hash of each position, so that a larger sample holds every smaller one

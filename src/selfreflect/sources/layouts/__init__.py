@@ -47,7 +47,7 @@ LAYOUTS = {
 
 
 class Layout(Protocol):
-    """A layout of questions and answers in a file's rows. Each file gets an object of its own."""
+    """A layout of questions and answers in a file's rows, with a new object for each file."""
 
     name: str
     is_log: bool = False

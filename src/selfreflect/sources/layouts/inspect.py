@@ -189,7 +189,7 @@ _ZSTANDARD = 93
 def _archived_samples(
     content: Content, progress: Callable[[float], None] | None, replaced: list[str]
 ) -> Iterator[tuple[str, Any]]:
-    """Yield an archive's samples with their names. ``replaced`` gets the names that occur again."""
+    """Yield an archive's samples with their names, and collect repeated names in ``replaced``."""
     with content.stream() as stream:
         yield from _samples_in(content, stream, progress, replaced)
 
@@ -264,7 +264,7 @@ def _joined_sample(parts: Mapping[str, Any], where: str) -> Any:
 
 
 def _object(value: Any, where: str) -> dict[str, Any]:
-    """Copy an object, with null as an empty one. Raises DataError for anything else."""
+    """Copy an object, with null as an empty one. Raises DataError for other values."""
     if not isinstance(value, dict | None):
         raise DataError(f"{where}: not a sample of inspect_ai: its metadata and attachments must be objects")
     return dict(value or {})

@@ -176,7 +176,7 @@ class Named(Layout):
             yield row._replace(fields=fields)
 
     def _usual_names(self, row: Row) -> dict[str, str]:
-        """Map each column to our name. Raises DataError if two columns are called alike."""
+        """Map each column to our name. Raises DataError if two columns have equal names."""
         columns: dict[str, str] = {}
         for column in row.fields:
             plain = _plain(column)

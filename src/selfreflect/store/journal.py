@@ -102,7 +102,7 @@ class Journal(Generic[R]):
         return records
 
     def _lines(self) -> Iterator[tuple[int, R]]:
-        """Yield line numbers with records. Read as bytes, because texts may hold U+2028 and other line
+        """Yield line numbers with records. Bytes are read, since texts may hold U+2028 and other line
         ends.
         """
         self._length = 0

@@ -1,5 +1,5 @@
-"""Lock-step execution of strategies on many questions, with one generator call per round. Everything that can
-go wrong in a strategy becomes a failure."""
+"""Lock-step execution of strategies on many questions, with one generator call per round. Errors of
+strategies become failures."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def summarize(
 def _lock_step(
     runs: Sequence[StrategyRun], generator: Generator, watch: Watch | None
 ) -> Iterator[StrategyOutcome]:
-    """Repeat rounds of one generator call for all waiting runs. In the first no run has requests yet."""
+    """Repeat rounds of one generator call for all waiting runs; the first has no requests."""
     current = list(runs)
     try:
         while current:
@@ -131,7 +131,7 @@ def _lock_step(
 def _round(
     runs: Sequence[StrategyRun], generator: Generator, watch: Watch | None
 ) -> Iterator[tuple[StrategyRun, list[Reply | Refusal]]]:
-    """Yield each run with its responses as soon as all have arrived. Equal requests share a reply."""
+    """Yield each run with its responses as soon as all have arrived. Equal requests share one."""
     needs = [list(run.requests) for run in runs]  # copies, because an advanced run has new requests
     missing = [len(set(need)) for need in needs]
     # equal requests are sent once: strategies that draw samples share them

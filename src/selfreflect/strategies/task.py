@@ -84,7 +84,7 @@ StrategyFunction: TypeAlias = Callable[[Task], Strategy]
 
 
 def draw_samples(task: Task) -> Generator[Request | Sequence[Request], list[Reply], list[str]]:
-    """Draw sampled answers: ``samples = yield from draw_samples(task)``. An empty list if all are blank."""
+    """Draw sampled answers: ``samples = yield from draw_samples(task)``. All blank gives an empty list."""
     [reply] = yield task.sample_request()
     samples = list(reply.texts)
     return samples if any(map(str.strip, samples)) else []

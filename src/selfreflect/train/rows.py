@@ -136,8 +136,8 @@ def _helps(run: RunRecords, key: tuple[str, str]) -> bool:
 
 
 def margin(better: Candidate, worse: Candidate) -> tuple[float, float] | None:
-    """Estimate one candidate's lead: mean difference and standard error, paired over test answers. None with
-    fewer than two answers that both were measured on."""
+    """Estimate one candidate's lead: mean difference and standard error, paired over test answers. None for
+    fewer than two common answers."""
     differences = []
     for a, b in zip(better.by_answer, worse.by_answer, strict=False):
         if a is not None and b is not None:

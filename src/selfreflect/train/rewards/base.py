@@ -170,7 +170,7 @@ class BatchColumns:
         return list(values)
 
     def texts(self, name: str, default: str | None = None) -> list[str]:
-        """Read a text per completion. Without the column, or where it is None, ``default``."""
+        """Read a text per completion, or ``default`` for missing ones."""
         if default is not None and name not in self:
             return [default] * self.count
         texts = []

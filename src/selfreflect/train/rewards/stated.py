@@ -26,7 +26,7 @@ _EMPHASIS = " \t\r\n*_"
 
 @dataclass(frozen=True)
 class StatedBelief:
-    """A model's parsed statement. Parts that it leaves out are empty."""
+    """A model's parsed statement, with empty missing parts."""
 
     answer: str
     confidence: float | NoValue

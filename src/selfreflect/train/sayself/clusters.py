@@ -55,7 +55,7 @@ class ClusteredQuestion(Record, frozen=True, kw_only=True):
         return sum(cluster.size for cluster in self.clusters)
 
     def choose(self, choice: Choice) -> Cluster | None:
-        """Choose the cluster to answer with. None for ``gold`` where no cluster is correct."""
+        """Choose the cluster to answer with; None for ``gold`` without a correct one."""
         if choice == "majority":
             return self.clusters[0]
         return next((cluster for cluster in self.clusters if cluster.correct), None)
@@ -194,8 +194,8 @@ def find_problem(text: str) -> str:
 
 
 def repair(text: str) -> str:
-    """Drop sentences that leak samples or hold chat markers, and keep the first of the rest. Return an empty
-    text if that is no reflection."""
+    """Drop sentences that leak samples or hold chat markers, and keep the first of the rest; empty if these
+    are no reflection."""
     sentences = [
         sentence for sentence in _sentences(text) if not (_LEAKS.search(sentence) or has_marker(sentence))
     ]

@@ -69,8 +69,8 @@ def faithfulness_table(scores: Mapping[str, tuple[int, Sequence[float]]], judge:
 
 
 def adapter_asker(open_model: OpenModel, adapter: Adapter) -> Asker:
-    """Open a trained model for asking. Its replies are kept under what its training left behind, so that one
-    that is trained anew in the same folder is asked anew."""
+    """Open a trained model for asking. Responses are stored by its training record, so that a model trained
+    again is asked again."""
     asker = open_model(str(adapter.folder))
     # the name keys the stored replies
     digest = hashlib.sha256(json.dumps(read_record(adapter.folder), sort_keys=True).encode()).hexdigest()[:12]

@@ -51,7 +51,7 @@ class Evaluation:
 
     @property
     def without_confidence(self) -> Counter[str]:
-        """Number of statements without a confidence, by reason. A baseline has one wherever it can."""
+        """Number of statements without a confidence, by reason; none for baselines."""
         values = [] if self.baseline else [statement.confidence for statement in self.statements]
         return Counter(value.reason for value in values if isinstance(value, NoValue))
 
@@ -125,8 +125,8 @@ def ask_texts(questions: Sequence[ClusteredQuestion], asker: Asker) -> list[str 
 
 
 def draw_answers(questions: Sequence[ClusteredQuestion], asker: Asker, n: int) -> list[AnsweredQuestion]:
-    """Draw ``n`` statements of a trained model per question, and keep their answers. Its reflections are
-    about these, as training also changes what it answers."""
+    """Draw ``n`` statements of a trained model per question, and keep their answers, which its reflections
+    are about."""
     results = []
     inquiries = [
         inquiry._replace(step="samples", n=n, temperature=1.0) for inquiry in _plain_inquiries(questions)
@@ -181,8 +181,8 @@ def ask_directly(questions: Sequence[ClusteredQuestion], asker: Asker) -> list[S
 def ask_whether_sure(
     questions: Sequence[ClusteredQuestion], statements: Sequence[StatedBelief], asker: Asker
 ) -> list[StatedBelief]:
-    """Ask a model tuned by R-Tuning whether it is sure of an answer within the conversation. Sure is 1 and
-    unsure 0."""
+    """Ask a model tuned by R-Tuning whether it is sure (1) or unsure (0) of an answer within the
+    conversation."""
     inquiries = {}
     for index, (question, statement) in enumerate(zip(questions, statements, strict=True)):
         if statement.answer:
@@ -223,8 +223,7 @@ def agreement(questions: Sequence[ClusteredQuestion]) -> list[StatedBelief]:
 
 
 def reference_rows(evaluation: Evaluation) -> list[Evaluation]:
-    """Evaluate references: constant accuracy, cross-fitted confidences, and confidence from answer length
-    alone."""
+    """Build reference rows: constant accuracy, cross-fitted confidences, and confidence from length alone."""
     answers = evaluation.scored
     indices, confidences, labels, lengths, *_ = answers
     # calibration needs right and wrong answers
@@ -267,7 +266,7 @@ def evaluation_table(evaluations: Sequence[Evaluation], title: str) -> Table:
 
 
 def difference_table(trained: Sequence[Evaluation], baselines: Sequence[Evaluation]) -> Table | None:
-    """Compare squared errors of confidences per question with two baselines. None without any.
+    """Compare squared errors of confidences per question with two baselines; None without any.
 
     The first is the one with the lowest mean among those that state a confidence for every question, the
     second each method's own constant: always saying how often its own answers are right.

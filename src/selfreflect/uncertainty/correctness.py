@@ -89,7 +89,7 @@ class Correctness:
         answers: Sequence[str | None],
         judged: Sequence[str | None] | None = None,
     ) -> list[bool | None]:
-        """Label one answer per question. A function that needs a model sees all texts at once.
+        """Label one answer per question. Model-based functions process all texts at once.
 
         Raises:
             ConfigError: ``graded:NAME`` names a grader that no question has.

@@ -150,8 +150,8 @@ SAR_TEMPERATURE = 0.001
 
 
 def predictive_entropy(sequence: Floats) -> float:
-    """Compute the mean negative log-likelihood of the answers (Malinin and Gales 2021, arXiv 2002.07650). The
-    same of ``mean`` is length-normalised."""
+    """Compute the mean negative log-likelihood of the answers (Malinin and Gales 2021, arXiv 2002.07650),
+    length-normalised for ``mean``."""
     return -float(sequence.mean())
 
 

@@ -213,7 +213,7 @@ def _recurs(rows: Iterable[Row], name: str) -> bool:
 
 
 def _reserved(rows: list[Row], gold: str, assigned: Mapping[str, str], is_log: bool) -> set[str]:
-    """Choose the columns other than questions, answers and ids. Rows of a log never belong together."""
+    """Choose the columns other than questions, answers and ids. Rows of a log are never joined."""
     names = field_names(rows)
     reserved = {gold, *_OF_QUESTION, *TOKEN_COLUMNS, GRADES} - set(assigned.values())
     free_names = [name for name in names if name not in reserved and name != _RESPONSE]
@@ -268,7 +268,7 @@ def _grades(item: ItemRow, by_row: bool) -> dict[str, tuple[Graded, ...]]:
 
 
 def _joined(item: ItemRow, gold: str, has_response: bool, varying: set[str]) -> Row:
-    """Join the rows of a question. ``varying`` gets the fields in which they differ.
+    """Join the rows of a question, and collect differing fields in ``varying``.
 
     Raises:
         DataError: the rows give different right answers.

@@ -458,9 +458,7 @@ def doubt_of(auroc_low: float | None) -> str:
 
 
 class Conclusion(NamedTuple):
-    """Conclusion on accuracy, confidence and the benefit of the best estimator. None where a value is
-    undefined.
-    """
+    """Conclusion on accuracy, confidence and the benefit of the best estimator; None if undefined."""
 
     correctness: str
     accuracy: float

@@ -322,8 +322,8 @@ def _number(digits: str) -> float:
 
 
 def parse_guesses(text: str) -> tuple[StatedGuess, ...] | NoValue:
-    """Parse lines ``guess | 35%``, with or without bullets or numbers. Other lines are ignored; a line whose
-    probability cannot be read makes the whole reply unreadable."""
+    """Parse lines ``guess | 35%``, with or without bullets or numbers. Other lines are ignored; an unreadable
+    probability invalidates the response."""
     guesses = []
     for line in text.splitlines():
         # the last bar: a guess may hold one itself

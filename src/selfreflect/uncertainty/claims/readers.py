@@ -233,7 +233,7 @@ def _compare_inquiry(question: str, text: str, claims: Sequence[str]) -> Inquiry
 
 
 def read_stances(reply: ModelReplies, size: int) -> list[Stance | None]:
-    """Parse lines ``3: silent``. A claim that no line or several different ones name has no verdict."""
+    """Parse lines ``3: silent``. A claim without a unique verdict has none."""
     text = reply_text(reply)
     verdicts: dict[int, set[Stance]] = {}
     for line in () if isinstance(text, NoValue) else text.splitlines():

@@ -351,7 +351,7 @@ class JudgeAgreement:
         self._keys = [(item.id, name) for item in items for name in item.summaries]
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        """Compare the judges.
+        """Compare the judges' values.
 
         Raises:
             ConfigError: no metric was computed by more than one judge.

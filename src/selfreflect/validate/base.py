@@ -149,7 +149,7 @@ def undefined(error: CannotScoreError) -> Undefined:
 
 
 def model_name(name: str, revision: str, facts: Mapping[str, Any]) -> str:
-    """Name a model with its server, if any. ``facts`` hold no credentials."""
+    """Name a model with its server, if any. ``facts`` must not contain credentials."""
     revision = f"@{revision}" if revision else ""
     url = facts.get("base_url")
     return f"{name}{revision} at {url}" if url else f"{name}{revision}"

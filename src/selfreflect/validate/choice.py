@@ -37,7 +37,7 @@ QUESTIONS = {
 
 
 class MultipleChoice:
-    """Distributions over each question's options. Each is true once, and stated of every true one.
+    """Distributions over each question's options, each in turn true and stated for all others.
 
     Every statement names all options in their order, so that only its percentages differ. A judge may like
     the form of some percentages better (round, even), whatever they say. As each statement is right once and
@@ -80,8 +80,8 @@ class MultipleChoice:
         self.distances = np.array(tables)
 
     def _add(self, question: str, grid_shapes: Sequence[Sequence[int]], rng: random.Random) -> Floats:
-        """Add one item per true distribution, and return the question's distances. The options take turns in
-        being the likeliest."""
+        """Add one item per true distribution, and return the question's distances. Options take turns as the
+        likeliest."""
         text, options = QUESTIONS[question]
         leading = rng.sample(range(OPTIONS), OPTIONS)
         distributions = []
@@ -157,7 +157,7 @@ class MultipleChoice:
 
 
 def _direction(rho: Estimate, p: float | None) -> int:
-    """Return the clear sign of a correlation. One of 1 or -1 has no interval, because every resample would
+    """Return the clear sign of a correlation. Correlations of 1 or -1 have no interval, as all resamples
     agree."""
     if rho.mean is None or p is None or p > ALPHA:
         return 0

@@ -51,8 +51,7 @@ class JudgeMeasures(Measured):
 
 
 class Informed(JudgeMeasures):
-    """Bits per test answer. Undefined where the reference answers tell the judge nothing, since no summary
-    could tell it anything either."""
+    """Bits per test answer, undefined if the reference answers convey nothing to the judge."""
 
     def __init__(self, judge: Judge, metrics: Sequence[MetricInfo]) -> None:
         super().__init__(judge, metrics)

@@ -188,7 +188,7 @@ Wins = Mapping[Pair, bool]
 
 
 def decide_pairs(metric: MetricInfo, numbers: Numbers, pairs: Collection[Pair]) -> dict[Pair, bool]:
-    """Decide pairs by a metric's values. A tie is no win."""
+    """Decide pairs by a metric's values; ties are not wins."""
     wins: dict[Pair, bool] = {}
     for pair in pairs:
         value, rival = numbers.get((pair.item, pair.better)), numbers.get((pair.item, pair.worse))
@@ -354,8 +354,7 @@ def _unused(name: str, names: Sequence[str]) -> str:
 
 
 def _best_summaries(pairs: Sequence[Pair]) -> dict[str, str]:
-    """Choose each item's first summary that is never the worse of a pair. An order has no cycles, so there is
-    one."""
+    """Choose each item's first summary that is never the worse of a pair; orders have no cycles."""
     beaten = {(pair.item, pair.worse) for pair in pairs}
     best: dict[str, str] = {}
     for pair in pairs:

@@ -41,7 +41,7 @@ class TextMetrics(Family):
 
     @abstractmethod
     def compare(self, question: str, answers: Sequence[str], summaries: Sequence[str]) -> Iterator[Results]:
-        """Compute all metrics of each summary. There are answers and summaries, none of them blank."""
+        """Compute all metrics of each summary, with at least one answer and summary, all non-blank."""
 
 
 # Room for a mark and some words around it. A longer reply is not in the form that was asked for.

@@ -57,7 +57,7 @@ class PrefixTree:
 
     @property
     def computed_tokens(self) -> int:
-        """Tokens that go through the model, the lower bound for this context."""
+        """Tokens that go through the model, each tree node once."""
         return len(self.prefix) + len(self.tokens)
 
     @property

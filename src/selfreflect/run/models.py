@@ -130,7 +130,7 @@ def stage_model(
 
 @dataclass(frozen=True)
 class ConfiguredModels:
-    """Models according to the settings."""
+    """Models that the settings name."""
 
     _config: Config
     _options: ExecutionOptions

@@ -176,7 +176,7 @@ def _are_records(values: Sequence[Any]) -> bool:
 
 
 def _is_record(fields: Mapping[str, Any]) -> bool:
-    """Check whether an object is a record with a question, or with a field in place of one."""
+    """Check whether an object is a record, by a question field or a field in its place."""
     return any(
         (is_question(name) or name in _OF_RECORD)
         and (not isinstance(value, list) or _is_list_of(value, dict))

@@ -256,7 +256,7 @@ class LengthAudit:
 
     @property
     def dependence(self) -> tuple[str, float, float] | None:
-        """Length feature that clearly affects score and correctness, with correlations; None without one."""
+        """Aspect of length that score and correctness clearly correlate with, and both correlations."""
         for cause, score_rho, label_rho in (
             ("the length of answers", self.score_with_length, self.correct_with_length),
             (

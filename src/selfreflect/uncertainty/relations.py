@@ -167,7 +167,7 @@ Key = tuple[str, str, str]
 
 
 class Close:
-    """Relation of answers whose similarity reaches a threshold.
+    """Equality of answers by a similarity threshold.
 
     Args:
         guarded: whether answers that contradict each other or name different things never match. The
@@ -201,7 +201,7 @@ class Close:
 
 
 class Verdicts:
-    """Relation of answers by a model's verdicts. Each pair is decided once.
+    """Equality of answers as decided by a model. Each pair is decided once.
 
     An answer is compared with the first answer of one class after another until it matches, because later
     pairs cannot change its class.
@@ -306,7 +306,7 @@ CONTROLS: Sequence[tuple[Pair, bool]] = (
 
 
 class SameMeaning(Verdicts):
-    """Relation by a generator's verdicts, except on answers that contradict each other.
+    """Equality of answers as decided by a generator, except for contradictory answers.
 
     With a limit per answer, which is for models that nobody chose as a judge, the model must get
     ``CONTROLS`` right first; else it is not asked.
@@ -340,7 +340,7 @@ class SameMeaning(Verdicts):
 
 
 class Entailment(Verdicts):
-    """Relation of answers that entail each other after the question (Farquhar et al. 2024, Nature 630,
+    """Equality of answers that entail each other after the question (Farquhar et al. 2024, Nature 630,
     625-630).
 
     The model is loaded for the first pair without a stored verdict.

@@ -97,7 +97,7 @@ class ComparisonOptions(Struct, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--classes RULE",
-            "Rule that decides which answers are the same. One of same (equal in other words, without "
+            "Rule that decides which answers are the same. The rules are same (equal in other words, without "
             "a model), exact (but for "
             "case, punctuation and articles), numeric, jaccard, rouge or embedding, the last three with a "
             "threshold, as in jaccard:0.6; judge (--model is asked about pairs that same leaves open), or "
@@ -118,7 +118,7 @@ class ComparisonOptions(Struct, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--correctness A,B",
-            "What counts as correct. One or more of human (the field 'correct'), graded (the grades in a "
+            "What counts as correct. The rules are human (the field 'correct'), graded (the grades in a "
             "log; graded:NAME for one grader), contains (a right answer stands whole in a short answer, "
             "not negated and not one of several), exact, numeric, substring, squad_f1 (with a "
             "threshold, as in squad_f1:0.8), or judge (--model is asked). `calibrate` takes one.",

@@ -175,7 +175,7 @@ _SHARES = tuple(tenth / 10 for tenth in range(1, 11))
 _COUNTERS: dict[str, tuple[str, list[str]]] = {
     "responses": ("Requests by outcome; plain requests are not questions.", ["outcome"]),
     "answers": ("Answers drawn.", []),
-    "tokens": ("Tokens spent, as far as they are counted.", ["kind"]),
+    "tokens": ("Tokens spent, where the model's server counts them.", ["kind"]),
     "not_kept": ("Answers that the run directory could not keep.", []),
     "guaranteed": ("Answers by whether the guarantee covers them, or by why it does not.", ["guarantee"]),
 }

@@ -466,7 +466,7 @@ class ServeConfig(Record, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--classes RULE",
-            "Rule that decides which answers are the same. One of same (equal in other words, without "
+            "Rule that decides which answers are the same. The rules are same (equal in other words, without "
             "a model), exact (but for "
             "case, punctuation and articles), numeric, jaccard, rouge or embedding, the last three with a "
             "threshold, as in jaccard:0.6; judge (the served model is asked about pairs that same leaves "

@@ -150,16 +150,16 @@ def load_compiled(source: Path, load: Callable[[Path], Library]) -> Library | st
             except (OSError, AttributeError) as error:
                 return (
                     "the compiled library cannot be loaded; set TMPDIR to a directory that may hold "
-                    f"programs, or let CC name a GCC that works here ({error})"
+                    f"programs, or set CC to a GCC that works here ({error})"
                 )
             if stored is not None:
                 _store_library(stored, path.read_bytes())
             return library
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         reason = excerpt(str(error.stderr or error).strip(), 300)
-        return f"the C compiler failed; let CC name a GCC that works here ({reason})"
+        return f"the C compiler failed; set CC to a GCC that works here ({reason})"
     except (OSError, ValueError) as error:
-        return f"the library cannot be compiled; install gcc, or let CC name one ({error})"
+        return f"the library cannot be compiled; install gcc, or set CC to a C compiler ({error})"
 
 
 def _compiler() -> list[str]:

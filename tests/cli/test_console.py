@@ -212,5 +212,5 @@ def test_a_progress_bar_takes_one_line_of_a_narrow_terminal(monkeypatch: pytest.
         reporter.add(WorkDone(tokens=123_456_789))
         counter.advance(2000, failures=900)
     shown = file.getvalue()
-    assert "2000 of 3000" in shown
+    assert "2,000 of 3,000" in shown
     assert shown.count("\n") == 1, "behind the bar that is full"

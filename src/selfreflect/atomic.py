@@ -1,7 +1,7 @@
 """Write files whole or not at all.
 
 :func:`write_bytes` is for names that this package chose. A name that a user gave may be a device or a link,
-which a rename would replace; :func:`write_through` is for those.
+which a rename would replace; :func:`open_through` is for those.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 
 def write_bytes(
@@ -29,6 +30,15 @@ def write_bytes(
     Raises:
         OSError: the file cannot be written; the old one is unchanged.
     """
+    with _replacing(path, private=private, durable=durable, mode=mode) as file:
+        file.write(data)
+
+
+@contextmanager
+def _replacing(
+    path: Path, *, private: bool = False, durable: bool = True, mode: int | None = None
+) -> Iterator[IO[bytes]]:
+    """Open a file that replaces ``path`` once it is written whole."""
     # random, so that two processes never write to one file
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
     created = 0o600 if private or mode is not None else 0o666  # less what the umask takes away
@@ -40,7 +50,7 @@ def write_bytes(
             _try_lock(descriptor)
             if mode is not None:
                 os.fchmod(descriptor, mode)
-            file.write(data)
+            yield file
             if durable:
                 file.flush()
                 os.fsync(descriptor)
@@ -55,8 +65,9 @@ def write_bytes(
         sync_directory(path.parent)
 
 
-def write_through(path: Path, data: bytes) -> None:
-    """Write a file that a user named: atomically and with the permissions of the old file.
+@contextmanager
+def open_through(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file that a user named, to write it atomically and with the permissions of the old file.
 
     A link, a device or a pipe is written in place, and so is a file whose directory takes no new one.
 
@@ -65,10 +76,18 @@ def write_through(path: Path, data: bytes) -> None:
     """
     is_special = path.is_symlink() or (path.exists() and not path.is_file())
     if is_special or not os.access(path.parent, os.W_OK):
-        path.write_bytes(data)
+        with path.open("wb") as file:
+            yield file
         return
     clear_unfinished(path)
-    write_bytes(path, data, mode=path.stat().st_mode & 0o777 if path.exists() else None)
+    with _replacing(path, mode=path.stat().st_mode & 0o777 if path.exists() else None) as file:
+        yield file
+
+
+def write_through(path: Path, data: bytes) -> None:
+    """Write a file as :func:`open_through` does."""
+    with open_through(path) as file:
+        file.write(data)
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -511,6 +511,8 @@ def same_classes(question: str, answers: Sequence[str]) -> list[int]:
     # the form and what case tells in it, so that US and us are two texts
     forms: dict[tuple[str, frozenset[str]], int] = {}
     form_of = [forms.setdefault(_form(answer), len(forms)) for answer in answers]
+    if len(forms) < 2:
+        return form_of
     texts = [answers[form_of.index(form)] for form in range(len(forms))]
     # the number of pairs grows with the square of the texts
     frequent = {form for form, _ in Counter(form_of).most_common(MOST_COMPARED)}

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import rich.table
 import typer
@@ -250,15 +250,24 @@ def context_line(question: Question) -> Text:
     return Text(f"  context: {one_line(question.context, 220)}", style="dim")
 
 
-def write_file(path: Path, content: str | bytes) -> None:
-    """Write a file that the user asked for, and report its path. Raises DataError if the system refuses."""
-    from selfreflect.atomic import write_through
+@contextmanager
+def open_output(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file that the user asked for, and report its path once it is written. Raises DataError if the
+    system refuses."""
+    from selfreflect.atomic import open_through
 
     try:
-        write_through(path, content if isinstance(content, bytes) else content.encode())
+        with open_through(path) as file:
+            yield file
     except OSError as error:
         raise DataError(f"{path}: cannot be written: {error.strerror}") from error
     say(f"wrote {path}")
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a file that the user asked for, as :func:`open_output` does."""
+    with open_output(path) as file:
+        file.write(content if isinstance(content, bytes) else content.encode())
 
 
 def check_file(output: Path, source: str = "") -> None:

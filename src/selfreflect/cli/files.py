@@ -17,6 +17,7 @@ from selfreflect.cli.console import (
     check_file,
     emit,
     exit_with,
+    open_output,
     refuse_run_directory,
     say,
     say_next_step,
@@ -65,8 +66,16 @@ def convert_command(
                 f"{output} is already there", code="exists", remedy="Use another name, or {overwrite}."
             )
         check_file(output, file)
-    # as score, which reads the same file
-    items = reading.read(file, take_replies=True, allow_few=output is None)
+    # replies are taken as score does, which reads the same file
+    if output is None:
+        items = reading.read(file, take_replies=True, allow_few=True, keep=lambda item: None)
+    else:
+        with open_output(output) as stream:
+            items = reading.read(
+                file,
+                take_replies=True,
+                keep=lambda item: stream.write(f"{dump_line(to_plain(item))}\n".encode()),
+            )
     if json:
         emit(_described(items))
     else:
@@ -74,8 +83,7 @@ def convert_command(
     if output is None:
         say("Write these items as JSONL with: --output items.jsonl")
         return
-    write_file(output, "".join(dump_line(to_plain(item)) + "\n" for item in items.items))
-    if any(item.summaries for item in items.items):
+    if items.summaries:
         say(f"Score the file: selfreflect score --items {output}")
     else:
         say(f"Let a model summarise the answers: selfreflect import --items {output} --out DIR")
@@ -84,9 +92,9 @@ def convert_command(
 def _described(file: ItemFile) -> dict[str, Any]:
     """Describe a file's layout, columns and counts as JSON."""
     counts = {
-        "questions": len(file.items),
-        "answers": sum(len(item.answer_set.answers) for item in file.items),
-        "summaries": sum(len(item.summaries) for item in file.items),
+        "questions": file.sizes.total(),
+        "answers": sum(file.sizes.elements()),
+        "summaries": file.summaries.total(),
     }
     layout = {"layout": file.layout_name, "description": file.layout, "columns": file.columns}
     return layout | counts | {"ignored": file.ignored, "notes": file.notes}

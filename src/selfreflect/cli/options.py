@@ -35,7 +35,7 @@ from selfreflect.sources.columns import answer_separator, assigned_columns
 from selfreflect.text import name_list
 
 if TYPE_CHECKING:
-    from selfreflect.sources.items import ItemFile
+    from selfreflect.sources.items import Item, ItemFile
 
 T = TypeVar("T")
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
@@ -153,6 +153,7 @@ class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
         allow_few: bool = False,
         seed: int = 0,
         label: str = "",
+        keep: Callable[[Item], object] | None = None,
     ) -> ItemFile:
         """Read a file of items, and report progress and notes."""
         from selfreflect.sources.items import read_item_file
@@ -168,6 +169,7 @@ class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
             allow_few=allow_few,
             seed=seed,
             progress=ReadingProgress(source),
+            keep=keep,
         )
         say_notes([f"{label}: {note}" if label else note for note in file.notes])
         return file

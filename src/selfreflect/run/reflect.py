@@ -31,6 +31,7 @@ from selfreflect.settings import Config, ExecutionOptions, load_config, sampling
 from selfreflect.settings.sections import FLAGGED
 from selfreflect.sources.files import Row, RowIds
 from selfreflect.sources.item_rows import Reading, item_rows
+from selfreflect.sources.rows import Rows
 from selfreflect.strategies import load_strategy
 from selfreflect.strategies.driver import Named
 
@@ -152,7 +153,8 @@ def _row_cases(rows: Sequence[Any], ids: RowIds, seed: int) -> list[Case]:
         fields = {str(name): _cell(cell) for name, cell in row.items()}
         source_rows.append(Row("the data", f"row {number}", fields))
     cases = []
-    for item in item_rows(source_rows, Reading(need_answers=False)):
+    table = Rows(lambda: source_rows, are_kept=True)
+    for item in item_rows(table, Reading(need_answers=False)):
         id_ = ids.take(item.row, item.question, item.context, item.id_column)
         answers = item.answer_set(id_, seed)
         if answers.conditioning and not answers.masked_out:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 from selfreflect.errors import excerpt
@@ -17,6 +18,7 @@ from selfreflect.sources.columns import (
 )
 from selfreflect.sources.files import Row, is_text_list
 from selfreflect.sources.item_rows import ItemRow, list_in, object_in
+from selfreflect.sources.rows import Rows
 
 # Tokens without text, such as the end of a text, that an answer may have.
 _EXTRA_TOKENS = 2
@@ -94,7 +96,7 @@ def label_list(row: Row) -> list[Any] | None:
 
 def _verdicts(answers: Sequence[str | None], values: Sequence[object]) -> list[Graded]:
     pairs = zip(answers, values, strict=True)
-    return [Graded(answer, verdict(value)) for answer, value in pairs if answer is not None]
+    return [_graded(answer, verdict(value)) for answer, value in pairs if answer is not None]
 
 
 def for_each_answer(values: Sequence[Graded], answers: Sequence[str]) -> tuple[Verdict, ...]:
@@ -269,6 +271,12 @@ class Graded(NamedTuple):
     right: Verdict
 
 
+@lru_cache(maxsize=256)
+def _graded(answer: str, right: Verdict) -> Graded:
+    """Make a verdict on an answer, in memory once if answers are few, such as choices."""
+    return Graded(answer, right)
+
+
 _RIGHT = (
     "c correct true t yes y 1 1.0 right pass passed is_correct wahr richtig korrekt ja vrai oui vero "
     "verdadero si sí ✓ ✔"
@@ -313,7 +321,7 @@ def _plain(value: object) -> str:
     return str(value).strip().rstrip(".").lower().replace(" ", "_").replace("-", "_")
 
 
-def label_columns(rows: Sequence[Row], names: Collection[str]) -> list[str]:
+def label_columns(rows: Rows, names: Collection[str]) -> list[str]:
     """Find label columns under other names than ``correct``, if no column has that name."""
     if {CORRECT, GRADES} & {*names}:
         return []
@@ -323,12 +331,15 @@ def label_columns(rows: Sequence[Row], names: Collection[str]) -> list[str]:
 
 def are_labels(values: Iterable[object]) -> bool:
     """Check whether all values are verdicts, lists of verdicts or missing, and some are verdicts."""
-    entries: list[object] = []
+    verdicts: set[Verdict] = set()
     for value in values:
         cell = list_in(value) if isinstance(value, str) and value.lstrip().startswith("[") else value
-        entries += cell if isinstance(cell, list) else [value]
-    plain = [_plain(value) for value in entries if value is not None and value != ""]
-    return all(name in VERDICTS for name in plain) and any(VERDICTS[name] is not None for name in plain)
+        for entry in cell if isinstance(cell, list) else [value]:
+            if entry is not None and entry != "":
+                if (plain := _plain(entry)) not in VERDICTS:
+                    return False
+                verdicts.add(VERDICTS[plain])
+    return bool(verdicts - {None})
 
 
 def is_grader(values: Iterable[object]) -> bool:

@@ -10,13 +10,10 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from functools import cached_property
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.records import Scalar
-
-if TYPE_CHECKING:
-    from selfreflect.sources.files import Row
 
 QUESTION_COLUMNS = ("question", "problem", "prompt", "query", "input", "instruction", "text")
 GOLD = "gold"
@@ -302,18 +299,6 @@ def answer_separator(separator: str | None) -> str:
             remedy="Write what separates the answers, as in {separator} ';'.",
         )
     return (separator or "").replace("\\n", "\n").replace("\\t", "\t")
-
-
-def columns_with_values(rows: Sequence[Row]) -> set[str]:
-    """Find the columns with one value per answer, unlike a count of tokens."""
-    names = set()
-    for row in rows:
-        for name, opening in (*dict.fromkeys((*TOKEN_COLUMNS, CORRECT), "[").items(), (GRADES, "{")):
-            value = row.fields.get(name)
-            is_text = isinstance(value, str) and value.lstrip().startswith(opening)
-            if is_text or isinstance(value, list if opening == "[" else dict):
-                names.add(name)
-    return names
 
 
 def column_range(span: str, names: Collection[str]) -> tuple[str, ...]:

@@ -15,9 +15,9 @@ import sys
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime, time
-from itertools import chain, islice, zip_longest
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeGuard
 
@@ -26,6 +26,19 @@ from selfreflect.records import question_id
 from selfreflect.sources.columns import QUESTION_COLUMNS, likely_questions, plain_name, type_name
 
 ROWS_BETWEEN_PROGRESS = 5000
+
+
+Progress = Callable[[float], None] | None
+"""What is called now and then with the share that is done, if anything."""
+
+
+def in_parts(progress: Progress, count: int) -> list[Progress]:
+    """Divide a progress reporter among equal parts of the work."""
+
+    def part(number: int) -> Progress:
+        return progress and (lambda share: progress((number + share) / count))
+
+    return list(map(part, range(count)))
 
 
 class Row(NamedTuple):
@@ -137,6 +150,7 @@ class Content(NamedTuple):
     suffix: str
     """Suffix that selects the parser, such as ``".jsonl"``."""
     data: bytes
+    """All of it, or the beginning where it is read in parts."""
     allows_nan: bool = False
     """Whether JSON may contain NaN, as from data frames and logs, which the caller checks."""
     path: Path | None = None
@@ -152,8 +166,14 @@ class Content(NamedTuple):
         return io.BytesIO(self.data) if self.path is None else self.path.open("rb")
 
     @property
+    def size(self) -> int:
+        """Bytes of the whole."""
+        return len(self.data) if self.path is None else self.path.stat().st_size
+
+    @property
     def sha256(self) -> str:
-        return hashlib.sha256(self.data).hexdigest()
+        with self.stream() as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
 def read_content(source: str | Path, suffixes: Collection[str] | None = None) -> Content:
@@ -202,10 +222,11 @@ def _read_file(path: Path, suffixes: Collection[str] | None) -> Content:
             if suffixes is not None and suffix not in suffixes:
                 advice = ADVICE.get(suffix, f"use one of {', '.join(suffixes)}")
                 raise DataError(f"{name}: unsupported file type {excerpt(path.suffix)}; {advice}")
-            if suffix == IN_PARTS and not zipped and path.is_file():
-                # one byte tells whether it is empty
-                return Content(name, suffix, stream.read(1), path=path)
-            data = stream.read()
+            data = stream.read(_BEGINNING)
+            is_large = suffix in IN_PARTS and len(data) == _BEGINNING and path.is_file() and not zipped
+            if is_large and (suffix == ".eval" or not _utf16(data)):
+                return Content(name, suffix, data, path=path)
+            data += stream.read()
             if zipped:
                 data = _unzipped(name, data)
             return Content(name, suffix, _as_utf8(name, data))
@@ -217,8 +238,10 @@ def _read_file(path: Path, suffixes: Collection[str] | None) -> Content:
         raise DataError(f"{name} is not a path: {error}") from None
 
 
-IN_PARTS = ".eval"
+IN_PARTS = (".eval", ".csv", ".tsv", ".jsonl", ".parquet")
 """Suffix of archives, which are read in parts."""
+# Bytes of such a file by which it is known.
+_BEGINNING = 100_000
 
 
 def is_row_file(source: str) -> bool:
@@ -300,8 +323,8 @@ def _unzipped(name: str, data: bytes) -> bytes:
     return content
 
 
-def _as_utf8(name: str, data: bytes) -> bytes:
-    """Convert UTF-16 text to UTF-8, recognised by a mark or two ASCII characters."""
+def _utf16(data: bytes) -> str:
+    """Name the encoding of a text in UTF-16, which begins with a mark, or with two characters of ASCII."""
     encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else ""
     for unmarked, low, high in (
         ("utf-16-le", data[:4:2], data[1:4:2]),
@@ -309,6 +332,11 @@ def _as_utf8(name: str, data: bytes) -> bytes:
     ):
         if high == b"\0\0" and 0 not in low and low.isascii():
             encoding = unmarked
+    return encoding
+
+
+def _as_utf8(name: str, data: bytes) -> bytes:
+    encoding = _utf16(data)
     if not encoding:
         return data
     try:
@@ -341,7 +369,10 @@ def parse_rows(content: Content, progress: Callable[[float], None] | None = None
     return rows
 
 
-_KNOWN_TEXTS = 4096
+KNOWN = 4096
+"""Small values of which equal ones are in memory once."""
+# Of texts that are.
+_KNOWN_CHARACTERS = 1_000_000
 
 
 def each_row(content: Content, progress: Callable[[float], None] | None = None) -> Iterator[Row]:
@@ -349,14 +380,20 @@ def each_row(content: Content, progress: Callable[[float], None] | None = None) 
     parse = PARSERS.get(content.suffix)
     if parse is None:
         raise DataError(f"{content.name} is in a format that cannot be used here ({content.suffix})")
-    lines = content.data.count(b"\n") + 1
+    lines = 1
+    if progress:
+        with content.stream() as stream:
+            lines += sum(1 for _ in stream)
     known: dict[str, str] = {}
+    characters = 0
     for number, row in enumerate(parse(content), 1):
-        if len(known) > _KNOWN_TEXTS:
+        if characters > _KNOWN_CHARACTERS:
             known.clear()
+            characters = 0
         for name, value in row.fields.items():
             if isinstance(value, str):  # a question that many rows repeat is in memory once
-                row.fields[name] = known.setdefault(value, value)
+                text = row.fields[name] = known.setdefault(value, value)
+                characters += len(text) if text is value else 0
         yield row
         if progress and number % ROWS_BETWEEN_PROGRESS == 0:
             progress(min(1.0, number / lines))
@@ -412,8 +449,6 @@ def _txt_rows(content: Content) -> list[Row]:
 # The first line by which a spreadsheet says what separates its cells.
 _SEPARATOR_LINE = re.compile(r'"?sep=([,;\t|])"?\r?\n', re.IGNORECASE)
 _DELIMITERS = ",;\t|"
-# Characters of a table by which its delimiter is found.
-_BEGINNING = 100_000
 
 
 def _delimiter(text: str, suffix: str) -> str:
@@ -433,30 +468,34 @@ def _delimiter(text: str, suffix: str) -> str:
 
 
 def _csv_rows(content: Content) -> Iterator[Row]:
-    start = _decode(content)[:_BEGINNING]
+    # a character may end beyond
+    start = content.data[:_BEGINNING].decode("utf-8", "ignore").removeprefix("\ufeff")
     declared = _SEPARATOR_LINE.match(start)
-    lines = io.TextIOWrapper(io.BytesIO(content.data), encoding="utf-8-sig", newline="")
-    if declared:
-        lines.readline()
     delimiter = declared[1] if declared else _delimiter(start, content.suffix)
     # a cell may be as long as any text; the limit is of the process, so it is never lowered
-    csv.field_size_limit(max(len(content.data), csv.field_size_limit()))
+    csv.field_size_limit(max(content.size, csv.field_size_limit()))
     # some write "question, answer", with the blank in every line
     header = start[declared.end() if declared else 0 :].partition("\n")[0].split(delimiter)[1:]
     has_blanks = bool(header) and all(name.startswith(" ") for name in header)
-    reader = csv.reader(lines, strict=True, delimiter=delimiter, skipinitialspace=has_blanks)
     skipped = 1 if declared else 0
     line = 1 + skipped
 
     def numbered() -> Iterator[tuple[str, list[str]]]:
         nonlocal line
-        for cells in reader:
-            where = f"line {line}"
-            line = reader.line_num + 1 + skipped
-            yield where, cells
+        with io.TextIOWrapper(content.stream(), encoding="utf-8-sig", newline="") as lines:
+            if declared:
+                lines.readline()
+            reader = csv.reader(lines, strict=True, delimiter=delimiter, skipinitialspace=has_blanks)
+            for cells in reader:
+                where = f"line {line}"
+                line = reader.line_num + 1 + skipped
+                yield where, cells
 
     try:
         yield from _table_rows(content, numbered())
+    except UnicodeDecodeError:
+        list(_lines(content))  # which knows the offset
+        raise
     except csv.Error as error:
         raise DataError(
             f"{content.name}, line {line}: not CSV: {error}",
@@ -473,7 +512,8 @@ def _table_rows(content: Content, lines: Iterable[tuple[str, list[str]]]) -> Ite
     name = content.name
     short, first_short = 0, ""
     for where, cells in lines:
-        if not any(map(str.strip, cells)):
+        # the first cell alone says it of most rows
+        if not (cells and cells[0].strip()) and not any(map(str.strip, cells)):
             continue  # spreadsheets keep rows that were once used
         if not header:
             header = cells
@@ -487,17 +527,18 @@ def _table_rows(content: Content, lines: Iterable[tuple[str, list[str]]]) -> Ite
                     f"{excerpt(header)}",
                     remedy="Remove everything above the header, and give each column a name of its own.",
                 )
-        elif any(map(str.strip, cells[len(header) :])):
+        elif len(cells) > len(header) and any(map(str.strip, cells[len(header) :])):
             raise DataError(
                 f"{name}, {where}: {len(cells)} cells, but the header has {len(header)} columns: "
                 f"{excerpt(header)}",
                 remedy="Remove everything above the header, or put the cell with the separator in quotes.",
             )
         else:
+            fields: dict[str, Any] = dict(zip(header, cells, strict=False))
             if len(cells) < len(header):
                 short += 1
                 first_short = first_short or where
-            fields: dict[str, Any] = dict(zip_longest(header, cells[: len(header)]))
+                fields |= dict.fromkeys(header[len(cells) :])
             fields.pop("", None)
             yield Row(name, where, fields)
     if short:
@@ -591,8 +632,9 @@ def _arrow_rows(content: Content) -> Iterator[Row]:
 
     read = parquet.parquet_rows if content.suffix == ".parquet" else parquet.arrow_rows
     try:
-        for number, value in enumerate(read(content.name, content.data), 1):
-            yield _row(content.name, f"record {number}", value)
+        with content.stream() as stream:
+            for number, value in enumerate(read(content.name, stream, content.size), 1):
+                yield _row(content.name, f"record {number}", value)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(
             f"{content.name} is not a readable {content.suffix[1:]} file: {excerpt(str(error), 200)}"
@@ -612,8 +654,10 @@ PARSERS: dict[str, Callable[[Content], Iterable[Row]]] = {
 
 
 def _decode(content: Content) -> str:
+    with content.stream() as stream:
+        data = stream.read()
     try:
-        return content.data.decode("utf-8").removeprefix("\ufeff")
+        return data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise _not_utf8(content, error.start) from None
 
@@ -636,16 +680,17 @@ def _lines(content: Content) -> Iterator[tuple[str, str]]:
     """Yield non-blank lines with their locations. Only line feeds end a line: U+2028 may occur in a JSON
     string."""
     start = 0
-    for number, data in enumerate(io.BytesIO(content.data), start=1):
-        try:
-            line = data.decode("utf-8").removesuffix("\n").removesuffix("\r")
-        except UnicodeDecodeError as error:
-            raise _not_utf8(content, start + error.start) from None
-        start += len(data)
-        if number == 1:
-            line = line.removeprefix("\ufeff")
-        if line.strip():
-            yield f"line {number}", line
+    with content.stream() as stream:
+        for number, data in enumerate(stream, start=1):
+            try:
+                line = data.decode("utf-8").removesuffix("\n").removesuffix("\r")
+            except UnicodeDecodeError as error:
+                raise _not_utf8(content, start + error.start) from None
+            start += len(data)
+            if number == 1:
+                line = line.removeprefix("\ufeff")
+            if line.strip():
+                yield f"line {number}", line
 
 
 def _row(name: str, where: str, value: Any) -> Row:
@@ -703,34 +748,6 @@ _JSON_WITH_NAN = json.JSONDecoder(object_pairs_hook=_unique_keys)
 def field_names(rows: Iterable[Row]) -> list[str]:
     """List the names of all fields in rows, in order."""
     return list(dict.fromkeys(chain.from_iterable(row.fields for row in rows)))
-
-
-def usual_columns(rows: list[Row], usual: Mapping[str, str], kept: Collection[str] = ()) -> dict[str, str]:
-    """Rename columns to their usual names if free, and map the old names to the new ones.
-
-    Args:
-        usual: names by plain ones, as :func:`~selfreflect.sources.columns.plain_name` writes them.
-        kept: columns that keep their names.
-    """
-    names = field_names(rows)
-    in_use = {*names}  # a file may have thousands
-    renamed: dict[str, str] = {}
-    for name in names:
-        target = usual.get(plain_name(name), name)
-        if target not in in_use and name not in kept:
-            renamed[name] = target
-            in_use.add(target)
-    rename(rows, renamed)
-    return renamed
-
-
-def rename(rows: list[Row], renamed: Mapping[str, str]) -> None:
-    """Rename columns of rows, replacing columns with the new names."""
-    replaced = {*renamed.values()} - renamed.keys()
-    for number, row in enumerate(rows if renamed else ()):
-        fields = row.fields.items()
-        kept = {renamed.get(name, name): value for name, value in fields if name not in replaced}
-        rows[number] = row._replace(fields=kept)
 
 
 def is_text_list(value: object) -> TypeGuard[list[str]]:

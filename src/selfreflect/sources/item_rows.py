@@ -9,7 +9,8 @@ import math
 import re
 import shlex
 import tokenize
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -35,7 +36,8 @@ from selfreflect.sources.columns import (
     plain_name,
     type_name,
 )
-from selfreflect.sources.files import ROWS_BETWEEN_PROGRESS, Row, field_names, id_text, listed, rename
+from selfreflect.sources.files import KNOWN, ROWS_BETWEEN_PROGRESS, Row, id_text, listed
+from selfreflect.sources.rows import Again, Rows, exact_key, is_number, is_text
 
 Texts = tuple[str, ...]
 
@@ -51,7 +53,9 @@ class Reading:
     separator: str = ""
     """Separator of answers in a text."""
     reserved: Collection[str] = ()
-    """Columns that the caller reads."""
+    """Columns that the caller reads itself."""
+    further: Collection[str] = ()
+    """Columns that the caller reads of all rows of a question, not of the first one alone."""
     need_question: bool = True
     """Whether a row without a question is refused. Otherwise an id will do."""
     need_answers: bool = True
@@ -143,16 +147,63 @@ class ItemRow:
 
 
 def item_rows(
-    rows: Sequence[Row], reading: Reading, progress: Callable[[float], None] | None = None
-) -> list[ItemRow]:
-    """Join rows to questions, in order of first occurrence.
+    rows: Rows,
+    reading: Reading,
+    visit: Callable[[ItemRow], object] = lambda item: None,
+    progress: Callable[[float], None] | None = None,
+) -> Iterable[ItemRow]:
+    """Join rows to questions, in the order in which each first occurs.
+
+    Questions whose rows stand together are joined anew each time that they are looped over, and need not be
+    in memory. Those of a file with scattered rows are kept.
 
     Args:
+        visit: gets each question first, so that the caller knows of all when it loops over them. One with
+            scattered rows may come twice, at first without some of them.
         progress: called now and then with the share of the rows that is joined.
 
     Raises:
         DataError: a row is malformed, or the answers to a question come from several models.
         ConfigError: no answer holds the separator.
+    """
+    is_separated = not reading.separator
+
+    def visited(items: Iterable[ItemRow]) -> Iterator[ItemRow]:
+        nonlocal is_separated
+        for item in items:
+            is_separated = is_separated or _holds(item, reading.separator)
+            visit(item)
+            yield item
+
+    items: Iterable[ItemRow] = Again(lambda: _joined(rows, reading, are_scattered=False))
+    try:
+        if rows.are_kept:
+            raise _ScatteredError
+        deque(visited(_joined(rows, reading, progress, are_scattered=False)), maxlen=0)
+    except _ScatteredError:
+        items = list(visited(list(_joined(rows, reading, progress, are_scattered=True))))
+    if not is_separated:
+        raise ConfigError(
+            f"{rows.first.source}: no text with answers holds {reading.separator!r}, so it cannot be split"
+        )
+    return items
+
+
+class _ScatteredError(Exception):
+    """Rows of one question stand apart."""
+
+
+def _joined(
+    rows: Rows,
+    reading: Reading,
+    progress: Callable[[float], None] | None = None,
+    *,
+    are_scattered: bool,
+) -> Iterator[ItemRow]:
+    """Join rows.
+
+    Raises:
+        _ScatteredError: those of one question stand apart, and ``are_scattered`` denies it.
     """
 
     @cache
@@ -161,38 +212,62 @@ def item_rows(
 
     items: list[ItemRow] = []
     by_question: dict[tuple[str, str], ItemRow] = {}
+    shared: dict[object, Row] = {}
+    past: set[int] = set()
     # a summary may be a number in one row where it is a text in another
-    text_columns = {name for row in rows for name, value in row.fields.items() if _is_text(value)}
+    text_columns = {name for name, column in rows.columns.items() if column.has_text}
     for number, row in enumerate(rows, start=1):
         if progress and number % ROWS_BETWEEN_PROGRESS == 0:
-            progress(number / len(rows))
+            progress(number / rows.count)
         item = _item_row(row, columns_of(tuple(row.fields)), reading, text_columns)
-        # rows of one question may differ in their blanks
-        key = (" ".join(item.question.split()), item.context if item.question else _id(item))
+        # rows of one question may differ in their blanks; a text that is equal is in memory once
+        text = " ".join(item.question.split())
+        key = (item.question if text == item.question else text, item.context if text else _id(item))
         if item.one_answer and key in by_question:
             by_question[key].add(item)
+            if are_scattered and not rows.are_kept:
+                by_question[key].rows[-1] = _compact(row, reading.further, shared)
             continue
+        if not are_scattered and key not in by_question:
+            past.update(map(hash, by_question))
+            yield from map(_checked, items)
+            items.clear()
+            by_question.clear()
+            if item.one_answer and hash(key) in past:
+                raise _ScatteredError
         if item.one_answer:
             by_question[key] = item
         items.append(item)
-    if reading.separator and not any(_holds(item, reading.separator) for item in items):
-        raise ConfigError(
-            f"{rows[0].source}: no text with answers holds {reading.separator!r}, so it cannot be split"
+    yield from map(_checked, items)
+
+
+def _compact(row: Row, names: Collection[str], shared: dict[object, Row]) -> Row:
+    """Keep some fields of a further row of a question. Where they are plain values, nothing names its place,
+    and one row stands for all with equal ones."""
+    fields = {name: row.fields[name] for name in names if name in row.fields}
+    for value in fields.values():
+        is_plain = not isinstance(value, list | dict)
+        if not is_plain or (isinstance(value, str) and value.lstrip()[:1] in ("[", "{")):
+            return row._replace(fields=fields)
+    if len(shared) > KNOWN:
+        shared.clear()
+    return shared.setdefault(exact_key(fields), row._replace(fields=fields))
+
+
+def _checked(item: ItemRow) -> ItemRow:
+    if "model" in item.varying:
+        raise item.row.error(
+            f"the answers to {excerpt(item.question)} come from several models (column 'model'), but "
+            "an answer distribution belongs to one model. Keep one model per file"
         )
-    for item in items:
-        if "model" in item.varying:
-            raise item.row.error(
-                f"the answers to {excerpt(item.question)} come from several models (column 'model'), but "
-                "an answer distribution belongs to one model. Keep one model per file"
-            )
-        # what differs between its answers is no property of the question
-        for name in item.varying:
-            item.metadata.pop(name, None)
-    return items
+    # what differs between its answers is no property of the question
+    for name in item.varying:
+        item.metadata.pop(name, None)
+    return item
 
 
-def name_assigned(rows: list[Row], assigned: Mapping[str, str], notes: list[str]) -> dict[str, str]:
-    """Rename user-assigned columns that are read by name, and return the other roles.
+def name_assigned(rows: Rows, assigned: Mapping[str, str], notes: list[str]) -> dict[str, str]:
+    """Rename columns that are read by name as a user assigns them; return the other roles.
 
     ``notes`` gets the columns that were called so, which are no longer there.
 
@@ -206,13 +281,13 @@ def name_assigned(rows: list[Row], assigned: Mapping[str, str], notes: list[str]
             notes.append(
                 f"the column {excerpt(role)} is left out, because {excerpt(column)} is read in its place"
             )
-    rename(rows, renamed)
+    rows.rename(renamed)
     return {role: column for role, column in assigned.items() if role not in READ_BY_NAME}
 
 
-def _check_assigned(rows: Sequence[Row], assigned: Mapping[str, str]) -> list[str]:
-    """Return all column names if any are assigned. Raises ConfigError."""
-    names = field_names(rows) if assigned else []
+def _check_assigned(rows: Rows, assigned: Mapping[str, str]) -> list[str]:
+    """Return all column names. Raises ConfigError for an assigned one that is not there."""
+    names = list(rows.columns)
     for role, column in assigned.items():
         if role not in ROLES:
             hint = f" Did you mean --column {column}={role}?" if column in ROLES and role in names else ""
@@ -221,8 +296,8 @@ def _check_assigned(rows: Sequence[Row], assigned: Mapping[str, str]) -> list[st
             continue
         if column not in names:
             raise ConfigError(
-                f"{rows[0].source} has no column {excerpt(column)}.{nearest(column, names)} The columns are "
-                f"{listed(names)}"
+                f"{rows.first.source} has no column {excerpt(column)}.{nearest(column, names)} The columns "
+                f"are {listed(names)}"
             )
     return names
 
@@ -267,12 +342,15 @@ def _item_row(row: Row, columns: ItemColumns, reading: Reading, text_columns: Co
         )
     if reading.need_answers or columns.answers or columns.halves:
         _read_answers(item, reading)
-    # where answers are numbers, summaries are too; elsewhere a number says something about a summary
-    if item.texts and all(map(_is_number, item.texts)):
-        text_columns = row.fields
-    summaries = _summaries(row, columns, text_columns, cells)
-    item.summaries = {name: [text] for name, text in summaries.items()}
-    item.order = _order(row, columns.order, cells)
+    summaries: dict[str, str] = {}
+    if columns.summaries or columns.named_summaries:
+        # where answers are numbers, summaries are too; elsewhere a number says something about a summary
+        if item.texts and all(map(is_number, item.texts)):
+            text_columns = row.fields
+        summaries = _summaries(row, columns, text_columns, cells)
+        item.summaries = {name: [text] for name, text in summaries.items()}
+    if columns.order:
+        item.order = _order(row, columns.order, cells)
     numbers = [column for column, name in columns.named_summaries if name not in summaries]
     numbers += [columns.order] * (not item.order)  # the place of a row is called so, too
     item.metadata = metadata(row.fields, [*columns.extras, *numbers])
@@ -526,24 +604,9 @@ def _summaries(row: Row, columns: ItemColumns, text_columns: Collection[str], ce
         summaries = _summaries_in(row, columns.summaries, cells)
     for column, name in columns.named_summaries:
         value = row.fields[column]
-        if _is_text(value) or (column in text_columns and _is_number(value)):
+        if is_text(value) or (column in text_columns and is_number(value)):
             summaries.setdefault(name, value if isinstance(value, str) else gold_texts(value)[0])
     return summaries
-
-
-def _is_text(value: object) -> bool:
-    """Check whether a value is text, neither blank nor a number."""
-    return isinstance(value, str) and bool(value.strip()) and not _is_number(value)
-
-
-def _is_number(value: object) -> bool:
-    """Check whether a value is a finite number, possibly as text."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return False
-    try:
-        return math.isfinite(float(value))
-    except (ValueError, OverflowError):
-        return False
 
 
 def _summaries_in(row: Row, column: str, cells: bool) -> dict[str, str]:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib import resources
-from itertools import chain
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -35,14 +35,14 @@ from selfreflect.sources.columns import (
     GRADES,
     MASKED_OUT,
     TOKEN_COLUMNS,
-    columns_with_values,
     fold_assigned,
     gold_texts,
     numbered_columns,
 )
-from selfreflect.sources.files import Row, RowIds, field_names, listed, rename, usual_columns
+from selfreflect.sources.files import ROWS_BETWEEN_PROGRESS, Row, RowIds, in_parts, listed
 from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, name_assigned
 from selfreflect.sources.layouts import read_row_file
+from selfreflect.sources.rows import METADATA, Rows
 from selfreflect.text import counted, one_line
 
 _GRADES_ROLE = "grades of the answers"
@@ -168,22 +168,25 @@ class ItemFile(NamedTuple):
     layout: str
     """Layout or format in words."""
     items: list[Item]
+    """Only the first one, where ``keep`` got all."""
     columns: dict[str, str]
     """Role of each column, in words."""
     notes: list[str]
     """Notes to the user, one sentence each."""
     ignored: list[str]
-    """Unused columns or parts of a log."""
+    """Columns, or parts of a log, that nothing is made of."""
+    sizes: Counter[int]
+    """Items by the number of their answers."""
+    summaries: Counter[str]
+    """Summaries by name."""
 
     @property
     def counts(self) -> str:
         """Counts of questions, answers and summaries in one line."""
-        sizes = [len(item.answer_set.answers) for item in self.items]
-        text = f"{counted(len(self.items), 'question')}; answers per question: {min(sizes)}"
-        if len(set(sizes)) > 1:
-            text += f" to {max(sizes)}, median {median(sizes):g}"
-        names = Counter(chain.from_iterable(item.summaries for item in self.items))
-        summaries = ", ".join(f"{one_line(name, 40)} ({count})" for name, count in names.items())
+        text = f"{counted(self.sizes.total(), 'question')}; answers per question: {min(self.sizes)}"
+        if len(self.sizes) > 1:
+            text += f" to {max(self.sizes)}, median {median(self.sizes.elements()):g}"
+        summaries = ", ".join(f"{one_line(name, 40)} ({count})" for name, count in self.summaries.items())
         return f"{text}; summaries: {summaries or 'none'}"
 
 
@@ -199,6 +202,7 @@ def read_item_file(
     allow_few: bool = False,
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
+    keep: Callable[[Item], object] | None = None,
 ) -> ItemFile:
     """Read questions with answers and optional summaries from a file in any layout, or standard input
     (``"-"``).
@@ -217,6 +221,7 @@ def read_item_file(
         allow_few: only note that no question has two answers.
         seed: decides, with the id of a question, how its list of answers is shuffled.
         progress: called now and then with the share that is read.
+        keep: gets each item, so that a large file need not be in memory.
 
     Raises:
         DataError: the file or a record in it is malformed, or no question in it has two answers, or the
@@ -227,61 +232,68 @@ def read_item_file(
     for name, value in (("limit", limit), ("num_answers", num_answers)):
         if value is not None and value < 1:
             raise ConfigError(f"{name} must be at least 1, not {value}")
-    # reading the file is the first half of the progress, joining its rows the second
-    half = progress and (lambda share: progress(share / 2))
-    file = read_row_file(source, half, tuple((columns or {}).values()))
-    columns = fold_assigned(columns or {}, field_names(file.rows))
-    assigned = name_assigned(file.rows, columns, file.notes)
+    first, second, third = in_parts(progress, 3)
+    file = read_row_file(source, first, tuple((columns or {}).values()))
+    rows = file.rows
+    columns = fold_assigned(columns or {}, rows.columns)
+    assigned = name_assigned(rows, columns, file.notes)
     assigned = file.with_likely_roles(assigned)
     usual = {name: name for name in (CORRECT, GRADES, GOLD, CONFIDENCE, "response", *TOKEN_COLUMNS)}
-    renamed = usual_columns(file.rows, usual, assigned.values())
-    labels, renamed_labels = _name_labels(file.rows, assigned.values())
+    renamed = rows.rename_usual(usual, assigned.values())
+    labels, renamed_labels = _name_labels(rows, assigned.values())
     renamed |= renamed_labels
-    _spell_gold(file.rows)
-    reserved = columns_with_values(file.rows) - set(assigned.values())
+    rows.change(_spell_gold)
+    reserved = _columns_with_values(rows) - set(assigned.values())
     reading = Reading(
         assigned,
         cells=file.cells,
         separator=separator,
         reserved=reserved,
+        further={*reserved, CORRECT, GRADES, METADATA, *labels},
         elsewhere=getattr(file.layout, "elsewhere", ""),
     )
-    rows = item_rows(file.rows, reading, progress and (lambda share: progress(0.5 + share / 2)))
+    census = _Census()
+    joined = item_rows(rows, reading, census.join, second)
     # whoever scores needs each text once; a converted file keeps the judged answer, too
-    taken = _take_replies(rows, keep=take_replies) if need_summaries or take_replies else ""
-    ids = RowIds()
-    values, problems = _known_tokens(rows, reserved - {GRADES, CORRECT})
+    taken = census.reply if need_summaries or take_replies else ""
     # where each row holds one answer, labels of answers differ between the rows of a question
-    label = next((name for name in (CORRECT, *labels) if any(name in row.varying for row in rows)), "")
-    verdicts = _known_grades(rows, reserved, label)
-    # what further rows of a question hold is read, and a large file must not be in memory twice
-    file.rows.clear()
-    for row in rows:
-        del row.rows[1:]
+    label = next((name for name in (CORRECT, *labels) if name in census.varying), "")
+    ids = RowIds()
+    items: list[Item] = []
+    rows_read = 0
+    for number, row in enumerate(joined, 1):
+        rows_read += len(row.rows)
+        if taken:
+            _take_reply(row, taken, keep=take_replies)
+        verdicts = _known_grades(row, reserved, label)
         _keep_objects(row)
-    items = [
-        _item(row, ids, num_answers, token_values, by_grader, seed)
-        for row, token_values, by_grader in zip(rows, values, verdicts, strict=True)
-    ]
+        values = census.tokens(row, reserved - {GRADES, CORRECT})
+        item = _item(row, ids, num_answers, values, verdicts, seed)
+        census.count(row, item)
+        if (limit is None or number <= limit) and census.keeps(item, need_summaries):
+            if keep:
+                keep(item)
+            if not (keep and items):
+                items.append(item)
+        if third and number % ROWS_BETWEEN_PROGRESS == 0:
+            third(rows_read / rows.count)
     layout = file.words
-    if any(row.one_answer for row in rows):
+    if census.has_single_answers:
         layout += ", one row per answer"
     elif not file.layout.is_log:
         layout += ", one row per question"
-    is_known = file.layout.name != "items"
-    too_few = _too_few(rows, items)
+    too_few = census.too_few
     if too_few and not allow_few:
         raise DataError(f"{file.name}: {too_few}")
-    notes = [*file.notes, *_notes(rows, items, is_known), *filter(None, [too_few])]
-    if problems:
-        notes.append(f"log-probabilities of {counted(len(problems), 'question')} left out: {problems[0]}")
+    if not items:
+        raise census.no_summaries(file.name)
+    notes = [*file.notes, *census.notes(is_known=file.layout.name != "items"), *filter(None, [too_few])]
     if taken:
         notes.append(f"{excerpt(taken)} was read as the summary, because it has one text beside the answers")
-    items = items[:limit]
-    if need_summaries:
-        items = _with_summaries(items, file.name, notes)
-    roles = _column_roles(rows) | ({taken: "summary"} if taken else {})
-    if any(CORRECT in item.grades for item in items):
+    if census.without_summary:
+        notes.append(f"{counted(census.without_summary, 'question')} without a summary left out")
+    roles = census.column_roles() | ({taken: "summary"} if taken else {})
+    if census.is_labelled:
         roles |= {name: _GRADES_ROLE for name in roles if name == (label or CORRECT)}
     for name in sorted(reserved):
         roles[name] = _GRADES_ROLE if name in (GRADES, CORRECT) else "of the tokens of each answer"
@@ -290,21 +302,29 @@ def read_item_file(
     roles = {names.get(name, name): role for name, role in roles.items()}
     ignored = [name for name, role in roles.items() if role.startswith(LEFT_OUT)]
     ignored += getattr(file.layout, "ignores", ())
-    return ItemFile(file.name, file.layout.name, layout, items, roles, notes, ignored)
+    counts = census.sizes, census.summaries
+    return ItemFile(file.name, file.layout.name, layout, items, roles, notes, ignored, *counts)
 
 
-def _name_labels(rows: list[Row], assigned: Collection[str]) -> tuple[list[str], dict[str, str]]:
-    """Find label columns under other names, and call the first with lists ``correct``.
+def _columns_with_values(rows: Rows) -> set[str]:
+    """Find the columns that hold values of each answer; a count of tokens, for example, does not."""
+    lists = {
+        name for name in (*TOKEN_COLUMNS, CORRECT) if name in rows.columns and rows.columns[name].has_list
+    }
+    return lists | {name for name in (GRADES,) if name in rows.columns and rows.columns[name].has_object}
+
+
+def _name_labels(rows: Rows, assigned: Collection[str]) -> tuple[list[str], dict[str, str]]:
+    """Find columns of labels under other names; call the first one that holds lists ``correct``.
 
     Returns:
         Their names before, and the new name of the one that was renamed.
     """
-    labels = label_columns(rows, [name for name in field_names(rows) if name not in assigned])
-    for name in labels:
-        if any(str(row.fields.get(name)).startswith("[") for row in rows):
-            rename(rows, {name: CORRECT})
-            return labels, {name: CORRECT}
-    return labels, {}
+    labels = label_columns(rows, [name for name in rows.columns if name not in assigned])
+    renamed = {name: CORRECT for name in labels if rows.columns[name].has_list}
+    renamed = dict(islice(renamed.items(), 1))
+    rows.rename(renamed)
+    return labels, renamed
 
 
 def bundled_items(name: str, *, limit: int | None = None, num_answers: int | None = None) -> list[Item]:
@@ -340,27 +360,12 @@ def to_plain(item: Item) -> dict[str, Any]:
     return fields
 
 
-def _known_tokens(rows: Sequence[ItemRow], columns: Collection[str]) -> tuple[list[TokenValues], list[str]]:
-    """Read token values of rows, and describe impossible ones."""
-    if not columns:
-        return [TokenValues()] * len(rows), []
-    values: list[TokenValues] = []
-    problems: list[str] = []
-    for row in rows:
-        try:
-            values.append(token_values(row, row.texts, columns))
-        except DataError as error:
-            values.append(TokenValues())
-            problems.append(str(error))
-    return values, problems
-
-
-def _spell_gold(rows: Iterable[Row]) -> None:
+def _spell_gold(row: Row) -> Row:
     """List the spellings of right answers given as objects, as in TriviaQA."""
-    for row in rows:
-        if isinstance(value := row.fields.get(GOLD), dict):
-            with suppress(ValueError):
-                row.fields[GOLD] = list(gold_texts(value))
+    if isinstance(value := row.fields.get(GOLD), dict):
+        with suppress(ValueError):
+            return row._replace(fields={**row.fields, GOLD: list(gold_texts(value))})
+    return row
 
 
 def _keep_objects(row: ItemRow) -> None:
@@ -373,67 +378,32 @@ def _keep_objects(row: ItemRow) -> None:
         row.metadata[CLAIMS] = json.dumps(labels, ensure_ascii=False)
 
 
-def _known_grades(
-    rows: Sequence[ItemRow], columns: Collection[str], by_row: str
-) -> list[dict[str, tuple[Graded, ...]]]:
+def _known_grades(row: ItemRow, columns: Collection[str], by_row: str) -> dict[str, tuple[Graded, ...]]:
     """Read the grades of each row's answers, even from columns that vary within a question."""
     if not by_row and not {GRADES, CORRECT} & {*columns}:
-        return [{}] * len(rows)
-    all_grades = []
-    for row in rows:
-        verdicts = grades(row)
-        label = field_value(row.row, CORRECT) if CORRECT in columns else None
-        if label not in (None, "") and CORRECT not in verdicts:  # other questions have a list of them
-            row.metadata[CORRECT] = label
-        if by_row and row.one_answer:
-            verdicts[CORRECT] = row_grades(row, by_row)
-            row.metadata.pop(by_row, None)
-            row.varying -= {by_row}
-        for name, [(text, right), *_] in verdicts.items():
+        return {}
+    verdicts = grades(row)
+    label = field_value(row.row, CORRECT) if CORRECT in columns else None
+    if label not in (None, "") and CORRECT not in verdicts:  # other questions have a list of them
+        row.metadata[CORRECT] = label
+    if by_row and row.one_answer:
+        verdicts[CORRECT] = row_grades(row, by_row)
+        row.metadata.pop(by_row, None)
+        row.varying -= {by_row}
+    for name, graded in verdicts.items():
+        for text, right in graded[:1]:
             if text not in row.texts and right is not None:  # of an answer that is not among these
                 row.metadata.setdefault(name, right)
-        all_grades.append(verdicts)
-    return all_grades
+    return verdicts
 
 
-def _take_replies(rows: Sequence[ItemRow], *, keep: bool) -> str:
-    """Use a lone column of responses as summaries, if no row has any.
-
-    Returns its name, or nothing where there is no such column, or several.
-    """
-    names = {name for row in rows for name in row.columns.beside}
-    if len(names) != 1 or any(row.summaries for row in rows):
-        return ""
-    [name] = names
-    for row in rows:
-        text = row.row.optional_text(name)
-        if text.strip():
-            row.summaries = {name: [text]}
-        if not keep:
-            row.metadata.pop(name, None)
-    return name
-
-
-def _with_summaries(items: Sequence[Item], name: str, notes: list[str]) -> list[Item]:
-    """Keep the items with a summary, and note the number of others."""
-    scorable = [item for item in items if item.summaries]
-    if not scorable:
-        texts = {name for item in items for name, value in item.metadata.items() if isinstance(value, str)}
-        # the only other column of texts is likely the one
-        column = shlex.quote(texts.pop()) if len(texts) == 1 else "NAME"
-        # a remedy names options in braces
-        if not column.isprintable() or "{" in column:
-            column = "NAME"
-        raise DataError(
-            f"{name} holds answers and no summaries, so there is nothing to score",
-            code="no_summaries",
-            remedy="Add a column 'summary', or name the one that holds them with {column} "
-            f"summary={column}, or let a model write them: selfreflect import --items FILE --out DIR, "
-            "then selfreflect summarize --out DIR.",
-        )
-    if len(scorable) < len(items):
-        notes.append(f"{counted(len(items) - len(scorable), 'question')} without a summary left out")
-    return scorable
+def _take_reply(row: ItemRow, name: str, *, keep: bool) -> None:
+    """Take a column of replies beside sampled answers for the summary."""
+    text = row.row.optional_text(name)
+    if text.strip():
+        row.summaries = {name: [text]}
+    if not keep:
+        row.metadata.pop(name, None)
 
 
 def _item(
@@ -472,62 +442,174 @@ def _item(
     )
 
 
-def _notes(rows: Sequence[ItemRow], items: Sequence[Item], is_known: bool) -> list[str]:
-    """List notes on the items, without notes on columns of known layouts."""
-    notes = []
-    few = [item for item in items if len(item.answer_set.answers) < 2]
-    if few and len(few) < len(items):
-        notes.append(
-            f"{counted(len(few), 'question')} with fewer than 2 answers cannot be scored, such as "
-            f"{excerpt(few[0].question)}"
-        )
-    names = {name for row in rows for name in row.summaries}
-    beside = dict.fromkeys(name for row in rows for name in row.columns.beside if name not in names)
-    for name in () if is_known else beside:
-        if len(beside) == 1:
-            role = "score reads it as the summary; for other commands add"
-        else:
-            role = "if it is a summary, add"
-        notes.append(
-            f"{excerpt(name)} is not one of the answers; {role} --column summary={shlex.quote(name)}"
-        )
-    if nulls := sum(row.nulls for row in rows):
-        notes.append(f"{counted(nulls, 'answer')} left out because null stands for a missing answer")
-    missing = sum(row.answers.count(None) for row in rows if row.one_answer)
-    if missing:
-        notes.append(f"{counted(missing, 'row')} without an answer left out")
-    blank = [item for item in items for text in item.answer_set.answers if not text.strip()]
-    if blank:
-        are = "answer is" if len(blank) == 1 else "answers are"
-        notes.append(
-            f"{len(blank)} {are} blank, such as one to {excerpt(blank[0].question)}: a blank answer counts, "
-            "but has no words to score"
-        )
-    references = {row.columns.reference for row in rows} - {""}
-    if references:
-        notes.append(f"{listed(references)} read as a reference answer, not as an answer of the model")
-    varying = {name: None for row in rows for name in sorted(row.varying)}
-    if varying:
-        notes.append(
-            f"left out, because values differ between the answers to one question: {listed(varying)}"
-        )
-    return notes
+class _Census:
+    """Counts over all questions of a file, for its notes."""
 
+    def __init__(self) -> None:
+        self.varying: set[str] = set()
+        """Columns in which the rows of a question differ."""
+        self._beside: dict[str, None] = {}
+        self._names: set[str] = set()
+        """Of summaries."""
+        self._sizes: Counter[int] = Counter()
+        """All questions by the number of their answers."""
+        self.sizes: Counter[int] = Counter()
+        self.summaries: Counter[str] = Counter()
+        """Of the items that are kept, as the sizes."""
+        self.without_summary = 0
+        self._texts: dict[str, None] = {}
+        """Names of texts that travel with the items."""
+        self.is_labelled = False
+        self.has_single_answers = False
+        self._kinds: dict[object, ItemRow] = {}
+        """One question for each set of columns, some of which have no value."""
+        self._differing: dict[str, None] = {}
+        self._references: set[str] = set()
+        self._counts: Counter[str] = Counter()
+        self._examples: dict[str, str] = {}
+        """The first of what is counted."""
+        self.cells = CellCensus()
 
-def _too_few(rows: Sequence[ItemRow], items: Sequence[Item]) -> str:
-    """Explain why no item can be scored, if none has two answers."""
-    counts = [len(item.answer_set.answers) for item in items]
-    if max(counts) > 1:
-        return ""
-    hint = ""
-    if cell := separated_cell(rows):
-        hint = f". If {excerpt(cell.text)} is several answers, split it with: --separator {cell.separator!r}"
-    elif numbered := numbered_columns(rows[0].metadata):
-        first, last = numbered[0], numbered[-1]
-        span = shlex.quote(f"{first}..{last}")
-        hint = f". If {excerpt(first)} to {excerpt(last)} are the answers: --column answers={span}"
-    subject = "the question has" if len(items) == 1 else "no question has more than one; the first has"
-    return f"an answer distribution needs at least 2 answers, one for each half; {subject} {counts[0]}{hint}"
+    def join(self, row: ItemRow) -> None:
+        """Take a question into account that was joined, maybe not from all of its rows."""
+        self.varying |= row.varying
+        self._beside |= dict.fromkeys(row.columns.beside)
+        self._names |= row.summaries.keys()
+
+    @property
+    def reply(self) -> str:
+        """The one column of replies beside sampled answers, where no row has a summary; else nothing."""
+        return next(iter(self._beside)) if len(self._beside) == 1 and not self._names else ""
+
+    def tokens(self, row: ItemRow, columns: Collection[str]) -> TokenValues:
+        """Read the token values of a question; impossible ones are counted."""
+        try:
+            return token_values(row, row.texts, columns) if columns else TokenValues()
+        except DataError as error:
+            self._counts["problems"] += 1
+            self._examples.setdefault("problems", str(error))
+            return TokenValues()
+
+    def count(self, row: ItemRow, item: Item) -> None:
+        """Take a question into account with what was made of it."""
+        answers = (*item.masked_out, *item.conditioning)
+        self._sizes[len(answers)] += 1
+        self._names |= row.summaries.keys()
+        self._kinds.setdefault((row.columns, *row.row.fields, *row.metadata), row)
+        self._differing |= dict.fromkeys(sorted(row.varying))
+        self._references.add(row.columns.reference)
+        self._counts["nulls"] += row.nulls
+        self._counts["missing"] += row.answers.count(None) if row.one_answer else 0
+        self.has_single_answers |= row.one_answer
+        self.cells.count(row)
+        for kind, number in (("few", len(answers) < 2), ("blank", sum(not text.strip() for text in answers))):
+            if number:
+                self._counts[kind] += number
+                self._examples.setdefault(kind, item.question)
+
+    def keeps(self, item: Item, need_summaries: bool) -> bool:
+        """Tell whether an item is kept, and count it."""
+        if need_summaries and not item.summaries:
+            self.without_summary += 1
+            self._texts |= dict.fromkeys(n for n, value in item.metadata.items() if isinstance(value, str))
+            return False
+        self.sizes[len(item.masked_out) + len(item.conditioning)] += 1
+        self.summaries.update(item.summaries.keys())
+        self.is_labelled |= CORRECT in item.grades
+        return True
+
+    def no_summaries(self, name: str) -> DataError:
+        """Say that no item has a summary."""
+        # the only other column of texts is likely the one
+        column = shlex.quote(next(iter(self._texts))) if len(self._texts) == 1 else "NAME"
+        # a remedy names options in braces
+        if not column.isprintable() or "{" in column:
+            column = "NAME"
+        return DataError(
+            f"{name} holds answers and no summaries, so there is nothing to score",
+            code="no_summaries",
+            remedy="Add a column 'summary', or name the one that holds them with {column} "
+            f"summary={column}, or let a model write them: selfreflect import --items FILE --out DIR, "
+            "then selfreflect summarize --out DIR.",
+        )
+
+    def notes(self, *, is_known: bool) -> list[str]:
+        """List notes on the items; the columns of a known layout need none."""
+        notes = []
+        few, blank, nulls, missing = (self._counts[kind] for kind in ("few", "blank", "nulls", "missing"))
+        if 0 < few < self._sizes.total():
+            notes.append(
+                f"{counted(few, 'question')} with fewer than 2 answers cannot be scored, such as "
+                f"{excerpt(self._examples['few'])}"
+            )
+        for name in () if is_known else [name for name in self._beside if name not in self._names]:
+            if len(self._beside.keys() - self._names) == 1:
+                role = "score reads it as the summary; for other commands add"
+            else:
+                role = "if it is a summary, add"
+            notes.append(
+                f"{excerpt(name)} is not one of the answers; {role} --column summary={shlex.quote(name)}"
+            )
+        if nulls:
+            notes.append(f"{counted(nulls, 'answer')} left out because null stands for a missing answer")
+        if missing:
+            notes.append(f"{counted(missing, 'row')} without an answer left out")
+        if blank:
+            are = "answer is" if blank == 1 else "answers are"
+            notes.append(
+                f"{blank} {are} blank, such as one to {excerpt(self._examples['blank'])}: a blank answer "
+                "counts, but has no words to score"
+            )
+        if references := self._references - {""}:
+            notes.append(f"{listed(references)} read as a reference answer, not as an answer of the model")
+        if self._differing:
+            names = listed(self._differing)
+            notes.append(f"left out, because values differ between the answers to one question: {names}")
+        if problems := self._counts["problems"]:
+            first = self._examples["problems"]
+            notes.append(f"log-probabilities of {counted(problems, 'question')} left out: {first}")
+        return notes
+
+    @property
+    def too_few(self) -> str:
+        """Say why no item can be scored, if none has two answers."""
+        if max(self._sizes) > 1:
+            return ""
+        hint = ""
+        if cell := self.cells.separated:
+            hint = (
+                f". If {excerpt(cell.text)} is several answers, split it with: --separator {cell.separator!r}"
+            )
+        elif numbered := numbered_columns(next(iter(self._kinds.values())).metadata):
+            first, last = numbered[0], numbered[-1]
+            span = shlex.quote(f"{first}..{last}")
+            hint = f". If {excerpt(first)} to {excerpt(last)} are the answers: --column answers={span}"
+        subject = "no question has more than one; the first has"
+        if self._sizes.total() == 1:
+            subject = "the question has"
+        return (
+            "an answer distribution needs at least 2 answers, one for each half; "
+            f"{subject} {next(iter(self._sizes))}{hint}"
+        )
+
+    def column_roles(self) -> dict[str, str]:
+        """Describe the role of each column."""
+        roles: dict[str, str] = {}
+        travelling = {name for row in self._kinds.values() for name in row.metadata}
+        for row in self._kinds.values():
+            for name in row.row.fields:
+                role = row.columns.role(name)
+                if name in row.metadata:
+                    role = ""  # a number
+                if name in self._differing:
+                    role = f"{LEFT_OUT}: differs between the answers to a question"
+                elif not role:
+                    role = f"{LEFT_OUT}: blank, too long or not a value"
+                    if name in travelling or name == METADATA:
+                        role = "right answers" if name == GOLD else "travels with the question"
+                if not roles.get(name) or roles[name].startswith(f"{LEFT_OUT}: blank"):
+                    roles[name] = role
+        return roles
 
 
 class SeparatedCell(NamedTuple):
@@ -537,31 +619,28 @@ class SeparatedCell(NamedTuple):
     separator: str
 
 
-def separated_cell(rows: Sequence[ItemRow]) -> SeparatedCell | None:
-    """Find a single answer with a separator, if half of the questions have one."""
-    texts = [row.answers[0] or "" for row in rows if row.one_answer and len(row.answers) == 1]
-    for separator in SEPARATORS:
-        divided = [text for text in texts if separator in text.strip()]
-        if divided and 2 * len(divided) >= len(rows):
-            return SeparatedCell(divided[0], separator)
-    return None
+class CellCensus:
+    """Counts of single answers with a separator."""
 
+    def __init__(self) -> None:
+        self._questions = 0
+        self._counts: Counter[str] = Counter()
+        self._first: dict[str, str] = {}
 
-def _column_roles(rows: Sequence[ItemRow]) -> dict[str, str]:
-    roles: dict[str, str] = {}
-    travelling = {name for row in rows for name in row.metadata}
-    varying = {name for row in rows for name in row.varying}
-    for row in rows:
-        for name in row.row.fields:
-            role = row.columns.role(name)
-            if name in row.metadata:
-                role = ""  # a number
-            if name in varying:
-                role = f"{LEFT_OUT}: differs between the answers to a question"
-            elif not role:
-                role = f"{LEFT_OUT}: blank, too long or not a value"
-                if name in travelling or name == "metadata":
-                    role = "right answers" if name == GOLD else "travels with the question"
-            if not roles.get(name) or roles[name].startswith(f"{LEFT_OUT}: blank"):
-                roles[name] = role
-    return roles
+    def count(self, row: ItemRow) -> None:
+        """Take a question into account."""
+        self._questions += 1
+        if row.one_answer and len(row.answers) == 1:
+            text = row.answers[0] or ""
+            for separator in SEPARATORS:
+                if separator in text.strip():
+                    self._counts[separator] += 1
+                    self._first.setdefault(separator, text)
+
+    @property
+    def separated(self) -> SeparatedCell | None:
+        """A single answer with a separator, if half of the questions have one."""
+        for separator in SEPARATORS:
+            if self._counts[separator] and 2 * self._counts[separator] >= self._questions:
+                return SeparatedCell(self._first[separator], separator)
+        return None

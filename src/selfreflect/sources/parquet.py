@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import IO, Any
 
 from selfreflect.errors import DataError, excerpt
 
@@ -22,8 +21,8 @@ _CELL_SIZE = 32
 _BATCH_ROWS = 1000
 
 
-def parquet_rows(name: str, data: bytes) -> Iterator[dict[str, Any]]:
-    """Read the rows of a parquet file, bounding repeated texts before unfolding.
+def parquet_rows(name: str, stream: IO[bytes], size: int) -> Iterator[dict[str, Any]]:
+    """Read the rows of a parquet file, whose repeated texts are counted before they are unfolded.
 
     Raises:
         DataError: two columns have one name, or the rows exceed :data:`MAX_UNFOLDED` and the file's size many
@@ -31,31 +30,32 @@ def parquet_rows(name: str, data: bytes) -> Iterator[dict[str, Any]]:
     """
     import pyarrow.parquet as pq
 
-    metadata = pq.read_metadata(io.BytesIO(data))
-    schema = metadata.schema
+    file = pq.ParquetFile(stream)
+    metadata, schema = file.metadata, file.metadata.schema
     # as it is stored without compression, which is less than its rows
     groups = map(metadata.row_group, range(metadata.num_row_groups))
-    if sum(group.total_byte_size for group in groups) > _limit(data):
-        raise _too_large(name, data)
+    if sum(group.total_byte_size for group in groups) > _limit(size):
+        raise _too_large(name, size)
     columns = map(schema.column, range(len(schema)))
     texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
-    file = pq.ParquetFile(io.BytesIO(data), read_dictionary=texts)
-    return _rows(name, data, [(file.schema_arrow, file.iter_batches(batch_size=_BATCH_ROWS))])
+    file = pq.ParquetFile(stream, read_dictionary=texts)
+    return _rows(name, size, [(file.schema_arrow, file.iter_batches(batch_size=_BATCH_ROWS))])
 
 
-def arrow_rows(name: str, data: bytes) -> Iterator[dict[str, Any]]:
-    """Read the rows of consecutive Arrow streams, or of an indexed file.
+def arrow_rows(name: str, stream: IO[bytes], size: int) -> Iterator[dict[str, Any]]:
+    """Read the rows of Arrow streams, one after the other, or of a file with an index.
 
     Raises:
         DataError: as :func:`parquet_rows`.
     """
     import pyarrow as pa
 
+    data = stream.read()
     source = pa.BufferReader(data)
     if data.startswith(_INDEXED):
         file = pa.ipc.open_file(source)
-        return _rows(name, data, [(file.schema, map(file.get_batch, range(file.num_record_batches)))])
-    return _rows(name, data, _streams(source))
+        return _rows(name, size, [(file.schema, map(file.get_batch, range(file.num_record_batches)))])
+    return _rows(name, size, _streams(source))
 
 
 def _streams(source: Any) -> Iterator[tuple[Any, Iterable[Any]]]:
@@ -70,7 +70,7 @@ def _streams(source: Any) -> Iterator[tuple[Any, Iterable[Any]]]:
 _INDEXED = b"ARROW1"
 
 
-def _rows(name: str, data: bytes, streams: Iterable[tuple[Any, Iterable[Any]]]) -> Iterator[dict[str, Any]]:
+def _rows(name: str, size: int, streams: Iterable[tuple[Any, Iterable[Any]]]) -> Iterator[dict[str, Any]]:
     """Unfold the batches of all streams within the limit."""
     total = 0
     for schema, batches in streams:
@@ -81,8 +81,8 @@ def _rows(name: str, data: bytes, streams: Iterable[tuple[Any, Iterable[Any]]]) 
         has_others = bool(_OTHERS.search(str(schema)))
         for batch in batches:
             total += sum(map(_unfolded_size, batch.columns))
-            if total > _limit(data):
-                raise _too_large(name, data)
+            if total > _limit(size):
+                raise _too_large(name, size)
             yield from map(_readable, batch.to_pylist()) if has_others else batch.to_pylist()
 
 
@@ -106,14 +106,14 @@ def _readable(value: Any) -> Any:
     return str(value) if isinstance(value, Decimal | time | timedelta) else value
 
 
-def _limit(data: bytes) -> int:
-    return max(MAX_UNFOLDED, _UNFOLDED_SHARE * len(data))
+def _limit(size: int) -> int:
+    return max(MAX_UNFOLDED, _UNFOLDED_SHARE * size)
 
 
-def _too_large(name: str, data: bytes) -> DataError:
+def _too_large(name: str, size: int) -> DataError:
     return DataError(
-        f"{name} holds more than {_limit(data):,} bytes of rows, which is too much for a file of "
-        f"{len(data):,} bytes; save it as JSONL"
+        f"{name} holds more than {_limit(size):,} bytes of rows, which is too much for a file of "
+        f"{size:,} bytes; save it as JSONL"
     )
 
 

@@ -264,7 +264,7 @@ def _bundled_table(name: str, columns: Columns) -> RowTable:
 
 def _file_table(source: str, question_column: str | None, context_column: str | None) -> RowTable:
     content = read_content(source, PARSERS)
-    rows = rows_in(content._replace(allows_nan=True), logs=False).rows
+    rows = list(rows_in(content._replace(allows_nan=True), logs=False).rows)
     names = field_names(rows)
     columns = _guess_columns(content.name, names, question_column, context_column)
     rows = _once(rows, columns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from selfreflect.uncertainty.calibrators import FOLDS, cross_fit
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.correctness import DEFAULT, GRADED, Correctness
 from selfreflect.uncertainty.estimators import COLUMN, ESTIMATORS, choose_estimators, estimate
-from selfreflect.uncertainty.features import Samples
+from selfreflect.uncertainty.features import SampleList, Samples
 from selfreflect.uncertainty.measures import (
     MEASURES,
     LengthAudit,
@@ -134,9 +134,16 @@ class Assessment:
             prepare(similarity, (text for question in questions for text in question.answers))
         self.questions = questions
         self.method = method
-        made_by = (method.rule, similarity, relevance, method.weights)
-        self.samples = [Samples(question, *made_by) for question in questions]
-        texts = [samples.judged_answer for samples in self.samples]
+        self.samples = SampleList(
+            questions,
+            lambda question: Samples(question, method.rule, similarity, relevance, method.weights),
+        )
+        texts: list[str | None] = []
+        self.values: dict[str, list[float | NoValue]] = {name: [] for name in table}
+        for samples in self.samples:
+            texts.append(samples.judged_answer)
+            for name, estimator in table.items():
+                self.values[name].append(estimate(estimator, samples))
         self.model: str | None = None
         """Model that was asked; None without one."""
         estimates = AskedEstimates({})
@@ -146,12 +153,8 @@ class Assessment:
             estimates = ask_estimates(names, questions, texts, method.rule, method.asker)
         self.by_replies = estimates.by_replies
         """Estimators with shares of responses as values, since the model gives no probabilities."""
-        self.values: dict[str, list[float | NoValue]] = {}
-        for name, estimator in table.items():
-            # those that ask a model have their values for all questions already
-            self.values[name] = estimates.values.get(name) or [
-                estimate(estimator, samples) for samples in self.samples
-            ]
+        # those that ask a model have their values for all questions at once
+        self.values |= {name: values for name, values in estimates.values.items() if values}
         self.judged = JudgedAnswers(texts, _lengths(questions, texts, texts))
         """Judged answers: each question's response, or else its modal answer."""
         self.greedy = self.judged
@@ -259,10 +262,12 @@ def right_counts(assessment: Assessment) -> dict[str, RightCount]:
     contains = Correctness(DEFAULT)
     counts = {}
     for name in assessment.judged.labels:
-        answers = labelled_answers(assessment, name)
-        wrong = [answer for answer in answers if not answer.right]
-        hidden = sum(contains(answer.question, answer.text) is True for answer in wrong)
-        counts[name] = RightCount(len(answers) - len(wrong), len(answers), hidden)
+        right = labelled = hidden = 0
+        for answer in labelled_answers(assessment, name):
+            labelled += 1
+            right += answer.right
+            hidden += not answer.right and contains(answer.question, answer.text) is True
+        counts[name] = RightCount(right, labelled, hidden)
     return counts
 
 
@@ -274,11 +279,10 @@ class LabelledAnswer(NamedTuple):
     right: bool
 
 
-def labelled_answers(assessment: Assessment, correctness: str) -> list[LabelledAnswer]:
-    """List the labelled judged answers, or all answers that a log grades."""
+def labelled_answers(assessment: Assessment, correctness: str) -> Iterator[LabelledAnswer]:
+    """Yield the labelled judged answers, or all answers that a log grades."""
     kind, _, grader = correctness.partition(":")
     judged = assessment.judged
-    answers = []
     pairs = zip(assessment.questions, judged.texts, judged.labels[correctness], strict=True)
     for question, judged_text, label in pairs:
         verdicts: Sequence[Graded] = [Graded(None, label)]
@@ -286,8 +290,7 @@ def labelled_answers(assessment: Assessment, correctness: str) -> list[LabelledA
             verdicts = question.grades.get(grader or next(iter(question.grades), ""), ())
         for text, right in verdicts:
             if right is not None:
-                answers.append(LabelledAnswer(question, judged_text if text is None else text, right))
-    return answers
+                yield LabelledAnswer(question, judged_text if text is None else text, right)
 
 
 def _lengths(

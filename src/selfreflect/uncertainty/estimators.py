@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -704,4 +705,10 @@ def estimate(estimator: Estimator, samples: Samples) -> float | NoValue:
         return value
     if not math.isfinite(value):  # such as the perplexity of impossible tokens
         return NoValue("out_of_range", "the value is beyond the range of numbers")
+    return _rounded(value + 0.0)  # which makes 0 of -0
+
+
+@lru_cache(maxsize=features.REMEMBERED)
+def _rounded(value: float) -> float:
+    """Round to 12 digits; equal values of many questions are in memory once."""
     return float(f"{value:.12g}")

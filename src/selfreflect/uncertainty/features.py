@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache, wraps
 from typing import Any, NamedTuple
 
@@ -24,14 +24,14 @@ _ROUNDING = 1e-9
 _SMALL_EIGENVALUE = 0.9
 # Bytes of labels or similarities that are remembered, such as those of 16 samples, and how many of them.
 _SMALL = 2048
-_REMEMBERED = 2048
+REMEMBERED = 2048
 
 
 def _remembered(compute: Callable[[Any], float]) -> Callable[[Any], float]:
     """Cache a function's values for small arrays, which often repeat."""
 
     # arrays cannot be keys of a cache; their bytes and shape can
-    @lru_cache(maxsize=_REMEMBERED)
+    @lru_cache(maxsize=REMEMBERED)
     def of_bytes(data: bytes, shape: tuple[int, ...], kind: np.dtype[Any]) -> float:
         return compute(np.frombuffer(data, kind).reshape(shape))
 
@@ -304,6 +304,37 @@ class Samples:
         # repeat rows and columns for answers that occur several times
         rows = [row_of[text] for text in self.question.answers]
         return similarity(distinct)[np.ix_(rows, rows)]
+
+
+class SampleList:
+    """Features of many questions, made anew where they are used: those of all would need much memory.
+
+    Args:
+        make: makes the features of one.
+    """
+
+    def __init__(
+        self, questions: Sequence[AnsweredQuestion], make: Callable[[AnsweredQuestion], Samples]
+    ) -> None:
+        self._questions = questions
+        self._make = make
+        self._labels: dict[int, Labels] = {}
+        self._known: dict[bytes, Labels] = {}
+        """Few samples have few ways to be sorted into classes."""
+
+    def __getitem__(self, index: int) -> Samples:
+        samples = self._make(self._questions[index])
+        if index in self._labels:
+            samples.labels = self._labels[index]
+        return samples
+
+    def __iter__(self) -> Iterator[Samples]:
+        for index in range(len(self._questions)):
+            samples = self[index]
+            yield samples
+            if "labels" in vars(samples):
+                labels = samples.labels
+                self._labels[index] = self._known.setdefault(labels.tobytes(), labels)
 
 
 # Entropies of one answer's tokens are of lists with the largest probabilities, p_1 >= ... >= p_k, in nats. A

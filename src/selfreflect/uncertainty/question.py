@@ -57,7 +57,15 @@ class LabelledClaim(NamedTuple):
     correct: bool | None
 
 
-@dataclass(frozen=True)
+def _none() -> Mapping[str, Any]:
+    """Return one empty table for all questions, of which there may be many."""
+    return _NONE
+
+
+_NONE: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
 class AnsweredQuestion:
     """A question with its samples. Only ``id`` and either answers or a confidence are needed."""
 
@@ -74,10 +82,10 @@ class AnsweredQuestion:
     gold: tuple[str, ...] = ()
     """Spellings of the right answer."""
     aliases: tuple[tuple[str, ...], ...] = ()
-    """Spellings of equal answers, known without the right one; one class per set."""
-    keys: Mapping[str, str] = field(default_factory=dict)
-    """Identities of answers that no rule compares, such as a structured answer's numbers: equal keys mean
-    equal answers, and differ from all others."""
+    """Spellings of the same answer, known without the right one; each set is one class."""
+    keys: Mapping[str, str] = field(default_factory=_none)
+    """Identities of answers that no rule compares, such as numbers of a structured answer: answers and right
+    answers with equal keys are the same, and different from all others."""
     answer: str | None = None
     """Answer judged correct or wrong, if other than the modal one."""
     greedy: str | None = None
@@ -99,17 +107,17 @@ class AnsweredQuestion:
     length: float | None = None
     """Length of the judged answer, in any unit."""
     correct: bool | None = None
-    """Label by a person."""
-    grades: Mapping[str, tuple[Graded, ...]] = field(default_factory=dict)
-    """Verdicts in the file by grader, most verdicts first."""
+    """A person's label."""
+    grades: Mapping[str, tuple[Graded, ...]] = field(default_factory=_none)
+    """Verdicts that the file holds, by grader, the one with most verdicts first."""
     model: str = ""
     """Model that drew the answers; empty if unknown, with the next two None."""
     temperature: float | None = None
     top_p: float | None = None
-    columns: Mapping[str, Scalar] = field(default_factory=dict)
-    """Further columns, available as estimators ``column:NAME``."""
-    values: Mapping[str, float | NoValue] = field(default_factory=dict)
-    """Values of estimators measured earlier, such as by a run's judge."""
+    columns: Mapping[str, Scalar] = field(default_factory=_none)
+    """Further columns of the file, which ``column:NAME`` takes as estimators."""
+    values: Mapping[str, float | NoValue] = field(default_factory=_none)
+    """Values of estimators that were measured before, such as by the judge of a run."""
     claims: tuple[LabelledClaim, ...] = ()
     """Claims of long answers."""
 

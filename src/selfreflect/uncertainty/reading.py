@@ -12,11 +12,14 @@ import itertools
 import json
 import math
 import shlex
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from selfreflect.errors import excerpt
+from selfreflect.logprobs import TokenValues
+from selfreflect.records import Scalar
 from selfreflect.sources.answer_values import (
     Graded,
     field_list,
@@ -46,13 +49,13 @@ from selfreflect.sources.columns import (
     plain_name,
 )
 from selfreflect.sources.files import (
+    KNOWN,
+    ROWS_BETWEEN_PROGRESS,
     Row,
     RowIds,
-    field_names,
+    in_parts,
     is_text_list,
     listed,
-    rename,
-    usual_columns,
 )
 from selfreflect.sources.item_rows import (
     ItemRow,
@@ -64,8 +67,9 @@ from selfreflect.sources.item_rows import (
     object_in,
     scalar_text,
 )
-from selfreflect.sources.items import separated_cell
+from selfreflect.sources.items import CellCensus
 from selfreflect.sources.layouts import read_row_file
+from selfreflect.sources.rows import METADATA, Rows, exact_key
 from selfreflect.text import counted
 from selfreflect.uncertainty.question import (
     AnsweredQuestion,
@@ -110,85 +114,76 @@ def read_answered_questions(
         DataError: a record is malformed; the message names the file, the record and the field.
         ConfigError: ``columns`` does not fit the file.
     """
-    file = read_row_file(source, progress, tuple((columns or {}).values()))
-    assigned = name_assigned(file.rows, fold_assigned(columns or {}, field_names(file.rows)), file.notes)
+    first, second, third = in_parts(progress, 3)
+    file = read_row_file(source, first, tuple((columns or {}).values()))
+    rows = file.rows
+    assigned = name_assigned(rows, fold_assigned(columns or {}, rows.columns), file.notes)
     assigned = file.with_likely_roles(assigned)
     # what a user names wins over what columns are called
-    gold = _fold_names(file.rows, gold, assigned.values(), file.notes)
-    reserved = _reserved(file.rows, gold, assigned, file.layout.is_log)
+    gold = _fold_names(rows, gold, assigned.values(), file.notes)
+    reserved = _reserved(rows, gold, assigned, file.layout.is_log)
     reading = Reading(
         assigned,
         cells=file.cells,
         reserved=reserved,
+        further={*reserved, METADATA, gold.partition(".")[0]},
         need_question=False,
         need_answers=False,
         structured=structured,
     )
-    items = item_rows(file.rows, reading)
+    census = _Census(rows, gold, has_response=_RESPONSE in reserved)
+    items = item_rows(rows, reading, census.join, second)
+    by_row = CORRECT in census.varying  # then each answer has a label of its own
     ids = RowIds()
-    varying: set[str] = set()
-    rows = [_joined(item, gold, _RESPONSE in reserved, varying) for item in items]
-    for row in rows:
-        for name in varying:  # labels of only those questions whose answers share one would be a biased part
+    questions: list[AnsweredQuestion] = []
+    shared: dict[object, dict[str, Scalar]] = {}
+    rows_read = 0
+    for number, item in enumerate(items, 1):
+        rows_read += len(item.rows)
+        row = census.joined(item)
+        # labels of only those questions whose answers share one would be a biased part
+        for name in census.varying:
             row.fields.pop(name, None)
-    by_row = CORRECT in varying  # then each answer has a label of its own
-    verdicts = [_grades(item, by_row) for item in items]
-    if any(CORRECT in by_grader for by_grader in verdicts):
-        _label_each(rows, verdicts)
-    varying.discard(CORRECT)
-    questions = [
-        _question(item, row, ids, gold, structured, by_grader)
-        for item, row, by_grader in zip(items, rows, verdicts, strict=True)
-    ]
+        verdicts = grades(item) if census.may_be_graded else {}
+        if by_row and item.one_answer:
+            verdicts[CORRECT] = row_grades(item, CORRECT)
+        if by_row or census.has_label_lists:
+            _label_as_others(row, verdicts)
+        if len(shared) > KNOWN:
+            shared.clear()
+        item.metadata = shared.setdefault(exact_key(item.metadata), item.metadata)
+        question = _question(item, row, ids, gold, structured, verdicts, census.tokens)
+        census.count(item, row, question)
+        questions.append(question)
+        if third and number % ROWS_BETWEEN_PROGRESS == 0:
+            third(rows_read / rows.count)
     if not any(question.answers or question.confidence is not None for question in questions):
-        raise rows[0].error("no question has an answer or a confidence")
-    notes = _notes(items, questions, file.layout.is_log)
-    if divided := sum(is_divided(row.fields.get(gold), gold) for row in rows):
-        notes.append(f"{counted(divided, 'cell')} of {excerpt(gold)} divided into several at ';'")
-    notes += _grade_notes(questions)
-    pairs = zip(rows, questions, strict=True)
-    labels = [question.correct for row, question in pairs if row.fields.get(CORRECT) not in (None, "")]
-    if neither := labels.count(None):
-        notes.append(f"{counted(neither, 'label')} of {len(labels):,} neither right nor wrong")
-    if varying:
-        names = listed(sorted(varying))
-        notes.append(f"left out, because values differ between the answers to one question: {names}")
-    return AnsweredFile(questions, [*file.notes, *notes])
+        raise rows.first.error("no question has an answer or a confidence")
+    return AnsweredFile(questions, [*file.notes, *census.notes(questions, file.layout.is_log)])
 
 
-def _fold_names(rows: list[Row], gold: str, assigned: Collection[str], notes: list[str]) -> str:
-    """Rename columns to their usual spelling, and return the column of right answers.
+def _fold_names(rows: Rows, gold: str, assigned: Collection[str], notes: list[str]) -> str:
+    """Give the columns that are read by name their usual spelling; return the column of right answers.
 
     ``Confidence`` is ``confidence``. Where no column is called ``gold``, one that means the same is taken.
     """
-    names = field_names(rows)
-    inner = dict.fromkeys(
-        name
-        for row in rows
-        if isinstance(row.fields.get("metadata"), dict)
-        for name in row.fields["metadata"]
-    )
     usual = {plain_name(name): name for name in (*_OF_QUESTION, _RESPONSE, *TOKEN_COLUMNS, GRADES, GOLD)}
     usual |= dict.fromkeys(CONFIDENCE_NAMES, CONFIDENCE)
-    renamed = usual_columns(rows, usual, {*assigned, gold})
-    names = [renamed.get(name, name) for name in names]
-    if not {CORRECT, GRADES} & inner.keys():
-        labels = [name for name in label_columns(rows, names) if name not in assigned][:1]
+    renamed = rows.rename_usual(usual, {*assigned, gold})
+    if not {CORRECT, GRADES} & rows.inner.keys():
+        labels = [name for name in label_columns(rows, rows.columns) if name not in assigned][:1]
         notes += [f"{excerpt(name)} is read as the labels of correctness" for name in labels]
-        rename(rows, dict.fromkeys(labels, CORRECT))
-        names = [CORRECT if name in labels else name for name in names]
+        rows.rename(dict.fromkeys(labels, CORRECT))
     # a header such as "confidence (%)" says that 90 means 90 %
     of_hundred = any(
         target == CONFIDENCE and plain_name(name).rstrip(")").endswith(("%", "percent"))
         for name, target in renamed.items()
     )
-    for row in rows if of_hundred else ():
-        confidence = row.fields.get(CONFIDENCE)
-        if confidence and not is_percent(confidence):
-            row.fields[CONFIDENCE] = f"{confidence}%"
-    available = [*names, *inner]
+    if of_hundred:
+        rows.change(_with_percent)
+    available = [*rows.columns, *rows.inner]
     # a column that exists is taken, whatever others are called
-    if gold in available or gold.partition(".")[0] in names:
+    if gold in available or gold.partition(".")[0] in rows.columns:
         return gold
     same = [name for name in available if plain_name(name) == plain_name(gold)]
     if gold == GOLD and not same:
@@ -212,20 +207,30 @@ def _recurs(rows: Iterable[Row], name: str) -> bool:
     return False
 
 
-def _reserved(rows: list[Row], gold: str, assigned: Mapping[str, str], is_log: bool) -> set[str]:
+def _with_percent(row: Row) -> Row:
+    confidence = row.fields.get(CONFIDENCE)
+    if not confidence or is_percent(confidence):
+        return row
+    return row._replace(fields={**row.fields, CONFIDENCE: f"{confidence}%"})
+
+
+def _reserved(rows: Rows, gold: str, assigned: Mapping[str, str], is_log: bool) -> set[str]:
     """Choose the columns other than questions, answers and ids. Rows of a log are never joined."""
-    names = field_names(rows)
     reserved = {gold, *_OF_QUESTION, *TOKEN_COLUMNS, GRADES} - set(assigned.values())
-    free_names = [name for name in names if name not in reserved and name != _RESPONSE]
+    free_names = [name for name in rows.columns if name not in reserved and name != _RESPONSE]
     columns = item_columns(free_names, assigned)
     reserved |= {columns.summaries, columns.order}
     if any(path.partition(".")[0] == _RESPONSE for path in assigned.values()):
         return reserved
-    texts = {repr(row.fields.get(columns.question)) for row in rows}
-    repeated = columns.question != "" and len(texts) < len(rows) and not is_log
-    judged = "confidence" in names and (columns.id != "" or not repeated)
+
+    def is_repeated() -> bool:
+        if not columns.question or is_log:
+            return False
+        return len({repr(row.fields.get(columns.question)) for row in rows}) < rows.count
+
     # a response is the judged answer only where the samples are in another column
-    if columns.answers or columns.halves or judged:
+    is_judged = CONFIDENCE in rows.columns
+    if columns.answers or columns.halves or (is_judged and (columns.id or not is_repeated())):
         reserved.add(_RESPONSE)
     return reserved
 
@@ -250,69 +255,103 @@ def _grade_notes(questions: Sequence[AnsweredQuestion]) -> list[str]:
     return notes
 
 
-def _label_each(rows: Sequence[Row], verdicts: Sequence[dict[str, tuple[Graded, ...]]]) -> None:
-    """Convert single labels to grades of the judged answers, as other questions have lists."""
+def _label_as_others(row: Row, verdicts: dict[str, tuple[Graded, ...]]) -> None:
+    """Make the label of a question a grade of its judged answer, as others have lists of them."""
     # a label of the question judges one answer; others have lists of labels
-    for row, by_grader in zip(rows, verdicts, strict=True):
-        value = row.fields.pop(CORRECT, None)
-        if value not in (None, "") and CORRECT not in by_grader:
-            by_grader[CORRECT] = (Graded(None, _label(row, value)),)
+    value = row.fields.pop(CORRECT, None)
+    if value not in (None, "") and CORRECT not in verdicts:
+        verdicts[CORRECT] = (Graded(None, _label(row, value)),)
 
 
-def _grades(item: ItemRow, by_row: bool) -> dict[str, tuple[Graded, ...]]:
-    """Read the grades of a question's answers, or of its judged answer, by grader."""
-    by_grader = grades(item)
-    if by_row and item.one_answer:
-        by_grader[CORRECT] = row_grades(item, CORRECT)
-    return by_grader
+class _Census:
+    """What is known of all questions of a file, and counts for its notes."""
 
+    def __init__(self, rows: Rows, gold: str, *, has_response: bool) -> None:
+        available = {*rows.columns, *rows.inner, gold}
+        self._gold = gold
+        self._names = [name for name in (gold, *_OF_QUESTION) if name in available]
+        self._names += [_RESPONSE] * has_response
+        self.tokens = [name for name in TOKEN_COLUMNS if name in available]
+        has_lists = CORRECT in rows.inner or (CORRECT in rows.columns and rows.columns[CORRECT].has_list)
+        self.may_be_graded = has_lists or GRADES in rows.columns
+        self.has_label_lists = False
+        self.varying: set[str] = set()
+        """Fields in which the rows of a question differ."""
+        self._counts: Counter[str] = Counter()
+        self._references: set[str] = set()
+        self._cells = CellCensus()
 
-def _joined(item: ItemRow, gold: str, has_response: bool, varying: set[str]) -> Row:
-    """Join the rows of a question, and collect differing fields in ``varying``.
+    def join(self, item: ItemRow) -> None:
+        """Take a question into account that was joined, maybe not from all of its rows."""
+        if len(item.rows) > 1:
+            self.joined(item)
+        if self.may_be_graded and not self.has_label_lists:
+            self.has_label_lists = CORRECT in grades(item)
 
-    Raises:
-        DataError: the rows give different right answers.
-    """
-    fields: dict[str, Any] = {}
-    for name in (gold, *_OF_QUESTION, *([_RESPONSE] if has_response else [])):
-        values = [value for row in item.rows if (value := field_value(row, name)) not in (None, "")]
-        # compared as they are written, since lists cannot be hashed
-        if any(repr(value) != repr(values[0]) for value in values):
-            if name == gold:
-                raise item.row.error(
-                    f"the rows of one question differ in the field {excerpt(gold)}, the right answer: "
-                    f"{excerpt(values[0])}, and others. Write several spellings as a list in each row"
-                )
-            varying.add(name)
-        elif values:
-            fields[name] = values[0]
-    return Row(item.row.source, item.row.where, fields)
+    def joined(self, item: ItemRow) -> Row:
+        """Join the rows of a question.
 
+        Raises:
+            DataError: the rows give different right answers.
+        """
+        fields: dict[str, Any] = {}
+        for name in self._names:
+            values = [value for row in item.rows if (value := field_value(row, name)) not in (None, "")]
+            # compared as they are written, since lists cannot be hashed
+            if any(value is not values[0] and repr(value) != repr(values[0]) for value in values):
+                if name == self._gold:
+                    raise item.row.error(
+                        f"the rows of one question differ in the field {excerpt(name)}, the right answer: "
+                        f"{excerpt(values[0])}, and others. Write several spellings as a list in each row"
+                    )
+                self.varying.add(name)
+            elif values:
+                fields[name] = values[0]
+        return Row(item.row.source, item.row.where, fields)
 
-def _notes(items: list[ItemRow], questions: list[AnsweredQuestion], is_log: bool) -> list[str]:
-    notes = []
-    total = sum(len(item.texts) for item in items)
-    blank = total - sum(len(question.answers) for question in questions)
-    nulls = sum(item.answers.count(None) for item in items)
-    for count, kind in ((nulls, "null"), (blank, "blank")):
-        if count:
-            notes.append(f"{counted(count, 'answer')} left out: {kind}")
-    without = sum(not question.answers and question.confidence is None for question in questions)
-    if without:
-        notes.append(f"{counted(without, 'question')} without any answer, so their values are undefined")
-    references = sorted({item.columns.reference for item in items} - {""})
-    if is_log and any(field_value(item.row, "target") for item in items):
-        references.append("target")
-    if references and not has_gold(questions):
-        option = f"--gold {shlex.quote(references[0])}"
-        notes.append(f"{excerpt(references[0])} may hold the right answers; then add {option}")
-    cell = separated_cell(items)
-    if cell and not any(len(question.answers) > 1 for question in questions):
-        notes.append(
-            f"no question has more than one answer. If {excerpt(cell.text)} holds several, make it a list "
-            f"with: selfreflect convert FILE --separator {cell.separator!r} --output items.jsonl"
+    def count(self, item: ItemRow, row: Row, question: AnsweredQuestion) -> None:
+        """Take a question into account with what was made of it."""
+        self._references.add(item.columns.reference)
+        self._cells.count(item)
+        is_labelled = row.fields.get(CORRECT) not in (None, "")
+        self._counts.update(
+            nulls=item.answers.count(None),
+            blank=len(item.texts) - len(question.answers),
+            without=int(not question.answers and question.confidence is None),
+            targets=int(bool(field_value(item.row, "target"))),
+            divided=int(is_divided(row.fields.get(self._gold), self._gold)),
+            labels=int(is_labelled),
+            neither=int(is_labelled and question.correct is None),
         )
-    return notes
+
+    def notes(self, questions: Sequence[AnsweredQuestion], is_log: bool) -> list[str]:
+        """Say what is left out, and what else a user should know."""
+        counts, notes = self._counts, []
+        for count, kind in ((counts["nulls"], "null"), (counts["blank"], "blank")):
+            if count:
+                notes.append(f"{counted(count, 'answer')} left out: {kind}")
+        if without := counts["without"]:
+            notes.append(f"{counted(without, 'question')} without any answer, so their values are undefined")
+        references = sorted(self._references - {""}) + ["target"] * (is_log and counts["targets"] > 0)
+        if references and not has_gold(questions):
+            option = f"--gold {shlex.quote(references[0])}"
+            notes.append(f"{excerpt(references[0])} may hold the right answers; then add {option}")
+        cell = self._cells.separated
+        if cell and not any(len(question.answers) > 1 for question in questions):
+            notes.append(
+                f"no question has more than one answer. If {excerpt(cell.text)} holds several, make it a "
+                f"list with: selfreflect convert FILE --separator {cell.separator!r} --output items.jsonl"
+            )
+        if divided := counts["divided"]:
+            notes.append(f"{counted(divided, 'cell')} of {excerpt(self._gold)} divided into several at ';'")
+        notes += _grade_notes(questions)
+        if neither := counts["neither"]:
+            notes.append(f"{counted(neither, 'label')} of {counts['labels']:,} neither right nor wrong")
+        if varying := sorted(self.varying - {CORRECT}):
+            notes.append(
+                f"left out, because values differ between the answers to one question: {listed(varying)}"
+            )
+        return notes
 
 
 def _question(
@@ -322,6 +361,7 @@ def _question(
     gold: str,
     structured: bool,
     verdicts: dict[str, tuple[Graded, ...]],
+    tokens: Collection[str],
 ) -> AnsweredQuestion:
     answers = item.texts
     confidence = _number(row, "confidence", 0, 1)
@@ -335,6 +375,7 @@ def _question(
     aliases = field_list(row, "aliases")
     if not all(map(is_text_list, aliases)):
         raise row.error("the field 'aliases' must be a list of lists of texts")
+    values = token_values(item, answers, tokens) if tokens else TokenValues()
     question = AnsweredQuestion(
         id=ids.take(item.row, item.question, item.context, item.id_column),
         text=item.question,
@@ -342,7 +383,7 @@ def _question(
         gold=_right_answers(row, gold, structured),
         aliases=tuple(map(tuple, aliases)),
         answer=_judged(row),
-        **token_columns(token_values(item, answers)),
+        **token_columns(values),
         confidence=confidence,
         length=_number(row, "length", 0, math.inf),
         correct=_label(row, row.fields.get(CORRECT)),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from importlib import import_module
 from itertools import chain, islice
-from math import isfinite
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, cast
@@ -15,8 +15,9 @@ from typing import Any, NamedTuple, Protocol, cast
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.plugins import failures_of, packaged
 from selfreflect.sources.columns import GOLD, gold_texts
-from selfreflect.sources.files import PARSERS, Content, Row, each_row, listed, read_content
+from selfreflect.sources.files import IN_PARTS, PARSERS, Content, Row, each_row, listed, read_content
 from selfreflect.sources.roles import likely_roles
+from selfreflect.sources.rows import Rows, Survey
 
 SUFFIXES = tuple(suffix for suffix in (*PARSERS, ".eval") if suffix != ".txt")
 
@@ -101,7 +102,7 @@ class RowFile(NamedTuple):
     format: str
     """Format such as ``"CSV"``."""
     layout: Layout
-    rows: list[Row]
+    rows: Rows
     notes: list[str]
     """Notes to the user, one sentence each."""
     words: str
@@ -155,7 +156,7 @@ def rows_in(
         logs: whether it may be a log. Where questions are wanted, a model's answers are no gold.
     """
     notes: list[str] = []
-    content = content._replace(notes=notes)
+    again, content = content, content._replace(notes=notes)
     if logs and content.suffix == ".eval":
         raw_rows = [Row(content.name, "the archive", {"samples": content, "progress": progress})]
         stream: Iterator[Row] = iter(())
@@ -167,43 +168,70 @@ def rows_in(
     # an object into which the user names a path is not unwrapped
     is_named = any("." in path and raw_rows[0].get(path) is not None for path in assigned)
     layout = _layout_of(raw_rows, logs, is_named)
-    # a layout of another package need not be a subclass of ours
-    if getattr(layout, "streams", False):
-        all_rows: Iterable[Row] = chain(raw_rows, stream)
-    elif rest := list(stream):
-        raw_rows += rest
-        # a later row may rule out the layout of the first ones
-        all_rows, layout = raw_rows, _layout_of(raw_rows, logs, is_named)
-    else:
-        all_rows = raw_rows
+    survey = None
+    if _is_lazy(layout) and content.suffix in IN_PARTS:
+        survey = Survey(raw_rows)
+        raw_rows += [row for row in stream if survey.see(row)]
+        layout = _layout_of(raw_rows, logs, is_named)
+        if not _is_lazy(layout):
+            survey, raw_rows, stream = None, [], each_row(again)
     layouts = [layout]
-    rows = _rows_of(layout, all_rows, assigned, content.name)
-    # records may be wrapped once more, as columns in a field are
-    while getattr(layouts[-1], "wraps", False) and (inner := _layout_of(rows, logs)).name != "items":
-        rows = _rows_of(inner, rows, assigned, content.name)
-        layouts.append(inner)
+    if survey:
+        raw_rows.clear()
+        read = partial(_read_again, layout, again, assigned)
+        is_known = layout.name == "items" and not any("." in path for path in assigned)
+        rows = Rows(read, survey if is_known else None)
+    else:
+        # a layout of another package need not be a subclass of ours
+        takes_one_by_one = getattr(layout, "streams", False) and not _is_lazy(layout)
+        all_rows: Iterable[Row] = chain(raw_rows, stream)
+        if not takes_one_by_one:
+            rest = list(stream)
+            all_rows = raw_rows = raw_rows + rest
+            # a later row may rule out the layout of the first ones
+            layouts = [_layout_of(raw_rows, logs, is_named)] if rest else layouts
+        kept = _rows_of(layouts[0], all_rows, assigned, content.name)
+        # records may be wrapped once more, as columns in a field are
+        while getattr(layouts[-1], "wraps", False) and (inner := _layout_of(kept, logs)).name != "items":
+            kept = _rows_of(inner, kept, assigned, content.name)
+            layouts.append(inner)
+        for row in kept:
+            _take_inner(row, assigned)
+        rows = Rows(lambda: kept, are_kept=True)
     words: list[str] = []
     for layout in layouts:
         with _failures_of(layout):
             notes += getattr(layout, "notes", ())
             words = [*filter(None, [layout.explain()]), *words]
-    for row in rows:
-        for path in assigned:
-            if path not in row.fields and (value := row.get(path)) is not None:
-                row.fields[path] = value
-    cells = [cell for row in rows for cell in row.fields.items() if isinstance(cell[1], float)]
-    if names := dict.fromkeys(name for name, value in cells if not isfinite(value)):
+    if names := [name for name, column in rows.columns.items() if column.has_infinity]:
         notes.append(f"NaN or Infinity is not a value and is left out of {listed(names)}")
     format = content.suffix.removeprefix(".").upper()
     return RowFile(content.name, format, layouts[-1], rows, notes, ", ".join(dict.fromkeys(words)) or format)
+
+
+def _is_lazy(layout: Layout) -> bool:
+    """Tell whether the rows of a layout need not be kept. One of another package may not read them again."""
+    return _is_ours(layout) and layout.streams and not layout.is_log
+
+
+def _read_again(layout: Layout, content: Content, assigned: Collection[str]) -> Iterator[Row]:
+    for row in layout.items(cast("Sequence[Row]", each_row(content))):
+        _take_inner(row, assigned)
+        yield row
+
+
+def _take_inner(row: Row, paths: Iterable[str]) -> None:
+    """Make columns of what the user names within objects."""
+    for path in paths:
+        if path not in row.fields and (value := row.get(path)) is not None:
+            row.fields[path] = value
 
 
 def _rows_of(layout: Layout, rows: Iterable[Row], assigned: Collection[str], name: str) -> list[Row]:
     with _failures_of(layout):
         layout.assigned = assigned
         rows_of_layout = list(layout.items(cast("Sequence[Row]", rows)))
-    is_ours = type(layout).__module__.startswith("selfreflect.")
-    if is_ours and not rows_of_layout:
+    if _is_ours(layout) and not rows_of_layout:
         raise DataError(f"{name} holds no records")
     if not rows_of_layout or not all(isinstance(row, Row) for row in rows_of_layout):
         raise ConfigError(f"the layout {excerpt(layout.name)} makes no rows of {name}")
@@ -237,6 +265,10 @@ def _layouts() -> Iterator[Layout]:
 def _failures_of(layout: Layout) -> AbstractContextManager[None]:
     """Attribute errors to the package of a plug-in layout; an error in ours is a bug."""
     kind = type(layout)
-    if kind.__module__.startswith("selfreflect."):
+    if _is_ours(layout):
         return nullcontext()
     return failures_of(f"the layout {kind.__module__}:{kind.__qualname__}")
+
+
+def _is_ours(layout: Layout) -> bool:
+    return type(layout).__module__.startswith("selfreflect.")

@@ -131,6 +131,7 @@ class Named(Layout):
     """Layout with columns under another program's names."""
 
     name = "named"
+    streams = True
     known: Names
 
     def __init__(self) -> None:
@@ -226,6 +227,7 @@ class Judged(Layout):
     """Answers with a verdict and a confidence from 0 to 100, as in Humanity's Last Exam."""
 
     name = "judged"
+    streams = True
     elsewhere = (
         "The questions are in the data set. Give each record the field 'question', or measure what needs "
         "none: selfreflect uncertainty FILE."

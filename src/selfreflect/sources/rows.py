@@ -1,0 +1,164 @@
+"""Rows of a file, read anew each time so that a large one need not be in memory, and their columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from selfreflect.sources.columns import plain_name
+from selfreflect.sources.files import Row
+
+T = TypeVar("T")
+
+METADATA = "metadata"
+"""The column of objects whose entries are read like columns."""
+
+
+@dataclass(slots=True)
+class Column:
+    """What the values of a column are, some of them at least."""
+
+    has_text: bool = False
+    """Neither blank nor a number."""
+    has_list: bool = False
+    """Also a text that begins like one, as in the cell of a table."""
+    has_object: bool = False
+    has_infinity: bool = False
+    """Or NaN, which is no value either."""
+
+
+class Survey:
+    """The columns of all rows, in order."""
+
+    def __init__(self, rows: Iterable[Row] = ()) -> None:
+        self.columns: dict[str, Column] = {}
+        self.inner: dict[str, None] = {}
+        """Names of the entries of metadata."""
+        self.count = 0
+        self._kinds: set[tuple[object, ...]] = set()
+        for row in rows:
+            self.see(row)
+
+    def see(self, row: Row) -> bool:
+        """Take a row into account, and tell whether none before it had such names and types of values."""
+        fields = row.fields
+        self.count += 1
+        for name, value in fields.items():
+            if (column := self.columns.get(name)) is None:
+                column = self.columns[name] = Column()
+            if value is None:
+                continue
+            if isinstance(value, str):
+                column.has_text = column.has_text or is_text(value)
+                if value[:1] in _OPENING:
+                    start = value.lstrip()[:1]
+                    column.has_list = column.has_list or start == "["
+                    column.has_object = column.has_object or start == "{"
+            elif isinstance(value, float):
+                column.has_infinity = column.has_infinity or not math.isfinite(value)
+            else:
+                column.has_list = column.has_list or isinstance(value, list)
+                column.has_object = column.has_object or isinstance(value, dict)
+                if name == METADATA and isinstance(value, dict):
+                    self.inner |= dict.fromkeys(value)
+        kind = (*fields, *map(type, fields.values()))
+        is_new = kind not in self._kinds
+        self._kinds.add(kind)
+        return is_new
+
+
+# Beginnings of lists and objects in cells, maybe after blanks.
+_OPENING = frozenset("[{ \t\r\n")
+
+
+class Again(Generic[T]):
+    """Values that are made anew each time that they are looped over."""
+
+    def __init__(self, make: Callable[[], Iterable[T]]) -> None:
+        self._make = make
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._make())
+
+
+class Rows:
+    """Rows that are read anew each time that they are looped over, and then changed.
+
+    Args:
+        read: begins to read them.
+        survey: of what ``read`` gives, if that is known.
+        are_kept: whether they are in memory anyway.
+    """
+
+    def __init__(
+        self, read: Callable[[], Iterable[Row]], survey: Survey | None = None, *, are_kept: bool = False
+    ) -> None:
+        self._read = read
+        self._changes: list[Callable[[Row], Row]] = []
+        survey = survey or Survey(read())
+        self.columns, self.inner, self.count = survey.columns, survey.inner, survey.count
+        self.are_kept = are_kept
+
+    def __iter__(self) -> Iterator[Row]:
+        for row in self._read():
+            for change in self._changes:
+                row = change(row)
+            yield row
+
+    @property
+    def first(self) -> Row:
+        return next(iter(self))
+
+    def change(self, change: Callable[[Row], Row]) -> None:
+        """Change the values of each row."""
+        self._changes.append(change)
+
+    def rename(self, renamed: Mapping[str, str]) -> None:
+        """Rename columns, in place of those that have the new names."""
+        if renamed:
+            self.columns = _renamed(self.columns, renamed)
+            self.change(lambda row: row._replace(fields=_renamed(row.fields, renamed)))
+
+    def rename_usual(self, usual: Mapping[str, str], kept: Collection[str] = ()) -> dict[str, str]:
+        """Rename columns to their usual names where these are free, and return them by the former.
+
+        Args:
+            usual: names by plain ones, as :func:`~selfreflect.sources.columns.plain_name` writes them.
+            kept: columns that keep their names.
+        """
+        in_use = {*self.columns}  # a file may have thousands
+        renamed: dict[str, str] = {}
+        for name in self.columns:
+            target = usual.get(plain_name(name), name)
+            if target not in in_use and name not in kept:
+                renamed[name] = target
+                in_use.add(target)
+        self.rename(renamed)
+        return renamed
+
+
+def _renamed(values: Mapping[str, T], renamed: Mapping[str, str]) -> dict[str, T]:
+    replaced = {*renamed.values()} - renamed.keys()
+    return {renamed.get(name, name): value for name, value in values.items() if name not in replaced}
+
+
+def exact_key(fields: Mapping[str, object]) -> tuple[object, ...]:
+    """Make a key of plain values, among which 1 is not true."""
+    return (*fields.items(), *map(type, fields.values()))
+
+
+def is_text(value: object) -> bool:
+    """Tell whether a value is a text, neither blank nor a number."""
+    return isinstance(value, str) and bool(value.strip()) and not is_number(value)
+
+
+def is_number(value: object) -> bool:
+    """Tell whether a value is a finite number, or a text that holds nothing else."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return False
+    try:
+        return math.isfinite(float(value))
+    except (ValueError, OverflowError):
+        return False

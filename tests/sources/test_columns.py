@@ -109,6 +109,63 @@ def test_what_varies_in_a_question_is_the_answer_and_the_rest_the_reply(
     assert [[*item.summaries.values()] for item in file.items] == [["It depends a."], ["It depends b."]]
 
 
+def test_times_and_run_names_beside_drafts_are_no_answers(tmp_path: Path) -> None:
+    rows = [
+        {
+            "Time": f"2026-10-0{day} 09:{number}0",
+            "Trace": f"{day}f{number}",
+            "Run": f"run-{number}",
+            "Question": f"Where is part {day}?",
+            "Draft": f"Shelf B{day}" if number else "In the basement",
+            "Reply": f"Shelf B{day}",
+        }
+        for day in (1, 2, 3)
+        for number in range(4)
+    ]
+    file = read_item_file(written(tmp_path / "a.json", rows), need_summaries=True)
+    assert (file.columns["Draft"], file.columns["Reply"]) == ("answers", "summary")
+    doubtful = [{**row, "Reviewer": ("Jo", "Mira", "Ann", "Ida")[at // 3]} for at, row in enumerate(rows)]
+    read = read_item_file(written(tmp_path / "b.json", doubtful), allow_few=True)
+    assert any("'Reviewer'" in note and "'Draft'" in note for note in read.notes), (
+        "either may hold the answers"
+    )
+
+
+@pytest.mark.parametrize("prompt", ["System prompt", "Prompt", "Text"])
+def test_one_text_in_all_rows_is_no_question(prompt: str, tmp_path: Path) -> None:
+    rows = [
+        {prompt: "You are a clerk.", "Issue": f"Where is {name}?", "answers": ["Here.", "There."]}
+        for name in "ab"
+    ]
+    file = read_item_file(written(tmp_path / "a.json", rows))
+    assert [item.question for item in file.items] == ["Where is a?", "Where is b?"]
+
+
+@pytest.mark.parametrize("reply", ["What we sent", "Published", "message_envoyé", "An den Kunden gesendet"])
+def test_a_reply_is_told_by_what_it_says(reply: str, tmp_path: Path) -> None:
+    rows = [
+        {"question": f"{name}?", "answers": [name, "Nice", name], reply: f"Il est à {name}.", "Agent": "Jo"}
+        for name in ("Lyon", "Metz")
+    ]
+    [first, _] = read_item_file(written(tmp_path / "a.json", rows), need_summaries=True).items
+    assert first.summaries == {reply: "Il est à Lyon."}
+
+
+def test_a_column_that_asks_whether_it_is_right_holds_labels(tmp_path: Path) -> None:
+    rows = [
+        {
+            "question": f"{number}?",
+            "answers": ["a", "a"],
+            "Right answer?": "yes" if number % 2 else "no",
+            "Target": "x",
+        }
+        for number in range(12)
+    ]
+    read = read_answered_questions(written(tmp_path / "a.json", rows))
+    assert [question.correct for question in read.questions] == [False, True] * 6
+    assert not any(question.gold for question in read.questions), "no target is an answer"
+
+
 def test_right_answers_that_recur_among_the_answers_are_taken(tmp_path: Path) -> None:
     row = {
         "question": "Who?",

@@ -196,7 +196,7 @@ def test_the_only_column_of_texts_is_proposed_for_the_summaries(
     column: str, advice: str, tmp_path: Path
 ) -> None:
     table = tmp_path / "bot.csv"
-    table.write_text(f"question,answer_1,answer_2,{column}\nWhen?,May,June,In May.\n", encoding="utf-8")
+    table.write_text(f"question,answer_1,answer_2,{column}\nWhen?,May,June,Not yet known\n", encoding="utf-8")
     with pytest.raises(DataError) as caught:
         read_item_file(table, need_summaries=True)
     assert f"{{column}} summary={advice}, " in caught.value.remedy

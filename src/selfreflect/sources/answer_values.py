@@ -11,6 +11,7 @@ from selfreflect.logprobs import UNKNOWN_LOGPROB, Logprobs, Tokens, TokenValues,
 from selfreflect.sources.columns import (
     CORRECT,
     CORRECT_NAMES,
+    GOLD_NAMES,
     GRADES,
     TOKEN_COLUMNS,
     plain_name,
@@ -325,7 +326,9 @@ def label_columns(rows: Rows, names: Collection[str]) -> list[str]:
     """Find label columns under other names than ``correct``, if no column has that name."""
     if {CORRECT, GRADES} & {*names}:
         return []
-    likely = [name for name in names if plain_name(name) in CORRECT_NAMES]
+    # "Right answer?" with yes and no asks whether it is right
+    asking = [name for name in names if name.rstrip().endswith("?") and plain_name(name) in GOLD_NAMES]
+    likely = [*asking, *(name for name in names if plain_name(name) in CORRECT_NAMES)]
     return [name for name in likely if are_labels(row.fields.get(name) for row in rows)]
 
 

@@ -23,7 +23,13 @@ from typing import IO, Any, NamedTuple, TypeGuard
 
 from selfreflect.errors import DataError, MissingExtraError, excerpt
 from selfreflect.records import question_id
-from selfreflect.sources.columns import QUESTION_COLUMNS, likely_questions, plain_name, type_name
+from selfreflect.sources.columns import (
+    QUESTION_COLUMNS,
+    likely_questions,
+    likely_spans,
+    plain_name,
+    type_name,
+)
 
 ROWS_BETWEEN_PROGRESS = 5000
 
@@ -600,9 +606,12 @@ def _fill_down(rows: list[list[str]], ranges: Iterable[Any]) -> None:
 
 def _asks(header: Iterable[str]) -> int:
     """Rank a header by its name for the question, the usual name first; -1 without one."""
-    plain = [*map(plain_name, header)]
+    names = [*filter(None, header)]
+    plain = [*map(plain_name, names)]
     # such a name is clearer than "text", which may head a column of anything
     usual = [QUESTION_COLUMNS[0], *likely_questions(plain), *QUESTION_COLUMNS[1:]]
+    if likely_spans(names):
+        usual.append(plain[0])  # several answers stand beside something
     return next((rank for rank, name in enumerate(usual) if name in plain), -1)
 
 

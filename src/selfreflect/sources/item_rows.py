@@ -22,6 +22,7 @@ from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.records import UNNAMED_SUMMARY, AnswerSet, Halving, Scalar, shuffled
 from selfreflect.sources.columns import (
     CONDITIONING,
+    GOLD_NAMES,
     LIKELY_WORDS,
     MASKED_OUT,
     QUESTION_COLUMNS,
@@ -32,6 +33,7 @@ from selfreflect.sources.columns import (
     column_range,
     gold_texts,
     item_columns,
+    likely_gold,
     metadata,
     plain_name,
     type_name,
@@ -423,7 +425,10 @@ def naming(row: Row, roles: Sequence[str]) -> str:
     """Suggest options that make a row readable, with likely columns."""
     options = []
     for role in roles:
-        likely = [name for name in row.fields if any(word in name.lower() for word in LIKELY_WORDS[role])]
+        names = [
+            name for name in row.fields if not likely_gold([name]) and plain_name(name) not in GOLD_NAMES
+        ]
+        likely = [name for name in names if any(word in name.lower() for word in LIKELY_WORDS[role])]
         rest = [name for name in row.fields if plain_name(name) not in QUESTION_COLUMNS]
         if role == "answer" and not likely and len(rest) == 1:
             likely = rest

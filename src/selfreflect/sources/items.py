@@ -237,7 +237,8 @@ def read_item_file(
     rows = file.rows
     columns = fold_assigned(columns or {}, rows.columns)
     assigned = name_assigned(rows, columns, file.notes)
-    assigned = file.with_likely_roles(assigned)
+    likely = file.with_likely_roles(assigned)
+    assigned = likely.roles
     usual = {name: name for name in (CORRECT, GRADES, GOLD, CONFIDENCE, "response", *TOKEN_COLUMNS)}
     renamed = rows.rename_usual(usual, assigned.values())
     labels, renamed_labels = _name_labels(rows, assigned.values())
@@ -255,7 +256,7 @@ def read_item_file(
     census = _Census()
     joined = item_rows(rows, reading, census.join, second)
     # whoever scores needs each text once; a converted file keeps the judged answer, too
-    taken = census.reply if need_summaries or take_replies else ""
+    taken = census.reply(likely.reply) if need_summaries or take_replies else ""
     # where each row holds one answer, labels of answers differ between the rows of a question
     label = next((name for name in (CORRECT, *labels) if name in census.varying), "")
     ids = RowIds()
@@ -476,10 +477,13 @@ class _Census:
         self._beside |= dict.fromkeys(row.columns.beside)
         self._names |= row.summaries.keys()
 
-    @property
-    def reply(self) -> str:
-        """The one column of replies beside sampled answers, where no row has a summary; else nothing."""
-        return next(iter(self._beside)) if len(self._beside) == 1 and not self._names else ""
+    def reply(self, likely: str) -> str:
+        """Choose the one column of replies beside sampled answers, by name or else the ``likely`` one.
+
+        Empty where a row has a summary, or several columns could be meant.
+        """
+        candidates = [*self._beside] or [likely]
+        return candidates[0] if len(candidates) == 1 and not self._names else ""
 
     def tokens(self, row: ItemRow, columns: Collection[str]) -> TokenValues:
         """Read the token values of a question; impossible ones are counted."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 from selfreflect.errors import excerpt
 from selfreflect.sources.answer_values import verdict
@@ -12,50 +14,89 @@ from selfreflect.sources.columns import (
     CONFIDENCE,
     GOLD_COLUMNS,
     GOLD_NAMES,
+    QUESTION_COLUMNS,
+    ItemColumns,
     asks_by_name,
     item_columns,
+    likely_gold,
     likely_spans,
     plain_name,
     tells_of_questions,
 )
-from selfreflect.sources.files import Row, is_text_list
+from selfreflect.sources.files import Row, is_text_list, listed
 
 ROWS_LOOKED_AT = 500
 """Number of first rows that determine roles."""
 
 
-def likely_roles(rows: Iterable[Row], assigned: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Recognise the columns of question, answers and summary by the first rows' values.
+class LikelyRoles(NamedTuple):
+    """Columns of question and answers by role, and the column of replies beside the answers."""
+
+    roles: dict[str, str]
+    reply: str = ""
+    """Empty without one."""
+    doubt: str = ""
+    """Columns that vary between the answers to a question, where the column of answers does not."""
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes on question and answers, one sentence each; on a reply, whoever reads it says so."""
+        words = {"question": "the question", "answer": "the answers"}
+        notes = [f"taken for {words[role]}: {excerpt(name)}" for role, name in self.roles.items()]
+        if self.doubt:
+            notes.append(
+                f"all answers to a question are one text, while {self.doubt} differ: if one of these holds "
+                "the answers, add --column answer=NAME"
+            )
+        return notes
+
+
+def likely_roles(rows: Iterable[Row], assigned: Mapping[str, str]) -> LikelyRoles:
+    """Recognise the columns of question, answers and reply by the first rows' values.
 
     Only roles that neither a user nor the names give: a question asks, the answers to one question differ
     where a reply beside them is the same in all of its rows, and numbered columns of texts are answers.
-
-    Returns:
-        Columns by role, and notes that say so.
     """
     sample = list(islice(rows, ROWS_LOOKED_AT))
     names = list(dict.fromkeys(name for row in sample for name in row.fields))
     columns = item_columns(names, assigned)
     roles: dict[str, str] = {}
-    if not columns.question and not {"question", "id"} & assigned.keys():
+    if not {"question", "id"} & assigned.keys() and _is_doubtful(columns.question, sample):
         taken = {*columns.answers, *columns.rivals, *columns.beside, columns.reference, columns.context}
-        roles |= _question([name for name in names if name not in taken], sample)
+        others = [name for name in names if name not in {*taken, columns.question}]
+        roles |= _question(others, sample, must_ask=columns.question != "")
         columns = item_columns(names, {**assigned, **roles})
     if columns.question and not columns.halves and not {"answer", CONFIDENCE} & {*assigned, *names}:
         roles |= _answers(columns.question, names, sample, assigned)
-    words = {"question": "the question", "answer": "the answers", "summary": "the summary"}
-    return roles, [f"taken for {words[role]}: {excerpt(name)}" for role, name in roles.items()]
+    doubt, reply = roles.pop("doubt", ""), roles.pop("reply", "")
+    reply = reply or _reply(item_columns(names, {**assigned, **roles}), sample)
+    return LikelyRoles(roles, "" if "summary" in assigned else reply, doubt)
 
 
-def _question(names: Sequence[str], rows: Sequence[Row]) -> dict[str, str]:
-    """Choose the only text column with a question's name or with questions as texts."""
+def _is_doubtful(question: str, rows: Sequence[Row]) -> bool:
+    """Check whether another column may hold the questions: none is named, or not for sure.
+
+    A column of system prompts is called ``prompt``, too, and has one text; ``text`` may hold anything.
+    """
+    if not question:
+        return True
+    texts = _texts(question, rows)
+    has_one_text = len(rows) > 1 and len({*texts}) == 1
+    return plain_name(question) != QUESTION_COLUMNS[0] and (has_one_text or not _ask(texts, len(rows)))
+
+
+def _ask(texts: Sequence[str], count: int) -> bool:
+    """Check whether most of ``count`` rows have a text that ends like a question."""
+    return sum(text.rstrip()[-1] in "?？" for text in texts) * 2 > count
+
+
+def _question(names: Sequence[str], rows: Sequence[Row], *, must_ask: bool) -> dict[str, str]:
+    """Choose the only text column with questions as texts, or else with a question's name."""
     texts = {name: _texts(name, rows) for name in names}
     sentences = [name for name in names if sum(" " in text.strip() for text in texts[name]) * 2 > len(rows)]
-    asking = [
-        name for name in sentences if sum(text.rstrip()[-1] in "?？" for text in texts[name]) * 2 > len(rows)
-    ]
-    by_name = [name for name in sentences if asks_by_name(name)]
-    for candidates in ([name for name in by_name if name in asking], by_name, asking):
+    asking = [name for name in sentences if _ask(texts[name], len(rows)) and len({*texts[name]}) > 1]
+    by_name = [name for name in sentences if asks_by_name(name) and len({*texts[name]}) > 1]
+    for candidates in ([name for name in by_name if name in asking], asking, [] if must_ask else by_name):
         if candidates:
             return {"question": candidates[0]} if len(candidates) == 1 else {}
     return {}
@@ -80,15 +121,72 @@ def _answers(
         several = [*spans, *([] if columns.answers else lists)]
         return {"answer": several[0]} if len(several) == 1 else {}
     varying: list[str] = []
-    for candidates in (named, [name for name in free if not _holds_verdicts(name, rows)]):
+    texts = [name for name in free if not _holds_verdicts(name, rows)]
+    for candidates in (named, [name for name in texts if not _is_label(name, repeated)], texts):
         varying = varying or [name for name in candidates if any(_differs(name, group) for group in repeated)]
+    if len(varying) > 1 and columns.answers and varying[0] not in named:
+        return {"doubt": listed(varying)}
     if len(varying) != 1 or (varying == [*columns.answers] and not columns.rivals):
         return {}
     roles = {"answer": varying[0]}
     replies = [name for name in named if name not in varying and plain_name(name) not in GOLD_COLUMNS]
-    if len(replies) == 1 and "summary" not in assigned and not columns.summaries:
-        roles["summary"] = replies[0]
+    if len(replies) == 1 and not columns.summaries:
+        roles["reply"] = replies[0]
     return roles
+
+
+def _is_label(name: str, groups: Sequence[Sequence[Row]]) -> bool:
+    """Check whether a column tells answers apart: times and ids, or the same few names in each question."""
+    by_group = [_texts(name, group) for group in groups]
+    texts = [text for group in by_group for text in group]
+    if all(len({*group}) == len(group) for group in by_group):
+        shapes = {re.sub(r"\d+", "0", text) for text in texts}
+        is_id = len({*texts}) == len(texts) and not any(map(_BLANK.search, texts))
+        return is_id or (len(shapes) == 1 and "0" in shapes.pop())
+    sets = [{*group} for group in by_group]
+    return len(sets) > 1 and all(values == sets[0] and len(values) > 1 for values in sets)
+
+
+_BLANK = re.compile(r"\s")
+
+
+def _reply(columns: ItemColumns, rows: Sequence[Row]) -> str:
+    """Choose the only column beside several answers whose texts say what answers say; empty without one."""
+    if not columns.answers or columns.summaries or columns.named_summaries or columns.beside:
+        return ""
+    similar = []
+    for name in columns.extras:
+        is_gold = plain_name(name) in GOLD_NAMES or likely_gold([name])
+        # a message is a turn where there are several of them, and a reply where there is one
+        if is_gold or tells_of_questions(plain_name(name).replace("message", "")):
+            continue
+        count = sum(_says_the_same(row.fields.get(name), _answers_in(row, columns.answers)) for row in rows)
+        similar += [name] * (count * 2 > len(rows))
+    return similar[0] if len(similar) == 1 else ""
+
+
+def _answers_in(row: Row, names: Sequence[str]) -> list[str]:
+    """List the answers in numbered columns or in a list, in lower case; none for a single answer."""
+    values = [row.fields.get(name) for name in names]
+    if len(values) == 1:
+        values = values[0] if isinstance(values[0], list) else []
+    return [value.strip(" .").casefold() for value in values if isinstance(value, str) and value.strip(" .")]
+
+
+# A text so many times as long as the longest answer, with some room, is what a model read.
+_LONGEST_REPLY, _ROOM = 4, 40
+
+
+def _says_the_same(reply: object, answers: Sequence[str]) -> bool:
+    """Check whether a reply of several words holds an answer, or has most of its words from the answers."""
+    words = {*_WORD.findall(reply.casefold())} if isinstance(reply, str) else set()
+    if len(words) < 2 or not answers or len(str(reply)) > _LONGEST_REPLY * max(map(len, answers)) + _ROOM:
+        return False
+    known = {word for text in answers for word in _WORD.findall(text)}
+    return len(words & known) * 2 > len(words) or any(text in str(reply).casefold() for text in answers)
+
+
+_WORD = re.compile(r"\w+")
 
 
 def _holds_verdicts(name: str, rows: Iterable[Row]) -> bool:

@@ -118,7 +118,7 @@ def read_answered_questions(
     file = read_row_file(source, first, tuple((columns or {}).values()))
     rows = file.rows
     assigned = name_assigned(rows, fold_assigned(columns or {}, rows.columns), file.notes)
-    assigned = file.with_likely_roles(assigned)
+    assigned = file.with_likely_roles(assigned).roles
     # what a user names wins over what columns are called
     gold = _fold_names(rows, gold, assigned.values(), file.notes)
     reserved = _reserved(rows, gold, assigned, file.layout.is_log)
@@ -187,24 +187,36 @@ def _fold_names(rows: Rows, gold: str, assigned: Collection[str], notes: list[st
         return gold
     same = [name for name in available if plain_name(name) == plain_name(gold)]
     if gold == GOLD and not same:
-        free = [name for name in available if name not in assigned]
+        free = [name for name in available if name not in {*assigned, *_OF_QUESTION, GRADES}]
         same = [name for name in free if plain_name(name) in GOLD_NAMES]
         # a column that may hold right answers is believed if one of its texts is an answer, too
-        same = same or [name for name in likely_gold(free) if _recurs(rows, name)]
+        if len(same) > 1 or not same or rows.count >= _ROWS_THAT_TELL:
+            same = [name for name in (*same, *likely_gold(free)) if _recurs(rows, name)]
         notes += [f"{excerpt(name)} is read as the right answers" for name in same[:1]]
     return same[0] if same else gold
 
 
+# With fewer rows, right answers may all differ from the model's.
+_ROWS_THAT_TELL = 10
+
+
 def _recurs(rows: Iterable[Row], name: str) -> bool:
-    """Check whether a column's text occurs in another field of its row, ignoring case."""
+    """Check whether a column's text occurs in another field of its row, a number as a whole value."""
     for row in rows:
-        texts = [value for other, value in row.fields.items() if other != name]
-        texts += [text for value in texts if isinstance(value, list) for text in value]
-        folded = {text.strip().casefold() for text in texts if isinstance(text, str)}
-        value = row.fields[name].strip().casefold() if isinstance(row.fields.get(name), str) else ""
-        if value and value in folded:
-            return True
+        texts = {*_texts({other: value for other, value in row.fields.items() if other != name})}
+        for gold in _texts(field_value(row, name)):
+            if gold in texts or (not gold.isdecimal() and any(gold in text for text in texts)):
+                return True
     return False
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Yield all texts and numbers in a value, at any depth, in lower case."""
+    if isinstance(value, dict | list):
+        for entry in value.values() if isinstance(value, dict) else value:
+            yield from _texts(entry)
+    elif isinstance(value, str | int | float) and (text := str(value).strip().casefold()):
+        yield text
 
 
 def _with_percent(row: Row) -> Row:

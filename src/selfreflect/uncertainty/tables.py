@@ -519,7 +519,7 @@ def conclude(assessment: Assessment, correctness: str, risk: float = RISK) -> Co
     Args:
         risk: share of wrong answers that may be given.
     """
-    judged = labelled_answers(assessment, correctness)
+    judged = [*labelled_answers(assessment, correctness)]
     labels = [answer.right for answer in judged]
     if not labels:
         return None

@@ -16,7 +16,7 @@ from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.plugins import failures_of, packaged
 from selfreflect.sources.columns import GOLD, gold_texts
 from selfreflect.sources.files import IN_PARTS, PARSERS, Content, Row, each_row, listed, read_content
-from selfreflect.sources.roles import likely_roles
+from selfreflect.sources.roles import LikelyRoles, likely_roles
 from selfreflect.sources.rows import Rows, Survey
 
 SUFFIXES = tuple(suffix for suffix in (*PARSERS, ".eval") if suffix != ".txt")
@@ -53,6 +53,8 @@ class Layout(Protocol):
     name: str
     is_log: bool = False
     """Whether an evaluation wrote the file, so that answers are a model's."""
+    is_free: bool = False
+    """Whether people choose the names of columns, so that values tell their roles, too."""
     notes: Sequence[str] = ()
     """Notes to the user after reading, one sentence each."""
     ignores: Sequence[str] = ()
@@ -113,13 +115,13 @@ class RowFile(NamedTuple):
         """Whether all values are text, so that cells may contain lists."""
         return self.format in ("CSV", "TSV", "XLSX")
 
-    def with_likely_roles(self, assigned: Mapping[str, str]) -> dict[str, str]:
+    def with_likely_roles(self, assigned: Mapping[str, str]) -> LikelyRoles:
         """Add roles recognised by values to the user's assignments, with a note on each."""
-        if self.layout.is_log:
-            return dict(assigned)
-        roles, notes = likely_roles(self.rows, assigned)
-        self.notes.extend(notes)
-        return {**assigned, **roles}
+        if not getattr(self.layout, "is_free", False):
+            return LikelyRoles({**assigned})
+        likely = likely_roles(self.rows, assigned)
+        self.notes.extend(likely.notes)
+        return LikelyRoles({**assigned, **likely.roles}, likely.reply, likely.doubt)
 
 
 def read_row_file(

@@ -24,6 +24,7 @@ class Responses(Layout):
     """Layout with each response's choices as answers to the last user turn."""
 
     name = "responses"
+    is_free = True
     elsewhere = (
         "The questions of a batch are in its input. Give each line the field 'question', or the "
         "'messages' of the input's line with the same custom_id; selfreflect answers {read_batch} FILE reads "

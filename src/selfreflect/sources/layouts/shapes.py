@@ -23,6 +23,7 @@ class Items(Layout):
     """Layout of questions with answers, one column each."""
 
     name = "items"
+    is_free = True
     streams = True
 
     def matches(self, rows: Sequence[Row]) -> bool:

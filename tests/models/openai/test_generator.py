@@ -648,7 +648,7 @@ def test_values_that_are_no_log_probabilities_cost_no_answers() -> None:
         )
         result, [line], _ = told(lambda call, body=body: fault.raw(body.encode()), ask(logprobs=True))
         assert (result.text, result.completions[0].logprobs) == ("NaN yes", "out_of_range"), value
-        assert "no number up to 0; such an answer is kept" in line
+        assert "not a number of at most 0; such an answer is kept" in line
 
 
 CUT = choice("Let me think about", "length")

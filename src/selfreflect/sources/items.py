@@ -253,7 +253,7 @@ def read_item_file(
         further={*reserved, CORRECT, GRADES, METADATA, *labels},
         elsewhere=getattr(file.layout, "elsewhere", ""),
     )
-    census = _Census()
+    census = _ItemCensus()
     joined = item_rows(rows, reading, census.join, second)
     # whoever scores needs each text once; a converted file keeps the judged answer, too
     taken = census.reply(likely.reply) if need_summaries or take_replies else ""
@@ -278,11 +278,6 @@ def read_item_file(
                 items.append(item)
         if third and number % ROWS_BETWEEN_PROGRESS == 0:
             third(rows_read / rows.count)
-    layout = file.words
-    if census.has_single_answers:
-        layout += ", one row per answer"
-    elif not file.layout.is_log:
-        layout += ", one row per question"
     too_few = census.too_few
     if too_few and not allow_few:
         raise DataError(f"{file.name}: {too_few}")
@@ -293,18 +288,25 @@ def read_item_file(
         notes.append(f"{excerpt(taken)} was read as the summary, because it has one text beside the answers")
     if census.without_summary:
         notes.append(f"{counted(census.without_summary, 'question')} without a summary left out")
-    roles = census.column_roles() | ({taken: "summary"} if taken else {})
-    if census.is_labelled:
-        roles |= {name: _GRADES_ROLE for name in roles if name == (label or CORRECT)}
-    for name in sorted(reserved):
-        roles[name] = _GRADES_ROLE if name in (GRADES, CORRECT) else "of the tokens of each answer"
+    roles = _column_roles(census, reserved, taken, label or CORRECT)
     names = {target: name for name, target in renamed.items()} | dict(getattr(file.layout, "columns", {}))
     names |= {role: name for role, name in columns.items() if role not in assigned}
     roles = {names.get(name, name): role for name, role in roles.items()}
     ignored = [name for name, role in roles.items() if role.startswith(LEFT_OUT)]
     ignored += getattr(file.layout, "ignores", ())
     counts = census.sizes, census.summaries
-    return ItemFile(file.name, file.layout.name, layout, items, roles, notes, ignored, *counts)
+    words = f"{file.words}{census.shape(is_log=file.layout.is_log)}"
+    return ItemFile(file.name, file.layout.name, words, items, roles, notes, ignored, *counts)
+
+
+def _column_roles(census: _ItemCensus, reserved: Collection[str], reply: str, label: str) -> dict[str, str]:
+    """Describe what each column became, those of values of each answer last."""
+    roles = census.column_roles() | ({reply: "summary"} if reply else {})
+    if census.is_labelled and label in roles:
+        roles[label] = _GRADES_ROLE
+    for name in sorted(reserved):
+        roles[name] = _GRADES_ROLE if name in (GRADES, CORRECT) else "of the tokens of each answer"
+    return roles
 
 
 def _columns_with_values(rows: Rows) -> set[str]:
@@ -443,7 +445,7 @@ def _item(
     )
 
 
-class _Census:
+class _ItemCensus:
     """Counts over all questions of a file, for its notes."""
 
     def __init__(self) -> None:
@@ -476,6 +478,12 @@ class _Census:
         self.varying |= row.varying
         self._beside |= dict.fromkeys(row.columns.beside)
         self._names |= row.summaries.keys()
+
+    def shape(self, *, is_log: bool) -> str:
+        """Word what a row holds; nothing for a log, whose rows are samples."""
+        if self.has_single_answers:
+            return ", one row per answer"
+        return "" if is_log else ", one row per question"
 
     def reply(self, likely: str) -> str:
         """Choose the one column of replies beside sampled answers, by name or else the ``likely`` one.

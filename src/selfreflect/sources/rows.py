@@ -17,7 +17,7 @@ METADATA = "metadata"
 
 
 @dataclass(slots=True)
-class Column:
+class ColumnContent:
     """What the values of a column are, some of them at least."""
 
     has_text: bool = False
@@ -33,7 +33,7 @@ class Survey:
     """The columns of all rows, in order."""
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
-        self.columns: dict[str, Column] = {}
+        self.columns: dict[str, ColumnContent] = {}
         self.inner: dict[str, None] = {}
         """Names of the entries of metadata."""
         self.count = 0
@@ -47,7 +47,7 @@ class Survey:
         self.count += 1
         for name, value in fields.items():
             if (column := self.columns.get(name)) is None:
-                column = self.columns[name] = Column()
+                column = self.columns[name] = ColumnContent()
             if value is None:
                 continue
             if isinstance(value, str):

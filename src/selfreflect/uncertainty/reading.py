@@ -131,7 +131,7 @@ def read_answered_questions(
         need_answers=False,
         structured=structured,
     )
-    census = _Census(rows, gold, has_response=_RESPONSE in reserved)
+    census = _QuestionCensus(rows, gold, has_response=_RESPONSE in reserved)
     items = item_rows(rows, reading, census.join, second)
     by_row = CORRECT in census.varying  # then each answer has a label of its own
     ids = RowIds()
@@ -275,7 +275,7 @@ def _label_as_others(row: Row, verdicts: dict[str, tuple[Graded, ...]]) -> None:
         verdicts[CORRECT] = (Graded(None, _label(row, value)),)
 
 
-class _Census:
+class _QuestionCensus:
     """What is known of all questions of a file, and counts for its notes."""
 
     def __init__(self, rows: Rows, gold: str, *, has_response: bool) -> None:

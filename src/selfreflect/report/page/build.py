@@ -84,7 +84,7 @@ GROUPED = {
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnFigure:
     """A figure of values with their intervals."""
 
     figure: Markup
@@ -100,7 +100,7 @@ class Panel:
     """A figure with its table; ``name`` identifies figure, table and CSV."""
 
     name: str
-    drawn: Drawn
+    drawn: DrawnFigure
     table: Table
     points: Table | None = None
     """Content of the CSV, if different from the table."""
@@ -148,7 +148,7 @@ class JudgePart:
     counts: list[tuple[str, str]]
     """Names and values of the figures at the top."""
     measures: list[Measure]
-    means: dict[str, Drawn]
+    means: dict[str, DrawnFigure]
     """Figure of each measure, by name."""
     readings: dict[str, str]
     """Explanation of each measure's values, by name."""
@@ -210,16 +210,16 @@ def judge_part(runs: Sequence[RunRecords], prefix: str, baseline: str | None, ju
 
 def _means(
     runs: Sequence[RunRecords], overviews: Mapping[str, Table], prefix: str, measure: Measure
-) -> Drawn:
+) -> DrawnFigure:
     """Draw the means of a measure, or explain their absence."""
     values = [(interval.mean, interval.low) for interval in mean_intervals(overviews, measure)]
     if not _has_value(values):
         measured = [run for run in runs if measure in run_measures(run)]
         notes = [undefined_notes(run, measure, strategy_results(run)) for run in measured]
         reasons = dict.fromkeys(chain.from_iterable(notes))
-        return Drawn(Markup(), why="; ".join(reasons) or say("no_value", noun=runs[0].noun))
+        return DrawnFigure(Markup(), why="; ".join(reasons) or say("no_value", noun=runs[0].noun))
     figure = means_figure(f"{prefix}{measure.figure}", overviews, measure, "page")
-    return Drawn(Markup(figure), _ends(values))
+    return DrawnFigure(Markup(figure), _ends(values))
 
 
 def _has_value(values: Sequence[tuple[float | None, float | None]]) -> bool:
@@ -237,9 +237,9 @@ def _run_part(run: RunRecords, prefix: str, number: int) -> RunPart:
     name = f"{prefix}length-{number}"
     audits = length_audit(best_first)
     # matplotlib escapes text, and the SVG is serialised anew from its parsed tree, so that figures are safe
-    drawn = Drawn(Markup(), why=say("no_value", noun="summary"))
+    drawn = DrawnFigure(Markup(), why=say("no_value", noun="summary"))
     if any(audits.values()):
-        drawn = Drawn(Markup(length_figure(name, audits, "page")))
+        drawn = DrawnFigure(Markup(length_figure(name, audits, "page")))
     length = Panel(name, drawn, length_table(audits, run.noun), point_table(audits))
     pasted = None
     curve = run_pasted(best_first)
@@ -247,7 +247,7 @@ def _run_part(run: RunRecords, prefix: str, number: int) -> RunPart:
         name = f"{prefix}pasted-{number}"
         table = pasted_table(*curve)
         ends = _ends([(point.bits.mean, point.bits.low) for point in curve[1]])
-        drawn = Drawn(Markup(pasted_figure(name, *curve, "page")), ends)
+        drawn = DrawnFigure(Markup(pasted_figure(name, *curve, "page")), ends)
         pasted = Panel(name, drawn, compact(table), table)
     failures = failure_table(best_first)
     table = overview(run)
@@ -312,10 +312,10 @@ def _baselines(sides: Sequence[Contender], prefix: str, budget: int) -> list[Bas
             name = f"{prefix}{difference_name(measure)}-{number}"
             table = comparison(base, candidates, measure)
             values = [(interval.mean, interval.low) for interval in difference_intervals(table)]
-            drawn = Drawn(Markup(), why=say("no_common_value"))
+            drawn = DrawnFigure(Markup(), why=say("no_common_value"))
             if _has_value(values):
                 figure = Markup(differences_figure(name, table, measure, "page"))
-                drawn = Drawn(figure, _ends(values, differing=True))
+                drawn = DrawnFigure(figure, _ends(values, differing=True))
             visible = replace(compact(table), notes=table.notes)
             panels[measure.name] = Panel(name, drawn, visible, table)
         name = base.run.display_name(base.strategy)

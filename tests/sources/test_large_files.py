@@ -117,3 +117,26 @@ def test_an_error_in_the_last_row_leaves_no_output(tmp_path: Path) -> None:
     outcome = run("convert", path, "--output", tmp_path / "out.jsonl")
     assert (outcome.code, "line 4002" in outcome.said) == (2, True)
     assert [entry.name for entry in tmp_path.iterdir()] == ["f.csv"]
+
+
+@pytest.mark.parametrize("change", ["gone", "longer", "replaced"])
+def test_a_file_that_changes_while_it_is_read_is_refused(change: str, tmp_path: Path) -> None:
+    path = table(tmp_path / "f.csv", 4, size=60)
+    other = table(tmp_path / "other.csv", 4, size=60)
+
+    def keep(item: Item) -> None:
+        raise AssertionError("no item is made of a changed file")
+
+    def changed(share: float) -> None:
+        if share > 0.34 and other.exists():  # the first of three passes is over
+            data = path.read_bytes()
+            path.unlink()
+            if change == "longer":
+                path.write_bytes(data + data[100:])
+            elif change == "replaced":
+                other.rename(path)
+            other.unlink(missing_ok=True)
+
+    with pytest.raises(DataError) as refused:
+        read_item_file(path, progress=changed, keep=keep)
+    assert refused.value.code == "changed"

@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import lzma
+import os
 import re
 import struct
 import sys
@@ -16,6 +17,7 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime, time
 from itertools import chain, islice
 from pathlib import Path
@@ -163,18 +165,33 @@ class Content(NamedTuple):
     """Path of a file read in parts; ``data`` is only its beginning."""
     notes: list[str] | None = None
     """List for notes to the user, one sentence each."""
+    version: tuple[int, ...] = ()
+    """What tells whether the file at ``path`` is still the same."""
 
     def note(self, text: str) -> None:
         if self.notes is not None:
             self.notes.append(text)
 
     def stream(self) -> IO[bytes]:
-        return io.BytesIO(self.data) if self.path is None else self.path.open("rb")
+        """Open the content. Raises DataError for a file that has changed since it was first opened."""
+        if self.path is None:
+            return io.BytesIO(self.data)
+        with suppress(OSError):
+            stream = self.path.open("rb")
+            if _version(stream) == self.version:
+                return stream
+            stream.close()
+        raise DataError(
+            f"{self.name} has changed while it was read",
+            code="changed",
+            remedy="Run the command again once nothing writes the file.",
+        )
 
     @property
     def size(self) -> int:
         """Bytes of the whole."""
-        return len(self.data) if self.path is None else self.path.stat().st_size
+        with self.stream() as stream:
+            return stream.seek(0, io.SEEK_END)
 
     @property
     def sha256(self) -> str:
@@ -231,7 +248,7 @@ def _read_file(path: Path, suffixes: Collection[str] | None) -> Content:
             data = stream.read(_BEGINNING)
             is_large = suffix in IN_PARTS and len(data) == _BEGINNING and path.is_file() and not zipped
             if is_large and (suffix == ".eval" or not _utf16(data)):
-                return Content(name, suffix, data, path=path)
+                return Content(name, suffix, data, path=path, version=_version(stream))
             data += stream.read()
             if zipped:
                 data = _unzipped(name, data)
@@ -242,6 +259,11 @@ def _read_file(path: Path, suffixes: Collection[str] | None) -> Content:
         raise DataError(f"{name} cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise DataError(f"{name} is not a path: {error}") from None
+
+
+def _version(stream: IO[bytes]) -> tuple[int, ...]:
+    found = os.fstat(stream.fileno())
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 IN_PARTS = (".eval", ".csv", ".tsv", ".jsonl", ".parquet")

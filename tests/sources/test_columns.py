@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from command import run, written
 
+from selfreflect.errors import DataError
 from selfreflect.sources.items import read_item_file
 from selfreflect.uncertainty.reading import read_answered_questions
 
@@ -219,3 +220,24 @@ def test_a_path_into_objects_can_be_named(tmp_path: Path) -> None:
     path = written(tmp_path / "s.json", [sample])
     [question] = read_answered_questions(path, columns={"question": "doc.asked"}).questions
     assert question.text == "Oz?"
+
+
+@pytest.mark.parametrize(
+    ("name", "beside", "answers"),
+    [
+        ("heat", "0.34", ("3", "4")),
+        ("day", "2026-10-13", ("13", "4")),
+        ("area", "abstract algebra", ("A", "B")),
+        ("metadata", '{"right": true, "text": "A"}', ("A", "B")),
+    ],
+)
+def test_what_shares_only_characters_with_the_answers_is_no_reply(
+    name: str, beside: str, answers: tuple[str, str], tmp_path: Path
+) -> None:
+    row = {"question": "Oz?", "answer_1": answers[0], "answer_2": answers[1], name: beside}
+    path = written(tmp_path / "a.json", [row])
+    with pytest.raises(DataError) as refused:
+        read_item_file(path, need_summaries=True)
+    assert refused.value.code == "no_summaries"
+    file = read_item_file(written(path, [{**row, name: f"It is {answers[0]}."}]), take_replies=True)
+    assert file.summaries == ({} if name == "metadata" else {name: 1})

@@ -24,6 +24,7 @@ from selfreflect.sources.columns import (
     tells_of_questions,
 )
 from selfreflect.sources.files import Row, is_text_list, listed
+from selfreflect.sources.rows import METADATA
 
 ROWS_LOOKED_AT = 500
 """Number of first rows that determine roles."""
@@ -156,9 +157,9 @@ def _reply(columns: ItemColumns, rows: Sequence[Row]) -> str:
         return ""
     similar = []
     for name in columns.extras:
-        is_gold = plain_name(name) in GOLD_NAMES or likely_gold([name])
+        is_known = name == METADATA or plain_name(name) in GOLD_NAMES or likely_gold([name])
         # a message is a turn where there are several of them, and a reply where there is one
-        if is_gold or tells_of_questions(plain_name(name).replace("message", "")):
+        if is_known or tells_of_questions(plain_name(name).replace("message", "")):
             continue
         count = sum(_says_the_same(row.fields.get(name), _answers_in(row, columns.answers)) for row in rows)
         similar += [name] * (count * 2 > len(rows))
@@ -182,8 +183,12 @@ def _says_the_same(reply: object, answers: Sequence[str]) -> bool:
     words = {*_WORD.findall(reply.casefold())} if isinstance(reply, str) else set()
     if len(words) < 2 or not answers or len(str(reply)) > _LONGEST_REPLY * max(map(len, answers)) + _ROOM:
         return False
+    if not any(map(str.isalpha, str(reply))):  # a date or a number
+        return False
     known = {word for text in answers for word in _WORD.findall(text)}
-    return len(words & known) * 2 > len(words) or any(text in str(reply).casefold() for text in answers)
+    # an answer such as "3" or "B" is part of many words; scripts without blanks have no ends of words
+    whole = "|".join(rf"(?<![0-9a-z]){re.escape(text)}(?![0-9a-z])" for text in answers)
+    return len(words & known) * 2 > len(words) or re.search(whole, str(reply).casefold()) is not None
 
 
 _WORD = re.compile(r"\w+")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from selfreflect.atomic import write_bytes, write_files, write_through
+from selfreflect.atomic import open_through, write_bytes, write_files, write_through
 
 
 @pytest.mark.parametrize("durable", [True, False])
@@ -122,3 +122,21 @@ def test_the_next_command_clears_what_a_killed_one_left(tmp_path: Path) -> None:
     write_through(tmp_path / "out.json", b"{}")
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"out", "out.json", "out.01234567.partial", kept.name}
+
+
+def test_what_a_link_names_stays_if_writing_fails(tmp_path: Path) -> None:
+    old, link = tmp_path / "old.json", tmp_path / "link.json"
+    old.write_bytes(b"old")
+    link.symlink_to(old)
+
+    def write(fails: bool) -> None:
+        with open_through(link) as file:
+            file.write(b"new")
+            if fails:
+                raise ValueError
+
+    with pytest.raises(ValueError):  # noqa: PT011 (its own)
+        write(fails=True)
+    assert old.read_bytes() == b"old"
+    write(fails=False)
+    assert (old.read_bytes(), link.is_symlink()) == (b"new", True)

@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -69,15 +70,20 @@ def _replacing(
 def open_through(path: Path) -> Iterator[IO[bytes]]:
     """Open a file that a user named, to write it atomically and with the permissions of the old file.
 
-    A link, a device or a pipe is written in place, and so is a file whose directory takes no new one.
+    A link, a device or a pipe is written in place once all is known, and so is a file whose directory takes
+    no new one.
 
     Raises:
         OSError: the file cannot be written.
     """
     is_special = path.is_symlink() or (path.exists() and not path.is_file())
     if is_special or not os.access(path.parent, os.W_OK):
-        with path.open("wb") as file:
-            yield file
+        with tempfile.TemporaryFile() as whole:
+            yield whole
+            whole.seek(0)
+            # an error before must leave the old file as it is
+            with path.open("wb") as file:
+                shutil.copyfileobj(whole, file)
         return
     clear_unfinished(path)
     with _replacing(path, mode=path.stat().st_mode & 0o777 if path.exists() else None) as file:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import tiny
 import typer
-from command import COMMAND, environment, run, small, written
+from command import COMMAND, environment, process, run, small, written
 
 from selfreflect.cli import COMMANDS, application
 from selfreflect.cli.help import COMMAND_GROUPS
@@ -116,6 +116,11 @@ def test_the_overview_lists_commands_exit_codes_and_completion() -> None:
     assert "3 a condition of --fail-if holds" in words
     assert "--install-completion" in words
     assert "--show-completion" in words
+
+
+def test_help_before_a_command_lists_all_commands() -> None:
+    helped = process("--help", "report")
+    assert (helped.code, helped.stdout) == (0, process("--help").stdout)
 
 
 def test_every_command_says_what_to_do_next(model: Path, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def main() -> None:
     # torch and transformers make a million objects when they are imported, and none of them is garbage
     gc.set_threshold(50_000, 20, 100)
     # import only what is called: nothing for the list of commands, all for a shell that completes words
-    name = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    name = next((word for word in sys.argv[1:] if not word.startswith("-") or word in ("-h", "--help")), "")
     is_list = name not in COMMANDS and "_SELFREFLECT_COMPLETE" not in os.environ
     command_line = application([name] if name in COMMANDS else COMMANDS, is_list=is_list)
     while_idle = signal.getsignal(signal.SIGINT)

@@ -148,7 +148,10 @@ def test_a_reply_is_told_by_what_it_says(reply: str, tmp_path: Path) -> None:
         {"question": f"{name}?", "answers": [name, "Nice", name], reply: f"Il est à {name}.", "Agent": "Jo"}
         for name in ("Lyon", "Metz")
     ]
-    [first, _] = read_item_file(written(tmp_path / "a.json", rows), need_summaries=True).items
+    path = written(
+        tmp_path / "a.json", [{**row, "Explanation": f"C'est {row['answers'][0]}."} for row in rows]
+    )
+    [first, _] = read_item_file(path, need_summaries=True).items
     assert first.summaries == {reply: "Il est à Lyon."}
 
 

@@ -112,7 +112,8 @@ _NO_ANSWERS = frozenset(
     "choice option distractor context source passage document doc chunk evidence fact hint reference gold "
     "correct right wrong incorrect target expected feature image tag label score rating step turn message "
     "page id metric annotator rater judge reviewer comment note keyword category topic url link column field "
-    "unnamed user question prompt name date grade reason".split()
+    "unnamed user question prompt name date grade reason explanation rationale reasoning justification "
+    "analysis thought feedback".split()
 )
 
 # Words in names of columns with right answers, as in "Correct team", if the texts recur among the answers.

@@ -125,9 +125,9 @@ def test_problems_are_said_where_they_arise(chromium: Any, client: Client) -> No
         shown.click("button.primary")
         shown.wait_for_selector("#form-problem:has-text('unknown model')")
         shown.goto(f"{client.url}/#job=0123456789abcdef")
-        shown.wait_for_selector("#result:has-text('no job of that id')")
+        shown.wait_for_selector("#result:has-text('no job with this id')")
         shown.goto(f"{client.url}/#run=0123456789abcdef")
-        shown.wait_for_selector("#result:has-text('no run of that id')")
+        shown.wait_for_selector("#result:has-text('no run with this id')")
         assert all("status of 4" in problem for problem in watched.problems)
 
 

@@ -266,6 +266,17 @@ def test_too_few_labels_say_how_many_are_needed() -> None:
     ).chosen
 
 
+def test_a_threshold_that_the_pilot_kept_from_a_test_lacks_labels_though_enough_reached_it() -> None:
+    pilot, scores = np.repeat([0.5, 0.9], [76, 24]), np.repeat([0.5, 0.9], [280, 120])
+    search = search_threshold(pilot, scores, scores < 0.9, 0.05, 0.95)
+    assert (search.chosen, search.nearest.threshold, search.nearest.answered) == (None, 0.9, 120)
+    assert search.labels_needed > 0
+    tested = np.repeat([0.5, 0.9], [280 + search.labels_needed * 3 // 4 - 27, 147])
+    found = search_threshold(pilot, tested, tested < 0.9, 0.05, 0.95).chosen
+    assert found is not None
+    assert found.threshold == 0.9
+
+
 def test_the_labels_that_a_strict_threshold_lacks_are_counted_if_it_comes_nearest() -> None:
     pilot = np.repeat([0.5, 0.8, 0.9], [5, 26, 46])
     scores = np.repeat([0.5, 0.8, 0.9], [15, 80, 138])

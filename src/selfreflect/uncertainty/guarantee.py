@@ -106,6 +106,8 @@ class ThresholdSearch:
     """Number of tested questions."""
     skipped: tuple[tuple[float, int, int], ...] = ()
     """Stricter thresholds that too few questions were expected to reach, with counts."""
+    expected: tuple[float, ...] = ()
+    """Numbers of tested questions that were expected to reach them, by the pilot."""
 
     @cached_property
     def tests(self) -> tuple[ThresholdTest, ...]:
@@ -149,14 +151,13 @@ class ThresholdSearch:
         return self._labels_for(self.nearest)
 
     def _labels_for(self, test: ThresholdTest) -> int:
-        answers = fewest_answers(self.risk, self.confidence, test.wrong)
+        needs = [(fewest_answers(self.risk, self.confidence, test.wrong), float(test.answered))]
         if test in self.untested:  # it is tested only if enough questions are expected to reach it
-            answers = max(answers, ROOM * fewest_answers(self.risk, self.confidence))
-        if answers <= test.answered:
-            return 0
+            enough = ROOM * fewest_answers(self.risk, self.confidence)
+            needs.append((enough, self.expected[self.untested.index(test)]))
         # only some of further questions are answered, and a part of them goes to the pilot
-        coverage = test.coverage or 1 / max(1, self.tested)
-        return math.ceil((answers - test.answered) / coverage * PILOT / (PILOT - 1))
+        lacking = max((answers - known) / (known or 1) for answers, known in needs) * max(1, self.tested)
+        return max(0, math.ceil(lacking * PILOT / (PILOT - 1)))
 
 
 FINEST = 1e-9
@@ -205,7 +206,7 @@ def search_threshold(
         raise DataError(
             f"{labelled} cannot be divided into a pilot and tests",
             code="too_few_labels",
-            remedy=f"Label at least {enough}; fewer cannot pass, even if all answers are right.",
+            remedy=f"Label at least {enough:,}; fewer cannot pass, even if all answers are right.",
             labels_needed=enough,
         )
     if not (np.isfinite(pilot).all() and np.isfinite(scores).all()):
@@ -238,7 +239,14 @@ def search_threshold(
         (threshold, *result) for threshold, result in zip(thresholds[:start], results, strict=False)
     )
     return ThresholdSearch(
-        risk, confidence, tuple(thresholds[start:]), tuple(counts), len(pilot), len(scores), skipped
+        risk=risk,
+        confidence=confidence,
+        grid=tuple(thresholds[start:]),
+        counts=tuple(counts),
+        pilot=len(pilot),
+        tested=len(scores),
+        skipped=skipped,
+        expected=tuple(expected[:start].tolist()),
     )
 
 

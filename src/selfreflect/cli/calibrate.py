@@ -380,7 +380,7 @@ class _Fitting:
                 f"no threshold of {self.estimator} keeps the risk at {search.risk:g} with confidence "
                 f"{search.confidence:.12g}, so nothing is saved",
                 code="no_threshold",
-                remedy=f"Label about {search.labels_needed} more questions, or choose a higher {{risk}}.",
+                remedy=f"Label about {search.labels_needed:,} more questions, or choose a higher {{risk}}.",
                 labels_needed=search.labels_needed,
             )
         return guarantee
@@ -408,7 +408,7 @@ class _Fitting:
             raise DataError(
                 "too few labels for sets, so nothing is saved",
                 code="too_few_labels",
-                remedy=f"Label at least {rule.fewest} questions, or give a lower {{set}}.",
+                remedy=f"Label at least {rule.fewest:,} questions, or give a lower {{set}}.",
                 labels_needed=rule.fewest,
             )
         if self.options.save is not None:
@@ -508,7 +508,7 @@ def _require_labels(count: int, weights: int = 0, promised: int = 0) -> None:
             f"{counted(count, 'labelled answer')} are too few: a map fitted on fewer than {fewest} may do "
             "harm, so it is not saved",
             code="too_few_labels",
-            remedy=f"Label at least {max(fewest, promised)} questions; hundreds are better.",
+            remedy=f"Label at least {max(fewest, promised):,} questions; hundreds are better.",
             labels_needed=max(fewest, promised),
         )
 

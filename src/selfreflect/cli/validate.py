@@ -369,7 +369,7 @@ def _is_failure(value: Value, controls: Container[str]) -> bool:
 def _measure(
     study: Study, names: Sequence[str] | None, models: Models, store: Journal[Value] | None
 ) -> tuple[list[Value], list[MetricInfo]]:
-    """Measure with each judge in turn. Metrics without a judge are measured with the first."""
+    """Measure with each judge in turn; with several, metrics without a judge only if they are named, once."""
     judged = [info.name for info in METRICS if "judge" in info.needs]
     # a metric that needs no judge cannot differ between judges
     if names is None and len(models.judges) > 1:

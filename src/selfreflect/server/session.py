@@ -122,7 +122,7 @@ class LocalModel:
                 self._answer(batch)
 
     def _waiting(self) -> list[_Pending]:
-        """Take further waiting requests, one at a time if several workers share them."""
+        """Take further waiting requests; none if several workers share them."""
         batch_more: list[_Pending] = []
         while self._workers == 1 and len(batch_more) < BATCH - 1:
             try:

@@ -320,8 +320,8 @@ def guarantee_sentence(search: ThresholdSearch, estimator: str) -> str:
     missing_labels = counted(search.labels_needed, "more labelled question")
     return (
         f"{risk}: no threshold qualifies. {threshold_text(estimator, nearest.threshold)} comes nearest, with "
-        f"{nearest.wrong} wrong of {nearest.answered}, {passes}; about {missing_labels} would be needed if "
-        "none of the newly shown answers were wrong."
+        f"{nearest.wrong:,} wrong of {nearest.answered:,}, {passes}; about {missing_labels} would be needed "
+        "if none of the newly shown answers were wrong."
     )
 
 
@@ -329,7 +329,7 @@ def _search_notes(search: ThresholdSearch, estimator: str) -> list[str]:
     labelled = counted(search.pilot + search.tested, "labelled question")
     notes = [
         guarantee_sentence(search, estimator),
-        f"{labelled}: {search.pilot} set the thresholds, {search.tested} are tested.",
+        f"{labelled}: {search.pilot:,} set the thresholds, {search.tested:,} are tested.",
     ]
     if search.chosen is not None:
         notes.append(

@@ -35,6 +35,7 @@ from selfreflect.sources.columns import (
     CONFIDENCE,
     CONFIDENCE_NAMES,
     CORRECT,
+    CORRECT_NAMES,
     GOLD,
     GOLD_NAMES,
     GRADES,
@@ -188,6 +189,8 @@ def _fold_names(rows: Rows, gold: str, assigned: Collection[str], notes: list[st
     same = [name for name in available if plain_name(name) == plain_name(gold)]
     if gold == GOLD and not same:
         free = [name for name in available if name not in {*assigned, *_OF_QUESTION, GRADES}]
+        # grades that are no verdicts, such as 0.5, are no right answers either
+        free = [name for name in free if plain_name(name) not in CORRECT_NAMES]
         same = [name for name in free if plain_name(name) in GOLD_NAMES]
         # a column that may hold right answers is believed if one of its texts is an answer, too
         if len(same) > 1 or not same or rows.count >= _ROWS_THAT_TELL:

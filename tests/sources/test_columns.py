@@ -170,6 +170,24 @@ def test_a_column_that_asks_whether_it_is_right_holds_labels(tmp_path: Path) -> 
     assert not any(question.gold for question in read.questions), "no target is an answer"
 
 
+@pytest.mark.parametrize(("yes", "no"), [("y", "n"), ("Y", "N"), ("yes", "no")])
+def test_n_is_no_where_others_are_y(yes: str, no: str, tmp_path: Path) -> None:
+    rows = [{"question": f"{at}?", "answers": ["a", "b"], "Label": yes if at else no} for at in range(3)]
+    read = read_answered_questions(written(tmp_path / "a.json", rows), columns={"correct": "Label"})
+    assert [question.correct for question in read.questions] == [False, True, True]
+
+
+def test_a_reply_in_each_row_of_a_question_is_told_by_what_it_says(tmp_path: Path) -> None:
+    rows = [
+        {"Id": name, "Question": f"{name}?", "Answer": answer, "Reply we mailed": f"It is {name}."}
+        for name in ("Lyon", "Metz")
+        for answer in (name, "Nice")
+    ]
+    path = written(tmp_path / "a.json", rows)
+    [first, _] = read_item_file(path, need_summaries=True, columns={"id": "Id"}).items
+    assert first.summaries == {"Reply we mailed": "It is Lyon."}
+
+
 def test_right_answers_that_recur_among_the_answers_are_taken(tmp_path: Path) -> None:
     row = {
         "question": "Who?",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from selfreflect.errors import excerpt
@@ -320,6 +321,21 @@ def label(value: object) -> Verdict:
 def _plain(value: object) -> str:
     # graders also write "Correct."
     return str(value).strip().rstrip(".").lower().replace(" ", "_").replace("-", "_")
+
+
+def spell_no(rows: Rows) -> None:
+    """Read ``n`` as no where another of the first labels is ``y``; alone it is inspect_ai's "no answer"."""
+    labels = (row.fields.get(CORRECT) for row in islice(rows, _LABELS_LOOKED_AT))
+    if CORRECT in rows.columns and any(_plain(label) == "y" for label in labels):
+        rows.change(_with_no)
+
+
+_LABELS_LOOKED_AT = 1000
+
+
+def _with_no(row: Row) -> Row:
+    is_n = _plain(row.fields.get(CORRECT)) == "n"
+    return row._replace(fields={**row.fields, CORRECT: "no"}) if is_n else row
 
 
 def label_columns(rows: Rows, names: Collection[str]) -> list[str]:

@@ -24,6 +24,7 @@ from selfreflect.sources.answer_values import (
     grades,
     label_columns,
     row_grades,
+    spell_no,
     token_values,
 )
 from selfreflect.sources.columns import (
@@ -243,6 +244,7 @@ def read_item_file(
     renamed = rows.rename_usual(usual, assigned.values())
     labels, renamed_labels = _name_labels(rows, assigned.values())
     renamed |= renamed_labels
+    spell_no(rows)
     rows.change(_spell_gold)
     reserved = _columns_with_values(rows) - set(assigned.values())
     reading = Reading(

@@ -62,7 +62,7 @@ def likely_roles(rows: Iterable[Row], assigned: Mapping[str, str]) -> LikelyRole
     names = list(dict.fromkeys(name for row in sample for name in row.fields))
     columns = item_columns(names, assigned)
     roles: dict[str, str] = {}
-    if not {"question", "id"} & assigned.keys() and _is_doubtful(columns.question, sample):
+    if "question" not in assigned and _is_doubtful(columns.question, sample):
         taken = {*columns.answers, *columns.rivals, *columns.beside, columns.reference, columns.context}
         others = [name for name in names if name not in {*taken, columns.question}]
         roles |= _question(others, sample, must_ask=columns.question != "")
@@ -155,20 +155,27 @@ def _reply(columns: ItemColumns, rows: Sequence[Row]) -> str:
     """Choose the only column beside several answers whose texts say what answers say; empty without one."""
     if not columns.answers or columns.summaries or columns.named_summaries or columns.beside:
         return ""
+    groups = defaultdict(list)
+    for row in rows:
+        groups[repr(row.fields.get(columns.question))].append(row)
+    answers = {key: _answers_in(group, columns.answers) for key, group in groups.items()}
     similar = []
     for name in columns.extras:
         is_known = name == METADATA or plain_name(name) in GOLD_NAMES or likely_gold([name])
         # a message is a turn where there are several of them, and a reply where there is one
         if is_known or tells_of_questions(plain_name(name).replace("message", "")):
             continue
-        count = sum(_says_the_same(row.fields.get(name), _answers_in(row, columns.answers)) for row in rows)
-        similar += [name] * (count * 2 > len(rows))
+        replies = {
+            key: group[0].fields.get(name) for key, group in groups.items() if not _differs(name, group)
+        }
+        count = sum(_says_the_same(reply, answers[key]) for key, reply in replies.items())
+        similar += [name] * (count * 2 > len(groups))
     return similar[0] if len(similar) == 1 else ""
 
 
-def _answers_in(row: Row, names: Sequence[str]) -> list[str]:
-    """List the answers in numbered columns or in a list, in lower case; none for a single answer."""
-    values = [row.fields.get(name) for name in names]
+def _answers_in(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
+    """List the answers to a question in lower case: of several columns, of a list or of several rows."""
+    values = [row.fields.get(name) for row in rows for name in names]
     if len(values) == 1:
         values = values[0] if isinstance(values[0], list) else []
     return [value.strip(" .").casefold() for value in values if isinstance(value, str) and value.strip(" .")]

@@ -28,6 +28,7 @@ from selfreflect.sources.answer_values import (
     label,
     label_columns,
     row_grades,
+    spell_no,
     token_values,
 )
 from selfreflect.sources.columns import (
@@ -132,6 +133,7 @@ def read_answered_questions(
         need_answers=False,
         structured=structured,
     )
+    spell_no(rows)
     census = _QuestionCensus(rows, gold, has_response=_RESPONSE in reserved)
     items = item_rows(rows, reading, census.join, second)
     by_row = CORRECT in census.varying  # then each answer has a label of its own
@@ -208,7 +210,8 @@ def _recurs(rows: Iterable[Row], name: str) -> bool:
     for row in rows:
         texts = {*_texts({other: value for other, value in row.fields.items() if other != name})}
         for gold in _texts(field_value(row, name)):
-            if gold in texts or (not gold.isdecimal() and any(gold in text for text in texts)):
+            is_part = len(gold) > 1 and not gold.isdecimal()
+            if gold in texts or (is_part and any(gold in text for text in texts)):
                 return True
     return False
 

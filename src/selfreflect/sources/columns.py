@@ -118,7 +118,8 @@ _NO_ANSWERS = frozenset(
 
 # Words in names of columns with right answers, as in "Correct team", if the texts recur among the answers.
 _RIGHT = frozenset(
-    "correct right true gold golden expected verified actual solution richtig richtige lösung korrekt "
+    "correct right true truth gold golden expected expert reference verified actual solution "
+    "richtig richtige lösung korrekt "
     "correcte bonne correcta certa corretta giusta juiste juist".split()
 )
 
@@ -238,7 +239,8 @@ def likely_questions(names: Iterable[str]) -> list[str]:
 
 def likely_gold(names: Iterable[str]) -> list[str]:
     """List columns whose names mark correct values, such as ``Correct team``."""
-    return [name for name in names if not _RIGHT.isdisjoint(plain_name(name).split("_"))]
+    plain = {name: re.sub(r"[()]", "", plain_name(name)) for name in names}
+    return [name for name in plain if not _RIGHT.isdisjoint(plain[name].split("_"))]
 
 
 def asks_by_name(name: str) -> bool:

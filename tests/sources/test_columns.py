@@ -10,6 +10,7 @@ from command import run, written
 
 from selfreflect.errors import DataError
 from selfreflect.sources.items import read_item_file
+from selfreflect.sources.questions import load_questions
 from selfreflect.uncertainty.reading import read_answered_questions
 
 ROWS = [
@@ -87,6 +88,8 @@ def test_columns_are_told_by_their_values(question: str, answers: str, tmp_path:
     assert [{*item.answer_set.answers} for item in file.items] == [{*TEXTS}] * 2
     assert file.columns[question] == "question"
     assert any(question in note for note in file.notes), "what values tell is said"
+    loaded = load_questions(str(tmp_path / "a.json"))
+    assert [record.text for record in loaded.questions] == ["Where is it?", "And this?"]
 
 
 @pytest.mark.parametrize("answer", ["Sample", "Answer", "Model said", "Output text"])

@@ -25,6 +25,7 @@ from selfreflect.sources.columns import (
     gold_texts,
     holds_image,
     is_image,
+    item_columns,
     likely_questions,
     metadata,
     plain_name,
@@ -52,6 +53,7 @@ from selfreflect.sources.hub import (
 )
 from selfreflect.sources.item_rows import list_in, object_in
 from selfreflect.sources.layouts import rows_in
+from selfreflect.sources.roles import likely_roles
 
 _SHARD = re.compile(r"([1-9][0-9]*)/([1-9][0-9]*)", re.ASCII)
 
@@ -266,6 +268,9 @@ def _file_table(source: str, question_column: str | None, context_column: str | 
     content = read_content(source, PARSERS)
     rows = list(rows_in(content._replace(allows_nan=True), logs=False).rows)
     names = field_names(rows)
+    if not question_column and not item_columns(names, {}).question:
+        # where no name says which column asks, its texts may
+        question_column = likely_roles(rows, {}).roles.get("question")
     columns = _guess_columns(content.name, names, question_column, context_column)
     rows = _once(rows, columns)
     # a column may be the kind of a question under another name, and a user asks for it by its own

@@ -83,7 +83,7 @@ def packaged(
     from importlib.metadata import EntryPoint, entry_points
 
     def load(name: str, entries: Sequence[EntryPoint]) -> Any:
-        packages = " and ".join(excerpt(entry.dist.name) for entry in entries if entry.dist)
+        packages = " and ".join(sorted(excerpt(entry.dist.name) for entry in entries if entry.dist))
         with failures_of(f"{group} {excerpt(name)} of the package {packages}"):
             if reason := objection(name):
                 raise ValueError(reason)

@@ -91,7 +91,10 @@ def test_distances_that_differ_are_an_error(
     outcome = timed(model, [ITEM], tmp_path, "--json")
     assert outcome.code == 1
     assert outcome.json[0]["difference_largest"] > 1e-5
-    assert "error: Distances of the schedules differ by at most 2.0e-05" in outcome.said
+    assert (
+        "error: Distances of the schedules differ by at most 2.0e-05, but at most 1e-05 is allowed"
+        in outcome.said
+    )
     assert "'i1' (2.0e-05)" in outcome.said
 
 

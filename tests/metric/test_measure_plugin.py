@@ -112,7 +112,7 @@ def test_one_name_in_two_packages_is_refused(tmp_path: Path) -> None:
     with installed(tmp_path):
         done = run("score", "--items", items, "--measures", "twice")
     assert (done.code, done.stdout) == (2, "")
-    assert all(name in done.stderr for name in ("'first'", "'second'"))
+    assert "'first' and 'second'" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["score", "question_id", "recovered", "means", "../x", "\x1b[31m", "Upper"])

@@ -178,6 +178,12 @@ def test_n_is_no_where_others_are_y(yes: str, no: str, tmp_path: Path) -> None:
     rows = [{"question": f"{at}?", "answers": ["a", "b"], "Label": yes if at else no} for at in range(3)]
     read = read_answered_questions(written(tmp_path / "a.json", rows), columns={"correct": "Label"})
     assert [question.correct for question in read.questions] == [False, True, True]
+    [listed] = read_answered_questions(
+        written(
+            tmp_path / "b.json", [{"question": "Oz?", "answers": ["a", "b", "c"], "correct": [no, yes, no]}]
+        )
+    ).questions
+    assert [right for _, right in listed.grades["correct"]] == [False, True, False]
 
 
 def test_a_reply_in_each_row_of_a_question_is_told_by_what_it_says(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def test_another_input_is_refused(preset: Preset, reward: Longest, tmp_path: Pat
     for other, key in (
         (Training(preset, ROWS[:1], folder), "rows ("),
         (Training(replace(preset, model="m"), ROWS, folder), "model ("),
-        (Training(replace(preset, lora={"r": 9}), ROWS, folder), "r ("),
+        (Training(replace(preset, lora={"r": 9}), ROWS, folder), "r (was 4, is now 9)"),
     ):
         with pytest.raises(ConfigError) as refused:
             other.is_done()

@@ -103,10 +103,11 @@ def score_command(
     versions_with_scores = _score(versions, overrides, words=words if json else None)
     _show(versions_with_scores, json=json, explain=explain)
     sentences: list[str] = []
+    code = 0
     if conditions:
-        from selfreflect.cli.show import exit_if, verdict
+        from selfreflect.cli.show import exit_with_verdict, verdict
 
-        sentences, _ = verdict(conditions, versions_with_scores.pairs)
+        sentences, code = verdict(conditions, versions_with_scores.pairs)
     _write(output, versions_with_scores, sentences)
     if log is not None:
         from selfreflect.cli.show import log_result
@@ -114,7 +115,7 @@ def score_command(
         for run in versions_with_scores.runs:
             log_result(log, run)
     if conditions:
-        exit_if(conditions, versions_with_scores.pairs)
+        exit_with_verdict(sentences, code)
     exit_with(sum(run.failed for run in versions_with_scores.runs))
 
 

@@ -360,7 +360,11 @@ def exit_if(conditions: Sequence[Condition], *groups: Pairs) -> None:
     Args:
         groups: what to look at, for each judge.
     """
-    sentences, code = verdict(conditions, *groups)
+    exit_with_verdict(*verdict(conditions, *groups))
+
+
+def exit_with_verdict(sentences: Sequence[str], code: int) -> None:
+    """Print the outcome of conditions, and exit unless all pass."""
     for sentence in sentences:
         say(sentence)
     if code:

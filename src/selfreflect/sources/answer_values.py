@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from selfreflect.errors import excerpt
@@ -324,18 +323,27 @@ def _plain(value: object) -> str:
 
 
 def spell_no(rows: Rows) -> None:
-    """Read ``n`` as no where another of the first labels is ``y``; alone it is inspect_ai's "no answer"."""
-    labels = (row.fields.get(CORRECT) for row in islice(rows, _LABELS_LOOKED_AT))
-    if CORRECT in rows.columns and any(_plain(label) == "y" for label in labels):
+    """Read ``n`` as no where the right labels are ``y``; among others it is inspect_ai's "no answer"."""
+    if CORRECT not in rows.columns:
+        return
+    labels = (_plain(label) for row in rows for label in _labels_in(row.fields.get(CORRECT)))
+    # the first right or wrong label says which letters the file uses
+    if next((label for label in labels if VERDICTS.get(label) is not None), "") == "y":
         rows.change(_with_no)
 
 
-_LABELS_LOOKED_AT = 1000
-
-
 def _with_no(row: Row) -> Row:
-    is_n = _plain(row.fields.get(CORRECT)) == "n"
-    return row._replace(fields={**row.fields, CORRECT: "no"}) if is_n else row
+    value = row.fields.get(CORRECT)
+    if not any(_plain(label) == "n" for label in _labels_in(value)):
+        return row
+    labels = ["no" if _plain(label) == "n" else label for label in _labels_in(value)]
+    return row._replace(fields={**row.fields, CORRECT: "no" if _plain(value) == "n" else labels})
+
+
+def _labels_in(value: object) -> Sequence[object]:
+    """List the labels of a cell: one, or several in a list, also in one that is written in a text."""
+    cell = list_in(value) if isinstance(value, str) and value.lstrip().startswith("[") else value
+    return cell if isinstance(cell, list) else [value]
 
 
 def label_columns(rows: Rows, names: Collection[str]) -> list[str]:
@@ -352,8 +360,7 @@ def are_labels(values: Iterable[object]) -> bool:
     """Check whether all values are verdicts, lists of verdicts or missing, and some are verdicts."""
     verdicts: set[Verdict] = set()
     for value in values:
-        cell = list_in(value) if isinstance(value, str) and value.lstrip().startswith("[") else value
-        for entry in cell if isinstance(cell, list) else [value]:
+        for entry in _labels_in(value):
             if entry is not None and entry != "":
                 if (plain := _plain(entry)) not in VERDICTS:
                     return False

@@ -116,11 +116,13 @@ _NO_ANSWERS = frozenset(
     "analysis thought feedback".split()
 )
 
+# Several are the turns of a conversation, and a single one may be the reply.
+_TURNS = frozenset(("message",))
+
 # Words in names of columns with right answers, as in "Correct team", if the texts recur among the answers.
 _RIGHT = frozenset(
-    "correct right true truth gold golden expected expert reference verified actual solution "
-    "richtig richtige lösung korrekt "
-    "correcte bonne correcta certa corretta giusta juiste juist".split()
+    "correct right true truth gold golden expected expert reference verified actual solution richtig "
+    "richtige lösung korrekt correcte bonne correcta certa corretta giusta juiste juist".split()
 )
 
 LIKELY_WORDS = {
@@ -249,10 +251,14 @@ def asks_by_name(name: str) -> bool:
     return not _ASKING.isdisjoint(words) or any(word.endswith(_ASKING_ENDS) for word in words)
 
 
-def tells_of_questions(name: str) -> bool:
-    """Check whether a column is named like choices, passages or scores rather than answers."""
-    words = plain_name(name).split("_")
-    return any(word.removesuffix("s") in _NO_ANSWERS for word in words)
+def tells_of_questions(name: str, *, is_single: bool = False) -> bool:
+    """Check whether a column is named like choices, passages or scores rather than answers.
+
+    Args:
+        is_single: whether no other column has its name with another number.
+    """
+    words = {word.removesuffix("s") for word in plain_name(name).split("_")}
+    return not (_NO_ANSWERS - _TURNS if is_single else _NO_ANSWERS).isdisjoint(words)
 
 
 def likely_spans(names: Iterable[str]) -> list[str]:

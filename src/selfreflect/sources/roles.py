@@ -43,7 +43,7 @@ class LikelyRoles(NamedTuple):
     def notes(self) -> list[str]:
         """Notes on question and answers, one sentence each; on a reply, whoever reads it says so."""
         words = {"question": "the question", "answer": "the answers"}
-        notes = [f"taken for {words[role]}: {excerpt(name)}" for role, name in self.roles.items()]
+        notes = [f"{excerpt(name)} is read as {words[role]}" for role, name in self.roles.items()]
         if self.doubt:
             notes.append(
                 f"all answers to a question are one text, while {self.doubt} differ: if one of these holds "
@@ -61,17 +61,18 @@ def likely_roles(rows: Iterable[Row], assigned: Mapping[str, str]) -> LikelyRole
     sample = list(islice(rows, ROWS_LOOKED_AT))
     names = list(dict.fromkeys(name for row in sample for name in row.fields))
     columns = item_columns(names, assigned)
-    roles: dict[str, str] = {}
+    question: dict[str, str] = {}
     if "question" not in assigned and _is_doubtful(columns.question, sample):
         taken = {*columns.answers, *columns.rivals, *columns.beside, columns.reference, columns.context}
         others = [name for name in names if name not in {*taken, columns.question}]
-        roles |= _question(others, sample, must_ask=columns.question != "")
-        columns = item_columns(names, {**assigned, **roles})
+        question = _question(others, sample, must_ask=columns.question != "")
+        columns = item_columns(names, {**assigned, **question})
+    likely = LikelyRoles({})
     if columns.question and not columns.halves and not {"answer", CONFIDENCE} & {*assigned, *names}:
-        roles |= _answers(columns.question, names, sample, assigned)
-    doubt, reply = roles.pop("doubt", ""), roles.pop("reply", "")
-    reply = reply or _reply(item_columns(names, {**assigned, **roles}), sample)
-    return LikelyRoles(roles, "" if "summary" in assigned else reply, doubt)
+        likely = _answers(columns, sample)
+    roles = question | likely.roles
+    reply = likely.reply or _reply(item_columns(names, {**assigned, **roles}), sample)
+    return LikelyRoles(roles, "" if "summary" in assigned else reply, likely.doubt)
 
 
 def _is_doubtful(question: str, rows: Sequence[Row]) -> bool:
@@ -103,37 +104,37 @@ def _question(names: Sequence[str], rows: Sequence[Row], *, must_ask: bool) -> d
     return {}
 
 
-def _answers(
-    question: str, names: Sequence[str], rows: Sequence[Row], assigned: Mapping[str, str]
-) -> dict[str, str]:
+def _by_question(rows: Iterable[Row], question: str) -> list[list[Row]]:
+    """Group rows by the value of the question's column."""
+    groups: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[repr(row.fields.get(question))].append(row)
+    return [*groups.values()]
+
+
+def _answers(columns: ItemColumns, rows: Sequence[Row]) -> LikelyRoles:
     """Choose the answer columns: one that varies within a question, or numbered ones."""
-    columns = item_columns(names, {**assigned, "question": question})
     if len(columns.answers) > 1 or columns.plural:
-        return {}
+        return LikelyRoles({})
     named = [*columns.answers, *columns.rivals, *columns.beside, *filter(None, [columns.reference])]
     free = [name for name in columns.extras if plain_name(name) not in GOLD_NAMES]
-    rows_of: defaultdict[object, list[Row]] = defaultdict(list)
-    for row in rows:
-        rows_of[repr(row.fields.get(question))].append(row)
-    repeated = [group for group in rows_of.values() if len(group) > 1]
+    repeated = [group for group in _by_question(rows, columns.question) if len(group) > 1]
     if not repeated:
         lists = [name for name in free if _holds_lists(name, rows) and not tells_of_questions(name)]
         spans = likely_spans(name for name in free if len(_texts(name, rows)) * 2 > len(rows))
         several = [*spans, *([] if columns.answers else lists)]
-        return {"answer": several[0]} if len(several) == 1 else {}
+        return LikelyRoles({"answer": several[0]} if len(several) == 1 else {})
     varying: list[str] = []
     texts = [name for name in free if not _holds_verdicts(name, rows)]
     for candidates in (named, [name for name in texts if not _is_label(name, repeated)], texts):
         varying = varying or [name for name in candidates if any(_differs(name, group) for group in repeated)]
     if len(varying) > 1 and columns.answers and varying[0] not in named:
-        return {"doubt": listed(varying)}
+        return LikelyRoles({}, doubt=listed(varying))
     if len(varying) != 1 or (varying == [*columns.answers] and not columns.rivals):
-        return {}
-    roles = {"answer": varying[0]}
+        return LikelyRoles({})
     replies = [name for name in named if name not in varying and plain_name(name) not in GOLD_COLUMNS]
-    if len(replies) == 1 and not columns.summaries:
-        roles["reply"] = replies[0]
-    return roles
+    reply = replies[0] if len(replies) == 1 and not columns.summaries else ""
+    return LikelyRoles({"answer": varying[0]}, reply)
 
 
 def _is_label(name: str, groups: Sequence[Sequence[Row]]) -> bool:
@@ -155,20 +156,18 @@ def _reply(columns: ItemColumns, rows: Sequence[Row]) -> str:
     """Choose the only column beside several answers whose texts say what answers say; empty without one."""
     if not columns.answers or columns.summaries or columns.named_summaries or columns.beside:
         return ""
-    groups = defaultdict(list)
-    for row in rows:
-        groups[repr(row.fields.get(columns.question))].append(row)
-    answers = {key: _answers_in(group, columns.answers) for key, group in groups.items()}
+    groups = _by_question(rows, columns.question)
+    answers = [_answers_in(group, columns.answers) for group in groups]
     similar = []
     for name in columns.extras:
         is_known = name == METADATA or plain_name(name) in GOLD_NAMES or likely_gold([name])
-        # a message is a turn where there are several of them, and a reply where there is one
-        if is_known or tells_of_questions(plain_name(name).replace("message", "")):
+        if is_known or tells_of_questions(name, is_single=True):
             continue
-        replies = {
-            key: group[0].fields.get(name) for key, group in groups.items() if not _differs(name, group)
-        }
-        count = sum(_says_the_same(reply, answers[key]) for key, reply in replies.items())
+        count = sum(
+            _says_the_same(group[0].fields.get(name), texts)
+            for group, texts in zip(groups, answers, strict=True)
+            if not _differs(name, group)
+        )
         similar += [name] * (count * 2 > len(groups))
     return similar[0] if len(similar) == 1 else ""
 

@@ -108,7 +108,8 @@ def score_command(
         from selfreflect.cli.show import exit_with_verdict, verdict
 
         sentences, code = verdict(conditions, versions_with_scores.pairs)
-    _write(output, versions_with_scores, sentences)
+    # a page begins with what failed, and a terminal ends with it
+    _write(output, versions_with_scores, sentences[::-1])
     if log is not None:
         from selfreflect.cli.show import log_result
 

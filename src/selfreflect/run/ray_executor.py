@@ -154,6 +154,9 @@ def drive(connection: Connection, address: str | None) -> None:
                     connection.send(outcome)
             connection.send(None)
     except SelfReflectError as error:
+        # the experiment closes the connection on this message; an interrupt then could strike
+        # while Ray's objects of the failed stage are deleted, which Python reports with a traceback
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         with suppress(OSError):
             connection.send(error)
     except (BrokenPipeError, ConnectionResetError, KeyboardInterrupt):  # the experiment has ended

@@ -16,8 +16,8 @@ from app_server import Client, serving
 from http_server import guarded, running
 from starlette.types import Receive, Scope, Send
 
+from selfreflect.server import connections as server
 from selfreflect.server import guard
-from selfreflect.server import http as server
 
 TOKEN = "a-token-that-nobody-guesses"
 HALF_BODY = (

@@ -17,8 +17,8 @@ from http_server import guarded, running
 from starlette.types import Message, Receive, Scope, Send
 
 from selfreflect.models.base import Request
+from selfreflect.server.connections import HttpServer
 from selfreflect.server.guard import listen
-from selfreflect.server.http import HttpServer
 
 HEAD = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 5\r\n\r\n"
 

@@ -19,7 +19,7 @@ from fault_server import Action, FaultServer, events, no_event, until_hung_up
 from served import QUICK
 
 from selfreflect.records import Question, Score
-from selfreflect.server import http as server
+from selfreflect.server import connections as server
 from selfreflect.server import upstream as remote
 
 CLIENTS = 6

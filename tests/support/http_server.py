@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import pytest
 from starlette.types import ASGIApp
 
+from selfreflect.server.connections import HttpServer
 from selfreflect.server.guard import Access, Guard, Policy, listen
-from selfreflect.server.http import HttpServer
 
 
 def guarded(app: ASGIApp) -> Guard:

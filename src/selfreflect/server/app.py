@@ -35,9 +35,9 @@ from selfreflect.report.page.view import guesses_view, question_cells, question_
 from selfreflect.report.results import StrategyResult, strategy_results
 from selfreflect.report.run_records import RunRecords
 from selfreflect.run.records import is_labelled, labelled_part
+from selfreflect.server.connections import HttpServer, log_to_stderr
 from selfreflect.server.errors import CUT_OFF, failure_problem, problem, problem_text, without_paths
 from selfreflect.server.guard import Access, Guard, Policy
-from selfreflect.server.http import HttpServer, log_to_stderr
 from selfreflect.server.jobs import WAITING, Job, JobQueue
 from selfreflect.server.library import TITLE, Library
 from selfreflect.server.requests import (

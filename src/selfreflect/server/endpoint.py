@@ -26,10 +26,10 @@ from selfreflect import __version__
 from selfreflect.errors import SelfReflectError, excerpt
 from selfreflect.models.base import Refusal
 from selfreflect.server.chat import ID_PREFIX, PREFIX, ChatRequest, Reflect, read_request
+from selfreflect.server.connections import HttpServer, LiveResponse, begin, log_to_stderr, send_part
 from selfreflect.server.errors import RETRY_SECONDS, ChatError, ErrorType, as_chat_error, failed
 from selfreflect.server.forms import Form, NewStream, form_of, to_pass
 from selfreflect.server.guard import Access, Guard, Policy
-from selfreflect.server.http import HttpServer, LiveResponse, begin, log_to_stderr, send_part
 from selfreflect.server.kinds import kind_of
 from selfreflect.server.record import Archive, History, ServerMetrics, detail
 from selfreflect.server.reflector import (

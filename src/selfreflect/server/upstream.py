@@ -33,9 +33,9 @@ from selfreflect.models.openai.protocol import APIError, finish_of, read_piece
 from selfreflect.models.reasoning import StreamedTrace
 from selfreflect.records import Finish
 from selfreflect.server.chat import OF_TOOLS, PREFIX, RESPONSE_FORMAT, ChatRequest, Fields
+from selfreflect.server.connections import LiveResponse, begin, send_part
 from selfreflect.server.errors import ChatError, upstream_busy
 from selfreflect.server.forms import Form
-from selfreflect.server.http import LiveResponse, begin, send_part
 from selfreflect.server.reply import Belief
 from selfreflect.server.session import AskModel, LocalModel, Report, WithFields
 

@@ -314,7 +314,7 @@ def test_only_models_know_which_backends_there_are() -> None:
 
 
 NAME_MEASURES = {
-    **dict.fromkeys(("store.layout", "store.run", "report.run_records"), "files of run directories"),
+    **dict.fromkeys(("store.manifest", "store.run", "report.run_records"), "files of run directories"),
     **dict.fromkeys(("report.reflection", "report.page.view", "server.work"), "keys of pages and of Python"),
     **dict.fromkeys(("validate.base", "validate.judged"), "metrics of the paper's studies"),
 }

@@ -20,7 +20,7 @@ from selfreflect.report.page.view import run_data
 from selfreflect.run.records import run_records
 from selfreflect.sameness import same_groups
 from selfreflect.server.library import Library
-from selfreflect.store.layout import FILES, MANIFEST
+from selfreflect.store.manifest import FILES, MANIFEST
 from selfreflect.store.run import Run
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from selfreflect.records import AnswerSet, Failure, Question, Score, Summary
-from selfreflect.store.layout import StoredRecord
+from selfreflect.store.manifest import StoredRecord
 from selfreflect.store.run import Run
 
 QUESTIONS = 15

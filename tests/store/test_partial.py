@@ -8,7 +8,7 @@ import pytest
 
 from selfreflect.errors import StoreError
 from selfreflect.records import AnswerSample, AnswerSet, Failure, Question
-from selfreflect.store.layout import count_records
+from selfreflect.store.manifest import count_records
 from selfreflect.store.run import Run
 
 

@@ -34,7 +34,7 @@ from selfreflect.records import (
     WordBits,
     WordDistance,
 )
-from selfreflect.store.layout import count_records
+from selfreflect.store.manifest import count_records
 from selfreflect.store.run import Run
 
 CONFIG = {"questions": {"source": "bundled", "limit": 3}, "answers": {"model": "demo", "seed": 1}}

@@ -320,7 +320,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes], overwrite: bool) -> N
 
 def refuse_run_directory(folder: Path) -> None:
     """Raise DataError if the folder to write is a run directory."""
-    from selfreflect.store.layout import MANIFEST
+    from selfreflect.store.manifest import MANIFEST
 
     if (folder / MANIFEST).exists():
         raise DataError(

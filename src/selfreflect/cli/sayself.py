@@ -26,7 +26,7 @@ from selfreflect.errors import ConfigError, DataError, excerpt, unknown_name
 from selfreflect.flags import Flag
 from selfreflect.models.backend import backend_of
 from selfreflect.run.resume import no_questions
-from selfreflect.store.layout import MANIFEST
+from selfreflect.store.manifest import MANIFEST
 from selfreflect.store.run import Run
 from selfreflect.table import to_markdown
 from selfreflect.text import counted

@@ -44,7 +44,7 @@ from selfreflect.run.todo import (
 )
 from selfreflect.settings import Config, ExecutionOptions
 from selfreflect.sources.questions import is_file, load_questions
-from selfreflect.store.layout import MANIFEST, count_records
+from selfreflect.store.manifest import MANIFEST, count_records
 from selfreflect.store.run import Run
 from selfreflect.strategies import load_strategy
 from selfreflect.text import counted, listed, one_line

@@ -33,7 +33,7 @@ from selfreflect.run.todo import missing_answers, missing_scores, missing_summar
 from selfreflect.settings import Config, ExecutionOptions, ScoresConfig
 from selfreflect.sources.items import Item
 from selfreflect.store.journal import store_errors
-from selfreflect.store.layout import MANIFEST, check_run_directory
+from selfreflect.store.manifest import MANIFEST, check_run_directory
 from selfreflect.store.run import Run
 from selfreflect.strategies import load_strategy
 from selfreflect.strategies.builtin import SECOND_REQUESTS

@@ -62,7 +62,7 @@ from selfreflect.run.todo import (
     stages_with_work,
 )
 from selfreflect.settings import Config, ExecutionOptions
-from selfreflect.store.layout import plain_settings
+from selfreflect.store.manifest import plain_settings
 from selfreflect.store.run import Run
 from selfreflect.strategies import load_strategy
 from selfreflect.strategies.driver import Named

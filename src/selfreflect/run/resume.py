@@ -18,7 +18,7 @@ from selfreflect.records import STAGES, Question, SamplingCheck, Stage, dump_lin
 from selfreflect.removed import SCORES
 from selfreflect.settings import Config
 from selfreflect.sources.questions import QuestionSet, is_file, load_questions
-from selfreflect.store.layout import MANIFEST, Manifest, merge_settings, plain_settings
+from selfreflect.store.manifest import MANIFEST, Manifest, merge_settings, plain_settings
 from selfreflect.store.run import Run
 from selfreflect.text import counted
 

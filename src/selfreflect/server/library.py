@@ -23,7 +23,7 @@ from selfreflect.report.run_records import RunRecords
 from selfreflect.run.records import run_records
 from selfreflect.server.errors import problem, problem_text, without_paths
 from selfreflect.store.journal import store_errors
-from selfreflect.store.layout import FILES, MANIFEST, SCORED_FILES
+from selfreflect.store.manifest import FILES, MANIFEST, SCORED_FILES
 from selfreflect.store.run import Run
 
 DEPTH = 3

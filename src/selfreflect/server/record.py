@@ -22,7 +22,7 @@ from selfreflect.report.run_records import without_words
 from selfreflect.server.errors import ChatError
 from selfreflect.server.reflector import Exchange
 from selfreflect.server.reply import to_json
-from selfreflect.store.layout import StoredRecord
+from selfreflect.store.manifest import StoredRecord
 from selfreflect.store.run import Run
 from selfreflect.uncertainty.guarantee import DriftWatch
 

@@ -14,7 +14,7 @@ from selfreflect.errors import StoreError
 from selfreflect.records import Question, Record, SamplingCheck, from_plain
 from selfreflect.sources.questions import Shard, parse_shard
 from selfreflect.store.journal import ModelReplies, PartialAnswers, replies_journal, store_errors
-from selfreflect.store.layout import Manifest, merge_settings
+from selfreflect.store.manifest import Manifest, merge_settings
 from selfreflect.store.run import Run
 
 # Settings in which directories may differ: each may have had its own server, and `score` measures

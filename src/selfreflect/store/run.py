@@ -44,7 +44,7 @@ from selfreflect.records import (
     metadata_headings,
 )
 from selfreflect.store.journal import Journal, PartialAnswers, lock, refuse_fork, store_errors
-from selfreflect.store.layout import (
+from selfreflect.store.manifest import (
     LOCK,
     MANIFEST,
     SCORED,

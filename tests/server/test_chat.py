@@ -45,7 +45,8 @@ def test_a_question_with_its_conversation_and_sampling() -> None:
     assert chat.messages[0] == Message(role="system", content="Be brief.")
     assert (chat.model, chat.question, chat.passthrough) == ("m", "Who wrote it?", "")
     assert chat.context == "Be brief.\n\nuser: A book\n\nassistant: Yes?"
-    assert (chat.n, chat.stop, chat.seed, chat.temperature, chat.max_tokens) == (2, ("\n",), 7, 0.5, 9)
+    assert (chat.n, chat.stop, chat.seed, chat.max_tokens) == (2, ("\n",), 7, 9)
+    assert chat.sampling == {"temperature": 0.5}
     assert (chat.stream, chat.include_usage) == (True, True)
     assert (chat.options.strategy, chat.options.num_answers) == ("basic", 5)
 

@@ -15,7 +15,6 @@ from endpoint import CITIES, EndpointClient, endpoint_server
 from scripted import Scripted
 
 from selfreflect.models.base import Completion, Refusal, Reply, Request, Sample
-from selfreflect.server.clarify import UnsurePolicy
 
 TOKEN = "a-token-that-nobody-guesses"
 
@@ -240,7 +239,7 @@ def test_sampling_stops_when_the_answer_is_certain() -> None:
 
 @pytest.mark.parametrize("action", ["abstain", "hedge"])
 def test_an_unsure_model_says_so(action: Any) -> None:
-    with endpoint_server(by_step, unsure=UnsurePolicy(action, 0.8)) as client:
+    with endpoint_server(by_step, when_unsure=action, below=0.8) as client:
         body = client.chat().json()
     content = body["choices"][0]["message"]["content"]
     assert body["selfreflect"]["action"] == action

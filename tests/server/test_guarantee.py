@@ -13,7 +13,6 @@ from endpoint import endpoint_server
 
 from selfreflect.models.base import Request
 from selfreflect.server.belief import load_calibrator
-from selfreflect.server.clarify import UnsurePolicy
 from selfreflect.uncertainty.calibrator_file import digests
 from selfreflect.uncertainty.guarantee import WINDOW, upper_bound
 from selfreflect.uncertainty.question import AnsweredQuestion
@@ -48,9 +47,8 @@ def written(tmp_path: Path, **changes: Any) -> Path:
 
 @pytest.mark.parametrize("action", ["abstain", "hedge"])
 def test_what_is_shown_is_guaranteed_and_the_rest_is_not(tmp_path: Path, action: str) -> None:
-    policy = UnsurePolicy(action, 0.4)  # type: ignore[arg-type]
     calibrator = load_calibrator(written(tmp_path))
-    with endpoint_server(cities, calibrator=calibrator, unsure=policy) as client:
+    with endpoint_server(cities, calibrator=calibrator, when_unsure=action) as client:
         shown = client.chat("An easy one?").json()
         unsure = client.chat("A hard one?").json()
         known = client.chat("Seen before?").json()["selfreflect"]

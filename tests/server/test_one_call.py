@@ -16,7 +16,6 @@ from scripted import Scripted
 from selfreflect.logprobs import AnswerTokens
 from selfreflect.models.base import Completion, Reply, Request
 from selfreflect.server.belief import LoadedCalibrator, load_calibrator
-from selfreflect.server.clarify import UnsurePolicy
 
 PROBABILITIES = {"high": 0.9, "close": 0.5, "low": 0.1}
 
@@ -38,7 +37,7 @@ def saved(tmp_path: Path, **changes: Any) -> LoadedCalibrator:
 
 def test_more_is_drawn_only_where_it_could_change_the_action(tmp_path: Path) -> None:
     script = Scripted(reply)
-    settings = {"unsure": UnsurePolicy("abstain", 0.45), "one_call": True, "band": 0.1}
+    settings = {"when_unsure": "abstain", "below": 0.45, "one_call": True, "band": 0.1}
     with endpoint_server(generator=script, calibrator=saved(tmp_path), **settings) as client:
         bodies = {name: client.chat(f"How likely, {name}?").json() for name in PROBABILITIES}
         untold = client.chat("No tokens?").json()["selfreflect"]
@@ -66,7 +65,7 @@ def test_without_an_action_nothing_more_is_drawn_and_requests_may_still_want_it(
 
 
 def test_a_guarantee_of_one_call_is_carried_by_it(tmp_path: Path) -> None:
-    settings = {"unsure": UnsurePolicy("abstain", 0.4), "one_call": True}
+    settings = {"when_unsure": "abstain", "below": 0.4, "one_call": True}
     calibrator = saved(tmp_path, guarantee=GUARANTEE)
     with endpoint_server(generator=Scripted(reply), calibrator=calibrator, **settings) as client:
         sure = client.chat("How likely, high?").json()["selfreflect"]

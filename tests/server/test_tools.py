@@ -13,7 +13,6 @@ from endpoint import EndpointClient, endpoint_server
 from fault_server import FaultServer, chat, choice, status
 
 from selfreflect.models.base import Sampling
-from selfreflect.server.clarify import UnsurePolicy
 
 if TYPE_CHECKING:
     import anthropic
@@ -547,14 +546,14 @@ def test_options_of_summaries_that_change_no_object_are_named() -> None:
 
 def test_tools_do_not_keep_a_model_from_saying_that_it_is_not_sure() -> None:
     texts = [choice("Rain."), choice("Sun."), choice("Snow."), ANKARA]
-    policy = UnsurePolicy("hedge", 0.5)
-    with served(texts, unsure=policy, footer=True) as (client, _):
+    settings: dict[str, Any] = {"when_unsure": "hedge", "below": 0.5, "footer": True}
+    with served(texts, **settings) as (client, _):
         body = client.chat(messages=QUESTION, tools=[WEATHER]).json()
         content = body["choices"][0]["message"]["content"]
         assert body["selfreflect"]["action"] == "hedge"
         assert "Rain." in content
         assert content.endswith(f"id {body['id']}]")
-    with served([ANKARA, calling(("clock", "{}"))], unsure=policy, footer=True) as (client, _):
+    with served([ANKARA, calling(("clock", "{}"))], **settings) as (client, _):
         body = client.chat(messages=QUESTION, tools=[WEATHER], selfreflect={"num_answers": 4}).json()
         assert body["choices"][0]["message"]["tool_calls"]
         assert body["selfreflect"]["action"] is None

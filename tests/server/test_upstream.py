@@ -31,7 +31,6 @@ from fault_server import (
 from served import KEY, QUICK
 
 from selfreflect.server import upstream as remote
-from selfreflect.server.clarify import UnsurePolicy
 from selfreflect.settings import Price
 
 TOKEN = "the-token-of-the-endpoint"
@@ -115,8 +114,8 @@ def test_asking_back_reads_the_probabilities_of_replies_where_the_upstream_tells
 
         return at_once
 
-    unsure = UnsurePolicy("ask", 0.8, candidates=2)
-    with FaultServer(upstream) as server, endpoint_server(upstream=server.url, unsure=unsure) as client:
+    settings: dict[str, Any] = {"when_unsure": "ask", "below": 0.8, "ask_candidates": 2}
+    with FaultServer(upstream) as server, endpoint_server(upstream=server.url, **settings) as client:
         body = client.chat().json()
         calls = len(server.calls)
     belief = body["selfreflect"]

@@ -23,6 +23,7 @@ from selfreflect.server.record import Archive, History, ServerMetrics
 from selfreflect.server.reflector import Reflector, ServeSettings
 from selfreflect.server.session import LocalModel
 from selfreflect.server.upstream import ModelTable, RemoteServer
+from selfreflect.settings import ServeConfig
 from selfreflect.uncertainty.classes import ClassRule
 
 CITIES = ["Ankara", "Ankara.", "Istanbul", "ankara"]
@@ -79,7 +80,10 @@ def endpoint_server(
     **settings: Any,
 ) -> Iterator[EndpointClient]:
     """Serve the model ``m`` of a script or a generator, or the models of a server (``upstream``)."""
-    own = ServeSettings(prompts=load_prompts(), **{"num_answers": 4, **settings})
+    # settings of the file of ``--config`` by their keys, and others of the endpoint
+    keys = settings.keys() & set(ServeConfig.__struct_fields__) - {"confidence"}
+    options = ServeConfig(**{"num_answers": 4, **{key: settings.pop(key) for key in keys}})
+    own = ServeSettings(prompts=load_prompts(), options=options, **settings)
     if generator is None and upstream is None:
         generator = Scripted((lambda _: script) if isinstance(script, list) else script)
     local = [LocalModel("m", generator)] if generator else []

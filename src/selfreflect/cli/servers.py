@@ -390,23 +390,25 @@ MEAN_ANSWERS = {20: 15.7}
 def _at_most(settings: ServeSettings) -> int:
     """Compute the most texts per question, without comparisons and follow-up questions."""
     # the summary, and the one response that comes before others are drawn
-    return settings.num_answers * (2 if settings.measures else 1) + 1 + settings.one_call
+    options = settings.options
+    return options.num_answers * (2 if settings.measures else 1) + 1 + options.one_call
 
 
 def _costs(services: ServeServices, comparisons: int) -> str:
     """Describe the texts that a question takes, at most and on average so far."""
     settings = services.reflector.settings
+    options = settings.options
     at_most = _at_most(settings)
-    limit = f"up to {at_most}" if settings.at_least is not None or settings.one_call else f"{at_most}"
-    asking = ", and short calls to ask back" if settings.unsure and settings.unsure.action == "ask" else ""
+    limit = f"up to {at_most}" if options.at_least is not None or options.one_call else f"{at_most}"
+    asking = ", and short calls to ask back" if options.when_unsure == "ask" else ""
     if comparisons:
         asking += f", and up to {counted(comparisons, 'short call')} that compare answers"
     mean, questions = services.archive.mean_answers() if services.archive is not None else (0.0, 0)
     known = ""
     if questions:
         known = f" The {counted(questions, 'question')} in its directory took {mean + 1:.1f} on average."
-    elif settings.at_least is not None and settings.num_answers in MEAN_ANSWERS and not settings.measures:
-        known = f" On 250 TriviaQA questions it was on average {MEAN_ANSWERS[settings.num_answers] + 1:.1f}."
+    elif options.at_least is not None and options.num_answers in MEAN_ANSWERS and not settings.measures:
+        known = f" On 250 TriviaQA questions it was on average {MEAN_ANSWERS[options.num_answers] + 1:.1f}."
     others = {
         "auto": "A request that is not a question takes one completion, and so does any request to "
         "NAME itself.",
@@ -416,11 +418,11 @@ def _costs(services: ServeServices, comparisons: int) -> str:
     if services.reflector.takes_one_call:
         return (
             "Each question to selfreflect/NAME costs one completion, unless its request asks for more "
-            f"answers. {others[settings.reflect]}"
+            f"answers. {others[options.reflect]}"
         )
     return (
         f"Each question to selfreflect/NAME costs {limit} completions ({at_most - 1} answers, then a "
-        f"summary{asking}) and twice the time of a plain answer or more.{known} {others[settings.reflect]}"
+        f"summary{asking}) and twice the time of a plain answer or more.{known} {others[options.reflect]}"
     )
 
 
@@ -462,7 +464,6 @@ def _reader(options: ServeConfig) -> BeliefReader:
 def _settings(
     config: Config, overrides: Overrides, kinds: Sequence[str], names: Sequence[str]
 ) -> ServeSettings:
-    from selfreflect.server.clarify import UnsurePolicy
     from selfreflect.server.reflector import ServeSettings
     from selfreflect.uncertainty.claims.labelled import ClaimCalibrator
 
@@ -472,16 +473,12 @@ def _settings(
     confidence = options.confidence or default
     if confidence not in kinds:
         raise unknown_name("confidence", confidence, kinds)
-    unsure = None
-    if options.when_unsure is not None:
-        action = options.when_unsure
-        unsure = UnsurePolicy(action, options.below, options.ask_candidates, options.ask_hypotheses)
-        if options.confidence == "none":
-            raise ConfigError(
-                "acting on an unsure answer needs a confidence",
-                code="no_confidence",
-                remedy="Leave out {serve.confidence}, or {serve.when_unsure}.",
-            )
+    if options.when_unsure is not None and options.confidence == "none":
+        raise ConfigError(
+            "acting on an unsure answer needs a confidence",
+            code="no_confidence",
+            remedy="Leave out {serve.confidence}, or {serve.when_unsure}.",
+        )
     summaries = config.summaries
     measures = tuple(sorted(config.scores.measure_names)) if overrides.sets("scores", "judge") else ()
     if overrides.sets("scores", "measures") and not measures:
@@ -493,22 +490,14 @@ def _settings(
         claims_calibrator = ClaimCalibrator.load(Path(options.claims_calibrator), "words")
     return ServeSettings(
         prompts=load_prompts(overrides.execution.prompts),
+        options=options,
         strategies=summaries.strategies,
-        num_answers=options.num_answers,
-        at_least=options.at_least,
         sampling=config.answers.sampling,
         summary=Sampling(temperature=0.0, max_new_tokens=summaries.max_new_tokens),
         thinking=config.answers.thinking,
         confidence=confidence,
         measures=measures,
-        unsure=unsure,
-        one_call=options.one_call,
-        band=options.band,
-        reflect=options.reflect,
         claims_calibrator=claims_calibrator,
-        footer=options.footer,
-        ignore_tools=options.ignore_tools,
-        merge=options.merge,
         prices={name: price.cost for name in {*config.prices, *names} if (price := config.price_of(name))},
     )
 

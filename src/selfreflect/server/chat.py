@@ -249,6 +249,10 @@ class ChatBody(msgspec.Struct):
     selfreflect: ChatOptions | None = None
 
 
+SAMPLING = ("temperature", "top_p", "top_k", "min_p")
+"""Fields of a request that set how the summary is sampled."""
+
+
 class Tool(msgspec.Struct):
     """A tool that the client runs."""
 
@@ -305,11 +309,8 @@ class ChatRequest:
     n: int = 1
     stop: tuple[str, ...] = ()
     seed: int | None = None
-    temperature: float | None = None
-    """Temperature of the summary; likewise ``top_p``, ``top_k`` and ``min_p``."""
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
+    sampling: Mapping[str, float] = field(default_factory=dict)
+    """Settings of the summary that the request names, see ``SAMPLING``."""
     max_tokens: int | None = None
     options: ChatOptions = _DEFAULTS
     handed_on: Mapping[str, Any] = field(default_factory=dict)
@@ -466,10 +467,7 @@ def read_request(
         n=body.n or 1,
         stop=tuple(filter(None, stop)),
         seed=body.seed,
-        temperature=body.temperature,
-        top_p=body.top_p,
-        top_k=body.top_k,
-        min_p=body.min_p,
+        sampling={name: value for name in SAMPLING if (value := getattr(body, name)) is not None},
         max_tokens=body.max_completion_tokens or body.max_tokens,
         options=body.selfreflect or _DEFAULTS,
         handed_on=reading.handed_on,

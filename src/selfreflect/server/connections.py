@@ -6,11 +6,10 @@ import asyncio
 import logging
 import math
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import h11
 import uvicorn
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -223,24 +222,6 @@ def _attended(app: ASGIApp) -> ASGIApp:
             watching.cancel()
 
     return run
-
-
-Write = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-
-class LiveResponse(Response):
-    """A response that a function writes within the request's task. When the client goes away, that task is
-    cancelled, and whatever the function holds is released at once.
-
-    An iterator, as StreamingResponse takes it, would be left suspended until it is collected.
-    """
-
-    def __init__(self, write: Write) -> None:
-        super().__init__()
-        self._write = write
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._write(scope, receive, send)
 
 
 async def begin(send: Send, headers: Mapping[str, str]) -> None:

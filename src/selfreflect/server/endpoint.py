@@ -20,13 +20,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from selfreflect import __version__
 from selfreflect.errors import SelfReflectError, excerpt
 from selfreflect.models.base import Refusal
 from selfreflect.server.chat import ID_PREFIX, PREFIX, ChatRequest, Reflect, read_request
-from selfreflect.server.connections import HttpServer, LiveResponse, begin, log_to_stderr, send_part
+from selfreflect.server.connections import HttpServer, begin, log_to_stderr, send_part
 from selfreflect.server.errors import RETRY_SECONDS, ChatError, ErrorType, as_chat_error, failed
 from selfreflect.server.forms import Form, NewStream, form_of, to_pass
 from selfreflect.server.guard import Access, Guard, Policy
@@ -123,14 +123,14 @@ class ServeServices:
             await asyncio.to_thread(self.archive.close)
 
 
-async def completions(request: Request) -> Response:
+async def completions(request: Request) -> ASGIApp:
     """Answer a conversation; the model ``selfreflect/NAME`` reflects on it."""
     services: ServeServices = request.app.state.services
     form = form_of(request.url.path)
     read = partial(
         read_request,
         dialect=form.dialect,
-        ignore_tools=services.reflector.settings.ignore_tools,
+        ignore_tools=services.reflector.settings.options.ignore_tools,
         remembered=services.history.conversation,
     )
     chat = read(await request.body())
@@ -153,7 +153,7 @@ async def completions(request: Request) -> Response:
         param = wanted.partition(".")[0]
         raise ChatError(400, message, param=param, code="unsupported")
     settings = services.reflector.settings
-    reason, is_worth_it = decide(chat, settings.reflect) if chat.reflects else ("model", False)
+    reason, is_worth_it = decide(chat, settings.options.reflect) if chat.reflects else ("model", False)
     id_ = f"{ID_PREFIX}{secrets.token_urlsafe(18)}"  # which nobody can guess
     belief = Belief(id=id_, model=chat.model, reflected=is_worth_it, reason=reason)
     # a chat completion of the upstream needs no other form, so that its bytes go on as they are
@@ -168,9 +168,9 @@ async def completions(request: Request) -> Response:
     # a stream that is passed on as it comes holds texts alone
     is_live = chat.stream and not is_worth_it and not chat.tools
     if is_live and form.stream is not None and isinstance(model, RemoteModel):
-        return LiveResponse(partial(_stream_live, call, model, form.stream, headers))
+        return partial(_stream_live, call, model, form.stream, headers)
     if chat.stream:
-        return LiveResponse(partial(_stream, call, headers))
+        return partial(_stream, call, headers)
     answer = await _answer(call, asyncio.Event())
     body = form.body(answer, chat.requested_model)
     return Response(body, media_type="application/json", headers={**headers, **answer.headers})
@@ -180,7 +180,7 @@ PASSED = ("/messages/count_tokens", "/responses/input_tokens", "/embeddings", "/
 """Paths below ``/v1`` answered by the model's server only."""
 
 
-async def pass_on(request: Request) -> Response:
+async def pass_on(request: Request) -> ASGIApp:
     """Forward a request other than a conversation to the model's server."""
     services: ServeServices = request.app.state.services
     path = request.url.path.removeprefix("/v1")
@@ -206,7 +206,7 @@ def decide(chat: ChatRequest, default: Reflect) -> tuple[str, bool]:
     return kind, kind == "question"
 
 
-def _relay(request: Request, chat: ChatRequest, model: RemoteModel, belief: Belief | None = None) -> Response:
+def _relay(request: Request, chat: ChatRequest, model: RemoteModel, belief: Belief | None = None) -> ASGIApp:
     """Relay the upstream's response, with any ``belief`` that explains the lack of reflection."""
     services: ServeServices = request.app.state.services
     client = request.client.host if request.client else ""
@@ -434,7 +434,6 @@ _OFFERED = (
     "Try POST /v1/chat/completions, /v1/responses or /v1/messages, or GET /v1/models, /v1/selfreflect/ID, "
     "/metrics or /health."
 )
-log = logging.getLogger("selfreflect.serve")
 
 
 def _refuse(

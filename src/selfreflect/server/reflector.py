@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
@@ -22,7 +22,7 @@ from selfreflect.models.openai.client import together
 from selfreflect.prompts import Prompts
 from selfreflect.records import AnswerSet, Failure, Finish, Question, Summary, question_id
 from selfreflect.server.belief import NO_CONFIDENCE, AnswerReading, BeliefReader, Classes
-from selfreflect.server.chat import ChatRequest, Reflect
+from selfreflect.server.chat import ChatRequest
 from selfreflect.server.clarify import AGREEMENTS, FinalText, UnsurePolicy, clarify
 from selfreflect.server.errors import REFUSED_FIELD, ChatError
 from selfreflect.server.kinds import ends_of
@@ -37,6 +37,7 @@ from selfreflect.server.session import (
 )
 from selfreflect.server.stopping import StoppingRule
 from selfreflect.server.structured import calls_of, read_calls, read_objects
+from selfreflect.settings import ServeConfig
 from selfreflect.strategies import STRATEGIES, StrategyFunction, load_strategy
 from selfreflect.strategies.task import FRESH, GREEDY
 from selfreflect.text import counted, percent
@@ -58,31 +59,28 @@ class ServeSettings:
     """Defaults of the endpoint that requests may override."""
 
     prompts: Prompts
+    options: ServeConfig
     strategies: tuple[str, ...] = ("sample_and_summarize",)
     """Permitted strategies, the default first. Requests may name any of these and any built-in one."""
-    num_answers: int = 10
-    at_least: int | None = None
-    """Fewest samples before stopping once the most likely class is certain; None draws all answers."""
     sampling: Sampling = FRESH
     """Sampling settings of answers."""
     summary: Sampling = GREEDY
     thinking: bool = False
     confidence: str = "modal_share"
     measures: tuple[str, ...] = ()
-    unsure: UnsurePolicy | None = None
-    one_call: bool = False
-    """Whether to answer with one response and its calibrated confidence, unless more would change the
-    outcome."""
-    band: float = 0.1
-    """Margin between one response's confidence and the threshold of ``unsure``."""
-    reflect: Reflect = "auto"
     claims_calibrator: ClaimCalibrator | None = None
-    footer: bool = False
-    ignore_tools: bool = False
-    merge: Literal["object", "field"] = "object"
-    """Whether to return the most common object, or one with each field's most common value."""
     prices: Mapping[str, TokenPrice] = field(default_factory=dict)
     """Prices by generator name."""
+
+    @property
+    def unsure(self) -> UnsurePolicy | None:
+        """The action below a threshold of confidence, if any."""
+        options = self.options
+        if options.when_unsure is None:
+            return None
+        return UnsurePolicy(
+            options.when_unsure, options.below, options.ask_candidates, options.ask_hypotheses
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,7 +243,7 @@ class Reflector:
         for summary, wording, (text, stopped_at) in zip(summaries, wordings, cuts, strict=True):
             is_ours = wording.text != text
             text = wording.text
-            if self.settings.footer and is_text:
+            if self.settings.options.footer and is_text:
                 text = f"{text}\n\n{footer(belief)}"
             # words of our own are whole, whatever the summary was
             is_cut = summary.truncated and wording.action in (None, "hedge") and stopped_at is None
@@ -316,7 +314,7 @@ class Reflector:
                 reply.texts,
                 chat.response_format or {},
                 reader.rule,
-                merges=self.settings.merge == "field",
+                merges=self.settings.options.merge == "field",
             )
         )
         # a client's schema, and what a model writes, may take long
@@ -363,7 +361,7 @@ class Reflector:
         measures = settings.measures if options.measures is None else options.measures
         for name in measures:
             self._check_measure(name)
-        number = options.num_answers or settings.num_answers
+        number = options.num_answers or settings.options.num_answers
         rule = self._stopping(number, confidence)
         tasks = tuple(self._task(chat, strategy, number, index) for index in range(chat.n))
         return _Plan(strategy, confidence, tuple(measures), rule, tasks)
@@ -384,7 +382,7 @@ class Reflector:
         """Choose the rule for stopping the sampling. If ``unsure`` looks at the share of the likeliest one,
         it must be certain too on which side of the threshold that is."""
         settings, calibrator = self.settings, self._reader.calibrator
-        if settings.at_least is None:
+        if settings.options.at_least is None:
             return None
         is_share = confidence in AGREEMENTS and (
             calibrator is None or calibrator.saved.estimator != confidence
@@ -392,7 +390,7 @@ class Reflector:
         share = settings.unsure.below if settings.unsure is not None and is_share else None
         if share == 1:  # no share is above it
             share = None
-        return StoppingRule(fewest=min(settings.at_least, number), most=number, share=share)
+        return StoppingRule(fewest=min(settings.options.at_least, number), most=number, share=share)
 
     def _task(self, chat: ChatRequest, strategy: str, number: int, index: int) -> ConversationTask:
         """Make the task of one choice. Without a seed, every request draws new answers."""
@@ -451,7 +449,7 @@ class Reflector:
         """Answer with one response; None if the request needs several."""
         asked = (chat.options.strategy, chat.options.num_answers, chat.options.confidence)
         is_plain = asked == (None, None, None) and chat.n == 1 and not plan.measures
-        if not self.settings.one_call or reader.calibrator is None or not is_plain:
+        if not self.settings.options.one_call or reader.calibrator is None or not is_plain:
             return None
         saved = reader.calibrator.saved
         kind = saved.estimator
@@ -468,14 +466,14 @@ class Reflector:
             return False
         if confidence.value is None:
             return True
-        return policy is not None and abs(confidence.value - policy.below) <= self.settings.band
+        return policy is not None and abs(confidence.value - policy.below) <= self.settings.options.band
 
     @property
     def takes_one_call(self) -> bool:
         """Whether questions are answered with one response by default."""
         calibrator = self._reader.calibrator
         has_guarantee = calibrator is not None and bool(calibrator.saved.guarantee)
-        return self.settings.one_call and has_guarantee and not self.settings.measures
+        return self.settings.options.one_call and has_guarantee and not self.settings.measures
 
     def _next_count(
         self, plan: _Plan, reader: BeliefReader
@@ -564,14 +562,7 @@ class Reflector:
 
 def _requested(sampling: Sampling, chat: ChatRequest, limit: int) -> Sampling:
     """Apply a request's sampling settings, up to ``limit`` tokens."""
-    return replace(
-        sampling,
-        temperature=sampling.temperature if chat.temperature is None else chat.temperature,
-        top_p=sampling.top_p if chat.top_p is None else chat.top_p,
-        top_k=sampling.top_k if chat.top_k is None else chat.top_k,
-        min_p=sampling.min_p if chat.min_p is None else chat.min_p,
-        max_new_tokens=min(limit, chat.max_tokens or limit),
-    )
+    return replace(sampling, **chat.sampling, max_new_tokens=min(limit, chat.max_tokens or limit))
 
 
 def _cut_off(reply: Reply) -> str:

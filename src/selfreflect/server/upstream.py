@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from selfreflect.errors import BackendError, excerpt, nearest
 from selfreflect.models.base import Refusal, Reply, Request
@@ -33,7 +33,7 @@ from selfreflect.models.openai.protocol import APIError, finish_of, read_piece
 from selfreflect.models.reasoning import StreamedTrace
 from selfreflect.records import Finish
 from selfreflect.server.chat import OF_TOOLS, PREFIX, RESPONSE_FORMAT, ChatRequest, Fields
-from selfreflect.server.connections import LiveResponse, begin, send_part
+from selfreflect.server.connections import begin, send_part
 from selfreflect.server.errors import ChatError, upstream_busy
 from selfreflect.server.forms import Form
 from selfreflect.server.reply import Belief
@@ -334,11 +334,13 @@ def relay(
     path: str,
     client_headers: Mapping[str, str],
     belief: Belief | None = None,
-) -> Response:
+) -> ASGIApp:
     """Relay the upstream's response unchanged, except for a belief added to a chat completion that could have
     been reflected.
 
-    The response raises ChatError if there is none, or no place in the queue.
+    It is written within the request's task, which is cancelled when the client goes away. An iterator, as
+    StreamingResponse takes it, would be left suspended. Raises ChatError if there is no response, or no place
+    in the queue.
     """
     own_headers = {name: client_headers[name] for name in form.headers if name in client_headers}
 
@@ -373,7 +375,7 @@ def relay(
             await send_part(send, form.error_event(error, number))
             await send_part(send, b"", more=False)
 
-    return LiveResponse(write)
+    return write
 
 
 _NUMBER = re.compile(rb'"sequence_number": *(\d{1,9})\b')

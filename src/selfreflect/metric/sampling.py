@@ -13,11 +13,10 @@ from __future__ import annotations
 import hashlib
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, chain
-from typing import Literal
 
 import numpy as np
 
@@ -217,7 +216,7 @@ class WordSample:
     sizes: tuple[int, ...]
     """Token tasks of each sampled word, in sampling order."""
     values: tuple[float, ...]
-    """Summed distances (or differences of distances) of each sampled word."""
+    """Summed distances of each sampled word."""
 
     @property
     def complete(self) -> bool:
@@ -344,10 +343,6 @@ def _first_answers(answers: Sequence[WordSample]) -> float:
     return math.fsum(estimates) / len(estimates)
 
 
-Measure = Callable[[Sequence[int]], Sequence[Sequence[WordDistance]]]
-"""Function from indices of words to the distances of these words, for each summary."""
-
-
 class OverBudgetError(Exception):
     """A budget too small for one word; ``needed`` tokens would suffice."""
 
@@ -355,78 +350,48 @@ class OverBudgetError(Exception):
         self.needed = tokens
 
 
-class BudgetScoring:
-    """Scoring of one question within a budget, with the same words for all summaries.
+def size_within_budget(
+    population: Population, contexts: Iterable[Sequence[Prompt]], tokens: int, largest: int
+) -> int:
+    """Find the largest sample size, at most ``largest``, that takes ``tokens`` in all contexts together.
 
-    ``contexts`` are the prompts of the reference and of each summary. No summary gets more than ``max_words``
-    scored words, copies counted.
+    Args:
+        contexts: the prompts of the reference and of each summary.
+
+    Raises:
+        OverBudgetError: the budget does not suffice for a single word.
     """
+    costs = [Cost(population, prompts) for prompts in contexts]
 
-    def __init__(
-        self,
-        population: Population,
-        contexts: Sequence[Sequence[Prompt]],
-        limits: Limits,
-        measure: Measure,
-        *,
-        max_words: int | None = None,
-    ) -> None:
-        self.population = population
-        self.limits = limits
-        self.measure = measure
-        # summaries of an earlier run have this many words; more could not be compared with them
-        self.max_size = population.size if max_words is None else population.size_within(max_words)
-        self.size = 0
-        """Distinct words scored, see :class:`~selfreflect.metric.sampling.Population`."""
-        self.distances: list[dict[int, WordDistance]] = [{} for _ in contexts[1:]]
-        """Distances of each summary, by word index."""
-        self.stopped: Literal["budget", "paired"] = "budget"
-        self._costs = [Cost(population, prompts) for prompts in contexts]
+    def bound(size: int) -> int:
+        return sum(cost.tokens(size) for cost in costs)
 
-    def run(self) -> None:
-        """Score as many words as the budget allows.
+    # the bound grows with the size, so bisection finds the largest that fits
+    size = bisect_right(range(1, largest + 1), tokens, key=bound)
+    if not size:
+        raise OverBudgetError(bound(1))
+    return size
 
-        Raises:
-            OverBudgetError: it does not suffice for a single word.
-        """
-        if not self.distances or not self.max_size:
-            return
 
-        def cost(size: int) -> int:
-            """Bound the tokens of the reference and all summaries."""
-            return sum(cost.tokens(size) for cost in self._costs)
+def estimate(
+    words: Sequence[WordDistance], population: Population, size: int, limits: Limits
+) -> tuple[SampledMean, dict[int, float], Sampled]:
+    """Estimate the score of all words from the sample of ``size``.
 
-        # cost grows with size, so bisection finds the largest that fits
-        self.size = bisect_right(range(1, self.max_size + 1), self.limits.tokens, key=cost)
-        if not self.size:
-            raise OverBudgetError(cost(1))
-        words = sorted(self.population.indices(self.size))
-        for distances, measured in zip(self.distances, self.measure(words), strict=True):
-            distances.update(zip(words, measured, strict=True))
-        if self.size == self.max_size < self.population.size:
-            self.stopped = "paired"
-
-    def words(self, summary: int) -> tuple[WordDistance, ...]:
-        """List a summary's scored words, in the question's order."""
-        return tuple(word for _, word in sorted(self.distances[summary].items()))
-
-    def estimate(self, summary: int) -> tuple[SampledMean, dict[int, float], Sampled]:
-        """Estimate a summary's score from the sampled words.
-
-        Returns:
-            The score, the mean of each answer by its index, and how they were estimated.
-        """
-        values = {index: math.fsum(word.distances) for index, word in self.distances[summary].items()}
-        words = self.words(summary)
-        mean = sampled_mean(self.population.samples(self.size, values))
-        estimate = Sampled(
-            words_scored=len(words),
-            words_total=self.population.words,
-            tokens_scored=sum(len(word.distances) for word in words),
-            tokens_total=self.population.tokens,
-            stderr=mean.sampling_error,
-            stopped=self.stopped,
-            budget=self.limits.budget,
-            seed=self.limits.seed,
-        )
-        return mean, self.population.answer_means(self.size, values), estimate
+    Returns:
+        The score, the mean of each answer by its index, and a description of the sample.
+    """
+    sums = [math.fsum(word.distances) for word in words]
+    values = dict(zip(population.indices(size), sums, strict=True))
+    mean = sampled_mean(population.samples(size, values))
+    sample = Sampled(
+        words_scored=len(words),
+        words_total=population.words,
+        tokens_scored=sum(len(word.distances) for word in words),
+        tokens_total=population.tokens,
+        stderr=mean.sampling_error,
+        stopped="budget",
+        budget=limits.budget,
+        seed=limits.seed,
+    )
+    return mean, population.answer_means(size, values), sample

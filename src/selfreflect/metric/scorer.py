@@ -276,47 +276,45 @@ class SelfReflect:
         other_scores: Sequence[Score],
     ) -> Outcomes:
         """Score the words that the limits allow, the same ones for every summary."""
-        from selfreflect.metric.sampling import BudgetScoring, OverBudgetError, Population
+        from selfreflect.metric.sampling import OverBudgetError, Population, estimate, size_within_budget
 
         # encoded before words are drawn: what a sample may cost is bounded on these prompts
         contexts, outcomes = self._encode(prompts, [summary.text for summary in summaries])
-        candidates = [summary for summary in summaries if summary.text in contexts]
+        texts = [summary.text for summary in summaries if summary.text in contexts]
+        if not texts:
+            return outcomes
         # words are drawn once for the question, so that summaries are compared on the same ones
         population = Population(prompts.words, prompts.sizes, limits.seed, prompts.question.id)
-
-        def measure(words: Sequence[int]) -> list[Words]:
-            distances = self._measure(prompts, self._reference(prompts, words), contexts, words)
-            return [distances[summary.text] for summary in candidates]
-
         # a summary that is added later gets no more words than the first ones had
         counts = [
             score.estimate.words_scored if score.estimate else population.words for score in other_scores
         ]
-        every_context = [prompts.reference, *(contexts[summary.text] for summary in candidates)]
-        limit = max(counts, default=population.words)
-        scoring = BudgetScoring(population, every_context, limits, measure, max_words=limit)
+        largest = population.size_within(max(counts, default=population.words))
+        every_context = [prompts.reference, *(contexts[text] for text in texts)]
         try:
-            scoring.run()
+            size = size_within_budget(population, every_context, limits.tokens, largest)
         except OverBudgetError as error:
             budget = (self.limits or limits).tokens
             refusal = CannotScoreError(
                 "over_budget",
                 f"a budget of {budget} tokens per question does not suffice for a single masked word: "
-                f"the reference and {len(candidates)} summaries need up to {error.needed}",
+                f"the reference and {len(texts)} summaries need up to {error.needed}",
             )
             # summaries without prompts keep the reason that they have
             return outcomes | dict.fromkeys(contexts, refusal.failure(prompts.question))
-        for index, summary in enumerate(candidates):
-            # estimates, unless the budget sufficed for every word
-            words = scoring.words(index)
+        indices = population.indices(size)
+        distances = self._measure(prompts, self._reference(prompts, indices), contexts, indices)
+        for text, words in distances.items():
             if not finite(words):
-                outcomes[summary.text] = self._not_finite(prompts)
+                outcomes[text] = self._not_finite(prompts)
             # a budget that left nothing out gives the exact score, not an estimate
-            elif scoring.size == population.size:
-                outcomes[summary.text] = exact(words)
+            elif size == population.size:
+                outcomes[text] = exact(words)
             else:
-                mean, answer_means, estimate = scoring.estimate(index)
-                outcomes[summary.text] = Aggregate(mean.mean, mean.stderr, answer_means, words, estimate)
+                mean, answer_means, sample = estimate(words, population, size, limits)
+                if size == largest:
+                    sample = replace(sample, stopped="paired")
+                outcomes[text] = Aggregate(mean.mean, mean.stderr, answer_means, words, sample)
         return outcomes
 
     def _reference(self, prompts: QuestionPrompts, words: Sequence[int]) -> Reference:

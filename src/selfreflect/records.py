@@ -390,6 +390,10 @@ UnclearCause = Literal[
 ]
 
 
+LOWEST_SHARE, HIGHEST_SHARE = -1.0, 2.0
+"""Range of valid shares; values outside are mostly noise of the available bits."""
+
+
 class WordBits(msgspec.Struct, frozen=True, array_like=True):
     """Bits about one word of a test answer. Stored as a list of these values."""
 

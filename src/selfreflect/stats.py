@@ -377,6 +377,20 @@ def half_width(values: Sequence[float], probability: float) -> float:
     return student_quantile(probability, len(values) - 1) * stderr
 
 
+def share_interval(share: float, residuals: Sequence[float], mean: float) -> tuple[float, float] | None:
+    """Compute the 95 % interval of a ratio of means by linearisation, with Student's t.
+
+    (Cochran 1977, Sampling Techniques, 6.3.) None for fewer than two residuals, or equal ones.
+
+    Args:
+        residuals: x - share * y of each pair (x, y).
+        mean: of y.
+    """
+    half = half_width(residuals, (1 + CONFIDENCE) / 2) / mean
+    # equal residuals do not show how far others would differ
+    return (share - half, share + half) if TIE < half < math.inf else None
+
+
 def end_of(holds: Callable[[float], bool], low: float, high: float) -> float:
     """Find by bisection where a condition stops holding, between ``low`` and ``high``."""
     for _ in range(60):  # halvings beyond the digits of a float

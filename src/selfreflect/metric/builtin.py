@@ -16,6 +16,8 @@ from msgspec import to_builtins
 
 from selfreflect.metric.measure import Doubtful, GreedyEstimator, Measure, Scored, TextLimits, Tools, Work
 from selfreflect.records import (
+    HIGHEST_SHARE,
+    LOWEST_SHARE,
     RETRIED,
     TODAYS_SCALE,
     Controls,
@@ -26,7 +28,7 @@ from selfreflect.records import (
     Score,
     latest_scale,
 )
-from selfreflect.stats import CONFIDENCE, TIE, half_width
+from selfreflect.stats import TIE, share_interval
 from selfreflect.table import Approximate
 from selfreflect.text import percent
 
@@ -35,9 +37,6 @@ if TYPE_CHECKING:
 
 # Reasons why bits do not speak of the answers, so that no share is shown.
 _FOREIGN = ("worse", "format")
-
-# Shares that are shown, in brackets at least.
-_SOUND = (-1.0, 2.0)
 
 # Masked words per token of an answer: stopwords are not masked.
 _MASKED = 0.6
@@ -263,20 +262,19 @@ class UsableInformation(Measure):
         }
 
     def doubtful(self, record: Information) -> Doubtful | None:
-        """Compute the unreported share of a record; None without available bits.
-
-        The interval is that of a ratio of means over answers, by linearisation with Student's t.
-        """
+        """Compute the unreported share of a record; None without available bits."""
         bits, available = record.bits, record.bits_available
         if record.reason in (None, *_FOREIGN) or bits is None or available is None or available <= 0:
             return None
         share = bits / available
         word = (record.reason or "").replace("_", " ")
-        if not _SOUND[0] <= share <= _SOUND[1]:
+        if not LOWEST_SHARE <= share <= HIGHEST_SHARE:
             numbers = f"({bits:.1f} of {available:.1f} bits)"
             is_range = record.cause == "out_of_range"
             return Doubtful(share, numbers if is_range else word, f"{numbers} {word}")
-        interval = record.interval or _share_interval(record, share)
+        answers = filter(None, record.answers)
+        residuals = [math.fsum(word.told - share * word.available for word in words) for words in answers]
+        interval = record.interval or share_interval(share, residuals, available)
         between = "" if interval is None else f", {100 * interval[0]:z.0f} to {percent(interval[1])}"
         return Doubtful(share, f"({percent(share)}) {word}", f"({percent(share)}{between}) {word}")
 
@@ -369,17 +367,6 @@ class UsableInformation(Measure):
 def _judge_text(record: Score | Information) -> str:
     revision = f" at {record.judge_revision}" if record.judge_revision else ""
     return f"{record.judge}{revision}, {record.judge_dtype or 'dtype unknown'}"
-
-
-def _share_interval(record: Information, share: float) -> tuple[float, float] | None:
-    """Estimate the interval of a share over answers; None for fewer than two."""
-    residuals = []
-    for words in filter(None, record.answers):
-        residuals.append(math.fsum(word.told - share * word.available for word in words))
-    if not record.bits_available:
-        return None
-    half = half_width(residuals, (1 + CONFIDENCE) / 2) / record.bits_available
-    return (share - half, share + half) if TIE < half < math.inf else None
 
 
 def word_fields(records: Iterable[Any]) -> dict[str, Any]:

@@ -46,6 +46,8 @@ from selfreflect.metric.texts import (
     shared_phrase,
 )
 from selfreflect.records import (
+    HIGHEST_SHARE,
+    LOWEST_SHARE,
     RETRIED,
     AnswerSet,
     Control,
@@ -58,7 +60,7 @@ from selfreflect.records import (
     WordBits,
     Zero,
 )
-from selfreflect.stats import TIE, defined, half_width, student_quantile
+from selfreflect.stats import defined, half_width, share_interval, student_quantile
 from selfreflect.text import common_prefix
 
 if TYPE_CHECKING:
@@ -87,9 +89,6 @@ answers are written lacks less than a bit of a yes or no."""
 FORMAT_SHARE = 0.2
 """Share of closed answers' bits in texts without belief from which the answers count as conveyed by
 format."""
-
-RANGE = (-1.0, 2.0)
-"""Range of valid shares; values outside are mostly noise of the available bits."""
 
 SHARED_PHRASE = 1 / 3
 """Share of the available bits in a shared phrase from which it is recorded: of 17 questions above it, 15 gave
@@ -177,9 +176,7 @@ def unmeasured(judge: Judge, question: Question, reader: Reader, error: CannotSc
         undefined="unmeasured",
         why=str(error),
         kind=error.kind,
-        judge=judge.name,
-        judge_revision=judge.lm.revision,
-        judge_dtype=judge.lm.dtype,
+        **judge.origin,
     )
 
 
@@ -512,9 +509,7 @@ class AnswerPrompts:
             result,
             question_id=self._question.id,
             shared_phrase=phrase_share,
-            judge=self._judge.name,
-            judge_revision=self._judge.lm.revision,
-            judge_dtype=self._judge.lm.dtype,
+            **self._judge.origin,
         )
 
 
@@ -530,9 +525,6 @@ def compare(
 ) -> Information:
     """Combine the bits of all test answers, without question, summary and judge.
 
-    The interval is that of a ratio of means by linearisation, with Student's t (Cochran 1977, Sampling
-    Techniques, 6.3).
-
     Args:
         room, of_format, judge_answered: as in :class:`ReferenceBits`.
     """
@@ -545,12 +537,9 @@ def compare(
     if undefined is None:
         recovered = bits / bits_available
         residuals = [gain - recovered * gainable for gain, gainable in zip(gains, available, strict=True)]
-        half = half_width(residuals, 0.975) / bits_available
-        # equal test answers do not show how far others would differ
-        if math.isfinite(half) and half > TIE:
-            interval = (recovered - half, recovered + half)
+        interval = share_interval(recovered, residuals, bits_available)
         # a share of next to nothing is noise, however large it looks
-        if not RANGE[0] <= recovered <= RANGE[1]:
+        if not LOWEST_SHARE <= recovered <= HIGHEST_SHARE:
             recovered, interval, undefined, cause = None, None, "unclear", "out_of_range"
     return Information(
         question_id="",

@@ -608,12 +608,9 @@ class Measures:
                 facts |= scored_by[measure.name].facts
                 for control, value in scored_by[measure.name].controls.items():
                     values[control][measure.control] = value
-        judge = self.metric.judge
         return Controls(
             question_id=question.id,
             controls=tuple(replace(control, **fields) for control, fields in values.items()),
-            judge=judge.name,
-            judge_revision=judge.lm.revision,
-            judge_dtype=judge.lm.dtype,
+            **self.metric.judge.origin,
             **facts,
         )

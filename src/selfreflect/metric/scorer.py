@@ -380,9 +380,7 @@ class SelfReflect:
             value=min(outcome.value, 1.0),  # a mean of ones may be rounded up
             stderr=outcome.stderr,
             token_tasks=sum(len(word.distances) for word in outcome.words),
-            judge=self.judge.name,
-            judge_revision=self.judge.lm.revision,
-            judge_dtype=self.judge.lm.dtype,
+            **self.judge.origin,
             temperature=self.temperature,
             compat=self.judge.compat,
             answer_means=tuple(map(outcome.answer_means.get, range(prompts.answer_count))),

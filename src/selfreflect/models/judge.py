@@ -64,6 +64,11 @@ class Judge:
         return self.lm.name
 
     @property
+    def origin(self) -> dict[str, Any]:
+        """Fields of a record that name the judge it comes from."""
+        return {"judge": self.name, "judge_revision": self.lm.revision, "judge_dtype": self.lm.dtype}
+
+    @property
     def facts(self) -> dict[str, Any]:
         """Facts about the judge for a manifest."""
         return {**self.lm.facts, "compat": self.compat}

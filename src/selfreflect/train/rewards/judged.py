@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.metric.inputs import Limits, checked_number
 from selfreflect.models.base import ModelSpec
-from selfreflect.records import AnswerSet, Failure, Question, ReaderChoice, Summary, halves, question_id
+from selfreflect.records import (
+    HIGHEST_SHARE,
+    LOWEST_SHARE,
+    AnswerSet,
+    Failure,
+    Question,
+    ReaderChoice,
+    Summary,
+    halves,
+    question_id,
+)
 from selfreflect.train.rewards.base import BatchColumns, Outcome, Reward, Unrewarded
 from selfreflect.traits import traits_of
 
@@ -233,7 +243,7 @@ class InformationReward(JudgeReward):
         super().__init__(judge, **options)
 
     def measure(self, question: Question, answers: AnswerSet, texts: Sequence[str]) -> dict[str, Outcome]:
-        from selfreflect.metric.information import RANGE, choose_reader, measure
+        from selfreflect.metric.information import choose_reader, measure
         from selfreflect.metric.prompts import CannotScoreError
 
         judge, engine = self.metric.judge, self.metric.engine
@@ -250,6 +260,6 @@ class InformationReward(JudgeReward):
             share = result.recovered
             # a record has no share here, but a reward needs a number: the end of the range
             if result.cause == "out_of_range" and result.bits is not None and result.bits_available:
-                share = min(max(result.bits / result.bits_available, RANGE[0]), RANGE[1])
+                share = min(max(result.bits / result.bits_available, LOWEST_SHARE), HIGHEST_SHARE)
             outcomes[text] = None if share is None else self.scale * share
         return outcomes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -16,7 +17,6 @@ from selfreflect.plots import (
     MARK,
     MARKERS,
     QUIET,
-    Style,
     drawing,
     short_name,
     svg,
@@ -121,53 +121,6 @@ PANELS = 12
 """Most estimators with figures per part, the best first, to limit size and time."""
 
 
-@dataclass(frozen=True)
-class Curves:
-    """Data for one estimator's figures."""
-
-    versions: dict[str, list[ReliabilityBin]]
-    """Bins of original confidences, if probabilities, and after calibration."""
-    undefined: str
-    """Reason for missing versions."""
-    risks: Floats
-    """Risks of the k most confident answers, shape (n,)."""
-    best: Floats
-    accuracy: float
-
-    @property
-    def coverage(self) -> Table:
-        return coverage_table(self.risks, self.best, self.accuracy)
-
-
-def curves(estimator: str, answers: ScoredAnswers) -> Curves:
-    """Compute reliability and risk of one estimator's scores."""
-    _, scores, labels, *_ = answers
-    versions = {}
-    undefined = ""
-    if ESTIMATORS[estimator].is_probability:
-        versions["as it is"] = reliability(scores, labels)
-    calibrated = answers.calibrated()
-    if isinstance(calibrated, str):
-        undefined = calibrated if versions else f"{estimator} is not a probability, and {calibrated}"
-    else:
-        versions["calibrated"] = reliability(calibrated, labels)
-    n = len(labels)
-    right = labels.sum()
-    # in the best order all right answers come first
-    best = np.maximum(0, np.arange(1, n + 1) - right) / np.arange(1, n + 1)
-    return Curves(versions, undefined, expected_risks(Tally.of(scores, labels)), best, float(labels.mean()))
-
-
-def all_curves(assessment: Assessment, correctness: str, rows: Sequence[Prediction]) -> dict[str, Curves]:
-    """Compute the curves of every estimator with values, best first."""
-    result = {}
-    for row in best_first(rows):
-        answers = assessment.labelled_scores(row.estimator, correctness)
-        if len(answers.scores):
-            result[row.estimator] = curves(row.estimator, answers)
-    return result
-
-
 def uncertainty_part(
     assessment: Assessment,
     correctness: str,
@@ -201,17 +154,20 @@ def uncertainty_part(
         notes=assessment_notes(assessment),
         csv={f"{name}-estimators": to_csv(whole)},
     )
-    curves_by_name = all_curves(assessment, correctness, rows)
-    for estimator, curves in list(curves_by_name.items())[:PANELS]:
-        panel = EstimatorPanel(estimator, f"{part.name}-{estimator}", [])
-        panel.figures.append(_reliability(panel.name, curves))
+    estimators = [row.estimator for row in best_first(rows) if row.n]
+    for estimator in estimators[:PANELS]:
+        panel_name = f"{part.name}-{estimator}"
+        answers = assessment.labelled_scores(estimator, correctness)
         searches = _searches(assessment, estimator, correctness)
-        panel.figures.append(_coverage(panel.name, curves, searches, estimator))
-        part.panels.append(panel)
-        for figure in panel.figures:
+        figures = [
+            _reliability(panel_name, estimator, answers),
+            _coverage(panel_name, estimator, answers, searches),
+        ]
+        part.panels.append(EstimatorPanel(estimator, panel_name, figures))
+        for figure in figures:
             if figure.table is not None:
                 part.csv[figure.name] = to_csv(figure.table)
-    if len(curves_by_name) > PANELS:
+    if len(estimators) > PANELS:
         part.notes.append(
             f"Figures of the {PANELS} estimators with the highest AUROC; choose with --estimators."
         )
@@ -247,19 +203,26 @@ def _shaded(question: str, words: Sequence[UnsureWord]) -> ShadedAnswer:
     return ShadedAnswer(question, [(word.text, word.level) for word in words], table)
 
 
-def _reliability(panel: str, curves: Curves) -> UncertaintyFigure:
+def _reliability(panel: str, estimator: str, answers: ScoredAnswers) -> UncertaintyFigure:
     title = "Is the confidence right?"
-    if not curves.versions:
-        return UncertaintyFigure(title, "", Markup(), undefined=curves.undefined)
+    versions, undefined = {}, ""
+    if ESTIMATORS[estimator].is_probability:
+        versions["as it is"] = reliability(answers.scores, answers.labels)
+    calibrated = answers.calibrated()
+    if not isinstance(calibrated, str):
+        versions["calibrated"] = reliability(calibrated, answers.labels)
+    elif versions:
+        undefined = f" Not calibrated: {calibrated}."
+    else:
+        reason = f"{estimator} is not a probability, and {calibrated}"
+        return UncertaintyFigure(title, "", Markup(), undefined=reason)
     name = f"{panel}-reliability"
     caption = (
         "Share of correct answers against mean confidence, in 10 bins, with 95 % intervals; on the line the "
         "two are equal. Below: how many answers each bin holds."
     )
-    if curves.undefined:
-        caption = f"{caption} Not calibrated: {curves.undefined}."
-    figure = Markup(reliability_figure(name, curves.versions))
-    return UncertaintyFigure(title, caption, figure, reliability_table(curves.versions), name)
+    figure = Markup(reliability_figure(name, versions))
+    return UncertaintyFigure(title, caption + undefined, figure, reliability_table(versions), name)
 
 
 RISKS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3)
@@ -294,25 +257,28 @@ def _slider(panel: str, searches: Sequence[ThresholdSearch], estimator: str) -> 
 
 
 def _coverage(
-    panel: str, curves: Curves, searches: Sequence[ThresholdSearch], estimator: str
+    panel: str, estimator: str, answers: ScoredAnswers, searches: Sequence[ThresholdSearch]
 ) -> UncertaintyFigure:
     name = f"{panel}-coverage"
+    counts = np.arange(1, len(answers.labels) + 1)
+    risks = expected_risks(Tally.of(answers.scores, answers.labels))
+    # in the best order all right answers come first
+    best = np.maximum(0, counts - answers.labels.sum()) / counts
+    accuracy = float(answers.labels.mean())
     bounds = {
         search.risk: (test.coverage, test.bound) for search in searches if (test := search.chosen) is not None
     }
-    svg = coverage_figure(
-        name, curves.risks.tolist(), curves.best.tolist(), curves.accuracy, guaranteed=bounds
-    )
-    figure = Markup(svg) + (_slider(panel, searches, estimator) if searches else Markup())
+    figure = Markup(coverage_figure(name, risks, best, accuracy, bounds))
+    if searches:
+        figure += _slider(panel, searches, estimator)
     caption = (
         "Share of wrong answers if only the most confident part of the questions is answered. Equal scores "
         "count as the average over all their orders. The band ends at the bound of Clopper and Pearson for "
         "each share by itself; diamonds are the bounds of thresholds that guarantee a risk, the dark one of "
         "the risk chosen below."
     )
-    return UncertaintyFigure(
-        "What is wrong if the unsure are left out?", caption, figure, curves.coverage, name
-    )
+    table = coverage_table(risks, best, accuracy)
+    return UncertaintyFigure("What is wrong if the unsure are left out?", caption, figure, table, name)
 
 
 @dataclass(frozen=True)
@@ -321,13 +287,13 @@ class ReliabilityBin:
 
     low: float
     high: float
-    n: int
-    confidence: float | None
+    n: int = 0
+    confidence: float | None = None
     """Mean confidence."""
-    accuracy: float | None
+    accuracy: float | None = None
     """Share of correct answers, with its 95% Wilson interval."""
-    accuracy_low: float | None
-    accuracy_high: float | None
+    accuracy_low: float | None = None
+    accuracy_high: float | None = None
 
     @property
     def name(self) -> str:
@@ -336,7 +302,7 @@ class ReliabilityBin:
 
 
 def reliability(
-    confidences: Sequence[float] | Floats, correct: Sequence[bool] | Floats, bins: int = BINS
+    confidences: Sequence[float] | Floats, correct: Sequence[bool] | Floats
 ) -> list[ReliabilityBin]:
     """Count answers in bins of equal width ``[low, high)``, as in ``ece_10_left``.
 
@@ -351,18 +317,15 @@ def reliability(
     labels = np.asarray(correct, dtype=np.float64)
     if not ((values >= 0) & (values <= 1)).all():
         raise DataError("a reliability diagram needs confidences in [0, 1]")
-    bin_numbers = bin_of(values, bins)
+    bin_numbers = bin_of(values)
     result = []
-    for number in range(bins):
+    for number in range(BINS):
         inside = bin_numbers == number
-        low, high = number / bins, (number + 1) / bins
-        count = int(inside.sum())
-        if not count:
-            result.append(ReliabilityBin(low, high, 0, None, None, None, None))
-            continue
-        accuracy = float(labels[inside].mean())
-        ends = wilson(accuracy, count)
-        result.append(ReliabilityBin(low, high, count, float(values[inside].mean()), accuracy, *ends))
+        numbers: list[Any] = []
+        if count := int(inside.sum()):
+            accuracy = float(labels[inside].mean())
+            numbers = [count, float(values[inside].mean()), accuracy, *wilson(accuracy, count)]
+        result.append(ReliabilityBin(number / BINS, (number + 1) / BINS, *numbers))
     return result
 
 
@@ -371,15 +334,13 @@ _CURVE_POINTS = 200
 _BOUND_POINTS = 40
 
 
-def reliability_figure(
-    name: str, versions: Mapping[str, Sequence[ReliabilityBin]], style: Style = "page"
-) -> str:
+def reliability_figure(name: str, versions: Mapping[str, Sequence[ReliabilityBin]]) -> str:
     """Draw accuracy with intervals against mean confidence, above the number of answers per bin.
 
     Args:
         versions: up to two ways to calibrate, by name.
     """
-    with drawing(name, style, 4.4) as figure:
+    with drawing(name, "page", 4.4) as figure:
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
         above.plot([0, 1], [0, 1], color=QUIET, linewidth=0.8)
         for index, (label, bins) in enumerate(versions.items()):
@@ -411,17 +372,11 @@ def reliability_figure(
             axes.set_axisbelow(True)
         if len(versions) > 1:
             figure.legend(loc="outside upper center", frameon=False, ncols=2, fontsize="small")
-        return svg(figure, style)
+        return svg(figure, "page")
 
 
 def coverage_figure(
-    name: str,
-    risks: Sequence[float],
-    best: Sequence[float],
-    accuracy: float,
-    style: Style = "page",
-    *,
-    guaranteed: Mapping[float, tuple[float, float]] | None = None,
+    name: str, risks: Floats, best: Floats, accuracy: float, guaranteed: Mapping[float, tuple[float, float]]
 ) -> str:
     """Draw the errors of the k most confident answers, with random and best order and bound.
 
@@ -434,20 +389,19 @@ def coverage_figure(
     step = max(1, n // _CURVE_POINTS)
     indices = np.array([*range(0, n - 1, step), n - 1])
     coverage = (indices + 1) / n
-    with drawing(name, style, 3.2) as figure:
+    with drawing(name, "page", 3.2) as figure:
         axes = figure.subplots()
         axes.plot([0, 1], [1 - accuracy] * 2, "--", color=QUIET, linewidth=1, label="random order")
-        axes.plot(coverage, np.asarray(best)[indices], ":", color=INK, linewidth=1.2, label="best order")
-        axes.plot(coverage, np.asarray(risks)[indices], "-", color=MARK, linewidth=1.6, label="estimator")
+        axes.plot(coverage, best[indices], ":", color=INK, linewidth=1.2, label="best order")
+        axes.plot(coverage, risks[indices], "-", color=MARK, linewidth=1.6, label="estimator")
         counts = np.unique(np.linspace(1, n, min(n, _BOUND_POINTS)).astype(int))
         bounds = [upper_bound(round(risks[count - 1] * count), int(count), CONFIDENCE) for count in counts]
-        risk_values = np.asarray(risks)[counts - 1]
-        axes.fill_between(counts / n, risk_values, bounds, color=MARK, alpha=0.15, linewidth=0)
-        for risk, (share, bound) in (guaranteed or {}).items():
+        axes.fill_between(counts / n, risks[counts - 1], bounds, color=MARK, alpha=0.15, linewidth=0)
+        for risk, (share, bound) in guaranteed.items():
             mark = axes.plot([share], [bound], "D", color=INK, markersize=6, gid=f"{CHOICE}{risk:g}")
             mark[0].set_clip_on(False)  # a share of 1 lies on the edge
         axes.set(xlim=(0, 1), ylim=(-0.02, None), xlabel="share of questions answered", ylabel="share wrong")
         axes.grid(color=LINE, linewidth=0.6)
         axes.set_axisbelow(True)
         figure.legend(loc="outside upper center", frameon=False, ncols=3, fontsize="small")
-        return svg(figure, style)
+        return svg(figure, "page")

@@ -18,20 +18,17 @@ from pathlib import Path
 from typing import IO
 
 
-def write_bytes(
-    path: Path, data: bytes, *, private: bool = False, durable: bool = True, mode: int | None = None
-) -> None:
+def write_bytes(path: Path, data: bytes, *, private: bool = False, durable: bool = True) -> None:
     """Replace ``path`` atomically: a reader sees the old file or the new one.
 
     Args:
         private: whether only the owner may read the file.
-        mode: the permissions, whatever the umask is.
         durable: wait until the data is on disk. Without it a crash of the machine may damage the new file.
 
     Raises:
         OSError: the file cannot be written; the old one is unchanged.
     """
-    with _replacing(path, private=private, durable=durable, mode=mode) as file:
+    with _replacing(path, private=private, durable=durable) as file:
         file.write(data)
 
 

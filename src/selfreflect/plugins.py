@@ -100,11 +100,11 @@ def packaged(
 
 
 @contextmanager
-def failures_of(name: str, file: str | None = None) -> Iterator[None]:
+def failures_of(name: str) -> Iterator[None]:
     """Turn errors of a user's code into a ConfigError that names the code; pass on a SelfReflectError."""
     try:
         yield
     except SelfReflectError:
         raise
     except USER_ERRORS as error:
-        raise ConfigError(f"{name} fails: {error_text(error, file)}") from error
+        raise ConfigError(f"{name} fails: {error_text(error, None)}") from error

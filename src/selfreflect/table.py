@@ -146,8 +146,8 @@ def _ends_text(column: Column, low: Cell, high: Cell) -> str | None:
     return " to ".join(column.show(cell).removesuffix(" %") for cell in (low, high))
 
 
-def joined(tables: Mapping[str, Table], of: str = "run") -> Table:
-    """Join tables, with their keys in a first column ``of``; missing cells stay empty."""
+def joined(tables: Mapping[str, Table]) -> Table:
+    """Join tables of runs, with their keys in a first column; missing cells stay empty."""
     columns: dict[str, Column] = {}
     for table in tables.values():
         columns |= {column.heading: column for column in table.columns}
@@ -157,7 +157,7 @@ def joined(tables: Mapping[str, Table], of: str = "run") -> Table:
             cells = dict(zip(table.headings, row, strict=True))
             rows.append((label, *map(cells.get, columns)))
     first = next(iter(tables.values()))
-    return Table(first.title, (Column(of), *columns.values()), tuple(rows))
+    return Table(first.title, (Column("run"), *columns.values()), tuple(rows))
 
 
 def interval_text(

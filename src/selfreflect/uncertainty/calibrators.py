@@ -88,7 +88,6 @@ def cross_fit(
     correct: Sequence[bool] | Floats,
     *,
     folds: int = FOLDS,
-    seed: int = 0,
     groups: Sequence[str] = (),
 ) -> Floats:
     """Calibrate each answer with a map fitted on the other folds; shape (n,).
@@ -106,7 +105,7 @@ def cross_fit(
             f"{len(values)} labelled answers are too few for {folds} folds. Give right answers to more "
             "questions; a useful calibration takes hundreds"
         )
-    fold = _folds(values, labels, folds, seed, groups)
+    fold = _folds(values, labels, folds, groups)
     calibrated = np.empty(len(values))
     for number in range(folds):
         # no map sees the labels of the answers that it calibrates
@@ -142,12 +141,11 @@ def map_quality(
     correct: Floats,
     *,
     probability: bool,
-    seed: int = 0,
     groups: Sequence[str] = (),
 ) -> MapQuality:
     """Compare a map with both alternatives to it. Raises DataError as :func:`cross_fit`."""
-    calibrated = cross_fit(method, scores, correct, seed=seed, groups=groups)
-    fold = _folds(scores, correct, FOLDS, seed, groups)
+    calibrated = cross_fit(method, scores, correct, groups=groups)
+    fold = _folds(scores, correct, FOLDS, groups)
     # of the other folds as well: its own labels would make the constant look better
     constant = np.array([correct[fold != number].mean() for number in range(FOLDS)])[fold]
 
@@ -157,13 +155,11 @@ def map_quality(
     return MapQuality(brier(calibrated), brier(constant), brier(scores) if probability else None)
 
 
-def _folds(
-    values: Floats, labels: Floats, folds: int, seed: int, groups: Sequence[str] = ()
-) -> NDArray[np.intp]:
+def _folds(values: Floats, labels: Floats, folds: int, groups: Sequence[str] = ()) -> NDArray[np.intp]:
     """Assign each answer to a fold.
 
-    Answers are shuffled by the seed from the order of scores and labels, and groups from the order of their
-    names, so that the order of a file changes nothing.
+    Answers are shuffled from the order of scores and labels, and groups from the order of their names, so
+    that the order of a file changes nothing.
 
     Raises:
         DataError: there are fewer groups than folds.
@@ -175,11 +171,11 @@ def _folds(
             raise DataError(
                 f"the labelled answers belong to {len(names)} questions, which are too few for {folds} folds"
             )
-        return np.random.default_rng(seed).permutation(len(names))[group] % folds
+        return np.random.default_rng(0).permutation(len(names))[group] % folds
     fold = np.empty(len(values), dtype=np.intp)
     # sorted before it is shuffled: the order of the file changes nothing
     order = np.lexsort((labels, *np.atleast_2d(values.T)))
-    fold[order] = np.random.default_rng(seed).permutation(len(values)) % folds
+    fold[order] = np.random.default_rng(0).permutation(len(values)) % folds
     return fold
 
 
@@ -243,7 +239,7 @@ def _fit_weights(columns: Floats, labels: Floats, groups: Sequence[str]) -> Cali
         raise DataError(
             "weights cannot be fitted: too few of the labelled answers are right, or too few are wrong"
         )
-    fold = _folds(columns, labels, FOLDS, 0, groups)
+    fold = _folds(columns, labels, FOLDS, groups)
     model = regression(min(PRIOR_VARIANCES, key=loss), np.ones(len(labels), dtype=np.bool_))
     # back to the scale of the columns
     weights = model.coef_[0] / scales

@@ -21,7 +21,7 @@ from selfreflect.sameness import same_classes
 from selfreflect.sources.columns import is_percent, number_in
 from selfreflect.store.journal import Journal, ModelReplies
 from selfreflect.text import counted
-from selfreflect.uncertainty.asking.asker import Asker
+from selfreflect.uncertainty.asking.asker import Asker, required
 from selfreflect.uncertainty.question import AnsweredQuestion, with_answers
 from selfreflect.uncertainty.relations import (
     Close,
@@ -97,12 +97,7 @@ class ClassRule:
         elif argument:
             raise ConfigError(f"the class rule {self._kind!r} has no threshold")
         elif self._kind == "judge":
-            if asker is None:
-                raise ConfigError(
-                    "the class rule 'judge' needs a model to ask",
-                    code="no_model",
-                    remedy="Name one with {model}.",
-                )
+            asker = required(asker, "the class rule 'judge'")
             self._relation = SameMeaning(asker, PAIRS_PER_ANSWER if bounded else None)
             self._name = f"judge {asker.model}, first"
 

@@ -14,7 +14,7 @@ from selfreflect.quantities import Quantity, last_quantity
 from selfreflect.removed import CORRECTNESS as REMOVED
 from selfreflect.sameness import contains_answer
 from selfreflect.text import UNSPACED
-from selfreflect.uncertainty.asking.asker import Asker, judge_answers
+from selfreflect.uncertainty.asking.asker import Asker, judge_answers, required
 from selfreflect.uncertainty.classes import normalised, threshold_of
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, graded_by, has_gold
 
@@ -74,14 +74,8 @@ class Correctness:
             self.name = name
         elif argument:
             raise ConfigError(f"{self._kind!r} has no threshold")
-        self._asker = asker
+        self._asker = required(asker, "correctness by 'judge'") if self._kind == "judge" else None
         self._verdicts: dict[tuple[str, str], bool | None] = {}
-        if self._kind == "judge" and asker is None:
-            raise ConfigError(
-                "correctness by 'judge' needs a model to ask",
-                code="no_model",
-                remedy="Name one with {model}.",
-            )
 
     def label_all(
         self,
@@ -99,7 +93,7 @@ class Correctness:
             # an unknown grader would leave every answer without a label
             if self._grader and graders and self._grader not in graders:
                 raise unknown_name("grader", self._grader, graders)
-        if self._kind == "judge" and self._asker is not None:
+        if self._asker is not None:
             self._judge(self._asker, questions, answers)
         judged_texts = [None] * len(questions) if judged is None else judged
         return [self(*arguments) for arguments in zip(questions, answers, judged_texts, strict=True)]
@@ -129,7 +123,7 @@ class Correctness:
             question = replace(question, gold=texts, keys={})
             if not texts:
                 return False
-        if self._kind == "judge":
+        if self._asker is not None:
             if _is_gold(question, answer):
                 return True
             return self._verdicts.get((question.id, answer))

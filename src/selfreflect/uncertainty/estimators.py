@@ -136,10 +136,15 @@ def _of_claim(name: str) -> Callable[[Samples], float | NoValue]:
 
 
 def _probability(
-    compute: Callable[[Samples], float | NoValue], meaning: str, variant: str, source: str, **fields: Any
+    compute: Callable[[Samples], float | NoValue],
+    meaning: str,
+    variant: str,
+    source: str,
+    unit: Unit = "probability",
+    **fields: Any,
 ) -> Estimator:
-    """Declare a confidence in [0, 1] with calibration measures."""
-    return Estimator(compute, meaning, variant, source, True, "probability", high=1, **fields)
+    """Declare a confidence in [0, 1], by default with calibration measures."""
+    return Estimator(compute, meaning, variant, source, True, unit, high=1, **fields)
 
 
 def _not_asked(samples: Samples) -> NoValue:
@@ -152,7 +157,6 @@ def _asked_of_model(meaning: str, variant: str, source: str, replies_variant: st
     return _probability(_not_asked, meaning, variant, source, **fields)
 
 
-_OF_TOKENS = ("top_logprobs", "token_entropies", "self_certainty")
 _NOT_SAMPLED = NoValue("not_sampled", "the judged answer is not among the answers with known tokens")
 _JUDGED = "of the judged answer, mean over answers of its class"
 
@@ -235,13 +239,16 @@ _NO_ENTROPIES = NoValue(
     "no_entropies",
     "exact entropies need predictions of the whole vocabulary, which local models store with --top-logprobs",
 )
+_NO_LOGPROBS = NoValue("no_logprobs", "the record has no log-probabilities")
+_OF_TOKENS: dict[str, dict[str, NoValue]] = {
+    "logprobs": {"logprobs": _NO_LOGPROBS},
+    "tokens": {"logprobs": _NO_LOGPROBS, "tokens": NoValue("no_tokens", "the record has no tokens")},
+    "top_logprobs": {},  # checked with the lengths of its lists
+    "token_entropies": {"token_entropies": _NO_ENTROPIES},
+    "self_certainty": {"self_certainty": _NO_SELF_CERTAINTY},
+}
+"""Columns of a record that estimators of tokens need, with the reason for a missing one."""
 _LISTS = f"mean over tokens, {_JUDGED}"
-
-
-def _of_token(compute: Callable[[Samples], float | NoValue], *texts: str, **fields: Any) -> Estimator:
-    """Declare a confidence in [0, 1] that is not a probability of being right."""
-    meaning, variant, source = texts
-    return Estimator(compute, meaning, variant, source, True, "share", high=1, **fields)
 
 
 COLUMN = "column:"
@@ -476,25 +483,28 @@ ESTIMATORS = Estimators(
             low=-math.inf,
             needs="tokens",
         ),
-        "normalised_prob": _of_token(
+        "normalised_prob": _probability(
             _of_tokens(lambda logprobs: float(np.exp(logprobs.mean()))),
             "geometric mean of the tokens' probabilities",
             _JUDGED,
             "arXiv 2002.07650",
+            unit="share",
             needs="logprobs",
         ),
-        "mean_prob": _of_token(
+        "mean_prob": _probability(
             _of_tokens(lambda logprobs: float(np.exp(logprobs).mean())),
             "mean of the tokens' probabilities",
             _JUDGED,
             "arXiv 2507.16806",
+            unit="share",
             needs="logprobs",
         ),
-        "min_prob": _of_token(
+        "min_prob": _probability(
             _of_tokens(lambda logprobs: float(np.exp(logprobs.min()))),
             "least of the tokens' probabilities",
             f"{_JUDGED}; falls with its length",
             "arXiv 2303.08896",
+            unit="share",
             needs="logprobs",
         ),
         "perplexity": Estimator(
@@ -559,11 +569,12 @@ ESTIMATORS = Estimators(
             "this project",
             needs="top_logprobs",
         ),
-        "margin": _of_token(
+        "margin": _probability(
             _of_lists(features.margins),
             "difference of the two largest probabilities",
             _LISTS,
             "Scheffer et al. 2001",
+            unit="share",
             needs="top_logprobs",
         ),
         "group_confidence": Estimator(
@@ -683,18 +694,13 @@ def estimate(estimator: Estimator, samples: Samples) -> float | NoValue:
     if estimator.of_greedy or estimator.needs in ("column", "confidence", "model", "claim"):
         return estimator.compute(samples)
     # the recorded reason says more than "no log-probabilities"
-    if question.missing_logprobs and estimator.needs in ("logprobs", "tokens", *_OF_TOKENS):
+    if question.missing_logprobs and estimator.needs in _OF_TOKENS:
         return NoValue("no_logprobs", question.missing_logprobs)
-    if estimator.needs in ("logprobs", "tokens") and question.logprobs is None:
-        return NoValue("no_logprobs", "the record has no log-probabilities")
-    if estimator.needs == "tokens" and question.tokens is None:
-        return NoValue("no_tokens", "the record has no tokens")
+    for column, missing in _OF_TOKENS.get(estimator.needs, {}).items():
+        if getattr(question, column) is None:
+            return missing
     if estimator.needs == "tokens" and samples.relevance is None:
         return _NO_RELEVANCE
-    if estimator.needs == "token_entropies" and question.token_entropies is None:
-        return _NO_ENTROPIES
-    if estimator.needs == "self_certainty" and question.self_certainty is None:
-        return _NO_SELF_CERTAINTY
     number = len(question.answers)
     if number < estimator.fewest:
         return NoValue("too_few_samples", f"{number} of at least {counted(estimator.fewest, 'sample')}")

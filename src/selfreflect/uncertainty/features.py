@@ -176,13 +176,13 @@ def semantic_entropy_direct(sequence: Floats, labels: Labels) -> float:
     return -float((np.exp(logs) * logs).sum())
 
 
-def sentence_sar(sequence: Floats, similarities: Floats, temperature: float = SAR_TEMPERATURE) -> float:
+def sentence_sar(sequence: Floats, similarities: Floats) -> float:
     """Compute sentence SAR, which adds similar answers' weighted probabilities to each answer's (Duan et al.
     2024, arXiv 2307.01379). May be negative."""
     # the log of a similarity of 0 is -inf, which adds nothing to the sum
     with np.errstate(divide="ignore"):
         # an answer supports itself with weight 1, whose log is 0
-        weights = np.log(similarities / temperature)
+        weights = np.log(similarities / SAR_TEMPERATURE)
     np.fill_diagonal(weights, 0)
     return -float(np.logaddexp.reduce(weights + sequence, axis=1).mean())
 

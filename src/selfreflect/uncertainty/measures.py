@@ -200,9 +200,7 @@ def _percentile_interval(blocks: Sequence[Floats], value: float) -> tuple[float,
     return float(low), float(high)
 
 
-def faithfulness(
-    confidences: Sequence[float] | Floats, intrinsic: Sequence[float] | Floats, bins: int = prediction.BINS
-) -> float:
+def faithfulness(confidences: Sequence[float] | Floats, intrinsic: Sequence[float] | Floats) -> float:
     """Compute cMFG, conditional mean faithful generation: how well stated follows intrinsic confidence.
 
     The mean over bins of the intrinsic confidence, such as the share of the modal answer, of the mean of
@@ -223,11 +221,9 @@ def faithfulness(
         if outside.any():
             index = int(np.argmax(outside))
             raise DataError(f"{name} confidence {index} is {values[index]:g}; it must be in [0, 1]")
-    bin_numbers = prediction.bin_of(has, bins)
+    bin_numbers = prediction.bin_of(has)
     close = 1 - np.abs(says - has)
-    sums, sizes = np.bincount(bin_numbers, close, bins), np.bincount(bin_numbers, minlength=bins)
-    nonempty = sizes > 0
-    return float((sums[nonempty] / sizes[nonempty]).mean())
+    return float(np.mean([close[bin_numbers == number].mean() for number in np.unique(bin_numbers)]))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from selfreflect.errors import excerpt
+from selfreflect.errors import ConfigError, excerpt
 from selfreflect.models.base import (
     Generator,
     Message,
@@ -33,6 +33,8 @@ SAME_MEANING = "same_meaning"
 """Step that asks whether two answers mean the same."""
 CONTROL = "control"
 """Step that asks the same about pairs with known result."""
+VERDICT_TOKENS = 16
+"""Tokens of a reply that begins with Yes or No."""
 
 
 class Inquiry(NamedTuple):
@@ -51,6 +53,23 @@ class Inquiry(NamedTuple):
     def characters(self) -> int:
         """Length of the prompt."""
         return sum(len(message.content) for message in self.messages)
+
+
+def inquiry(step: str, values: Mapping[str, str], max_new_tokens: int) -> Inquiry:
+    """Ask by the prompt of a step, filled with values."""
+    return Inquiry(step, (user_turn(step, values),), max_new_tokens=max_new_tokens)
+
+
+def user_turn(name: str, values: Mapping[str, str], text: str = "user") -> Message:
+    """Fill a text of a prompt."""
+    return Message(role="user", content=fill(prompts()[name][text], values).strip())
+
+
+def required(asker: Asker | None, purpose: str) -> Asker:
+    """Return the model to ask. Raises ConfigError without one."""
+    if asker is None:
+        raise ConfigError(f"{purpose} needs a model to ask", code="no_model", remedy="Name one with {model}.")
+    return asker
 
 
 class ReplyCounter(Protocol):
@@ -233,8 +252,8 @@ def described(question: AnsweredQuestion) -> str:
     plain = quoted(normalise_question(question.text or question.id))
     if not question.context:
         return plain
-    template = prompts()["question"]["with_context"].strip()
-    return fill(template, {"question": plain, "context": fenced(question.context)})
+    values = {"question": plain, "context": fenced(question.context)}
+    return user_turn("question", values, "with_context").content
 
 
 _NUMBER = r"\d+(?:[.,]\d+)*"
@@ -402,7 +421,7 @@ def judge_pairs(
             "one": quoted(first_answer),
             "other": quoted(second_answer),
         }
-        inquiries.append(_inquiry(SAME_MEANING, values)._replace(step=step))
+        inquiries.append(inquiry(SAME_MEANING, values, VERDICT_TOKENS)._replace(step=step))
     return list(map(_verdict, asker.ask(inquiries)))
 
 
@@ -411,13 +430,8 @@ def judge_answers(asker: Asker, answers: Sequence[tuple[AnsweredQuestion, str]])
     inquiries = []
     for question, answer in answers:
         values = {"question": described(question), "answer": quoted(answer), "gold": numbered(question.gold)}
-        inquiries.append(_inquiry("correct", values))
+        inquiries.append(inquiry("correct", values, VERDICT_TOKENS))
     return list(map(_verdict, asker.ask(inquiries)))
-
-
-def _inquiry(step: str, values: dict[str, str]) -> Inquiry:
-    text = fill(prompts()[step]["user"], values).strip()
-    return Inquiry(step, (Message(role="user", content=text),), max_new_tokens=16)
 
 
 def _verdict(reply: ModelReplies) -> bool | NoValue:

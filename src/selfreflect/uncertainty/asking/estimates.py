@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from selfreflect.errors import excerpt
 from selfreflect.models.base import Message
 from selfreflect.store.journal import ModelReplies
-from selfreflect.text import fill, numbered, quoted
+from selfreflect.text import numbered, quoted
 from selfreflect.uncertainty.asking.asker import (
     Asker,
     Inquiry,
@@ -22,9 +22,9 @@ from selfreflect.uncertainty.asking.asker import (
     parse_either,
     parse_guesses,
     parse_probability,
-    prompts,
     reply_text,
     truth_of_token,
+    user_turn,
 )
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
@@ -59,7 +59,7 @@ class Interview:
     read: Callable[[Sequence[ModelReplies]], Outcome]
 
 
-def user_turn(name: str, subject: Subject, text: str = "user") -> tuple[Message, ...]:
+def _first_turn(name: str, subject: Subject, text: str) -> Message:
     """Write the first turn about a question and an answer."""
     values = {
         "question": described(subject.question),
@@ -67,21 +67,22 @@ def user_turn(name: str, subject: Subject, text: str = "user") -> tuple[Message,
         "answers": numbered(subject.question.answers[:SHOWN_SAMPLES]),
         "k": str(GUESSES),
     }
-    return (Message(role="user", content=fill(prompts()[name][text], values).strip()),)
+    return user_turn(name, values, text)
 
 
 def _ask(
     name: str, subject: Subject, replies: Sequence[str], *, step: str = "", text: str = "user", **limits: Any
 ) -> Inquiry:
     """Make an estimator's first inquiry; ``limits`` are its fields."""
-    return Inquiry(step or name, user_turn(name, subject, text), **{"max_new_tokens": 256, **limits})
+    turns = (_first_turn(name, subject, text),)
+    return Inquiry(step or name, turns, **{"max_new_tokens": 256, **limits})
 
 
 def _then_probabilities(subject: Subject, replies: Sequence[str]) -> Inquiry:
     turns = (
-        *user_turn("verbalized_2s", subject, "guesses"),
+        _first_turn("verbalized_2s", subject, "guesses"),
         Message(role="assistant", content=replies[0]),
-        Message(role="user", content=prompts()["verbalized_2s"]["probabilities"].strip()),
+        user_turn("verbalized_2s", {}, "probabilities"),
     )
     return Inquiry("verbalized_2s, probabilities", turns, max_new_tokens=256)
 

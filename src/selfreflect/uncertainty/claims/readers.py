@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from selfreflect.errors import ConfigError, unknown_name
-from selfreflect.models.base import Message
 from selfreflect.stats import Floats
 from selfreflect.store.journal import ModelReplies
-from selfreflect.text import counted, fill, normalise_question, numbered, quoted
-from selfreflect.uncertainty.asking.asker import Asker, Inquiry, parse_numbered, prompts, reply_text
+from selfreflect.text import counted, normalise_question, numbered, quoted
+from selfreflect.uncertainty.asking.asker import Asker, Inquiry, inquiry, parse_numbered, reply_text, required
 from selfreflect.uncertainty.claims.sentences import sentences
 from selfreflect.uncertainty.claims.support import Reader, Stance
 from selfreflect.uncertainty.claims.words import ABOUT, WordReader, largest, overlaps
@@ -223,13 +222,13 @@ def _parts(claims: Sequence[str]) -> list[Sequence[str]]:
 
 def _split_inquiry(question: str, text: str) -> Inquiry:
     values = {"question": quoted(normalise_question(question)), "answer": quoted(text)}
-    return _inquiry(SPLIT, values, 64 + _TOKENS_PER_WORD * len(text.split()))
+    return inquiry(SPLIT, values, 64 + _TOKENS_PER_WORD * len(text.split()))
 
 
 def _compare_inquiry(question: str, text: str, claims: Sequence[str]) -> Inquiry:
     values = {"question": quoted(normalise_question(question)), "answer": quoted(text)}
     values["claims"] = numbered(claims)
-    return _inquiry(COMPARE, values, 32 + _TOKENS_PER_VERDICT * len(claims))
+    return inquiry(COMPARE, values, 32 + _TOKENS_PER_VERDICT * len(claims))
 
 
 def read_stances(reply: ModelReplies, size: int) -> list[Stance | None]:
@@ -250,24 +249,11 @@ def _numbered_lines(reply: ModelReplies) -> tuple[str, ...] | None:
     return None if isinstance(lines, NoValue) else lines
 
 
-def _inquiry(step: str, values: dict[str, str], limit: int) -> Inquiry:
-    text = fill(prompts()[step]["user"], values).strip()
-    return Inquiry(step, (Message(role="user", content=text),), max_new_tokens=limit)
-
-
-def _asking(model: str, asker: Asker | None) -> Reader:
-    if asker is None:
-        raise ConfigError(
-            "the reader 'asked' needs a model", code="no_model", remedy="Name one with {model}."
-        )
-    return ModelReader(asker)
-
-
 READERS: Mapping[str, Callable[[str, Asker | None], Reader]] = {
     "words": lambda model, asker: WordReader(),
     "embedding": lambda model, asker: EmbeddingReader(),
     "nli": lambda model, asker: EntailmentReader(model),
-    "asked": _asking,
+    "asked": lambda model, asker: ModelReader(required(asker, "the reader 'asked'")),
 }
 """Constructors of readers, from the text after a colon in the name and the model to ask."""
 

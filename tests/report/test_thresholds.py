@@ -16,7 +16,7 @@ from selfreflect.errors import ConfigError
 from selfreflect.metric.measure import measure_named
 from selfreflect.records import Score, Summary
 from selfreflect.report.compare import Contender, compare
-from selfreflect.report.thresholds import Undecided, check_conditions, parse_condition
+from selfreflect.report.thresholds import check_conditions, parse_condition
 from selfreflect.store.run import Run
 
 OPERATORS = {
@@ -92,9 +92,8 @@ def test_each_version_with_a_gap_is_named(worse: Path) -> None:
     [("undefined > 2", True), ("recovered.undefined > 2", True), ("score.undefined > 2", False)],
 )
 def test_what_may_be_undefined_of_a_measure_says_nothing_of_another(allowance: str, is_allowed: bool) -> None:
-    measure = parse_condition("recovered < 60%").name.measure
-    undecided = Undecided("recovered < 60%", "why", "undefined", measure)
-    assert parse_condition(allowance).allows(undecided) is is_allowed
+    condition = parse_condition("recovered < 60%")
+    assert parse_condition(allowance).allows(condition, "undefined") is is_allowed
 
 
 def test_where_nothing_can_be_compared_is_an_error_not_a_pass(tmp_path: Path) -> None:
@@ -174,7 +173,7 @@ def test_a_pass_says_if_too_few_questions_differ_for_any_other_verdict(
     values = [0.5 + (number < changed) * (0.1, -0.1)[number % 2] for number in range(8)]
     records = plain_run({"greedy": [0.5] * 8, "basic": values}, questions=8)
     sides = Contender(records, "greedy"), Contender(records, "basic")
-    decision = check_conditions([parse_condition("worse > 0")], [sides])
-    assert (decision.holds, decision.undecided) == ([], [])
+    [outcome] = check_conditions([parse_condition("worse > 0")], [sides])
+    assert (outcome.holds, outcome.gaps) == ([], [])
     sentence = compare(*sides, measure_named("selfreflect")).sentence
-    assert (sentence in decision.passes["worse > 0"]) == is_cautious
+    assert (sentence in outcome.findings) == is_cautious

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -375,23 +376,24 @@ def verdict(conditions: Sequence[Condition], *groups: Pairs) -> tuple[list[str],
     """Describe the outcome of ``--fail-if`` conditions, passed ones first, and choose the exit code."""
     if not conditions:
         return [], 0
-    from selfreflect.report.thresholds import Decision, check_conditions
+    from selfreflect.report.thresholds import check_conditions
 
-    decisions = [check_conditions(conditions, pairs) for pairs in groups] or [Decision()]
-    holds = [sentence for decision in decisions for sentence in decision.holds]
-    undecided = dict.fromkeys(gap for decision in decisions for gap in decision.undecided)
-    passes = dict.fromkeys(pair for decision in decisions for pair in decision.passes.items())
-    sentences = [
-        ": ".join(filter(None, ("passed", name, finding)))
-        for name, finding in passes
-        if all(name in decision.passes for decision in decisions)
-    ]
-    sentences += holds
-    for condition, why, allowance, _ in undecided:
-        remedy = allowance and f" To allow N that are {allowance}: --fail-if '{allowance} > N'."
-        sentences.append(f"{condition} is undecided: {why}.{remedy}")
+    passes: list[str] = []
+    holds: list[str] = []
+    undecided: list[str] = []
+    by_group = [check_conditions(conditions, pairs) for pairs in groups]
+    for outcomes in zip(*by_group, strict=True):  # of one condition
+        text = outcomes[0].condition.text
+        holds += chain.from_iterable(outcome.holds for outcome in outcomes)
+        gaps = list(chain.from_iterable(outcome.gaps for outcome in outcomes))
+        for allowance, why in gaps:
+            remedy = allowance and f" To allow N that are {allowance}: --fail-if '{allowance} > N'."
+            undecided.append(f"{text} is undecided: {why}.{remedy}")
+        if not gaps and not any(outcome.holds for outcome in outcomes):
+            findings = ("; ".join(outcome.findings) for outcome in outcomes)
+            passes += [": ".join(filter(None, ("passed", text, finding))) for finding in findings]
     code = THRESHOLD if holds else 2 if undecided else 0
-    return [one_line(sentence, 600) for sentence in sentences], code
+    return [one_line(sentence, 600) for sentence in dict.fromkeys([*passes, *holds, *undecided])], code
 
 
 def show_costs(dry_run: DryRun, json: bool) -> None:

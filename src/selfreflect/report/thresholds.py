@@ -211,25 +211,17 @@ def _gaps(side: Contender, measure: Measure, result: StrategyResult) -> dict[str
     }
 
 
-class Undecided(NamedTuple):
-    """A condition left undecided because of undefined values."""
-
-    condition: str
-    why: str
-    allowance: str
-    """Name of a condition that allows undefined values."""
-    measure: Measure | None = None
-    """Measure that the condition names."""
-
-
 @dataclass
-class Decision:
-    """Verdict on conditions for some versions."""
+class Outcome:
+    """Outcome of a condition for some versions. It passes if it neither holds nor has gaps."""
 
+    condition: Condition
     holds: list[str] = field(default_factory=list)
-    undecided: list[Undecided] = field(default_factory=list)
-    passes: dict[str, str] = field(default_factory=dict)
-    """Values of decided conditions that do not hold, by condition."""
+    """Where it holds, in sentences."""
+    findings: list[str] = field(default_factory=list)
+    """Values that do not meet it."""
+    gaps: list[tuple[str, str]] = field(default_factory=list)
+    """Reasons for undefined values, each with the name of a condition that allows it."""
 
 
 @dataclass(frozen=True)
@@ -247,40 +239,34 @@ class Condition:
         """Check whether a value meets the condition."""
         return _OPERATORS[self.operator](value, self.limit)
 
-    def decide(self, pairs: Pairs, decision: Decision) -> None:
-        """Record in a decision where the condition holds, or why it is undecided.
+    def decide(self, pairs: Pairs) -> Outcome:
+        """Find where the condition holds, or why it is undecided.
 
         Raises:
             DataError: its measure was not measured.
         """
         if self.name.part == _ANY:
-            self._decide_questions(pairs, decision)
-            return
-        gaps: list[tuple[str, str]] = []
-        findings: list[str] = []
-        count_before = len(decision.holds)
+            return self._decide_questions(pairs)
+        outcome = Outcome(self)
         for value in self.name.read(pairs, as_share=self.as_share):
-            gaps += value.gaps.items()
-            if value.value is None and not value.gaps:
-                gaps.append(("", f"no question of {value.subject} has a value"))
+            outcome.gaps += value.gaps.items()
             if value.value is None:
+                if not value.gaps:
+                    outcome.gaps.append(("", f"no question of {value.subject} has a value"))
                 continue
-            findings += filter(None, (value.finding, value.caution))
+            outcome.findings += filter(None, (value.finding, value.caution))
             if self.is_met_by(value.value):
-                decision.holds.append(f"{self.text} holds: {value.finding}")
-        if len(decision.holds) == count_before:
-            self._pass(gaps, findings, decision)
+                outcome.holds.append(f"{self.text} holds: {value.finding}")
+        return outcome
 
-    def _decide_questions(self, pairs: Pairs, decision: Decision) -> None:
+    def _decide_questions(self, pairs: Pairs) -> Outcome:
         """Decide a condition on any question, naming the worst questions first."""
-        gaps: list[tuple[str, str]] = []
-        findings: list[str] = []
-        count_before = len(decision.holds)
+        outcome = Outcome(self)
         for _, side in pairs:
             measure = self.name.measured(side)
             values = values_of(measure, side.run, side.strategy)
             shares = {id_: values.of_question(id_) or 0.0 for id_ in values.values}
-            gaps += _gaps(side, measure, _result(side)).items()
+            outcome.gaps += _gaps(side, measure, _result(side)).items()
             far_first = sorted(shares, key=lambda id_: -abs(shares[id_] - self.limit))
             texts = {
                 id_: f"{measure.text(shares[id_])} for {excerpt(one_line(side.run.questions[id_].text, 60))}"
@@ -291,22 +277,14 @@ class Condition:
             if ids:
                 rest = f" and {len(ids) - _QUOTED} more" if len(ids) > _QUOTED else ""
                 quoted = ", ".join(texts[id_] for id_ in ids[:_QUOTED])
-                decision.holds.append(f"{self.text} holds on {len(ids):,} of {of_all}: {quoted}{rest}")
+                outcome.holds.append(f"{self.text} holds on {len(ids):,} of {of_all}: {quoted}{rest}")
             elif texts:
-                findings.append(f"none of {of_all}; closest is {texts[far_first[-1]]}")
-        if len(decision.holds) == count_before:
-            self._pass(gaps, findings, decision)
+                outcome.findings.append(f"none of {of_all}; closest is {texts[far_first[-1]]}")
+        return outcome
 
-    def _pass(self, gaps: Sequence[tuple[str, str]], findings: Sequence[str], decision: Decision) -> None:
-        """Record passing values, and why each version and kind of gap is undecided."""
-        decision.passes[self.text] = "; ".join(findings)
-        for name, why in dict.fromkeys(gaps):
-            decision.undecided.append(Undecided(self.text, why, name, self.name.measure))
-
-    def allows(self, undecided: Undecided) -> bool:
-        """Check whether the condition sets an allowance for the undefined values."""
-        is_of = self.name.measure in (None, undecided.measure)
-        return is_of and self.name.part == undecided.allowance
+    def allows(self, condition: Condition, gap: str) -> bool:
+        """Check whether this condition says how many undefined values another one may meet."""
+        return self.name.measure in (None, condition.name.measure) and self.name.part == gap
 
 
 def subject_of(side: Contender) -> str:
@@ -316,8 +294,8 @@ def subject_of(side: Contender) -> str:
     return name if name == label else f"{name} of {label}"
 
 
-def check_conditions(conditions: Sequence[Condition], pairs: Pairs) -> Decision:
-    """Decide conditions on pairs of versions.
+def check_conditions(conditions: Sequence[Condition], pairs: Pairs) -> list[Outcome]:
+    """Decide conditions on pairs of versions, without the gaps that another condition allows.
 
     Raises:
         DataError: there is no version to look at, or a measure was not measured.
@@ -327,15 +305,13 @@ def check_conditions(conditions: Sequence[Condition], pairs: Pairs) -> Decision:
             f"condition {excerpt(conditions[0].text)}: there is nothing to compare, or nothing was measured",
             code="nothing_to_compare",
         )
-    decision = Decision()
-    for condition in conditions:
-        condition.decide(pairs, decision)
-    decision.undecided = [
-        gap for gap in decision.undecided if not any(condition.allows(gap) for condition in conditions)
-    ]
-    for gap in decision.undecided:
-        decision.passes.pop(gap.condition, None)
-    return decision
+    outcomes = [condition.decide(pairs) for condition in conditions]
+    for outcome in outcomes:
+        gaps = [] if outcome.holds else dict.fromkeys(outcome.gaps)
+        outcome.gaps = [
+            gap for gap in gaps if not any(other.allows(outcome.condition, gap[0]) for other in conditions)
+        ]
+    return outcomes
 
 
 def versions(runs: Sequence[RunRecords]) -> Pairs:

@@ -164,7 +164,7 @@ async def completions(request: Request) -> ASGIApp:
         headers["x-selfreflect-id"] = belief.id
         if not is_worth_it:
             headers["x-selfreflect-passthrough"] = reason
-    call = _Call(services, form, chat, model.with_fields(chat.handed_on), belief, client)
+    call = _Call(services, form, chat, WithFields(model, chat.handed_on), belief, client)
     # a stream that is passed on as it comes holds texts alone
     is_live = chat.stream and not is_worth_it and not chat.tools
     if is_live and form.stream is not None and isinstance(model, RemoteModel):
@@ -250,9 +250,7 @@ async def _answer(call: _Call, first_word: asyncio.Event) -> ChatResponse:
                 answer = await _plain(call, first_word)
                 content: object = answer.belief or call.belief
             else:
-                exchange = await services.reflector.answer(
-                    chat, call.model, id_, call.belief.reason, first_word.set
-                )
+                exchange = await services.reflector.answer(chat, call.model, call.belief, first_word.set)
                 services.metrics.count(exchange)
                 if services.archive is not None:
                     exchange = await _keep(services, services.archive, exchange)

@@ -173,17 +173,18 @@ class Reflector:
             self._strategies[name] = load_strategy(name)
 
     async def answer(
-        self, chat: ChatRequest, model: WithFields, id_: str, reason: str, on_open: Callable[[], None]
+        self, chat: ChatRequest, model: WithFields, belief: Belief, on_open: Callable[[], None]
     ) -> Exchange:
         """Answer a question.
 
         Args:
-            reason: why it is reflected.
+            belief: before anything but the decision is known.
             on_open: called as soon as the model has said anything.
 
         Raises:
             ChatError: an option of the request is unknown, or the model or a strategy failed.
         """
+        id_ = belief.id
         session = Session(model, on_open, self.settings.prices.get(model.generator.name))
         reader = self._reader.asking(session)
         plan, reply, drafts, reading = await self._drawn(chat, self._plan(chat), session, reader)
@@ -214,10 +215,8 @@ class Reflector:
             wordings[0].note,
             "" if session.counts_tokens else NOT_COUNTED,
         )
-        belief = Belief(
-            id=id_,
-            model=model.name,
-            reason=reason,
+        belief = replace(
+            belief,
             strategy=plan.strategy,
             confidence=confidence.value,
             confidence_kind=confidence.kind,

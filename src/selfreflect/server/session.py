@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
 from selfreflect.errors import SelfReflectError, excerpt
 from selfreflect.models.base import Generator, Message, Refusal, Reply, Request, Sample, as_drawn, seed_for
 from selfreflect.records import Failure, Summary
+from selfreflect.server.chat import OF_TOOLS, RESPONSE_FORMAT
 from selfreflect.server.clarify import Clarification, Conversation, NoClarification
 from selfreflect.server.errors import failed
 from selfreflect.server.reply import Spending
@@ -83,6 +84,8 @@ async def exclusively(lock: asyncio.Lock, work: Callable[[], T]) -> T:
 class LocalModel:
     """A blocking generator that answers requests from an event loop."""
 
+    takes_fields = False
+
     def __init__(self, name: str, generator: Generator) -> None:
         self.name = name
         self.generator = generator
@@ -105,9 +108,9 @@ class LocalModel:
         self._queue.put(pending)
         return await pending.reply
 
-    def with_fields(self, fields: Iterable[str]) -> WithFields:
-        """Return the model for one request, ignoring the client's fields."""
-        return WithFields(self, fields)
+    def asking(self, fields: Mapping[str, Any]) -> AskModel:
+        """Return the function that asks the model, which ignores fields."""
+        return self.reply
 
     async def close(self) -> None:
         """End the threads after their current work."""
@@ -158,8 +161,17 @@ class LocalModel:
             raise _Abandoned
 
 
+# Statuses by which servers refuse a field.
+_REFUSED = (400, 404, 415, 422, 501)
+
+AskModel = Callable[[Request, Report], Awaitable[Reply | Refusal]]
+
+
 class ServedModel(Protocol):
     """Protocol of the endpoint's models."""
+
+    takes_fields: bool
+    """Whether calls can include fields of a client."""
 
     @property
     def name(self) -> str: ...
@@ -167,63 +179,51 @@ class ServedModel(Protocol):
     @property
     def generator(self) -> Generator: ...
 
-    async def reply(self, request: Request, report: Report) -> Reply | Refusal: ...
-
-
-# Statuses by which servers refuse a field.
-_REFUSED = (400, 404, 415, 422, 501)
-
-
-AskModel = Callable[[Request, Report], Awaitable[Reply | Refusal]]
+    def asking(self, fields: Mapping[str, Any]) -> AskModel:
+        """Make a function that asks the model with further fields."""
 
 
 class WithFields:
-    """A model for one request that adds the client's fields to every call.
+    """A model for one request that adds the client's fields to every call."""
 
-    Args:
-        fields: those that the model can do without.
-        ask: asks with the fields; None where the model takes none.
-        ask_without: asks without them, if not the model itself.
-        in_words: the model without the fields that make answers other than texts; by default this one.
-    """
-
-    def __init__(
-        self,
-        model: ServedModel,
-        fields: Iterable[str],
-        ask: AskModel | None = None,
-        ask_without: AskModel | None = None,
-        in_words: WithFields | None = None,
-    ) -> None:
-        self.in_words = in_words or self
+    def __init__(self, model: ServedModel, fields: Mapping[str, Any]) -> None:
         self.name = model.name
         self.generator = model.generator
-        self._fields = tuple(fields)
-        self._ask = ask
-        self._ask_without = ask_without or model.reply
-
-    @property
-    def refused(self) -> tuple[str, ...]:
+        self.refused = () if model.takes_fields else tuple(fields)
         """Fields that the model does not receive."""
-        return () if self._ask else self._fields
+        self._model = model
+        # what decides which answers count is never left out
+        self._needed = {name: fields[name] for name in (RESPONSE_FORMAT, *OF_TOOLS) if name in fields}
+        self._optional = {name: value for name, value in fields.items() if name not in self._needed}
+        self._askers: dict[tuple[bool, bool], AskModel] = {}
 
     @property
     def takes_fields(self) -> bool:
         """Whether calls include the client's fields."""
-        return self._ask is not None
+        return bool(self._needed or self._optional) and not self.refused
 
-    async def reply(self, request: Request, report: Report) -> Reply | Refusal:
-        """Wait for the response. If the server refuses the fields, omit them from then on."""
-        if self._ask is None:
-            return await self._ask_without(request, report)
-        reply = await self._ask(request, report)
-        if not self._fields or not isinstance(reply, Refusal) or reply.status not in _REFUSED:
+    async def reply(self, request: Request, report: Report, *, in_words: bool = False) -> Reply | Refusal:
+        """Wait for the response. If the server refuses the fields, omit them from then on.
+
+        Args:
+            in_words: whether only a text can answer, so that fields for other answers are left out.
+        """
+        is_plain = bool(self.refused) or not self._optional
+        reply = await self._asker(is_plain, in_words)(request, report)
+        if is_plain or not isinstance(reply, Refusal) or reply.status not in _REFUSED:
             return reply
         # the fault may lie in anything else of the request: then the fields are not to blame
-        plain = await self._ask_without(request, report)
+        plain = await self._asker(True, in_words)(request, report)
         if isinstance(plain, Reply):
-            self._ask = None
+            self.refused = tuple(self._optional)
         return plain
+
+    def _asker(self, is_plain: bool, in_words: bool) -> AskModel:
+        # made once, since it learns what the server says to these fields
+        if (is_plain, in_words) not in self._askers:
+            fields = {**({} if is_plain else self._optional), **({} if in_words else self._needed)}
+            self._askers[is_plain, in_words] = self._model.asking(fields)
+        return self._askers[is_plain, in_words]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,8 +290,7 @@ class Session:
 
     async def ask(self, request: Request, *, in_words: bool = False) -> Reply | Refusal:
         """Send a request to the model, with ``in_words`` if only a text can answer it."""
-        model = self.model.in_words if in_words else self.model
-        reply = await model.reply(request, lambda sample: self._open())
+        reply = await self.model.reply(request, lambda sample: self._open(), in_words=in_words)
         if isinstance(reply, Refusal):
             self._refusal = reply
         else:

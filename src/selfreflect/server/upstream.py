@@ -32,12 +32,12 @@ from selfreflect.models.openai.generator import OpenAIGenerator
 from selfreflect.models.openai.protocol import APIError, finish_of, read_piece
 from selfreflect.models.reasoning import StreamedTrace
 from selfreflect.records import Finish
-from selfreflect.server.chat import OF_TOOLS, PREFIX, RESPONSE_FORMAT, ChatRequest, Fields
+from selfreflect.server.chat import PREFIX, ChatRequest, Fields
 from selfreflect.server.connections import begin, send_part
 from selfreflect.server.errors import ChatError, upstream_busy
 from selfreflect.server.forms import Form
 from selfreflect.server.reply import Belief
-from selfreflect.server.session import AskModel, LocalModel, Report, WithFields
+from selfreflect.server.session import AskModel, LocalModel, Report
 
 if TYPE_CHECKING:
     import httpx2
@@ -71,24 +71,16 @@ class _ModelList(msgspec.Struct):
 class RemoteModel:
     """A model on the upstream server."""
 
+    takes_fields = True
+
     def __init__(self, name: str, server: RemoteServer) -> None:
         self.name = name
         self.generator = server.generator(name)
         self._server = server
 
-    def with_fields(self, fields: Mapping[str, Any]) -> WithFields:
-        """Return the model for one request, with the client's fields in every call."""
-        if not fields:
-            return WithFields(self, ())
-        needed = {name: fields[name] for name in (RESPONSE_FORMAT, *OF_TOOLS) if name in fields}
-
-        def ask_with(extra: Mapping[str, Any]) -> AskModel:
-            return partial(self.reply, generator=self.generator.with_extra(extra))
-
-        # what decides which answers count is never left out
-        optional = {name: value for name, value in fields.items() if name not in needed}
-        in_words = self.with_fields(optional) if needed else None
-        return WithFields(self, optional, ask_with(fields), ask_with(needed) if needed else None, in_words)
+    def asking(self, fields: Mapping[str, Any]) -> AskModel:
+        """Make a function that asks the model with a client's fields."""
+        return partial(self.reply, generator=self.generator.with_extra(fields)) if fields else self.reply
 
     async def send(self, path: str, data: bytes, headers: Mapping[str, str]) -> RelayedResponse:
         """Send a request body unchanged. Raises ChatError if there is no response."""

@@ -20,20 +20,8 @@ from selfreflect.report.run_records import RunRecords
 from selfreflect.run.records import records_by_judge, run_prompts, scorings_by
 from selfreflect.store.run import Run
 from selfreflect.text import counted
-from selfreflect.train.folder import Origin, parse_percentages, training_files
-from selfreflect.train.rows import BUILDERS, Kind, RowOptions, TrainingRows, is_named
-
-# The kinds of data set that an option concerns, if not all.
-_TAKEN: Mapping[str, frozenset[Kind]] = {
-    "measure": frozenset({"sft", "dpo"}),
-    "strategies": frozenset({"sft", "dpo"}),
-    "max_words": frozenset({"sft", "dpo"}),
-    "select": frozenset({"sft"}),
-    "seed": frozenset({"sft"}),
-    "margin": frozenset({"dpo"}),
-    "length_ratio": frozenset({"dpo"}),
-    "pairs": frozenset({"dpo"}),
-}
+from selfreflect.train.folder import parse_percentages, training_files
+from selfreflect.train.rows import BUILDERS, KINDS_OF, Kind, RowOptions, TrainingRows, is_named
 
 
 def dataset_command(
@@ -72,8 +60,8 @@ def dataset_command(
             code="no_rows",
             remedy=_advice(kind, run, records),
         )
-    instruction = options.instruction or prompts.basic["user"]
-    origin = _origin(records, run, row_options.measure, instruction.replace("{question}", "").strip())
+    instruction = (options.instruction or prompts.basic["user"]).replace("{question}", "").strip()
+    origin = _origin(kind, records, run, row_options.measure, instruction)
     files = training_files(kind, result, list(records.questions.values()), row_options, origin, percentages)
     write_folder(output, files, overwrite)
     if json:
@@ -94,8 +82,8 @@ def _row_options(
 ) -> RowOptions:
     """Check the options, and choose a measure if none is given."""
     for name in user_options:
-        if kind not in _TAKEN.get(name, {kind}):
-            kinds = " and ".join(sorted(_TAKEN[name]))
+        if kind not in KINDS_OF.get(name, {kind}):
+            kinds = " and ".join(sorted(KINDS_OF[name]))
             raise ConfigError(f"{flags_of(RowOptions)[name].name} belongs to {kinds}, not to {kind}")
     if options.instruction is not None and not options.instruction.strip():
         raise ConfigError("the instruction is blank", option="instruction")
@@ -157,18 +145,16 @@ def _reasons(result: TrainingRows) -> str:
     return "; ".join(parts) + ". " if parts else ""
 
 
-def _origin(run: RunRecords, path: Path, key: str, instruction: str) -> Origin:
+def _origin(kind: Kind, run: RunRecords, path: Path, key: str, instruction: str) -> dict[str, str]:
+    """Describe where the rows come from, for the card of the data set."""
+    facts = {"run": path.resolve().name, "model": ", ".join(sorted(run.models)), "instruction": instruction}
+    judge = run.judge or ", ".join(run.judges)
+    if kind == "grpo":
+        return facts | ({"judge": judge} if judge else {})
     results = run.results(measure_keyed(key)).values()
     readers = sorted({record.reader for record in results if getattr(record, "reader", None)})
-    return Origin(
-        run=path.resolve().name,
-        model=", ".join(sorted(run.models)),
-        judge=run.judge or ", ".join(run.judges),
-        reader=", ".join(readers),
-        zero=run.zero if readers else "",
-        scale=run.scale if readers else "",
-        instruction=instruction,
-    )
+    scale = {"reader": ", ".join(readers), "zero": run.zero, "scale": run.scale} if readers else {}
+    return {**facts, "judge": judge, **scale}
 
 
 def _say_outcome(output: Path, run: RunRecords, result: TrainingRows) -> None:

@@ -157,16 +157,11 @@ def _table(columns: Sequence[Column], rows: Sequence[dict[str, Any]], untyped: S
         if column.heading in _LISTS:
             types[column.heading] = pa.list_(entries[_LISTS[column.heading]])
     for name in untyped:
-        # bool is a kind of int in Python, and Arrow refuses a column of both
-        kinds = {type(row[name]) for row in rows} - {type(None)}
-        # Parquet has no larger integers
-        fits = all(abs(row[name]) < 2**63 for row in rows if isinstance(row[name], int))
-        if kinds == {bool}:
-            types[name] = pa.bool_()
-        elif kinds and kinds <= {int, float} and fits:
-            types[name] = pa.int64() if kinds == {int} else pa.float64()
-        else:
-            types[name] = pa.string()
+        try:
+            kind = pa.array([row[name] for row in rows]).type
+        except (pa.ArrowException, OverflowError, UnicodeError):  # of several kinds, or too large for any
+            kind = pa.string()
+        types[name] = pa.string() if pa.types.is_null(kind) else kind
     columns = []
     for name, kind in types.items():
         cells = [row[name] for row in rows]

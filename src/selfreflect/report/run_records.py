@@ -290,9 +290,6 @@ _PLACES: Mapping[type[Any], tuple[str, Callable[[Any], Any]]] = {
     Controls: ("controls", attrgetter("question_id")),
 }
 
-RECORD_FIELDS = tuple(name for name, _ in _PLACES.values())
-"""Fields of a run with keyed records."""
-
 
 def records_in_memory(label: str, records: Iterable[Record]) -> RunRecords:
     """Collect records without a run directory or settings.

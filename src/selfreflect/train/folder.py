@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any, Literal, TypeAlias
 
 from jinja2 import Environment, StrictUndefined, Template
+from msgspec.structs import asdict
 
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.grouping import normal_form
 from selfreflect.records import Question, dump_line
 from selfreflect.report.export import encodable, require_pyarrow, table_files
 from selfreflect.text import counted, markdown_text
-from selfreflect.train.rows import Kind, Row, RowOptions, TrainingRows
+from selfreflect.train.rows import KINDS_OF, Kind, Row, RowOptions, TrainingRows
 
 Split: TypeAlias = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
@@ -69,33 +69,18 @@ def split_questions(
     return parts
 
 
-@dataclass(frozen=True, kw_only=True)
-class Origin:
-    """Origin of a data set's rows."""
-
-    run: str
-    """The name of the run directory."""
-    model: str = ""
-    """Model that drew the answers."""
-    judge: str = ""
-    reader: str = ""
-    zero: str = ""
-    """Text at 0 % of the shares."""
-    scale: str = ""
-    """Scale of the shares."""
-    instruction: str = ""
-    """Instruction for the student."""
-
-
 def training_files(
     kind: Kind,
     result: TrainingRows,
     questions: Sequence[Question],
     options: RowOptions,
-    origin: Origin,
+    origin: Mapping[str, str],
     percentages: Percentages,
 ) -> dict[str, bytes]:
     """Make the files of a data set folder, by relative path. A split without rows has no parquet file.
+
+    Args:
+        origin: where the rows come from, by name.
 
     Raises:
         MissingExtraError: pyarrow is not installed.
@@ -135,24 +120,12 @@ def _card() -> Template:
     return environment.from_string(text)
 
 
-def _facts(kind: Kind, options: RowOptions, origin: Origin) -> dict[str, Any]:
+def _facts(kind: Kind, options: RowOptions, origin: Mapping[str, str]) -> dict[str, Any]:
     """List the settings behind rows of one kind."""
-    facts: dict[str, Any] = {"run": origin.run, "model": origin.model, "instruction": origin.instruction}
-    if kind in ("sft", "dpo"):
-        facts |= {"measure": options.measure, "judge": origin.judge}
-        scale = {"reader": origin.reader, "zero": origin.zero, "scale": origin.scale}
-        facts |= {name: value for name, value in scale.items() if value}
-        facts |= {"strategies": list(options.strategies)} if options.strategies else {}
-    if kind == "grpo":
-        facts |= {"judge": origin.judge} if origin.judge else {}
-    if kind == "sft":
-        facts |= {"select": options.select}
-        facts |= {"seed": options.seed} if options.select == "random" else {}
-    if kind == "dpo":
-        facts |= {"margin": options.margin, "length_ratio": options.length_ratio, "pairs": options.pairs}
-    if options.max_words is not None:
-        facts |= {"max_words": options.max_words}
-    return {name: encodable(value) for name, value in facts.items()}
+    facts = {name: value for name, value in asdict(options).items() if kind in KINDS_OF.get(name, ())}
+    if options.select != "random":  # nothing is drawn, so a seed decides nothing
+        facts.pop("seed", None)
+    return {name: encodable(value) for name, value in {**origin, **facts}.items() if value is not None}
 
 
 def _table(rows: Sequence[Row]) -> Any:

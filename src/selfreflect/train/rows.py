@@ -221,6 +221,14 @@ class RowOptions(Struct, frozen=True, kw_only=True):
     seed: Annotated[int, Flag("--seed N", "Seed of --select random.")] = 0
 
 
+KINDS_OF: Mapping[str, frozenset[Kind]] = {
+    **dict.fromkeys(("measure", "strategies", "max_words"), frozenset({"sft", "dpo"})),
+    **dict.fromkeys(("select", "seed"), frozenset({"sft"})),
+    **dict.fromkeys(("margin", "length_ratio", "pairs"), frozenset({"dpo"})),
+}
+"""Kinds of data set that an option concerns; the instruction concerns all."""
+
+
 @dataclass
 class TrainingRows:
     """Training rows, with counts of dropped ones."""

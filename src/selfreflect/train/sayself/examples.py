@@ -15,7 +15,7 @@ from selfreflect.store.journal import refuse_links, store_errors
 from selfreflect.train.folder import place_of
 from selfreflect.train.sayself.clusters import Choice, Cluster, ClusteredQuestion, Rationale, prompts, tenths
 from selfreflect.train.sayself.statement import has_marker, write_statement
-from selfreflect.train.trainers import RECORD, read_record
+from selfreflect.train.trainers import RECORD
 
 Variant = Literal["full", "no_rationale", "rtuning", "group"]
 """``full``: answer, self-reflection and confidence. ``no_rationale``: answer and confidence. ``rtuning``: the
@@ -144,12 +144,6 @@ class Adapter:
 
     folder: Path
     variant: Variant
-
-    @property
-    def base(self) -> str:
-        """The base model of the training; empty before training."""
-        record = read_record(self.folder)
-        return "" if record is None else record["base"]
 
 
 class Workspace:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
-from command import COMMAND, environment, run, written
-from fault_server import Action, Call, FaultServer, chat, choice, silent, status
+from command import run, written
+from fault_server import Action, Call, FaultServer, chat, choice, status
 from finished_run import write_run
 
 from selfreflect.store.journal import REPLIES
@@ -275,27 +271,3 @@ def test_a_server_that_fails_leaves_reasons_and_no_number(tmp_path: Path) -> Non
         outcome = run(*asking(path, server, "--out", tmp_path / "kept"))
     assert outcome.code not in (0, 70)
     assert "Its replies are kept in" in outcome.said
-
-
-def test_a_killed_process_loses_no_reply(tmp_path: Path) -> None:
-    path, out = written(tmp_path / "a.json", QUESTIONS), tmp_path / "kept"
-    with FaultServer(lambda call: replies(call) if call.number < 6 else silent) as server:
-        arguments = asking(path, server, "--out", out, "--max-connections", 1, "--json")
-        process = subprocess.Popen(
-            [*COMMAND, *map(str, arguments)], env=environment(), stdout=subprocess.DEVNULL
-        )
-        deadline = time.monotonic() + 200
-        while not (out / REPLIES).exists() or (out / REPLIES).read_bytes().count(b"\n") < 3:
-            assert process.poll() is None, "it ended too soon"
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        kept = (out / REPLIES).read_bytes()
-        server.calls.clear()
-        server.script = replies
-        outcome = run(*arguments)
-        assert outcome.code == 0, outcome.stderr
-        assert (out / REPLIES).read_bytes().startswith(kept[: kept.rindex(b"\n")])
-        assert len(server.calls) == 12 - kept.count(b"\n")
-    assert all(line["values"]["p_true"] == 1.0 for line in outcome.json if "values" in line)

@@ -459,13 +459,6 @@ def test_too_few_labels_for_sets_say_how_many_are_needed(tmp_path: Path) -> None
     assert "99 questions" in outcome.stderr
 
 
-def test_labels_that_are_all_right_make_sets(tmp_path: Path) -> None:
-    records = [{"id": str(n), "answers": ["a", "a", "b"], "gold": "a"} for n in range(30)]
-    outcome = calibrate(written(tmp_path / "a.json", records), *EXACT, "--set", "0.9", "--json")
-    assert outcome.code == 0, outcome.stderr
-    assert outcome.json[0]["sets"]["share"] == pytest.approx(2 / 3)
-
-
 def test_a_calibrator_is_for_one_number_of_likely_tokens(tmp_path: Path) -> None:
     def ranked(first: int, count: int, ranks: int) -> list[dict[str, Any]]:
         return [

@@ -67,17 +67,6 @@ def test_the_time_left_of_steady_work_is_right_from_the_first_question_on(
     assert stage.details() == [f"{200 * questions:,} tokens", "20 tokens/s"]
 
 
-def test_no_time_is_told_from_the_few_sequences_that_end_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
-    stage = StageProgress(2)
-    stage.add(WorkDone(units=2))
-    stage.add(WorkDone(requested=100))
-    clock.now = 1.0
-    stage.add(WorkDone(tokens=64, ended=1))
-    assert stage.seconds_left() is None
-    assert stage.details() == ["64 tokens", "64 tokens/s"]
-
-
 def test_one_question_is_scored_token_by_token(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     stage = StageProgress(1)
@@ -92,18 +81,6 @@ def test_one_question_is_scored_token_by_token(monkeypatch: pytest.MonkeyPatch) 
     assert stage.details()[0] == "about 1 min left"
     stage.add(WorkDone(tokens=1000))
     assert stage.seconds_left() is None, "what is left is not reading"
-
-
-def test_a_last_sequence_that_takes_long_is_not_always_about_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
-    stage = StageProgress(1)
-    stage.add(WorkDone(units=1, requested=20))
-    clock.now = 20.0
-    stage.add(WorkDone(tokens=400, ended=20))
-    stage.add(WorkDone(requested=1))
-    assert stage.seconds_left() == pytest.approx(1)
-    clock.now = 60.0
-    assert stage.seconds_left() == pytest.approx(40)
 
 
 @given(
@@ -150,20 +127,6 @@ def test_whatever_is_reported_the_share_and_the_time_are_possible(
 )
 def test_a_duration(seconds: float, text: str) -> None:
     assert duration(seconds) == text
-
-
-@pytest.mark.parametrize("width", range(20, 60))
-def test_no_line_ends_between_a_number_and_its_percent_sign(
-    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    text = "This summary recovers 92 % of the information (95 % CI 89 to 95 %)."
-    printed = Text(text)
-    console.stdout.print(printed)
-    assert printed.plain == text
-    lines = capsys.readouterr().out.splitlines()
-    assert not [line for line in lines if line.lstrip().startswith("%") or line.endswith(" ")]
-    assert " ".join(lines) == text
 
 
 SENTENCE = "note: a sentence with 12.5 % in it that is wider than the window. "

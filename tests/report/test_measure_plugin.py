@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import browser as b
 import pytest
 from command import run
 from finished_run import write_run
-from measured import measured_run
 
-from selfreflect.metric.measure import measure_named
-from selfreflect.records import AnswerSet, Measurement, Summary
-from selfreflect.run.records import GOLD, run_questions
+from selfreflect.records import Measurement, Summary
 from selfreflect.store.run import Run
 
 VALUES = {"greedy": [0.5] * 6, "basic": [0.2, 0.3, 0.25, 0.2, 0.1, 0.3]}
@@ -71,28 +66,6 @@ def test_it_can_fail_a_comparison(folder: Path, condition: str, code: int) -> No
 def test_a_join_counts_it(folder: Path, tmp_path: Path) -> None:
     done = run("import", folder, "--out", tmp_path / "joined")
     assert (done.code, " 12 by " in done.said) == (0, True), done.said
-
-
-class CountedReads(dict[Any, Measurement]):
-    reads = 0
-
-    def values(self) -> Any:
-        self.reads += 1
-        return super().values()
-
-
-def test_results_are_sorted_once_for_all_questions() -> None:
-    records = measured_run({"greedy": [5.0] * 50})
-    measurements, answers = CountedReads(), {}
-    for id_ in records.questions:
-        record = Measurement(measure="claims", question_id=id_, summary="greedy", value=0.5)
-        measurements["claims", id_, "greedy"] = record
-        answers[id_] = AnswerSet(question_id=id_, masked_out=("a",), conditioning=("a",))
-    records = replace(records, measurements=measurements, answers=answers)
-    assert len(run_questions(records, records, GOLD)) == 50
-    results = records.results(measure_named("claims"))
-    assert [results[id_, "greedy"].value for id_ in records.questions] == [0.5] * 50
-    assert measurements.reads == 1
 
 
 @pytest.mark.usefixtures("plugin")

@@ -11,19 +11,17 @@ import msgspec
 import pytest
 from measured import AVAILABLE, controls, information, measured_run
 from plain_runs import failure, run, score
-from rich.text import Text
 
 from selfreflect.cli.show import show_results
 from selfreflect.metric.measure import measure_named
-from selfreflect.records import AnswerSet, Failure, FailureKind, Question, Sampled, Summary
+from selfreflect.records import Failure, FailureKind, Sampled
 from selfreflect.report.compare import Contender, comparison
 from selfreflect.report.document import question_table
 from selfreflect.report.overview import REMEDIES, failure_table, overview
 from selfreflect.report.results import best_first, best_strategy, score_text, sorted_results, strategy_results
 from selfreflect.report.run_records import RunRecords
-from selfreflect.table import joined, to_csv, to_markdown, to_rich
+from selfreflect.table import joined, to_csv, to_markdown
 
-HOSTILE = "=<script>|\x1b[31m\u202e\ud800\n# x"
 SAMPLED = Sampled(
     words_scored=20, words_total=80, tokens_scored=30, tokens_total=110, stderr=0.002, stopped="budget"
 )
@@ -204,34 +202,6 @@ def test_the_question_table_has_a_row_for_each_question_and_strategy():
         ["q1", "What is q1?", "fact", "greedy", *[""] * 13, words, "3", "backend: server is gone"],
         ["q2", "What is q2?", "fact", "greedy", *[""] * 16],
     ]
-
-
-def test_hostile_text_anywhere_in_a_run_leaves_every_rendering_harmless():
-    records = RunRecords(
-        label=HOSTILE,
-        strategies=[HOSTILE],
-        questions={HOSTILE: Question(id=HOSTILE, text=HOSTILE, kind=HOSTILE)},
-        answers={HOSTILE: AnswerSet(question_id=HOSTILE, masked_out=(HOSTILE,), conditioning=(HOSTILE,))},
-        summaries={(HOSTILE, HOSTILE): Summary(question_id=HOSTILE, name=HOSTILE, text=HOSTILE)},
-        scores={(HOSTILE, HOSTILE): score(HOSTILE, HOSTILE, 0.5, judge=HOSTILE)},
-        failures=[failure(HOSTILE, name=HOSTILE, message=HOSTILE)],
-    )
-    side = Contender(records, HOSTILE)
-    for table in (
-        overview(records),
-        failure_table(records),
-        question_table(records),
-        comparison(side, [side], SELFREFLECT),
-    ):
-        markdown, written = to_markdown(table), to_csv(table)
-        (markdown + written).encode("utf-8")
-        assert "<script>" not in markdown
-        assert "\x1b" not in markdown + written
-        lines = list(csv.reader(io.StringIO(written, newline="")))
-        assert all(len(line) == len(table.columns) for line in lines)
-        assert not any(cell.startswith("=") for line in lines for cell in line)
-        parts = [part for part in to_rich(table) if not isinstance(part, Text)]
-        assert {part.row_count for part in parts} == {len(table.rows)}
 
 
 def estimated(values, exact=(), **fields):

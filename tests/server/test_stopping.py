@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from itertools import product
 
 import numpy as np
@@ -46,33 +45,6 @@ def test_the_game_is_fair_at_the_chance_and_unfair_below_it(games: int, chance: 
 
     assert mean(chance) == pytest.approx(1)
     assert mean(part * chance) <= 1 + 1e-9
-
-
-def wrong_of_two(rule: StoppingRule, likely: float) -> float:
-    """The exact probability of stopping with ``ahead`` and the less likely of two classes, over all orders of
-    samples. What the rule sees of an order: both counts, and how many samples came before the second
-    class."""
-    wrong = 0.0
-    for first_share in (likely, 1 - likely):
-        reached = {(1, 0, 1): first_share}
-        for _ in range(rule.most - 2):
-            following: dict[tuple[int, int, int], float] = defaultdict(float)
-            for (firsts, seconds, before), chance in reached.items():
-                following[firsts + 1, seconds, before + (not seconds)] += chance * first_share
-                following[firsts, seconds + 1, before] += chance * (1 - first_share)
-            reached = {}
-            for (firsts, seconds, before), chance in following.items():
-                reason = rule([0] * before + [1] * seconds + [0] * (firsts - before))
-                if reason is None:
-                    reached[firsts, seconds, before] = chance
-                elif reason == "ahead" and (firsts > seconds) != (first_share == likely):
-                    wrong += chance
-    return wrong
-
-
-@pytest.mark.parametrize("likely", [0.5 + 1e-9, 0.55, 0.7])
-def test_the_wrong_one_of_two_classes_is_named_at_most_as_often_as_the_error(likely: float) -> None:
-    assert 0 < wrong_of_two(StoppingRule(most=40, error=0.1), likely) <= 0.1
 
 
 SHARES = {

@@ -399,17 +399,6 @@ def test_what_comes_back_is_valid_as_it_is_written() -> None:
     assert whole["selfreflect"]["fields"]["fields"]["/total"]["share"] == 0.75
 
 
-def test_a_tuple_that_comes_back_has_the_most_common_order() -> None:
-    place = {"type": "array", "prefixItems": [{"type": "number"}, {"type": "number"}]}
-    schema = {"type": "object", "properties": {"at": place}, "required": ["at"]}
-    asked = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
-    texts = ['{"at": [2, 1]}', '{"at": [1, 2]}', '{"at":[1, 2.0]}', '{"at": [2, 1]}', '{"at":[1.0, 2]}']
-    with served([choice(text) for text in texts]) as (client, _):
-        whole = client.chat(response_format=asked).json()
-    assert json.loads(whole["choices"][0]["message"]["content"]) == {"at": [1, 2]}
-    assert whole["selfreflect"]["confidence"] == 0.6
-
-
 THIRDS = ['{"a":1,"b":1,"c":2}', '{"a":1,"b":2,"c":1}', '{"a":2,"b":1,"c":1}']
 """None of which has the most common value of every field."""
 ONES = {"not": {"properties": {name: {"const": 1} for name in "abc"}}}

@@ -203,38 +203,6 @@ def test_trl_takes_the_presets(name: str, tmp_path: Path) -> None:
     assert grpo.scale_rewards == "none"
 
 
-RANKS = """
-import os, sys
-from pathlib import Path
-from msgspec.structs import replace
-from selfreflect.train.sayself.comparison import StatedConfidenceReward
-from selfreflect.train.trainers import Training, load_preset
-
-class Rank(StatedConfidenceReward):
-    def outcomes(self, texts, columns):
-        return [float(os.environ["RANK"]) + (-1) ** number / 4 for number in range(len(texts))]
-
-small = load_preset("small", sys.argv[1])
-step = {"max_steps": 1, "num_generations": 2, "per_device_train_batch_size": 2}
-small = replace(small, grpo={**small.grpo, **step, "gradient_accumulation_steps": 1})
-begun = {"role": "assistant", "content": "Answer: I. Confidence:"}
-prompt = [{"role": "user", "content": "Who?"}, begun]
-Training(small, [{"prompt": prompt, "correct": True}] * 2, Path(sys.argv[2]), reward=Rank()).run()
-"""
-
-
-@pytest.mark.slow
-def test_figures_are_of_all_processes(preset: Preset, tmp_path: Path) -> None:
-    """The published code logs the figures of whichever process writes last."""
-    script = tmp_path / "ranks.py"
-    script.write_text(RANKS)
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone"]
-    subprocess.run([*command, script, preset.model, tmp_path / "rl"], check=True, timeout=300)
-    record = read_record(tmp_path / "rl")
-    assert record is not None
-    assert float(record["log"][0]["reward"]) == 0.5
-
-
 @pytest.mark.parametrize("method", ["sft", "dpo", "grpo"])
 def test_trl_knows_every_setting_of_a_recipe(method: str, tmp_path: Path) -> None:
     import trl

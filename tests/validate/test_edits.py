@@ -7,19 +7,16 @@ import re
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from studies import HIGHER, LOWER, measured, rows
 
 from selfreflect.errors import DataError
-from selfreflect.grouping import group_indices, normal_form
+from selfreflect.grouping import group_indices
 from selfreflect.sources.items import Item
 from selfreflect.table import Table, to_csv, to_markdown
 from selfreflect.validate.base import MetricInfo
 from selfreflect.validate.edits import (
     BASE,
     FILLER,
-    NAMED,
     OWN,
     PAD,
     QUESTION,
@@ -135,72 +132,6 @@ def test_the_seed_and_the_item_decide_and_nothing_else():
 )
 def test_long_answers_are_cut_to_one_short_line(text: str, expected: str):
     assert short(text) == expected
-
-
-TEXTS = st.text(max_size=30) | st.sampled_from(
-    ["", " \n", "{}", "{0.__class__}", "%s %d", "[LIST]", "“a” (50%)", "a\u2028b", "Ä 12,5", "\ud800"]
-)
-ANSWERS = st.lists(TEXTS, min_size=2, max_size=12)
-
-
-def parsed(text: str, names: Sequence[str]) -> list[int]:
-    """The percentages of a statement whose possibilities are known."""
-    pattern = "(?:, | or )".join([re.escape(f"“{name}”") + r" \((\d+)%\)" for name in names])
-    match = re.fullmatch(
-        rf"I would say {pattern}(?:(?:, | or )something else \((\d+)%\))?\.", text, re.DOTALL
-    )
-    assert match, text
-    return [int(group) for group in match.groups() if group is not None]
-
-
-@given(ANSWERS, ANSWERS, st.integers(0, 3))
-def test_every_edit_does_what_its_label_says(answers: list[str], other: list[str], seed: int):
-    one, two = item(answers), item(other, "other")
-    statement = stated(one)
-    forms = {normal_form(short(answer)) for answer in answers if answer.strip()}
-    assert (statement is None) == (not forms)
-    study = Interventions([one, two, CAPITAL], seed)
-    assert [found.summaries for found in study.items] == [
-        found.summaries for found in Interventions([one, two, CAPITAL], seed).items
-    ]
-    if statement is None:
-        assert one.id not in {found.id for found in study.items}
-        return
-    texts = made(study)
-    names = [possibility.text for possibility in statement.possibilities]
-    weights = [possibility.weight for possibility in statement.possibilities]
-    base = parsed(texts[BASE], names)
-    assert len(names) == min(NAMED, len(forms))
-    assert sum(base) == 100
-    assert len(set(texts.values())) >= 3
-    assert all(name == BASE or text != texts[BASE] for name, text in texts.items())
-
-    def edited(edit: str, names: Sequence[str]) -> list[int]:
-        found = parsed(texts[f"{BASE}: {edit}"], names)
-        assert sum(found) == 100
-        return found
-
-    assert ("template: drop most frequent" in texts) == (len(set(weights)) > 1)
-    if len(set(weights)) > 1:
-        edited("drop most frequent", names[1:])
-        edited("drop least frequent", names[:-1])
-        if "template: swap two frequencies" in texts:
-            swapped = edited("swap two frequencies", names)
-            assert swapped[0] < base[0]
-            assert swapped[len(names) - 1] > base[len(names) - 1]
-    if "template: cut to the majority" in texts:
-        assert edited("cut to the majority", names[:1]) == [100]
-        assert weights[0] > max(weights[1:])
-    if "template: add a possibility" in texts:
-        added = re.search(
-            r"(?:, | or )“([^”]*)” \((20|19|21)%\)(?:(?:, | or )something else \(\d+%\))?\.\Z",
-            texts["template: add a possibility"],
-        )
-        if added:  # the texts of the other item may hold quotation marks of their own
-            assert normal_form(added[1]) not in forms
-            edited("add a possibility", [*names, added[1]])
-    assert texts[f"template: {PAD}"].endswith(FILLER)
-    assert texts[f"template: {QUESTION}"] == "Why?"
 
 
 def test_a_metric_that_notices_every_edit_is_told_from_one_that_is_blind_and_one_that_is_contrary():

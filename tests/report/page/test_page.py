@@ -31,10 +31,8 @@ from selfreflect.grouping import spread
 from selfreflect.prompts import load_prompts
 from selfreflect.records import (
     AnswerSet,
-    Guess,
     Information,
     Question,
-    Sampled,
     Score,
     Summary,
     WordBits,
@@ -43,7 +41,7 @@ from selfreflect.records import (
 from selfreflect.report.figures import paper_figures
 from selfreflect.report.length import run_pasted
 from selfreflect.report.page import build
-from selfreflect.report.page.build import COMPARED, judge_part, prompt_texts, report_page, stage_facts
+from selfreflect.report.page.build import judge_part, prompt_texts, report_page, stage_facts
 from selfreflect.report.page.frame import packed
 from selfreflect.report.page.view import question_view
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
@@ -103,39 +101,9 @@ def word(answer, index, *distances, **fields):
     return WordDistance(answer=answer, word=index, text="x", distances=distances, **fields)
 
 
-def test_distances_stand_beside_the_words_they_belong_to():
-    shown = view((word(0, 2, 0.5, 0.7), word(0, 0, 0.1234)))
-    basic, cot = shown["summaries"]
-    assert shown["words"] == [[0, 2], []]
-    assert basic["distances"] == [[123, 600], []]
-    assert (basic["score"], basic["interval"]) == (
-        0.123456789,
-        (0.0, pytest.approx(0.123456789 + 12.706 * 0.01, abs=1e-4)),
-    )
-    assert (cot["score"], cot["distances"], cot["text"]) == (None, None, None)
-
-
 def test_a_word_outside_the_answers_has_no_place():
     shown = view((word(0, 3, 0.5), word(7, 0, 0.5), word(-1, 0, 0.5), word(0, 1), word(0, 0, 0.2)))
     assert (shown["words"], shown["summaries"][0]["distances"]) == ([[0], []], [[200], []])
-
-
-def test_an_estimate_says_how_many_words_it_rests_on():
-    sampled = Sampled(
-        words_scored=2, words_total=9, tokens_scored=2, tokens_total=12, stderr=0.1, stopped="budget"
-    )
-    assert view((word(0, 0, 0.5),), estimate=sampled)["summaries"][0]["estimate"] == (2, 9)
-    assert view((word(0, 0, 0.5),))["summaries"][0]["estimate"] is None
-
-
-def test_guesses_are_kept_for_each_token_of_a_word():
-    guess = Guess(" Rome", 0.123456, 0.01, 0.2, 0.02)
-    shown = view((word(0, 0, 0.5, 0.25, guesses=((guess,), ())), word(0, 1, 0.5)))
-    assert shown["summaries"][0]["guesses"] == [
-        [[(500, [(" Rome", 0.123, 0.01, 0.2, 0.02)]), (250, [])], [(500, [])]],
-        [],
-    ]
-    assert view((word(0, 0, 0.5),))["summaries"][0]["guesses"] is None
 
 
 def test_spread_counts_kinds_by_how_even_they_are():
@@ -290,17 +258,6 @@ def test_runs_stand_beside_each_other(small):
     assert {"overview-0", "overview-1", "failures-1", "length-1"} <= embedded(made)["index"]["csv"].keys()
 
 
-def test_as_many_baselines_can_be_chosen_as_their_intervals_take_a_bounded_time(monkeypatch):
-    names = [f"s{number}" for number in range(5)]
-    run = synthetic_run(2, strategies=names, num_answers=2)
-    assert COMPARED >= 9 * 8 * 700  # nine strategies on 700 questions
-    for compared, count in ((COMPARED, 5), (4 * 100 * 3, 3), (1, 1)):
-        monkeypatch.setattr("selfreflect.report.page.build.COMPARED", compared)
-        made = report_page([[run]], baseline="s4")
-        assert re.findall(r"<option value=\"differences-\d+\">([^<]*)", made) == ["s4", *names[:4]][:count]
-        assert (f"{count} of 5 can be chosen here" in made) == (count < 5)
-
-
 def test_an_unknown_baseline_is_refused(small):
     with pytest.raises(DataError, match=r"no strategy 'basics', only greedy, basic\. Did you mean 'basic'"):
         report_page([[small]], baseline="basics")
@@ -336,16 +293,6 @@ def test_what_was_run_is_told_by_stage(small):
         "time": "61.2 s",
     }
     assert facts["packages"] == {"torch": "2"}
-
-
-def test_paper_figures_come_with_their_rows(small):
-    made = paper_figures([small], "basic")
-    assert set(made) == {
-        f"{name}.{kind}" for name in ("means", "differences", "length") for kind in ("svg", "csv")
-    }
-    assert made["means.svg"] == paper_figures([small], "basic")["means.svg"]
-    assert made["differences.csv"].splitlines()[1].startswith("synthetic,greedy,")
-    assert len(made["length.csv"].splitlines()) == 1 + 10
 
 
 def test_a_page_of_many_words_does_without_guesses(monkeypatch):
@@ -451,18 +398,6 @@ def informed_view(*marks, undefined=None, conditioning=("Lyon",), **fields):
     return question_view(Question(id="q", text="Where?", context="A map."), answers, [outcome])
 
 
-def test_words_carry_their_marks_and_bits_beside_the_answers_they_belong_to():
-    shown = informed_view((7.24, 7.9), (0.2, 0.3), (-6.6, 4.9))
-    [basic] = shown["summaries"]
-    assert basic["bits"] == {
-        "marks": [[], [9, 0, 28]],
-        "told": [[], [72, 2, -66]],
-        "available": [[], [79, 3, 49]],
-    }
-    assert basic["information"]["sentence"].startswith("This summary recovers 50 % of the information in one")
-    assert shown["context"] == "A map."
-
-
 def test_bits_that_do_not_fit_the_answers_or_mean_nothing_are_not_shown():
     assert informed_view((1, 1))["summaries"][0]["bits"] is None
     known = informed_view((9, -9), (0, 0), (0, 0), undefined="known")["summaries"][0]
@@ -470,21 +405,6 @@ def test_bits_that_do_not_fit_the_answers_or_mean_nothing_are_not_shown():
     assert known["information"]["recovered"] is None
     assert "already knows" in known["information"]["sentence"]
     assert informed_view((9, 9), (0, 0), (0, 0), undefined="unclear")["summaries"][0]["bits"] is not None
-
-
-def test_a_control_names_the_strategies_that_tell_less():
-    run = informed_run()
-    shown = question_view(
-        run.questions["q0"], run.answers["q0"], run.outcomes("q0"), controls=run.controls["q0"]
-    )
-    rows = {control["name"]: control for control in shown["controls"]}
-    assert rows["nonsense"]["beats"] == ["bad"]
-    assert rows["nonsense"]["recovered"] == pytest.approx(0.1)
-    assert rows["empty"]["beats"] == rows["1 answer pasted"]["beats"] == ["bad"]
-    assert rows["all answers pasted"]["beats"] == ["good", "bad"]
-    good, bad = shown["summaries"]
-    assert good["place"].startswith("50 % of the way from the empty summary (0.0800)")
-    assert bad["place"].startswith("worse than the empty summary")
 
 
 def test_controls_have_no_shares_where_the_summaries_have_none():
@@ -496,16 +416,6 @@ def test_controls_have_no_shares_where_the_summaries_have_none():
     shown = question_view(run.questions["q0"], run.answers["q0"], outcomes, controls=run.controls["q0"])
     assert {control["recovered"] for control in shown["controls"]} == {None}
     assert {tuple(control["beats"]) for control in shown["controls"]} == {()}
-
-
-def test_the_index_holds_every_measure_of_every_summary():
-    [index] = embedded(report_page([[informed_run()]]))["index"]["runs"]
-    [scoring] = index["scorings"]
-    assert [measure["name"] for measure in scoring["measures"]] == [
-        "recovered information",
-        "SelfReflect score",
-    ]
-    assert scoring["cells"][0] == [[[0.6, "60 %"], [-0.1, "-10 %"]], [[0.07, "0.0700"], [0.09, "0.0900"]]]
 
 
 def test_the_paste_curve_is_drawn_where_answers_were_pasted(page):

@@ -64,26 +64,6 @@ def test_what_trainers_hand_over_is_read(completion: Any, gold: Any) -> None:
     assert RLCRReward()(None, [completion], gold=[gold]) == [pytest.approx(0.96)]
 
 
-@pytest.mark.parametrize(
-    ("correct", "confidence", "kind", "reward"),
-    [
-        (True, 1.0, "brier", 1.0),
-        (True, 0.0, "brier", -1.0),
-        (False, 0.0, "brier", 1.0),
-        (False, 1.0, "brier", -1.0),
-        (True, 0.5, "brier", 0.5),
-        (True, 0.9, "brier", 1 - 2 * 0.01),
-        (False, 0.7, "linear", -0.7),
-        (True, 0.7, "linear", 0.7),
-        (True, 1.0, "rlcr", 1.0),
-        (False, 0.0, "rlcr", 0.0),
-        (False, 1.0, "rlcr", -1.0),
-    ],
-)
-def test_rewards_of_a_confidence(correct: bool, confidence: float, kind: str, reward: float) -> None:
-    assert confidence_reward(correct, confidence, kind) == pytest.approx(reward)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("chance", [0.1, 0.35, 0.8])
 def test_the_brier_reward_is_proper_and_the_linear_one_is_not(chance: float) -> None:
     grid = np.linspace(0, 1, 101)

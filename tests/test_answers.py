@@ -60,19 +60,13 @@ def test_the_first_half_is_masked_and_the_second_conditions() -> None:
 
 def test_answers_are_drawn_with_the_context_of_the_question() -> None:
     question = Question(id="q", text="Which colour?", context="Anna: red.")
-    _, generator = draw("red", questions=[question])
-    assert [request.messages for request in generator.requests] == [load_prompts().messages(question)]
-    assert '\n"""\nAnna: red.\n"""\n' in generator.requests[0].messages[1].content
-
-
-def test_a_question_is_asked_as_the_prompts_say() -> None:
-    _, generator = draw("yes", thinking=True)
+    _, generator = draw("red", questions=[question, *QUESTIONS], thinking=True)
     assert [request.messages for request in generator.requests] == [
-        load_prompts().messages(question) for question in QUESTIONS
+        load_prompts().messages(question) for question in (question, *QUESTIONS)
     ]
-    assert {
-        (request.n, request.thinking, request.sampling.temperature) for request in generator.requests
-    } == {(4, True, 0.7)}
+    settings = {(request.n, request.thinking, request.sampling.temperature) for request in generator.requests}
+    assert settings == {(4, True, 0.7)}
+    assert '\n"""\nAnna: red.\n"""\n' in generator.requests[0].messages[1].content
 
 
 @given(first=st.integers(0, 4), count=st.integers(1, 7))

@@ -20,7 +20,7 @@ from selfreflect.models.chat import ChatTokenizer
 from selfreflect.prompts import load_prompts
 from selfreflect.records import Question, question_id
 from selfreflect.store.run import Run
-from selfreflect.text import fenced, fill, normalise_question, numbered
+from selfreflect.text import fenced, fill, numbered
 
 HOSTILE = [
     '{question} {n} {"a": 1} {0} {{',
@@ -173,22 +173,6 @@ def test_a_context_stays_between_its_quotes_to_the_letter(text):
     assert len(fence) >= 3
     assert fenced(text) == f"{fence}\n{text}\n{fence}"
     assert fence not in text
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("Who", "Question: Who?"),
-        ("Question: Who?", "Question: Who?"),
-        ("Who?\n", "Question: Who?"),
-        ("Who?\n\n", "Question: Who?\n?"),
-        ("question: who", "Question: question: who?"),
-        ("A or B?\nAnswer:", "Question: A or B?\nAnswer:?"),
-        ("", "Question: ?"),
-    ],
-)
-def test_questions_are_normalised_as_the_metric_does(text, shown):
-    assert normalise_question(text) == shown
 
 
 CODE = '''

@@ -51,6 +51,10 @@ def test_a_file_gives_values_and_predictions(tmp_path: Path) -> None:
     assert by_name["modal_share"]["classes"] == "same"
     assert by_name["entropy"]["variant"] == "plug-in"
     assert by_name["entropy"]["range"] == [0, None]
+    facts = {name: by_name["entropy"][name] for name in ("direction", "unit", "needs", "source")}
+    assert facts == {**facts, "direction": "uncertainty", "unit": "nats", "needs": "samples"}
+    assert by_name["modal_share"]["direction"] == "confidence"
+    assert not {"direction", "model"} & by_name["constant"].keys()
     assert by_name["entropy"]["samples"] == [2, 3, 4, 5, 6, 7]
     assert "brier" not in by_name["entropy"]["measures"]
     assert by_name["constant"]["baseline"] is True

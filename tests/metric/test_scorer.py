@@ -97,12 +97,8 @@ def test_many_summaries_run_a_few_at_a_time_beside_one_reference(metric, monkeyp
 def test_groups_keep_their_guesses(metric, monkeypatch):
     together = records(SelfReflect(metric.judge, guesses=2), MANY)
     monkeypatch.setattr(scorer, "MAX_IDS", 1)
-    grouped = SelfReflect(metric.judge, guesses=2)
-    grouped.engine = Watched(grouped.engine)
-    found = records(grouped, MANY)
-    assert [len(trees) for trees in grouped.engine.calls] == [2, 1, 1, 1, 1]
+    found = records(SelfReflect(metric.judge, guesses=2), MANY)
     for record, whole in zip(found, together, strict=True):
-        assert token_distances(record) == pytest.approx(token_distances(whole), abs=1e-6)
         for word, same in zip(record.words, whole.words, strict=True):
             assert [[guess.token for guess in task] for task in word.guesses] == [
                 [guess.token for guess in task] for task in same.guesses
@@ -181,17 +177,6 @@ def test_a_sentence_without_spaces_is_reported(metric):
     found = score(metric, masked_out=["東京です", "Tokyo"])
     assert len(found.warnings) == 1
     assert found.warnings[0].startswith("1 of 2 test answers")
-
-
-def test_summaries_come_back_in_order_and_do_not_touch_each_other(metric):
-    texts = {"z": "Radishes.", "a": "", "m": "Kale, " * 20, "again": "Radishes."}
-    together = records(metric, texts)
-    assert [found.summary for found in together] == list(texts)
-    assert together[0].value == pytest.approx(together[3].value, abs=1e-6)
-    assert len({round(found.value, 5) for found in together}) == 3
-    for found in together:
-        [alone] = records(metric, {found.summary: texts[found.summary]})
-        assert alone.value == pytest.approx(found.value, abs=1e-6)
 
 
 # --- what cannot be scored
@@ -331,10 +316,7 @@ def test_a_score_does_not_fail_where_only_the_information_does(metric, monkeypat
         ({"answers": ["a", "b"], "masked_out": ["a"]}, "give either answers"),
         ({"masked_out": ["a"]}, "give either answers"),
         ({"conditioning": ["a"]}, "give either answers"),
-        ({"answers": "two words"}, "not one text"),
         ({"masked_out": ["a"], "conditioning": "b"}, "not one text"),
-        ({"answers": ["only one"]}, "at least 2 answers"),
-        ({"answers": []}, "at least 2 answers"),
         (
             {"masked_out": [" "], "conditioning": ["b"]},
             "summary 's' cannot be scored: there are no test answers",
@@ -400,12 +382,6 @@ def test_estimates_over_all_seeds_average_to_the_exact_score(metric):
     assert abs(np.mean(values) - exact) < 4 * spread
 
 
-def test_the_same_seed_gives_the_same_estimate_and_another_one_other_words(metric):
-    one, same, other = (records(limited(metric, budget=600, seed=seed), TEXTS, LONGER) for seed in (1, 1, 2))
-    assert one == same
-    assert [(w.answer, w.word) for w in one[0].words] != [(w.answer, w.word) for w in other[0].words]
-
-
 def test_answers_without_a_scored_word_have_no_mean(metric):
     [refused] = records(limited(metric, budget=1), {"a": "Radishes."}, LONGER)
     [found] = records(limited(metric, budget=int(refused.message.split()[-1])), {"a": "Radishes."}, LONGER)
@@ -423,17 +399,6 @@ def test_a_budget_that_leaves_no_word_out_gives_exact_scores(metric):
             pytest.approx(exact.stderr, abs=1e-6),
         )
         assert one.answer_means == pytest.approx(exact.answer_means, abs=1e-6)
-
-
-def test_the_judge_computes_no_more_tokens_than_the_budget(metric):
-    estimating = limited(metric, budget=900)
-    computed = []
-    states = estimating.engine.states
-    estimating.engine.states = lambda trees: (
-        computed.extend(tree.computed_tokens for tree in trees) or states(trees)
-    )
-    records(estimating, TEXTS, LONGER)
-    assert 0 < sum(computed) <= 900
 
 
 def test_a_budget_too_small_for_one_word_is_a_failure_that_says_how_much_is_needed(metric):
@@ -564,22 +529,6 @@ def test_guesses_are_what_the_judge_holds_likely_in_both_contexts(tiny_judge):
     for guess, token in zip(word.guesses[0], order, strict=True):
         found = (guess.summary, guess.summary_flat, guess.reference, guess.reference_flat)
         assert found == pytest.approx([one[token].item() for one in truth], rel=1e-3)
-
-
-def test_equal_summaries_are_computed_once_and_each_has_its_score(tiny_judge):
-    metric = SelfReflect(tiny_judge("llama"))
-    fed = []
-    hook = metric.judge.decoder.embed_tokens.register_forward_pre_hook(
-        lambda _, inputs: fed.append(inputs[0].numel())
-    )
-    texts = {"masked_out": ["Radishes grow"], "conditioning": ["peas"]}
-    one = metric.score("What?", summaries={"a": "Kale."}, **texts)["a"]
-    alone = sum(fed)
-    fed.clear()
-    both = metric.score("What?", summaries={"a": "Kale.", "b": "Kale."}, **texts)
-    hook.remove()
-    assert sum(fed) == alone
-    assert both["a"].value == both["b"].value == one.value
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,7 @@ def test_rouge_is_that_of_its_package(one: str, other: str) -> None:
 
     expected = RougeScorer(["rougeL"]).score(one, other)["rougeL"].fmeasure
     assert rouge_l(words(one), words(other)) == pytest.approx(expected)
+    assert rouge([one, other])[0, 1] == pytest.approx(expected)
 
 
 # --- samples

@@ -45,9 +45,7 @@ SCHEMA = {
 }
 
 
-def taken_apart(
-    answers: list[Any], schema: dict[str, Any] | None = None, gold: tuple[str, ...] = ()
-) -> Structured:
+def taken_apart(answers: list[Any], schema: dict[str, Any] | None = None) -> Structured:
     texts = tuple(answer if isinstance(answer, str) else json.dumps(answer) for answer in answers)
     question = AnsweredQuestion(id="q", text="Which?", answers=texts)
     return structure(question, None if schema is None else Schema(schema))
@@ -299,16 +297,6 @@ def test_a_field_has_the_tokens_of_its_value_and_of_its_end() -> None:
     assert entry["tokens"] == pytest.approx({"joint": math.exp(-50), "min": math.exp(-14)})
 
 
-def test_a_token_of_two_fields_counts_for_both() -> None:
-    tokens = ('{"a":', '1,"b":"x', '","c', '":[', '2],"d":', "true}")
-    logprobs = (-1.0, -2.0, -3.0, -4.0, -5.0, -6.0)
-    answers = ("".join(tokens),)
-    question = AnsweredQuestion(id="q", answers=answers, tokens=(tokens,), logprobs=(logprobs,))
-    found = {field.id: field.logprobs for field in structure(question).questions()}
-    # "c" begins with the bracket, and no number ends before the next character
-    assert found == {"q#/a": ((-2,),), "q#/b": ((-2, -3),), "q#/c": ((-5,),), "q#/d": ((-6,),)}
-
-
 def test_items_of_sets_are_counted_in_any_spelling() -> None:
     answers = [["Red", "2024-03-05", 1, {"x": 1}], ["red", "March 5, 2024", 1.0, {"x": 1.0}], [{"x": 2}]]
     items = taken_apart([{"a": answer} for answer in answers]).summary(ClassRule("exact"))["fields"]["/a"]
@@ -324,21 +312,19 @@ def test_without_the_tokens_of_every_answer_a_field_has_none() -> None:
     assert not any("tokens" in entry for entry in summary["fields"].values())
 
 
-def test_parts_of_a_character_count_for_the_value_that_begins_with_it() -> None:
-    tokens = ('{"c": "', "", "", "中", "国", '"', "}")
-    logprobs = (-1.0, -2.0, -3.0, -4.0, -5.0, -6.0, -7.0)
-    answers = ("".join(tokens),)
-    question = AnsweredQuestion(id="q", answers=answers, tokens=(tokens,), logprobs=(logprobs,))
-    [field] = structure(question).questions()
-    assert field.logprobs == ((-2, -3, -4, -5, -6),)
-
-
 @pytest.mark.parametrize(
     ("tokens", "expected"),
     [
         (('{"a":1', ',"b":2', "}"), {"q#/a": (-1, -2), "q#/b": (-2, -3)}),
         (('{"a":"x","b":"y"}',), {"q#/a": (-1,), "q#/b": (-1,)}),
         (('{"a":"x', '","b":"', 'y"}'), {"q#/a": (-1, -2), "q#/b": (-3,)}),
+        # "c" begins with the bracket, and no number ends before the next character
+        (
+            ('{"a":', '1,"b":"x', '","c', '":[', '2],"d":', "true}"),
+            {"q#/a": (-2,), "q#/b": (-2, -3), "q#/c": (-5,), "q#/d": (-6,)},
+        ),
+        # parts of a character count for the value that begins with it
+        (('{"c": "', "", "", "中", "国", '"', "}"), {"q#/c": (-2, -3, -4, -5, -6)}),
     ],
 )
 def test_a_token_across_two_fields_counts_for_both(

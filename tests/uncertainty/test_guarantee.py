@@ -198,7 +198,7 @@ def naive(scores: Floats, wrong: NDArray[np.bool_], risk: float) -> float | None
 REPEATS = 2000
 
 
-@pytest.mark.parametrize("n", [50, 200, 1000])
+@pytest.mark.parametrize("n", [50, 200])
 @pytest.mark.parametrize("risk", [0.01, 0.05, 0.2])
 def test_the_bound_holds_as_often_as_it_says(n: int, risk: float) -> None:
     confidence = 0.9
@@ -370,7 +370,7 @@ SHARES = {
 }
 
 
-@pytest.mark.parametrize("n", [50, 200, 1000])
+@pytest.mark.parametrize("n", [50, 200])
 @pytest.mark.parametrize("world", SHARES)
 @pytest.mark.parametrize("coverage", [0.8, 0.9])
 def test_sets_cover_as_many_questions_as_they_say(world: str, coverage: float, n: int) -> None:

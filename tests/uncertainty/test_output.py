@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from selfreflect.uncertainty.assess import Assessment, Method, predictions
+from selfreflect.uncertainty.assess import Assessment, Method
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.output import json_lines
 from selfreflect.uncertainty.question import AnsweredQuestion
@@ -52,19 +52,3 @@ def test_a_line_of_each_question_has_values_or_reasons(assessment: Assessment) -
     assert counts["counts"] == {"right": 3, "labelled": 8, "wrong_with_gold": 0}
     assert (counts["correctness"], counts["conclusion"]["answers"]) == ("exact", 8)
     assert (set(cmfg), cmfg["n"]) == ({"cmfg", "n"}, 7)
-
-
-def test_a_line_of_each_estimator_says_what_it_is(assessment: Assessment) -> None:
-    rows = predictions(assessment, "exact", ("auroc",))
-    lines = list(json_lines(assessment, {"exact": rows}))[10:]
-    by_name = {line["estimator"]: line for line in lines}
-    assert list(by_name) == ["stated", "semantic_entropy_mc", "entropy", "constant", "length"]
-    entropy = by_name["entropy"]
-    assert (entropy["direction"], entropy["unit"], entropy["range"]) == ("uncertainty", "nats", [0.0, None])
-    assert (entropy["needs"], entropy["variant"], entropy["samples"]) == ("samples", "plug-in", [2])
-    assert by_name["semantic_entropy_mc"]["range"] == [None, None]
-    assert by_name["stated"]["direction"] == "confidence"
-    assert by_name["stated"]["audit"]["warning"] == ""
-    assert "direction" not in by_name["constant"]
-    assert "model" not in entropy
-    json.dumps(lines, allow_nan=False)

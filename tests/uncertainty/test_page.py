@@ -8,7 +8,6 @@ import pytest
 
 from selfreflect.errors import DataError
 from selfreflect.report.page.frame import UncertaintyPart
-from selfreflect.stats import wilson
 from selfreflect.uncertainty.assess import Assessment, Method, predictions
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.page import best_first, reliability, uncertainty_part
@@ -33,11 +32,6 @@ def test_bins_hold_their_lower_edge_and_the_last_one_holds_1() -> None:
     assert bins[1].confidence is bins[1].accuracy_low is None
     with pytest.raises(DataError):
         reliability([1.5], [1])
-
-
-def test_an_interval_of_a_share_is_that_of_wilson() -> None:
-    assert wilson(0.5, 10) == pytest.approx((0.2366, 0.7634), abs=1e-4)
-    assert wilson(1.0, 4) == pytest.approx((0.5101, 1.0), abs=1e-4)
 
 
 def test_the_first_sentence_says_what_was_found() -> None:

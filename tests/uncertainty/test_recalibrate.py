@@ -78,6 +78,12 @@ def test_what_cannot_be_fitted_is_refused(method: Any, scores: Any, labels: Any,
 # --- calibrated on the other folds
 
 
+def test_weights_of_few_answers_are_fitted_without_an_error() -> None:
+    columns = np.arange(10.0).reshape(5, 2) % 3
+    calibrated = cross_fit("weights", columns, [1, 0, 1, 0, 1])
+    assert ((calibrated > 0) & (calibrated < 1)).all()
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_the_label_of_an_answer_does_not_touch_its_own_confidence(method: CalibrationMethod) -> None:
     rng = np.random.default_rng(0)

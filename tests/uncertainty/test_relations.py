@@ -15,10 +15,10 @@ from selfreflect.models.base import Request
 from selfreflect.models.embed import EntailmentModel
 from selfreflect.store.journal import open_replies
 from selfreflect.uncertainty import relations
-from selfreflect.uncertainty.asking.asker import Asker, parse_verdict
+from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.assess import Assessment, Method
 from selfreflect.uncertainty.classes import ClassRule
-from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
+from selfreflect.uncertainty.question import AnsweredQuestion
 from selfreflect.uncertainty.relations import Entailment
 
 QUESTION = AnsweredQuestion(id="q", text="Where?", answers=("Paris", "paris.", "France's capital", "Capital"))
@@ -76,13 +76,6 @@ def test_a_model_that_gets_a_control_wrong_is_not_asked_unless_it_is_chosen(text
     assert len(rule.caveats) == 1
     chosen = ClassRule("judge", asker=asker(Scripted("Yes")))
     assert (chosen(QUESTION).tolist(), chosen.name) == ([0] * 4, "judge scripted, first")
-
-
-@pytest.mark.parametrize(("text", "verdict"), [("Yes", True), ("no, never", False), ("**No**", False)])
-def test_verdicts(text: str, verdict: bool) -> None:
-    assert parse_verdict(text) is verdict
-    for other in ("", "Not sure", "Yesterday", "I say yes"):
-        assert isinstance(parse_verdict(other), NoValue)
 
 
 def test_a_judge_of_correctness_is_asked_about_other_spellings_only() -> None:

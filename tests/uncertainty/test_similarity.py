@@ -13,26 +13,7 @@ from selfreflect.uncertainty.relations import (
     jaccard,
     make_similarity,
     prepare,
-    rouge,
-    rouge_l,
 )
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "similarity"),
-    [
-        ("a b c d", "a c d", 2 * 3 / 7),
-        ("a b", "b a", 2 * 1 / 4),
-        ("a a a", "a", 2 * 1 / 4),
-        ("a b c", "a b c", 1),
-        ("a", "", 0),
-        ("", "", 0),
-        ("x a y b z", "a b", 2 * 2 / 7),
-    ],
-)
-def test_longest_common_subsequences(one: str, other: str, similarity: float) -> None:
-    assert rouge_l(one.split(), other.split()) == pytest.approx(similarity)
-    assert rouge([one, other])[0, 1] == pytest.approx(similarity)
 
 
 class Compass:

@@ -106,7 +106,6 @@ def test_guesses_and_probabilities_of_two_replies_are_joined_by_their_numbers() 
 
 def test_yes_and_no() -> None:
     assert parse_verdict("**Yes**, both name Paris") is True
-    assert parse_verdict("No.") is False
-    assert isinstance(parse_verdict("Yes or No? It depends"), NoValue)
-    assert isinstance(parse_verdict("Yes and no"), NoValue)
-    assert isinstance(parse_verdict("No idea."), NoValue)
+    assert parse_verdict("**No**, never") is parse_verdict("no.") is False
+    for text in ("", "Yes or No? It depends", "Yes and no", "No idea.", "Not sure", "Yesterday", "I say yes"):
+        assert isinstance(parse_verdict(text), NoValue)

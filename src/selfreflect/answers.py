@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Literal
 
 from msgspec.structs import replace
@@ -135,28 +136,16 @@ _UNUSABLE: dict[Literal["unclosed_reasoning", "content_filter"], str] = {
 def _record(
     question: Question, request: Request, reply: Reply | Refusal, generator: Generator, seed: int
 ) -> AnswerSet | Failure:
+    failed = partial(Failure, question_id=question.id, stage="answers")
     if isinstance(reply, Refusal):
-        return Failure(
-            question_id=question.id,
-            stage="answers",
-            kind=reply.kind,
-            message=reply.message,
-            code=reply.code,
-        )
+        return failed(kind=reply.kind, message=reply.message, code=reply.code)
     for kind, problem in _UNUSABLE.items():
         if count := reply.ends[kind]:
             message = f"{count} of {len(reply.completions)} answers {problem}"
             only_reasons = reply.ends["unclosed_reasoning"] == len(reply.completions)
-            return Failure(
-                question_id=question.id,
-                stage="answers",
-                kind=kind,
-                message=message,
-                code=ONLY_REASONING if only_reasons else "",
-            )
+            return failed(kind=kind, message=message, code=ONLY_REASONING if only_reasons else "")
     if not any(map(str.strip, reply.texts)):
-        message = f"all {len(reply.texts)} answers are blank"
-        return Failure(question_id=question.id, stage="answers", kind="no_answers", message=message)
+        return failed(kind="no_answers", message=f"all {len(reply.texts)} answers are blank")
     return answer_set(question, request, reply, generator, request.n // 2, seed)
 
 

@@ -224,17 +224,13 @@ class TokenValues(NamedTuple):
         records = []
         for index, answer in enumerate(answers):
             record = answer_tokens(answer, self.tokens[index], self.logprobs[index])
-            # tokens without text are left out, and then nobody knows which of the lists are theirs
-            if isinstance(record, AnswerTokens) and len(record.texts) == len(self.tokens[index]):
-                record = AnswerTokens(
-                    record.texts,
-                    record.logprobs,
-                    self.self_certainty[index] if self.self_certainty else None,
-                    self.top_logprobs[index] if self.top_logprobs else (),
-                    self.token_entropies[index] if self.token_entropies else (),
-                )
-            elif isinstance(record, AnswerTokens) and self.self_certainty:
-                record = AnswerTokens(record.texts, record.logprobs, self.self_certainty[index])
+            if isinstance(record, AnswerTokens):
+                certainty = self.self_certainty[index] if self.self_certainty else None
+                # tokens without text are left out, and then nobody knows which of the lists are theirs
+                is_whole = len(record.texts) == len(self.tokens[index])
+                top = self.top_logprobs[index] if self.top_logprobs and is_whole else ()
+                entropies = self.token_entropies[index] if self.token_entropies and is_whole else ()
+                record = AnswerTokens(record.texts, record.logprobs, certainty, top, entropies)
             records.append(record)
         return tuple(records)
 

@@ -339,16 +339,13 @@ class UsableInformation(Measure):
     )
 
     def table_cells(self, record: Information) -> tuple[Any, ...]:
-        low, high = record.interval or (None, None)
-        undefined: str | None = record.undefined
+        fields = self.fields(record)
         if detail := record.cause or record.why:
-            undefined = f"{undefined}: {detail}"
-        bits = (record.bits, record.bits_available, record.recovered, low, high)
-        return (*bits, record.reader, record.zero, record.anchor, undefined)
+            fields["undefined"] = f"{record.undefined}: {detail}"
+        return tuple(map(fields.get, self.table_columns))
 
     def cells(self, record: Information) -> tuple[Any, ...]:
-        *names, why = self.columns
-        return (*(getattr(record, name) for name in names), getattr(record, why) or None)
+        return tuple(map(self.fields(record).get, self.columns))
 
     def judge_tokens(self, judge: Judge, work: Work, reader: ReaderChoice) -> int:
         from selfreflect.metric.information import nodes_of_work

@@ -191,21 +191,21 @@ _WAVES = 200
 _FADED = 9.0
 
 
-def bin_of(values: Floats, bins: int = BINS) -> NDArray[np.intp]:
-    """Find the index of each value's bin among bins of equal width on [0, 1]."""
+def bin_of(values: Floats) -> NDArray[np.intp]:
+    """Find the index of each value's bin among ``BINS`` of equal width on [0, 1]."""
     # side="right": an edge belongs to the bin above it
-    inner_edges = np.arange(1, bins) / bins
+    inner_edges = np.arange(1, BINS) / BINS
     return np.searchsorted(inner_edges, values, side="right")
 
 
-def ece(tally: Tally, bins: int = BINS) -> Floats:
+def ece(tally: Tally) -> Floats:
     """Compute the expected calibration error over bins of equal width (Guo et al. 2017, arXiv 1706.04599).
 
     Bins are ``[low, high)``, and the last also contains 1. The rule matters: confidences are often multiples
     of 0.1, which are the edges.
     """
     tally.require_probabilities()
-    in_bin = np.eye(bins)[bin_of(tally.values, bins)]  # shape (G, bins)
+    in_bin = np.eye(BINS)[bin_of(tally.values)]  # shape (G, bins)
     error: Floats = np.abs(gaps(tally) @ in_bin).sum(-1) / tally.sizes
     return error
 
@@ -266,10 +266,10 @@ def brier(tally: Tally) -> Floats:
     return score
 
 
-def log_loss(tally: Tally, clip: float = CLIP) -> Floats:
-    """Average negative log-likelihood in nats, of confidences clipped to [clip, 1 - clip]."""
+def log_loss(tally: Tally) -> Floats:
+    """Average negative log-likelihood in nats, of confidences clipped by ``CLIP``."""
     tally.require_probabilities()
-    confidence = np.clip(tally.values, clip, 1 - clip)
+    confidence = np.clip(tally.values, CLIP, 1 - CLIP)
     losses = -tally.correct * np.log(confidence) - tally.wrong * np.log1p(-confidence)
     loss: Floats = losses.sum(-1) / tally.sizes
     return loss

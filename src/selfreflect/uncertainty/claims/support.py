@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
@@ -184,15 +184,7 @@ class ClaimDistribution:
                 }
                 for claim in self.claims
             ],
-            "summaries": {
-                name: {
-                    "covered": coverage.covered,
-                    "precision": coverage.precision,
-                    "added": coverage.added,
-                    "says": coverage.says,
-                }
-                for name, coverage in self.coverages.items()
-            },
+            "summaries": {name: asdict(coverage) for name, coverage in self.coverages.items()},
         }
 
 

@@ -81,7 +81,7 @@ def endpoint_server(
 ) -> Iterator[EndpointClient]:
     """Serve the model ``m`` of a script or a generator, or the models of a server (``upstream``)."""
     # settings of the file of ``--config`` by their keys, and others of the endpoint
-    keys = settings.keys() & set(ServeConfig.__struct_fields__) - {"confidence"}
+    keys = settings.keys() & set(ServeConfig.__struct_fields__) - {"confidence", "claims_calibrator"}
     options = ServeConfig(**{"num_answers": 4, **{key: settings.pop(key) for key in keys}})
     own = ServeSettings(prompts=load_prompts(), options=options, **settings)
     if generator is None and upstream is None:

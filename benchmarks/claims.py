@@ -18,7 +18,7 @@ from sklearn.metrics import roc_auc_score
 
 from selfreflect.uncertainty.claims.readers import open_reader
 from selfreflect.uncertainty.claims.sentences import sentences
-from selfreflect.uncertainty.claims.support import Reader
+from selfreflect.uncertainty.claims.words import WordReader
 
 MODELS = ("ChatGPT", "InstructGPT", "PerplexityAI")
 BEGINNING = 40
@@ -62,7 +62,7 @@ def print_controls(name: str, data: dict[str, dict[str, dict[str, Any]]]) -> Non
     print(f"controls, {name}: AUROC of brevity {values[0]:.4f}, of an early place {values[1]:.4f}")
 
 
-def print_auroc(reader: Reader, name: str, data: dict[str, dict[str, dict[str, Any]]]) -> None:
+def print_auroc(reader: WordReader, name: str, data: dict[str, dict[str, dict[str, Any]]]) -> None:
     """Print how well a reader ranks the claims of a model, facts that are not relevant left out."""
     mentioned: list[float] = []
     supports: list[float] = []

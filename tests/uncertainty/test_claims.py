@@ -28,7 +28,6 @@ from selfreflect.uncertainty.claims.readers import ModelReader, inquiries_about,
 from selfreflect.uncertainty.claims.sentences import sentences
 from selfreflect.uncertainty.claims.support import (
     ClaimDistribution,
-    Reader,
     Support,
     claim_distribution,
 )
@@ -44,7 +43,7 @@ FACTS = [
 ]
 
 
-def distribution(answers: list[str], reader: Reader | None = None, **summaries: str) -> ClaimDistribution:
+def distribution(answers: list[str], reader: WordReader | None = None, **summaries: str) -> ClaimDistribution:
     return claim_distribution(
         reader or WordReader(), id="q", question="What about the tower?", answers=answers, summaries=summaries
     )

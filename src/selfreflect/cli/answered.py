@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from selfreflect.settings import Config, Price
     from selfreflect.uncertainty.asking.asker import Asker, Inquiry
     from selfreflect.uncertainty.assess import Assessment, Method
-    from selfreflect.uncertainty.claims.support import Reader
+    from selfreflect.uncertainty.claims.words import WordReader
     from selfreflect.uncertainty.fields.distribution import Structured
 
 
@@ -244,7 +244,7 @@ def take_apart(questions: Sequence[AnsweredQuestion], options: StructureOptions)
 @contextmanager
 def open_claim_reader(
     source: str, name: str | None, asking: AskOptions, overrides: Overrides
-) -> Iterator[Reader]:
+) -> Iterator[WordReader]:
     """Open the reader that decides which answers make a claim: a model, or shared words without one."""
     from selfreflect.uncertainty.claims.readers import open_reader
 

@@ -23,7 +23,8 @@ from selfreflect.uncertainty.question import AnsweredQuestion
 if TYPE_CHECKING:
     from selfreflect.settings import Config
     from selfreflect.uncertainty.claims.labelled import ClaimCalibrator
-    from selfreflect.uncertainty.claims.support import ClaimDistribution, Reader
+    from selfreflect.uncertainty.claims.support import ClaimDistribution
+    from selfreflect.uncertainty.claims.words import WordReader
 
 _MOST_CLAIMS = 12
 """Most claims of a question in a table, unless all are requested."""
@@ -116,7 +117,7 @@ def _print_cost(items: Sequence[Item], asking: AskOptions, config: Config) -> No
     print_table(cost_table(inquiries, asking.model, None if price is None else price.cost))
 
 
-def _calibrator(path: Path, reader: Reader, items: Sequence[Item]) -> ClaimCalibrator:
+def _calibrator(path: Path, reader: WordReader, items: Sequence[Item]) -> ClaimCalibrator:
     """Read a calibrator of claims. Raises DataError if it was fitted on one of the questions."""
     from selfreflect.uncertainty.claims.labelled import ClaimCalibrator
 
@@ -133,7 +134,7 @@ def _calibrator(path: Path, reader: Reader, items: Sequence[Item]) -> ClaimCalib
 
 
 def _read(
-    items: Sequence[Item], reader: Reader, calibrator: ClaimCalibrator | None
+    items: Sequence[Item], reader: WordReader, calibrator: ClaimCalibrator | None
 ) -> list[ClaimDistribution]:
     from selfreflect.uncertainty.claims.support import claim_distribution
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -52,39 +52,31 @@ class Subject(NamedTuple):
 
 @dataclass(frozen=True)
 class Interview:
-    """An estimator's inquiries in steps, with the parser of responses."""
+    """An estimator's conversation with the model, in one or more turns, and the parser of its responses."""
 
-    steps: tuple[Callable[[Subject, Sequence[str]], Inquiry], ...]
-    """Functions of each step, which receive the responses of earlier steps."""
     read: Callable[[Sequence[ModelReplies]], Outcome]
+    texts: tuple[str, ...] = ("user",)
+    """Names of the prompt's texts, one for each of our turns."""
+    step: str = ""
+    """Name of the step; by default that of the estimator, with the text of each of several turns."""
+    limits: Mapping[str, Any] = field(default_factory=lambda: {"max_new_tokens": 256})
+    """Fields of each inquiry."""
 
-
-def _first_turn(name: str, subject: Subject, text: str) -> Message:
-    """Write the first turn about a question and an answer."""
-    values = {
-        "question": described(subject.question),
-        "answer": quoted(subject.answer),
-        "answers": numbered(subject.question.answers[:SHOWN_SAMPLES]),
-        "k": str(GUESSES),
-    }
-    return user_turn(name, values, text)
-
-
-def _ask(
-    name: str, subject: Subject, replies: Sequence[str], *, step: str = "", text: str = "user", **limits: Any
-) -> Inquiry:
-    """Make an estimator's first inquiry; ``limits`` are its fields."""
-    turns = (_first_turn(name, subject, text),)
-    return Inquiry(step or name, turns, **{"max_new_tokens": 256, **limits})
-
-
-def _then_probabilities(subject: Subject, replies: Sequence[str]) -> Inquiry:
-    turns = (
-        _first_turn("verbalized_2s", subject, "guesses"),
-        Message(role="assistant", content=replies[0]),
-        user_turn("verbalized_2s", {}, "probabilities"),
-    )
-    return Inquiry("verbalized_2s, probabilities", turns, max_new_tokens=256)
+    def inquiry(self, name: str, subject: Subject, replies: Sequence[str]) -> Inquiry:
+        """Write the next inquiry, after the model's replies to those before it."""
+        values = {
+            "question": described(subject.question),
+            "answer": quoted(subject.answer),
+            "answers": numbered(subject.question.answers[:SHOWN_SAMPLES]),
+            "k": str(GUESSES),
+        }
+        turns: list[Message] = []
+        for text, reply in zip(self.texts, replies, strict=False):
+            turns += [user_turn(name, values, text), Message(role="assistant", content=reply)]
+        text = self.texts[len(replies)]
+        turns.append(user_turn(name, values, text))
+        step = self.step or (name if len(self.texts) == 1 else f"{name}, {text}")
+        return Inquiry(step, tuple(turns), **self.limits)
 
 
 def _probability_of_true(replies: Sequence[ModelReplies]) -> Outcome:
@@ -128,27 +120,21 @@ def _parsed(parse: Callable[..., Outcome], replies: Sequence[ModelReplies]) -> O
     return parse(*texts)
 
 
-def _by_token(name: str) -> Interview:
-    step = partial(_ask, name, max_new_tokens=8, first_tokens=P_TRUE_TOKENS)
-    return Interview((step,), _probability_of_true)
-
-
-def _by_replies(name: str) -> Interview:
-    limits: dict[str, Any] = {"n": P_TRUE_REPLIES, "temperature": 1.0, "max_new_tokens": 8}
-    return Interview((partial(_ask, name, step=f"{name}, replies", **limits),), _share_of_true)
-
-
-_GUESSES_FIRST = partial(_ask, "verbalized_2s", step="verbalized_2s, guesses", text="guesses")
+_BY_TOKEN = Interview(_probability_of_true, limits={"max_new_tokens": 8, "first_tokens": P_TRUE_TOKENS})
 INTERVIEWS = {
-    "p_true": _by_token("p_true"),
-    "p_true_samples": _by_token("p_true_samples"),
-    "self_evaluation": Interview((partial(_ask, "self_evaluation"),), partial(_parsed, parse_probability)),
-    "verbalized": Interview((partial(_ask, "verbalized"),), partial(_parsed, parse_guesses)),
-    "verbalized_top4": Interview((partial(_ask, "verbalized_top4"),), partial(_parsed, parse_guesses)),
-    "verbalized_2s": Interview((_GUESSES_FIRST, _then_probabilities), partial(_parsed, join_guesses)),
+    "p_true": _BY_TOKEN,
+    "p_true_samples": _BY_TOKEN,
+    "self_evaluation": Interview(partial(_parsed, parse_probability)),
+    "verbalized": Interview(partial(_parsed, parse_guesses)),
+    "verbalized_top4": Interview(partial(_parsed, parse_guesses)),
+    "verbalized_2s": Interview(partial(_parsed, join_guesses), ("guesses", "probabilities")),
 }
 """Interviews by estimator name."""
-BY_REPLIES = {name: _by_replies(name) for name in ("p_true", "p_true_samples")}
+_SAMPLED = {"n": P_TRUE_REPLIES, "temperature": 1.0, "max_new_tokens": 8}
+BY_REPLIES = {
+    name: Interview(_share_of_true, step=f"{name}, replies", limits=_SAMPLED)
+    for name in ("p_true", "p_true_samples")
+}
 """Interviews for models without token probabilities."""
 
 
@@ -220,30 +206,18 @@ def _interview(
     pending: dict[Place, list[ModelReplies]] = {
         (index, name): [] for index in subjects for name in interviews
     }
-    for step in range(max((len(interview.steps) for interview in interviews.values()), default=0)):
-        _take_step(step, interviews, pending, subjects, asker)
+    for step in range(max((len(interview.texts) for interview in interviews.values()), default=0)):
+        keys, inquiries = [], []
+        for (index, name), replies in pending.items():
+            texts = list(map(reply_text, replies))
+            whole = [text for text in texts if not isinstance(text, NoValue)]
+            # a step needs the whole replies of all steps before it
+            if step < len(interviews[name].texts) and len(whole) == len(texts):
+                keys.append((index, name))
+                inquiries.append(interviews[name].inquiry(name, subjects[index], whole))
+        for key, reply in zip(keys, asker.ask(inquiries), strict=True):
+            pending[key].append(reply)
     return pending
-
-
-def _take_step(
-    step: int,
-    interviews: Mapping[str, Interview],
-    pending: Mapping[Place, list[ModelReplies]],
-    subjects: Mapping[int, Subject],
-    asker: Asker,
-) -> None:
-    """Ask one step of each estimator with responses to all earlier steps."""
-    keys, inquiries = [], []
-    for (index, name), replies in pending.items():
-        steps = interviews[name].steps
-        texts = list(map(reply_text, replies))
-        whole = [text for text in texts if not isinstance(text, NoValue)]
-        # a step needs the whole replies of all steps before it
-        if step < len(steps) and len(whole) == len(texts):
-            keys.append((index, name))
-            inquiries.append(steps[step](subjects[index], whole))
-    for key, reply in zip(keys, asker.ask(inquiries), strict=True):
-        pending[key].append(reply)
 
 
 def _in_judged_answers(

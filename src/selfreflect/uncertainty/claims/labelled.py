@@ -8,7 +8,8 @@ from pathlib import Path
 
 from selfreflect.errors import ConfigError, excerpt, unknown_name
 from selfreflect.uncertainty.calibrator_file import CalibratorFile, digests, read_calibrator
-from selfreflect.uncertainty.claims.support import Claim, Reader, claims_in
+from selfreflect.uncertainty.claims.support import Claim, claims_in
+from selfreflect.uncertainty.claims.words import WordReader
 from selfreflect.uncertainty.estimators import ESTIMATORS
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 
@@ -26,7 +27,7 @@ def check_estimators(names: Iterable[str]) -> None:
             raise unknown_name("estimator of claims", name, ESTIMATED)
 
 
-def claim_questions(reader: Reader, questions: Sequence[AnsweredQuestion]) -> Iterator[AnsweredQuestion]:
+def claim_questions(reader: WordReader, questions: Sequence[AnsweredQuestion]) -> Iterator[AnsweredQuestion]:
     """Make a question ``QUESTION#N`` of each labelled claim, with the stances as answers.
 
     Raises:

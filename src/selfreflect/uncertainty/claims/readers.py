@@ -14,7 +14,7 @@ from selfreflect.store.journal import ModelReplies
 from selfreflect.text import counted, normalise_question, numbered, quoted
 from selfreflect.uncertainty.asking.asker import Asker, Inquiry, inquiry, parse_numbered, reply_text, required
 from selfreflect.uncertainty.claims.sentences import sentences
-from selfreflect.uncertainty.claims.support import Reader, Stance
+from selfreflect.uncertainty.claims.support import Stance
 from selfreflect.uncertainty.claims.words import ABOUT, WordReader, largest, overlaps
 from selfreflect.uncertainty.classes import group_related
 from selfreflect.uncertainty.question import NoValue
@@ -249,7 +249,7 @@ def _numbered_lines(reply: ModelReplies) -> tuple[str, ...] | None:
     return None if isinstance(lines, NoValue) else lines
 
 
-READERS: Mapping[str, Callable[[str, Asker | None], Reader]] = {
+READERS: Mapping[str, Callable[[str, Asker | None], WordReader]] = {
     "words": lambda model, asker: WordReader(),
     "embedding": lambda model, asker: EmbeddingReader(),
     "nli": lambda model, asker: EntailmentReader(model),
@@ -258,7 +258,7 @@ READERS: Mapping[str, Callable[[str, Asker | None], Reader]] = {
 """Constructors of readers, from the text after a colon in the name and the model to ask."""
 
 
-def open_reader(name: str, asker: Asker | None = None) -> Reader:
+def open_reader(name: str, asker: Asker | None = None) -> WordReader:
     """Make a reader of ``READERS``; ``nli:MODEL`` names a classifier.
 
     Raises:

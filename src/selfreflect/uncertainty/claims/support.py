@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from selfreflect.errors import DataError, excerpt
-from selfreflect.stats import Floats, wilson
+from selfreflect.stats import wilson
+
+if TYPE_CHECKING:
+    from selfreflect.uncertainty.claims.words import WordReader
 
 Stance = Literal["says", "contradicts", "silent"]
 MOST_CLAIMS = 1_500
@@ -47,8 +49,8 @@ class Claim:
     stances: tuple[Stance | None, ...]
     """Stance of each answer; None without a verdict."""
     mentioned: float | None = None
-    """Mean degree in [0, 1] to which answers mention the claim (:meth:`Reader.mentions`): finer than counts
-    for few answers, but blind to numbers and negations."""
+    """Mean degree in [0, 1] to which answers mention the claim: finer than counts for few answers, but blind
+    to numbers and negations."""
     confidence: float | None = None
     """Calibrated share of right claims with such support; None without a calibrator."""
     is_kept: bool | None = None
@@ -78,39 +80,6 @@ class Coverage:
     def stances(self) -> list[Stance | None]:
         """Stances of the summary on the answers' claims."""
         return ["says" if is_said else None for is_said in self.says]
-
-
-class Reader(ABC):
-    """Protocol of readers, which split texts into claims and compare both."""
-
-    name: str
-
-    @property
-    def caveats(self) -> list[str]:
-        """Descriptions of texts that could not be read."""
-        return []
-
-    @abstractmethod
-    def split(self, question: str, texts: Sequence[str]) -> list[list[str]]:
-        """List each text's claims."""
-
-    def split_summaries(self, question: str, texts: Sequence[str]) -> list[list[str]]:
-        """List each summary's claims."""
-        return self.split(question, texts)
-
-    @abstractmethod
-    def distinct(self, question: str, claims: Sequence[str]) -> list[str]:
-        """Keep one of each set of equivalent claims."""
-
-    @abstractmethod
-    def stances(
-        self, question: str, claims: Sequence[str], texts: Sequence[str]
-    ) -> list[list[Stance | None]]:
-        """Determine each text's stance on each claim, shape (texts, claims); None without a verdict."""
-
-    @abstractmethod
-    def mentions(self, question: str, claims: Sequence[str], texts: Sequence[str]) -> Floats:
-        """Compute the degree in [0, 1] to which each text mentions each claim, shape (texts, claims)."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +158,7 @@ class ClaimDistribution:
 
 
 def claim_distribution(
-    reader: Reader,
+    reader: WordReader,
     *,
     id: str,
     question: str,
@@ -243,7 +212,7 @@ def claim_distribution(
     )
 
 
-def claims_in(reader: Reader, question: str, texts: Sequence[str], answers: Sequence[str]) -> list[Claim]:
+def claims_in(reader: WordReader, question: str, texts: Sequence[str], answers: Sequence[str]) -> list[Claim]:
     """Look for given claims in answers, with their support.
 
     Raises:
@@ -254,7 +223,7 @@ def claims_in(reader: Reader, question: str, texts: Sequence[str], answers: Sequ
 
 
 def _claims(
-    reader: Reader,
+    reader: WordReader,
     question: str,
     texts: Sequence[str],
     answers: Sequence[str],
@@ -279,7 +248,7 @@ def _claims(
 
 
 def coverage_of(
-    reader: Reader,
+    reader: WordReader,
     question: str,
     parts: Sequence[str],
     says: Sequence[bool],

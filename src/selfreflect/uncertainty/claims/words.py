@@ -27,7 +27,7 @@ from selfreflect.sameness import (
 )
 from selfreflect.stats import Floats
 from selfreflect.uncertainty.claims.sentences import sentences
-from selfreflect.uncertainty.claims.support import Reader, Stance
+from selfreflect.uncertainty.claims.support import Stance
 
 T = TypeVar("T", bound=Hashable)
 Booleans = NDArray[np.bool_]
@@ -279,8 +279,8 @@ def clauses(text: str) -> list[str]:
     return [part for part in found if content_of(part).tokens]
 
 
-class WordReader(Reader):
-    """Reader without a model: one claim per sentence, equal if the words are.
+class WordReader:
+    """Reader without a model, which splits texts into claims and compares both by their words.
 
     A text says a claim if one of its sentences has ``SAID`` of the claim's content words, all its numbers and
     names, and as many negations; it contradicts the claim if a sentence with ``ABOUT`` of the words has other
@@ -291,10 +291,17 @@ class WordReader(Reader):
     name = "words"
     said, about = SAID, ABOUT
 
+    @property
+    def caveats(self) -> list[str]:
+        """Descriptions of texts that could not be read."""
+        return []
+
     def split(self, question: str, texts: Sequence[str]) -> list[list[str]]:
+        """List each text's claims, one per sentence."""
         return [[sentence.text for sentence in sentences(text)] for text in texts]
 
     def split_summaries(self, question: str, texts: Sequence[str]) -> list[list[str]]:
+        """List each summary's claims."""
         return list(map(clauses, texts))
 
     def closeness(self, question: str, claims: Sequence[str], parts: Sequence[str]) -> Floats:
@@ -321,6 +328,7 @@ class WordReader(Reader):
     def stances(
         self, question: str, claims: Sequence[str], texts: Sequence[str]
     ) -> list[list[Stance | None]]:
+        """Determine each text's stance on each claim, shape (texts, claims); None without a verdict."""
         parts, rows_of = pooled([list(_comparable(text)) for text in texts])
         ranks, may_turn = self._ranks(question, claims, parts)
         for row, column in np.argwhere(may_turn).tolist():

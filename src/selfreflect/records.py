@@ -11,6 +11,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -662,6 +663,20 @@ class Failure(Record, frozen=True, kw_only=True):
     """Code of the underlying error, such as ``"unreachable"``, if any."""
 
     _rare: ClassVar[tuple[str, ...]] = ("code",)
+
+
+RECORD_SETS: dict[type[Record], tuple[str, Callable[[Any], Any]]] = {
+    Question: ("questions", attrgetter("id")),
+    AnswerSet: ("answers", attrgetter("question_id")),
+    MergedAnswers: ("merged", attrgetter("question_id")),
+    Summary: ("summaries", attrgetter("question_id", "name")),
+    Score: ("scores", attrgetter("question_id", "summary")),
+    Information: ("information", attrgetter("question_id", "summary")),
+    Measurement: ("measurements", attrgetter("measure", "question_id", "summary")),
+    Controls: ("controls", attrgetter("question_id")),
+    Failure: ("failures", attrgetter("stage", "question_id", "name")),
+}
+"""Name and key of each kind of record that a run holds. The name is that of its file, too."""
 
 
 R = TypeVar("R", bound=Record)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace as replaced
@@ -15,6 +14,7 @@ from msgspec.structs import replace as replaced
 from selfreflect.errors import DataError, excerpt, nearest
 from selfreflect.metric.measure import DEFAULT_MEASURES, FAILED, Measure, measure_names, measures_of
 from selfreflect.records import (
+    RECORD_SETS,
     STAGES,
     UNNAMED_SUMMARY,
     AnswerSet,
@@ -278,17 +278,8 @@ def answer_halves_p_value(answers: AnswerSet) -> float:
     return halves_p_value((first[form], second[form]) for form in first.keys() | second.keys())
 
 
-# The field of a run, and the key of a record in it, by the kind of the record.
-_PLACES: Mapping[type[Any], tuple[str, Callable[[Any], Any]]] = {
-    Question: ("questions", attrgetter("id")),
-    AnswerSet: ("answers", attrgetter("question_id")),
-    MergedAnswers: ("merged", attrgetter("question_id")),
-    Summary: ("summaries", attrgetter("question_id", "name")),
-    Score: ("scores", attrgetter("question_id", "summary")),
-    Information: ("information", attrgetter("question_id", "summary")),
-    Measurement: ("measurements", attrgetter("measure", "question_id", "summary")),
-    Controls: ("controls", attrgetter("question_id")),
-}
+RECORD_FIELDS = tuple(name for kind, (name, _) in RECORD_SETS.items() if kind is not Failure)
+"""Fields of a run with records by key."""
 
 
 def records_in_memory(label: str, records: Iterable[Record]) -> RunRecords:
@@ -296,13 +287,13 @@ def records_in_memory(label: str, records: Iterable[Record]) -> RunRecords:
 
     Strategies are in the order in which they were made.
     """
-    fields: dict[str, Any] = {name: {} for name, _ in _PLACES.values()}
+    fields: dict[str, Any] = {name: {} for name in RECORD_FIELDS}
     failures: list[Failure] = []
     for record in records:
         if isinstance(record, Failure):
             failures.append(record)
-        elif type(record) in _PLACES:
-            name, key_of = _PLACES[type(record)]
+        elif type(record) in RECORD_SETS:
+            name, key_of = RECORD_SETS[type(record)]
             fields[name][key_of(record)] = record
     results = (fields[name] for name in ("summaries", "scores", "information", "measurements"))
     names = dict.fromkeys(name for *_, name in chain.from_iterable(results))

@@ -13,7 +13,7 @@ from msgspec import to_builtins
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.prompts import Prompts, load_prompts, stored_prompts
 from selfreflect.records import Stage, latest_scale
-from selfreflect.report.run_records import RunRecords
+from selfreflect.report.run_records import RECORD_FIELDS, RunRecords
 from selfreflect.run.resume import sampling_checks, scoring_label
 from selfreflect.sources.answer_values import Graded, are_labels, label
 from selfreflect.sources.columns import CORRECT, GOLD
@@ -49,15 +49,8 @@ def run_records(run: Run, label: str | None = None) -> RunRecords:
     records = RunRecords(
         label=label or run.path.name or str(run.path),
         strategies=strategy_order(run, names),
-        questions=run.questions,
-        answers=run.answers,
-        merged=run.merged,
-        summaries=run.summaries,
-        scores=run.scores,
         failures=run.failures,
-        information=run.information,
-        controls=run.controls,
-        measurements=run.measurements,
+        **{name: getattr(run, name) for name in RECORD_FIELDS},
         sampling=sampling_checks(run.manifest),
         judge=scoring_label(run.manifest.config["scores"]) if "scores" in run.manifest.config else "",
         manifest=manifest,

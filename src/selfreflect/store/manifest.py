@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from selfreflect.atomic import sync_directory, write_bytes
 from selfreflect.errors import StoreError, excerpt
 from selfreflect.records import (
+    RECORD_SETS,
     SCHEMA_VERSION,
     STAGES,
     AnswerSample,
@@ -208,20 +209,7 @@ StoredRecord = (
     | Failure
 )
 
-# File and key of each kind of record.
-_LAYOUT: dict[type[Record], tuple[str, Callable[[Any], Any]]] = {
-    Question: ("questions.jsonl", lambda record: record.id),
-    AnswerSet: ("answers.jsonl", lambda record: record.question_id),
-    MergedAnswers: ("merged.jsonl", lambda record: record.question_id),
-    Summary: ("summaries.jsonl", lambda record: (record.question_id, record.name)),
-    Score: ("scores.jsonl", lambda record: (record.question_id, record.summary)),
-    Information: ("information.jsonl", lambda record: (record.question_id, record.summary)),
-    Measurement: ("measurements.jsonl", lambda record: (record.measure, record.question_id, record.summary)),
-    Controls: ("controls.jsonl", lambda record: record.question_id),
-    Failure: ("failures.jsonl", lambda record: (record.stage, record.question_id, record.name)),
-}
-
-FILES = tuple(name for name, _ in _LAYOUT.values())
+FILES = tuple(f"{name}.jsonl" for name, _ in RECORD_SETS.values())
 """The record files of a run directory."""
 
 # A later one of these replaces an earlier one with the same key.
@@ -230,15 +218,15 @@ _REPLACEABLE = (Failure, Information, Measurement, Controls, MergedAnswers)
 SCORED = (Score, Information, Measurement, Controls)
 """Kinds of records kept separately for each judge's scores."""
 
-SCORED_FILES = tuple(_LAYOUT[kind][0] for kind in (*SCORED, Failure))
+SCORED_FILES = tuple(f"{RECORD_SETS[kind][0]}.jsonl" for kind in (*SCORED, Failure))
 """Record files of each further judge's scores."""
 
 
 def journals(path: Path) -> dict[type[Record], Journal[Any]]:
     """Make the journals of a run directory, without reading."""
     return {
-        kind: Journal(path / name, kind, key, lambda record: isinstance(record, _REPLACEABLE))
-        for kind, (name, key) in _LAYOUT.items()
+        kind: Journal(path / f"{name}.jsonl", kind, key, lambda record: isinstance(record, _REPLACEABLE))
+        for kind, (name, key) in RECORD_SETS.items()
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,10 @@ import msgspec
 from selfreflect.atomic import write_through
 from selfreflect.errors import BackendError, DataError, excerpt
 from selfreflect.models.backend import bare_name
-from selfreflect.models.base import ModelSpec, Refusal, Reply, Request, Sample, StreamingGenerator
+from selfreflect.models.base import ModelSpec, Refusal, Reply, Request, Sample
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.openai.protocol import APIError, ParsedResponse, parse_response, status_error
-from selfreflect.models.openai.refusals import EXTENSIONS, Learned, Wording, runs
+from selfreflect.models.openai.refusals import EXTENSIONS, LearningGenerator, runs
 from selfreflect.text import counted
 
 LONGEST_ID = 48
@@ -30,29 +30,20 @@ _COUNTED = ("lines", "unreadable", "doubled", "failed", "unfinished", "of other 
 _PATH = "/v1/chat/completions"
 
 
-class _BatchFile(StreamingGenerator):
+class _BatchFile(LearningGenerator):
     """A model whose requests or responses are in a file."""
 
-    revision = ""
-
     def __init__(self, spec: ModelSpec, path: Path, progress: Callable[[str], None] | None) -> None:
-        self.name = spec.name
+        super().__init__(spec.name)
         self._url = endpoint(spec.base_url).url
         self._model = bare_name(spec.name)
         self._extra = spec.extra_body or {}
         self._path = path
         self._progress = progress or (lambda line: None)
-        self.learned = Learned()
 
     @property
-    def facts(self) -> dict[str, Any]:
-        facts = {"name": self.name, "revision": self.revision, "base_url": self._url}
-        return facts | self.learned.wording.facts
-
-    def recall(self, facts: Mapping[str, Any]) -> None:
-        """Restore the final wording of the same server's earlier requests."""
-        if [facts.get(name) for name in ("name", "base_url")] == [self.name, self._url]:
-            self.learned.wording = Wording.restored(facts.get("wording", {}))
+    def url(self) -> str:
+        return self._url
 
     def _problem(self, error: APIError) -> BackendError:
         return BackendError(f"{self._path}: {error}", code=error.code, remedy=error.remedy)

@@ -22,7 +22,6 @@ from selfreflect.models.base import (
     Reply,
     Request,
     Sample,
-    StreamingGenerator,
 )
 from selfreflect.models.openai.client import Connection, RetryPolicy, ServerClient, http_errors, together
 from selfreflect.models.openai.endpoint import Endpoint, endpoint
@@ -31,6 +30,7 @@ from selfreflect.models.openai.refusals import (
     FIELDS,
     THINKING_OFF,
     Learned,
+    LearningGenerator,
     Wording,
     refused_field,
     runs,
@@ -61,7 +61,7 @@ FAILURES_IN_A_ROW = 3
 """Failed requests in a row after which the server is given up."""
 
 
-class OpenAIGenerator(StreamingGenerator):
+class OpenAIGenerator(LearningGenerator):
     """Generator that uses a server's chat completions.
 
     Args:
@@ -72,7 +72,6 @@ class OpenAIGenerator(StreamingGenerator):
     """
 
     prefix = "openai"
-    revision = ""
 
     def __init__(
         self,
@@ -85,7 +84,7 @@ class OpenAIGenerator(StreamingGenerator):
         extra_body: Mapping[str, Any] | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
-        self.name = f"{self.prefix}:{name}"
+        super().__init__(f"{self.prefix}:{name}")
         self.client = ServerClient(
             "A model of an OpenAI-compatible server",
             server,
@@ -96,8 +95,6 @@ class OpenAIGenerator(StreamingGenerator):
         self._model = name
         self._extra = extra_body or {}
         self._retries = retries or RetryPolicy()
-        self.learned = Learned()
-        """Learned habits of the server, shared by the generators of a run."""
         self._opens_trace: dict[bool, bool] = {}
         """Whether the chat template begins a reasoning trace, with and without thinking."""
         self._failures = 0
@@ -106,20 +103,8 @@ class OpenAIGenerator(StreamingGenerator):
         """Reasons already reported."""
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """Facts about the model and its server's refusals, for a manifest."""
-        facts = {"name": self.name, "revision": self.revision, "base_url": self.client.server.url}
-        facts |= self.learned.wording.facts
-        drawn_again = self.learned.drawn_again
-        return facts | ({"drawn_again": drawn_again} if drawn_again else {})
-
-    def recall(self, facts: Mapping[str, Any]) -> None:
-        """Restore the wording of calls from :attr:`facts` of the same server."""
-        same = ("name", "base_url")
-        if [facts.get(name) for name in same] == [self.facts[name] for name in same]:
-            self.learned.is_met = True
-            if "wording" in facts:
-                self.learned.wording = Wording.restored(facts["wording"])
+    def url(self) -> str:
+        return self.client.server.url
 
     @classmethod
     def load(cls, spec: ModelSpec, progress: Callable[[str], None] | None = None) -> OpenAIGenerator:
@@ -235,7 +220,7 @@ class OpenAIGenerator(StreamingGenerator):
                 connection.report(sample)
         if response.broken:
             self.learned.drawn_again += len(response.broken)
-            self.client.note(f"{self.client.server.url}: texts that did not end are drawn again")
+            self.client.note(f"{self.url}: texts that did not end are drawn again")
         end = first + count
         rest = [self._draw(connection, request, index, 1) for index in response.broken]
         for start in range(first + size, end, size):
@@ -270,7 +255,7 @@ class OpenAIGenerator(StreamingGenerator):
         if self.learned.wording.most_texts != 1:
             self.learned.wording = replace(self.learned.wording, most_texts=1)
             self.client.note(
-                f"{self.client.server.url} returns the same text several times when a call asks for several "
+                f"{self.url} returns the same text several times when a call asks for several "
                 "texts; from now on each call asks for one text"
             )
         return sample
@@ -411,7 +396,7 @@ class OpenAIGenerator(StreamingGenerator):
             wording = common
         if wording != common:
             if note := self.learned.note(wording):
-                self.client.note(f"{self.client.server.url} {note}")
+                self.client.note(f"{self.url} {note}")
             self.learned.wording = wording
         self.learned.take(body)
         self._gave_logprobs = self._gave_logprobs or "logprobs" in body
@@ -495,7 +480,7 @@ class OpenAIGenerator(StreamingGenerator):
                     if again is None or again.unclosed >= response.unclosed:
                         continue
                     if current is None:
-                        self.client.note(f"{self.client.server.url} {self.learned.note(candidate)}")
+                        self.client.note(f"{self.url} {self.learned.note(candidate)}")
                         self.learned.wording = candidate
                     return again, candidate
             return response, wording
@@ -507,6 +492,4 @@ class OpenAIGenerator(StreamingGenerator):
             if isinstance(reason, str) and reason not in self._missing_logprobs:
                 self._missing_logprobs.add(reason)
                 answers = "the answers are" if reason == "not_returned" else "such an answer is"
-                self.client.note(
-                    f"{self.client.server.url}: {WHY[reason]}; {answers} kept without log-probabilities"
-                )
+                self.client.note(f"{self.url}: {WHY[reason]}; {answers} kept without log-probabilities")

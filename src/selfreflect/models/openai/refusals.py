@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
@@ -12,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from selfreflect.models.base import Request
+from selfreflect.models.base import Request, StreamingGenerator
 from selfreflect.models.openai.protocol import CRASHES_THAT_REFUSE, APIError
 
 NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
@@ -450,6 +451,36 @@ class Learned:
     def takes(self, body: dict[str, Any]) -> bool:
         """Check whether successful calls contained all fields of this one."""
         return _entries(body) <= self.accepted
+
+
+class LearningGenerator(StreamingGenerator):
+    """A generator that learns from a server's refusals, which the manifest keeps."""
+
+    revision = ""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.learned = Learned()
+        """Learned habits of the server, shared by the generators of a run."""
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """Address of the server, without credentials."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Facts about the model and its server's refusals, for a manifest."""
+        facts = {"name": self.name, "revision": self.revision, "base_url": self.url}
+        drawn_again = self.learned.drawn_again
+        return facts | self.learned.wording.facts | ({"drawn_again": drawn_again} if drawn_again else {})
+
+    def recall(self, facts: Mapping[str, Any]) -> None:
+        """Restore the wording of calls from :attr:`facts` of the same server."""
+        if (facts.get("name"), facts.get("base_url")) == (self.name, self.url):
+            self.learned.is_met = True
+            if "wording" in facts:
+                self.learned.wording = Wording.restored(facts["wording"])
 
 
 def refused_field(

@@ -489,5 +489,6 @@ def test_the_bound_holds_where_the_template_writes_a_turn_of_its_own(system: lis
     [ids] = chat.encode(chat.render_all([messages], thinking=False))
     count = RequestCount(draws_together=True)
     count.add(Request(messages=messages, sampling=Sampling(max_new_tokens=5), n=1, seed=1))
-    assert count.prompt_tokens.bound is not None
-    assert len(ids) <= count.prompt_tokens.bound
+    bound = count.amounts["prompt_tokens"].bound
+    assert bound is not None
+    assert len(ids) <= bound

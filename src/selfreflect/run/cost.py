@@ -39,6 +39,10 @@ NOTHING = Amount(0, 0)
 UNKNOWN = Amount(None, None)
 
 
+COUNTED = ("calls", "completions", "prompt_tokens", "completion_tokens")
+"""Amounts that follow from requests."""
+
+
 class RequestCount:
     """Counter of the cost of requests to one model.
 
@@ -49,7 +53,7 @@ class RequestCount:
 
     def __init__(self, draws_together: bool) -> None:
         self._draws_together = draws_together
-        self.calls = self.completions = self.prompt_tokens = self.completion_tokens = NOTHING
+        self.amounts = dict.fromkeys(COUNTED, NOTHING)
 
     def add(self, request: Request, stored_count: int = 0, reply_tokens: int | None = None) -> None:
         """Add a request to the count.
@@ -62,15 +66,19 @@ class RequestCount:
         most_calls = 1 if self._draws_together else to_draw
         tokens, most_tokens = estimated_tokens(request.messages)
         most_tokens += reply_tokens or 0
-        self.calls += Amount(1, most_calls)
-        self.completions += Amount(to_draw, to_draw)
-        # how long the replies will be is not known, only how long at most
-        self.prompt_tokens += Amount(tokens if reply_tokens is None else None, most_tokens * most_calls)
-        self.completion_tokens += Amount(None, to_draw * request.sampling.max_new_tokens)
+        counts = (
+            Amount(1, most_calls),
+            Amount(to_draw, to_draw),
+            # how long the replies will be is not known, only how long at most
+            Amount(tokens if reply_tokens is None else None, most_tokens * most_calls),
+            Amount(None, to_draw * request.sampling.max_new_tokens),
+        )
+        for name, count in zip(COUNTED, counts, strict=True):
+            self.amounts[name] += count
 
     def add_unknown(self) -> None:
         """Add requests of unknown size."""
-        self.calls = self.completions = self.prompt_tokens = self.completion_tokens = UNKNOWN
+        self.amounts = dict.fromkeys(COUNTED, UNKNOWN)
 
 
 # Tokens of the turn of the system that some templates write themselves, at most.

@@ -9,9 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from msgspec.structs import replace
+from typing import TYPE_CHECKING, Literal
 
 from selfreflect.metric.measure import TextLimits, Work, measures_of
 from selfreflect.metric.texts import control_texts
@@ -20,7 +18,7 @@ from selfreflect.models.base import Request
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.records import ModelStage, Question, Stage
 from selfreflect.run.cost import AMOUNTS, NOTHING, UNKNOWN, Amount, RequestCount
-from selfreflect.run.models import ConfiguredModels, Progress, needs_judge
+from selfreflect.run.models import ConfiguredModels, Progress, needs_judge, summary_options
 from selfreflect.run.resume import (
     check_model,
     check_settings,
@@ -28,7 +26,7 @@ from selfreflect.run.resume import (
     select_scoring,
     stage_settings,
 )
-from selfreflect.run.stages import StageSpec, StageTask, total_size
+from selfreflect.run.stages import StageTask, total_size
 from selfreflect.run.todo import missing_answers, missing_scores, missing_summaries
 from selfreflect.settings import Config, ExecutionOptions, ScoresConfig
 from selfreflect.sources.items import Item
@@ -37,7 +35,7 @@ from selfreflect.store.manifest import MANIFEST, check_run_directory
 from selfreflect.store.run import Run
 from selfreflect.strategies import load_strategy
 from selfreflect.strategies.builtin import SECOND_REQUESTS
-from selfreflect.strategies.task import GREEDY, THINKING, StrategyFunction, Task
+from selfreflect.strategies.task import StrategyFunction, Task
 
 if TYPE_CHECKING:
     from selfreflect.metric.inputs import Limits
@@ -121,10 +119,7 @@ class DryRun:
         self._config = config
         self._prompts = prompts
         self._load_models = load_models
-        self._options = options
         self._models = ConfiguredModels(config, options, progress)
-        base = THINKING if config.summaries.thinking else GREEDY
-        self._summary_sampling = replace(base, max_new_tokens=config.summaries.max_new_tokens)
         self._to_come: Counter[int] = Counter()
         """Numbers of questions by their number of missing summaries."""
         self._longest: Question | None = None
@@ -146,9 +141,8 @@ class DryRun:
             self._count_scores()
 
     def _count_answers(self) -> None:
-        spec = StageSpec("answers", self._config, self._prompts, self._options)
-        count = RequestCount(backend_of(spec.model.name).is_torch)
         settings = self._config.answers
+        count = RequestCount(backend_of(settings.model).is_torch)
         to_do = 0
         for task in missing_answers(self.run):
             request = Request(
@@ -160,12 +154,11 @@ class DryRun:
             count.add(request, stored_count=min(len(task.samples), request.n))
             to_do += 1
         counts = [(answer_set.tokens, len(answer_set.answers)) for answer_set in self.run.answers.values()]
-        self._add("answers", spec, count, to_do, counts)
+        self._add("answers", count, to_do, counts)
 
     def _count_summaries(self, strategies: Sequence[str]) -> None:
         """Count the cost of the missing summaries, which is unknown for a user's strategy."""
-        spec = StageSpec("summaries", self._config, self._prompts, self._options, tuple(strategies))
-        count = RequestCount(backend_of(spec.model.name).is_torch)
+        count = RequestCount(backend_of(self._config.summaries.model).is_torch)
         functions = {name: load_strategy(name) for name in strategies if ":" not in name}
         to_do = 0
         for task in missing_summaries(self.run, strategies):
@@ -187,23 +180,14 @@ class DryRun:
                 seeds.add(first.seed)
             to_do += task.size
         counts = [(summary.tokens, summary.calls) for summary in self.run.summaries.values()]
-        self._add("summaries", spec, count, to_do, counts)
+        self._add("summaries", count, to_do, counts)
 
     def _requests(
         self, question: Question, name: str, function: StrategyFunction
     ) -> tuple[Request, Request | None]:
         """Make the requests of a built-in strategy."""
-        settings = self._config.summaries
-        task = Task(
-            question=question,
-            prompts=self._prompts,
-            name=name,
-            sampling=self._summary_sampling,
-            sample_sampling=settings.sampling,
-            num_samples=settings.num_samples,
-            seed=settings.seed,
-            thinking=settings.thinking,
-        )
+        options = summary_options(self._config.summaries)
+        task = Task(question=question, prompts=self._prompts, name=name, **options)
         strategy = function(task)
         # the strategies of this package make their first request without a reply
         first = next(strategy)
@@ -214,8 +198,7 @@ class DryRun:
 
     def _add(
         self,
-        stage: Stage,
-        spec: StageSpec,
+        stage: Literal["answers", "summaries"],
         count: RequestCount,
         to_do: int,
         stored_texts: Sequence[tuple[int, int]],
@@ -235,33 +218,28 @@ class DryRun:
             )
         stored_tokens = sum(tokens for tokens, _ in stored_texts)
         stored_completions = sum(completions for _, completions in stored_texts)
-        completions, most_tokens = count.completions.bound, count.completion_tokens.bound
+        amounts = count.amounts | {"judge_tokens": NOTHING}
+        completions, most_tokens = amounts["completions"].bound, amounts["completion_tokens"].bound
         likely = None
         if completions is not None and most_tokens is not None and (stored_tokens or not to_do):
             likely = min(completions * stored_tokens / max(1, stored_completions), most_tokens)
             if to_do:
                 self._note("lengths are expected to be the mean of the earlier texts in this directory")
-        completion_tokens = Amount(likely, most_tokens)
-        amounts = {
-            "calls": count.calls,
-            "completions": count.completions,
-            "prompt_tokens": count.prompt_tokens,
-            "completion_tokens": completion_tokens,
-            "judge_tokens": NOTHING,
-        }
+        amounts["completion_tokens"] = Amount(likely, most_tokens)
+        section = getattr(self._config, stage)
+        backend = backend_of(section.model)
         # prices are per million tokens, without a unit: any currency will do
-        price = self._config.price_of(spec.model.name)
+        price = self._config.price_of(section.model)
         if price is not None:
-            price_sum = count.prompt_tokens * price.input_per_million
-            price_sum += completion_tokens * price.output_per_million
+            price_sum = amounts["prompt_tokens"] * price.input_per_million
+            price_sum += amounts["completion_tokens"] * price.output_per_million
             amounts["money"] = price_sum * 1e-6
-        model, backend = spec.model, backend_of(spec.model.name)
-        if price is None and to_do and backend.may_charge(model.base_url):
-            self._note(f"what {model.name} charges is unknown: see [prices] in docs/models.md")
+        elif to_do and backend.may_charge(section.base_url):
+            self._note(f"what {section.model} charges is unknown: see [prices] in docs/models.md")
         # without an address, LiteLLM knows that of the provider in the name
-        server = backend.server(model.base_url) if backend.is_remote else None
+        server = backend.server(section.base_url) if backend.is_remote else None
         address = f" at {server.url}" if server and server.host else ""
-        self.costs.append(StageCost(stage, model.name + address, to_do, amounts))
+        self.costs.append(StageCost(stage, section.model + address, to_do, amounts))
 
     def _count_scores(self) -> None:
         settings = self._config.scores

@@ -27,7 +27,7 @@ from selfreflect.models.base import (
     seed_for,
 )
 from selfreflect.records import AnswerSet, ModelStage, SamplingCheck
-from selfreflect.settings import Config, ExecutionOptions
+from selfreflect.settings import Config, ExecutionOptions, SummariesConfig
 
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
@@ -126,6 +126,21 @@ def stage_model(
         resources |= {"write_batch": options.write_batch, "read_batch": options.read_batch}
     name = section.judge if stage == "scores" else section.model
     return ModelSpec(name, revision=section.revision, base_url=section.base_url, **resources)
+
+
+def summary_options(settings: SummariesConfig) -> dict[str, Any]:
+    """Collect the settings of a strategy's task."""
+    # `score --items` reads this module and needs no strategies
+    from selfreflect.strategies.task import GREEDY, THINKING
+
+    base = THINKING if settings.thinking else GREEDY
+    return {
+        "sampling": replace(base, max_new_tokens=settings.max_new_tokens),
+        "sample_sampling": settings.sampling,
+        "num_samples": settings.num_samples,
+        "seed": settings.seed,
+        "thinking": settings.thinking,
+    }
 
 
 @dataclass(frozen=True)
@@ -389,11 +404,8 @@ def check_sampling(
     # Some servers refuse temperature 0, and the answers would be paid for by then. All else of the call has
     # been taken, so that no other cause is left.
     if greedy and "summaries" in stages:
-        # `score --items` reads this module and needs no strategies
-        from selfreflect.strategies.task import GREEDY, THINKING
-
-        base = THINKING if config.summaries.thinking else GREEDY
-        request = _probe(PROBE, system, replace(base, max_new_tokens=PROBE_TOKENS))
+        sampling = summary_options(config.summaries)["sampling"]
+        request = _probe(PROBE, system, replace(sampling, max_new_tokens=PROBE_TOKENS))
         _reply(models.generator("summaries"), request)
     return checks
 

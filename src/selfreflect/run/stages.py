@@ -43,11 +43,11 @@ from selfreflect.run.models import (
     load_measures,
     load_stage_model,
     stage_model,
+    summary_options,
     watched_judge,
 )
 from selfreflect.settings import Config, ExecutionOptions
 from selfreflect.strategies.driver import Named, summarize
-from selfreflect.strategies.task import GREEDY, THINKING
 
 Result: TypeAlias = AnswerSample | AnswerSet | Summary | SummaryResult | Controls | Failure
 
@@ -192,7 +192,7 @@ def _generate(
     # a function may be called for more questions at once than a batch has
     batch_size = max(spec.batch_size, 2 * getattr(generator, "workers", 1))
     yield Outcome(facts=_facts(generator))
-    answering, summarising = spec.config.answers, spec.config.summaries
+    answering = spec.config.answers
     names = strategy_names(spec.strategies)
     for start in range(0, len(tasks), batch_size):
         batch = tasks[start : start + batch_size]
@@ -214,7 +214,6 @@ def _generate(
                 watch=watch,
             )
         else:
-            base = THINKING if summarising.thinking else GREEDY
             # tasks differ in the strategies that they lack, and one call serves all of them
             skip = set()
             for task in batch:
@@ -224,13 +223,9 @@ def _generate(
                 spec.strategies,
                 generator,
                 prompts=spec.prompts,
-                sampling=replace(base, max_new_tokens=summarising.max_new_tokens),
-                sample_sampling=summarising.sampling,
-                num_samples=summarising.num_samples,
-                seed=summarising.seed,
-                thinking=summarising.thinking,
                 skip=skip,
                 watch=watch,
+                **summary_options(spec.config.summaries),
             )
         for result in results:
             # what waits for an answer has not failed

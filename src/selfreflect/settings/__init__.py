@@ -45,6 +45,7 @@ __all__ = [
     "Price",
     "ScoresConfig",
     "ServeConfig",
+    "SummariesConfig",
     "load_config",
     "read_config",
     "sampling_of",

@@ -6,11 +6,11 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from selfreflect.atomic import write_through
 from selfreflect.errors import BackendError, DataError, excerpt

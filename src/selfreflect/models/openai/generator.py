@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace as replace_record
+from msgspec.structs import replace
 
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.logprobs import WHY, NoLogprobs
@@ -293,11 +292,11 @@ class OpenAIGenerator(LearningGenerator):
         self, request: Request, connection: Connection, tokens: int = MEETING_TOKENS
     ) -> Refusal | None:
         system = [message for message in request.messages if message.role == "system"]
-        short = replace_record(
+        short = replace(
             request,
             # harmless texts: no refusal is about them
             messages=(*system, Message(role="user", content="Name a colour.")),
-            sampling=replace_record(request.sampling, max_new_tokens=tokens),
+            sampling=replace(request.sampling, max_new_tokens=tokens),
             n=1,
         )
         # values that change the distribution are in the first call: nothing is paid where it is refused
@@ -310,7 +309,7 @@ class OpenAIGenerator(LearningGenerator):
                     withheld -= added
                     await self._negotiate(connection, short, 0, 1, withheld)
             if request.n > 1:
-                await self._negotiate(connection, replace_record(short, n=2), 0, 2, withheld)
+                await self._negotiate(connection, replace(short, n=2), 0, 2, withheld)
         except APIError as error:
             longest = request.sampling.max_new_tokens
             if self.learned.wording.limit in error.fields and tokens < longest:  # there may be a least

@@ -6,15 +6,17 @@ import json
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
+from msgspec.structs import replace
 
 from selfreflect.models.base import Request, StreamingGenerator
 from selfreflect.models.openai.protocol import CRASHES_THAT_REFUSE, APIError
+from selfreflect.records import Record, from_plain
 
 NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
 
@@ -113,55 +115,46 @@ _NUMBER = re.compile(r"(?<![\w.-])[0-9]{1,3}(?![\w-])")
 _AT_LEAST_ONE = re.compile(r"(?:at least|equal to|>=|≥|between|\[) ?1\b", re.IGNORECASE)
 """Servers' phrases for a number that cannot be zero."""
 
-RENAMED = {"max_tokens": "max_completion_tokens"}
-"""New names of fields on recent servers."""
+USUALLY_LIKELY = 1000
+"""Likely tokens that no server is known to exceed."""
 
 
-@dataclass(frozen=True)
-class Wording:
+class Wording(Record, frozen=True, kw_only=True, omit_defaults=True):
     """A wording of calls that a server accepts."""
 
     left_out: frozenset[str] = frozenset()
-    limit: str = "max_tokens"
+    limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """Server's name for the largest number of new tokens."""
-    most_likely: int = 1000
+    most_likely: Annotated[int, Meta(ge=0)] = USUALLY_LIKELY
     """Most likely tokens that the server gives."""
-    most_texts: int | None = None
+    most_texts: Annotated[int, Meta(ge=1)] | None = None
     """Most completions per call; None without a limit."""
-    all_tokens: int = -1
+    all_tokens: Literal[-1, 0] = -1
     """Value of top_k for all tokens; some servers require 0."""
     folds_system: bool = False
     """Whether the system text is merged into the user's turn."""
-    thinking_off: int | None = None
+    thinking_off: Annotated[int, Meta(ge=0, lt=len(THINKING_OFF))] | None = None
     """Index in ``THINKING_OFF`` of further fields to send."""
     is_guess: bool = False
     """Whether the refusal named no field, so that too much may be left out."""
 
+    def __post_init__(self) -> None:
+        if not self.left_out <= FIELDS.keys():
+            raise ValueError("only fields that a server may refuse are left out")
+
     @classmethod
     def restored(cls, stored: Any) -> Wording:
-        """Restore a wording from :attr:`stored`, or return the usual wording for invalid values."""
+        """Restore a wording from a manifest, or return the usual wording for invalid values."""
         # the manifest may be of another version, or edited
-        with suppress(msgspec.ValidationError):
-            wording = msgspec.convert(stored, cls)
-            is_known = wording.left_out <= FIELDS.keys() and wording.limit in {*RENAMED, *RENAMED.values()}
-            has_numbers = wording.most_likely >= 0 and (wording.most_texts or 1) > 0
-            is_neutral = wording.all_tokens in (-1, 0)
-            is_way = wording.thinking_off in (None, *range(len(THINKING_OFF)))
-            if is_known and has_numbers and is_neutral and is_way:
-                return wording
-        return cls()
-
-    @property
-    def stored(self) -> dict[str, Any]:
-        """Differences from the usual call, as JSON."""
-        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        changed = {name: value for name, value in values.items() if value != getattr(Wording, name)}
-        return changed | ({"left_out": sorted(self.left_out)} if self.left_out else {})
+        try:
+            return from_plain(cls, stored)
+        except ValueError:
+            return cls()
 
     @property
     def facts(self) -> dict[str, Any]:
         """Differences from the usual call for a manifest, in words and as JSON."""
-        facts = {"refused": self.changes, "wording": self.stored}
+        facts = {"refused": self.changes, "wording": msgspec.to_builtins(self, order="deterministic")}
         return {name: value for name, value in facts.items() if value}
 
     @property
@@ -170,9 +163,9 @@ class Wording:
         # likely tokens come with log-probabilities alone
         left_out = self.left_out - ({"top_logprobs"} if "logprobs" in self.left_out else set())
         changes: dict[str, Any] = dict.fromkeys(sorted(left_out), "left out")
-        if self.limit in RENAMED.values():
+        if self.limit == "max_completion_tokens":
             changes["max_tokens"] = f"sent as {self.limit}"
-        if self.most_likely != Wording.most_likely:
+        if self.most_likely != USUALLY_LIKELY:
             changes["top_logprobs"] = f"at most {self.most_likely}"
         if self.most_texts is not None:
             one = self.most_texts == 1
@@ -285,8 +278,8 @@ class Wording:
             changes["left_out"] = self.left_out.union(spare)
         names_limit = self.limit in body and _names(self.limit, text, error.fields)
         # words that find fault with a value tell which they take
-        if names_limit and (is_unknown or not _NUMBER.search(text)) and self.limit in RENAMED:
-            changes["limit"] = RENAMED[self.limit]
+        if names_limit and (is_unknown or not _NUMBER.search(text)) and self.limit == "max_tokens":
+            changes["limit"] = "max_completion_tokens"
         if "n" in body and ("n" in error.fields or _ONE_CHOICE.search(text)):
             # "n must be at most 4"; one completion per call where no number is named
             numbers = [int(number) for number in _NUMBER.findall(text) if 0 < int(number) < body["n"]]
@@ -401,7 +394,7 @@ class Wording:
 class Learned:
     """Learned habits of a server, shared by the calls of a run."""
 
-    wording: Wording = Wording()
+    wording: Wording = field(default_factory=Wording)
     """Wording of the last successful call after a refusal."""
     accepted: set[tuple[str, str]] = field(default_factory=set)
     """Accepted fields with values, and ``system`` for a system turn."""
@@ -509,7 +502,7 @@ def refused_field(
 def _names(name: str, text: str, fields: Collection[str], extra: Mapping[str, Any] = NO_FIELDS) -> bool:
     """Check whether a refusal names a field, in its structure or else in its text."""
     # an error's structure is sure, its words may mention other fields
-    if fields & FIELDS.keys() or fields & RENAMED.keys() or fields & extra.keys():
+    if fields & FIELDS.keys() or "max_tokens" in fields or fields & extra.keys():
         return name in fields
     # gateways write them in their own notation: topP, top-p, "Top p"
     spelt = "[_ -]?".join(map(re.escape, name.split("_")))

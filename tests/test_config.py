@@ -78,7 +78,14 @@ def test_options_win_over_the_file_and_the_file_over_the_directory(tmp_path: Pat
             ["openai:m", "input_per_million", "a number"],
         ),
         ("[prices.m]\ninput_per_million = 1\n", "missing_key", ["output_per_million", "prices."]),
+        (
+            "[prices.m]\ninput_per_million = -1\noutput_per_million = 1\n",
+            "value",
+            ["input_per_million", "-1"],
+        ),
         ("[ray.answers]\nactors = 0\n", "value", ["ray.answers.actors", "at least 1"]),
+        ("[ray.summaries]\ngpus = 1.5\n", "value", ["ray.summaries.gpus", "a fraction of one GPU"]),
+        ("[ray]\nscores = 3\n", "table", ["[ray.scores]", "3"]),
         ('[serve]\nwhen_unsure = "\\u001b[2J"\n', "value", ["abstain, hedge, ask", r"\x1b[2J"]),
         ('[answers]\n"\\u001b[2J" = 1\n', "unknown_key", [r"\x1b[2J"]),
         ("[answers\n", "setting", []),
@@ -142,18 +149,6 @@ def test_an_option_out_of_range_is_named(section: str, key: str, value: object) 
     assert error.fields["key"] == f"{section}.{key}"
     assert str(value) in error.message
     assert f"{{{section}.{key}}}" in error.remedy
-
-
-def test_the_borders_of_the_ranges_are_allowed() -> None:
-    options: dict[str, dict[str, Any]] = {
-        "questions": {"limit": 1},
-        "answers": {"num_answers": 1, "temperature": 0.0, "top_p": 1.0},
-        "scores": {"compat": "published"},
-    }
-    config = load_config(None, options)
-    assert {
-        name: {key: config.section(name)[key] for key in keys} for name, keys in options.items()
-    } == options
 
 
 @pytest.mark.parametrize(

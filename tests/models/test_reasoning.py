@@ -79,15 +79,6 @@ def test_a_closing_tag_alone_ends_a_trace_that_the_prompt_opened(kind, trace, vi
     assert split_reasoning(text, in_trace=in_trace) == (visible.strip(), True)
 
 
-@given(kind=KINDS, trace=PROSE, visible=PROSE)
-def test_a_reply_that_only_closes_a_trace_shows_that_the_prompt_opened_it(kind, trace, visible):
-    opening, closing = PAIRS[kind]
-    assert split_reasoning(f"{trace}{closing}{visible}").closes_prompted
-    assert not split_reasoning(f"{opening}{trace}{closing}{visible}").closes_prompted
-    assert not split_reasoning(f"x{trace}").closes_prompted
-    assert not split_reasoning(f"x{trace}{opening}{visible}").closes_prompted
-
-
 @given(kind=KINDS, text=PROSE)
 def test_an_opened_trace_that_never_ends_is_an_error(kind, text):
     with pytest.raises(UnclosedReasoningError, match="never ends"):

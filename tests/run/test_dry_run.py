@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from transformers import AutoTokenizer
 
 from selfreflect.answers import draw_answers
-from selfreflect.errors import ConfigError
 from selfreflect.metric.measure import Measures, TextLimits
 from selfreflect.metric.scorer import SelfReflect, tree_nodes
 from selfreflect.models.base import Completion, Message, Reply, Request, Sampling
@@ -43,9 +42,6 @@ ANSWERS = AnswerSet(
     masked_out=("Radishes, quickly.", "Lettuce in a pot."),
     conditioning=("Radishes.", "Basil."),
 )
-
-
-# --- the arithmetic
 
 
 # --- bounds against what real work takes
@@ -438,23 +434,6 @@ def test_what_a_strategy_of_a_user_asks_is_not_known_and_its_code_is_not_run(
     assert found["answers"]["completions"]["most"] == 8
     assert any("own_strategies:own" in note for note in line["notes"])
     assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"own_strategies.py"}
-
-
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("[prices]\nm = 3\n", ["'m'"]),
-        ("[prices.m]\ninput_per_million = 1\n", ["output_per_million", "'m'"]),
-        ("[prices.m]\ninput_per_million = -1\noutput_per_million = 1\n", ["input_per_million", "-1"]),
-        ("[prices.m]\ninput_per_million = nan\noutput_per_million = 1\n", ["input_per_million"]),
-        ("[prices.m]\ninput_per_million = true\noutput_per_million = 1\n", ["true"]),
-        ("[prices.m]\ninput = 1\n", ["prices.'m'", "'input'"]),
-    ],
-)
-def test_a_wrong_price_is_named(tmp_path: Path, text: str, parts: list[str]) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load_config(written(tmp_path / "c.toml", text), {})
-    assert [part for part in parts if part not in str(caught.value)] == []
 
 
 def test_prices_are_read_and_are_no_settings_of_a_directory(

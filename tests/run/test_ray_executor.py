@@ -15,7 +15,7 @@ from selfreflect.run.experiment import Executors
 from selfreflect.run.models import ConfiguredModels, Quiet
 from selfreflect.run.ray_executor import place_actors
 from selfreflect.run.stages import StageSpec
-from selfreflect.settings import Config, ExecutionOptions, Placement, load_config
+from selfreflect.settings import ExecutionOptions, load_config
 
 LAPTOP = [{"CPU": 8.0}]
 CPUS = [{"CPU": 8.0}, {"CPU": 16.0}, {"memory": 1.0}]
@@ -93,42 +93,6 @@ def test_an_actor_that_cannot_work_is_refused_at_once(
     assert [part for part in parts if part not in str(caught.value)] == []
 
 
-def test_the_layout_comes_from_the_settings_and_is_not_remembered(tmp_path: Path) -> None:
-    text = "[ray.answers]\nactors = 4\ngpus = 1.0\ncpus = 1\nbatch_questions = 8\n[ray.scores]\ngpus = 0.5\n"
-    config = load_config(written(tmp_path / "c.toml", text), {})
-    assert config.ray.answers == Placement(actors=4, gpus=1.0, cpus=1, batch_questions=8)
-    assert (config.ray.summaries, config.ray.scores) == (Placement(), Placement(gpus=0.5))
-    assert {stage: config.section(stage) for stage in ("answers", "summaries", "scores")} == {
-        stage: Config().section(stage) for stage in ("answers", "summaries", "scores")
-    }
-
-
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("[ray.answer]\n", ["unknown key in [ray]", "'answer'", "Did you mean 'answers'?"]),
-        ("[ray.scores]\nactor = 2\n", ["unknown key in [ray.scores]", "'actor'", "Did you mean 'actors'?"]),
-        ("[ray]\nscores = 3\n", ["[ray.scores] must be a table, not '3'"]),
-        ("ray = 3\n", ["[ray] must be a table"]),
-        ("[ray.scores]\nactors = 'two'\n", ["ray.scores.actors", "a whole number", "'two'"]),
-        ("[ray.scores]\nactors = 0\n", ["ray.scores.actors must be at least 1, not 0"]),
-        ("[ray.answers]\nbatch_questions = -1\n", ["ray.answers.batch_questions must be at least 1, not -1"]),
-        ("[ray.answers]\ncpus = 0\n", ["ray.answers.cpus must be above 0, not 0"]),
-        ("[ray.answers]\ncpus = inf\n", ["ray.answers.cpus must be above 0, not inf"]),
-        (
-            "[ray.summaries]\ngpus = 1.5\n",
-            ["ray.summaries.gpus must be a fraction of one GPU or a whole number, not 1.5"],
-        ),
-        ("[ray.summaries]\ngpus = -1\n", ["ray.summaries.gpus must be", "-1"]),
-        ("[ray.summaries]\ngpus = nan\n", ["ray.summaries.gpus must be", "nan"]),
-    ],
-)
-def test_wrong_settings_are_named_with_the_place(tmp_path: Path, text: str, parts: list[str]) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load_config(written(tmp_path / "c.toml", text), {})
-    assert [part for part in parts if part not in str(caught.value)] == []
-
-
 # --- before any cluster is looked for
 
 
@@ -182,14 +146,6 @@ def test_options_that_do_not_go_together_are_refused(tmp_path: Path, options: li
     assert refused.code == 2
     assert part in refused.said
     assert not (tmp_path / "r").exists()
-
-
-def test_credentials_do_not_travel_through_ray(tmp_path: Path) -> None:
-    url = "http://me:topsecret@127.0.0.1:1/v1"
-    refused = answers(tmp_path, "--executor", "ray", "--model", "openai:m", "--base-url", url)
-    assert refused.code == 2
-    assert "SELFREFLECT_API_KEY" in refused.said
-    assert "topsecret" not in refused.stdout + refused.stderr
 
 
 def test_credentials_of_another_stage_do_not_travel_either() -> None:

@@ -16,38 +16,12 @@ from scripted import Scripted
 from selfreflect.errors import BackendError, MissingExtraError
 from selfreflect.models.judge import Judge
 from selfreflect.prompts import load_prompts
-from selfreflect.records import AnswerSet, Failure, Question, Score, Summary, WordDistance
+from selfreflect.records import AnswerSet, Question, Summary
 from selfreflect.run.models import Quiet, WorkDone
 from selfreflect.run.stages import Outcome, StageSpec, StageTask, StageWorker, split_into_batches, stage_fn
 from selfreflect.settings import ExecutionOptions, load_config
 
 # lone surrogates too: files may hold them
-TEXT = st.text(st.characters(codec=None, exclude_categories=()), max_size=20)
-UNIT = st.floats(0, 1)
-
-
-@given(TEXT, TEXT, st.lists(UNIT, min_size=1, max_size=5))
-def test_records_arrive_as_they_were_sent(first: str, second: str, values: list[float]) -> None:
-    question = Question(id="q", text=first, gold=(second,))
-    answers = AnswerSet(
-        question_id="q", masked_out=(first,), conditioning=(second, first), temperature=values[0]
-    )
-    summary = Summary(question_id="q", name=second, text=first)
-    words = (WordDistance(answer=0, word=1, text=second, distances=tuple(values)),)
-    score = Score(
-        question_id="q", summary=second, value=values[0], stderr=None, token_tasks=3, judge="j", words=words
-    )
-    task = StageTask(
-        question=question,
-        answers=answers,
-        summaries=(summary,),
-        other_records={"selfreflect": (score,)},
-        strategies=(first,),
-    )
-    assert pickle.loads(pickle.dumps(task)) == task
-    failure = Failure(question_id="q", stage="scores", kind="backend", message=second)
-    outcome = Outcome([score, failure], facts={"name": first}, notes=[second])
-    assert pickle.loads(pickle.dumps(outcome)) == outcome
 
 
 @given(st.integers(1, 40), st.integers(1, 6), st.integers(1, 9))

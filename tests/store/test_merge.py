@@ -4,14 +4,11 @@ nothing at all."""
 from __future__ import annotations
 
 import json
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command import run
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from selfreflect.records import (
@@ -330,28 +327,6 @@ def test_options_of_another_form_are_refused(tmp_path: Path, arguments: list[Any
     assert outcome.code == 2
     assert said in outcome.said
     assert not (tmp_path / "all").exists()
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.lists(st.integers(0, 9), unique=True, max_size=6), min_size=1, max_size=4))
-def test_whoever_has_a_question_first_gives_all_of_it(shares: list[list[int]]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        paths = [Path(folder, str(place)) for place in range(len(shares))]
-        for place, numbers in enumerate(shares):
-            with Run.open(paths[place], {}) as made:
-                made.append_all([record for number in numbers for record in records(number, f"from {place}")])
-        joined = join(paths, Path(folder, "all"))
-        found = Run.load(Path(folder, "all"))
-        owners = {f"q-{number}": place for place in reversed(range(len(shares))) for number in shares[place]}
-        assert {id_: question.text for id_, question in found.questions.items()} == {
-            id_: f"from {p}?" for id_, p in owners.items()
-        }
-        assert {id_: summary.text for (id_, _), summary in found.summaries.items()} == {
-            id_: f"from {p}" for id_, p in owners.items()
-        }
-        assert len(joined.repeated) == len(
-            {n for numbers in shares for n in numbers if sum(n in other for other in shares) > 1}
-        )
 
 
 def test_replies_of_all_directories_are_kept(tmp_path: Path) -> None:

@@ -241,9 +241,9 @@ class TestManifest:
             assert run.manifest.sources == {safe: 1}
 
     @pytest.mark.parametrize(
-        "damage", [{"models": {"answers": "gpt"}}, {"models": ["x"]}, {"sources": {"questions": "q.txt"}}]
+        "damage", [{"models": {"answers": "gpt"}}, {"packages": 3}, {"sources": {"questions": "q.txt"}}]
     )
-    def test_malformed_facts_are_named(self, full: Path, damage: dict[str, Any]) -> None:
+    def test_a_fact_of_the_wrong_shape_is_named(self, full: Path, damage: dict[str, Any]) -> None:
         fields = json.loads((full / "manifest.json").read_text())
         (full / "manifest.json").write_text(json.dumps({**fields, **damage}))
         with pytest.raises(StoreError, match=r"manifest\.json: Expected `object`"):
@@ -390,12 +390,6 @@ class TestOtherDirectories:
         Run.open(full, CONFIG, fresh=True).close()
         assert contents(Run.load(full)) == []
 
-    def test_a_manifest_of_the_wrong_shape_names_the_field(self, full: Path) -> None:
-        text = (full / "manifest.json").read_text()
-        (full / "manifest.json").write_text(text.replace('"packages": {}', '"packages": 3'))
-        with pytest.raises(StoreError, match=r"manifest.json: Expected `object`.*packages"):
-            Run.load(full)
-
     def test_loading_needs_a_run_directory(self, tmp_path: Path) -> None:
         with pytest.raises(StoreError, match=r"no run directory .*nowhere\. Make one with: selfreflect run"):
             Run.load(tmp_path / "nowhere")
@@ -423,13 +417,23 @@ class TestDamage:
         assert list(Run.load(full).summaries) == [("q-1", "greedy")]
         assert not path.read_bytes().endswith(b"\n")
 
-    @pytest.mark.parametrize("bad", [b"{oops}\n", b"\xff\xfe\n", b"[" * 99_999 + b"\n", b'{"id": NaN}\n'])
-    def test_a_damaged_last_line_with_a_line_end_is_never_deleted(self, full: Path, bad: bytes) -> None:
+    @pytest.mark.parametrize(
+        "bad",
+        [b"{oops}\n", b"\xff\xfe\n", b"\n", b"[" * 99_999 + b"\n", b'{"id": "q-0", "text": NaN}\n'],
+    )
+    @pytest.mark.parametrize("number", [2, 3])
+    def test_a_damaged_line_with_a_line_end_is_named_and_never_deleted(
+        self, full: Path, bad: bytes, number: int
+    ) -> None:
         path = full / "questions.jsonl"
-        damaged = path.read_bytes() + bad
+        lines = path.read_bytes().splitlines(keepends=True)
+        damaged = b"".join([*lines[: number - 1], bad, *lines[number - 1 :]])
+        if number == 3 and not bad.strip():
+            return  # a blank line at the end is what a kill may leave
         path.write_bytes(damaged)
-        with pytest.raises(StoreError, match=r"questions\.jsonl, line 3 is damaged .*Repair or delete"):
-            Run.open(full, CONFIG)
+        for attempt in (lambda: Run.open(full, CONFIG), lambda: Run.load(full).questions):
+            with pytest.raises(StoreError, match=rf"questions\.jsonl, line {number} is damaged"):
+                attempt()
         assert path.read_bytes() == damaged
 
     @pytest.mark.parametrize("name", ["questions.jsonl", "scores.jsonl", "manifest.json", ".lock"])
@@ -489,17 +493,6 @@ class TestDamage:
             ]
             run.append(question(3))
         assert list(Run.load(full).questions) == ["q-1", "q-2", "q-3"]
-
-    @pytest.mark.parametrize("bad", [b"{oops}\n", b"\xff\n", b"\n", b'{"id": "q-0", "text": NaN}\n'])
-    def test_a_damaged_line_elsewhere_names_file_and_line(self, full: Path, bad: bytes) -> None:
-        path = full / "questions.jsonl"
-        first, second = path.read_bytes().splitlines(keepends=True)
-        path.write_bytes(first + bad + second)
-        with pytest.raises(StoreError, match=r"questions\.jsonl, line 2 is damaged"):
-            Run.open(full, CONFIG)
-        with pytest.raises(StoreError, match=r"questions\.jsonl, line 2 is damaged"):
-            _ = Run.load(full).questions
-        assert path.read_bytes() == first + bad + second
 
     @pytest.mark.parametrize(
         ("line", "message"),
@@ -610,19 +603,6 @@ run.append(Question(id="q-6", text="fits"))
         data = (full / "questions.jsonl").read_bytes()
         assert data.endswith(b"\n")
         assert [json.loads(line)["id"] for line in data.splitlines()] == ["q-1", "q-2", "q-3", "q-6"]
-
-    def test_a_full_device_is_named(self, full: Path) -> None:
-        with Run.open(full, CONFIG) as run:
-            device = os.open("/dev/full", os.O_WRONLY)
-            for link in Path("/proc/self/fd").iterdir():
-                if link.is_symlink() and link.readlink() == full / "answers.jsonl":
-                    os.dup2(device, int(link.name))
-            os.close(device)
-            with pytest.raises(
-                StoreError, match=r"answers\.jsonl: No space left on device\. What was written before is kept"
-            ):
-                run.append(answers(2))
-            assert "q-2" not in run.answers
 
     def test_a_full_disk_does_not_cost_the_manifest(self, full: Path) -> None:
         code = """
@@ -833,28 +813,6 @@ def test_any_record_survives_the_disk(records: list[Record]) -> None:
         assert contents(Run.load(directory)) == written
         missing = {(r.question_id, r.name) for r in records if isinstance(r, Failure)} & set(run.summaries)
         assert len(written) == len(records) - len(missing)
-
-
-@pytest.mark.parametrize(
-    ("file", "field", "value"),
-    [
-        ("scores.jsonl", "value", 1e308),
-        ("scores.jsonl", "value", -1),
-        ("scores.jsonl", "stderr", -0.1),
-        ("scores.jsonl", "token_tasks", -1),
-        ("scores.jsonl", "answer_means", [2]),
-        ("answers.jsonl", "tokens", -5),
-        ("summaries.jsonl", "calls", -5),
-    ],
-)
-def test_values_out_of_range_name_file_line_and_field(
-    full: Path, file: str, field: str, value: object
-) -> None:
-    path = full / file
-    first, *others = path.read_text().splitlines(keepends=True)
-    path.write_text(json.dumps({**json.loads(first), field: value}) + "\n" + "".join(others))
-    with pytest.raises(StoreError, match=rf"{file}, line 1: Expected .*{field}"):
-        contents(Run.load(full))
 
 
 def test_a_fork_loses_no_record(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from selfreflect.errors import BackendError, ConfigError
 from selfreflect.models.base import Completion, Message, Refusal, Reply, Request, Sampling
 from selfreflect.prompts import load_prompts
 from selfreflect.records import Failure, Question, Summary
-from selfreflect.strategies import STRATEGIES, Task, draw_samples, load_strategy
+from selfreflect.strategies import STRATEGIES, Task, load_strategy
 from selfreflect.strategies.builtin import final_part
 from selfreflect.strategies.driver import summarize
 from selfreflect.strategies.task import FRESH, GREEDY, THINKING
@@ -428,11 +428,6 @@ def test_what_cannot_be_imported_is_said(workdir, name, message):
     assert message in str(caught.value)
 
 
-def test_samples_are_drawn_with_a_seed_that_strategies_share():
-    tasks = [Task(question=QUESTIONS[0], prompts=PROMPTS, name=name) for name in ("one", "other")]
-    assert next(draw_samples(tasks[0])) == next(draw_samples(tasks[1]))
-
-
 # Several draws
 
 
@@ -451,12 +446,6 @@ def test_each_draw_is_sampled_as_the_answers_are_with_random_numbers_of_its_own(
     assert plain.messages == first.messages
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_hostile_question_stays_literal(strategy):
-    _, requests = one(strategy, "text", Question(id="h", text=HOSTILE), num_samples=1)
-    assert f"Question: {HOSTILE}?" in requests[-1].messages[1].content
-
-
 def test_a_strategy_that_resists_being_closed_disturbs_nobody():
     def stubborn(task):
         try:
@@ -469,12 +458,3 @@ def test_a_strategy_that_resists_being_closed_disturbs_nobody():
     )
     assert [(outcome.kind, outcome.message) for outcome in islice(outcomes, 1)] == [("backend", "down")]
     assert [outcome.message for outcome in outcomes] == ["returned NoneType instead of a text"]
-
-
-def test_an_interrupt_inside_a_strategy_passes_through():
-    def interrupted(task):
-        yield task.request(task.messages(), "x")
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        list(summarize(QUESTIONS, [("interrupted", interrupted)], Scripted("text")))

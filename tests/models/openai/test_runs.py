@@ -98,47 +98,6 @@ def test_refusals_are_counted_and_filtered_answers_leave_no_distribution(tmp_pat
     } == {("greedy", "refused")}
 
 
-def test_a_whole_run_through_a_server(tmp_path: Path) -> None:
-    import tiny
-
-    judge = tiny.save(tmp_path / "judge", "llama")
-    asked = questions(tmp_path / "q.txt", 2)
-    sizes = "--num-answers 2 --num-samples 2 --strategies greedy,sample_and_summarize"
-    options = f"{sizes} --device cpu --model openai:m"
-    with FaultServer() as server:
-        whole = run(
-            *f"run --questions {asked} {options} --base-url {server.url}".split(),
-            *f"--judge {judge} --out {tmp_path / 'r'}".split(),
-        )
-    assert whole.code == 0
-    stored = Run.load(tmp_path / "r")
-    assert (len(stored.summaries), len(stored.scores)) == (4, 4)
-    assert {summary.model for summary in stored.summaries.values()} == {"openai:m"}
-    assert {one.tokens for one in stored.answers.values()} == {12}
-
-
-@pytest.mark.parametrize(
-    ("options", "part"),
-    [
-        ("--model smollm2 --base-url http://x/v1", "--model openai:smollm2"),
-        ("--model openai:m --revision main", "--revision"),
-        ("--model openai: --base-url http://127.0.0.1:1/v1", "needs the name"),
-        (
-            "--model openai:m --base-url http://127.0.0.1:1/v1 --max-connections 0",
-            "--max-connections",
-        ),
-        ("--model openai:m --base-url http://127.0.0.1:1/v1 --timeout 0", "--timeout"),
-        ("--model openai:m --base-url http://127.0.0.1:1/v1?key=word", "--base-url"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(options: str, part: str, tmp_path: Path) -> None:
-    asked = questions(tmp_path / "q.txt", 1)
-    refused = run("answers", "--questions", asked, "--out", tmp_path / "r", *options.split())
-    assert refused.code == 2
-    assert part in refused.said
-    assert "word" not in refused.said
-
-
 def test_an_interrupt_stops_at_once_and_keeps_what_was_stored(tmp_path: Path) -> None:
     asked, out = questions(tmp_path / "q.txt", 40), tmp_path / "r"
     with FaultServer(lambda call: answers() if call.number < 14 else fault.silent) as server:

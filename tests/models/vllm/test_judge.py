@@ -190,25 +190,6 @@ def items(folder: Path) -> Path:
     return written(folder / "items.json", [{"id": "a", **ITEM}])
 
 
-def test_score_through_a_server(tiny_judge: TinyJudge, tmp_path: Path) -> None:
-    local = tiny_judge("llama")
-    with FaultServer(pooling(local)) as server:
-        judge = ("--judge", f"vllm+http:{local.name}", "--judge-url", server.url)
-        found = run("score", "--items", items(tmp_path), *judge, "--device", "cpu", "--json")
-    expected = run("score", "--items", items(tmp_path), "--judge", local.name, "--device", "cpu", "--json")
-    assert found.code == expected.code == 0
-    assert [line["score"] for line in found.json] == pytest.approx(
-        [line["score"] for line in expected.json], abs=1e-5
-    )
-
-
-def test_a_key_that_was_not_sent_is_told(tiny_judge: TinyJudge, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-theirs")
-    said = refusal(tiny_judge("llama"), lambda call: status(401, "no"))
-    assert "set SELFREFLECT_API_KEY" in said
-    assert "sk-theirs" not in said
-
-
 @pytest.mark.parametrize(
     ("end", "why"), [(status(401, "gone"), "does not accept the key"), (reset, "the connection failed")]
 )

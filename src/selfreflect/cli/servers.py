@@ -24,6 +24,7 @@ from selfreflect.models.backend import backend_of, load_generator, load_judge, o
 from selfreflect.models.base import Sampling, check_extra_body
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.prompts import load_prompts
+from selfreflect.report.wording import say as sentence
 from selfreflect.run.models import Quiet, load_measures, stage_model
 from selfreflect.settings import Config, ServeConfig, sampling_of
 from selfreflect.text import counted, name_list
@@ -398,31 +399,18 @@ def _costs(services: ServeServices, comparisons: int) -> str:
     """Describe the texts that a question takes, at most and on average so far."""
     settings = services.reflector.settings
     options = settings.options
-    at_most = _at_most(settings)
-    limit = f"up to {at_most}" if options.at_least is not None or options.one_call else f"{at_most}"
-    asking = ", and short calls to ask back" if options.when_unsure == "ask" else ""
-    if comparisons:
-        asking += f", and up to {counted(comparisons, 'short call')} that compare answers"
     mean, questions = services.archive.mean_answers() if services.archive is not None else (0.0, 0)
-    known = ""
-    if questions:
-        known = f" The {counted(questions, 'question')} in its directory took {mean + 1:.1f} on average."
-    elif options.at_least is not None and options.num_answers in MEAN_ANSWERS and not settings.measures:
-        known = f" On 250 TriviaQA questions it was on average {MEAN_ANSWERS[options.num_answers] + 1:.1f}."
-    others = {
-        "auto": "A request that is not a question takes one completion, and so does any request to "
-        "NAME itself.",
-        "always": "A request to NAME itself takes one.",
-        "never": "Only requests that ask for reflection are reflected; all others take one completion.",
-    }
-    if services.reflector.takes_one_call:
-        return (
-            "Each question to selfreflect/NAME costs one completion, unless its request asks for more "
-            f"answers. {others[options.reflect]}"
-        )
-    return (
-        f"Each question to selfreflect/NAME costs {limit} completions ({at_most - 1} answers, then a "
-        f"summary{asking}) and twice the time of a plain answer or more.{known} {others[options.reflect]}"
+    known = None if options.at_least is None or settings.measures else MEAN_ANSWERS.get(options.num_answers)
+    return sentence(
+        "serve_costs",
+        at_most=_at_most(settings),
+        may_be_fewer=options.at_least is not None or options.one_call,
+        asks_back=options.when_unsure == "ask",
+        comparisons=comparisons,
+        questions=questions,
+        mean=mean + 1 if questions else known and known + 1,
+        is_one_call=services.reflector.takes_one_call,
+        reflect=options.reflect,
     )
 
 

@@ -520,6 +520,10 @@ def _history(reading: SortedFields, remembered: Conversations) -> tuple[tuple[Me
     return history, previous
 
 
+# reading the annotations of a class takes longer than decoding a request
+_fields_of = cache(msgspec.structs.fields)
+
+
 def typed(fields: Fields, kind: type[T], names: Mapping[str, str] = MappingProxyType({})) -> T:
     """Read a struct's fields one by one, so that errors can name the field."""
     values = {}
@@ -529,12 +533,6 @@ def typed(fields: Fields, kind: type[T], names: Mapping[str, str] = MappingProxy
         elif info.required:
             raise ChatError(400, f"the field {info.name} is missing", param=info.name)
     return kind(**values)
-
-
-@cache
-def _fields_of(kind: Any) -> tuple[msgspec.structs.FieldInfo, ...]:
-    # reading the annotations of a class takes longer than decoding a request
-    return msgspec.structs.fields(kind)
 
 
 def decode(data: bytes, kind: Any, param: str | None = None) -> Any:

@@ -74,16 +74,19 @@ class StoppingRule:
         counts = np.bincount(classes)
         if self._proves_below(counts):
             return "below"
-        if self._settles_below(counts):
+        largest, left = int(counts.max()), self.most - len(classes)
+        threshold = None if self.share is None else self.share * self.most - _ROUNDING
+        if threshold is not None and largest + left < threshold:
             return "settled"
         # each claim has its own proof; both must hold at once
         leads = self._proves_mode(classes, counts)
         reaches = self.share is None or self._proves_share(classes, counts, self.share)
         if leads and reaches:
             return "ahead"
-        if (leads or self._settles_mode(counts)) and (reaches or self._settles_share(counts)):
-            return "settled"
-        return None
+        runner_up = int(np.sort(counts)[-2]) if len(counts) > 1 else 0
+        is_mode_settled = leads or largest - runner_up > left
+        is_share_settled = reaches or threshold is None or largest >= threshold
+        return "settled" if is_mode_settled and is_share_settled else None
 
     def soonest(self, labels: Sequence[int] | Labels) -> int:
         """Count the further samples before the earliest possible stop.
@@ -137,17 +140,6 @@ class StoppingRule:
             return False
         largest, total = int(counts.max()), int(counts.sum())
         return log_wealth(total - largest, largest, 1 - self.share) >= -math.log(self._each_error)
-
-    def _settles_mode(self, counts: Labels) -> bool:
-        runner_up = int(np.sort(counts)[-2]) if len(counts) > 1 else 0
-        return int(counts.max()) - runner_up > self.most - int(counts.sum())
-
-    def _settles_share(self, counts: Labels) -> bool:
-        return self.share is None or int(counts.max()) >= self.share * self.most - _ROUNDING
-
-    def _settles_below(self, counts: Labels) -> bool:
-        left = self.most - int(counts.sum())
-        return self.share is not None and int(counts.max()) + left < self.share * self.most - _ROUNDING
 
 
 def log_wealth(wins: int, losses: int, chance: float) -> float:

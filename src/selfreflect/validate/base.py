@@ -163,7 +163,8 @@ _SELFREFLECT = (
     "Total variation between the judge's predictions of masked words after the summary and after the "
     "answers, at temperature 5."
 )
-_INFORMATION = "Usable information: bits per answer that a summary saves a judge in predicting new answers"
+_INFORMATION = "Usable information: bits per answer that a summary saves a judge in predicting new answers."
+_INFORMATION_BLIND = f"{_INFORMATION} The judge does not see the question."
 _RATED = "How faithful a language model finds the summary, from 0 to 10."
 _COSINE = "Mean cosine distance between the embeddings of the summary and of each answer."
 _TRANSPORT = "Optimal transport between the embeddings of the answers and of the summary's sentences."
@@ -179,8 +180,8 @@ _LENGTH = "Words of the summary. Good summaries are longer than bad ones, so thi
 FAMILIES: dict[str, tuple[MetricInfo, ...]] = {
     "judged:JudgeMeasures": (_info("selfreflect", "lower", "selfreflect", _SELFREFLECT, "judge"),),
     "judged:Informed": (
-        _info("information", "higher", "information", f"{_INFORMATION}.", "judge"),
-        _info("information_blind", "higher", "information", f"{_INFORMATION}, nor the question.", "judge"),
+        _info("information", "higher", "information", _INFORMATION, "judge"),
+        _info("information_blind", "higher", "information", _INFORMATION_BLIND, "judge"),
     ),
     "texts:Rated": (_info("llm_judge", "higher", "competitor", _RATED, "generator"),),
     "texts:Embedded": (

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from selfreflect.errors import optional
-from selfreflect.sources.answer_values import Graded, verdict
+from selfreflect.records import Graded
+from selfreflect.sources.answer_values import verdict
 from selfreflect.uncertainty.assess import Assessment, Method
 from selfreflect.uncertainty.classes import DEFAULT, ClassRule
 from selfreflect.uncertainty.correctness import GRADED

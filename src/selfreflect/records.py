@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -100,6 +100,18 @@ class _Shown(Record, frozen=True, kw_only=True):
         yield from self._shown_fields()
 
 
+Verdict = bool | None
+"""Verdict on an answer: right, wrong or neither."""
+
+
+class Graded(NamedTuple):
+    """A verdict on an answer."""
+
+    answer: str | None
+    """Text of the answer; None for the judged answer."""
+    right: Verdict
+
+
 Scalar = str | int | float | bool
 """The value of one cell of a user's file."""
 
@@ -144,6 +156,7 @@ class AnswerSet(_Shown, frozen=True, kw_only=True):
             asked for them.
         halved: how the answers came into their halves.
         grades: by grader, for each answer whether it is right; None for a verdict that says neither.
+        further_grades: by grader, verdicts on other texts, such as a judged part of an answer.
 
     Raises:
         ValueError: ``logprobs`` or ``grades`` are those of other answers.
@@ -163,9 +176,10 @@ class AnswerSet(_Shown, frozen=True, kw_only=True):
     tokens: Count = 0
     logprobs: tuple[AnswerTokens | NoLogprobs, ...] = ()
     halved: Halving = ""
-    grades: dict[str, tuple[bool | None, ...]] = {}
+    grades: dict[str, tuple[Verdict, ...]] = {}
+    further_grades: dict[str, tuple[Graded, ...]] = {}
 
-    _rare: ClassVar[tuple[str, ...]] = ("logprobs", "halved", "grades")
+    _rare: ClassVar[tuple[str, ...]] = ("logprobs", "halved", "grades", "further_grades")
 
     def __post_init__(self) -> None:
         if self.logprobs and len(self.logprobs) != len(self.answers):

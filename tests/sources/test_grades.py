@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 from round_trip import assert_converted_alike
 
 from selfreflect.errors import ConfigError
+from selfreflect.run.records import run_questions, run_records
 from selfreflect.sources.answer_values import label, verdict
 from selfreflect.sources.items import read_item_file, to_plain
+from selfreflect.store.run import Run
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.question import AnsweredQuestion, Graded
 from selfreflect.uncertainty.reading import read_answered_questions
@@ -109,6 +111,31 @@ def test_grades_travel_to_items_and_run_directories(tmp_path: Path) -> None:
     assert pairs(written(tmp_path / "again.json", [to_plain(item) for item in items])) == expected
     assert run("import", "--items", path, "--out", tmp_path / "run").code == 0
     assert labels(tmp_path / "run") == [{"graded": None}] == labels(path), "a tie"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"response": "c" * 2000, "correct": True},
+        {"response": "c", "grades": {"g": True}},
+        {"grades": {"g": [["a", 1], ["c", 0], ["a", 0], ["a", 1]]}},
+        {"response": "c", "grades": {"g": [[None, 1], ["b", 0]]}},
+    ],
+)
+def test_grades_of_other_texts_travel_to_run_directories(fields: dict[str, Any], tmp_path: Path) -> None:
+    path = written(tmp_path / "g.json", [{"question": "Oz?", "samples": ["a", "b", "a"], **fields}])
+    [expected] = read_answered_questions(path).questions
+    assert run("import", "--items", path, "--out", tmp_path / "run").code == 0
+    assert run("export", tmp_path / "run", "--output", tmp_path / "items", "--format", "items").code == 0
+    again = Run.load(tmp_path / "run")
+    [question] = run_questions(run_records(again), run_records(again), "gold")
+    [exported] = read_answered_questions(tmp_path / "items" / "items.jsonl").questions
+    for kept in (question, exported):
+        assert (kept.answer, kept.correct) == (expected.answer, expected.correct)
+        for name, verdicts in expected.grades.items():
+            given = [pair for pair in kept.grades[name] if pair.right is not None]
+            assert sorted(map(repr, given)) == sorted(map(repr, verdicts))
+    assert labels(tmp_path / "run") == labels(path)
 
 
 SHELL = {"id": 1, "input": "attachment://1", "target": "Emerald City", "scores": {"match": {"value": "C"}}}

@@ -68,9 +68,9 @@ def test_repeats_of_a_document_are_its_answers_once_for_all_filters() -> None:
     }
     assert file.items[0].answer_set.answers[1] == "Chilli, I think."
     target = {"target": "Paprika", "gold": '["Paprika"]'}
-    graded = {"exact_match": 0.0, "exact_match:majority": False}
     known = {"topic": "spices", "doc_id": 0, "response": "Paprika."}
-    assert file.items[0].metadata == known | graded | target
+    assert file.items[0].metadata == known | {"exact_match": 0.0} | target
+    assert file.items[0].further_grades["exact_match:majority"] == ((None, False),)
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "json"])

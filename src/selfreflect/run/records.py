@@ -12,11 +12,11 @@ from msgspec import to_builtins
 
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.prompts import Prompts, load_prompts, stored_prompts
-from selfreflect.records import Stage, latest_scale
+from selfreflect.records import AnswerSet, Graded, Stage, latest_scale
 from selfreflect.report.run_records import RECORD_FIELDS, RunRecords
 from selfreflect.run.resume import sampling_checks, scoring_label
-from selfreflect.sources.answer_values import Graded, are_labels, label
-from selfreflect.sources.columns import CORRECT, GOLD
+from selfreflect.sources.answer_values import are_labels, label
+from selfreflect.sources.columns import CORRECT, GOLD, RESPONSE
 from selfreflect.sources.files import Row, is_text_list
 from selfreflect.sources.item_rows import list_in
 from selfreflect.sources.items import Item, items_from_records
@@ -204,10 +204,8 @@ def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[Answe
                 gold=gold_texts,
                 aliases=run.merged_texts(question.id),
                 greedy=None if greedy is None else greedy.text,
-                grades={
-                    name: tuple(map(Graded, answers.answers, verdicts))
-                    for name, verdicts in answers.grades.items()
-                },
+                answer=labels.optional_text(RESPONSE) or None,
+                grades=_grades(answers),
                 correct=label(labels.fields.get(CORRECT)) if has_labels else None,
                 claims=tuple(labelled_claims(labels)),
                 model=answers.model,
@@ -218,6 +216,14 @@ def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[Answe
             )
         )
     return result
+
+
+def _grades(answers: AnswerSet) -> dict[str, tuple[Graded, ...]]:
+    """List the verdicts of each grader, on answers and on other texts."""
+    grades = {name: tuple(map(Graded, answers.answers, column)) for name, column in answers.grades.items()}
+    return grades | {
+        name: (*grades.get(name, ()), *further) for name, further in answers.further_grades.items()
+    }
 
 
 def _measured_values(run: RunRecords, question: str) -> dict[str, float | NoValue]:

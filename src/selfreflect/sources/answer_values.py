@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from itertools import chain
+from typing import Any, TypeVar
 
 from selfreflect.errors import excerpt
 from selfreflect.logprobs import UNKNOWN_LOGPROB, Logprobs, Tokens, TokenValues, ranked
+from selfreflect.records import Graded, Verdict
 from selfreflect.sources.columns import (
     CORRECT,
     CORRECT_NAMES,
     GOLD_NAMES,
     GRADES,
+    RESPONSE,
     TOKEN_COLUMNS,
     plain_name,
     type_name,
 )
 from selfreflect.sources.files import Row, is_text_list
-from selfreflect.sources.item_rows import ItemRow, list_in, object_in
+from selfreflect.sources.item_rows import ItemRow, list_in, object_in, scalar_text
 from selfreflect.sources.rows import Rows
 
 # Tokens without text, such as the end of a text, that an answer may have.
@@ -87,6 +91,12 @@ def row_grades(item: ItemRow, column: str) -> tuple[Graded, ...]:
     return tuple(_verdicts(item.answers, [field_value(row, column) for row in item.rows]))
 
 
+def judged_text(row: Row) -> str | None:
+    """Read the judged answer of a row as text."""
+    value = scalar_text(field_value(row, RESPONSE))
+    return row._replace(fields={RESPONSE: value}).optional_text(RESPONSE) or None
+
+
 def label_list(row: Row) -> list[Any] | None:
     """Read a list of labels, one per answer of a row."""
     value = field_value(row, CORRECT)
@@ -100,13 +110,17 @@ def _verdicts(answers: Sequence[str | None], values: Sequence[object]) -> list[G
     return [_graded(answer, verdict(value)) for answer, value in pairs if answer is not None]
 
 
-def for_each_answer(values: Sequence[Graded], answers: Sequence[str]) -> tuple[Verdict, ...]:
-    """Assign to each answer the next unused verdict on its text."""
-    by_text: dict[str | None, list[Verdict]] = {}
-    # backwards, so that pop gives the first verdict that is left
-    for text, right in reversed(values):
-        by_text.setdefault(text, []).append(right)
-    return tuple(by_text[answer].pop() if by_text.get(answer) else None for answer in answers)
+def for_each_answer(
+    values: Iterable[Graded], answers: Iterable[str]
+) -> tuple[tuple[Verdict, ...], tuple[Graded, ...]]:
+    """Assign to each answer the next verdict on its text; also return those that no answer needs."""
+    unused: dict[str | None, deque[Graded]] = {}
+    for graded in values:
+        unused.setdefault(graded.answer, deque()).append(graded)
+    verdicts = tuple(unused[text].popleft().right if unused.get(text) else None for text in answers)
+    return verdicts, tuple(
+        graded for graded in chain.from_iterable(unused.values()) if graded.right is not None
+    )
 
 
 def field_value(row: Row, name: str) -> Any:
@@ -258,18 +272,6 @@ def _self_certainty(row: Row, answers: Sequence[str]) -> tuple[float, ...]:
 def _require_one_each(row: Row, name: str, values: list[Any], answers: Sequence[str | None]) -> None:
     if len(values) != len(answers):
         raise row.error(f"the field {name!r} has {len(values)} entries for {len(answers)} answers")
-
-
-Verdict = bool | None
-"""Verdict: right, wrong or neither."""
-
-
-class Graded(NamedTuple):
-    """A verdict on an answer."""
-
-    answer: str | None
-    """Text of the answer; None for the judged answer."""
-    right: Verdict
 
 
 @lru_cache(maxsize=256)

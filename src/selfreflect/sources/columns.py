@@ -52,6 +52,8 @@ GRADES = "grades"
 """Column of verdicts on answers: for each grader, one verdict per answer."""
 CORRECT = "correct"
 """Column of labels of the judged answer, or of each row's answer."""
+RESPONSE = "response"
+"""Column of the judged answer, where the sampled ones are in another."""
 CLAIMS = "claims"
 """Column of claims with text and label."""
 
@@ -507,11 +509,19 @@ def right_choice(target: Any, choices: object) -> Any:
     # choices that are called 1 to 4 are not counted from 0
     if str(target) in letters:
         return texts[letters.index(str(target))]
-    if isinstance(target, str):
-        if not target.isdecimal():
-            return target
-        target = int(target)
-    return texts[target] if 0 <= target < len(texts) else None
+    if isinstance(target, str) and not target.isdecimal():
+        return target
+    return texts[int(target)] if is_place(target, texts) else None
+
+
+def is_place(target: str | int, texts: Sequence[object]) -> bool:
+    """Check whether a number or its digits are a position in a list."""
+    # Python refuses to convert thousands of digits
+    is_number = isinstance(target, int) or (target.isdecimal() and len(target) < _LONGEST_PLACE)
+    return is_number and 0 <= int(target) < len(texts)
+
+
+_LONGEST_PLACE = 20
 
 
 def gold_texts(value: object) -> tuple[str, ...]:
@@ -537,8 +547,10 @@ def gold_texts(value: object) -> tuple[str, ...]:
             texts.append("true" if entry else "false")
         elif isinstance(entry, float) and not math.isfinite(entry):
             raise ValueError(f"{entry:g} is not an answer")
-        elif isinstance(entry, int | float):  # 204.0 stands for 204 beside missing ones
-            texts.append(str(int(entry)) if float(entry).is_integer() else str(entry))
+        elif isinstance(entry, float) and entry.is_integer():  # 204.0 stands for 204 beside missing ones
+            texts.append(str(int(entry)))
+        elif isinstance(entry, int | float):
+            texts.append(str(entry))
         elif isinstance(entry, str):
             texts.append(entry)
         elif entry is not None:

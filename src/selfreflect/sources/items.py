@@ -15,13 +15,23 @@ from typing import Any, NamedTuple
 
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.logprobs import TokenValues, stored_values
-from selfreflect.records import AnswerSet, Halving, Question, Record, Scalar, Summary, halves, question_id
-from selfreflect.sources.answer_values import (
+from selfreflect.records import (
+    AnswerSet,
     Graded,
+    Halving,
+    Question,
+    Record,
+    Scalar,
+    Summary,
     Verdict,
+    halves,
+    question_id,
+)
+from selfreflect.sources.answer_values import (
     field_value,
     for_each_answer,
     grades,
+    judged_text,
     label_columns,
     row_grades,
     spell_no,
@@ -35,6 +45,7 @@ from selfreflect.sources.columns import (
     GOLD,
     GRADES,
     MASKED_OUT,
+    RESPONSE,
     TOKEN_COLUMNS,
     fold_assigned,
     gold_texts,
@@ -120,6 +131,7 @@ class Item(Record, frozen=True, kw_only=True):
             logprobs=self.token_values.records((*self.masked_out, *self.conditioning)),
             halved=self.halved,
             grades=self.grades,
+            further_grades=self.further_grades,
         )
 
     @property
@@ -154,6 +166,7 @@ def items_from_records(
                 token_values=stored_values(answer_set.logprobs),
                 halved=answer_set.halved,
                 grades=answer_set.grades,
+                further_grades=answer_set.further_grades,
             )
             items.append(item)
     return items
@@ -240,7 +253,7 @@ def read_item_file(
     assigned = name_assigned(rows, columns, file.notes)
     likely = file.with_likely_roles(assigned)
     assigned = likely.roles
-    usual = {name: name for name in (CORRECT, GRADES, GOLD, CONFIDENCE, "response", *TOKEN_COLUMNS)}
+    usual = {name: name for name in (CORRECT, GRADES, GOLD, CONFIDENCE, RESPONSE, *TOKEN_COLUMNS)}
     renamed = rows.rename_usual(usual, assigned.values())
     labels, renamed_labels = _name_labels(rows, assigned.values())
     renamed |= renamed_labels
@@ -266,10 +279,10 @@ def read_item_file(
     rows_read = 0
     for number, row in enumerate(joined, 1):
         rows_read += len(row.rows)
+        _keep_whole(row)
         if taken:
             _take_reply(row, taken, keep=take_replies)
         verdicts = _known_grades(row, reserved, label)
-        _keep_objects(row)
         values = census.tokens(row, reserved - {GRADES, CORRECT})
         item = _item(row, ids, num_answers, values, verdicts, seed)
         census.count(row, item)
@@ -373,14 +386,16 @@ def _spell_gold(row: Row) -> Row:
     return row
 
 
-def _keep_objects(row: ItemRow) -> None:
-    """Keep right answers that are JSON objects, and labelled claims, as metadata."""
+def _keep_whole(row: ItemRow) -> None:
+    """Keep right answers that are JSON objects, labelled claims, and a long judged answer as metadata."""
     gold, claims = (row.row.fields.get(name) for name in (GOLD, CLAIMS))
     if isinstance(gold, dict):
         row.metadata[GOLD] = json.dumps(gold, ensure_ascii=False)
     if isinstance(claims, list) and all(isinstance(claim, dict) and "text" in claim for claim in claims):
         labels = [{name: claim.get(name) for name in ("text", CORRECT)} for claim in claims]
         row.metadata[CLAIMS] = json.dumps(labels, ensure_ascii=False)
+    if RESPONSE not in (*row.columns.answers, *row.varying) and (text := judged_text(row.row)):
+        row.metadata[RESPONSE] = text
 
 
 def _known_grades(row: ItemRow, columns: Collection[str], by_row: str) -> dict[str, tuple[Graded, ...]]:
@@ -395,10 +410,6 @@ def _known_grades(row: ItemRow, columns: Collection[str], by_row: str) -> dict[s
         verdicts[CORRECT] = row_grades(row, by_row)
         row.metadata.pop(by_row, None)
         row.varying -= {by_row}
-    for name, graded in verdicts.items():
-        for text, right in graded[:1]:
-            if text not in row.texts and right is not None:  # of an answer that is not among these
-                row.metadata.setdefault(name, right)
     return verdicts
 
 
@@ -422,11 +433,10 @@ def _item(
     id_ = ids.take(row.row, row.question, row.context, row.id_column)
     first, second = (half[:num_answers] for half in row.halves(id_, seed))
     texts = row.texts
-    columns = {name: for_each_answer(pairs, texts) for name, pairs in verdicts.items()}
-    further_grades = {
-        name: tuple(pair for pair in pairs if pair.answer not in texts and pair.right is not None)
-        for name, pairs in verdicts.items()
-    }
+    columns: dict[str, tuple[Verdict, ...]] = {}
+    further_grades: dict[str, tuple[Graded, ...]] = {}
+    for name, graded in verdicts.items():
+        columns[name], further_grades[name] = for_each_answer(graded, texts)
     return Item(
         id=id_,
         question=row.question,

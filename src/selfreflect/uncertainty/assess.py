@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from selfreflect.errors import MissingExtraError, unknown_name
-from selfreflect.sources.answer_values import Graded
+from selfreflect.records import Graded
 from selfreflect.sources.columns import plain_name
 from selfreflect.stats import Floats, defined
 from selfreflect.uncertainty.asking.asker import Asker

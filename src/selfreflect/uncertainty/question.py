@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from selfreflect.logprobs import WHY, AnswerTokens, NoLogprobs, TokenValues, stored_values
-from selfreflect.records import Scalar
-from selfreflect.sources.answer_values import Graded
+from selfreflect.records import Graded, Scalar
 
 TokenLogprobs = tuple[tuple[float, ...], ...]
 

@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 
 from selfreflect.errors import excerpt
 from selfreflect.logprobs import TokenValues
-from selfreflect.records import Scalar
+from selfreflect.records import Graded, Scalar
 from selfreflect.sources.answer_values import (
-    Graded,
     field_list,
     field_value,
     grades,
+    judged_text,
     label,
     label_columns,
     row_grades,
@@ -40,6 +40,7 @@ from selfreflect.sources.columns import (
     GOLD,
     GOLD_NAMES,
     GRADES,
+    RESPONSE,
     TOKEN_COLUMNS,
     fold_assigned,
     gold_texts,
@@ -67,7 +68,6 @@ from selfreflect.sources.item_rows import (
     name_assigned,
     naming,
     object_in,
-    scalar_text,
 )
 from selfreflect.sources.items import CellCensus
 from selfreflect.sources.layouts import read_row_file
@@ -84,8 +84,6 @@ from selfreflect.uncertainty.question import (
 )
 
 _OF_QUESTION = ("aliases", CONFIDENCE, "length", CORRECT, CLAIMS)
-# The judged answer, where the samples are in another column; else it is one of them.
-_RESPONSE = "response"
 
 
 class AnsweredFile(NamedTuple):
@@ -134,7 +132,7 @@ def read_answered_questions(
         structured=structured,
     )
     spell_no(rows)
-    census = _QuestionCensus(rows, gold, has_response=_RESPONSE in reserved)
+    census = _QuestionCensus(rows, gold, has_response=RESPONSE in reserved)
     items = item_rows(rows, reading, census.join, second)
     by_row = CORRECT in census.varying  # then each answer has a label of its own
     ids = RowIds()
@@ -170,7 +168,7 @@ def _fold_names(rows: Rows, gold: str, assigned: Collection[str], notes: list[st
 
     ``Confidence`` is ``confidence``. Where no column is called ``gold``, one that means the same is taken.
     """
-    usual = {plain_name(name): name for name in (*_OF_QUESTION, _RESPONSE, *TOKEN_COLUMNS, GRADES, GOLD)}
+    usual = {plain_name(name): name for name in (*_OF_QUESTION, RESPONSE, *TOKEN_COLUMNS, GRADES, GOLD)}
     usual |= dict.fromkeys(CONFIDENCE_NAMES, CONFIDENCE)
     renamed = rows.rename_usual(usual, {*assigned, gold})
     if not {CORRECT, GRADES} & rows.inner.keys():
@@ -235,10 +233,10 @@ def _with_percent(row: Row) -> Row:
 def _reserved(rows: Rows, gold: str, assigned: Mapping[str, str], is_log: bool) -> set[str]:
     """Choose the columns other than questions, answers and ids. Rows of a log are never joined."""
     reserved = {gold, *_OF_QUESTION, *TOKEN_COLUMNS, GRADES} - set(assigned.values())
-    free_names = [name for name in rows.columns if name not in reserved and name != _RESPONSE]
+    free_names = [name for name in rows.columns if name not in reserved and name != RESPONSE]
     columns = item_columns(free_names, assigned)
     reserved |= {columns.summaries, columns.order}
-    if any(path.partition(".")[0] == _RESPONSE for path in assigned.values()):
+    if any(path.partition(".")[0] == RESPONSE for path in assigned.values()):
         return reserved
 
     def is_repeated() -> bool:
@@ -249,7 +247,7 @@ def _reserved(rows: Rows, gold: str, assigned: Mapping[str, str], is_log: bool) 
     # a response is the judged answer only where the samples are in another column
     is_judged = CONFIDENCE in rows.columns
     if columns.answers or columns.halves or (is_judged and (columns.id or not is_repeated())):
-        reserved.add(_RESPONSE)
+        reserved.add(RESPONSE)
     return reserved
 
 
@@ -288,7 +286,7 @@ class _QuestionCensus:
         available = {*rows.columns, *rows.inner, gold}
         self._gold = gold
         self._names = [name for name in (gold, *_OF_QUESTION) if name in available]
-        self._names += [_RESPONSE] * has_response
+        self._names += [RESPONSE] * has_response
         self.tokens = [name for name in TOKEN_COLUMNS if name in available]
         has_lists = CORRECT in rows.inner or (CORRECT in rows.columns and rows.columns[CORRECT].has_list)
         self.may_be_graded = has_lists or GRADES in rows.columns
@@ -400,7 +398,7 @@ def _question(
         answers=answers,
         gold=_right_answers(row, gold, structured),
         aliases=tuple(map(tuple, aliases)),
-        answer=_judged(row),
+        answer=judged_text(row),
         **token_columns(values),
         confidence=confidence,
         length=_number(row, "length", 0, math.inf),
@@ -412,12 +410,6 @@ def _question(
     # blank answers are left out with their tokens, so that columns stay parallel
     present = not_blank(answers)
     return question if len(present) == len(answers) else with_answers(question, present)
-
-
-def _judged(row: Row) -> str | None:
-    """Read the judged answer as text."""
-    value = scalar_text(row.fields.get(_RESPONSE))
-    return row._replace(fields={_RESPONSE: value}).optional_text(_RESPONSE) or None
 
 
 def _right_answers(row: Row, name: str, structured: bool) -> tuple[str, ...]:

@@ -25,6 +25,8 @@ from hypothesis import strategies as st
 
 from selfreflect.errors import DataError, MissingExtraError
 from selfreflect.sources.files import PARSERS, Content, Row, RowIds, parse_rows, read_content
+from selfreflect.sources.questions import load_questions
+from selfreflect.uncertainty.reading import read_answered_questions
 
 TRICKY = [
     'say "hi", twice',
@@ -181,9 +183,24 @@ def test_json_of_the_wrong_shape(tmp_path, data, problem):
     assert problem in refused(tmp_path, "q.json", data)
 
 
-def test_deep_nesting_and_huge_numbers_end_in_a_message(tmp_path):
+def test_deep_nesting_ends_in_a_message(tmp_path):
     assert "nested too deeply" in refused(tmp_path, "q.json", "[" * 100_000)
-    assert "line 1" in refused(tmp_path, "q.jsonl", "1" * 5000)
+
+
+@pytest.mark.parametrize("name", ["q.json", "q.jsonl", "q.csv"])
+def test_an_integer_of_thousands_of_digits_is_read_as_text(tmp_path, name):
+    digits = "8" * 5000
+    data = f'{{"question": "2^16609?", "answers": [{digits}, 4], "gold": {digits}}}'
+    if name == "q.csv":
+        data = f'question,answers,gold\n2^16609?,"[{digits}, 4]",{digits}\n'
+    [question] = read_answered_questions(save(tmp_path, name, data)).questions
+    assert (question.answers, question.gold) == ((digits, "4"), (digits,))
+
+
+@pytest.mark.parametrize("digits", [400, 5000])
+def test_a_huge_number_counts_no_choice(tmp_path, digits):
+    data = f'{{"question": "Oz?", "choices": ["a", "b"], "answer": {"7" * digits}}}'
+    assert load_questions(str(save(tmp_path, "q.jsonl", data))).questions[0].gold == ()
 
 
 @pytest.mark.parametrize("name", ["q.json", "q.jsonl", "q.csv", "q.txt"])

@@ -771,9 +771,17 @@ def _refuse_constant(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON; write null or leave the field out")
 
 
+def integer(digits: str) -> int | str:
+    """Parse an integer of JSON. One of thousands of digits, which Python refuses to convert, stays text."""
+    try:
+        return int(digits)
+    except ValueError:
+        return digits
+
+
 _NOT_BLANK = re.compile(r"\S")
-_JSON = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
-_JSON_WITH_NAN = json.JSONDecoder(object_pairs_hook=_unique_keys)
+_JSON = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_refuse_constant, parse_int=integer)
+_JSON_WITH_NAN = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_int=integer)
 
 
 def field_names(rows: Iterable[Row]) -> list[str]:

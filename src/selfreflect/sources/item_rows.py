@@ -38,7 +38,7 @@ from selfreflect.sources.columns import (
     plain_name,
     type_name,
 )
-from selfreflect.sources.files import KNOWN, ROWS_BETWEEN_PROGRESS, Row, id_text, listed
+from selfreflect.sources.files import KNOWN, ROWS_BETWEEN_PROGRESS, Row, id_text, integer, listed
 from selfreflect.sources.rows import Again, Rows, exact_key, is_number, is_text
 
 Texts = tuple[str, ...]
@@ -535,7 +535,7 @@ def list_in(text: str) -> list[Any] | None:
 
 
 # Spreadsheets keep line ends within texts.
-_JSON = json.JSONDecoder(strict=False)
+_JSON = json.JSONDecoder(strict=False, parse_int=integer)
 _ARRAY = re.compile(r"\s*array\((.*?)(?:,\s*dtype=\S+)?\)\s*", re.DOTALL)
 _ARRAY_WITHIN = re.compile(r"\barray\((\[[^\[\]]*\])(?:,\s*dtype=\w+)?\)")
 _LIST_START = re.compile(r"\s*(?:\[|\(|array\()")
@@ -569,7 +569,7 @@ def object_in(value: object) -> dict[str, Any] | None:
     """Parse an object in a cell, written as JSON or printed by Python; None for other values."""
     if not isinstance(value, str) or not value.lstrip().startswith("{"):
         return value if isinstance(value, dict) else None
-    for parse in (json.loads, _printed_object):
+    for parse in (_JSON.decode, _printed_object):
         with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             entry = parse(value)
             return entry if isinstance(entry, dict) else None
@@ -619,7 +619,7 @@ def _summaries_in(row: Row, column: str, cells: bool) -> dict[str, str]:
     value = row.fields[column]
     if cells and isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
         try:
-            value = json.loads(value)
+            value = _JSON.decode(value)
         except (ValueError, RecursionError):
             value = list_in(value) or value
     if isinstance(value, str):

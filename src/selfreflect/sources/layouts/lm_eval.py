@@ -8,7 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from selfreflect.sources.answer_values import is_grader, verdict
-from selfreflect.sources.columns import GRADES, QUESTION_COLUMNS, metadata, plain_name, right_choice
+from selfreflect.sources.columns import (
+    GRADES,
+    QUESTION_COLUMNS,
+    is_place,
+    metadata,
+    plain_name,
+    right_choice,
+)
 from selfreflect.sources.files import Row, is_text_list
 from selfreflect.sources.item_rows import list_in
 from selfreflect.sources.layouts import Layout, right_answers
@@ -103,8 +110,7 @@ class LmEval(Layout):
         columns = [column for column in values.values() if isinstance(column, dict)]
         named = next((column for column in columns if column.get("text") == choices), choices)
         # a number is the place of the right choice, also where the document numbers its choices from 1
-        is_place = str(target).isdecimal() and int(target) < len(choices)
-        right = right_answers(right_choice(target, choices if is_place else named))
+        right = right_answers(right_choice(target, choices if is_place(str(target), choices) else named))
         # the likeliest one's share of the softmax, in which its own term is exp(0) = 1
         confidence = 1 / sum(math.exp(value - likeliest) for value in likelihoods)
         return {

@@ -7,6 +7,7 @@ used, never its code.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from importlib.util import find_spec
 from itertools import combinations
@@ -35,12 +36,9 @@ _WEIGHTS = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 # Word pieces that are read of a text, those at its two ends included.
 _PIECES = 256
-# Letters of a text that are tokenised.
+# Letters of a text that are tokenised, far more than the pieces have.
 _LETTERS = 2**15
-# Ids of the pieces at the two ends.
-_CLS, _SEP = 101, 102
-_WIDTH = 384
-# Texts that go through the model together.
+# Texts, or pairs of texts, that go through a model together.
 _BATCH = 32
 
 
@@ -61,7 +59,6 @@ class SentenceEmbedder:
         folder = Path(spec.origin).parent / "model"
         try:
             weights = (folder / "model.safetensors").read_bytes()
-            tokenizer = (folder / "tokenizer.json").read_text(encoding="utf-8")
         except OSError as error:
             raise BackendError(
                 f"the weights cannot be read: {error}. Reinstall the 'embed' extra.",
@@ -74,53 +71,39 @@ class SentenceEmbedder:
                 "'embed' extra.",
                 code="damaged",
             )
-        import torch
-        from safetensors.torch import load
-        from tokenizers import Tokenizer
-        from transformers.models.bert.modeling_bert import BertConfig, BertModel
+        from transformers import BertModel, BertTokenizerFast
 
-        self._tokenizer: Any = Tokenizer.from_str(tokenizer)
-        # its file may ask for both; texts are cut and padded here
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
-        shape = BertConfig(hidden_size=_WIDTH, num_hidden_layers=6, intermediate_size=4 * _WIDTH)
-        with torch.random.fork_rng(devices=[]):  # the first weights are drawn, to be replaced at once
-            self._model: Any = BertModel(shape, add_pooling_layer=False).eval()
-        # without the weights of the pooling layer, which embeddings do not use
-        parts = {name: part for name, part in load(weights).items() if name in self._model.state_dict()}
-        self._model.load_state_dict(parts)
+        from selfreflect.models.local.pretrained import silence_transformers
+
+        silence_transformers()
+        self._tokenizer: Any = BertTokenizerFast.from_pretrained(folder)
+        # the published embeddings do not use the pooling layer
+        self._model: Any = BertModel.from_pretrained(
+            folder, add_pooling_layer=False, use_safetensors=True
+        ).eval()
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts as unit vectors (texts, 384)."""
-        ids = [self._read(text.encode("utf-8", "replace").decode("utf-8")) for text in texts]
-        # Texts of similar length go together, so that little padding is computed.
-        by_length = sorted(range(len(ids)), key=lambda index: len(ids[index]))
-        vectors = np.zeros((len(ids), _WIDTH), np.float32)
-        for start in range(0, len(ids), _BATCH):
-            batch = by_length[start : start + _BATCH]
-            vectors[batch] = self._mean_states([ids[index] for index in batch])
+        import torch
+
+        readable = [text[:_LETTERS].encode("utf-8", "replace").decode("utf-8") for text in texts]
+        ids = self._tokenizer(readable, truncation=True, max_length=_PIECES).input_ids if texts else []
+        vectors = np.zeros((len(ids), self._model.config.hidden_size), np.float32)
+        for batch in _batches_by_length(list(map(len, ids))):
+            inputs = self._tokenizer.pad({"input_ids": [ids[index] for index in batch]}, return_tensors="pt")
+            inside = inputs.attention_mask[:, :, None]
+            with torch.inference_mode():
+                states = self._model(**inputs).last_hidden_state
+                vectors[batch] = ((states * inside).sum(dim=1) / inside.sum(dim=1)).numpy()
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         return vectors
 
-    def _mean_states(self, texts: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """Average the last layer's states over each text's ids, (texts, 384)."""
-        import torch
 
-        longest = max(map(len, texts))
-        ids = torch.tensor([[*text_ids, *[0] * (longest - len(text_ids))] for text_ids in texts])
-        lengths = torch.tensor([[len(text_ids)] for text_ids in texts])
-        inside = torch.arange(longest) < lengths
-        with torch.inference_mode():
-            states = self._model(input_ids=ids, attention_mask=inside.long()).last_hidden_state
-            sums = states.masked_fill(~inside[:, :, None], 0).sum(dim=1)
-            means: NDArray[np.float32] = (sums / lengths).numpy()
-        return means
-
-    def _read(self, text: str) -> list[int]:
-        """Tokenise a text up to the model's limit."""
-        # far more letters than the pieces have: a long text need not be tokenised to its end
-        ids: list[int] = self._tokenizer.encode(text[:_LETTERS], add_special_tokens=False).ids
-        return [_CLS, *ids[: _PIECES - 2], _SEP]
+def _batches_by_length(lengths: Sequence[int], longest: float = math.inf) -> list[list[int]]:
+    """Split texts up to the ``longest`` into batches of similar length, which need little padding."""
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    order = [index for index in order if lengths[index] <= longest]
+    return [order[start : start + _BATCH] for start in range(0, len(order), _BATCH)]
 
 
 class MeaningGroups:
@@ -155,9 +138,6 @@ class MeaningGroups:
             merged.setdefault(int(label), []).extend(group)
         return ordered_groups(answers, merged.values())
 
-
-PAIRS_AT_ONCE = 32
-"""Pairs classified together."""
 
 Pair = tuple[str, str]
 """A premise and a hypothesis."""
@@ -238,11 +218,7 @@ class EntailmentModel:
 
         rows: list[Any] = [None] * len(pairs)
         lengths = list(map(len, self._encode(pairs)["input_ids"])) if pairs else []
-        # texts of similar length go together, so that little padding is computed
-        order = sorted(range(len(pairs)), key=lengths.__getitem__)
-        order = [index for index in order if lengths[index] <= self._longest]
-        for start in range(0, len(order), PAIRS_AT_ONCE):
-            batch = order[start : start + PAIRS_AT_ONCE]
+        for batch in _batches_by_length(lengths, self._longest):
             inputs = self._encode([pairs[index] for index in batch], padding=True, return_tensors="pt")
             with torch.inference_mode():
                 logits = self._model(**inputs.to(self._model.device)).logits

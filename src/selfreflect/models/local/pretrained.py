@@ -46,11 +46,7 @@ def read_model(source: ModelSource, parts: Mapping[str, Any]) -> tuple[Any, Any]
     Raises:
         BackendError: weights are missing, or cannot be loaded.
     """
-    import transformers
-
-    # transformers would warn on stderr, in the middle of progress bars
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
+    silence_transformers()
     accumulate_in_float32(source.device)
     with source.explain_errors():
         tokenizer = source.tokenizer()
@@ -70,6 +66,14 @@ def read_model(source: ModelSource, parts: Mapping[str, Any]) -> tuple[Any, Any]
         if source.adapter is not None:
             model = source.adapter.merge(model)
     return model, tokenizer
+
+
+def silence_transformers() -> None:
+    """Keep warnings and bars of transformers off stderr, where progress bars are."""
+    import transformers
+
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
 
 
 def accumulate_in_float32(device: str) -> None:

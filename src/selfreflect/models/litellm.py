@@ -95,14 +95,7 @@ class LiteLLMGenerator(OpenAIGenerator):
                 f"LiteLLM knows no provider for {excerpt(name)}. Name it first: litellm:anthropic/NAME.",
                 code="model_name",
             ) from None
-        generator = cls(
-            name,
-            backend.server(spec.base_url),
-            max_connections=spec.max_connections,
-            timeout=spec.timeout,
-            extra_body=spec.extra_body,
-            progress=progress,
-        )
+        generator = cls.of(spec, backend.server(spec.base_url), progress)
         if spec.base_url is None:
             generator.client.server = replace(
                 generator.client.server,

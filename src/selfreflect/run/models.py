@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from selfreflect.errors import BackendError, SelfReflectError
 from selfreflect.metric.measure import Measures, measures_of
@@ -106,26 +106,18 @@ class ModelProvider(Protocol):
     def judge(self) -> Judge: ...
 
 
+_SPEC_FIELDS = [entry.name for entry in fields(ModelSpec)]
+
+
 def stage_model(
     config: Config, options: ExecutionOptions, stage: Literal["answers", "summaries", "scores"]
 ) -> ModelSpec:
     """Specify a stage's model with its loading options."""
-    resources: dict[str, Any] = {
-        "device": options.device,
-        "device_map": options.device_map,
-        "trust_remote_code": options.trust_remote_code,
-        "batch_size": options.batch_size,
-        "max_connections": options.max_connections,
-        "timeout": options.timeout,
-    }
     section = getattr(config, stage)
-    if stage == "scores":
-        resources["dtype"] = section.dtype
-    else:
-        resources["extra_body"] = section.extra_body
-        resources |= {"write_batch": options.write_batch, "read_batch": options.read_batch}
     name = section.judge if stage == "scores" else section.model
-    return ModelSpec(name, revision=section.revision, base_url=section.base_url, **resources)
+    values = {"name": name} | asdict(options) | asdict(section)
+    # a field has the same name in the settings
+    return ModelSpec(**{key: values[key] for key in _SPEC_FIELDS if key in values})
 
 
 def summary_options(settings: SummariesConfig) -> dict[str, Any]:

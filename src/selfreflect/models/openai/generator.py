@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec.structs import replace
 
@@ -113,14 +113,7 @@ class OpenAIGenerator(LearningGenerator):
         without the client.
         """
         server = endpoint(spec.base_url)
-        generator = cls(
-            bare_name(spec.name),
-            server,
-            max_connections=spec.max_connections,
-            timeout=spec.timeout,
-            extra_body=spec.extra_body,
-            progress=progress,
-        )
+        generator = cls.of(spec, server, progress)
         if server.lacks_key:
             raise ConfigError(
                 f"{excerpt(spec.name)} needs a key",
@@ -128,6 +121,18 @@ class OpenAIGenerator(LearningGenerator):
                 remedy=f"{server.key_advice}, or name another server with {{{server.setting}}}.",
             )
         return generator
+
+    @classmethod
+    def of(cls, spec: ModelSpec, server: Endpoint, progress: Callable[[str], None] | None) -> Self:
+        """Make the generator of a model on a server."""
+        return cls(
+            bare_name(spec.name),
+            server,
+            max_connections=spec.max_connections,
+            timeout=spec.timeout,
+            extra_body=spec.extra_body,
+            progress=progress,
+        )
 
     def with_extra(self, fields: Mapping[str, Any]) -> OpenAIGenerator:
         """Copy the generator with the user's further fields."""

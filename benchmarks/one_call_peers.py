@@ -37,10 +37,8 @@ def ours(run: Path) -> dict[str, Any]:
     chosen, top, wrong = [], [], []
     for question in run_questions(records, records, "gold"):
         for index, answer in enumerate(question.answers):
-            assert question.logprobs is not None
-            assert question.top_logprobs is not None
-            chosen.append(question.logprobs[index])
-            top.append(question.top_logprobs[index])
+            chosen.append(question.token_values.logprobs[index])
+            top.append(question.token_values.top_logprobs[index])
             wrong.append(not is_right(question, answer))
     return {"chosen": chosen, "top": top, "wrong": wrong}
 

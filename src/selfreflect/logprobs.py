@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -233,6 +233,15 @@ class TokenValues(NamedTuple):
                 record = AnswerTokens(record.texts, record.logprobs, certainty, top, entropies)
             records.append(record)
         return tuple(records)
+
+    def cut(self, places: Sequence[tuple[int, int]]) -> TokenValues:
+        """Keep a span of each answer's tokens, without what is known of whole answers."""
+
+        def rows(column: Any) -> Any:
+            pairs = zip(column, places, strict=True) if column else ()
+            return tuple(row[start:end] for row, (start, end) in pairs)
+
+        return TokenValues._make(map(rows, self._replace(self_certainty=())))
 
     def choose(self, indices: Sequence[int]) -> TokenValues:
         """Select the values of some answers."""

@@ -329,7 +329,7 @@ def test_a_batch_without_questions_is_read_by_its_ids_with_what_it_knows(tmp_pat
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     file = read_answered_questions(path)
     oz, nod = file.questions
-    assert (oz.id, oz.answers, oz.logprobs, nod.id, nod.answers) == (
+    assert (oz.id, oz.answers, oz.token_values.logprobs, nod.id, nod.answers) == (
         "oz",
         ("a", "b"),
         ((-0.5,),) * 2,

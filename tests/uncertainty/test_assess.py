@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from selfreflect.logprobs import TokenValues
 from selfreflect.uncertainty.assess import (
     Assessment,
     Method,
@@ -99,18 +100,20 @@ def test_a_subsample_keeps_order_and_what_belongs_to_each_answer() -> None:
     full = AnsweredQuestion(
         id="q",
         answers=tuple("abcdefgh"),
-        logprobs=tuple((-float(number),) for number in range(8)),
-        tokens=tuple((letter,) for letter in "abcdefgh"),
-        self_certainty=tuple(map(float, range(8))),
+        token_values=TokenValues(
+            logprobs=tuple((-float(number),) for number in range(8)),
+            tokens=tuple((letter,) for letter in "abcdefgh"),
+            self_certainty=tuple(map(float, range(8))),
+        ),
         gold=("a",),
     )
     some = subsample(full, 3)
     assert len(some.answers) == 3
     assert list(some.answers) == sorted(some.answers)
     places = ["abcdefgh".index(letter) for letter in some.answers]
-    assert some.logprobs == tuple((-float(place),) for place in places)
-    assert some.tokens == tuple((letter,) for letter in some.answers)
-    assert some.self_certainty == tuple(map(float, places))
+    assert some.token_values.logprobs == tuple((-float(place),) for place in places)
+    assert some.token_values.tokens == tuple((letter,) for letter in some.answers)
+    assert some.token_values.self_certainty == tuple(map(float, places))
     assert some.gold == ("a",)
     assert subsample(full, 3) == some
     assert {subsample(full, 3, seed).answers for seed in range(9)} != {some.answers}

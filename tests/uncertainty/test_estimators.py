@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.logprobs import AnswerTokens
+from selfreflect.logprobs import AnswerTokens, TokenValues
 from selfreflect.uncertainty import features
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.estimators import ESTIMATORS, estimate
@@ -202,11 +202,13 @@ def test_the_same_classes_in_another_order_are_a_tie(name: str) -> None:
 
 SURE = question(
     ["yes it is"] * 4,
-    logprobs=((-0.1, -0.2),) * 4,
-    tokens=(("yes", " it is"),) * 4,
-    self_certainty=(9.0,) * 4,
-    top_logprobs=(((-0.1, -4.0), (-0.2, -5.0)),) * 4,
-    token_entropies=((0.2, 0.3),) * 4,
+    token_values=TokenValues(
+        logprobs=((-0.1, -0.2),) * 4,
+        tokens=(("yes", " it is"),) * 4,
+        self_certainty=(9.0,) * 4,
+        top_logprobs=(((-0.1, -4.0), (-0.2, -5.0)),) * 4,
+        token_entropies=((0.2, 0.3),) * 4,
+    ),
     confidence=0.9,
     greedy="Almost certainly yes",
     values={
@@ -216,11 +218,13 @@ SURE = question(
 )
 UNSURE = question(
     ["yes", "no way", "maybe so", "who knows"],
-    logprobs=((-2.0,), (-3.0, -2.0), (-4.0, -2.5), (-3.0, -2.2)),
-    tokens=(("yes",), ("no", " way"), ("maybe", " so"), ("who", " knows")),
-    self_certainty=(2.0, 3.0, 1.0, 2.0),
-    top_logprobs=(((-1.0, -1.2),), *[((-1.0, -1.2), (-0.9, -1.3))] * 3),
-    token_entropies=((4.0,), *[(4.0, 5.0)] * 3),
+    token_values=TokenValues(
+        logprobs=((-2.0,), (-3.0, -2.0), (-4.0, -2.5), (-3.0, -2.2)),
+        tokens=(("yes",), ("no", " way"), ("maybe", " so"), ("who", " knows")),
+        self_certainty=(2.0, 3.0, 1.0, 2.0),
+        top_logprobs=(((-1.0, -1.2),), *[((-1.0, -1.2), (-0.9, -1.3))] * 3),
+        token_entropies=((4.0,), *[(4.0, 5.0)] * 3),
+    ),
     confidence=0.2,
     greedy="Unlikely, yes",
     values={
@@ -307,9 +311,9 @@ def test_likelihoods_by_hand() -> None:
         ("p_true", {}, "no_model"),
         ("hedge", {"greedy": "Paris"}, "no_hedge"),
         ("sentence_sar", {}, "no_logprobs"),
-        ("token_sar", {"tokens": (("a",),)}, "no_logprobs"),
-        ("token_sar", {"logprobs": ((-1.0,),)}, "no_tokens"),
-        ("self_certainty", {"logprobs": ((-1.0,),)}, "no_self_certainty"),
+        ("token_sar", {"token_values": TokenValues(tokens=(("a",),))}, "no_logprobs"),
+        ("token_sar", {"token_values": TokenValues(logprobs=((-1.0,),))}, "no_tokens"),
+        ("self_certainty", {"token_values": TokenValues(logprobs=((-1.0,),))}, "no_self_certainty"),
         ("lexical", {}, "too_few_samples"),
     ],
 )

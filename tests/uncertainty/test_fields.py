@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfreflect.errors import DataError
+from selfreflect.logprobs import TokenValues
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.fields.distribution import Structured, structure, value_spans
 from selfreflect.uncertainty.fields.values import Schema, Unreadable, parse
@@ -274,16 +275,18 @@ def with_tokens(*, broken: bool = False) -> Structured:
     question = AnsweredQuestion(
         id="q",
         answers=("".join(TOKENS), *(["no"] if broken else [])),
-        tokens=(TOKENS, *([("no",)] if broken else [])),
-        logprobs=(logprobs, *([(-1.0,)] if broken else [])),
-        top_logprobs=None if broken else (top,),
+        token_values=TokenValues(
+            tokens=(TOKENS, *([("no",)] if broken else [])),
+            logprobs=(logprobs, *([(-1.0,)] if broken else [])),
+            top_logprobs=() if broken else (top,),
+        ),
     )
     return structure(question)
 
 
 def test_a_field_has_the_tokens_of_its_value_and_of_its_end() -> None:
-    fields = {question.id: question for question in with_tokens().questions()}
-    texts = {name: question.tokens[0] for name, question in fields.items() if question.tokens}
+    fields = {question.id: question.token_values for question in with_tokens().questions()}
+    texts = {name: values.tokens[0] for name, values in fields.items() if values.tokens}
     assert texts == {
         "q#/name": ("Ann", " Lee", '",'),
         "q#/total": ("2", "1", "00", ","),  # without the comma, 21 would look sure
@@ -291,7 +294,6 @@ def test_a_field_has_the_tokens_of_its_value_and_of_its_end() -> None:
     }
     total = fields["q#/total"]
     assert total.logprobs == ((-11, -12, -13, -14),)
-    assert total.top_logprobs is not None
     assert [row[0] for row in total.top_logprobs[0]] == [-11, -12, -13, -14]
     entry = with_tokens().summary(ClassRule("exact"))["fields"]["/total"]
     assert entry["tokens"] == pytest.approx({"joint": math.exp(-50), "min": math.exp(-14)})
@@ -306,7 +308,7 @@ def test_items_of_sets_are_counted_in_any_spelling() -> None:
 
 def test_without_the_tokens_of_every_answer_a_field_has_none() -> None:
     for question in with_tokens(broken=True).questions():
-        assert question.logprobs is None
+        assert not question.token_values.logprobs
         assert question.missing_logprobs
     summary = with_tokens(broken=True).summary(ClassRule("exact"))
     assert not any("tokens" in entry for entry in summary["fields"].values())
@@ -331,16 +333,18 @@ def test_a_token_across_two_fields_counts_for_both(
     tokens: tuple[str, ...], expected: dict[str, tuple[float, ...]]
 ) -> None:
     logprobs = tuple(-float(number) for number in range(1, len(tokens) + 1))
-    question = AnsweredQuestion(id="q", answers=("".join(tokens),), tokens=(tokens,), logprobs=(logprobs,))
-    fields = structure(question).questions()
-    assert {field.id: field.logprobs for field in fields} == {key: (row,) for key, row in expected.items()}
+    values = TokenValues(tokens=(tokens,), logprobs=(logprobs,))
+    fields = structure(AnsweredQuestion(id="q", answers=("".join(tokens),), token_values=values)).questions()
+    found = {field.id: field.token_values.logprobs for field in fields}
+    assert found == {key: (row,) for key, row in expected.items()}
 
 
 def test_tokens_of_many_fields_are_found_in_seconds() -> None:
     text = json.dumps({f"key{number}": number for number in range(500)})
-    columns = {"tokens": (tuple(text),) * 10, "logprobs": ((-0.5,) * len(text),) * 10}
+    values = TokenValues(tokens=(tuple(text),) * 10, logprobs=((-0.5,) * len(text),) * 10)
+    question = AnsweredQuestion(id="q", answers=(text,) * 10, token_values=values)
     started = time.perf_counter()
-    summary = structure(AnsweredQuestion(id="q", answers=(text,) * 10, **columns)).summary(ClassRule("exact"))
+    summary = structure(question).summary(ClassRule("exact"))
     assert time.perf_counter() - started < 10
     assert summary["fields"]["/key7"]["tokens"]["joint"] == pytest.approx(math.exp(-1))
 
@@ -361,12 +365,12 @@ def test_texts_that_look_like_marks_are_texts(part: dict[str, Any]) -> None:
 
 def test_tokens_of_matched_objects_are_not_those_of_their_place() -> None:
     text = '[{"a": 1, "b": 2}, {"a": 5, "b": 6}]'
-    columns = {"tokens": (tuple(text),), "logprobs": ((-1.0,) * len(text),)}
-    question = AnsweredQuestion(id="q", answers=(text,), **columns)
+    values = TokenValues(tokens=(tuple(text),), logprobs=((-1.0,) * len(text),))
+    question = AnsweredQuestion(id="q", answers=(text,), token_values=values)
     members = [field for field in structure(question).questions() if field.id != "q#"]
-    assert [field.logprobs for field in members] == [None] * 4
+    assert [field.token_values.logprobs for field in members] == [()] * 4
     ordered = Schema({"type": "array", "x-selfreflect": {"ordered": True}})
-    located = {field.id: field.tokens for field in structure(question, ordered).questions()}
+    located = {field.id: field.token_values.tokens for field in structure(question, ordered).questions()}
     assert located["q#/1/b"] == (("6", "}"),)
 
 

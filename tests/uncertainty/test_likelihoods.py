@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.logprobs import AnswerTokens, answer_tokens
+from selfreflect.logprobs import AnswerTokens, TokenValues, answer_tokens
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.estimators import ESTIMATORS, estimate
 from selfreflect.uncertainty.features import (
@@ -45,9 +47,11 @@ def value(name: str, *questions: AnsweredQuestion) -> float | NoValue:
     return estimate(ESTIMATORS[name], Samples(questions[0], ClassRule("exact"), jaccard))
 
 
-def question(**fields: object) -> AnsweredQuestion:
-    columns = {"answers": ("a b c",), "logprobs": (CHOSEN,), "top_logprobs": (TOP,), **fields}
-    return AnsweredQuestion(id="q", **columns)  # type: ignore[arg-type]
+def question(**fields: Any) -> AnsweredQuestion:
+    columns: dict[str, Any] = {"logprobs": (CHOSEN,), "top_logprobs": (TOP,)}
+    columns |= {name: fields.pop(name) or () for name in [*fields] if name in TokenValues._fields}
+    fields.setdefault("answers", ("a b c",))
+    return AnsweredQuestion(id="q", token_values=TokenValues(**columns), **fields)
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -120,7 +124,7 @@ def test_several_answers_speak_by_those_of_the_judged_class() -> None:
     columns = {"answers": ("Oslo", "Bern", "oslo"), "top_logprobs": None}
     asked = question(**columns, logprobs=(tuple(sure), tuple(unsure), tuple(np.log([0.7, 0.7]))))
     assert value("mean_prob", asked) == pytest.approx(0.8)
-    other = AnsweredQuestion(id="q", answers=("Oslo", "Bern"), answer="Rome", logprobs=((-1.0,), (-1.0,)))
+    other = question(answers=("Oslo", "Bern"), answer="Rome", logprobs=((-1.0,), (-1.0,)))
     missing = value("mean_prob", other)
     assert isinstance(missing, NoValue)
     assert missing.reason == "not_sampled"

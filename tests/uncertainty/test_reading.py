@@ -75,7 +75,10 @@ def test_rows_of_single_answers_have_log_probabilities_of_their_own(tmp_path: Pa
         read(rows).questions,
         read_answered_questions(table(tmp_path / "a.csv", rows)).questions,
     ):
-        assert [one.logprobs for one in questions] == [((0.0,), (-0.1,), (-0.2,)), ((-0.1 * 3,), (-0.4,))]
+        assert [one.token_values.logprobs for one in questions] == [
+            ((0.0,), (-0.1,), (-0.2,)),
+            ((-0.1 * 3,), (-0.4,)),
+        ]
     del rows[1]["logprobs"]
     with pytest.raises(DataError, match="entry 2 of the field 'logprobs'"):
         read(rows)
@@ -148,7 +151,7 @@ def test_null_and_blank_answers_are_counted_and_take_nothing_along(
     row = {"question": "Q?", "answers": answers, "logprobs": LOGPROBS, "gold": "a"}
     file = read([row, {"question": "R?", "answers": ["a"], "logprobs": [[-1.0]]}])
     assert file.questions[0].answers == tuple(answers[place] for place in places)
-    assert file.questions[0].logprobs == tuple(tuple(LOGPROBS[place]) for place in places)
+    assert file.questions[0].token_values.logprobs == tuple(tuple(LOGPROBS[place]) for place in places)
     assert any(note.startswith(left) for note in file.notes)
 
 

@@ -222,11 +222,8 @@ def _available(questions: Sequence[AnsweredQuestion], similarity: str) -> list[s
     present = set()
     for question in questions:
         present |= {"samples"} if question.answers else set()
-        present |= {"logprobs"} if question.logprobs is not None else set()
-        present |= {"tokens"} if question.tokens is not None and question.logprobs is not None else set()
-        present |= {"top_logprobs"} if question.top_logprobs is not None else set()
-        present |= {"token_entropies"} if question.token_entropies is not None else set()
-        present |= {"self_certainty"} if question.self_certainty is not None else set()
+        of_tokens = {name for name, column in question.token_values._asdict().items() if column}
+        present |= of_tokens if "logprobs" in of_tokens else of_tokens - {"tokens"}
         present |= {"confidence"} if question.confidence is not None else set()
         present |= {ESTIMATORS[name].needs for name in question.values}
         hedge = read_hedge(question.greedy or question.answer or "")

@@ -152,7 +152,7 @@ def labelled_part(run: RunRecords, name: str) -> UncertaintyPart | None:
     method = Method(ClassRule(DEFAULT), correctness=(correctness,))
     estimators = [*_ON_PAGE]
     for column, of_tokens in _OF_TOKENS.items():
-        if any(getattr(question, column) is not None for question in questions):
+        if any(getattr(question.token_values, column) for question in questions):
             estimators += of_tokens
     estimators += dict.fromkeys(measured for question in questions for measured in question.values)
     assessment = Assessment(questions, estimators, method)

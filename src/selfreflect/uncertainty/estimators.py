@@ -161,45 +161,36 @@ _NOT_SAMPLED = NoValue("not_sampled", "the judged answer is not among the answer
 _JUDGED = "of the judged answer, mean over answers of its class"
 
 
+def _over_spellings(
+    compute: Callable[[Floats], float | Floats], column: str
+) -> Callable[[Samples], Floats | NoValue]:
+    """Make a function of a column's values at the judged answer's tokens, averaged over its spellings."""
+
+    def mean(samples: Samples) -> Floats | NoValue:
+        rows, members = getattr(samples.question.token_values, column), samples.judged_members
+        if column == "top_logprobs" and not rows:
+            return _NO_RANKS
+        if not members:
+            return _NOT_SAMPLED
+        if column == "top_logprobs":
+            # servers may return fewer tokens than were asked for
+            sizes = {len(ranks) for index in members for ranks in rows[index]}
+            smallest, largest = min(sizes, default=0), max(sizes, default=0)
+            # lists of unequal length would make a token surer because less is known of it
+            if smallest < largest or smallest < 2:
+                message = f"{smallest} to {largest} likely tokens are known at each token, not equally many"
+                return NoValue("too_few_ranks", message)
+        values = np.array([compute(np.array(rows[index])) for index in members])
+        return np.asarray(values.mean(axis=0))
+
+    return mean
+
+
 def _of_tokens(
     compute: Callable[[Floats], float], column: str = "logprobs"
 ) -> Callable[[Samples], float | NoValue]:
     """Make a function of the judged answer's token log-probabilities, or of another column."""
-
-    def mean(samples: Samples) -> float | NoValue:
-        rows = getattr(samples.question, column) or ()
-        # all spellings of the judged answer stand for it, so they are averaged
-        values = [compute(np.array(rows[index])) for index in samples.judged_members]
-        return float(np.mean(values)) if values else _NOT_SAMPLED
-
-    return mean
-
-
-def _mean_of_ranks(compute: Callable[[Floats], float | Floats]) -> Callable[[Samples], Floats | NoValue]:
-    """Make a function of the largest log-probabilities at the judged answer's tokens."""
-
-    def mean(samples: Samples) -> Floats | NoValue:
-        if samples.question.top_logprobs is None:
-            return _NO_RANKS
-        rows = samples.question.top_logprobs
-        members = samples.judged_members
-        if not members:
-            return _NOT_SAMPLED
-        # servers may return fewer tokens than were asked for
-        sizes = {len(ranks) for index in members for ranks in rows[index]}
-        smallest, largest = min(sizes, default=0), max(sizes, default=0)
-        # lists of unequal length would make a token surer because less is known of it
-        if smallest < largest or smallest < 2:
-            message = f"{smallest} to {largest} likely tokens are known at each token, not equally many"
-            return NoValue("too_few_ranks", message)
-        values: Floats = np.mean(np.array([compute(np.array(rows[index])) for index in members]), axis=0)
-        return values
-
-    return mean
-
-
-def _of_ranks(compute: Callable[[Floats], float]) -> Callable[[Samples], float | NoValue]:
-    mean = _mean_of_ranks(compute)
+    mean = _over_spellings(compute, column)
 
     def value(samples: Samples) -> float | NoValue:
         result = mean(samples)
@@ -208,7 +199,7 @@ def _of_ranks(compute: Callable[[Floats], float]) -> Callable[[Samples], float |
     return value
 
 
-_contributions = _mean_of_ranks(features.rank_contributions)
+_contributions = _over_spellings(features.rank_contributions, "top_logprobs")
 
 
 def _weighted_contributions(samples: Samples) -> float | NoValue:
@@ -227,7 +218,7 @@ def _weighted_contributions(samples: Samples) -> float | NoValue:
 
 
 def _of_lists(values: Callable[[Floats], Floats]) -> Callable[[Samples], float | NoValue]:
-    return _of_ranks(lambda top: float(values(features.probabilities(top)).mean()))
+    return _of_tokens(lambda top: float(values(features.probabilities(top)).mean()), "top_logprobs")
 
 
 _NO_RANKS = NoValue(
@@ -578,7 +569,9 @@ ESTIMATORS = Estimators(
             needs="top_logprobs",
         ),
         "group_confidence": Estimator(
-            _of_ranks(lambda top: features.group_confidence(features.token_confidences(top))),
+            _of_tokens(
+                lambda top: features.group_confidence(features.token_confidences(top)), "top_logprobs"
+            ),
             "mean negative log of the likely tokens' probabilities",
             f"lowest mean of {features.GROUP} neighbouring tokens, depends on K; {_JUDGED}",
             "arXiv 2508.15260",
@@ -586,7 +579,7 @@ ESTIMATORS = Estimators(
             needs="top_logprobs",
         ),
         "self_certainty": Estimator(
-            lambda samples: float(np.mean(samples.question.self_certainty or ())),
+            lambda samples: float(np.mean(samples.question.token_values.self_certainty)),
             "mean divergence of predictions from the uniform one",
             "KL(uniform, prediction), mean over tokens, then over answers",
             "arXiv 2502.18581",
@@ -697,7 +690,7 @@ def estimate(estimator: Estimator, samples: Samples) -> float | NoValue:
     if question.missing_logprobs and estimator.needs in _OF_TOKENS:
         return NoValue("no_logprobs", question.missing_logprobs)
     for column, missing in _OF_TOKENS.get(estimator.needs, {}).items():
-        if getattr(question, column) is None:
+        if not getattr(question.token_values, column):
             return missing
     if estimator.needs == "tokens" and samples.relevance is None:
         return _NO_RELEVANCE

@@ -262,12 +262,12 @@ class Samples:
     @cached_property
     def sequence_logprobs(self) -> Floats:
         """Sum of each answer's token log-probabilities, shape (M,)."""
-        return np.array(list(map(sum, self.question.logprobs or ())))
+        return np.array(list(map(sum, self.question.token_values.logprobs)))
 
     @cached_property
     def mean_logprobs(self) -> Floats:
         """Mean of each answer's token log-probabilities, shape (M,)."""
-        return np.array([sum(tokens) / len(tokens) for tokens in self.question.logprobs or ()])
+        return np.array([sum(tokens) / len(tokens) for tokens in self.question.token_values.logprobs])
 
     @cached_property
     def judged_members(self) -> list[int]:
@@ -284,7 +284,8 @@ class Samples:
         """Token SAR of each answer, shape (M,)."""
         assert self.relevance is not None  # estimate checks it
         values = []
-        for tokens, logprobs in zip(self.question.tokens or (), self.question.logprobs or (), strict=True):
+        logprobs_of, tokens_of, *_ = self.question.token_values
+        for tokens, logprobs in zip(tokens_of, logprobs_of, strict=True):
             without = [tokens[:index] + tokens[index + 1 :] for index in range(len(tokens))]
             texts = [f"{self.question.text} {''.join(part)}" for part in (tokens, *without)]
             relevance = 1 - self.relevance(texts)[0, 1:]

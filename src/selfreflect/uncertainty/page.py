@@ -184,12 +184,13 @@ def shaded_answers(assessment: Assessment) -> list[ShadedAnswer]:
     for samples in assessment.samples:
         question = samples.question
         texts = [question.answers[index] for index in samples.judged_members]
-        if question.top_logprobs is None or not question.tokens or not question.logprobs or not texts:
+        tokens = question.token_values
+        if not (tokens.top_logprobs and tokens.tokens and tokens.logprobs and texts):
             continue
         judged = samples.judged_answer
         # a judged answer may be none of the samples: then the first of its class stands for it
         index = samples.judged_members[texts.index(judged) if judged in texts else 0]
-        words = unsure_words(question.tokens[index], question.logprobs[index], question.top_logprobs[index])
+        words = unsure_words(tokens.tokens[index], tokens.logprobs[index], tokens.top_logprobs[index])
         if words:
             shaded.append((max(word.entropy for word in words), question.text or question.id, words))
     shaded.sort(key=lambda entry: -entry[0])

@@ -10,8 +10,6 @@ from typing import Any, Literal, NamedTuple
 from selfreflect.logprobs import WHY, AnswerTokens, NoLogprobs, TokenValues, stored_values
 from selfreflect.records import Graded, Scalar
 
-TokenLogprobs = tuple[tuple[float, ...], ...]
-
 
 @dataclass(frozen=True)
 class NoValue:
@@ -62,6 +60,7 @@ def _none() -> Mapping[str, Any]:
 
 
 _NONE: Mapping[str, Any] = {}
+_NO_TOKENS = TokenValues()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +88,8 @@ class AnsweredQuestion:
     """Answer judged correct or wrong, if other than the modal one."""
     greedy: str | None = None
     """Model's most likely answer, from a run's strategy ``greedy``."""
-    logprobs: TokenLogprobs | None = None
-    """Log-probabilities of each answer's tokens, in nats."""
-    tokens: tuple[tuple[str, ...], ...] | None = None
-    """Each answer's tokens."""
-    self_certainty: tuple[float, ...] | None = None
-    """Mean over each answer's tokens of KL(uniform, prediction), in nats."""
-    top_logprobs: tuple[TokenLogprobs, ...] | None = None
-    """Largest log-probabilities at each token of each answer, falling."""
-    token_entropies: TokenLogprobs | None = None
-    """Entropy of the prediction at each token of each answer, in nats."""
+    token_values: TokenValues = _NO_TOKENS
+    """Log-probabilities of the answers, with their tokens."""
     missing_logprobs: str = ""
     """Reason for missing log-probabilities, if requested."""
     confidence: float | None = None
@@ -123,12 +114,8 @@ class AnsweredQuestion:
 
 def with_answers(question: AnsweredQuestion, indices: Sequence[int]) -> AnsweredQuestion:
     """Keep some answers of a question, with their tokens' values."""
-    columns: dict[str, Any] = {}
-    for name in ("answers", "logprobs", "tokens", "self_certainty", "top_logprobs", "token_entropies"):
-        column = getattr(question, name)
-        if column is not None:
-            columns[name] = tuple(column[index] for index in indices)
-    return replace(question, **columns)
+    answers = tuple(question.answers[index] for index in indices)
+    return replace(question, answers=answers, token_values=question.token_values.choose(indices))
 
 
 def not_blank(texts: Sequence[str]) -> list[int]:
@@ -146,7 +133,7 @@ def list_lengths(questions: Iterable[AnsweredQuestion]) -> list[int]:
 
     Answers whose tokens have different numbers are left out: no estimator reads them.
     """
-    answers = [answer for question in questions for answer in question.top_logprobs or ()]
+    answers = [answer for question in questions for answer in question.token_values.top_logprobs]
     numbers = [{len(ranks) for ranks in answer} for answer in answers]
     return sorted(set().union(*(lengths for lengths in numbers if len(lengths) == 1)))
 
@@ -175,9 +162,4 @@ def token_fields(records: Sequence[AnswerTokens | NoLogprobs]) -> dict[str, Any]
             return {"missing_logprobs": f"an answer has no log-probabilities: {WHY[tokens]}"}
         if not tokens.texts:
             return {"missing_logprobs": "an answer is blank, so it has no tokens"}
-    return token_columns(stored_values(records))
-
-
-def token_columns(values: TokenValues) -> dict[str, Any]:
-    """Make the token fields, with None for missing ones."""
-    return {name: column or None for name, column in values._asdict().items()}
+    return {"token_values": stored_values(records)}

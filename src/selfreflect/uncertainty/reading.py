@@ -79,7 +79,6 @@ from selfreflect.uncertainty.question import (
     graded_by,
     has_gold,
     not_blank,
-    token_columns,
     with_answers,
 )
 
@@ -399,7 +398,7 @@ def _question(
         gold=_right_answers(row, gold, structured),
         aliases=tuple(map(tuple, aliases)),
         answer=judged_text(row),
-        **token_columns(values),
+        token_values=values,
         confidence=confidence,
         length=_number(row, "length", 0, math.inf),
         correct=_label(row, row.fields.get(CORRECT)),

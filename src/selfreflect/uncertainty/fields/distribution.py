@@ -15,6 +15,7 @@ from itertools import accumulate
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from selfreflect.logprobs import TokenValues
 from selfreflect.stats import defined
 from selfreflect.table import Cell, Column, Table
 from selfreflect.text import counted
@@ -140,7 +141,6 @@ class Structured:
             answer=field.response.text if field.response else None,
             aliases=(),
             greedy=None,
-            self_certainty=None,
             **self._tokens(field),
             classes=field.classes,
             # fields of one answer are right or wrong together
@@ -156,33 +156,27 @@ class Structured:
 
         Without the end, "21" of "2100000" would look sure.
         """
-        question, nothing = self.question, dict.fromkeys(_TOKEN_COLUMNS)
-        if not self.spans or question.tokens is None:
-            return {**nothing, "missing_logprobs": question.missing_logprobs}
+        values, nothing = self.question.token_values, {"token_values": TokenValues()}
+        if not self.spans:
+            return {**nothing, "missing_logprobs": self.question.missing_logprobs}
         spans = [positions.get(field.pointer) for positions in self.spans]
         # a field that is missing in one answer has no tokens there
         if not field.is_located or None in spans:
             return {**nothing, "missing_logprobs": "an answer lacks the field, or has it in a matched list"}
-        texts_and_ends = zip(question.tokens, self._token_ends, spans, strict=True)
+        texts_and_ends = zip(values.tokens, self._token_ends, spans, strict=True)
         places = [_overlapping(texts, ends, *span) for texts, ends, span in texts_and_ends if span]
-        columns: dict[str, Any] = {**nothing, "missing_logprobs": ""}
-        for name in _TOKEN_COLUMNS:
-            column = getattr(question, name)
-            if column is not None:
-                pairs = zip(column, places, strict=True)
-                columns[name] = tuple(row[start:end] for row, (start, end) in pairs)
-        return columns
+        return {"token_values": values.cut(places), "missing_logprobs": ""}
 
     @cached_property
     def _token_ends(self) -> list[list[int]]:
         """End of each token of each answer, in characters."""
-        return [list(accumulate(map(len, texts))) for texts in self.question.tokens or ()]
+        return [list(accumulate(map(len, texts))) for texts in self.question.token_values.tokens]
 
     def _token_summary(self, field: AnswerField, classes: Sequence[FieldClass]) -> dict[str, Any]:
         """Describe the likelihood of the most common value's tokens, if known."""
-        rows = self._tokens(field)["logprobs"]
+        rows = self._tokens(field)["token_values"].logprobs
         texts = [value.text for value in field.values]
-        if rows is None or not classes or not all(rows):
+        if not rows or not classes or not all(rows):
             return {}
         logprobs = rows[texts.index(classes[0].value)]
         return {"tokens": {"joint": math.exp(sum(logprobs)), "min": math.exp(min(logprobs))}}
@@ -243,9 +237,6 @@ class Structured:
         }
 
 
-_TOKEN_COLUMNS = ("logprobs", "tokens", "top_logprobs", "token_entropies")
-
-
 def entropy(shares: Sequence[float]) -> float:
     """Compute the entropy of shares in nats."""
     # + 0.0 makes a negative zero positive
@@ -274,7 +265,7 @@ def structure(question: AnsweredQuestion, schema: Schema | None = None) -> Struc
     response = [] if question.answer is None else [read(question.answer)]
     judged = [MISSING if isinstance(value, Unreadable) else value for value in response]
     walker = _Walker(schema, len(valid), len(gold))
-    is_spelled = question.tokens is not None and question.logprobs is not None
+    is_spelled = question.token_values.tokens and question.token_values.logprobs
     node = {} if schema is None else schema.resolved(schema.document)
     fields = list(walker.walk(_Place(), [*valid, *gold, *judged], node)) if valid or gold else []
     # a judged answer that cannot be read is wrong in every field

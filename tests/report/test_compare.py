@@ -268,11 +268,11 @@ def test_the_detail_of_a_question_holds_answers_summaries_and_failures():
     failures = [failure("q0", name="basic")]
     records = run({"greedy": [0.25], "basic": [None]}, questions=1, failures=failures)
     greedy, basic = records.outcomes("q0")
-    assert sorted(grouped_answers(records, "q0")) == [("Lyon", 1), ("Paris", 1)]
+    assert sorted(grouped_answers(records, "q0").groups) == [("Lyon", 1), ("Paris", 1)]
     assert (greedy.summary.text, greedy.score.value, greedy.failure) == ("word word word", 0.25, None)
     assert (basic.strategy, basic.score, basic.failure.kind) == ("basic", None, "too_long")
     empty = RunRecords("", ("greedy",), records.questions, {}, {}, {}, ())
-    assert grouped_answers(empty, "q0") == []
+    assert grouped_answers(empty, "q0").groups == []
     assert empty.outcomes("q0") == [("greedy", None, None, None, None, [])]
 
 

@@ -165,9 +165,9 @@ def _grouped(
 
 
 def _emit_question(records: RunRecords, id_: str, answer_groups: GroupedAnswers | None) -> None:
-    from selfreflect.cli.show import GroupedAnswers, grouped_answers
+    from selfreflect.cli.show import grouped_answers
 
-    by, groups = answer_groups or GroupedAnswers("same", grouped_answers(records, id_))
+    by, groups = answer_groups or grouped_answers(records, id_)
     summaries = []
     for outcome in records.outcomes(id_):
         line: dict[str, Any] = {

@@ -85,8 +85,7 @@ def show_results(
     """
     if not json:
         _print_headline(records, label)
-        if note := show_case_note(records):
-            stdout.print(Text(f"{note[:1].upper()}{note[1:]}."))
+        _print_sentence(show_case_note(records))
         if details is not None:
             print_table(details)
         if records.measures or records.failures:
@@ -106,6 +105,12 @@ def show_results(
 
     for line in result_lines(records):
         emit(line)
+
+
+def _print_sentence(note: str) -> None:
+    """Print a note as a sentence, if there is one."""
+    if note:
+        stdout.print(Text(f"{note[:1].upper()}{note[1:]}."))
 
 
 def _print_headline(run: RunRecords, label: str) -> None:
@@ -134,8 +139,7 @@ def show_versions(runs: Sequence[RunRecords], pairs: Pairs, explain: bool) -> No
         measure = main_measure_of(candidate.run)
         table = comparison(base, [candidate], measure)
         print_differences(table, explain)
-        if note := show_case_note(candidate.run):
-            stdout.print(Text(f"{note[:1].upper()}{note[1:]}."))
+        _print_sentence(show_case_note(candidate.run))
         worse = worse_table(base, candidate, measure)
         if worse.rows:
             print_table(worse)
@@ -165,8 +169,8 @@ class GroupedAnswers(NamedTuple):
     """The most common text of each group with its size, the largest first."""
 
 
-def grouped_answers(records: RunRecords, question_id: str) -> list[tuple[str, int]]:
-    """List each group's most common answer and size, the largest group first."""
+def grouped_answers(records: RunRecords, question_id: str) -> GroupedAnswers:
+    """Group the answers to a question without a model."""
     from selfreflect.sameness import same_groups
 
     answer_set = records.answers.get(question_id)
@@ -174,7 +178,7 @@ def grouped_answers(records: RunRecords, question_id: str) -> list[tuple[str, in
     question = records.questions.get(question_id)
     groups = same_groups(answers, question.text if question else "")
     groups = merged_groups(answers, groups, records.merged_texts(question_id))
-    return [(answers[group[0]], len(group)) for group in groups]
+    return GroupedAnswers("same", [(answers[group[0]], len(group)) for group in groups])
 
 
 def print_question(
@@ -188,7 +192,7 @@ def print_question(
     """
     question = records.question(query)
     question_id = question.id
-    by, groups = grouped or GroupedAnswers("same", grouped_answers(records, question_id))
+    by, groups = grouped or grouped_answers(records, question_id)
     if merged := records.merged_texts(question_id):
         by += f", with {counted(len(merged), 'merge')} by hand"
     stdout.print(Text(f"\n{one_line(question.text)}", style="bold"))
@@ -217,8 +221,7 @@ def print_question(
     if len(groups) == 1 < total:
         stdout.print(Text(ONE_GROUP))
     stdout.print()
-    if note := show_case_note(records, named_models_only=True):
-        stdout.print(Text(f"{note[:1].upper()}{note[1:]}."))
+    _print_sentence(show_case_note(records, named_models_only=True))
     outcomes = best_first(records, question_id)
     sampled = records.answers.get(question_id)
     conditioning = len(sampled.conditioning) if sampled else None
@@ -433,7 +436,7 @@ def log_runs(tracker: str | None, runs: Sequence[RunRecords]) -> None:
         say(one_line(f"logged {run.label}: {log_run(tracker, run)}"))
 
 
-def log_result(tracker: str, records: RunRecords, out: Path | None = None) -> None:
+def log_result(tracker: str | None, records: RunRecords, out: Path | None = None) -> None:
     """Log a command's results, and warn if logging fails.
 
     Args:
@@ -444,7 +447,7 @@ def log_result(tracker: str, records: RunRecords, out: Path | None = None) -> No
 
     again = "" if out is None else " `selfreflect report --log` tries again."
     try:
-        if out is not None and len(Run.load(out).scorings) > 1:
+        if tracker is not None and out is not None and len(Run.load(out).scorings) > 1:
             records = replace(records, label=f"{records.label}, judge {records.judge}")
         log_runs(tracker, [records])
     except Exception as error:  # another program's code, which must not cost a result

@@ -259,26 +259,22 @@ def run_stages(
         say(f"Once the output file of the batch is there: {read}")
         return  # failures of earlier commands are not of this one
     _show_outcome(out, records, show)
-    if log is not None:
-        from selfreflect.cli.show import log_result
+    from selfreflect.cli.show import exit_if, log_result
+    from selfreflect.report.thresholds import versions
 
-        log_result(log, records, out)
+    log_result(log, records, out)
     if next_step and not show.json:
         say_next_step(out, records)
-    if show.conditions:
-        from selfreflect.cli.show import exit_if
-        from selfreflect.report.thresholds import versions
-
-        exit_if(show.conditions, versions([records]))
+    exit_if(show.conditions, versions([records]))
     exit_with(records.failed)
 
 
 def _show_outcome(out: Path, records: RunRecords, show: Show) -> None:
     """Show a directory's results, or its counts of records."""
+    from selfreflect.cli.show import show_failures, show_results
+
     is_measured = bool(records.measures)
     if show.json or is_measured:
-        from selfreflect.cli.show import show_results
-
         show_results(records, show.json, explain=show.explain)
     results = [f"{len(records.results(measure))} by {measure.name}" for measure in records.measures]
     say(
@@ -287,8 +283,6 @@ def _show_outcome(out: Path, records: RunRecords, show: Show) -> None:
         f"{counted(len(records.summaries), 'summary')}, measured: {', '.join(results) or 'none'}"
     )
     if records.failures and not is_measured:  # the results, which list failures, were not shown
-        from selfreflect.cli.show import show_failures
-
         show_failures(records)
 
 

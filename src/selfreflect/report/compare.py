@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, combinations
+from typing import NamedTuple
 
 from selfreflect.errors import DataError, excerpt, nearest
 from selfreflect.metric.measure import Measure
@@ -464,38 +465,47 @@ def summary_table(run: RunRecords) -> Table:
     return Table(title, tuple(columns), tuple(rows[:SHOWN_ROWS]), tuple(notes))
 
 
-def changes(baseline: Contender, candidate: Contender, measure: Measure) -> list[tuple[str, float]]:
-    """List the changes of common questions, positive for improvements, worst first.
+class Change(NamedTuple):
+    """Values of a question in two versions."""
 
-    Ties are 0.
-    """
+    id: str
+    before: float
+    after: float
+    improvement: float
+    """How much better the new value is; 0 for a tie, and negative where it is worse."""
+
+
+def changes(baseline: Contender, candidate: Contender, measure: Measure) -> list[Change]:
+    """List the changes of common questions, worst first."""
     before = values_of(measure, baseline.run, baseline.strategy)
     after = values_of(measure, candidate.run, candidate.strategy)
     sign = 1 if measure.higher_is_better else -1
-    changes_by_question = []
+    of_questions = []
     for id_ in baseline.common_questions(candidate):
         old, new = before.of_question(id_), after.of_question(id_)
         if old is not None and new is not None:
-            changes_by_question.append((id_, 0.0 if is_tie(old, new) else sign * (new - old)))
-    return sorted(changes_by_question, key=lambda pair: pair[1])
+            improvement = 0.0 if is_tie(old, new) else sign * (new - old)
+            of_questions.append(Change(id_, old, new, improvement))
+    return sorted(of_questions, key=lambda change: change.improvement)
+
+
+def question_and_reply(candidate: Contender, id_: str) -> tuple[str, str]:
+    """Shorten a question and the response to it for a table."""
+    summary = candidate.run.summaries.get((id_, candidate.strategy))
+    texts = (candidate.run.questions[id_].text, summary.text if summary else "")
+    return one_line(texts[0], _TEXT), one_line(texts[1], _TEXT)
 
 
 def worse_table(baseline: Contender, candidate: Contender, measure: Measure) -> Table:
     """Tabulate the worsened questions, worst first, with both values and the new response."""
     differences = changes(baseline, candidate, measure)
     common = len(baseline.common_questions(candidate))
-    before = values_of(measure, baseline.run, baseline.strategy)
-    after = values_of(measure, candidate.run, candidate.strategy)
-    worse = [id_ for id_, change in differences if change < 0]
+    worse = [change for change in differences if change.improvement < 0]
     rows: list[tuple[Cell, ...]] = []
-    for id_ in worse[:SHOWN_ROWS]:
-        old, new = before.of_question(id_), after.of_question(id_)
-        assert old is not None  # changes has left the others out
-        assert new is not None
-        summary = candidate.run.summaries.get((id_, candidate.strategy))
-        texts = (candidate.run.questions[id_].text, summary.text if summary else "")
-        rows.append((*(one_line(text, _TEXT) for text in texts), old, new, new - old))
-    better = sum(change > 0 for _, change in differences)
+    for change in worse[:SHOWN_ROWS]:
+        question, reply = question_and_reply(candidate, change.id)
+        rows.append((question, reply, change.before, change.after, change.after - change.before))
+    better = sum(change.improvement > 0 for change in differences)
     equal = len(differences) - len(worse) - better
     counts = f"{len(worse):,} got worse, {better:,} better, {equal:,} stayed equal"
     notes = []

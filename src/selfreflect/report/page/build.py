@@ -13,6 +13,7 @@ from selfreflect.errors import DataError
 from selfreflect.metric.measure import Measure
 from selfreflect.records import STAGES, AnswerSet
 from selfreflect.report.compare import (
+    SHOWN_ROWS,
     Contender,
     changes,
     common_measures,
@@ -22,6 +23,7 @@ from selfreflect.report.compare import (
     main_measure_of,
     page_judges,
     plain_label,
+    question_and_reply,
     version_pairs,
     worse_table,
 )
@@ -283,17 +285,18 @@ def worse_lists(runs: Sequence[RunRecords]) -> list[dict[str, Any]]:
         numbers = {id_: index for index, id_ in enumerate(run.questions)}
         for base, candidate in pairs:
             measure = main_measure_of(run)
-            table = worse_table(base, candidate, measure)
-            worse = [id_ for id_, change in changes(base, candidate, measure) if change < 0]
             rows = []
-            for id_, (question, reply, old, new, difference) in zip(worse, table.rows, strict=False):
-                values = [measure.text(float(value or 0.0)) for value in (old, new)]
-                change = measure.difference_text(float(difference or 0.0))
-                rows.append([f"#r{number}q{numbers[id_]}", str(question), *values, change, str(reply)])
+            for change in changes(base, candidate, measure)[:SHOWN_ROWS]:
+                if change.improvement < 0:
+                    question, reply = question_and_reply(candidate, change.id)
+                    values = [measure.text(value) for value in (change.before, change.after)]
+                    difference = measure.difference_text(change.after - change.before)
+                    rows.append([f"#r{number}q{numbers[change.id]}", question, *values, difference, reply])
             names = f"{base.name_beside(candidate)} → {candidate.name_beside(base)}"
             title = f"Got worse, {names}: {measure.short}"
             lead = comparison(base, [candidate], measure).notes[0]
-            lists.append({"title": title, "lead": f"{lead}.", "rows": rows, "notes": table.notes})
+            notes = worse_table(base, candidate, measure).notes
+            lists.append({"title": title, "lead": f"{lead}.", "rows": rows, "notes": notes})
     return lists
 
 

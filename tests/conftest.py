@@ -12,6 +12,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
     from selfreflect.metric.scorer import SelfReflect
     from selfreflect.models.judge import Judge
 
@@ -74,6 +76,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
     gc.set_threshold(50_000, 20, 10)  # looking for garbage took 6 % of the time, and tests leave little
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    import browser
+
+    with browser.chromium() as opened:
+        yield opened
 
 
 @pytest.fixture

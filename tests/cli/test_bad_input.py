@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import tiny
-from command import COMMAND, Outcome, environment, process, run, small, written
+from command import COMMAND, environment, process, refused, run, small, written
 
 from selfreflect.store.run import Run
 
@@ -32,13 +32,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def questions(tmp_path: Path) -> Path:
     return written(tmp_path / "q.txt", "What first?\n")
-
-
-def refused(outcome: Outcome, *parts: object) -> None:
-    """Exit code 2, nothing on stdout, and all of ``parts`` on stderr."""
-    assert (outcome.code, outcome.stdout) == (2, ""), outcome.stderr
-    assert "Traceback" not in outcome.stderr
-    assert [part for part in map(str, parts) if part not in outcome.stderr] == []
 
 
 def item(**changes: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command import Outcome, run, written
+from command import Outcome, refused, run, written
 
 from selfreflect.records import AnswerSet, Question
 from selfreflect.store.run import Run
@@ -29,11 +29,6 @@ def rows(start: int, count: int = 60) -> list[dict[str, Any]]:
 
 def calibrate(*arguments: object) -> Outcome:
     return run("calibrate", *arguments)
-
-
-def refused(outcome: Outcome, *parts: str) -> None:
-    assert (outcome.code, outcome.stdout) == (2, ""), outcome.stderr
-    assert [part for part in parts if part not in outcome.said] == []
 
 
 @pytest.mark.parametrize("method", ["isotonic", "platt", "temperature"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import uq_data
-from command import Outcome, run, written
+from command import refused, run, written
 from fault_server import FaultServer
 from finished_run import write_run
 
@@ -33,11 +33,6 @@ def lines(*arguments: object) -> tuple[list[dict[str, Any]], list[dict[str, Any]
     assert outcome.code == 0, outcome.stderr
     of_questions = [line for line in outcome.json if "values" in line]
     return of_questions, [line for line in outcome.json if "estimator" in line]
-
-
-def refused(outcome: Outcome, *parts: str) -> None:
-    assert (outcome.code, outcome.stdout) == (2, ""), outcome.stderr
-    assert [part for part in parts if part not in outcome.said] == []
 
 
 def test_a_file_gives_values_and_predictions(tmp_path: Path) -> None:

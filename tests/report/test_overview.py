@@ -315,13 +315,6 @@ def test_json_lines_hold_both_measures_and_keep_their_keys(capsys):
     assert "recovered" not in capsys.readouterr().out
 
 
-def test_rows_of_questions_hold_bits_and_shares():
-    first, second = rows(question_table(measured_run({"greedy": [5.0, None]})))
-    assert (first["bits"], first["bits_available"], first["recovered"]) == (5.0, 10.0, 0.5)
-    assert (first["recovered_low"], first["recovered_high"]) == pytest.approx((0.35, 0.65))
-    assert (second["recovered"], second["undefined"], second["reader"]) == (None, "known", "informed")
-
-
 def test_runs_with_different_columns_are_joined_by_their_headings():
     both = measured_run({"greedy": [5.0]}, scores={"greedy": [0.08]}, controlled=False)
     tables = {"new": overview(both), "old": overview(replace(both, information={}))}

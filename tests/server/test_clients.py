@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from endpoint import EndpointClient, endpoint_server
+from endpoint import EndpointClient, claude, endpoint_server
 from fault_server import FaultServer, raw
 
 if TYPE_CHECKING:  # they have much to load: only the process that gets this file imports them
-    import anthropic
+    pass
 
 QUESTION = "What is the capital of Turkey?"
 MODEL = "selfreflect/m"
@@ -33,13 +33,6 @@ def served() -> Iterator[EndpointClient]:
 
 
 # --- Anthropic's client
-
-
-def claude(served: EndpointClient, **options: Any) -> anthropic.Anthropic:
-    anthropic = pytest.importorskip("anthropic")
-    address = served.url.removesuffix("/v1")
-    client: Any = anthropic.Anthropic(base_url=address, api_key="none", max_retries=0, **options)
-    return client  # type: ignore[no-any-return]
 
 
 def ask(**fields: Any) -> dict[str, Any]:

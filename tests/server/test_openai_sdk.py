@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from endpoint import EndpointClient, endpoint_server
+from endpoint import EndpointClient, endpoint_server, sdk
 from fault_server import FaultServer, chat, choice, raw
 
 from selfreflect.models.base import Refusal
 
 if TYPE_CHECKING:  # it has much to load: only the process that gets this file imports it
-    import openai
+    pass
 
 QUESTION: Any = [{"role": "user", "content": "What is the capital of Turkey?"}]
 MODEL = "selfreflect/m"
@@ -24,12 +24,6 @@ MODEL = "selfreflect/m"
 def served() -> Iterator[EndpointClient]:
     with endpoint_server() as client:
         yield client
-
-
-def sdk(served: EndpointClient, **options: Any) -> openai.OpenAI:
-    import openai
-
-    return openai.OpenAI(base_url=served.url, api_key="none", **{"max_retries": 0, **options})
 
 
 def test_models_and_an_answer_with_its_distribution(served: EndpointClient) -> None:

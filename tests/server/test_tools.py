@@ -6,17 +6,13 @@ import itertools
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from endpoint import EndpointClient, endpoint_server
+from endpoint import EndpointClient, claude, endpoint_server, sdk
 from fault_server import FaultServer, chat, choice, status
 
 from selfreflect.models.base import Sampling
-
-if TYPE_CHECKING:
-    import anthropic
-    import openai
 
 MODEL = "selfreflect/m"
 QUESTION: Any = [{"role": "user", "content": "What is the weather in the capital of Turkey?"}]
@@ -74,12 +70,6 @@ def served(samples: list[dict[str, Any]], **settings: Any) -> Iterator[tuple[End
         ) as client,
     ):
         yield client, upstream
-
-
-def sdk(client: EndpointClient) -> openai.OpenAI:
-    import openai
-
-    return openai.OpenAI(base_url=client.url, api_key="none", max_retries=0)
 
 
 def test_the_most_common_call_comes_back_with_the_distribution_of_each_argument() -> None:
@@ -566,13 +556,6 @@ def test_fields_share_the_calls_that_compare_answers() -> None:
     # two for each of four answers, and two controls
     assert len(upstream.calls) == 1 + 2 * 4 + 2
     assert belief["cost"]["completions"] == 4 + 2 * 4 + 2
-
-
-def claude(client: EndpointClient) -> anthropic.Anthropic:
-    import anthropic
-
-    address = client.url.removesuffix("/v1")
-    return anthropic.Anthropic(base_url=address, api_key="none", max_retries=0)
 
 
 MESSAGES_TOOLS: Any = [

@@ -34,6 +34,13 @@ class Outcome:
         return [json.loads(line) for line in self.stdout.splitlines()]
 
 
+def refused(outcome: Outcome, *parts: object) -> None:
+    """Exit code 2, nothing on stdout, and all of ``parts`` on stderr, however its lines are broken."""
+    assert (outcome.code, outcome.stdout) == (2, ""), outcome.stderr
+    assert "Traceback" not in outcome.stderr
+    assert [part for part in map(str, parts) if part not in outcome.said] == []
+
+
 @cache
 def _command() -> Any:
     """The command line. To make it takes longer than most commands."""

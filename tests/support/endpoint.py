@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
@@ -25,6 +25,10 @@ from selfreflect.server.session import LocalModel
 from selfreflect.server.upstream import ModelTable, RemoteServer
 from selfreflect.settings import ServeConfig
 from selfreflect.uncertainty.classes import ClassRule
+
+if TYPE_CHECKING:  # they have much to load: only the process that calls them imports them
+    import anthropic
+    import openai
 
 CITIES = ["Ankara", "Ankara.", "Istanbul", "ankara"]
 
@@ -54,6 +58,23 @@ class EndpointClient:
         lines = [line[6:] for line in response.text.split("\n\n") if line.startswith("data: ")]
         assert lines.pop() == "[DONE]"
         return [json.loads(line) for line in lines]
+
+
+def sdk(served: EndpointClient, **options: Any) -> openai.OpenAI:
+    """OpenAI's own client of the endpoint."""
+    import openai
+
+    return openai.OpenAI(base_url=served.url, api_key="none", **{"max_retries": 0, **options})
+
+
+def claude(served: EndpointClient, **options: Any) -> anthropic.Anthropic:
+    """Anthropic's own client of the endpoint."""
+    anthropic = pytest.importorskip("anthropic")
+    address = served.url.removesuffix("/v1")
+    client: anthropic.Anthropic = anthropic.Anthropic(
+        base_url=address, api_key="none", max_retries=0, **options
+    )
+    return client
 
 
 def _chat_body(text: str, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,14 @@ LOWER = MetricInfo(name="distance", better="lower", group="control", about="")
 HIGHER = MetricInfo(name="agreement", better="higher", group="control", about="")
 
 
+def made_value(metric: str, item: str, summary: str, number: float | None, by: str = "judge") -> Value:
+    """A value of one summary by a judge, undefined where there is no number."""
+    undefined = Undefined(reason="backend", message="no") if number is None else None
+    return Value(
+        metric=metric, item=item, summary=summary, digest="", by=by, value=number, undefined=undefined
+    )
+
+
 def measured(study: Study, metric: MetricInfo, score: Callable[[Item, str], float | None]) -> list[Value]:
     """A value of every summary, undefined where ``score`` gives None."""
     values = []

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from studies import table
+from studies import made_value, table
 
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.sources.items import Item
@@ -23,7 +23,7 @@ from selfreflect.validate.agreement import (
     read_ratings,
     summary_orders,
 )
-from selfreflect.validate.base import MetricInfo, Undefined, Value
+from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.statistics import kendall
 from selfreflect.validate.study import Finding
 
@@ -229,18 +229,7 @@ def scores(metric, numbers, items=ITEMS, by="judge"):
     values = []
     for one in items:
         for name, number in zip(NAMES, numbers, strict=True):
-            undefined = Undefined(reason="backend", message="no") if number is None else None
-            values.append(
-                Value(
-                    metric=metric,
-                    item=one.id,
-                    summary=name,
-                    digest="",
-                    by=by,
-                    value=number,
-                    undefined=undefined,
-                )
-            )
+            values.append(made_value(metric, one.id, name, number, by))
     return values
 
 
@@ -290,10 +279,7 @@ def judged_items(n: int, names: tuple[str, ...] = STRATEGIES) -> list[Item]:
 
 
 def value_by(item: Item, summary: str, by: str, number: float | None, metric: MetricInfo = JUDGED) -> Value:
-    why = Undefined(reason="too_long", message="no room") if number is None else None
-    return Value(
-        metric=metric.name, item=item.id, summary=summary, digest="", by=by, value=number, undefined=why
-    )
+    return made_value(metric.name, item.id, summary, number, by)
 
 
 def agreement_of(made: list[Item], **judges) -> Finding:

@@ -7,13 +7,13 @@ import re
 
 import numpy as np
 import pytest
-from studies import rows, shown, table
+from studies import made_value, rows, shown, table
 
 from selfreflect.errors import DataError
 from selfreflect.sources.items import Item
 from selfreflect.stats import FEWEST_TESTED
 from selfreflect.table import to_csv, to_markdown
-from selfreflect.validate.base import MetricInfo, Undefined, Value
+from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.convergence import Convergence, questions_needed, same_ranking, stable_from
 
 LOWER = MetricInfo(name="selfreflect", better="lower", group="selfreflect", about="")
@@ -31,10 +31,7 @@ def made(number: int, names=("good", "mid", "bad")) -> Item:
 
 
 def value(item: str, summary: str, number: float | None, metric="selfreflect") -> Value:
-    undefined = Undefined(reason="backend", message="no") if number is None else None
-    return Value(
-        metric=metric, item=item, summary=summary, digest="", by="j", value=number, undefined=undefined
-    )
+    return made_value(metric, item, summary, number)
 
 
 def noisy(items, levels, sd=0.02, seed=1):

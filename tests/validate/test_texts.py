@@ -28,11 +28,12 @@ STEERING = (
 
 
 def item(answers=("Radishes.", "Lettuce."), question="What first?", **summaries):
+    half = len(answers) // 2
     return Item(
         id="q",
         question=question,
-        masked_out=tuple(answers[:1]),
-        conditioning=tuple(answers[1:]),
+        masked_out=tuple(answers[:half]),
+        conditioning=tuple(answers[half:]),
         summaries=summaries,
     )
 
@@ -156,15 +157,7 @@ def embedded():
 
 
 def halved(answers, *summaries):
-    named = {f"s{number}": text for number, text in enumerate(summaries)}
-    half = len(answers) // 2
-    return Item(
-        id="q",
-        question="What first?",
-        masked_out=tuple(answers[:half]),
-        conditioning=tuple(answers[half:]),
-        summaries=named,
-    )
+    return item(answers, **{f"s{number}": text for number, text in enumerate(summaries)})
 
 
 def scores(embedded, answers, *summaries):
@@ -239,33 +232,22 @@ def test_without_the_model_its_extra_is_named_and_another_model_refused(monkeypa
 # --- words
 
 
-def two_halves(answers, *summaries, masked_out=()):
-    named = {f"s{number}": text for number, text in enumerate(summaries)}
-    return Item(
-        id="q",
-        question="What first?",
-        masked_out=tuple(masked_out),
-        conditioning=tuple(answers),
-        summaries=named,
-    )
-
-
 def numbers(family, given):
     return [value.value for value in family.score(given)]
 
 
 def test_rouge_l_is_the_mean_f_measure_of_the_longest_common_subsequence():
     assert numbers(
-        Overlap(OVERLAP), two_halves(["the red hen ran"], "The red hen ran!", "red ran", "ran red", "duck")
+        Overlap(OVERLAP), halved(["the red hen ran"], "The red hen ran!", "red ran", "ran red", "duck")
     ) == pytest.approx(
         [1.0, 2 / 3, 2 * 1 / (4 + 2), 0.0]  # 2 * common / (words of one + words of the other)
     )
-    cyrillic = two_halves(["Вильгельм Рентген"], "рентген", "Radium")
+    cyrillic = halved(["Вильгельм Рентген"], "рентген", "Radium")
     assert numbers(Overlap(OVERLAP), cyrillic) == pytest.approx([2 / 3, 0.0])
 
 
 def test_length_is_counted_in_words_and_longer_is_better():
-    assert numbers(Length(LENGTH), two_halves(["hen"], "", " two  words\n", "three or-so words")) == [0, 2, 3]
+    assert numbers(Length(LENGTH), halved(["hen"], "", " two  words\n", "three or-so words")) == [0, 2, 3]
     [info] = Length(LENGTH).metrics
     assert info.wins(3, 2)
     assert not info.wins(2, 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,6 @@ ANSWERS = [
     f"{FIRST.replace('1889', '1898')} Lightning strikes the tower several in summer. {PAYLOADS[1]} fin.",
     f"{FIRST} Nobody lives in the small flat at the top, which has a piano.",
 ]
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with b.chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

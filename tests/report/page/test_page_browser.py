@@ -94,12 +94,6 @@ def known_run():
 
 
 @pytest.fixture(scope="module")
-def chromium():
-    with b.chromium() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
 def known_page():
     return report_page([[known_run()]])
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,6 @@ from selfreflect.store.run import Run
 pytestmark = pytest.mark.usefixtures("quick_figures")
 
 CITIES = ["Paris", "Rome", "Oslo"]
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with b.chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

@@ -15,12 +15,6 @@ from fault_server import FaultServer
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with browser.chromium() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
 def api() -> Iterator[FaultServer]:
     with FaultServer() as server:
         yield server

@@ -15,8 +15,7 @@ from msgspec import Struct, structs
 from selfreflect.cli.console import (
     ProgressReporter,
     ReadingProgress,
-    agree,
-    can_ask,
+    agree_to_start,
     print_table,
     say,
     say_notes,
@@ -631,10 +630,7 @@ class Confirmation:
         reasons = _reasons(inquiries, self._spec, self._price)
         if self._accepted.issuperset(reasons):
             return
-        say("; ".join(reasons))
-        if can_ask() and not self._options.yes and not agree("Start?"):
-            say("No further request was sent. Run the same command and confirm, or add --yes.")
-            raise typer.Exit(130)
+        agree_to_start(reasons, yes=self._options.yes, otherwise="No further request was sent.")
         self._accepted.update(reasons)
 
 

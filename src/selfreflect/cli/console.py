@@ -157,6 +157,18 @@ def agree(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
+def agree_to_start(reasons: Sequence[str], *, yes: bool, otherwise: str) -> None:
+    """Say why the user may not want this, and exit if the user, where there is one to ask, does not agree.
+
+    Args:
+        otherwise: what was not done then.
+    """
+    say("; ".join(reasons))
+    if can_ask() and not yes and not agree("Start?"):
+        say(f"{otherwise} Run the same command and confirm, or add --yes.")
+        raise typer.Exit(130)
+
+
 def exit_with(failures: int) -> None:
     """Exit with 1 if failures are recorded."""
     if failures:

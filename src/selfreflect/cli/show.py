@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import typer
 from rich.text import Text
 
-from selfreflect.cli.console import context_line, emit, print_notes_first, print_table, say, stderr, stdout
+from selfreflect.cli.console import context_line, emit, print_notes_first, print_table, say, stdout
 from selfreflect.cli.options import Overrides
 from selfreflect.grouping import merged_groups
 from selfreflect.logprobs import AnswerTokens
@@ -31,14 +31,13 @@ from selfreflect.report.overview import failure_table, overview
 from selfreflect.report.results import best_first, score_text
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.report.words import MarkKind, marks, telling_answers, worst_words
-from selfreflect.run.cost import cost_table, reasons_to_ask, sum_up
+from selfreflect.run.cost import cost_table, sum_up
 from selfreflect.table import Table, compact
 from selfreflect.text import counted, one_line
 
 if TYPE_CHECKING:
     from selfreflect.report.thresholds import Condition, Pairs
     from selfreflect.run.dry_run import DryRun
-    from selfreflect.settings import Config
 
 
 THRESHOLD = 3
@@ -409,16 +408,6 @@ def show_costs(dry_run: DryRun, json: bool) -> None:
     for note in dry_run.notes:
         say(one_line(note))
     say("dry run: nothing was written, and no server was called.")
-
-
-def announce_costs(dry_run: DryRun, config: Config) -> bool:
-    """Print the costs of a run that may be long or cost money, and return whether it may."""
-    reasons = reasons_to_ask(dry_run, config)
-    if not reasons:
-        return False
-    print_table(cost_table(*sum_up(dry_run)), stderr)
-    say("; ".join(reasons))
-    return True
 
 
 def log_runs(tracker: str | None, runs: Sequence[RunRecords]) -> None:

@@ -10,19 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-import typer
 from rich.text import Text
 
 from selfreflect.cli import options as o
 from selfreflect.cli.console import (
     ProgressReporter,
     agree,
+    agree_to_start,
     can_ask,
     context_line,
     emit,
     exit_with,
+    print_table,
     say,
     say_next_step,
+    stderr,
     stdout,
 )
 from selfreflect.cli.options import BATCHED, GENERATING, JUDGING, Overrides, option, takes
@@ -458,15 +460,15 @@ def _agree_to_costs(
     intent: Intent,
 ) -> None:
     """Show the cost of the stages, and ask for consent if it is high."""
-    from selfreflect.cli.show import announce_costs
+    from selfreflect.run.cost import cost_table, reasons_to_ask, sum_up
     from selfreflect.run.dry_run import DryRun
 
     costs = DryRun(run, config, load_prompts(options.prompts), options, Quiet(), load_models=False)
     for stage in model_stages(work):
         costs.fill(stage, strategies)
-    if announce_costs(costs, config) and can_ask() and not intent.yes and not agree("Start?"):
-        say("Nothing was started. Run the same command and confirm, or add --yes.")
-        raise typer.Exit(130)
+    if reasons := reasons_to_ask(costs, config):
+        print_table(cost_table(*sum_up(costs)), stderr)
+        agree_to_start(reasons, yes=intent.yes, otherwise="Nothing was started.")
 
 
 def _agree_to_one_text(suspects: Sequence[SamplingCheck], intent: Intent) -> None:

@@ -694,7 +694,6 @@ RECORD_SETS: dict[type[Record], tuple[str, Callable[[Any], Any]]] = {
 
 
 R = TypeVar("R", bound=Record)
-T = TypeVar("T")
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 

@@ -81,10 +81,6 @@ class Context(Record, frozen=True, kw_only=True):
             f"{self.source} you gave above: {masked}\n"
             'Please provide only the missing word "_", not the whole sentence.'
         )
-        return self.turns(task)
-
-    def turns(self, task: str) -> tuple[Message, ...]:
-        """Write the turns that end with a task about the judge's response."""
         return (
             Message(role="system", content=SYSTEM),
             Message(role="user", content=self.question),

@@ -111,10 +111,8 @@ class Population:
         """Find the largest sample size of at most ``words`` words, counting copies; at least 1."""
         # a word of an answer that came five times counts as five, so the number of words jumps with the
         # size
-        for size in range(self.size, 1, -1):
-            if len(self.indices(size)) <= words:
-                return size
-        return 1
+        sizes = range(1, self.size + 1)
+        return max(1, bisect_right(sizes, words, key=lambda size: len(self.indices(size))))
 
     def samples(self, size: int, values: Mapping[int, float]) -> list[WordSample]:
         """Collect the samples of ``size`` words, with the value of each."""

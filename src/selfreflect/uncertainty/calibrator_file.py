@@ -36,7 +36,6 @@ from selfreflect.uncertainty.guarantee import (
 )
 from selfreflect.uncertainty.question import AnsweredQuestion, list_lengths, sample_sizes
 
-_ROUNDING = 1e-9
 FEWEST_LABELS = 50
 """Fewest labelled answers for a map, whose errors otherwise exceed its corrections."""
 

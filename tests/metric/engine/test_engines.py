@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from engine_items import ITEMS, PARENTS, assert_same, expected, scored, tree_of
+from engine_items import ITEMS, assert_same, expected, scored
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from selfreflect.errors import JudgeError
 from selfreflect.metric.engine import attention as attention_module
-from selfreflect.metric.engine import engines as engine_module
 from selfreflect.metric.engine import kernels
-from selfreflect.metric.engine.attention import Extras, TreeAttention, mapped_empty
+from selfreflect.metric.engine.attention import TreeAttention
 from selfreflect.metric.engine.engines import (
     FusedDecoder,
     HFDecoder,
@@ -22,7 +21,7 @@ from selfreflect.metric.engine.engines import (
     choose_engine,
     tree_attention,
 )
-from selfreflect.metric.engine.tree import Prompt, build_tree, pack
+from selfreflect.metric.engine.tree import Prompt, build_tree
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.local.layers import is_llama
 
@@ -124,39 +123,6 @@ def test_every_token_of_the_tree_is_computed_once(tiny_metric):
     metric.engine.states([tree])
     hook.remove()
     assert sum(fed) == tree.computed_tokens == len((*stem, 5)) + len((6, 7, 8)) + len((8, 8)) + len((7, 7, 8))
-
-
-def test_prefixes_lie_together_by_context_and_states_in_one_piece(tiny_judge, monkeypatch):
-    made = []
-
-    def noted(shape, like):
-        made.append(mapped_empty(shape, like))
-        return made[-1]
-
-    trees = [tree_of(4, PARENTS, [1, 2, 7]) for _ in range(2)]
-    attention = TreeAttention()
-    [batch] = pack(trees, 100)
-    attention.begin(batch)
-    q = torch.randn(len(batch.tokens), 4, 8)
-    for layer in range(3):
-        attention.attend(layer, q, q[:, :2], q[:, :2], 1.0, Extras())
-    pieces = [
-        {
-            part.untyped_storage().data_ptr()
-            for layer in range(3)
-            for part in attention.prefixes[layer][context]
-        }
-        for context in (0, 1)
-    ]
-    assert [len(piece) for piece in pieces] == [1, 1]
-    assert pieces[0] != pieces[1]
-    monkeypatch.setattr(engine_module, "mapped_empty", noted)
-    judge = tiny_judge("llama")
-    engine = TreeEngine(FusedDecoder(judge.decoder), judge.head, torch.device("cpu"))
-    engine.max_rows = 6
-    pieces = {states.untyped_storage().data_ptr() for states in engine.states(trees)}
-    assert pieces == {states.untyped_storage().data_ptr() for states in made}
-    assert len(made) == 1
 
 
 # --- the choice

@@ -27,19 +27,6 @@ def test_distances_are_those_of_each_pair():
         assert found.tolist() == pytest.approx(truth, abs=1e-6)
 
 
-def test_tasks_of_all_contexts_fill_blocks_together():
-    reference, weight, projected = torch.randn(100, 5), torch.randn(30, 5), []
-
-    def head(rows: torch.Tensor) -> torch.Tensor:
-        projected.append(len(rows))
-        return rows @ weight.T
-
-    others = [(torch.randn(9, 5), np.array([(i % 9, i) for i in range(90)])) for _ in range(3)]
-    SummaryStates(head, reference, others).distances(5.0)
-    # rows of the reference, then blocks of the 3 * 64 and 3 * 26 tasks that need them
-    assert projected == [64, 64, 64, 64, 36, 64, 14]
-
-
 def test_the_distance_of_a_gpu_is_compiled_and_tried_before_it_is_used(monkeypatch):
     tried = []
 

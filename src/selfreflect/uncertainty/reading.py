@@ -205,7 +205,9 @@ _ROWS_THAT_TELL = 10
 def _recurs(rows: Iterable[Row], name: str) -> bool:
     """Check whether a column's text occurs in another field of its row, a number as a whole value."""
     for row in rows:
-        texts = {*_texts({other: value for other, value in row.fields.items() if other != name})}
+        inner = row.fields.get(METADATA)
+        fields = {**row.fields, METADATA: None, **(inner if isinstance(inner, dict) else {})}
+        texts = {*_texts({other: value for other, value in fields.items() if other != name})}
         for gold in _texts(field_value(row, name)):
             is_part = len(gold) > 1 and not gold.isdecimal()
             if gold in texts or (is_part and any(gold in text for text in texts)):

@@ -11,6 +11,7 @@ import json
 import lzma
 import os
 import re
+import shlex
 import struct
 import sys
 import zipfile
@@ -243,8 +244,7 @@ def _read_file(path: Path, suffixes: Collection[str] | None) -> Content:
             return Content(name, ".arrow", _arrow_folder(name, path))
         with path.open("rb") as stream:
             if suffixes is not None and suffix not in suffixes:
-                advice = ADVICE.get(suffix, f"use one of {', '.join(suffixes)}")
-                raise DataError(f"{name}: unsupported file type {excerpt(path.suffix)}; {advice}")
+                raise _unsupported(path, name, stream.read(_BEGINNING), suffixes)
             data = stream.read(_BEGINNING)
             is_large = suffix in IN_PARTS and len(data) == _BEGINNING and path.is_file() and not zipped
             if is_large and (suffix == ".eval" or not _utf16(data)):
@@ -326,18 +326,45 @@ DAMAGE = (
 
 _SAME = {".ndjson": ".jsonl", ".jsonlines": ".jsonl", ".tab": ".tsv", ".feather": ".arrow"}
 """Suffixes of equal formats."""
-_PICKLE = (
-    "it may run code when it is read; write its texts as JSON instead, a data frame by "
-    "frame.to_json(FILE, orient='records')"
+
+
+def _pickled(module: str, load: str, content: str = "content") -> str:
+    """Word the advice on a pickle, with a command that writes JSON from any content, frames included."""
+    plain = 'lambda value: getattr(value, "tolist", getattr(value, "to_dict", value.__str__))()'
+    code = (
+        f"import json, sys, {module}; content = {load}; "
+        f'json.dump({content}, open(sys.argv[1] + ".json", "w"), default={plain})'
+    )
+    command = f"python -c {shlex.quote(code)}"
+    return f"it may run code when it is read. If you trust it, write JSON from it: {command}"
+
+
+# A manager of lm-polygraph, in which names are tuples.
+_TORCH = _pickled(
+    "torch",
+    "torch.load(sys.argv[1], weights_only=False)",
+    "{part: {str(name): values for name, values in content[part].items()} "
+    'for part in ("stats", "gen_metrics", "estimations")}',
 )
 ADVICE = {
     ".xls": "save it as .xlsx or .csv",
     ".ods": "save it as .xlsx or .csv",
-    ".man": _PICKLE + ", as in json.dump({'stats': manager.stats}, file)",
-    **dict.fromkeys((".pkl", ".pickle", ".pt", ".pth", ".joblib"), _PICKLE),
+    **dict.fromkeys((".man", ".pt", ".pth"), _TORCH),
+    **dict.fromkeys((".pkl", ".pickle"), _pickled("pickle", 'pickle.load(open(sys.argv[1], "rb"))')),
+    ".joblib": _pickled("joblib", "joblib.load(sys.argv[1])"),
     ".zip": "unpack it, and name the file in it",
 }
-"""Advice on files of unsupported types."""
+"""Advice on files of unsupported types. The path follows a command."""
+_OF_TORCH = re.compile(rb"PK\x03\x04.{26}[^/]+/data\.pkl", re.DOTALL)
+"""Beginning of what torch saves, also without a suffix, as lm-polygraph does."""
+
+
+def _unsupported(path: Path, name: str, beginning: bytes, suffixes: Collection[str]) -> DataError:
+    suffix = ".pt" if _OF_TORCH.match(beginning) else path.suffix.lower()
+    advice = ADVICE.get(suffix, f"use one of {', '.join(suffixes)}")
+    if "python -c" in advice:
+        advice += f" {shlex.quote(str(path))}"
+    return DataError(f"{name}: unsupported file type {excerpt(path.suffix)}; {advice}")
 
 
 def _unzipped(name: str, data: bytes) -> bytes:

@@ -257,10 +257,30 @@ KNOWN_COLUMNS: dict[str, str] = {
     # lm-polygraph's estimators: higher for more uncertainty
     **dict.fromkeys(
         "maximumsequenceprobability perplexity meantokenentropy montecarlosequenceentropy "
-        "montecarlonormalizedsequenceentropy semanticentropy lexicalsimilarity_rougel numsemsets "
-        "eigvallaplacian degmat eccentricity sar sentencesar tokensar ptrue".split(),
+        "montecarlonormalizedsequenceentropy semanticentropy semanticentropy_(direct) "
+        "semanticentropyempirical semanticentropyunique numsemsets eigvallaplacian degmat eccentricity sar "
+        "sentencesar tokensar ptrue ptruesampling ptrueempirical ccp meanpointwisemutualinformation "
+        "kernellanguageentropy luq eigenscore cocoamsp cocoappl cocoamte rauq".split(),
         "uncertainty",
     ),
+    **{f"lexicalsimilarity_{name}": "uncertainty" for name in ("rouge1", "rouge2", "rougel", "bleu")},
+    **{
+        f"{name}_{similarity}": "uncertainty"
+        for name in ("eigvallaplacian", "degmat", "eccentricity")
+        for similarity in ("nli_score_entail", "nli_score_contra", "jaccard_score")
+    },
+    # TruthTorchLM's methods: higher for more truth, normalised from 0 to 1
+    **{
+        f"{name}_{values}": kind
+        for name in (
+            "attentionscore confidence contextcheck crossexamination directionalentailmentgraph "
+            "eccentricityconfidence eccentricityuncertainty entropy googlesearchcheck inside "
+            "kernellanguageentropy lars mars matrixdegreeconfidence matrixdegreeuncertainty minicheckmethod "
+            "multillmcollab numsemanticsetuncertainty ptrue sar saplma selfdetection semanticentropy sentsar "
+            "sumeigenuncertainty tokensar verbalizedconfidence"
+        ).split()
+        for values, kind in (("value", "confidence"), ("normalized", "probability"))
+    },
 }
 """Direction of known columns of other libraries, by name in lower case with ``_``."""
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import gzip
 import io
 import json
+import pickle
 import re
+import shlex
+import subprocess
+import sys
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from command import run, written
 from round_trip import assert_converted_alike
 
@@ -20,6 +27,7 @@ from selfreflect.sources.items import read_item_file
 from selfreflect.sources.questions import load_questions
 from selfreflect.uncertainty.reading import read_answered_questions
 
+LOGS = Path(__file__).parents[2] / "data" / "logs"
 Known = tuple[str, Any, Any, Any]
 FILES: dict[str, tuple[str, Any, Known]] = {
     "deepeval": (
@@ -98,6 +106,21 @@ FILES: dict[str, tuple[str, Any, Known]] = {
         "truthtorchlm",
         [{"question_text": "Oz?", "generations": "a", "generations_correctness": 1, "ground_truths": ["b"]}],
         ("Oz?", ("a",), None, ("b",)),
+    ),
+    "TruthTorchLM of one question": (
+        "truthtorchlm-answers",
+        [
+            {
+                "question": "Oz?",
+                "generated_text": "a",
+                "unnormalized_truth_values": [-0.1, -0.2],
+                "method_specific_outputs": [
+                    {"truth_value": -0.1, "generated_text": "a"},
+                    {"truth_value": -0.2, "generated_texts": ["a", "c"]},
+                ],
+            }
+        ],
+        ("Oz?", ("a", "c"), "a", ()),
     ),
     "SimpleQA": (
         "simpleqa",
@@ -287,6 +310,97 @@ def test_workbooks_that_cannot_be_unpacked_are_refused(flaw: str, tmp_path: Path
     (tmp_path / "a.xlsx").write_bytes(data)
     outcome = run("convert", tmp_path / "a.xlsx")
     assert (outcome.code, outcome.stdout) == (2, "")
+
+
+def assessed(path: Path) -> list[dict[str, Any]]:
+    outcome = run("uncertainty", path, "--json")
+    assert outcome.code == 0
+    lines = map(json.loads, outcome.stdout.splitlines())
+    return [line for line in lines if "values" in line]
+
+
+SAME_ESTIMATOR = {
+    "entropy": "SemanticEntropyEmpirical",
+    "eigv": "EigValLaplacian_Jaccard_score",
+    "deg": "DegMat_Jaccard_score",
+    "ecc": "Eccentricity_Jaccard_score",
+}
+
+
+def test_a_manager_of_lm_polygraph_gives_the_values_that_it_holds() -> None:
+    france, hamlet, planet, gold = assessed(LOGS / "lm_polygraph.json")
+    assert [question["correct"] for question in (france, hamlet, planet, gold)] == [
+        {"graded": right} for right in (True, True, False, True)
+    ]
+    for question in (france, hamlet, planet):  # in the fourth, `**gold**` is another answer to lm-polygraph
+        values = question["values"]
+        for ours, theirs in SAME_ESTIMATOR.items():
+            assert values[ours] == pytest.approx(values[f"column:{theirs}"])
+        assert values["lexical"] == pytest.approx(-values["column:LexicalSimilarity_rougeL"])
+    for question in (hamlet, gold):  # whose answers have no token for their end
+        values = question["values"]
+        assert values["predictive_entropy"] == pytest.approx(values["column:MonteCarloSequenceEntropy"])
+
+
+def test_a_result_of_truth_torch_gives_its_values_and_what_it_sampled() -> None:
+    path = LOGS / "truthtorchlm.json"
+    output = json.loads(path.read_text("utf-8"))["output_dict"]
+    assert [question["correct"] for question in assessed(path)] == [
+        {"human": bool(label)} for label in output["generations_correctness"]
+    ]
+    for name in ("Confidence", "Entropy", "MatrixDegreeUncertainty"):
+        column = f"truth_method_{output['truth_methods'].index(name)}"
+        for kind, values in (("value", "truth_values"), ("normalized", "normalized_truth_values")):
+            read = [question["values"][f"column:{name}_{kind}"] for question in assessed(path)]
+            assert read == output[column][values]
+    details = output["truth_method_1"]["method_specific_details"]
+    answers = [question.answers for question in read_answered_questions(path).questions]
+    assert answers == [tuple(detail["generated_texts"]) for detail in details]
+
+
+def test_values_of_tokens_that_are_not_of_texts_are_named(tmp_path: Path) -> None:
+    manager = json.loads((LOGS / "lm_polygraph.json").read_text("utf-8"))
+    del manager["stats"]["sample_texts"]
+    manager["estimations"]["('claim', 'PTrueClaim')"] = [0.5, 0.25]
+    file = read_answered_questions(written(tmp_path / "m.json", manager))
+    assert [question.answers for question in file.questions][:2] == [
+        (" Paris\n",),
+        (" William Shakespeare\n",),
+    ]
+    assert any("PTrueClaim" in note for note in file.notes)
+
+
+def manager_as_saved() -> dict[str, Any]:
+    """Give the parts of a manager their types before they were JSON."""
+    parts = json.loads((LOGS / "lm_polygraph.json").read_text("utf-8"))
+    parts["stats"]["entropy"] = [list(map(np.float32, row)) for row in parts["stats"]["entropy"]]
+    for part in ("gen_metrics", "estimations"):
+        parts[part] = {ast.literal_eval(name): values for name, values in parts[part].items()}
+    return {"state": "Initialized", "metrics": {("sequence", "Perplexity", "Accuracy", "prr"): 0.5}, **parts}
+
+
+def result_as_pickled() -> dict[str, Any]:
+    parts = json.loads((LOGS / "truthtorchlm.json").read_text("utf-8"))
+    for generation in parts["output_dict"]["generation_dicts"]:
+        generation["model_output"] = torch.tensor(generation["model_output"])
+    return dict(parts)
+
+
+@pytest.mark.parametrize(("name", "log"), [("ue_manager_seed1", "lm_polygraph"), ("r.pkl", "truthtorchlm")])
+def test_the_command_that_a_refused_pickle_gets_writes_json_from_it(
+    name: str, log: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    if name.endswith(".pkl"):
+        path.write_bytes(pickle.dumps(result_as_pickled()))
+    else:
+        torch.save(manager_as_saved(), path)
+    outcome = run("convert", path)
+    assert (outcome.code, outcome.stdout) == (2, "")
+    command = shlex.split(outcome.said[outcome.said.index("python -c") :])
+    subprocess.run([sys.executable, *command[1:]], check=True)
+    found = read_answered_questions(tmp_path / f"{name}.json").questions
+    assert found == read_answered_questions(LOGS / f"{log}.json").questions
 
 
 def test_a_pickle_is_never_opened(tmp_path: Path) -> None:

@@ -44,6 +44,8 @@ WITHOUT_PROMPTS = (
 _CONTEXTS = dict.fromkeys(("context", "contexts", "retrieval_context", "retrieved_contexts"), "context")
 # What a retriever should have found, which is the context where there is no other.
 _IDEAL = "ideal_context"
+DETAILS = "method_specific_outputs"
+"""Column of TruthTorchLM with what each of its methods returned, the answers that it sampled included."""
 NAMES = {
     "deepeval": Names(
         "test cases of deepeval",
@@ -74,6 +76,7 @@ NAMES = {
             "input_texts": "question",
             "greedy_texts": "response",
             "sample_texts": "samples",
+            "sample_log_likelihoods": "logprobs",
             "target_texts": GOLD,
         },
     ),
@@ -85,9 +88,16 @@ NAMES = {
             "generations": "response",
             "generations_correctness": CORRECT,
             "ground_truths": GOLD,
+            DETAILS: "samples",
             **_CONTEXTS,
         },
         {"1": "1", "0": "0", "-1": "not_attempted"},
+    ),
+    # what generate_with_truth_value() returns, with a question that the user adds
+    "truthtorchlm-answers": Names(
+        "answers of TruthTorchLM",
+        frozenset({"generated_text", "unnormalized_truth_values"}),
+        {"generated_text": "response", DETAILS: "samples"},
     ),
     "uqlm": Names("result of uqlm", frozenset({"prompt", "response", "sampled_responses"}), {}),
     # its dictionary as a frame
@@ -163,6 +173,8 @@ class Named(Layout):
                     value = self.known.verdicts.get(str(value).strip().lower(), value)
                 elif usual == GRADES:
                     value = _grades(value)
+                elif column == DETAILS:
+                    value = sampled_texts(value)
                 # several columns may have one usual name, and all but one of them be empty
                 if value not in (None, "") or usual not in fields:
                     fields[usual] = value
@@ -206,6 +218,12 @@ def _grades(metrics: Any) -> Any:
     if not isinstance(metrics, list) or not all(isinstance(metric, dict) for metric in metrics):
         return metrics
     return {str(metric.get("name")): metric.get("success") for metric in metrics}
+
+
+def sampled_texts(details: Any) -> list[str] | None:
+    """Read the answers that methods sampled, of which each takes the first few."""
+    lists = [entry.get("generated_texts") for entry in details or () if isinstance(entry, dict)]
+    return max(filter(is_text_list, lists), key=len, default=None)
 
 
 def _joined(value: Any) -> Any:

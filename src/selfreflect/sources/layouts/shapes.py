@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from selfreflect.errors import DataError
-from selfreflect.sources.columns import QUESTION_COLUMNS, plain_name
+from selfreflect.sources.answer_values import is_grader
+from selfreflect.sources.columns import GRADES, QUESTION_COLUMNS, plain_name
 from selfreflect.sources.files import Row, listed
 from selfreflect.sources.item_rows import object_in
 from selfreflect.sources.layouts import Layout
-from selfreflect.sources.layouts.named import NAMES, WITHOUT_PROMPTS
+from selfreflect.sources.layouts.named import DETAILS, NAMES, WITHOUT_PROMPTS, sampled_texts
 
 Places = Iterator[tuple[str, dict[str, Any]]]
 """Records with their location in the object."""
@@ -225,7 +226,7 @@ class Uqlm(ColumnLists):
 
 
 class Polygraph(Shape):
-    """Layout of lm-polygraph's texts and estimations, as JSON."""
+    """Layout of lm-polygraph's texts, estimations and metrics of generation, as JSON."""
 
     name = "lm-polygraph"
     words = "manager of lm-polygraph"
@@ -238,7 +239,16 @@ class Polygraph(Shape):
 
     def records(self, fields: Mapping[str, Any]) -> Places:
         stats = fields.get("stats", fields)
-        yield from _in_rows("input_texts", {**stats, **_flat(fields.get("estimations") or {})})
+        metrics = _flat(fields.get("gen_metrics") or {})
+        columns = {**stats, **_flat(fields.get("estimations") or {}), **metrics}
+        if "sample_texts" not in columns:  # values of tokens of nothing
+            columns.pop("sample_log_likelihoods", None)
+        whole = _of_length(len(stats["input_texts"]), columns)
+        if left_out := [name for name in columns if name not in whole]:
+            self.notes = [f"left out, because they have no value for each text: {listed(left_out)}"]
+        graders = [name for name, values in metrics.items() if name in whole and is_grader(values)]
+        for label, row in _in_rows("input_texts", whole):
+            yield label, {**row, GRADES: {name: row[name] for name in graders}}
 
 
 class TruthTorch(Shape):
@@ -254,13 +264,18 @@ class TruthTorch(Shape):
     def records(self, fields: Mapping[str, Any]) -> Places:
         output = fields.get("output_dict", fields)
         columns = {name: output[name] for name in _OF_TRUTH_TORCH if name in output}
+        details = []
         for method in output.values():
             if isinstance(method, dict) and isinstance(method.get("truth_values"), list):
+                details.append(method.get("method_specific_details"))
                 name = str(method.get("name")).split(" ")[0]  # its settings follow
                 if f"{name}_value" in columns:
                     name = f"{name}_{len(columns)}"  # with other settings
                 columns |= {f"{name}_value": method["truth_values"]}  # "Confidence" is not a probability
                 columns |= {f"{name}_normalized": method.get("normalized_truth_values")}
+        by_row = list(zip(*filter(None, details), strict=False))
+        if any(map(sampled_texts, by_row)):  # some methods sample no answers
+            columns[DETAILS] = by_row
         yield from _in_rows("question_text", columns)
 
 

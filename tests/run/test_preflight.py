@@ -256,7 +256,7 @@ def test_a_long_run_shows_its_costs_and_asks_at_a_terminal(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("selfreflect.cli.stages.can_ask", lambda: True)
+    monkeypatch.setattr("selfreflect.cli.console.can_ask", lambda: True)
     asked = run(*long_run(tmp_path, server, judge), stdin=reply)
     assert "What is left to do" in asked.stderr
     assert re.search(r"completions +240 +240", asked.stderr)

@@ -102,14 +102,24 @@ def score_command(
         return
     versions_with_scores = _score(versions, overrides, words=words if json else None)
     _show(versions_with_scores, json=json, explain=explain)
-    from selfreflect.cli.show import exit_with_verdict, log_result, verdict
+    sentences: list[str] = []
+    code = 0
+    # lines of JSON alone need not wait for what makes tables
+    if conditions:
+        from selfreflect.cli.show import verdict
 
-    sentences, code = verdict(conditions, versions_with_scores.pairs)
+        sentences, code = verdict(conditions, versions_with_scores.pairs)
     # a page begins with what failed, and a terminal ends with it
     _write(output, versions_with_scores, sentences[::-1])
-    for run in versions_with_scores.runs:
-        log_result(log, run)
-    exit_with_verdict(sentences, code)
+    if log is not None:
+        from selfreflect.cli.show import log_result
+
+        for run in versions_with_scores.runs:
+            log_result(log, run)
+    if conditions:
+        from selfreflect.cli.show import exit_with_verdict
+
+        exit_with_verdict(sentences, code)
     exit_with(sum(run.failed for run in versions_with_scores.runs))
 
 

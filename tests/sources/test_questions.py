@@ -215,7 +215,7 @@ def test_a_named_context_column_wins_and_may_be_inside_an_object():
         ({"question": "\n"}, "the field 'question' is blank"),
         ({"question": None}, "the field 'question' is missing or null"),
         ({"question": 3}, "the field 'question' must be a text, not a number"),
-        ({"question": {"text": "Why?"}}, "the field 'question' must be a text, not an object"),
+        ({"question": {"text": 3}}, "the field 'question' must be a text, not an object"),
         ({"id": [1]}, "the field 'id' must be a text or an integer, not a list"),
         (
             {"answer": ["so", ["or"]]},

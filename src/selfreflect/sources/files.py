@@ -71,6 +71,12 @@ class Row(NamedTuple):
             value = value.get(key) if isinstance(value, dict) else None
         return value
 
+    def take_inner(self, paths: Iterable[str]) -> None:
+        """Make fields of what is named within objects."""
+        for path in paths:
+            if path not in self.fields and (value := self.get(path)) is not None:
+                self.fields[path] = value
+
     def text(self, name: str) -> str:
         """Look up a required text field.
 

@@ -324,14 +324,14 @@ def _item_row(row: Row, columns: ItemColumns, reading: Reading, text_columns: Co
             raise row.error("the file holds no questions", remedy=reading.elsewhere)
         raise row.error(
             f"the field 'question' is missing (it can be called {', '.join(QUESTION_COLUMNS[1:])}, too)"
-            f"{answers}; its fields are {listed(row.fields)}",
+            f"{answers}; its fields are {listed(_paths(row))}",
             remedy=naming(row, roles) if reading.need_answers else "",
         )
     asked = row.get(columns.question)
     if isinstance(asked, dict):
         raise row.error(
             f"the field {excerpt(columns.question)} must be a text, not an object",
-            remedy=_naming_inner("question", columns.question, asked, str),
+            remedy=naming_inner("{column} question=", columns.question, asked, str),
         )
     question = row.text if reading.need_question else row.optional_text
     item = ItemRow([row], columns, question(columns.question))
@@ -387,7 +387,7 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
                 "questions, let a model answer them: selfreflect answers --questions FILE --out DIR."
             )
         raise row.error(
-            f"no field holds the model's answers; its fields are {listed(row.fields)}", remedy=remedy
+            f"no field holds the model's answers; its fields are {listed(_paths(row))}", remedy=remedy
         )
     if len(columns.answers) > 1:
         item.answers = _numbered_answers(row, columns.answers)
@@ -412,13 +412,26 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
     item.nulls = 0 if item.one_answer else item.answers.count(None)
 
 
-def _naming_inner(role: str, name: str, value: Any, kind: type) -> str:
-    """Suggest the option that names a value inside an object, if its kind is unique."""
+def naming_inner(option: str, name: str, value: Any, kind: type) -> str:
+    """Suggest the option that names a value of a kind inside an object."""
     inner = (
         [key for key, entry in value.items() if isinstance(entry, kind)] if isinstance(value, dict) else ()
     )
-    path = shlex.quote(f"{name}.{inner[0]}") if len(inner) == 1 else ""
-    return f"Name the field in it with {{column}} {role}={path}." if path and "{" not in path else ""
+    if not inner or "{" in "".join([name, *inner]):
+        return ""
+    path = shlex.quote(f"{name}.{inner[0] if len(inner) == 1 else 'NAME'}")
+    several = f" NAME is one of {listed(inner)}." if len(inner) > 1 else ""
+    return f"Name the field in it with {option}{path}.{several}"
+
+
+def _paths(row: Row) -> list[str]:
+    """List the fields of a row, those of objects as ``data.question`` unless the column has a role."""
+    known = item_columns(row.fields, {})
+    paths: list[str] = []
+    for name, value in row.fields.items():
+        is_free = isinstance(value, dict) and value and not known.role(name)
+        paths += [f"{name}.{key}" for key in value] if is_free else [name]
+    return paths
 
 
 def naming(row: Row, roles: Sequence[str]) -> str:
@@ -426,10 +439,10 @@ def naming(row: Row, roles: Sequence[str]) -> str:
     options = []
     for role in roles:
         names = [
-            name for name in row.fields if not likely_gold([name]) and plain_name(name) not in GOLD_NAMES
+            name for name in _paths(row) if not likely_gold([name]) and plain_name(name) not in GOLD_NAMES
         ]
         likely = [name for name in names if any(word in name.lower() for word in LIKELY_WORDS[role])]
-        rest = [name for name in row.fields if plain_name(name) not in QUESTION_COLUMNS]
+        rest = [name for name in _paths(row) if plain_name(name) not in QUESTION_COLUMNS]
         if role == "answer" and not likely and len(rest) == 1:
             likely = rest
         numbered = likely or [name for name in row.fields if name[-1:].isdecimal()]
@@ -481,7 +494,7 @@ def _texts(row: Row, name: str, reading: Reading) -> tuple[str | None, ...]:
     if not isinstance(values, list):
         raise row.error(
             f"the field {excerpt(name)} must be a list of texts, not {type_name(values)}",
-            remedy=_naming_inner("answer", name, values, list)
+            remedy=naming_inner("{column} answer=", name, values, list)
             or (_BY_FIELD if isinstance(values, dict) else ""),
         )
     texts = []
@@ -587,7 +600,7 @@ def text_of(entry: Any) -> Any:
     if isinstance(entry, dict) and isinstance(entry.get("message"), dict):
         entry = {"text": None, **entry["message"]}
     if isinstance(entry, dict):
-        for name in _TEXT_FIELDS:
+        for name in TEXT_FIELDS:
             value = entry.get(name)
             if isinstance(value, list) and value and all(isinstance(part, dict) for part in value):
                 texts = [part["text"] for part in value if isinstance(part.get("text"), str)]
@@ -599,8 +612,8 @@ def text_of(entry: Any) -> Any:
     return entry
 
 
-# What the text is called where each answer is an object.
-_TEXT_FIELDS = ("text", "content", "generated_text", "output_text", "value", *SINGLE_ANSWERS)
+TEXT_FIELDS = ("text", "content", "generated_text", "output_text", "value", *SINGLE_ANSWERS)
+"""Names of the text where an answer or a question is an object."""
 
 
 def _summaries(row: Row, columns: ItemColumns, text_columns: Collection[str], cells: bool) -> dict[str, str]:

@@ -51,9 +51,9 @@ from selfreflect.sources.hub import (
     revision_of,
     rows_with_values,
 )
-from selfreflect.sources.item_rows import list_in, object_in
+from selfreflect.sources.item_rows import list_in, naming_inner, object_in
 from selfreflect.sources.layouts import rows_in
-from selfreflect.sources.roles import likely_roles
+from selfreflect.sources.roles import inner_question, likely_roles
 
 _SHARD = re.compile(r"([1-9][0-9]*)/([1-9][0-9]*)", re.ASCII)
 
@@ -268,7 +268,9 @@ def _file_table(source: str, question_column: str | None, context_column: str | 
     content = read_content(source, PARSERS)
     rows = list(rows_in(content._replace(allows_nan=True), logs=False).rows)
     names = field_names(rows)
-    if not question_column and not item_columns(names, {}).question:
+    if not question_column and (asked := item_columns(names, {}).question):
+        question_column = inner_question(asked, rows) or None
+    elif not question_column:
         # where no name says which column asks, its texts may
         question_column = likely_roles(rows, {}).roles.get("question")
     columns = _guess_columns(content.name, names, question_column, context_column)
@@ -420,6 +422,12 @@ def _questions(table: RowTable, sample: Container[int], lenient: bool) -> Iterat
     columns = table.columns
     ids = RowIds()
     for index, row in enumerate(table.rows):
+        asked = row.get(columns.question)
+        if isinstance(asked, dict):
+            raise row.error(
+                f"the field {excerpt(columns.question)} must be a text, not an object",
+                remedy=naming_inner("{questions.question_column} ", columns.question, asked, str),
+            )
         text = row.text(columns.question)
         context = _text(row, columns.context, lenient and columns.context == CONTEXT_COLUMN)
         question = Question(

@@ -24,6 +24,7 @@ from selfreflect.sources.columns import (
     tells_of_questions,
 )
 from selfreflect.sources.files import Row, is_text_list, listed
+from selfreflect.sources.item_rows import TEXT_FIELDS
 from selfreflect.sources.rows import METADATA
 
 ROWS_LOOKED_AT = 500
@@ -62,7 +63,12 @@ def likely_roles(rows: Iterable[Row], assigned: Mapping[str, str]) -> LikelyRole
     names = list(dict.fromkeys(name for row in sample for name in row.fields))
     columns = item_columns(names, assigned)
     question: dict[str, str] = {}
-    if "question" not in assigned and _is_doubtful(columns.question, sample):
+    if "question" not in assigned and (path := inner_question(columns.question, sample)):
+        question = {"question": path}
+        for row in sample:
+            row.take_inner([path])
+        columns = item_columns([*names, path], {**assigned, **question})
+    elif "question" not in assigned and _is_doubtful(columns.question, sample):
         taken = {*columns.answers, *columns.rivals, *columns.beside, columns.reference, columns.context}
         others = [name for name in names if name not in {*taken, columns.question}]
         question = _question(others, sample, must_ask=columns.question != "")
@@ -73,6 +79,14 @@ def likely_roles(rows: Iterable[Row], assigned: Mapping[str, str]) -> LikelyRole
     roles = question | likely.roles
     reply = likely.reply or _reply(item_columns(names, {**assigned, **roles}), sample)
     return LikelyRoles(roles, "" if "summary" in assigned else reply, likely.doubt)
+
+
+def inner_question(name: str, rows: Iterable[Row]) -> str:
+    """Find the text in the objects of a column of questions, such as ``input.text``; empty without one."""
+    value = next((row.fields.get(name) for row in rows), None)
+    texts = [key for key, entry in value.items() if isinstance(entry, str)] if isinstance(value, dict) else []
+    usual = [key for key in texts if key in TEXT_FIELDS]
+    return f"{name}.{(usual or texts)[0]}" if len(usual or texts) == 1 else ""
 
 
 def _is_doubtful(question: str, rows: Sequence[Row]) -> bool:

@@ -115,6 +115,16 @@ class Rows:
         """Change the values of each row."""
         self._changes.append(change)
 
+    def add_inner(self, path: str) -> None:
+        """Add a column of what is in objects, such as ``input.text``."""
+        self.columns = {**self.columns, path: ColumnContent(has_text=True)}
+
+        def with_inner(row: Row) -> Row:
+            row.take_inner([path])
+            return row
+
+        self.change(with_inner)
+
     def rename(self, renamed: Mapping[str, str]) -> None:
         """Rename columns, in place of those that have the new names."""
         if renamed:

@@ -171,7 +171,8 @@ def test_names_of_columns_fold(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "remedy"),
     [
-        ({"question": {"text": "Oz?"}, "answers": ["a", "b"]}, "--column question=question.text"),
+        ({"question": {"en": "Oz?", "de": "Oz"}, "answers": ["a", "b"]}, "--column question=question.NAME"),
+        ({"data": {"q": "Oz", "drawn": ["a"]}}, "'data.q', 'data.drawn'"),
         ({"question": "Oz?", "answers": {"text": ["a", "b"], "start": 1}}, "--column answer=answers.text"),
         ({"custom_id": "q", "response": {"body": choices("a", "b")}}, "--read-batch"),
         ({"h1": {"response": "a", "judge_response": {"correct": "no", "confidence": 1}}}, "uncertainty FILE"),
@@ -605,3 +606,84 @@ def test_a_path_into_the_judged_answer_names_the_answers(tmp_path: Path) -> None
     [question] = read_answered_questions(path, columns=columns).questions
     assert (question.text, question.answers) == ("Oz?", ("a", "b"))
     assert [right for _, right in question.grades["correct"]] == [True, False]
+
+
+DOCUMENT = {"doc_id": 0, "doc": {"question": "Oz?"}, "resps": [["a", "b"]], "filtered_resps": ["a"]}
+ASKED = [{"role": "user", "content": "Oz?"}]
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda record: {"data": record},
+        lambda record: {"id": record.pop("id", "oz"), "data": record, "model": "m 1.0 (old)"},
+        lambda record: {"row_idx": 0, "row": {"item": record}},
+    ],
+)
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"question": "Oz?", "answers": ["a", "b"]},
+        {"user_input": "Oz?", "response": "a", "reference": "b"},
+        {"messages": [*ASKED, {"role": "assistant", "content": "a"}]},
+        {**DOCUMENT, "filter": "none", "target": "a"},
+    ],
+)
+@pytest.mark.parametrize("name", ["f.jsonl", "f.json"])
+def test_records_in_an_object_of_each_row_are_read(name: str, wrap: Any, record: Any, tmp_path: Path) -> None:
+    records = [{**record}, json.loads(json.dumps(record).replace("Oz?", "Nod?"))]
+    records[1] |= {"doc_id": 1} if "doc_id" in record else {}
+    plain = read_answered_questions(written(tmp_path / "plain.json", records)).questions
+    rows = [wrap(record) for record in records]
+    if "id" in rows[0]:
+        rows[1]["id"] = "nod"
+    path = tmp_path / name
+    path.write_text("\n".join(map(json.dumps, rows)) if name == "f.jsonl" else json.dumps(rows))
+    found = read_answered_questions(path).questions
+    assert [(question.text, question.answers, question.gold) for question in found] == [
+        (question.text, question.answers, question.gold) for question in plain
+    ]
+
+
+def test_an_id_beside_a_record_with_an_id_is_left_out_with_a_note(tmp_path: Path) -> None:
+    rows = [{"id": 7, "data": {**OZ, "id": "oz"}}]
+    file = read_item_file(written(tmp_path / "f.json", rows))
+    assert ([item.id for item in file.items], ["'id'" in note for note in file.notes]) == (["oz"], [True])
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"Frage": "Was ist Oz?", "meta": {"prompt": "Be brief."}},
+        {"user_question": "Oz", "meta": {"text": "Be brief."}},
+        {"Aufgabe": "Nenne die Stadt von Oz", "meta": {"input": "t.csv"}},
+    ],
+)
+def test_an_object_beside_the_question_is_no_record(row: dict[str, Any], tmp_path: Path) -> None:
+    options = ("--json", "--column", f"question={next(iter(row))}")
+    rows = [{**row, "answers": ["a", "b"]}] * 2
+    assert run("convert", written(tmp_path / "f.json", rows), *options).json[0]["layout"] == "items"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("input", {"text": "Oz?"}),
+        ("prompt", {"content": "Oz?", "id": "3"}),
+        ("question", {"text": "Oz?", "tokens": ["Oz", "?"]}),
+        ("prompt", ASKED[0]),
+        ("prompt", ASKED),
+        ("prompt", json.dumps(ASKED)),
+    ],
+)
+def test_a_question_may_be_an_object_with_a_text(name: str, value: Any, tmp_path: Path) -> None:
+    rows = [{name: value, "answer": "a"}, {name: value, "answer": "b"}]
+    path = written(tmp_path / "f.json", rows)
+    file = read_item_file(path)
+    assert [(item.question, len(item.answer_set.answers)) for item in file.items] == [("Oz?", 2)]
+    is_named = isinstance(value, dict) and "role" not in value
+    assert [f"{name}.{next(iter(value))}" in note for note in file.notes] == [True] * is_named
+    assert [question.text for question in read_answered_questions(path).questions] == ["Oz?"]
+    asked = written(tmp_path / "q.json", [{name: value, "gold": "a"}])
+    [question] = load_questions(str(asked)).questions
+    assert (question.text, question.gold) == ("Oz?", ("a",))

@@ -37,6 +37,7 @@ LAYOUTS = {
     "squad": "selfreflect.sources.layouts.shapes:Squad",
     "columns": "selfreflect.sources.layouts.shapes:ColumnLists",
     "pandas": "selfreflect.sources.layouts.shapes:Pandas",
+    "nested": "selfreflect.sources.layouts.shapes:Nested",
     "records": "selfreflect.sources.layouts.shapes:Records",
     "wrapped": "selfreflect.sources.layouts.shapes:Wrapped",
     "judged": "selfreflect.sources.layouts.named:Judged",
@@ -121,6 +122,8 @@ class RowFile(NamedTuple):
             return LikelyRoles({**assigned})
         likely = likely_roles(self.rows, assigned)
         self.notes.extend(likely.notes)
+        if (asked := likely.roles.get("question", "")) not in {*self.rows.columns, ""}:
+            self.rows.add_inner(asked)
         return LikelyRoles({**assigned, **likely.roles}, likely.reply, likely.doubt)
 
 
@@ -198,7 +201,7 @@ def rows_in(
             kept = _rows_of(inner, kept, assigned, content.name)
             layouts.append(inner)
         for row in kept:
-            _take_inner(row, assigned)
+            row.take_inner(assigned)
         rows = Rows(lambda: kept, are_kept=True)
     words: list[str] = []
     for layout in layouts:
@@ -218,15 +221,8 @@ def _is_lazy(layout: Layout) -> bool:
 
 def _read_again(layout: Layout, content: Content, assigned: Collection[str]) -> Iterator[Row]:
     for row in layout.items(cast("Sequence[Row]", each_row(content))):
-        _take_inner(row, assigned)
+        row.take_inner(assigned)
         yield row
-
-
-def _take_inner(row: Row, paths: Iterable[str]) -> None:
-    """Make columns of what the user names within objects."""
-    for path in paths:
-        if path not in row.fields and (value := row.get(path)) is not None:
-            row.fields[path] = value
 
 
 def _rows_of(layout: Layout, rows: Iterable[Row], assigned: Collection[str], name: str) -> list[Row]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from selfreflect.sources.columns import IMAGE_COLUMNS, QUESTION_COLUMNS, holds_image, item_columns
 from selfreflect.sources.files import Row
-from selfreflect.sources.item_rows import text_of
+from selfreflect.sources.item_rows import list_in, text_of
 from selfreflect.sources.layouts import Layout
 from selfreflect.text import counted
 
@@ -127,15 +127,20 @@ def _is_cut_off(choice: Mapping[str, Any]) -> bool:
 
 def _turns(fields: Mapping[str, Any]) -> tuple[str, list[Any]]:
     """Find the field with a question's turns, unless the question is given as text."""
-    if any(isinstance(fields.get(name), str) for name in QUESTION_COLUMNS):
+    found = {name: _turns_in(fields.get(name)) for name in (*_CONVERSATIONS, *QUESTION_COLUMNS, *_REQUESTS)}
+    if any(isinstance(fields.get(name), str) and not found[name] for name in QUESTION_COLUMNS):
         return "", []
-    for name in (*_CONVERSATIONS, *QUESTION_COLUMNS, *_REQUESTS):
-        value = fields.get(name)
-        value = value.get("messages") if isinstance(value, dict) else value
-        turns = [_turn(entry) for entry in value] if isinstance(value, list) else []
-        if turns and None not in turns:
-            return name, turns
-    return "", []
+    return next(((name, turns) for name, turns in found.items() if turns), ("", []))
+
+
+def _turns_in(value: Any) -> list[Any]:
+    """List the turns in a value: a list, also as text in a cell, an object with one, or a single turn."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        value = list_in(value)
+    if isinstance(value, dict):
+        value = value.get("messages", [value])
+    turns = [_turn(entry) for entry in value] if isinstance(value, list) else []
+    return [] if None in turns else turns
 
 
 def _turn(entry: Any) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from selfreflect.errors import DataError
 from selfreflect.sources.answer_values import is_grader
-from selfreflect.sources.columns import GRADES, QUESTION_COLUMNS, plain_name
+from selfreflect.sources.columns import GRADES, QUESTION_COLUMNS, item_columns, plain_name
 from selfreflect.sources.files import Row, listed
 from selfreflect.sources.item_rows import object_in
 from selfreflect.sources.layouts import Layout
@@ -163,6 +163,50 @@ class Wrapped(Shape):
         if isinstance(value, dict):
             return any(shape.holds(value) for shape in (ColumnLists(), Pandas(), self))
         return isinstance(value, list) and _are_records(list(map(_inner, value)))
+
+
+class Nested(Shape):
+    """Layout with each record in an object of its row, beside an id or the like."""
+
+    name = "nested"
+    words = "records in objects"
+    is_free = True
+
+    def matches(self, rows: Sequence[Row]) -> bool:
+        names = {self._field(row.fields) for row in rows}
+        # all objects of a file may be records by their ids
+        has_others = any(not isinstance(value, dict) for value in rows[0].fields.values())
+        return len(names) == 1 and "" not in names and (len(rows) > 1 or has_others)
+
+    def items(self, rows: Sequence[Row]) -> Iterable[Row]:
+        replaced: dict[str, None] = {}
+        for row in rows:
+            name = self._field(row.fields)
+            beside = {column: value for column, value in row.fields.items() if column != name}
+            replaced |= dict.fromkeys(beside.keys() & row.fields[name].keys())
+            yield row._replace(fields=beside | row.fields[name])
+        if replaced:
+            self.notes = [f"{listed(replaced)} beside {name!r} left out, because the records have their own"]
+
+    def holds(self, fields: Mapping[str, Any]) -> bool:
+        return self._field(fields) != ""
+
+    def _field(self, fields: Mapping[str, Any]) -> str:
+        """Name the only field with a record; empty if another field may hold the question."""
+        names = [name for name, value in fields.items() if isinstance(value, dict) and self._is_inner(value)]
+        if len(names) != 1 or _is_record(fields) or Wrapped().holds(fields):
+            return ""
+        record = fields[names[0]]
+        columns = item_columns(record, {})
+        is_whole = bool(columns.answers or columns.halves or {*_OF_RECORD} & record.keys())
+        is_whole = is_whole or self.holds(record)
+        texts = (value.strip() for value in fields.values() if isinstance(value, str))
+        # a sentence beside a part of a record may be the question
+        asking = [text for text in texts if text.endswith("?") or (text.count(" ") > 1 and not is_whole)]
+        return "" if asking or item_columns(fields, {}).question else names[0]
+
+    def _is_inner(self, fields: Mapping[str, Any]) -> bool:
+        return _is_record(fields) or self.holds(fields)
 
 
 def _inner(record: Any) -> Any:

@@ -75,20 +75,6 @@ def test_rouge_is_that_of_its_package(one: str, other: str) -> None:
 # --- samples
 
 
-def test_plug_in_bias_and_its_corrections() -> None:
-    """Four equal classes: the entropy is ln 4 = 1.386, the largest mass 0.25."""
-    rng = np.random.default_rng(0)
-    expected = {5: (1.014, 1.219, 0.496), 10: (1.216, 1.355, 0.420), 50: (1.356, 1.386, 0.324)}
-    for size, (plain, corrected, share) in expected.items():
-        drawn = rng.integers(0, 4, (4000, size))
-        assert np.mean([features.entropy(row) for row in drawn]) == pytest.approx(plain, abs=0.02)
-        assert np.mean([features.entropy_miller_madow(row) for row in drawn]) == pytest.approx(
-            corrected, abs=0.02
-        )
-        assert np.mean([features.modal_share(row) for row in drawn]) == pytest.approx(share, abs=0.01)
-        assert np.mean([features.split_half_share(row) for row in drawn]) == pytest.approx(0.25, abs=0.01)
-
-
 @given(labelled)
 def test_samples_stay_in_their_declared_ranges(labels: np.ndarray) -> None:
     one = question([f"answer{label}" for label in labels])

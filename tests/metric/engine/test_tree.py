@@ -89,30 +89,6 @@ def test_one_prompt_is_a_chain_below_all_that_comes_before_its_word():
     assert tree.rows == ((0, 1),)
 
 
-def test_a_prompt_that_begins_another_is_no_branch_of_its_own():
-    tree = build_tree([Prompt(ids=(1, 2, 3, 4, 5), first=4), Prompt(ids=(1, 2, 3), first=2)])
-    assert tree.prefix == (1,)
-    assert tree.tokens.tolist() == [2, 3, 4]
-    assert tree.rows == ((1,), (0,))
-
-
-def test_equal_prompts_share_their_rows():
-    tree = build_tree([Prompt(ids=(1, 2, 3), first=1)] * 3)
-    assert tree.rows == ((0, 1),) * 3
-    assert tree.tokens.tolist() == [1, 2]
-
-
-def test_branches_with_equal_ends_are_different_nodes():
-    tree = build_tree([Prompt(ids=(1, 2, 7, 7, 9), first=4), Prompt(ids=(1, 3, 7, 7, 9), first=4)])
-    assert tree.tokens.tolist() == [2, 7, 7, 3, 7, 7]
-    assert tree.end.tolist() == [3, 3, 3, 6, 6, 6]
-    assert tree.rows == ((0,), (1,))
-
-
-def test_a_word_that_begins_the_sequence_leaves_no_prefix():
-    assert build_tree([Prompt(ids=(1, 2, 3), first=1), Prompt(ids=(1, 2, 4), first=2)]).prefix == ()
-
-
 @pytest.mark.parametrize(
     "asked", [[], [Prompt(ids=(1, 2), first=2)], [Prompt(ids=(1, 2), first=0)], [Prompt(ids=(), first=0)]]
 )

@@ -27,14 +27,13 @@ from tiny_chat import (
     wrapped,
 )
 from tokenizers import AddedToken, Tokenizer, pre_tokenizers
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 import selfreflect.models.chat as chat_module
 from selfreflect.errors import JudgeError
 from selfreflect.metric.prompts import reference_context, summary_context
 from selfreflect.models.base import Message
 from selfreflect.models.judge import Judge
-from selfreflect.models.smollm2 import model_directory
 
 STRIPS = CHATML.replace("m.content", "m.content | trim | upper")
 REPEATS = CHATML.replace("+ m.content +", "+ m.content + ' ' + m.content | reverse +")
@@ -216,17 +215,3 @@ def test_a_tokenizer_that_still_differs_is_given_full_strings(monkeypatch: pytes
     texts = ["The capital of France", "The capital"]
     assert chat.encode(["The cap", "ital"]) != chat.encode(["The capital"])
     assert chat.encode_alike(texts) == chat.encode(texts)
-
-
-def test_the_embedded_model() -> None:
-    tokenizer = AutoTokenizer.from_pretrained(model_directory())
-    made = Judge(SimpleNamespace(tokenizer=tokenizer, name="smollm2", vocabulary=None))
-    context = reference_context("Capital of France", ["Paris, 👩‍👩‍👧 or Lyon.", "Lyon\u0301\u00a0is"] * 5)
-    masked = ["The _ is Paris.", " _\u3000Paris  ", "_", "_ שלום\n", "<|im_end|> _", "The _ is Paris."]
-    conversations = [context.conversation(text) for text in masked]
-    words = ["capital", "é", "\u0301", "日本", "<|im_start|>", "<|im_end|>"]
-    tasks = made.encode_tasks(conversations, words)
-    assert tasks == one_by_one(made, conversations, words)
-    assert [list(ids) for ids, _ in tasks[:4]] == [
-        without_us(tokenizer, c, w) for c, w in zip(conversations, words[:4], strict=False)
-    ]

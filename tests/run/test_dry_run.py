@@ -436,19 +436,6 @@ def test_what_a_strategy_of_a_user_asks_is_not_known_and_its_code_is_not_run(
     assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"own_strategies.py"}
 
 
-def test_prices_are_read_and_are_no_settings_of_a_directory(
-    model: Path, questions: Path, tmp_path: Path
-) -> None:
-    config = written(
-        tmp_path / "c.toml", f'[prices."{model}"]\ninput_per_million = 0\noutput_per_million = 2.5\n'
-    )
-    assert load_config(config, {}).prices[str(model)].output_per_million == 2.5
-    command = small(model, tmp_path / "r", questions, strategies="greedy")
-    assert run(*command, "--config", config).code == 0
-    assert "prices" not in Run.load(tmp_path / "r").manifest.config
-    assert run(*command).code == 0
-
-
 def test_a_judge_behind_a_server_is_not_asked(server: socket.socket, tmp_path: Path) -> None:
     item = {"question": "What first?", "answers": ["Radishes.", "Lettuce."], "summaries": {"a": "Radishes."}}
     items = written(tmp_path / "items.json", [item])

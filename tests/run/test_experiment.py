@@ -50,23 +50,6 @@ def times(out: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in out.iterdir() if path.name != ".lock"}
 
 
-def test_a_second_run_does_nothing(model: Path, questions: Path, tmp_path: Path) -> None:
-    command = small(model, tmp_path / "r", questions)
-    assert run(*command).code == 0
-    whole = Run.load(tmp_path / "r")
-    assert [len(records) for records in (whole.questions, whole.answers, whole.summaries, whole.scores)] == [
-        4,
-        4,
-        8,
-        8,
-    ]
-    before = times(tmp_path / "r")
-    again = run(*command)
-    assert again.code == 0
-    assert "to do" not in again.stderr
-    assert times(tmp_path / "r") == before
-
-
 def test_a_strategy_added_later_costs_only_itself(model: Path, questions: Path, tmp_path: Path) -> None:
     assert run(*small(model, tmp_path / "a", questions)).code == 0
     before, earlier = contents(tmp_path / "a"), Run.load(tmp_path / "a").manifest.wall_time

@@ -201,28 +201,3 @@ def test_the_name_of_a_scoring_is_safe_and_the_same_everywhere(judge: str, slug:
     assert scoring_name(elsewhere) == name
     assert scoring_name({"judge": judge, "budget": "20000"}) != name
     assert scoring_label({**elsewhere, "budget": "20000"}) == f"{judge}, budget 20000"
-
-
-def test_shards_are_joined_judge_by_judge(models: list[Path], tmp_path: Path) -> None:
-    questions = written(tmp_path / "q.txt", "\n".join(TEXTS))
-    shards = [tmp_path / "1", tmp_path / "2"]
-    for number, out in enumerate(shards, 1):
-        assert run(*small(models[0], out, questions), "--shard", f"{number}/2").code == 0
-        assert run("score", "--out", out, "--judge", models[1], "--device", "cpu").code == 0
-    old = json.loads((shards[1] / "manifest.json").read_text())
-    del old["config"]["scores"]["reader"]  # made before the setting existed
-    written(shards[1] / "manifest.json", old)
-    assert run("import", *shards, "--out", tmp_path / "all").code == 0
-    joined = Run.load(tmp_path / "all")
-    assert len(joined.scorings) == 2
-    for name in joined.scorings:
-        joined.select_scoring(name)
-        assert len(joined.scores) == len(joined.information) == 2 * len(TEXTS)
-        assert len(joined.controls) == len(TEXTS)
-        for out in shards:
-            shard = Run.load(out)
-            shard.select_scoring(name)
-            assert shard.scores.items() <= joined.scores.items()
-            assert joined.manifest.models["scores"]["name"] == shard.manifest.models["scores"]["name"]
-    assert run("score", "--out", tmp_path / "all", "--judge", models[1], "--dry-run", "--json").code == 0
-    assert len(joined.to_pandas()) == 2 * 2 * len(TEXTS)

@@ -726,17 +726,6 @@ except MissingExtraError as error:
         assert "pip install '.[pandas]'" in run_python(code, full).stdout
 
 
-def test_later_controls_replace_earlier_ones(tmp_path):
-    empty = Control(name="empty", words=0, bits=-1.5)
-    scored = Control(name="empty", words=0, bits=-1.5, score=0.086)
-    with Run.open(tmp_path, {}) as run:
-        for control in (empty, scored):
-            run.append(Controls(question_id="q-1", controls=(control,)))
-    [controls] = Run.load(tmp_path).controls.values()
-    assert controls.find("empty") == scored
-    assert controls.find("pasted", 5) is None
-
-
 # A high surrogate followed by a low one is one character in JSON's escapes, so texts hold lone surrogates of
 # one sort only.
 TEXTS = st.text(

@@ -364,6 +364,14 @@ SERVERS: dict[str, Habit] = {
 """What servers refuse or send beside a usual call."""
 
 LASTING: dict[str, tuple[int, str, str]] = {
+    "OpenAI's key": (401, '{"error": {"message": "Incorrect API key"}}', "key"),
+    "OpenAI's model": (404, '{"error": {"message": "The model `m` does not exist"}}', "not_found"),
+    "OpenAI's quota": (
+        429,
+        '{"error": {"code": "insufficient_quota", "message": "see plan"}}',
+        "credit",
+    ),
+    "DeepSeek's balance": (402, '{"error": {"message": "pay"}}', "credit"),
     "Gemini's key": (400, '[{"error": {"code": 400, "message": "API key not valid."}}]', "key"),
     "xAI's key": (400, '{"code": "x", "error": "Incorrect API key provided: xx"}', "key"),
     "xAI's credit": (403, '{"code": "x", "error": "Your team doesn\'t have any credits yet."}', "credit"),

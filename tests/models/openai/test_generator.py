@@ -267,27 +267,6 @@ def test_a_body_of_100_megabytes_is_not_read(code: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "said", "word", "advice"),
-    [
-        (401, "Incorrect API key", "key", "SELFREFLECT_API_KEY"),
-        (404, "The model `m` does not exist", "not_found", "{answers.base_url}"),
-        (402, "pay", "credit", ""),
-        (429, {"error": {"code": "insufficient_quota", "message": "check your plan"}}, "credit", ""),
-    ],
-)
-def test_what_every_call_would_meet_ends_at_once_with_advice(
-    code: int, said: Any, word: str, advice: str
-) -> None:
-    with FaultServer(lambda call: status(code, said)) as server:
-        with pytest.raises(BackendError) as raised:
-            generator(server.url, max_connections=2).generate([ask(seed=number) for number in range(50)])
-        assert len(server.calls) <= 4
-    assert (raised.value.code, raised.value.status) == (word, 0 if word == "credit" else code)
-    assert advice in raised.value.remedy
-    assert server.url in raised.value.message
-
-
-@pytest.mark.parametrize(
     ("action", "word"),
     [
         (status(307, "moved", Location="http://127.0.0.1:1/elsewhere"), "redirect"),
@@ -348,15 +327,6 @@ def test_a_certificate_of_ones_own_can_be_trusted(monkeypatch: pytest.MonkeyPatc
 
 
 # Waiting
-
-
-def test_one_that_asks_to_wait_longer_than_there_is_time_is_not() -> None:
-    for asked, shown, timeout in (("3600", "3600", 600.0), ("40", "40", 10.0), ("9" * 400, "inf", 600.0)):
-        refused, server = refusal(
-            lambda call, asked=asked: status(429, "daily limit", Retry_After=asked), timeout=timeout
-        )
-        assert f"asks to wait {shown} s" in refused.message
-        assert len(server.calls) == 1
 
 
 @given(tries=st.integers(1, 9), asked=st.none() | st.floats(0, 300), chance=st.floats(0, 1, exclude_max=True))

@@ -97,6 +97,7 @@ def test_what_every_call_would_meet_ends_a_run_behind_any_status(name: str) -> N
     with FaultServer(lambda call: said(http_status, body)) as server, pytest.raises(BackendError) as ended:
         generator(server.url, max_connections=1).generate([ask(str(n)) for n in range(5)])
     assert ended.value.code == code
+    assert server.url in ended.value.message
     assert len(server.calls) == 1
     assert ended.value.remedy or code == "credit"
 

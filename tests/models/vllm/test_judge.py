@@ -11,7 +11,7 @@ import pytest
 import tiny
 import torch
 from command import run, written
-from fault_server import HTML, FaultServer, raw, reset, status
+from fault_server import HTML, FaultServer, raw, reset, silent, status
 from pooling import mean, pooling, unit
 
 from selfreflect.errors import JudgeError
@@ -191,7 +191,12 @@ def items(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("end", "why"), [(status(401, "gone"), "does not accept the key"), (reset, "the connection failed")]
+    ("end", "why"),
+    [
+        (status(401, "gone"), "does not accept the key"),
+        (reset, "the connection failed"),
+        (silent, "no complete response came in time"),
+    ],
 )
 def test_a_run_whose_judge_goes_away_goes_on_at_another_address(
     tiny_judge: TinyJudge, tmp_path: Path, end: Any, why: str

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import io
 import json
 import tracemalloc
 from pathlib import Path
@@ -66,8 +68,18 @@ def table(path: Path, answers: int, *, are_scattered: bool = False, size: int = 
     return path
 
 
-def test_a_large_file_takes_little_memory(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["file", "standard input", "gz", "utf-16"])
+def test_a_large_file_takes_little_memory(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = table(tmp_path / "f.csv", 4)
+    source: str | Path = path
+    if kind == "standard input":
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(path.open("rb")))
+        source = "-"
+    elif kind == "gz":
+        source = tmp_path / "f.csv.gz"
+        source.write_bytes(gzip.compress(path.read_bytes(), 1))
+    elif kind == "utf-16":
+        path.write_bytes(path.read_text(encoding="utf-8").encode("utf-16"))
     count = 0
 
     def keep(item: Item) -> None:
@@ -75,7 +87,7 @@ def test_a_large_file_takes_little_memory(tmp_path: Path) -> None:
         count += 1
 
     tracemalloc.start()
-    file = read_item_file(path, keep=keep)
+    file = read_item_file(source, keep=keep)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert (count, len(file.items), file.sizes) == (2000, 1, {4: 2000})
@@ -104,10 +116,12 @@ def test_wrong_bytes_far_into_a_table_are_named_by_their_offset(tmp_path: Path) 
     assert not (tmp_path / "out.jsonl").exists()
 
 
-def test_a_large_table_in_utf16_is_read(tmp_path: Path) -> None:
-    path = table(tmp_path / "f.csv", 2, size=60)
-    path.write_bytes(path.read_text(encoding="utf-8").encode("utf-16"))
-    assert read_item_file(path).sizes == {2: 2000}
+@pytest.mark.parametrize("problem", ["half", "checksum"])
+def test_a_damaged_gzip_file_is_refused(problem: str, tmp_path: Path) -> None:
+    data = gzip.compress(table(tmp_path / "f.csv", 2, size=600).read_bytes(), 1)
+    path = tmp_path / "f.csv.gz"
+    path.write_bytes(data[: len(data) // 2] if problem == "half" else data[:-8] + bytes(8))
+    assert (run("convert", path).code, "unpacked" in run("convert", path).said) == (2, True)
 
 
 def test_an_error_in_the_last_row_leaves_no_output(tmp_path: Path) -> None:

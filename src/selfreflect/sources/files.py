@@ -14,6 +14,7 @@ import re
 import shlex
 import struct
 import sys
+import tempfile
 import zipfile
 import zlib
 from collections import Counter
@@ -170,6 +171,8 @@ class Content(NamedTuple):
     """Whether JSON may contain NaN, as from data frames and logs, which the caller checks."""
     path: Path | None = None
     """Path of a file read in parts; ``data`` is only its beginning."""
+    copy: IO[bytes] | None = None
+    """Temporary file of a source that is read in parts but cannot be read again."""
     notes: list[str] | None = None
     """List for notes to the user, one sentence each."""
     version: tuple[int, ...] = ()
@@ -181,6 +184,8 @@ class Content(NamedTuple):
 
     def stream(self) -> IO[bytes]:
         """Open the content. Raises DataError for a file that has changed since it was first opened."""
+        if self.copy:
+            return io.BufferedReader(_Copy(self.copy))
         if self.path is None:
             return io.BytesIO(self.data)
         with suppress(OSError):
@@ -216,8 +221,7 @@ def read_content(source: str | Path, suffixes: Collection[str] | None = None) ->
         DataError: the source cannot be read, is empty, or is of an unsupported type.
     """
     if str(source) == "-":
-        data = _as_utf8("standard input", sys.stdin.buffer.read())
-        content = Content("standard input", _guess_suffix(data), data)
+        content = _content("standard input", "", sys.stdin.buffer)
     else:
         content = _read_file(Path(source), suffixes)
     if not content.data or content.data.isspace():
@@ -251,14 +255,10 @@ def _read_file(path: Path, suffixes: Collection[str] | None) -> Content:
         with path.open("rb") as stream:
             if suffixes is not None and suffix not in suffixes:
                 raise _unsupported(path, name, stream.read(_BEGINNING), suffixes)
-            data = stream.read(_BEGINNING)
-            is_large = suffix in IN_PARTS and len(data) == _BEGINNING and path.is_file() and not zipped
-            if is_large and (suffix == ".eval" or not _utf16(data)):
-                return Content(name, suffix, data, path=path, version=_version(stream))
-            data += stream.read()
             if zipped:
-                data = _unzipped(name, data)
-            return Content(name, suffix, _as_utf8(name, data))
+                with gzip.open(stream) as unpacked:
+                    return _content(name, suffix, unpacked, limit=MAX_UNZIPPED)  # type: ignore[arg-type]
+            return _content(name, suffix, stream, path if path.is_file() else None)
     except FileNotFoundError:
         raise DataError(f"{name}: there is no such file") from None
     except OSError as error:
@@ -272,10 +272,11 @@ def _version(stream: IO[bytes]) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-IN_PARTS = (".eval", ".csv", ".tsv", ".jsonl", ".parquet")
-"""Suffix of archives, which are read in parts."""
-# Bytes of such a file by which it is known.
+IN_PARTS = (".eval", ".csv", ".tsv", ".jsonl", ".parquet", ".txt")
+"""Suffixes of files that are read in parts."""
+# Bytes of such a file by which it is known, and bytes that are read at once.
 _BEGINNING = 100_000
+_PIECE = 1_000_000
 
 
 def is_row_file(source: str) -> bool:
@@ -373,17 +374,6 @@ def _unsupported(path: Path, name: str, beginning: bytes, suffixes: Collection[s
     return DataError(f"{name}: unsupported file type {excerpt(path.suffix)}; {advice}")
 
 
-def _unzipped(name: str, data: bytes) -> bytes:
-    try:
-        with gzip.open(io.BytesIO(data)) as stream:
-            content = stream.read(MAX_UNZIPPED + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{name} cannot be unpacked: {excerpt(str(error), 200)}") from None
-    if len(content) > MAX_UNZIPPED:
-        raise DataError(f"{name} is larger than {MAX_UNZIPPED:,} bytes unpacked")
-    return content
-
-
 def _utf16(data: bytes) -> str:
     """Name the encoding of a text in UTF-16, which begins with a mark, or with two characters of ASCII."""
     encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else ""
@@ -396,14 +386,81 @@ def _utf16(data: bytes) -> str:
     return encoding
 
 
-def _as_utf8(name: str, data: bytes) -> bytes:
-    encoding = _utf16(data)
-    if not encoding:
-        return data
+def _content(
+    name: str, suffix: str, source: IO[bytes], path: Path | None = None, limit: int = sys.maxsize
+) -> Content:
+    """Take a source into memory, unless it is large and its rows are read in parts.
+
+    These are read from its file, or else from a temporary one in UTF-8.
+    """
+    data = _read(name, source, _BEGINNING)
+    encoding = "" if data.startswith(tuple(_SIGNATURES)) else _utf16(data)
+    beginning = data.decode(encoding, "ignore").encode() if encoding else data
+    suffix = suffix or _guess_suffix(beginning)
+    pieces = _pieces(name, data, source, encoding, limit)
+    if suffix not in IN_PARTS or len(data) < _BEGINNING:
+        return Content(name, suffix, b"".join(pieces))
+    if path and not encoding:
+        return Content(name, suffix, data, path=path, version=_version(source))
     try:
-        return data.decode(encoding).encode()
+        copy = tempfile.TemporaryFile()  # noqa: SIM115 (closed when the content is gone)
+        copy.writelines(pieces)
+        copy.flush()
+    except OSError as error:
+        raise DataError(
+            f"{name} cannot be copied to a temporary file: {error.strerror}",
+            remedy="Let TMPDIR name a folder with more room.",
+        ) from None
+    return Content(name, suffix, beginning, copy=copy)
+
+
+def _pieces(name: str, data: bytes, source: IO[bytes], encoding: str, limit: int) -> Iterator[bytes]:
+    """Yield a source, of which ``data`` is the beginning, piece by piece in UTF-8."""
+    decoder = codecs.getincrementaldecoder(encoding)() if encoding else None
+    size = 0
+    try:
+        while data:
+            size += len(data)
+            if size > limit:
+                raise DataError(f"{name} is larger than {limit:,} bytes unpacked")
+            yield decoder.decode(data).encode() if decoder else data
+            data = _read(name, source, _PIECE)
+        if decoder:
+            decoder.decode(b"", final=True)
     except UnicodeError:
         raise DataError(f"{name} begins like UTF-16 but cannot be read as UTF-16; save it as UTF-8") from None
+
+
+def _read(name: str, source: IO[bytes], size: int) -> bytes:
+    try:
+        return source.read(size)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{name} cannot be unpacked: {excerpt(str(error), 200)}") from None
+
+
+class _Copy(io.RawIOBase):
+    """A temporary file, read from a position of its own."""
+
+    def __init__(self, copy: IO[bytes]) -> None:
+        self._copy = copy
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = os.pread(self._copy.fileno(), len(buffer), self._position)
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        size = os.fstat(self._copy.fileno()).st_size
+        self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: size}[whence]
+        return self._position
 
 
 def _guess_suffix(data: bytes) -> str:

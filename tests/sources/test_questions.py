@@ -160,7 +160,7 @@ def test_csv_whose_first_question_stands_in_place_of_the_header(tmp_path):
         ({"answer": {"value": "so", "aliases": ["thus", "so"]}}, ("so", "thus")),
         ({"answer": {"value": "so"}}, ("so",)),
         ({"answer": {"value": "<unk>", "aliases": []}}, ()),
-        ({"gold": "second", "answer": "first"}, ("first",)),
+        ({"gold": "second", "answer": "first"}, ("second",)),
     ],
 )
 def test_gold_answers(fields, gold):

@@ -168,7 +168,7 @@ def test_convert_says_what_a_file_is_what_its_columns_are_and_what_is_ignored(tm
     [
         ("stem,drafts\nOz?,a\n", ["question=stem", "answer=drafts"]),
         ('"question, as asked";answer_1;answer_2\nOz?;a;b\n', ["question='question, as asked'"]),
-        ("x,y\nOz?,a\n", ["question=NAME", "answer=NAME"]),
+        ("x,y\nOz?,a\n", ["question=x", "answer=y"]),
     ],
 )
 def test_all_that_is_missing_is_named_at_once(text: str, options: list[str], tmp_path: Path) -> None:

@@ -125,11 +125,11 @@ def test_columns_can_be_named_and_are_asked_for() -> None:
     assert (question.text, question.answers) == ("q", ("a", "b"))
     with pytest.raises(DataError, match="'x', 'y'") as unnamed:
         read(rows)
-    assert "{column} question=NAME" in unnamed.value.remedy
+    assert "{column} question=x" in unnamed.value.remedy
     assert read(rows, columns={"question": "x"}).questions == [question]
     with pytest.raises(DataError, match="'x', 'y'") as unanswered:
         read([{"x": "q", "y": "a"}], columns={"question": "x"})
-    assert "{column} answer=NAME" in unanswered.value.remedy
+    assert "{column} answer=y" in unanswered.value.remedy
     with pytest.raises(ConfigError, match="has no column 'z'"):
         read(rows, columns={"answer": "z"})
 

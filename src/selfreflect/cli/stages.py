@@ -24,6 +24,7 @@ from selfreflect.cli.console import (
     print_table,
     say,
     say_next_step,
+    say_notes,
     stderr,
     stdout,
 )
@@ -144,6 +145,7 @@ def questions_command(
         stdout.print(line, soft_wrap=True)
         if question.context:
             stdout.print(context_line(question), soft_wrap=True)
+    say_notes(source.notes)
     if source.with_images:
         say(f"Left out: {counted(source.with_images, 'question')} with a picture.")
     say(f"{len(source.questions):,} of {source.total:,} questions of {source.source}")

@@ -27,7 +27,7 @@ from selfreflect.run.resume import (
     stage_settings,
 )
 from selfreflect.run.stages import StageTask, total_size
-from selfreflect.run.todo import missing_answers, missing_scores, missing_summaries
+from selfreflect.run.todo import halves_note, missing_answers, missing_scores, missing_summaries
 from selfreflect.settings import Config, ExecutionOptions, ScoresConfig
 from selfreflect.sources.items import Item
 from selfreflect.store.journal import store_errors
@@ -129,6 +129,7 @@ class DryRun:
         """Load the questions that the directory lacks."""
         missing = new_questions(self.run, self._config.section("questions"), explicit=explicit, add=add)
         if missing is not None:
+            self.notes += missing.note.splitlines()
             self.run.add_in_memory(missing.questions)
 
     def fill(self, stage: ModelStage, strategies: Sequence[str] = ()) -> None:
@@ -153,6 +154,8 @@ class DryRun:
             )
             count.add(request, stored_count=min(len(task.samples), request.n))
             to_do += 1
+        if to_do:
+            self._note(halves_note(settings.num_answers))
         counts = [(answer_set.tokens, len(answer_set.answers)) for answer_set in self.run.answers.values()]
         self._add("answers", count, to_do, counts)
 

@@ -55,6 +55,7 @@ from selfreflect.run.stages import (
 )
 from selfreflect.run.todo import (
     copied_results,
+    halves_note,
     missing_answers,
     missing_scores,
     missing_summaries,
@@ -302,6 +303,8 @@ class Experiment:
         )
         total = total_size(tasks)
         saved = 0
+        if stage == "answers":
+            self._progress.note(halves_note(self._config.answers.num_answers))
         # a run that was stopped at its first question goes on when it is started again
         is_first = stage == "answers" and not (self.run.answers or self.run.failures)
         with ExitStack() as stack:

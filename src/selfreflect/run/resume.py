@@ -274,6 +274,7 @@ def new_questions(
         notes.append(
             f"{counted(with_images, 'question')} with a picture left out, because the model sees only text"
         )
+    notes += source.pop("notes")
     if columns := source.pop("left_behind"):
         names = ", ".join(map(excerpt, columns))
         notes.append(f"columns that do not travel with the questions, since they hold objects: {names}")

@@ -55,6 +55,11 @@ def any_task(tasks: Iterator[StageTask]) -> bool:
     return next(tasks, None) is not None
 
 
+def halves_note(num_answers: int) -> str:
+    """Say how many answers a question gets, of which a setting counts those in a half."""
+    return f"each question gets {2 * num_answers} answers, {num_answers} in each half"
+
+
 def missing_answers(run: Run) -> Iterator[StageTask]:
     """Yield a task for each question without answers.
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
+import shlex
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -19,11 +20,14 @@ from selfreflect.sources.columns import (
     RESPONSE,
     TOKEN_COLUMNS,
     plain_name,
+    tells_of_labels,
+    tells_of_work,
     type_name,
 )
 from selfreflect.sources.files import Row, is_text_list
 from selfreflect.sources.item_rows import ItemRow, list_in, object_in, scalar_text
 from selfreflect.sources.rows import Rows
+from selfreflect.text import counted
 
 # Tokens without text, such as the end of a text, that an answer may have.
 _EXTRA_TOKENS = 2
@@ -280,22 +284,41 @@ def _graded(answer: str, right: Verdict) -> Graded:
     return Graded(answer, right)
 
 
-_RIGHT = (
-    "c correct true t yes y 1 1.0 right pass passed is_correct wahr richtig korrekt ja vrai oui vero "
-    "verdadero si sí ✓ ✔"
+# Words for right and wrong, a pair of languages or habits in each row.
+_PAIRS = (
+    ("correct true t yes y right is_correct c", "incorrect false f no wrong is_incorrect i"),
+    ("pass passed", "fail failed"),
+    ("1 1.0 ok okay good valid accepted hit", "0 0.0 not_ok nok bad invalid rejected miss"),
+    ("thumbs_up thumb_up thumbsup up 👍", "thumbs_down thumb_down thumbsdown down 👎"),
+    ("✓ ✔ ✅ ☑ ○ ◯ 〇 🟢", "✗ ✘ ❌ ✖ × ☒ ❎ 🔴"),
+    ("wahr richtig korrekt ja j r", "falsch unwahr inkorrekt nein w nicht_korrekt nicht_richtig"),
+    ("vrai juste oui o correcte exact exacte", "faux fausse non incorrecte inexact"),
+    ("verdadero correcto correcta cierto sí si s v", "falso incorrecto incorrecta"),
+    ("verdadeiro correto correta certo certa sim", "errado errada incorreto incorreta não nao"),
+    ("vero giusto giusta corretto corretta", "sbagliato sbagliata errato errata scorretto"),
+    ("waar goed juist", "onwaar fout onjuist nee"),
+    ("rätt rigtigt riktig sant", "fel forkert feil nej nei"),
+    ("tak poprawna poprawny prawda", "nie niepoprawna niepoprawny fałsz błąd"),
+    ("はい 正解 正しい 正", "いいえ 不正解 誤り 誤"),
+    ("对 正确 是", "错 错误 否"),
+    ("да верно", "нет неверно"),
 )
-_WRONG = "i incorrect false f no 0 0.0 wrong fail failed is_incorrect falsch nein faux non falso ✗ ✘"
 _NEITHER = (
     "p partial partially_correct n na n/a noanswer no_answer not_attempted is_not_attempted none null nan "
-    "unknown unclear"
+    "unknown unclear teilweise unklar"
 )
 VERDICTS: Mapping[str, Verdict] = {
-    **dict.fromkeys(_RIGHT.split(), True),
-    **dict.fromkeys(_WRONG.split(), False),
+    **{word: True for right, _ in _PAIRS for word in right.split()},
+    **{word: False for _, wrong in _PAIRS for word in wrong.split()},
     **dict.fromkeys(_NEITHER.split()),
 }
-"""In lower case; letters as inspect_ai writes them: correct, incorrect, partly correct, no answer; also
-true and false as spreadsheets write them in German, French, Italian and Spanish."""
+"""In lower case; letters as inspect_ai writes them: correct, incorrect, partly correct, no answer."""
+
+# Letters whose meaning other labels of the column decide: "n" is "no" beside "y", and "no answer" elsewhere.
+_NO, _BESIDE = "n", frozenset("y j s o yes ja oui si sí sim vero".split())
+_CROSS = "x"
+# Marks that may stand alone in a column, where a blank says the opposite.
+_MARKS = frozenset("x ✓ ✔ ✅ ☑ 👍".split())
 
 
 def verdict(value: object) -> Verdict:
@@ -320,26 +343,52 @@ def label(value: object) -> Verdict:
 
 
 def _plain(value: object) -> str:
-    # graders also write "Correct."
-    return str(value).strip().rstrip(".").lower().replace(" ", "_").replace("-", "_")
+    # graders also write "Correct."; a sign may ask for its coloured form
+    return str(value).strip().rstrip(".\ufe0f").lower().replace(" ", "_").replace("-", "_")
 
 
-def spell_no(rows: Rows) -> None:
-    """Read ``n`` as no where the right labels are ``y``; among others it is inspect_ai's "no answer"."""
+def spell_labels(rows: Rows, notes: list[str]) -> None:
+    """Write labels in full whose meaning depends on the others: letters, and blanks beside one mark.
+
+    ``n`` is no where another label is ``y``; among others it is inspect_ai's "no answer".
+    """
     if CORRECT not in rows.columns:
         return
-    labels = (_plain(label) for row in rows for label in _labels_in(row.fields.get(CORRECT)))
-    # the first right or wrong label says which letters the file uses
-    if next((label for label in labels if VERDICTS.get(label) is not None), "") == "y":
-        rows.change(_with_no)
+    labels = Counter(_plain(label) for row in rows for label in _labels_in(row.fields.get(CORRECT)))
+    spelling = _spelling(labels)
+    if not spelling:
+        return
+    rows.change(partial(_spelled, spelling))
+    if blank := sum(labels[word] for word in _BLANK if word in spelling):
+        [mark] = labels.keys() - _BLANK
+        notes.append(
+            f"{counted(blank, 'blank label')} read as wrong, because the only mark is {excerpt(mark)}"
+        )
 
 
-def _with_no(row: Row) -> Row:
+# How blank cells and missing values are written in plain form.
+_BLANK = frozenset(("", "none"))
+
+
+def _spelling(labels: Collection[str]) -> dict[str, str]:
+    """Find the labels of a column that depend on the others, with their meaning."""
+    words = {*labels} - _BLANK
+    if len(words) == 1 and words <= _MARKS and len({*labels}) > 1:
+        return dict.fromkeys(words, "yes") | dict.fromkeys(_BLANK, "no")
+    spelling = {}
+    if _NO in words and words & _BESIDE:
+        spelling[_NO] = "no"
+    if _CROSS in words and any(VERDICTS.get(word) for word in words):
+        spelling[_CROSS] = "no"
+    return spelling
+
+
+def _spelled(spelling: Mapping[str, str], row: Row) -> Row:
     value = row.fields.get(CORRECT)
-    if not any(_plain(label) == "n" for label in _labels_in(value)):
-        return row
-    labels = ["no" if _plain(label) == "n" else label for label in _labels_in(value)]
-    return row._replace(fields={**row.fields, CORRECT: "no" if _plain(value) == "n" else labels})
+    labels = _labels_in(value)
+    spelled = [spelling.get(_plain(label), label) for label in labels]
+    is_list = len(labels) != 1 or labels[0] is not value
+    return row._replace(fields={**row.fields, CORRECT: spelled if is_list else spelled[0]})
 
 
 def _labels_in(value: object) -> Sequence[object]:
@@ -348,26 +397,63 @@ def _labels_in(value: object) -> Sequence[object]:
     return cell if isinstance(cell, list) else [value]
 
 
-def label_columns(rows: Rows, names: Collection[str]) -> list[str]:
-    """Find label columns under other names than ``correct``, if no column has that name."""
+def label_columns(rows: Rows, names: Collection[str], answers: Collection[str] = ()) -> list[str]:
+    """Find label columns under other names than ``correct``, if no column has that name.
+
+    Args:
+        answers: columns of answers; a column of words that answers use, too, holds right answers.
+    """
     if {CORRECT, GRADES} & {*names}:
         return []
     # "Right answer?" with yes and no asks whether it is right
     asking = [name for name in names if name.rstrip().endswith("?") and plain_name(name) in GOLD_NAMES]
-    likely = [*asking, *(name for name in names if plain_name(name) in CORRECT_NAMES)]
-    return [name for name in likely if are_labels(row.fields.get(name) for row in rows)]
+    usual = [*asking, *(name for name in names if plain_name(name) in CORRECT_NAMES)]
+    found = [name for name in usual if are_labels(row.fields.get(name) for row in rows)]
+    return found or [name for name in names if _are_likely_labels(rows, name, answers)]
+
+
+def _are_likely_labels(rows: Rows, name: str, answers: Collection[str]) -> bool:
+    """Check by name and values whether a column holds labels."""
+    if not tells_of_labels(name) or not are_labels(row.fields.get(name) for row in rows):
+        return False
+    # "Reviewed" with yes and no says which rows somebody has reviewed
+    if tells_of_work(name):
+        labels = {_plain(label) for row in rows for label in _labels_in(row.fields.get(name))}
+        if labels & _YES_NO:
+            return False
+    return not mostly_recurs(rows, name, answers)
+
+
+_YES_NO = _BESIDE | _MARKS | {_NO, *"no nein non não".split()}
+
+
+def label_notes(names: Sequence[str]) -> list[str]:
+    """Say which column is read as the labels, and how to take another one."""
+    if not names:
+        return []
+    other = f"; for {excerpt(names[1])} add --column correct={shlex.quote(names[1])}" if names[1:] else ""
+    return [f"{excerpt(names[0])} is read as the labels of correctness{other}"]
+
+
+def mostly_recurs(rows: Rows, name: str, answers: Collection[str]) -> bool:
+    """Check whether an answer is the same word as the label in most rows, as where "yes" is the right one."""
+    recurring = labelled = 0
+    for row in rows:
+        words = {_plain(label) for label in _labels_in(row.fields.get(name))} - _BLANK
+        labelled += bool(words)
+        texts = (text for column in answers for text in _labels_in(row.fields.get(column)))
+        recurring += any(_plain(text) in words for text in texts)
+    return recurring * 2 > labelled
 
 
 def are_labels(values: Iterable[object]) -> bool:
     """Check whether all values are verdicts, lists of verdicts or missing, and some are verdicts."""
-    verdicts: set[Verdict] = set()
-    for value in values:
-        for entry in _labels_in(value):
-            if entry is not None and entry != "":
-                if (plain := _plain(entry)) not in VERDICTS:
-                    return False
-                verdicts.add(VERDICTS[plain])
-    return bool(verdicts - {None})
+    labels = {_plain(label) for value in values for label in _labels_in(value)}
+    spelling = _spelling(labels)
+    words = labels - _BLANK - spelling.keys()
+    if not words <= VERDICTS.keys():
+        return False
+    return bool(spelling) or any(VERDICTS[word] is not None for word in words)
 
 
 def is_grader(values: Iterable[object]) -> bool:

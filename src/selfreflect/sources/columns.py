@@ -8,9 +8,9 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from string import ascii_uppercase
-from typing import Any
+from typing import Any, NamedTuple
 
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.records import Scalar
@@ -27,7 +27,10 @@ GOLD_NAMES = frozenset(
 )
 """Other names of right answers, for files without a column ``gold``."""
 CONFIDENCE = "confidence"
-CONFIDENCE_NAMES = ("stated_confidence", "verbalized_confidence", "confidence_(%)", "confidence_percent")
+CONFIDENCE_NAMES = (
+    "stated_confidence verbalized_confidence confidence_(%) confidence_% confidence_percent certainty "
+    "certainty_(%) certainty_%"
+).split()
 """Other names of a confidence, from 0 to 100 with a per cent sign or word."""
 CORRECT_NAMES = frozenset(
     "is_correct correctness verdict grade judgment judgement ok is_ok right is_right passed richtig "
@@ -35,6 +38,24 @@ CORRECT_NAMES = frozenset(
 )
 """Other names of labels, if every value is a known verdict. ``exact_match`` is none: uqlm calls a share of
 equal samples so."""
+# Words in other names of labels, if every value is a known verdict, and words that say the opposite.
+_DONE_WORDS = frozenset(
+    "checked reviewed evaluated rated labelled labeled annotated bewertet geprüft vérifié évalué revisado "
+    "verificado verificato beoordeeld".split()
+)
+"""Words that may say of a row only that somebody looked at it."""
+_LABEL_WORDS = _DONE_WORDS | frozenset(
+    "correct correctness right accurate accuracy verdict grade graded grading judgment judgement judged ok "
+    "okay passed pass label labels check review reviewer human manual feedback thumb thumbs eval evaluation "
+    "assessment annotation annotator rater richtig korrekt bewertung prüfung urteil correcte évaluation "
+    "jugement correcta correcto revisión evaluación certo correto avaliação giusto corretto valutazione "
+    "giudizio juist goed beoordeling stimmt acceptable rätt bedömning rigtigt riktig poprawna poprawny "
+    "poprawność ocena 判定 正誤 評価 判断 评价".split()
+)
+_WRONG_WORDS = frozenset(
+    "not wrong incorrect false error errors mistake hallucination hallucinated hallucinates toxic unsafe "
+    "falsch fehler faux erreur incorrecto errado sbagliato errore fout fel błąd".split()
+)
 KIND_COLUMNS = ("kind", "category", "subject")
 CONTEXT_COLUMN = "context"
 ID_COLUMNS = ("question_id", "qid", "id")
@@ -83,27 +104,46 @@ _ANSWERS = {
     "respostas": "resposta",
     "risposte": "risposta",
     "antwoorden": "antwoord",
+    "odpowiedzi": "odpowiedź",
 }
-SINGLE_ANSWERS = tuple(_ANSWERS.values())
+SINGLE_ANSWERS = (*_ANSWERS.values(), "svar", "回答", "答え", "答案", "답변", "ответ")
 """Names of a column with one answer per row."""
+# Short forms of these where a number stands beside them.
+_SHORT = {
+    "ans": "answer",
+    "resp": "response",
+    "gen": "generation",
+    "out": "output",
+    "pred": "prediction",
+}
 # Words that may stand before such a name, and those that say that a person got to see the text.
-_AUTHORS = frozenset(
-    "model sample sampled generated regenerated repeated bot chatbot assistant system llm ai".split()
-)
+_MODELS = frozenset("model bot chatbot assistant system llm ai".split())
+_AUTHORS = _MODELS | frozenset("all sample sampled generated regenerated repeated".split())
 _DELIVERED = frozenset(
     "final sent shown displayed delivered says said gesendet gesendete enviada inviata".split()
 )
-_REPLY = ("reply", "reply")
+_REPLY = ("reply", "reply", "")
 _RECIPIENTS = frozenset("message to the user users customer customers client clients".split())
 # Words for one of several answers where a number follows, and no column with several has a usual name.
-_REPEATS = ("run", "try", "attempt", "trial", "draw", "draft", "candidate", "rollout")
+_REPEATS = ("run", "try", "attempt", "trial", "draw", "draft", "candidate", "rollout", "seed", "guess")
+# Words beside the number and the word for an answer, as in "Antwort Nr. 3" and "gen 4 (t=0.7)".
+_COUNTING = frozenset(
+    (*_REPEATS, *"no nr n num number nummer numéro número numero t temp temperature text content".split())
+) | frozenset("rep repeat repetition iteration iter index idx".split())
+# What counts columns within their names: a number, also as in "2nd answer", or a capital letter.
+_COUNTER = re.compile(
+    r"(?<!\d)(?P<number>\d{1,6})(?!\d)(?:(?:st|nd|rd|th)(?![^\W_]))?"
+    r"|(?<=[ _(\[-])(?P<letter>[A-Za-z])(?=[ _)\]-]|$)"
+)
+_LETTERS = re.compile(r"[^\W\d_]+")
 _NUMBERED = re.compile(r"(.+?)_?(\d{1,6})")
-_SPAN = re.compile(r"(.*?)([0-9]{1,6}|(?<=[ _-])[A-Z])\.\.(.*?)([0-9]{1,6}|(?<=[ _-])[A-Z])")
-_LETTERED = re.compile(r"(.+)[ _-]([A-Z])")
 _SUMMARY = re.compile(r"summar(?:y|ies)[\s._-]++(.+)|(.+)[\s._-]summary", re.IGNORECASE)
 
 # Last words of names of columns with questions, after what says whose they are, as in "User question".
-_ASKED = ("question", "query", "frage", "pregunta", "pergunta", "domanda", "vraag")
+_ASKED = (
+    *"question query frage pregunta pergunta domanda vraag pytanie fråga spørgsmål".split(),
+    *"вопрос 質問 問題 质问 问题 질문".split(),
+)
 
 # Words in names of columns with questions, if their values are sentences, as in "What the customer asked".
 _ASKING = frozenset((*QUESTION_COLUMNS, *_ASKED, "asked", "questions", "inquiry", "enquiry", "message"))
@@ -124,7 +164,10 @@ _TURNS = frozenset(("message",))
 # Words in names of columns with right answers, as in "Correct team", if the texts recur among the answers.
 _RIGHT = frozenset(
     "correct right true truth gold golden expected expert reference verified actual solution richtig "
-    "richtige lösung korrekt correcte bonne correcta certa corretta giusta juiste juist".split()
+    "gt ref attendue attendu esperada esperado attesa erwartete verwachte rätt rigtige poprawna "
+    "richtige lösung korrekt correcte bonne correcta certa corretta giusta juiste juist canonical consensus "
+    "musterlösung musterantwort sollantwort referenz référence referencia riferimento 正解 模範解答 参考答案 "
+    "标准答案 정답".split()
 )
 
 LIKELY_WORDS = {
@@ -210,7 +253,7 @@ def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColum
     summaries = take("summary", ["summaries", "summary"])
     order = take("", ["order"])
     answers, rivals, beside, reference = _answer_columns([*free], assigned_answers)
-    plural = len(answers) == 1 and _answer_name(answers[0])[1] == "plural"
+    plural = len(answers) == 1 and _answer_name(answers[0]).form == "plural"
     if len(answers) > 1 or plural:
         beside += [name for name in free if any(map(plain_name(name).startswith, LIKELY_WORDS["summary"]))]
     for name in (*answers, *rivals):
@@ -253,25 +296,38 @@ def asks_by_name(name: str) -> bool:
     return not _ASKING.isdisjoint(words) or any(word.endswith(_ASKING_ENDS) for word in words)
 
 
+def tells_of_labels(name: str) -> bool:
+    """Check whether a column is named like labels that say which answers are right."""
+    words = {*words_in(name)}
+    # "Right/Wrong" names both values
+    return not _LABEL_WORDS.isdisjoint(words) and (_WRONG_WORDS.isdisjoint(words) or "/" in name)
+
+
+def tells_of_work(name: str) -> bool:
+    """Check whether a column's name may say which rows somebody has looked at, such as ``Reviewed``."""
+    return not _DONE_WORDS.isdisjoint(words_in(name))
+
+
 def tells_of_questions(name: str, *, is_single: bool = False) -> bool:
     """Check whether a column is named like choices, passages or scores rather than answers.
 
     Args:
         is_single: whether no other column has its name with another number.
     """
-    words = {word.removesuffix("s") for word in plain_name(name).split("_")}
+    words = {word.removesuffix("s") for word in words_in(name)}
     return not (_NO_ANSWERS - _TURNS if is_single else _NO_ANSWERS).isdisjoint(words)
 
 
 def likely_spans(names: Iterable[str]) -> list[str]:
-    """List the spans of columns that differ only by a number or letter, such as ``Versuch 1..Versuch 10``."""
-    families: dict[str, list[tuple[int, str]]] = {}
-    for name in names:
-        match = _NUMBERED.fullmatch(plain_name(name)) or _LETTERED.fullmatch(name)
-        if match and not tells_of_questions(match[1]):
-            families.setdefault(match[1], []).append((_place(match[2]), name))
-    spans = [(min(family)[1], max(family)[1]) for family in families.values() if family[1:]]
-    return [f"{first}..{last}" for first, last in spans if column_range(f"{first}..{last}", [first, last])]
+    """List the spans of columns that differ only by a number or letter, such as ``Versuch 1..Versuch 10``.
+
+    Numbers of models are none, because an answer distribution belongs to one model.
+    """
+    return [
+        f"{family[0]}..{family[-1]}"
+        for family in counted_families(names)
+        if not tells_of_questions(family[0]) and not _counts_models(family) and not _are_two_sides(family)
+    ]
 
 
 def assigned_columns(pairs: Sequence[str] | None) -> dict[str, str]:
@@ -313,24 +369,99 @@ def answer_separator(separator: str | None) -> str:
 
 
 def column_range(span: str, names: Collection[str]) -> tuple[str, ...]:
-    """List the numbered columns of a span such as ``A1..A6``; empty for other names."""
-    match = _SPAN.fullmatch(span)
-    if span in names or not match or match[1] != match[3]:
+    """List the columns of a span such as ``A1..A6`` or ``run 1 (t=1)..run 6 (t=1)``.
+
+    Empty for other names.
+    """
+    if span in names:
         return ()
-    numbered = {}
+    for dots in re.finditer(r"(?=\.\.)", span):
+        first, last = _counters(span[: dots.start()]), _counters(span[dots.start() + 2 :])
+        if first.rest != last.rest or len(first.places) != len(last.places) or not first.places:
+            continue
+        pairs = zip(first.places, last.places, strict=True)
+        varying = [at for at, (low, high) in enumerate(pairs) if low != high] or [len(first.places) - 1]
+        within: dict[tuple[int, ...], str] = {}
+        for name in names:
+            counters = _counters(name)
+            if counters.rest == first.rest and all(
+                low <= place <= high
+                for low, place, high in zip(first.places, counters.places, last.places, strict=True)
+            ):
+                within[tuple(counters.places[at] for at in varying)] = name
+        # several numbers may only rise together
+        if all(len({*places}) == len(within) for places in zip(*within, strict=True)):
+            return tuple(within[places] for places in sorted(within))
+    return ()
+
+
+class _Counters(NamedTuple):
+    """What counts a column within its name, and the rest of the name."""
+
+    rest: str
+    """Plain name with a mark in place of each number or letter."""
+    places: tuple[int, ...]
+
+
+@lru_cache(maxsize=4096)
+def _counters(name: str, *, letters: bool = True) -> _Counters:
+    places: list[int] = []
+
+    def mark(match: re.Match[str]) -> str:
+        if match["number"]:
+            places.append(int(match["number"]))
+            return "\0"
+        if not letters:
+            return match[0]
+        places.append(ascii_uppercase.index(match["letter"].upper()))
+        return "\1"
+
+    return _Counters(plain_name(_COUNTER.sub(mark, name)), tuple(places))
+
+
+def counted_families(names: Iterable[str], *, letters: bool = True) -> list[list[str]]:
+    """Group names that differ only by a number or letter, in its order.
+
+    Where two numbers differ, as in ``model 1, run 3``, the one with most values counts, or else the last.
+    """
+    alike: dict[str, list[tuple[tuple[int, ...], str]]] = {}
     for name in names:
-        end = name.removeprefix(match[1])
-        if name.startswith(match[1]) and end.isdecimal() == match[2].isdecimal() and (place := _place(end)):
-            numbered[place] = name
-    first, last = _place(match[2]), _place(match[4])
-    return tuple(numbered[place] for place in sorted(numbered) if first <= place <= last)
+        counters = _counters(name, letters=letters)
+        if counters.places:
+            alike.setdefault(counters.rest, []).append((counters.places, name))
+    families: list[list[str]] = []
+    for columns in alike.values():
+        values = [{*places} for places in zip(*(places for places, _ in columns), strict=True)]
+        varying = [at for at, different in enumerate(values) if len(different) > 1]
+        if not varying:
+            continue
+        counting = max(varying, key=lambda at: (len(values[at]), at))
+        if all(len(values[at]) == len(columns) for at in varying):
+            families.append([name for _, name in sorted(columns)])
+            continue
+        by_rest: dict[tuple[int, ...], list[tuple[int, str]]] = {}
+        for places, name in columns:
+            rest = places[:counting] + places[counting + 1 :]
+            by_rest.setdefault(rest, []).append((places[counting], name))
+        families += [[name for _, name in sorted(family)] for family in by_rest.values() if family[1:]]
+    return families
 
 
-def _place(end: str) -> int:
-    """Read the number or letter at the end of a column's name, counted from 1; otherwise 0."""
-    if end.isdecimal():
-        return int(end) + 1
-    return ascii_uppercase.find(end) + 1 if len(end) == 1 else 0
+def _are_two_sides(family: Sequence[str]) -> bool:
+    """Check whether two columns are called a and b, as replies of two models are in a comparison."""
+    return len(family) == 2 and [name[-1] for name in family] == ["a", "b"]
+
+
+def _counts_models(family: Sequence[str]) -> bool:
+    """Check whether the number or letter of a family's names follows a word for a model, as in ``LLM 2``."""
+    rest = _counters(family[0]).rest
+    before = words_in(re.split("[\0\1]", rest)[0])
+    return bool(before) and before[-1] in _MODELS
+
+
+def words_in(name: str) -> list[str]:
+    """List the words of a name in lower case, without numbers and signs."""
+    return _LETTERS.findall(name.lower())
 
 
 def plain_name(name: str) -> str:
@@ -380,26 +511,48 @@ def holds_image(value: object) -> bool:
     return isinstance(value, list) and any(map(holds_image, value))
 
 
-def _answer_name(name: str) -> tuple[str, str, int]:
-    """Parse the name of an answer column into singular, kind and number; empty for other columns."""
-    stem, number = plain_name(re.sub(r"[()]", "", name)), -1
-    match = _NUMBERED.fullmatch(stem)
-    if match:
-        stem, number = match[1], int(match[2])
-    words = stem.split("_")
+class _AnswerName(NamedTuple):
+    """What the name of an answer column says."""
+
+    stem: str
+    """The word for an answer in singular; empty for other columns."""
+    form: str
+    """``single``, ``plural``, ``reply`` or ``numbered``."""
+    series: str = ""
+    """What columns with other numbers share."""
+    number: int = -1
+
+
+def _answer_name(name: str) -> _AnswerName:
+    """Parse the name of an answer column."""
+    plain = plain_name(re.sub(r"[()]", "", name))
+    words = plain.split("_")
     while words[0] in _AUTHORS and len(words) > 1:
         words.pop(0)
     # "message_sent_to_customer" is a reply; a lone "sent" may be yes or no
-    if "_" in stem and number < 0 and not _DELIVERED.isdisjoint(words):
+    if "_" in plain and not _DELIVERED.isdisjoint(words) and not _COUNTER.search(plain):
         rest = {*words} - _DELIVERED - _RECIPIENTS
-        return ("reply" if rest <= {*SINGLE_ANSWERS} and len(rest) < 2 else "", "reply", number)
+        return _AnswerName("reply" if rest <= {*SINGLE_ANSWERS} and len(rest) < 2 else "", "reply")
     stem = "_".join(words)
-    if number >= 0:
-        form = "numbered"
-    else:
-        form = "plural" if stem in _ANSWERS else "single"
+    form = "plural" if stem in _ANSWERS else "single"
     stem = _ANSWERS.get(stem, stem)
-    return (stem if stem in _ANSWERS.values() or stem in _REPEATS else "", form, number)
+    if stem in SINGLE_ANSWERS:
+        return _AnswerName(stem, form)
+    match = _NUMBERED.fullmatch(plain)
+    if match:
+        return _AnswerName(_counted_stem(match[1]), "numbered", match[1], int(match[2]))
+    return _AnswerName("", form)
+
+
+def _counted_stem(name: str) -> str:
+    """Find the word for an answer in a numbered name; empty if other words stand beside it."""
+    words = words_in(name)
+    telling = [word for word in words if word not in _AUTHORS | _COUNTING]
+    if telling:
+        stems = [_SHORT.get(word, _ANSWERS.get(word, word)) for word in telling]
+        return stems[-1] if {*stems} <= {*SINGLE_ANSWERS} else ""
+    answers = [word for word in words if word in SINGLE_ANSWERS or word in _REPEATS]
+    return answers[-1] if answers else ""
 
 
 def _answer_columns(
@@ -414,7 +567,7 @@ def _answer_columns(
     families = _answer_families(names)
     # what a person saw is one text beside the answers, and an answer only where there are no others
     beside = families.pop(_REPLY, [])
-    if not assigned and all(form == "single" for _, form in families):
+    if not assigned and all(form == "single" for _, form, _ in families):
         families = _answer_families(names, _REPEATS)
         families.pop(_REPLY, None)
     if not assigned and not families:
@@ -430,14 +583,14 @@ def _answer_columns(
             for key, family in families.items()
             if (rest := [name for name in family if name != reference])
         }
-    if len(assigned) > 1 or any(form != "single" for _, form in families):
+    if len(assigned) > 1 or any(form != "single" for _, form, _ in families):
         for key in [key for key in families if key[1] == "single"]:
             beside += families.pop(key)
     if assigned:
         return assigned, [], beside, reference
     answers: tuple[str, ...] = ()
     rivals: list[str] = []
-    for (_, form), family in families.items():
+    for (_, form, _), family in families.items():
         if answers:
             rivals += family
         elif form == "numbered":
@@ -447,26 +600,28 @@ def _answer_columns(
     return answers, rivals, beside, reference
 
 
-def _answer_families(names: Iterable[str], repeats: Collection[str] = ()) -> dict[tuple[str, str], list[str]]:
-    """Group possible answer columns by singular name and form, in numbered order.
+def _answer_families(
+    names: Sequence[str], repeats: Collection[str] = ()
+) -> dict[tuple[str, str, str], list[str]]:
+    """Group possible answer columns by singular name, form and series, in numbered order.
 
     Columns called by one of ``repeats`` count where they are numbered.
     """
-    families: dict[tuple[str, str], list[tuple[int, str]]] = {}
-    for name in names:
-        stem, form, number = _answer_name(name)
+    parsed: dict[str, _AnswerName] = {name: _answer_name(name) for name in names}
+    for family in counted_families(names, letters=False):
+        stem = "" if _counts_models(family) else _counted_stem(_counters(family[0], letters=False).rest)
+        for number, name in enumerate(family):
+            parsed[name] = _AnswerName(stem, "numbered", family[0], number)
+    families: dict[tuple[str, str, str], list[tuple[int, str]]] = {}
+    for name, (stem, form, series, number) in parsed.items():
         if stem and (stem not in _REPEATS or (stem in repeats and form == "numbered")):
-            families.setdefault((stem, form), []).append((number, name))
+            families.setdefault((stem, form, series), []).append((number, name))
     return {key: [name for _, name in sorted(columns)] for key, columns in families.items()}
 
 
 def numbered_columns(names: Iterable[str]) -> list[str]:
     """List the first columns with equal names except for a number, if there are several."""
-    families: dict[str, list[tuple[int, str]]] = {}
-    for name in names:
-        if match := _NUMBERED.fullmatch(name):
-            families.setdefault(match[1], []).append((int(match[2]), name))
-    return next(([name for _, name in sorted(family)] for family in families.values() if family[1:]), [])
+    return next(iter(counted_families(names, letters=False)), [])
 
 
 def _named_summaries(columns: Iterable[str]) -> dict[str, str]:

@@ -18,7 +18,7 @@ import tempfile
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, time
 from itertools import chain, islice
@@ -29,11 +29,13 @@ from selfreflect.errors import DataError, MissingExtraError, excerpt
 from selfreflect.records import question_id
 from selfreflect.sources.columns import (
     QUESTION_COLUMNS,
+    asks_by_name,
     likely_questions,
     likely_spans,
     plain_name,
     type_name,
 )
+from selfreflect.text import counted
 
 ROWS_BETWEEN_PROGRESS = 5000
 
@@ -177,6 +179,8 @@ class Content(NamedTuple):
     """List for notes to the user, one sentence each."""
     version: tuple[int, ...] = ()
     """What tells whether the file at ``path`` is still the same."""
+    remark: str = ""
+    """What a user should know of how the bytes were read."""
 
     def note(self, text: str) -> None:
         if self.notes is not None:
@@ -224,6 +228,8 @@ def read_content(source: str | Path, suffixes: Collection[str] | None = None) ->
         content = _content("standard input", "", sys.stdin.buffer)
     else:
         content = _read_file(Path(source), suffixes)
+    if suffixes is not None:  # then it holds rows, and whoever reads them passes on its remark
+        content = _from_western(content)
     if not content.data or content.data.isspace():
         raise DataError(f"{content.name} is empty")
     return content
@@ -463,6 +469,62 @@ class _Copy(io.RawIOBase):
         return self._position
 
 
+_SAVED_BY_SPREADSHEETS = (".csv", ".tsv", ".txt")
+_BYTES_AT_A_TIME = 1 << 20
+
+
+def _is_utf8(content: Content) -> bool:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        with content.stream() as stream:
+            while chunk := stream.read(_BYTES_AT_A_TIME):
+                decoder.decode(chunk)
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _from_western(content: Content) -> Content:
+    """Decode a table that a spreadsheet saved as Windows-1252, with a remark; return others unchanged.
+
+    Each byte becomes one character, so none gets lost, but in another encoding each is another one. So words
+    must look as Western European ones do, and a user gets to see some of them.
+    """
+    if content.suffix not in _SAVED_BY_SPREADSHEETS or _is_utf8(content):
+        return content
+    with content.stream() as stream:
+        data = stream.read()
+    kept = [sign for sign in data.decode("utf-8", "replace") if sign > "\x7f"]
+    try:
+        text = data.decode("cp1252")
+    except UnicodeDecodeError:
+        return content
+    # a text in UTF-8 with some damaged bytes
+    is_damaged = len(kept) > _MOST_BY_CHANCE * kept.count("\ufffd") or data.startswith((*_SIGNATURES,))
+    words = [word for word in _NOT_ASCII_WORD.findall(text) if not word.isascii()]
+    strange = sum(_STRANGE.search(word) is not None for word in words)
+    if is_damaged or _CONTROL.search(text) or strange > _MOST_STRANGE * len(words):
+        return content
+    examples = ", ".join(map(excerpt, islice(dict.fromkeys(words), 3)))
+    remark = "it is not UTF-8 and was read as Windows-1252"
+    if examples:
+        remark += f", as in {examples}: if these are no words, save it as UTF-8"
+    return content._replace(data=text.encode(), path=None, copy=None, remark=remark)
+
+
+# Signs by which a text in another encoding is known: control characters, words of foreign letters alone, and
+# signs or capitals within words.
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_NOT_ASCII_WORD = re.compile(r"[^\W\d_](?:[^\s!-~\u2010-\u2026«»]|[^\W_])*")
+_STRANGE = re.compile(
+    r"[^\x00-\x7f]{3}|^[^\x00-\x7f]{2}$|[^\W\d_][^\w\s'’´`·-][^\W\d_]|[a-zß-ÿ][À-ÞŠŽŸŒ][a-zß-ÿ]|[¹²³¼½¾]$|ÿ"
+)
+_MOST_STRANGE = 0.1
+# Two bytes of Windows-1252 are rarely one character of UTF-8.
+_MOST_BY_CHANCE = 1.1
+
+
 def _guess_suffix(data: bytes) -> str:
     """Guess the format of piped input by its first bytes; the default is one question per line."""
     for signature, suffix in ((b"PAR1", ".parquet"), (b"PK\x03\x04", ".eval")):
@@ -498,6 +560,8 @@ def each_row(content: Content, progress: Callable[[float], None] | None = None) 
     parse = PARSERS.get(content.suffix)
     if parse is None:
         raise DataError(f"{content.name} is in a format that cannot be used here ({content.suffix})")
+    if content.remark:
+        content.note(content.remark)
     lines = 1
     if progress:
         with content.stream() as stream:
@@ -580,6 +644,12 @@ def _delimiter(text: str, suffix: str) -> str:
         widths[delimiter] = header if lines == [header] else 1
     if max(widths.values()) > 1:
         return max(order, key=widths.__getitem__)
+    # a title may stand above the names of the columns, and most lines below have one width
+    for delimiter in order:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+        lines = [len(cells) for cells in islice(filter(any, reader), _LINES_OF_HEAD)][1:-1]
+        if len(lines) > 1 and len({*lines}) == 1 and lines[0] > 1:
+            return delimiter
     # a name in quotes may hold a comma
     first_line = re.sub('"[^"]*"', "", text.lstrip().partition("\n")[0])
     return "," if "," in first_line else max(order, key=first_line.count)
@@ -622,48 +692,126 @@ def _csv_rows(content: Content) -> Iterator[Row]:
 
 
 def _table_rows(content: Content, lines: Iterable[tuple[str, list[str]]]) -> Iterator[Row]:
-    """Make rows from a table's lines, with column names in the first.
+    """Make rows from a table's lines, below those with the names of columns.
 
     Some programs leave out the blank cells at the end of a row, which are null then.
     """
-    header: list[str] = []
+    # spreadsheets keep rows that were once used; the first cell alone says it of most rows
+    filled = (
+        (where, cells) for where, cells in lines if (cells and cells[0].strip()) or any(map(str.strip, cells))
+    )
+    head = list(islice(filled, _LINES_OF_HEAD))
+    if not head:
+        return
+    header, below = _header(content, [_without_blank_end(cells) for _, cells in head])
     name = content.name
     short, first_short = 0, ""
-    for where, cells in lines:
-        # the first cell alone says it of most rows
-        if not (cells and cells[0].strip()) and not any(map(str.strip, cells)):
-            continue  # spreadsheets keep rows that were once used
-        if not header:
-            header = cells
-            while len(header) > 2 and not header[-1]:  # and columns
-                header.pop()
-            # a data frame's index comes without a name, in front
-            names = header[1:] if len(header) > 1 and not header[0] else header
-            if not all(map(str.strip, names)) or len(set(names)) < len(names):
-                raise DataError(
-                    f"{name}: the first line must be a header with a different name for each column, but is "
-                    f"{excerpt(header)}",
-                    remedy="Remove everything above the header, and give each column a name of its own.",
-                )
-        elif len(cells) > len(header) and any(map(str.strip, cells[len(header) :])):
+    for where, cells in chain(head[below:], filled):
+        if len(cells) > len(header) and any(map(str.strip, cells[len(header) :])):
             raise DataError(
                 f"{name}, {where}: {len(cells)} cells, but the header has {len(header)} columns: "
                 f"{excerpt(header)}",
                 remedy="Remove everything above the header, or put the cell with the separator in quotes.",
             )
-        else:
-            fields: dict[str, Any] = dict(zip(header, cells, strict=False))
-            if len(cells) < len(header):
-                short += 1
-                first_short = first_short or where
-                fields |= dict.fromkeys(header[len(cells) :])
-            fields.pop("", None)
-            yield Row(name, where, fields)
+        fields: dict[str, Any] = dict(zip(header, cells, strict=False))
+        if len(cells) < len(header):
+            short += 1
+            first_short = first_short or where
+            fields |= dict.fromkeys(header[len(cells) :])
+        fields.pop("", None)
+        yield Row(name, where, fields)
     if short:
         rows = "1 row has" if short == 1 else f"{short:,} rows have"
         content.note(
             f"{rows} fewer cells than the header, such as {first_short}: the missing cells count as blank"
         )
+
+
+# Lines among which the names of columns are looked for.
+_LINES_OF_HEAD = 12
+# Longest name of a column below other lines.
+_NAME_CHARACTERS = 60
+
+
+def _header(content: Content, lines: Sequence[list[str]]) -> tuple[list[str], int]:
+    """Find the names of the columns, and the number of the first line below them.
+
+    Titles may stand above them, names of groups of columns too, and units or types below.
+
+    Raises:
+        DataError: there are none, or not one for each column.
+    """
+    widest = max(map(len, lines))
+    is_title = widest > 1 and sum(bool(cell.strip()) for cell in lines[0]) == 1
+    number = 0
+    if is_title or not _are_names(lines[0]):
+        below = [at for at, cells in enumerate(lines) if at and len(cells) == widest and _are_asking(cells)]
+        number = below[0] if below else 0
+    header = lines[number]
+    if number:
+        above = next(filter(str.strip, lines[0]))
+        content.note(f"{counted(number, 'line')} above the names of the columns left out: {excerpt(above)}")
+    elif len({*header}) < len(header) and all(map(str.strip, header)):
+        header = _numbered_apart(content, header)
+    if not _are_names(header):
+        raise DataError(
+            f"{content.name}: the first line must be a header with a different name for each column, but is "
+            f"{excerpt(header)}",
+            remedy="Remove everything above the header, and give each column a name of its own.",
+        )
+    number += 1
+    if number < len(lines) and _are_units(lines[number]):
+        content.note(f"a line with units or types left out: {listed(filter(None, lines[number]))}")
+        number += 1
+    return header, number
+
+
+def _without_blank_end(cells: list[str]) -> list[str]:
+    """Leave out the columns at the end that were once used, and have no name."""
+    width = len(cells)
+    while width > 2 and not cells[width - 1].strip():
+        width -= 1
+    return cells[:width]
+
+
+def _are_names(cells: Sequence[str]) -> bool:
+    """Check whether cells are different names. A data frame's index comes without one, in front."""
+    names = cells[1:] if len(cells) > 1 and not cells[0] else cells
+    return all(map(str.strip, names)) and len({*names}) == len(names)
+
+
+def _are_asking(cells: Sequence[str]) -> bool:
+    """Check whether cells below others are names of columns, one of which is that of the questions."""
+    if not _are_names(cells) or max(map(len, cells)) > _NAME_CHARACTERS:
+        return False
+    return _asks(cells) >= 0 or any(asks_by_name(cell) and cell.count(" ") < 3 for cell in cells)
+
+
+def _numbered_apart(content: Content, names: Sequence[str]) -> list[str]:
+    """Number the columns that have one name."""
+    counts = Counter(names)
+    several = [name for name, count in counts.items() if count > 1]
+    taken: Counter[str] = Counter()
+    header = []
+    for name in names:
+        taken[name] += 1
+        header.append(f"{name} {taken[name]}" if counts[name] > 1 else name)
+    content.note(f"columns with one name are numbered from left to right: {listed(several)}")
+    return header
+
+
+def _are_units(cells: Sequence[str]) -> bool:
+    """Check whether a line below the names says in what its columns are."""
+    words = [cell.strip(" ()[]").casefold() for cell in cells if cell.strip()]
+    return len(words) > 1 and {*words} <= _UNITS
+
+
+_UNITS = frozenset(
+    "text texts string str varchar free_text integer int float number numeric bool boolean date datetime "
+    "timestamp time ms s sec seconds min tokens token count usd eur chf gbp $ € £ ct cents % y/n yes/no j/n "
+    "ja/nein true/false 0/1 1/0 0-1 1-5 id json list categorical category unit units einheit "
+    "einheiten".split()
+)
 
 
 def _xlsx_rows(content: Content) -> Iterator[Row]:
@@ -789,7 +937,8 @@ def _not_utf8(content: Content, offset: int) -> DataError:
             return DataError(f"{content.name} is not text", remedy=f"Its suffix should be {suffixes}.")
     return DataError(
         f"{content.name} is not UTF-8: invalid byte at offset {offset}; save it as UTF-8, which spreadsheets "
-        "call 'CSV UTF-8'"
+        "call 'CSV UTF-8'",
+        remedy="Where the encoding is known, convert it: iconv -f ENCODING -t UTF-8 FILE > new.csv",
     )
 
 

@@ -31,6 +31,7 @@ from selfreflect.sources.columns import (
     SINGLE_ANSWERS,
     ItemColumns,
     column_range,
+    counted_families,
     gold_texts,
     item_columns,
     likely_gold,
@@ -39,7 +40,7 @@ from selfreflect.sources.columns import (
     type_name,
 )
 from selfreflect.sources.files import KNOWN, ROWS_BETWEEN_PROGRESS, Row, id_text, integer, listed
-from selfreflect.sources.rows import Again, Rows, exact_key, is_number, is_text
+from selfreflect.sources.rows import Again, Rows, exact_key, is_number, is_sentence, is_text
 
 Texts = tuple[str, ...]
 
@@ -325,7 +326,7 @@ def _item_row(row: Row, columns: ItemColumns, reading: Reading, text_columns: Co
         raise row.error(
             f"the field 'question' is missing (it can be called {', '.join(QUESTION_COLUMNS[1:])}, too)"
             f"{answers}; its fields are {listed(_paths(row))}",
-            remedy=naming(row, roles) if reading.need_answers else "",
+            remedy=naming(row, roles, columns) if reading.need_answers else "",
         )
     asked = row.get(columns.question)
     if isinstance(asked, dict):
@@ -340,7 +341,7 @@ def _item_row(row: Row, columns: ItemColumns, reading: Reading, text_columns: Co
     if not item.question and not _id(item):
         raise row.error(
             f"the record needs a 'question' or an 'id'; its fields are {listed(row.fields)}",
-            remedy="" if columns.question else naming(row, ["question"]),
+            remedy="" if columns.question else naming(row, ["question"], columns),
         )
     if reading.need_answers or columns.answers or columns.halves:
         _read_answers(item, reading)
@@ -364,9 +365,8 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
     if columns.rivals:
         raise row.error(
             f"{listed([*columns.answers, *columns.rivals])} could each hold the model's answers",
-            remedy="Keep one of them, or name the right one with {column} answer=NAME, as in: "
-            "selfreflect convert FILE {column} "
-            "answer=NAME. If one is a summary, add {column} summary=NAME.",
+            remedy="Keep one of them. If one is a summary, add {column} summary=NAME. "
+            f"{_naming_one(row, columns)}",
         )
     if len(columns.halves) == 2 and not columns.answers:
         first, second = (_texts(row, name, reading) for name in columns.halves)
@@ -380,11 +380,11 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
             f"its fields are {listed(row.fields)}"
         )
     if not columns.answers:
-        remedy = naming(row, ["answer"])
+        remedy = naming(row, ["answer"], columns)
         if "NAME" in remedy:
             remedy = (
-                f"Call one 'answers', or 'answer' with one answer per row. {remedy} If there are only "
-                "questions, let a model answer them: selfreflect answers --questions FILE --out DIR."
+                "If there are only questions, let a model answer them: selfreflect answers --questions FILE "
+                f"--out DIR. Else call a column 'answers', or 'answer' with one answer per row. {remedy}"
             )
         raise row.error(
             f"no field holds the model's answers; its fields are {listed(_paths(row))}", remedy=remedy
@@ -412,6 +412,19 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
     item.nulls = 0 if item.one_answer else item.answers.count(None)
 
 
+def _naming_one(row: Row, columns: ItemColumns) -> str:
+    """Suggest a command that takes the first of several columns of answers."""
+    rivals = (*columns.answers, *columns.rivals)
+    family = next(iter(counted_families(rivals)), [rivals[0]])
+    span = f"{family[0]}..{family[-1]}" if family[1:] else family[0]
+    return f"Or name it: selfreflect convert {_path_of(row)} {_option('answer', span)}"
+
+
+def _option(role: str, name: str) -> str:
+    """Write the option of a column; NAME stands for none, and for one in braces, which name options."""
+    return f"{{column}} {role}={shlex.quote(name) if name and not {'{', '}'} & {*name} else 'NAME'}"
+
+
 def naming_inner(option: str, name: str, value: Any, kind: type) -> str:
     """Suggest the option that names a value of a kind inside an object."""
     inner = (
@@ -434,25 +447,48 @@ def _paths(row: Row) -> list[str]:
     return paths
 
 
-def naming(row: Row, roles: Sequence[str]) -> str:
-    """Suggest options that make a row readable, with likely columns."""
-    options = []
+def naming(row: Row, roles: Sequence[str], columns: ItemColumns | None = None) -> str:
+    """Suggest a command that makes rows readable, with likely columns besides those with a known role."""
+    known = [name for name in row.fields if columns and columns.role(name)]
+    assigned: dict[str, str] = {}
     for role in roles:
-        names = [
-            name for name in _paths(row) if not likely_gold([name]) and plain_name(name) not in GOLD_NAMES
-        ]
-        likely = [name for name in names if any(word in name.lower() for word in LIKELY_WORDS[role])]
-        rest = [name for name in _paths(row) if plain_name(name) not in QUESTION_COLUMNS]
-        if role == "answer" and not likely and len(rest) == 1:
-            likely = rest
-        numbered = likely or [name for name in row.fields if name[-1:].isdecimal()]
-        span = f"{numbered[0]}..{numbered[-1]}" if role == "answer" and numbered else ""
-        if len(column_range(span, numbered)) > 1:
-            likely = [span]
-        # a remedy names options in braces
-        is_clear = len(likely) == 1 and not {"{", "}"} & {*likely[0]}
-        options.append(f"{{column}} {role}={shlex.quote(likely[0]) if is_clear else 'NAME'}")
-    return f"Name it with {' '.join(options)}."
+        assigned[role] = likely_column(row, role, {*known, *assigned.values()})
+    options = [_option(role, name) for role, name in assigned.items()]
+    return f"Name it: selfreflect convert {_path_of(row)} {' '.join(options)}"
+
+
+def _path_of(row: Row) -> str:
+    """Quote the path of a row's file for a shell, as far as a remedy can hold it."""
+    with suppress(ValueError, SyntaxError):
+        path = ast.literal_eval(row.source)
+        if isinstance(path, str) and not path.endswith("…") and not {"{", "}"} & {*path}:
+            return shlex.quote(path)
+    return "FILE"
+
+
+def likely_column(row: Row, role: str, taken: Collection[str] = ()) -> str:
+    """Choose the column, or the span of answers, that a role is likeliest to have; empty if none may."""
+    known = {name for name in _paths(row) if likely_gold([name]) or plain_name(name) in GOLD_NAMES}
+    names = [name for name in _paths(row) if name not in known and name not in taken]
+    if role != "question":
+        names = [name for name in names if plain_name(name) not in QUESTION_COLUMNS]
+    families = counted_families(names)
+    likely = [name for name in names if any(word in name.lower() for word in LIKELY_WORDS[role])]
+    if role == "answer":
+        # what counts tokens or times is counted as the answers are, and holds no text
+        of_texts = [family for family in families if is_text(row.get(family[0]))] or families
+        named = [family for family in of_texts if family[0] in likely]
+        if spans := named or of_texts:
+            return f"{spans[0][0]}..{spans[0][-1]}"
+    counted = {name for family in families for name in family}
+    free = [name for name in names if name not in counted]
+    texts = [name for name in free if isinstance(row.get(name), str if role == "question" else str | list)]
+    if role == "question":
+        asking = [name for name in texts if row.get(name).rstrip().endswith(("?", "？"))]
+        sentences = [name for name in texts if is_sentence(row.get(name))]
+        likely = [name for name in likely if name in asking] or asking or likely
+        texts = [*sentences, *texts]
+    return next(iter([*likely, *texts]), "")
 
 
 def _numbered_answers(row: Row, names: Sequence[str]) -> list[str | None]:

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib import resources
-from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -33,8 +32,9 @@ from selfreflect.sources.answer_values import (
     grades,
     judged_text,
     label_columns,
+    label_notes,
     row_grades,
-    spell_no,
+    spell_labels,
     token_values,
 )
 from selfreflect.sources.columns import (
@@ -49,6 +49,7 @@ from selfreflect.sources.columns import (
     TOKEN_COLUMNS,
     fold_assigned,
     gold_texts,
+    item_columns,
     numbered_columns,
 )
 from selfreflect.sources.files import ROWS_BETWEEN_PROGRESS, Row, RowIds, in_parts, listed
@@ -58,6 +59,9 @@ from selfreflect.sources.rows import METADATA, Rows
 from selfreflect.text import counted, one_line
 
 _GRADES_ROLE = "grades of the answers"
+_LABEL_ROLE = "label of correctness"
+TRAVELS = "travels with the question"
+"""Role of a column that becomes metadata."""
 LEFT_OUT = "left out"
 """Role prefix of an unused column."""
 SEPARATORS = ("\n", ";", "|")
@@ -255,9 +259,9 @@ def read_item_file(
     assigned = likely.roles
     usual = {name: name for name in (CORRECT, GRADES, GOLD, CONFIDENCE, RESPONSE, *TOKEN_COLUMNS)}
     renamed = rows.rename_usual(usual, assigned.values())
-    labels, renamed_labels = _name_labels(rows, assigned.values())
+    renamed_labels = _name_labels(rows, assigned, file.notes)
     renamed |= renamed_labels
-    spell_no(rows)
+    spell_labels(rows, file.notes)
     rows.change(_spell_gold)
     reserved = _columns_with_values(rows) - set(assigned.values())
     reading = Reading(
@@ -265,7 +269,7 @@ def read_item_file(
         cells=file.cells,
         separator=separator,
         reserved=reserved,
-        further={*reserved, CORRECT, GRADES, METADATA, *labels},
+        further={*reserved, CORRECT, GRADES, METADATA},
         elsewhere=getattr(file.layout, "elsewhere", ""),
     )
     census = _ItemCensus()
@@ -273,7 +277,7 @@ def read_item_file(
     # whoever scores needs each text once; a converted file keeps the judged answer, too
     taken = census.reply(likely.reply) if need_summaries or take_replies else ""
     # where each row holds one answer, labels of answers differ between the rows of a question
-    label = next((name for name in (CORRECT, *labels) if name in census.varying), "")
+    label = CORRECT if CORRECT in census.varying else ""
     ids = RowIds()
     items: list[Item] = []
     rows_read = 0
@@ -319,6 +323,8 @@ def _column_roles(census: _ItemCensus, reserved: Collection[str], reply: str, la
     roles = census.column_roles() | ({reply: "summary"} if reply else {})
     if census.is_labelled and label in roles:
         roles[label] = _GRADES_ROLE
+    elif roles.get(CORRECT) == TRAVELS:
+        roles[CORRECT] = _LABEL_ROLE
     for name in sorted(reserved):
         roles[name] = _GRADES_ROLE if name in (GRADES, CORRECT) else "of the tokens of each answer"
     return roles
@@ -332,17 +338,14 @@ def _columns_with_values(rows: Rows) -> set[str]:
     return lists | {name for name in (GRADES,) if name in rows.columns and rows.columns[name].has_object}
 
 
-def _name_labels(rows: Rows, assigned: Collection[str]) -> tuple[list[str], dict[str, str]]:
-    """Find columns of labels under other names; call the first one that holds lists ``correct``.
-
-    Returns:
-        Their names before, and the new name of the one that was renamed.
-    """
-    labels = label_columns(rows, [name for name in rows.columns if name not in assigned])
-    renamed = {name: CORRECT for name in labels if rows.columns[name].has_list}
-    renamed = dict(islice(renamed.items(), 1))
+def _name_labels(rows: Rows, assigned: Mapping[str, str], notes: list[str]) -> dict[str, str]:
+    """Call the first column of labels under another name ``correct``; return its new name by the former."""
+    names = [name for name in rows.columns if name not in assigned.values()]
+    labels = label_columns(rows, names, item_columns(rows.columns, assigned).answers)
+    notes += label_notes(labels)
+    renamed = dict.fromkeys(labels[:1], CORRECT)
     rows.rename(renamed)
-    return labels, renamed
+    return renamed
 
 
 def bundled_items(name: str, *, limit: int | None = None, num_answers: int | None = None) -> list[Item]:
@@ -630,7 +633,7 @@ class _ItemCensus:
                 elif not role:
                     role = f"{LEFT_OUT}: blank, too long or not a value"
                     if name in travelling or name == METADATA:
-                        role = "right answers" if name == GOLD else "travels with the question"
+                        role = "right answers" if name == GOLD else TRAVELS
                 if not roles.get(name) or roles[name].startswith(f"{LEFT_OUT}: blank"):
                     roles[name] = role
         return roles

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import re
+import shlex
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from importlib import resources
 from itertools import chain, zip_longest
@@ -14,10 +15,13 @@ from typing import Any, NamedTuple
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
 from selfreflect.models.base import seed_for
 from selfreflect.records import Question, Record
+from selfreflect.sources.answer_values import label_columns
 from selfreflect.sources.columns import (
     CHOICES,
     CONTEXT_COLUMN,
+    GOLD,
     GOLD_COLUMNS,
+    GOLD_NAMES,
     IMAGE_COLUMNS,
     KIND_COLUMNS,
     QUESTION_COLUMNS,
@@ -51,9 +55,10 @@ from selfreflect.sources.hub import (
     revision_of,
     rows_with_values,
 )
-from selfreflect.sources.item_rows import list_in, naming_inner, object_in
+from selfreflect.sources.item_rows import likely_column, list_in, naming_inner, object_in
 from selfreflect.sources.layouts import rows_in
-from selfreflect.sources.roles import inner_question, likely_roles
+from selfreflect.sources.roles import LikelyRoles, likely_roles
+from selfreflect.text import counted
 
 _SHARD = re.compile(r"([1-9][0-9]*)/([1-9][0-9]*)", re.ASCII)
 
@@ -98,6 +103,8 @@ class QuestionSet(Record, frozen=True, kw_only=True):
     """Number of questions left out because of a picture."""
     left_behind: tuple[str, ...] = ()
     """Columns with objects, which do not become metadata."""
+    notes: tuple[str, ...] = ()
+    """How the columns of a file were understood, one sentence each."""
 
 
 class RowTable(NamedTuple):
@@ -112,6 +119,8 @@ class RowTable(NamedTuple):
     """Columns that become question metadata."""
     left_behind: Sequence[str] = ()
     """Such columns with objects in any row, which are left out."""
+    notes: Sequence[str] = ()
+    """Notes to the user, one sentence each."""
 
 
 class Shard(NamedTuple):
@@ -223,6 +232,7 @@ def load_questions(
         context_column=table.columns.context,
         with_images=with_images,
         left_behind=tuple(table.left_behind),
+        notes=tuple(table.notes),
         **table.origin,
     )
 
@@ -266,19 +276,28 @@ def _bundled_table(name: str, columns: Columns) -> RowTable:
 
 def _file_table(source: str, question_column: str | None, context_column: str | None) -> RowTable:
     content = read_content(source, PARSERS)
-    rows = list(rows_in(content._replace(allows_nan=True), logs=False).rows)
+    file = rows_in(content._replace(allows_nan=True), logs=False)
+    rows, notes = list(file.rows), file.notes
     names = field_names(rows)
-    if not question_column and (asked := item_columns(names, {}).question):
-        question_column = inner_question(asked, rows) or None
-    elif not question_column:
-        # where no name says which column asks, its texts may
-        question_column = likely_roles(rows, {}).roles.get("question")
-    columns = _guess_columns(content.name, names, question_column, context_column)
-    rows = _once(rows, columns)
+    assigned = {"question": question_column} if question_column else {}
+    likely = likely_roles(rows, assigned)
+    if not question_column and "question" in likely.roles:
+        # where no name says for sure which column asks, its texts may
+        question_column = likely.roles["question"]
+        notes += LikelyRoles({"question": question_column}).notes
+    columns = _guess_columns(content.name, names, question_column, context_column, rows)
+    if columns.gold and plain_name(columns.gold) not in GOLD_COLUMNS:
+        notes.append(f"{excerpt(columns.gold)} is read as the right answers")
+    answers = item_columns(names, {**likely.roles, "question": columns.question}).answers
+    # in rows with ids, right answers have a usual name, unless labels say that they are a model's
+    named = {name for name in names if plain_name(name) in SINGLE_ANSWERS} - {columns.gold}
+    has_gold = not named.intersection(answers) and not label_columns(file.rows, names)
+    rows = _once(rows, columns, answers, notes, has_gold=has_gold)
     # a column may be the kind of a question under another name, and a user asks for it by its own
     travelling = [column for column in names if column not in {*columns, "id"} or column in KIND_COLUMNS[1:]]
     left_behind = [column for column in travelling if any(_is_lost(row, column) for row in rows)]
-    return RowTable(_released(rows), len(rows), columns, {"sha256": content.sha256}, travelling, left_behind)
+    origin = {"sha256": content.sha256}
+    return RowTable(_released(rows), len(rows), columns, origin, travelling, left_behind, notes)
 
 
 def _is_lost(row: Row, column: str) -> bool:
@@ -289,27 +308,40 @@ def _is_lost(row: Row, column: str) -> bool:
     return column != "metadata" and scalar(value) is None
 
 
-def _once(rows: list[Row], columns: Columns) -> list[Row]:
-    """Keep one row per question if rows differ only in an answer.
+def _once(
+    rows: list[Row], columns: Columns, answers: Sequence[str], notes: list[str], *, has_gold: bool
+) -> list[Row]:
+    """Keep one row per question where each row holds one answer of a model.
 
-    Such a file has a row for each answer of a model, so the answers are no gold, and none of them stays.
+    Such answers are no gold, and what differs between them, such as times, is no property of the question.
+
+    Args:
+        has_gold: whether the answers may be right ones, as they are in rows that have ids.
     """
-    answers = [name for name in field_names(rows) if plain_name(name) in SINGLE_ANSWERS]
-    if not answers or any("id" in row.fields for row in rows):
-        return rows
-    rows_by_id: dict[str, Row] = {}
-    varying: set[str] = set()
+    is_single = len(answers) == 1 and not any(isinstance(row.fields.get(answers[0]), list) for row in rows)
+    by_question: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        # as text, since a dictionary takes no lists as keys
-        rest = repr([(name, value) for name, value in row.fields.items() if name not in answers])
-        first = rows_by_id.setdefault(rest, row)
-        varying |= {name for name in answers if repr(row.fields.get(name)) != repr(first.fields.get(name))}
-    if not varying:
+        context = row.get(columns.context) if columns.context else None
+        by_question.setdefault((repr(row.get(columns.question)), repr(context)), []).append(row)
+    if not is_single or len(by_question) == len(rows):
+        return rows
+    varying = {
+        name
+        for group in by_question.values()
+        for row in group[1:]
+        for name in row.fields.keys() | group[0].fields.keys()
+        if repr(row.fields.get(name)) != repr(group[0].fields.get(name))
+    }
+    if answers[0] not in varying or (has_gold and "id" in varying):
         return rows  # the same question several times
-    without = varying | {columns.gold} & {*answers}
+    without = varying | {answers[0]}
+    notes.append(
+        f"{len(rows):,} rows hold answers to {counted(len(by_question), 'question')}: each is asked once, "
+        f"without what differs between its rows, {listed(sorted(varying))}"
+    )
     return [
         row._replace(fields={name: value for name, value in row.fields.items() if name not in without})
-        for row in rows_by_id.values()
+        for row, *_ in by_question.values()
     ]
 
 
@@ -366,9 +398,13 @@ def _hub_rows(
 
 
 def _guess_columns(
-    name: str, available: Sequence[str], question_column: str | None, context_column: str | None
+    name: str,
+    available: Sequence[str],
+    question_column: str | None,
+    context_column: str | None,
+    rows: Sequence[Row] = (),
 ) -> Columns:
-    """Choose columns by name, requiring explicit ones to exist."""
+    """Choose columns by name, requiring explicit ones to exist; ``rows`` are looked at for advice."""
 
     # the first of columns whose plain names are the same
     plain = {plain_name(column): column for column in reversed(available)}
@@ -383,14 +419,20 @@ def _guess_columns(
             raise DataError(f"{name} has no column {excerpt(column)}.{hint} Its columns are {listing}.")
     question = question_column or first([*QUESTION_COLUMNS, *likely_questions(plain)])
     if not question:
+        likely = likely_column(rows[0], "question") if rows else ""
+        example = f" {shlex.quote(likely)}" if likely and "{" not in likely else "."
         raise DataError(
             f"{name}: no column is called {', '.join(QUESTION_COLUMNS)}; its columns are {listing} (the "
             "first line of a CSV file)",
             code="no_question_column",
-            remedy="Name the column of the questions with {questions.question_column}.",
+            remedy=f"Name the column of the questions with {{questions.question_column}}{example}",
         )
     context = context_column or first([CONTEXT_COLUMN])
-    return Columns(question, first(GOLD_COLUMNS), first(KIND_COLUMNS), context)
+    gold = first([GOLD])
+    # "answers" may be the model's, where another column has a clearer name
+    if not gold and first(GOLD_COLUMNS):
+        gold = first([name for name in plain if name in GOLD_NAMES]) or first(GOLD_COLUMNS)
+    return Columns(question, gold, first(KIND_COLUMNS), context)
 
 
 def _sample(table: RowTable, limit: int | None, seed: int) -> Container[int]:

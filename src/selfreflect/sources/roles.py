@@ -17,6 +17,7 @@ from selfreflect.sources.columns import (
     QUESTION_COLUMNS,
     ItemColumns,
     asks_by_name,
+    column_range,
     item_columns,
     likely_gold,
     likely_spans,
@@ -25,7 +26,7 @@ from selfreflect.sources.columns import (
 )
 from selfreflect.sources.files import Row, is_text_list, listed
 from selfreflect.sources.item_rows import TEXT_FIELDS
-from selfreflect.sources.rows import METADATA
+from selfreflect.sources.rows import METADATA, is_sentence
 
 ROWS_LOOKED_AT = 500
 """Number of first rows that determine roles."""
@@ -107,15 +108,38 @@ def _ask(texts: Sequence[str], count: int) -> bool:
 
 
 def _question(names: Sequence[str], rows: Sequence[Row], *, must_ask: bool) -> dict[str, str]:
-    """Choose the only text column with questions as texts, or else with a question's name."""
+    """Choose the only text column with questions as texts, or with a question's name, or the only one."""
     texts = {name: _texts(name, rows) for name in names}
-    sentences = [name for name in names if sum(" " in text.strip() for text in texts[name]) * 2 > len(rows)]
+    sentences = [name for name in names if sum(map(is_sentence, texts[name])) * 2 > len(rows)]
+    if len(names) == 1 and names[0].rstrip()[-1:] in (*".!?", "？"):
+        return {}  # the first question stands in place of the header
     asking = [name for name in sentences if _ask(texts[name], len(rows)) and len({*texts[name]}) > 1]
     by_name = [name for name in sentences if asks_by_name(name) and len({*texts[name]}) > 1]
-    for candidates in ([name for name in by_name if name in asking], asking, [] if must_ask else by_name):
+    choices = [[name for name in by_name if name in asking], asking]
+    if not must_ask:
+        choices += [by_name, *_only_texts(sentences, texts, len(rows))]
+    for candidates in choices:
         if candidates:
             return {"question": candidates[0]} if len(candidates) == 1 else {}
     return {}
+
+
+def _only_texts(
+    names: Sequence[str], texts: Mapping[str, Sequence[str]], count: int
+) -> tuple[list[str], list[str]]:
+    """List the columns of texts that differ between rows, those that several rows repeat first."""
+    spans = [column_range(span, names) for span in likely_spans(names)]
+    numbered = {name for span in spans for name in span}
+    known = {name for name in names if plain_name(name) in GOLD_NAMES or likely_gold([name])}
+    free = [name for name in names if name not in numbered | known]
+    different = [name for name in free if len({*texts[name]}) * _MOST_ROWS_EACH > count]
+    repeated = [name for name in different if len({*texts[name]}) * 2 <= count]
+    # a row that holds several answers repeats no question
+    return (repeated if len(repeated) < len(different) and not spans else []), different
+
+
+# Answers that one question may have in as many rows; a column with fewer texts holds kinds or names.
+_MOST_ROWS_EACH = 40
 
 
 def _by_question(rows: Iterable[Row], question: str) -> list[list[Row]]:
@@ -135,7 +159,9 @@ def _answers(columns: ItemColumns, rows: Sequence[Row]) -> LikelyRoles:
     repeated = [group for group in _by_question(rows, columns.question) if len(group) > 1]
     if not repeated:
         lists = [name for name in free if _holds_lists(name, rows) and not tells_of_questions(name)]
-        spans = likely_spans(name for name in free if len(_texts(name, rows)) * 2 > len(rows))
+        texts = [name for name in free if len(_texts(name, rows)) * 2 > len(rows)]
+        # labels may be numbered as the answers are
+        spans = likely_spans(name for name in texts if not _holds_verdicts(name, rows)) or likely_spans(texts)
         several = [*spans, *([] if columns.answers else lists)]
         return LikelyRoles({"answer": several[0]} if len(several) == 1 else {})
     varying: list[str] = []
@@ -226,10 +252,10 @@ def _holds_lists(name: str, rows: Sequence[Row]) -> bool:
 
 
 def _texts(name: str, rows: Iterable[Row]) -> list[str]:
-    """List the texts of a column that are neither blank nor numbers."""
+    """List the texts of a column that are neither blank nor numbers, also in per cent."""
     values = (row.fields.get(name) for row in rows)
     texts = (value for value in values if isinstance(value, str) and value.strip())
-    return [text for text in texts if not text.strip().replace(".", "", 1).isdecimal()]
+    return [text for text in texts if not text.strip().rstrip("%").replace(".", "", 1).isdecimal()]
 
 
 def _differs(name: str, rows: Iterable[Row]) -> bool:

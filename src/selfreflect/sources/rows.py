@@ -164,6 +164,17 @@ def is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip()) and not is_number(value)
 
 
+# Scripts without blanks between words begin here.
+_WITHOUT_BLANKS, _FEWEST_SIGNS = "\u2e80", 6
+
+
+def is_sentence(value: object) -> bool:
+    """Tell whether a text has several words, or signs of a script without blanks; a time has none."""
+    if not isinstance(value, str) or not any(map(str.isalpha, value)):
+        return False
+    return " " in value.strip() or sum(sign >= _WITHOUT_BLANKS for sign in value) >= _FEWEST_SIGNS
+
+
 def is_number(value: object) -> bool:
     """Tell whether a value is a finite number, or a text that holds nothing else."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):

@@ -27,8 +27,10 @@ from selfreflect.sources.answer_values import (
     judged_text,
     label,
     label_columns,
+    label_notes,
+    mostly_recurs,
     row_grades,
-    spell_no,
+    spell_labels,
     token_values,
 )
 from selfreflect.sources.columns import (
@@ -50,6 +52,7 @@ from selfreflect.sources.columns import (
     likely_gold,
     number_in,
     plain_name,
+    tells_of_labels,
 )
 from selfreflect.sources.files import (
     KNOWN,
@@ -119,7 +122,7 @@ def read_answered_questions(
     assigned = name_assigned(rows, fold_assigned(columns or {}, rows.columns), file.notes)
     assigned = file.with_likely_roles(assigned).roles
     # what a user names wins over what columns are called
-    gold = _fold_names(rows, gold, assigned.values(), file.notes)
+    gold = _fold_names(rows, gold, assigned, file.notes)
     reserved = _reserved(rows, gold, assigned, file.layout.is_log)
     reading = Reading(
         assigned,
@@ -130,7 +133,7 @@ def read_answered_questions(
         need_answers=False,
         structured=structured,
     )
-    spell_no(rows)
+    spell_labels(rows, file.notes)
     census = _QuestionCensus(rows, gold, has_response=RESPONSE in reserved)
     items = item_rows(rows, reading, census.join, second)
     by_row = CORRECT in census.varying  # then each answer has a label of its own
@@ -162,18 +165,20 @@ def read_answered_questions(
     return AnsweredFile(questions, [*file.notes, *census.notes(questions, file.layout.is_log)])
 
 
-def _fold_names(rows: Rows, gold: str, assigned: Collection[str], notes: list[str]) -> str:
+def _fold_names(rows: Rows, gold: str, roles: Mapping[str, str], notes: list[str]) -> str:
     """Give the columns that are read by name their usual spelling; return the column of right answers.
 
     ``Confidence`` is ``confidence``. Where no column is called ``gold``, one that means the same is taken.
     """
+    assigned = roles.values()
     usual = {plain_name(name): name for name in (*_OF_QUESTION, RESPONSE, *TOKEN_COLUMNS, GRADES, GOLD)}
     usual |= dict.fromkeys(CONFIDENCE_NAMES, CONFIDENCE)
     renamed = rows.rename_usual(usual, {*assigned, gold})
     if not {CORRECT, GRADES} & rows.inner.keys():
-        labels = [name for name in label_columns(rows, rows.columns) if name not in assigned][:1]
-        notes += [f"{excerpt(name)} is read as the labels of correctness" for name in labels]
-        rows.rename(dict.fromkeys(labels, CORRECT))
+        free = [name for name in rows.columns if name not in assigned and name != gold]
+        labels = label_columns(rows, free, item_columns(rows.columns, roles).answers)
+        notes += label_notes(labels)
+        rows.rename(dict.fromkeys(labels[:1], CORRECT))
     # a header such as "confidence (%)" says that 90 means 90 %
     of_hundred = any(
         target == CONFIDENCE and plain_name(name).rstrip(")").endswith(("%", "percent"))
@@ -194,6 +199,10 @@ def _fold_names(rows: Rows, gold: str, assigned: Collection[str], notes: list[st
         # a column that may hold right answers is believed if one of its texts is an answer, too
         if len(same) > 1 or not same or rows.count >= _ROWS_THAT_TELL:
             same = [name for name in (*same, *likely_gold(free)) if _recurs(rows, name)]
+        if not same:  # a column named like labels holds right answers if most of its texts are answers
+            answers = item_columns(rows.columns, roles).answers
+            likely = [name for name in free if name not in answers and tells_of_labels(name)]
+            same = [name for name in likely if mostly_recurs(rows, name, answers)]
         notes += [f"{excerpt(name)} is read as the right answers" for name in same[:1]]
     return same[0] if same else gold
 
@@ -233,7 +242,7 @@ def _with_percent(row: Row) -> Row:
 
 def _reserved(rows: Rows, gold: str, assigned: Mapping[str, str], is_log: bool) -> set[str]:
     """Choose the columns other than questions, answers and ids. Rows of a log are never joined."""
-    reserved = {gold, *_OF_QUESTION, *TOKEN_COLUMNS, GRADES} - set(assigned.values())
+    reserved = {gold, *_OF_QUESTION, *_token_columns(rows), GRADES} - set(assigned.values())
     free_names = [name for name in rows.columns if name not in reserved and name != RESPONSE]
     columns = item_columns(free_names, assigned)
     reserved |= {columns.summaries, columns.order}
@@ -250,6 +259,11 @@ def _reserved(rows: Rows, gold: str, assigned: Mapping[str, str], is_log: bool) 
     if columns.answers or columns.halves or (is_judged and (columns.id or not is_repeated())):
         reserved.add(RESPONSE)
     return reserved
+
+
+def _token_columns(rows: Rows) -> list[str]:
+    """List the columns with values of each token; a count of tokens, for example, is none."""
+    return [name for name in TOKEN_COLUMNS if name not in rows.columns or rows.columns[name].has_list]
 
 
 def _grade_notes(questions: Sequence[AnsweredQuestion]) -> list[str]:
@@ -288,7 +302,7 @@ class _QuestionCensus:
         self._gold = gold
         self._names = [name for name in (gold, *_OF_QUESTION) if name in available]
         self._names += [RESPONSE] * has_response
-        self.tokens = [name for name in TOKEN_COLUMNS if name in available]
+        self.tokens = [name for name in _token_columns(rows) if name in available]
         has_lists = CORRECT in rows.inner or (CORRECT in rows.columns and rows.columns[CORRECT].has_list)
         self.may_be_graded = has_lists or GRADES in rows.columns
         self.has_label_lists = False
@@ -387,7 +401,7 @@ def _question(
     if not answers and confidence is None and not has_column and CONFIDENCE not in item.row.fields:
         raise row.error(
             f"the record needs 'answers' or a 'confidence'; its fields are {listed(item.row.fields)}",
-            remedy=f"{naming(item.row, ['answer'])} selfreflect convert FILE shows how a file is understood.",
+            remedy=naming(item.row, ["answer"], item.columns),
         )
     aliases = field_list(row, "aliases")
     if not all(map(is_text_list, aliases)):

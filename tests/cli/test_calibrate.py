@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,31 @@ def test_labels_are_not_needed_to_apply(tmp_path: Path) -> None:
     assert line["correct"] is None
     assert 0 <= line["confidence"] <= 1
     assert "1 question gets no confidence: the record has no confidence" in outcome.said
-    assert "nothing to compare with" in calibrate(path, "--apply", saved).stdout
+    shown = calibrate(path, "--apply", saved)
+    assert all(part in shown.stdout for part in ("nothing to compare with", "--gold"))
+    assert all(part in shown.said for part in ("confidence", "--json")), "which number to show"
+
+
+def test_the_next_command_keeps_the_options_of_this_one(tmp_path: Path) -> None:
+    answers = {number: ["Paris", "Lyon" if number % 3 else "Paris"] for number in range(60)}
+    records = [
+        {
+            "Nr": number,
+            "question": f"{number}?",
+            "answers": texts,
+            "right one": "Paris" if number % 2 else "Rome",
+        }
+        for number, texts in answers.items()
+    ]
+    path, saved = written(tmp_path / "a.json", records), tmp_path / "cal.json"
+    options = ("--gold", "right one", "--column", "id=Nr")
+    said = [
+        run("uncertainty", path, *options).said,
+        calibrate(path, *options, "--estimator", "modal_share", "--save", saved).said,
+    ]
+    commands = [text.rpartition(": selfreflect ")[2] for text in said]
+    assert ["--gold 'right one' --column id=Nr" in command for command in commands] == [True, True]
+    assert run(*shlex.split(commands[0])).code == 0
 
 
 def test_entropies_become_confidences(tmp_path: Path) -> None:

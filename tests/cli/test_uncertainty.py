@@ -140,6 +140,9 @@ def test_a_server_without_log_probabilities_is_named(tmp_path: Path) -> None:
 def test_calibration_is_advised_only_where_it_is_possible(tmp_path: Path) -> None:
     many = run("uncertainty", written(tmp_path / "many.json", QUESTIONS))
     assert "--estimator modal_share" in many.said
+    explained = run("uncertainty", tmp_path / "many.json", "--explain").stdout
+    # each estimator of the table has its line, as the table of estimators words it
+    assert all(f"{name}: {ESTIMATORS[name].meaning}." in explained for name in ("deg", "kle", "ecc", "eigv"))
     few = run("uncertainty", written(tmp_path / "few.json", QUESTIONS[:4]))
     assert few.code == 0
     assert "Calibrate one" not in few.said

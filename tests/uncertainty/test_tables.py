@@ -44,7 +44,7 @@ def test_values_have_their_mean_and_ends() -> None:
     assert table.rows[1][1:4] == ("uncertainty", "nats [0, ∞)", 2)
     assert table.rows[2][3:7] == (0, None, None, None)
     notes = " ".join(table.notes)
-    assert "3 questions, answers to each: 0 to 3. Classes: exact. Similarity of eigv" in notes
+    assert "3 questions, answers to each: 0 to 3. Classes: exact. Similarity of answers: " in notes
     assert "entropy: no value for 1 question: 0 of at least 1 sample." in notes
     assert "p_true: no value for 3 questions: no model was asked" in notes
     assert "cMFG " in notes

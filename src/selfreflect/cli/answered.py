@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -55,6 +56,14 @@ class FieldOptions(Struct, frozen=True, kw_only=True):
 
     gold: Annotated[str, Flag("--gold FIELD", "Field with the right answer or its spellings.")] = GOLD
     column: Annotated[list[str] | None, COLUMN] = None
+
+
+def written_options(columns: FieldOptions) -> str:
+    """Write the options that name fields and columns, for a command that reads such a file."""
+    words = ["--gold", columns.gold] if columns.gold != GOLD else []
+    for pair in columns.column or ():
+        words += ["--column", pair]
+    return "".join(f" {shlex.quote(word)}" for word in words)
 
 
 class StructureOptions(Struct, frozen=True, kw_only=True):

@@ -123,7 +123,8 @@ def ask_command(
         _emit_question(records, record.id, answer_groups)
     else:
         sampling = config.answers
-        say(f"Answers were sampled at temperature {sampling.temperature:g}, top-p {sampling.top_p:g}.")
+        halves = f"{2 * sampling.num_answers} answers were sampled, {sampling.num_answers} for each half"
+        say(f"{halves}, at temperature {sampling.temperature:g}, top-p {sampling.top_p:g}.")
         print_question(records, record.id, answers=8, grouped=answer_groups)
     exit_with(records.failed)
 

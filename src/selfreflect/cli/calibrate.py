@@ -28,6 +28,7 @@ from selfreflect.cli.answered import (
     labelled,
     open_method,
     read_parts,
+    written_options,
 )
 from selfreflect.cli.console import check_file, emit, print_notes_first, print_table, say, write_file
 from selfreflect.cli.options import Overrides, argument, takes
@@ -189,7 +190,7 @@ def calibrate_command(
     with open_method(source, questions, [name], comparison, asking, overrides) as method:
         method = dataclasses.replace(method, weights=(weights.weights or ()) if weights else ())
         assessment = Assessment(questions, [name], method)
-    fitting = _Fitting(assessment, name, _only_label(assessment), options, weights, reader, json)
+    fitting = _Fitting(assessment, name, _only_label(assessment), options, weights, reader, columns, json)
     fitting.say_missing()
     # a threshold or sets need no map: all answers may be right, or too few for folds
     has_map = fitting.has_both_labels or (promise.risk, promise.set, promise.keep) == (None, None, None)
@@ -289,6 +290,7 @@ class _Fitting:
     weights: CalibratorFile | None
     reader: str
     """Reader of claims; empty for other questions."""
+    columns: FieldOptions
     json: bool
 
     @property
@@ -486,7 +488,8 @@ class _Fitting:
         calibrator = replace(calibrator, source=name, fitted=datetime.now(UTC).date(), **facts)
         write_file(path, write_calibrator(calibrator))
         use = "claims FILE --calibrator" if self.reader else "calibrate FILE --apply"
-        say(f"Use it on other questions: selfreflect {use} {shlex.quote(str(path))}")
+        options = written_options(self.columns)
+        say(f"Use it on other questions: selfreflect {use} {shlex.quote(str(path))}{options}")
 
 
 def _labels_promised(promise: PromiseOptions) -> int:
@@ -605,6 +608,12 @@ def _apply(
         for table in promise_tables(saved, assessment, indices, scores):
             print_notes_first(table)
     _show(assessment, name, saved.correctness, indices, confidences, saved.method, json, promises)
+    if not json:
+        answered = " where its field answered is true" if saved.guarantee else ""
+        say(
+            f"The number to show with an answer{answered} is its field confidence, the chance that it is "
+            "right: add --json."
+        )
 
 
 def _promised(

@@ -100,6 +100,12 @@ def _new_token() -> str:
     return secrets.token_urlsafe(32)
 
 
+SHOW_CASE = (
+    "For demonstration only: the embedded model and judge smollm2 is too small to read answers of other "
+    "models, or in languages other than English. Take a larger one before you act on its numbers."
+)
+"""Caution about the embedded model."""
+
 # --- the page
 
 APP_TOKEN = "SELFREFLECT_APP_TOKEN"
@@ -156,6 +162,7 @@ def app_command(
     try:
         # the socket listens already, so that the page can be opened before the server answers
         say(f"selfreflect is at {address}\nRuns are kept in {root}. Stop with Ctrl-C.")
+        say(SHOW_CASE)
         if browser:
             _open_browser(address, root / _STARTER)
         serve(socket, root, models=models, options=options, allowed=access(host, token))
@@ -248,6 +255,9 @@ def serve_command(
         say(f"The endpoint is at http://{host}:{bound.getsockname()[1]}/v1{printed}. Stop with Ctrl-C.")
         say(f"Models: {', '.join(names)}")
         say(_costs(services, _comparisons(config.serve, names)))
+        judges = [config.scores.judge] if overrides.sets("scores", "judge") else []
+        if any(traits_of(name.removeprefix("selfreflect/")).is_show_case for name in (*names, *judges)):
+            say(SHOW_CASE)
         serve(bound, services, access(host, token), proxies)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None

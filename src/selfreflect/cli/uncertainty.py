@@ -23,6 +23,7 @@ from selfreflect.cli.answered import (
     labelled,
     open_method,
     read_parts,
+    written_options,
 )
 from selfreflect.cli.console import check_output, emit, print_table, say, stdout, write_file
 from selfreflect.cli.options import Overrides, argument, option, takes
@@ -146,9 +147,10 @@ def uncertainty_command(
             stdout.print(Text(conclusion.sentence), soft_wrap=True)
     rows = next(iter(results.values()), [])
     ready = [row.estimator for row in rows if not row.baseline and row.n >= FOLDS]
-    # with options of columns or fields, the printed command would read other questions
-    if ready and source != "-" and columns == FieldOptions() and structure == StructureOptions():
-        say(f"Calibrate one: selfreflect calibrate {shlex.quote(source)} --estimator {ready[0]}")
+    # with options of fields, the printed command would read other questions
+    if ready and source != "-" and structure == StructureOptions():
+        named = f"{written_options(columns)} --estimator {shlex.quote(ready[0])}"
+        say(f"Calibrate one: selfreflect calibrate {shlex.quote(source)}{named}")
 
 
 def _measure_names(text: str | None) -> list[str]:
@@ -182,14 +184,19 @@ def _print(
             names = list(dict.fromkeys(measure for row in rows for measure in row.measures))
         table = tables.ranking_table(rows_to_show, name, names)
         if explain:
-            table = dataclasses.replace(table, notes=(*definitions(names), INTERVALS, *table.notes))
+            meanings = tables.meanings(row.estimator for row in rows_to_show)
+            notes = (*meanings, *definitions(names), INTERVALS, *table.notes)
+            table = dataclasses.replace(table, notes=notes)
         print_table(table)
     if results:
         print_table(tables.right_table(assessment))
     if results and not explain:
         for note in tables.assessment_notes(assessment)[:_MOST_NOTES]:
             stdout.print(Text(one_line(note)))
-        say("What the columns mean: add --explain. It also adds all measures and the estimators' values.")
+        say(
+            "What the estimators and columns mean: add --explain. It also adds all measures and the "
+            "estimators' values."
+        )
         return
     shares = [] if results or explain else tables.modal_shares(assessment)
     if shares:
@@ -206,6 +213,8 @@ def _print(
         say("For the values of all estimators add --explain; for the values of each question add --json.")
         return
     table = tables.value_table(assessment)
+    if explain and not results:
+        table = dataclasses.replace(table, notes=(*tables.meanings(assessment.values), *table.notes))
     surplus = 0 if explain else len(table.notes) - _MOST_NOTES
     if surplus > 0:
         more = f"{counted(surplus, 'more note')}: add --explain."

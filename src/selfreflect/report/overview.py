@@ -87,8 +87,8 @@ def overview(run: RunRecords, *, with_controls: bool = True) -> Table:
         counts = [(result.estimate(measure).n, result.estimate(main).n) for result in results]
         if any(n for n, _ in counts) and any(n != n_of_main for n, n_of_main in counts):
             columns.append(Column(_own_n(measure), "d", short="n"))
-    columns += [Column("n", "d"), Column("coverage", is_detail=True, has_percent=True)]
-    columns += [Column("median words", "g", short="words"), Column("failures", "d", short="failed")]
+    columns += [Column("n", "d", shown="questions"), Column("coverage", is_detail=True, has_percent=True)]
+    columns += [Column("median words", "g"), Column("failures", "d")]
     title = "; ".join(measure.title for measure in measures) if with_controls else "Results"
     if run.label:
         title += f" ({run.label})"

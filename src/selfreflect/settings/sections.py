@@ -126,7 +126,7 @@ class AnswersConfig(Record, frozen=True, kw_only=True):
         int,
         Flag(
             "--num-answers N",
-            "Answers in each of the two halves. 10 is quick, the paper used 50.",
+            "Answers in each of the two halves; twice as many are drawn. 10 is quick, the paper used 50.",
             range=DRAWS,
         ),
     ] = 50

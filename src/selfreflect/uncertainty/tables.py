@@ -110,8 +110,7 @@ def assessment_notes(assessment: Assessment) -> list[str]:
     """Describe the sources of values, and reasons for missing ones."""
     notes = [
         f"{counted(len(assessment.questions), 'question')}, answers to each: {sample_numbers(assessment)}. "
-        f"Classes: {assessment.method.rule.name}. Similarity of eigv, deg, ecc, kle and SAR: "
-        f"{assessment.method.similarity}."
+        f"Classes: {assessment.method.rule.name}. Similarity of answers: {assessment.method.similarity}."
     ]
     notes += [f"Classes: {caveat}." for caveat in assessment.method.rule.caveats]
     if assessment.stated_faithfulness is not None:
@@ -124,6 +123,11 @@ def assessment_notes(assessment: Assessment) -> list[str]:
         for reason, count in assessment.missing(name).items():
             notes.append(f"{name}: no value for {counted(count, 'question')}: {reason}.")
     return notes
+
+
+def meanings(names: Iterable[str]) -> list[str]:
+    """Say in one line each what estimators measure."""
+    return [f"{name}: {ESTIMATORS[name].meaning}." for name in names if name in ESTIMATORS]
 
 
 RANKED_BY = ("auroc", "brier")
@@ -240,7 +244,10 @@ def calibration_table(
             f"Calibration of {estimator}, n = {len(indices):,}",
             tuple(columns),
             tuple(rows),
-            ("No labels, so nothing to compare with.",),
+            (
+                "No labels, so nothing to compare with: --gold NAME names the right answers, and "
+                "--column correct=NAME labels.",
+            ),
         )
     after = confidences[positions]
     versions = {how: after, BASELINES["constant"]: np.full(len(positions), labels.mean())}

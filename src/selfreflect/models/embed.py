@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from selfreflect.errors import BackendError, ConfigError, MissingExtraError, excerpt
+from selfreflect.errors import BackendError, ConfigError, MissingExtraError, excerpt, optional
 from selfreflect.grouping import ordered_groups
 from selfreflect.models.base import ModelSpec
 from selfreflect.models.local.machine import set_library_defaults
@@ -111,10 +111,8 @@ class MeaningGroups:
 
     def __init__(self) -> None:
         purpose = "Grouping answers by meaning"
-        try:
+        with optional(purpose, "embed"):
             from scipy.cluster import hierarchy
-        except ImportError:
-            raise MissingExtraError(purpose, "embed") from None
         self._hierarchy: Any = hierarchy
         self._embed = SentenceEmbedder(purpose)
 

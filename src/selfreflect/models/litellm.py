@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from selfreflect.errors import ConfigError, MissingExtraError, excerpt
+from selfreflect.errors import ConfigError, MissingExtraError, excerpt, optional
 from selfreflect.models.backend import Backend
 from selfreflect.models.base import ModelSpec
 from selfreflect.models.openai.client import asked_wait, causes, transport_error
@@ -192,11 +192,9 @@ def _sdk() -> Any:
         MissingExtraError: it is not installed.
     """
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    try:
+    with optional("A model of LiteLLM", "providers"):
         import litellm
         from litellm.llms.custom_httpx import http_handler
-    except ImportError:
-        raise MissingExtraError("A model of LiteLLM", "providers") from None
     litellm.telemetry = False
     litellm.suppress_debug_info = True
     litellm.turn_off_message_logging = True

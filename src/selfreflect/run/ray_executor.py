@@ -27,9 +27,9 @@ from msgspec.structs import replace
 from selfreflect.errors import (
     BackendError,
     ConfigError,
-    MissingExtraError,
     SelfReflectError,
     excerpt,
+    optional,
 )
 from selfreflect.models.backend import backend_of
 from selfreflect.run.stages import (
@@ -196,10 +196,8 @@ def start_ray(address: str | None) -> Any:
         _check_reachable(address)
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
-    try:
+    with optional("--executor ray", "ray"):
         import ray
-    except ImportError:
-        raise MissingExtraError("--executor ray", "ray") from None
     try:
         with _muted_stderr():
             ray.init(

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeGuard
 from msgspec.structs import replace
 
 from selfreflect.atomic import sync_directory, write_bytes
-from selfreflect.errors import MissingExtraError, StoreError, excerpt
+from selfreflect.errors import StoreError, excerpt, optional
 from selfreflect.metric.measure import DEFAULT_MEASURES, Measure, measure_names, measures_of
 from selfreflect.records import (
     RETRIED,
@@ -442,10 +442,8 @@ def data_frame(run: Run) -> pd.DataFrame:
     Raises:
         MissingExtraError: pandas is not installed.
     """
-    try:
+    with optional("A data frame of the scores", "pandas"):
         import pandas as pd
-    except ImportError:
-        raise MissingExtraError("A data frame of the scores", "pandas") from None
     # selected again below: a data frame must not change which scoring is
     selected = run.scoring
     names = {*DEFAULT_MEASURES}

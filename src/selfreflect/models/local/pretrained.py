@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from selfreflect.errors import BackendError, MissingExtraError, excerpt
+from selfreflect.errors import BackendError, excerpt, optional
 from selfreflect.models.base import Message
 from selfreflect.models.chat import ChatTokenizer
 from selfreflect.models.local.layers import DECODERS
@@ -232,10 +232,8 @@ class PeftAdapter:
             raise ValueError(
                 f"adapters of the kind {excerpt(self.kind)} are not loaded, only {', '.join(KINDS)}"
             )
-        try:
+        with optional(f"the adapter in {excerpt(self.path, 200)}", "train"):
             import peft
-        except ImportError:
-            raise MissingExtraError(f"the adapter in {excerpt(self.path, 200)}", "train") from None
         from safetensors import safe_open
 
         with safe_open(Path(self.path) / WEIGHTS, framework="pt") as tensors:

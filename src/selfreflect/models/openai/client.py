@@ -23,7 +23,7 @@ from urllib.request import getproxies
 
 import msgspec
 
-from selfreflect.errors import BackendError, MissingExtraError, excerpt
+from selfreflect.errors import BackendError, excerpt, optional
 from selfreflect.models.openai.endpoint import Endpoint
 from selfreflect.models.openai.protocol import APIError, status_error
 
@@ -107,12 +107,10 @@ class ServerClient:
         timeout: float,
         progress: Callable[[str], None] | None = None,
     ) -> None:
-        try:
+        with optional(purpose, "openai"):
             import aiohttp  # noqa: F401
             import httpx2  # noqa: F401
             import openai  # noqa: F401
-        except ImportError:
-            raise MissingExtraError(purpose, "openai") from None
         self.server = server
         self.max_connections = max_connections
         self._timeout = timeout

@@ -1,5 +1,5 @@
 """Logs of other tools as items. The files in ``data/logs`` were written by inspect_ai 0.3.285 and lm-eval
-0.4.13; events were removed from the JSON log."""
+0.4.13, the chunked one by ``inspect log convert-chunked``; events were removed from it and the JSON log."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def parse(data: bytes) -> ItemFile:
         return read_item_file("-")
 
 
-@pytest.mark.parametrize("name", ["kitchen.eval", "kitchen.json"])
+@pytest.mark.parametrize("name", ["kitchen.eval", "kitchen_chunked.eval", "kitchen.json"])
 def test_epochs_of_a_sample_are_its_answers(name: str) -> None:
     file = read_item_file(LOGS / name)
     assert {item.question: sorted(item.answer_set.answers) for item in file.items} == {

@@ -174,7 +174,10 @@ def import_command(
     if items is None:
         _add(out, chain(*read_published(*published)))
         return
-    _add(out, chain.from_iterable(item.records for item in reading.read(items).items))
+    found = reading.read(items).items
+    if bare := sum(bool(item.token_values.logprobs and not item.token_values.tokens) for item in found):
+        say(f"log-probabilities of {counted(bare, 'question')} left out: a run keeps them with 'tokens'")
+    _add(out, chain.from_iterable(item.records for item in found))
 
 
 def _add(out: Path, records: Iterable[Question | AnswerSet | Summary]) -> None:

@@ -370,6 +370,11 @@ def test_values_of_tokens_that_are_not_of_texts_are_named(tmp_path: Path) -> Non
     assert any("PTrueClaim" in note for note in file.notes)
 
 
+def test_import_says_that_log_probabilities_without_tokens_are_left_out(tmp_path: Path) -> None:
+    outcome = run("import", "--items", LOGS / "lm_polygraph.json", "--out", tmp_path / "run")
+    assert (outcome.code, "4 questions" in outcome.said, "'tokens'" in outcome.said) == (0, True, True)
+
+
 def manager_as_saved() -> dict[str, Any]:
     """Give the parts of a manager their types before they were JSON."""
     parts = json.loads((LOGS / "lm_polygraph.json").read_text("utf-8"))

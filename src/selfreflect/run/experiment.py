@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,7 +26,6 @@ from selfreflect.prompts import Prompts, load_prompts, prompts_origin
 from selfreflect.records import AnswerSet, Failure, ModelStage, SamplingCheck, Stage, from_plain
 from selfreflect.run.models import (
     ConfiguredModels,
-    ModelProvider,
     Progress,
     Quiet,
     check_models,
@@ -76,7 +75,7 @@ if TYPE_CHECKING:
 class Executors:
     """Executor of stages in this process, or on Ray once needed."""
 
-    def __init__(self, options: ExecutionOptions, models: ModelProvider, progress: Progress) -> None:
+    def __init__(self, options: ExecutionOptions, models: ConfiguredModels, progress: Progress) -> None:
         self.models = models
         self._options = options
         self._progress = progress
@@ -146,14 +145,14 @@ def open_experiment(
     fresh: bool = False,
     options: ExecutionOptions | None = None,
     progress: Progress | None = None,
-    models: ModelProvider | None = None,
+    known: Mapping[str, dict[str, Any]] | None = None,
 ) -> Iterator[Experiment]:
     """Create or resume the run directory at ``path``, locked until the experiment is closed.
 
     Args:
         stages: those that may run; their settings must agree with those the directory was made with.
         fresh: start over; the records in the directory are moved to a folder in it.
-        models: by default, loads what ``config`` names.
+        known: facts of models that other runs have found out about their servers.
 
     Raises:
         StoreError: the directory was made with other settings, or is in use.
@@ -161,11 +160,9 @@ def open_experiment(
     options = options or ExecutionOptions()
     progress = progress or Quiet()
     prompts = load_prompts(options.prompts)
-    models = models or ConfiguredModels(config, options, progress)
-    executors = Executors(options, models, progress)
     # found before the run makes them, so that a refused command can take them away again
     new_folders = [folder for folder in (path, *path.parents) if not folder.exists()]
-    with Run.open(path, {}, fresh=fresh) as run, closing(executors):
+    with Run.open(path, {}, fresh=fresh) as run:
         if "scores" in stages:
             select_scoring(run, config)
             if run.scoring not in run.scorings:
@@ -175,9 +172,9 @@ def open_experiment(
             progress.note(line)
         check_settings(run.manifest, stage_settings(config, stages, prompts), path)
         # what a server refused before is not tried again
-        if isinstance(models, ConfiguredModels):
-            models.known.update(run.manifest.models)
-        yield Experiment(run, config, prompts, options, progress, executors, new_folders)
+        models = ConfiguredModels(config, options, progress, known={**(known or {}), **run.manifest.models})
+        with closing(Executors(options, models, progress)) as executors:
+            yield Experiment(run, config, prompts, options, progress, executors, new_folders)
 
 
 @dataclass(eq=False)

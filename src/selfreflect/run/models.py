@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -98,14 +98,6 @@ class Quiet:
         pass
 
 
-class ModelProvider(Protocol):
-    """Provider of each stage's model, loaded once and only on demand."""
-
-    def generator(self, stage: Literal["answers", "summaries"]) -> StageGenerator: ...
-
-    def judge(self) -> Judge: ...
-
-
 _SPEC_FIELDS = [entry.name for entry in fields(ModelSpec)]
 
 
@@ -144,7 +136,7 @@ class ConfiguredModels:
     _progress: Progress
     _server_facts: dict[ModelSpec, Any] = field(default_factory=dict)
     """Facts about each model's server, to avoid probing again in later stages."""
-    known: dict[str, dict[str, Any]] = field(default_factory=dict)
+    known: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     """Facts of models from earlier stages of the run."""
 
     def generator(self, stage: Literal["answers", "summaries"]) -> StageGenerator:
@@ -172,7 +164,7 @@ class ConfiguredModels:
 
 
 def load_stage_model(
-    stage: ModelStage, models: ModelProvider, config: Config
+    stage: ModelStage, models: ConfiguredModels, config: Config
 ) -> StageGenerator | Judge | None:
     """Load a stage's model; None if no measure needs a judge."""
     if stage != "scores":
@@ -359,7 +351,7 @@ def server_stages(
 def check_sampling(
     stages: Sequence[Literal["answers", "summaries"]],
     config: Config,
-    models: ModelProvider,
+    models: ConfiguredModels,
     *,
     system: str = "",
     greedy: bool = False,

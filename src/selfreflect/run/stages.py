@@ -281,7 +281,7 @@ class StageWorker:
         self._model: Any = None
         self._error: SelfReflectError | None = None
         try:
-            models = ConfiguredModels(spec.config, spec.options, self._notes, known=dict(spec.known))
+            models = ConfiguredModels(spec.config, spec.options, self._notes, known=spec.known)
             model = load_stage_model(spec.stage, models, spec.config)
             self._work = stage_fn(spec, model, self._notes)
             self._model = model

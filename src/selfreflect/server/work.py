@@ -20,7 +20,7 @@ from selfreflect.errors import BackendError, SelfReflectError
 from selfreflect.records import STAGES
 from selfreflect.report.page.view import information_view
 from selfreflect.run.experiment import open_experiment
-from selfreflect.run.models import ConfiguredModels, WorkDone
+from selfreflect.run.models import WorkDone
 from selfreflect.server.errors import CUT_OFF, failure_problem, problem_text, without_paths
 from selfreflect.server.jobs import Job, Stop, StopRequested
 from selfreflect.server.library import Library
@@ -51,10 +51,9 @@ class JobRunner:
         progress = JobProgress(job)
         with prompts_of(body) as prompts:
             options = replace(self._options, prompts=prompts, guesses=GUESSES)
-            models = ConfiguredModels(config, options, progress, known=self._known)
             path = self._library.begin()
             with open_experiment(
-                path, config, STAGES[1:], options=options, progress=progress, models=models
+                path, config, STAGES[1:], options=options, progress=progress, known=self._known
             ) as experiment:
                 job.run = self._library.id_of(path)
                 progress.run = experiment.run

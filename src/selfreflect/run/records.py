@@ -171,10 +171,10 @@ def is_labelled(run: RunRecords) -> bool:
 def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[AnsweredQuestion]:
     """List a run's answered questions for estimators of uncertainty.
 
-    Right answers come from the field ``gold``, and measures of the greedy answer from ``scoring``. Labels
-    of answers and claims are those of an imported file: other answers are not what people labelled. Blank
-    answers are left out. Questions are in their order: the order of answers changes if a command is
-    interrupted.
+    Right answers come from the field ``gold``, and measures of the greedy answer from ``scoring``. Labels of
+    answers and claims, and scores in further columns, are those of an imported file: they are not about other
+    answers. Blank answers are left out. Questions are in their order: the order of answers changes if a
+    command is interrupted.
 
     Raises:
         DataError: a claim is labelled both right and wrong.
@@ -208,6 +208,7 @@ def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[Answe
                 grades=_grades(answers),
                 correct=label(labels.fields.get(CORRECT)) if has_labels else None,
                 claims=tuple(labelled_claims(labels)),
+                columns=labels.fields,
                 model=answers.model,
                 temperature=answers.temperature,
                 top_p=answers.top_p,

@@ -375,6 +375,18 @@ def test_import_says_that_log_probabilities_without_tokens_are_left_out(tmp_path
     assert (outcome.code, "4 questions" in outcome.said, "'tokens'" in outcome.said) == (0, True, True)
 
 
+def test_scores_of_a_library_are_estimators_in_a_run_too(tmp_path: Path) -> None:
+    file = LOGS / "truthtorchlm.json"
+    assert run("import", "--items", file, "--out", tmp_path / "run").code == 0
+    of_run, of_file = (
+        [question["values"] for question in assessed(path)] for path in (tmp_path / "run", file)
+    )
+    assert [{**values, "split_half": 0} for values in of_run] == [
+        {**values, "split_half": 0}
+        for values in of_file  # which depends on the order of answers
+    ]
+
+
 def manager_as_saved() -> dict[str, Any]:
     """Give the parts of a manager their types before they were JSON."""
     parts = json.loads((LOGS / "lm_polygraph.json").read_text("utf-8"))

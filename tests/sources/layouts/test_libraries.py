@@ -74,6 +74,20 @@ FILES: dict[str, tuple[str, Any, Known]] = {
         [{"response": "a", "sampled_responses": ["a", "c"], "exact_match": 0.5}],
         ("", ("a", "c"), "a", ()),
     ),
+    "lm-polygraph of turns": (
+        "lm-polygraph",
+        {
+            "stats": {
+                "input_texts": [
+                    [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Oz?"}]
+                ],
+                "greedy_texts": ["a"],
+                "sample_texts": [["a", "c"]],
+                "target_texts": [["b"]],
+            }
+        },
+        ("Oz?", ("a", "c"), "a", ("b",)),
+    ),
     "lm-polygraph frame": (
         "lm-polygraph",
         [{"input_texts": "Oz?", "greedy_texts": "a", "sample_texts": ["a", "c"], "target_texts": "b"}],

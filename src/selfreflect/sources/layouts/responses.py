@@ -127,13 +127,13 @@ def _is_cut_off(choice: Mapping[str, Any]) -> bool:
 
 def _turns(fields: Mapping[str, Any]) -> tuple[str, list[Any]]:
     """Find the field with a question's turns, unless the question is given as text."""
-    found = {name: _turns_in(fields.get(name)) for name in (*_CONVERSATIONS, *QUESTION_COLUMNS, *_REQUESTS)}
+    found = {name: turns_in(fields.get(name)) for name in (*_CONVERSATIONS, *QUESTION_COLUMNS, *_REQUESTS)}
     if any(isinstance(fields.get(name), str) and not found[name] for name in QUESTION_COLUMNS):
         return "", []
     return next(((name, turns) for name, turns in found.items() if turns), ("", []))
 
 
-def _turns_in(value: Any) -> list[Any]:
+def turns_in(value: Any) -> list[Any]:
     """List the turns in a value: a list, also as text in a cell, an object with one, or a single turn."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         value = list_in(value)

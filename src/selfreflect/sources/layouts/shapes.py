@@ -13,6 +13,7 @@ from selfreflect.sources.files import Row, listed
 from selfreflect.sources.item_rows import object_in
 from selfreflect.sources.layouts import Layout
 from selfreflect.sources.layouts.named import DETAILS, NAMES, WITHOUT_PROMPTS, sampled_texts
+from selfreflect.sources.layouts.responses import asked, turns_in
 
 Places = Iterator[tuple[str, dict[str, Any]]]
 """Records with their location in the object."""
@@ -292,7 +293,11 @@ class Polygraph(Shape):
             self.notes = [f"left out, because they have no value for each text: {listed(left_out)}"]
         graders = [name for name, values in metrics.items() if name in whole and is_grader(values)]
         for label, row in _in_rows("input_texts", whole):
-            yield label, {**row, GRADES: {name: row[name] for name in graders}}
+            # a question of an instructed model may be a list of turns
+            turns = asked(turns_in(row["input_texts"]))
+            text = turns.pop("question", row["input_texts"])
+            grades = {name: row[name] for name in graders}
+            yield label, {**row, **turns, "input_texts": text, GRADES: grades}
 
 
 class TruthTorch(Shape):

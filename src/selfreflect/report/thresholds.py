@@ -212,7 +212,7 @@ def _gaps(side: Contender, measure: Measure, result: StrategyResult) -> dict[str
 
 
 @dataclass
-class Outcome:
+class ConditionOutcome:
     """Outcome of a condition for some versions. It passes if it neither holds nor has gaps."""
 
     condition: Condition
@@ -239,7 +239,7 @@ class Condition:
         """Check whether a value meets the condition."""
         return _OPERATORS[self.operator](value, self.limit)
 
-    def decide(self, pairs: Pairs) -> Outcome:
+    def decide(self, pairs: Pairs) -> ConditionOutcome:
         """Find where the condition holds, or why it is undecided.
 
         Raises:
@@ -247,7 +247,7 @@ class Condition:
         """
         if self.name.part == _ANY:
             return self._decide_questions(pairs)
-        outcome = Outcome(self)
+        outcome = ConditionOutcome(self)
         for value in self.name.read(pairs, as_share=self.as_share):
             outcome.gaps += value.gaps.items()
             if value.value is None:
@@ -259,9 +259,9 @@ class Condition:
                 outcome.holds.append(f"{self.text} holds: {value.finding}")
         return outcome
 
-    def _decide_questions(self, pairs: Pairs) -> Outcome:
+    def _decide_questions(self, pairs: Pairs) -> ConditionOutcome:
         """Decide a condition on any question, naming the worst questions first."""
-        outcome = Outcome(self)
+        outcome = ConditionOutcome(self)
         for _, side in pairs:
             measure = self.name.measured(side)
             values = values_of(measure, side.run, side.strategy)
@@ -294,7 +294,7 @@ def subject_of(side: Contender) -> str:
     return name if name == label else f"{name} of {label}"
 
 
-def check_conditions(conditions: Sequence[Condition], pairs: Pairs) -> list[Outcome]:
+def check_conditions(conditions: Sequence[Condition], pairs: Pairs) -> list[ConditionOutcome]:
     """Decide conditions on pairs of versions, without the gaps that another condition allows.
 
     Raises:

@@ -138,6 +138,33 @@ def test_grades_of_other_texts_travel_to_run_directories(fields: dict[str, Any],
     assert labels(tmp_path / "run") == labels(path)
 
 
+CHOICES = {"question": "Oz?", "choices": ["Ruby Town", "Emerald City"]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"gold": 1, "answers": ["Emerald City", "ruby town."]}, ("Emerald City",)),
+        ({"gold": "B", "answers": ["Emerald City.", "b"]}, ("Emerald City",)),
+        ({"gold": "B", "answers": ["Emerald City", "B"]}, ("Emerald City", "B")),
+        ({"gold": "B", "answers": ["B", "A"]}, ("B",)),
+        ({"gold": 1, "answers": ["1", "0"]}, ("1",)),
+        ({"gold": 7, "answers": ["Emerald City", "1"]}, ("7",)),
+        ({"gold": {"value": "a", "aliases": ["c" * 2000]}, "answers": ["a", "b"]}, ("a", "c" * 2000)),
+        ({"gold": ["a" * 2000, 7], "answers": ["a", "b"]}, ("a" * 2000, "7")),
+    ],
+)
+def test_right_answers_of_any_kind_travel_to_run_directories(
+    fields: dict[str, Any], expected: tuple[str, ...], tmp_path: Path
+) -> None:
+    path = written(tmp_path / "g.json", [{**CHOICES, **fields}])
+    [question] = read_answered_questions(path).questions
+    assert run("import", "--items", path, "--out", tmp_path / "run").code == 0
+    again = run_records(Run.load(tmp_path / "run"))
+    [imported] = run_questions(again, again, "gold")
+    assert (question.gold, imported.gold) == (expected, expected)
+
+
 SHELL = {"id": 1, "input": "attachment://1", "target": "Emerald City", "scores": {"match": {"value": "C"}}}
 
 

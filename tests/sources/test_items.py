@@ -58,7 +58,7 @@ def test_one_list_of_answers_is_halved_with_the_odd_one_in_the_second_half():
 
 def test_values_travel_with_an_item_and_nested_ones_do_not():
     [item] = read(but(topic="garden", level=2, sure=True, gold=[1], scores={"x": 1.5}, note=" ", none=None))
-    assert item.metadata == {"topic": "garden", "level": 2, "sure": True, "gold": "[1]"}
+    assert item.metadata == {"topic": "garden", "level": 2, "sure": True, "gold": '["1"]'}
     assert item.question_record.metadata == item.metadata
     assert item.id == read(PLAIN)[0].id
 

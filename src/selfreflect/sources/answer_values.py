@@ -13,13 +13,16 @@ from selfreflect.errors import excerpt
 from selfreflect.logprobs import UNKNOWN_LOGPROB, Logprobs, Tokens, TokenValues, ranked
 from selfreflect.records import Graded, Verdict
 from selfreflect.sources.columns import (
+    CHOICES,
     CORRECT,
     CORRECT_NAMES,
     GOLD_NAMES,
     GRADES,
     RESPONSE,
     TOKEN_COLUMNS,
+    gold_texts,
     plain_name,
+    right_choice,
     tells_of_labels,
     tells_of_work,
     type_name,
@@ -93,6 +96,38 @@ def grades(item: ItemRow) -> dict[str, tuple[Graded, ...]]:
 def row_grades(item: ItemRow, column: str) -> tuple[Graded, ...]:
     """Read a column of verdicts, one row per answer."""
     return tuple(_verdicts(item.answers, [field_value(row, column) for row in item.rows]))
+
+
+def gold_value(value: Any, row: Row, answers: Collection[str] | None = None) -> Any:
+    """Read right answers: a list or object may be JSON in a text, and a number or letter a choice of the row.
+
+    Args:
+        answers: the model's, if known. Where none is the text of a choice, they are letters or numbers, too.
+    """
+    choices = next((row.fields[name] for name in CHOICES if name in row.fields), None)
+    choices = list_in(choices) if isinstance(choices, str) else choices
+    choice = right_choice(value, choices)
+    if answers is None:
+        value = choice
+    elif isinstance(choice, str) and choice != value and _are_chosen(answers, choices):
+        value = [choice, value] if str(value) in answers else choice
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+        values = list_in(value)
+        return values if values is not None else object_in(value) or value
+    return value
+
+
+def _are_chosen(answers: Iterable[str], choices: Any) -> bool:
+    texts = choices["text"] if isinstance(choices, Mapping) else choices
+    return not {text.strip(" .").casefold() for text in answers}.isdisjoint(map(str.casefold, texts))
+
+
+def right_texts(value: Any, row: Row, name: str) -> tuple[str, ...]:
+    """List the spellings of a right answer. Raises DataError for values that are no answers."""
+    try:
+        return gold_texts(value)
+    except ValueError as error:
+        raise row.error(f"the field {excerpt(name)} must hold the right answer as text: {error}") from None
 
 
 def judged_text(row: Row) -> str | None:

@@ -29,6 +29,7 @@ from selfreflect.records import (
 from selfreflect.sources.answer_values import (
     field_value,
     for_each_answer,
+    gold_value,
     grades,
     judged_text,
     label_columns,
@@ -52,7 +53,7 @@ from selfreflect.sources.columns import (
     item_columns,
     numbered_columns,
 )
-from selfreflect.sources.files import ROWS_BETWEEN_PROGRESS, Row, RowIds, in_parts, listed
+from selfreflect.sources.files import ROWS_BETWEEN_PROGRESS, RowIds, in_parts, listed
 from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, name_assigned
 from selfreflect.sources.layouts import read_row_file
 from selfreflect.sources.rows import METADATA, Rows
@@ -262,7 +263,6 @@ def read_item_file(
     renamed_labels = _name_labels(rows, assigned, file.notes)
     renamed |= renamed_labels
     spell_labels(rows, file.notes)
-    rows.change(_spell_gold)
     reserved = _columns_with_values(rows) - set(assigned.values())
     reading = Reading(
         assigned,
@@ -381,19 +381,17 @@ def to_plain(item: Item) -> dict[str, Any]:
     return fields
 
 
-def _spell_gold(row: Row) -> Row:
-    """List the spellings of right answers given as objects, as in TriviaQA."""
-    if isinstance(value := row.fields.get(GOLD), dict):
-        with suppress(ValueError):
-            return row._replace(fields={**row.fields, GOLD: list(gold_texts(value))})
-    return row
-
-
 def _keep_whole(row: ItemRow) -> None:
-    """Keep right answers that are JSON objects, labelled claims, and a long judged answer as metadata."""
+    """Keep right answers, labelled claims and a judged answer of any length and kind as metadata."""
     gold, claims = (row.row.fields.get(name) for name in (GOLD, CLAIMS))
-    if isinstance(gold, dict):
-        row.metadata[GOLD] = json.dumps(gold, ensure_ascii=False)
+    value = gold_value(gold, row.row, row.texts)
+    # a list in a text stays as it is, which may be an interval
+    if isinstance(gold, list | dict) or (value != gold and str(gold).lstrip()[:1] != "["):
+        spelled: Any = gold if isinstance(gold, dict) else []
+        with suppress(ValueError):
+            spelled = gold_texts(value)
+        if spelled:
+            row.metadata[GOLD] = json.dumps(spelled, ensure_ascii=False)
     if isinstance(claims, list) and all(isinstance(claim, dict) and "text" in claim for claim in claims):
         labels = [{name: claim.get(name) for name in ("text", CORRECT)} for claim in claims]
         row.metadata[CLAIMS] = json.dumps(labels, ensure_ascii=False)

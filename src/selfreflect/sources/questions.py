@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import nullcontext, suppress
 from importlib import resources
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
 from selfreflect.models.base import seed_for
 from selfreflect.records import Question, Record
-from selfreflect.sources.answer_values import label_columns
+from selfreflect.sources.answer_values import gold_value, label_columns, right_texts
 from selfreflect.sources.columns import (
     CHOICES,
     CONTEXT_COLUMN,
@@ -26,14 +27,12 @@ from selfreflect.sources.columns import (
     KIND_COLUMNS,
     QUESTION_COLUMNS,
     SINGLE_ANSWERS,
-    gold_texts,
     holds_image,
     is_image,
     item_columns,
     likely_questions,
     metadata,
     plain_name,
-    right_choice,
     scalar,
 )
 from selfreflect.sources.files import (
@@ -55,7 +54,7 @@ from selfreflect.sources.hub import (
     revision_of,
     rows_with_values,
 )
-from selfreflect.sources.item_rows import likely_column, list_in, naming_inner, object_in
+from selfreflect.sources.item_rows import likely_column, naming_inner
 from selfreflect.sources.layouts import rows_in
 from selfreflect.sources.roles import LikelyRoles, likely_roles
 from selfreflect.text import counted
@@ -498,17 +497,10 @@ def _text(row: Row, column: str, lenient: bool) -> str:
 
 
 def _gold(row: Row, column: str, lenient: bool) -> tuple[str, ...]:
-    value = row.get(column) if column else None
-    choices = next((row.fields[name] for name in CHOICES if name in row.fields), None)
-    value = right_choice(value, list_in(choices) if isinstance(choices, str) else choices)
-    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
-        value = list_in(value) or object_in(value) or value
+    value = gold_value(row.get(column) if column else None, row)
     # the right answer of a question whose answers are JSON, and no object with its spellings
     if isinstance(value, dict) and not lenient and not {"value", "text", "spans"} & value.keys():
         return (json.dumps(value, ensure_ascii=False),)
-    try:
-        return gold_texts(value)
-    except ValueError as error:
-        if lenient:
-            return ()
-        raise row.error(f"the field {excerpt(column)} must hold the right answer as text: {error}") from None
+    with suppress(DataError) if lenient else nullcontext():
+        return right_texts(value, row, column)
+    return ()

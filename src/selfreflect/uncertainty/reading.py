@@ -23,12 +23,14 @@ from selfreflect.records import Graded, Scalar
 from selfreflect.sources.answer_values import (
     field_list,
     field_value,
+    gold_value,
     grades,
     judged_text,
     label,
     label_columns,
     label_notes,
     mostly_recurs,
+    right_texts,
     row_grades,
     spell_labels,
     token_values,
@@ -45,7 +47,6 @@ from selfreflect.sources.columns import (
     RESPONSE,
     TOKEN_COLUMNS,
     fold_assigned,
-    gold_texts,
     is_divided,
     is_percent,
     item_columns,
@@ -70,7 +71,6 @@ from selfreflect.sources.item_rows import (
     list_in,
     name_assigned,
     naming,
-    object_in,
 )
 from selfreflect.sources.items import CellCensus
 from selfreflect.sources.layouts import read_row_file
@@ -411,7 +411,7 @@ def _question(
         id=ids.take(item.row, item.question, item.context, item.id_column),
         text=item.question,
         answers=answers,
-        gold=_right_answers(row, gold, structured),
+        gold=_right_answers(item, row, gold, structured),
         aliases=tuple(map(tuple, aliases)),
         answer=judged_text(row),
         token_values=values,
@@ -427,21 +427,15 @@ def _question(
     return question if len(present) == len(answers) else with_answers(question, present)
 
 
-def _right_answers(row: Row, name: str, structured: bool) -> tuple[str, ...]:
+def _right_answers(item: ItemRow, row: Row, name: str, structured: bool) -> tuple[str, ...]:
     """Read the spellings of the right answer as texts."""
-    value = row.fields.get(name)
-    if isinstance(value, str):
-        texts = field_list(row, name, single=True)
-        if len(texts) == 1 and is_divided(value, name):
-            texts = list(filter(None, map(str.strip, value.split(";"))))
-        value = object_in(value) or texts
+    value = gold_value(row.fields.get(name), item.row, item.texts)
+    if is_divided(value, name):
+        value = list(filter(None, map(str.strip, value.split(";"))))
     if structured:
         values = value if isinstance(value, list) else [value]
         value = [json.dumps(v, ensure_ascii=False) if isinstance(v, dict) else v for v in values]
-    try:
-        return gold_texts(value)
-    except ValueError as error:
-        raise row.error(f"the field {excerpt(name)} must hold the right answer as text: {error}") from None
+    return right_texts(value, row, name)
 
 
 def _number(row: Row, name: str, low: float, high: float) -> float | None:

@@ -121,7 +121,8 @@ def test_some_blank_and_some_cut_answers_are_kept_and_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"), [(0, "gave 0 replies to 5 requests"), (6, "gave more replies than 5 requests")]
+    ("given", "message"),
+    [(0, "returned only 0 replies to 5 requests"), (6, "returned more replies than the 5 that")],
 )
 def test_a_generator_that_breaks_its_contract_is_found_out(given: int, message: str) -> None:
     class Wrong(Scripted):

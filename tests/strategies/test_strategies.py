@@ -231,7 +231,7 @@ def test_a_generator_that_breaks_its_contract_is_found_out():
         def generate(self, requests):
             return []
 
-    with pytest.raises(BackendError, match="'scripted' gave 0 replies to 1 requests"):
+    with pytest.raises(BackendError, match="'scripted' returned only 0 replies to 1 requests"):
         list(summarize(QUESTIONS[:1], ["greedy"], Silent("")))
 
 

@@ -125,8 +125,8 @@ class Backend:
                 f"{excerpt(spec.name)} cannot be a judge: the metric compares distributions over the full "
                 "vocabulary. A function that writes texts has none, and an API returns only the most likely "
                 "tokens: at the judge's temperature of 5 the top 20 hold less than 1 % of the mass, so the "
-                "score would be a guess. Answers and summaries may come from any model; for the judge give a "
-                "hub name, a local directory, or smollm2, or a server that runs vLLM in pooling mode "
+                "score would be a guess. Answers and summaries may come from any model; for the judge, give "
+                "a hub name, a local directory, smollm2, or a server that runs vLLM in pooling mode "
                 "(vllm+http:NAME).",
                 code="no_judge",
             )
@@ -210,9 +210,9 @@ def load_generator(spec: ModelSpec, progress: Say | None = None) -> StageGenerat
     if (spec.write_batch or spec.read_batch) and not backend.takes_batches:
         names = " or ".join(f"{prefix}:NAME" for prefix in prefixes(takes_batches=True))
         raise ConfigError(
-            f"{excerpt(spec.name)} takes no batches",
+            f"{excerpt(spec.name)} cannot be used with batch files",
             code="no_batches",
-            remedy=f"Leave out {{execution.write_batch}} and {{execution.read_batch}}, or take {names}.",
+            remedy=f"Leave out {{execution.write_batch}} and {{execution.read_batch}}, or use {names}.",
         )
     if progress and backend.loads_model and backend.can_generate:
         progress(f"loading {spec.name}")

@@ -207,7 +207,8 @@ def as_drawn(
         if not isinstance(result, Sample):
             if index not in missing:
                 raise BackendError(
-                    f"generator {excerpt(generator.name)} gave more replies than {len(requests)} requests",
+                    f"generator {excerpt(generator.name)} returned more replies than the {len(requests)} "
+                    "that were requested",
                     code="replies",
                 )
             missing.remove(index)
@@ -216,7 +217,7 @@ def as_drawn(
         yield index, result
     if missing:
         raise BackendError(
-            f"generator {excerpt(generator.name)} gave {len(requests) - len(missing)} replies to "
+            f"generator {excerpt(generator.name)} returned only {len(requests) - len(missing)} replies to "
             f"{len(requests)} requests",
             code="replies",
         )
@@ -269,8 +270,8 @@ def check_extra_body(fields: Mapping[str, Any]) -> None:
     for name in fields:
         if name in EXTRA_BODY_REFUSED:
             raise ConfigError(
-                f"extra_body cannot set {name}, because another setting decides it or because replies "
-                f"could not be read with it",
+                f"extra_body cannot set {name}, because another setting controls it, or because replies "
+                "could not be read with it",
                 code="extra_body",
             )
         if _CREDENTIALS.fullmatch(name):
@@ -318,6 +319,6 @@ class ModelSpec:
         """
         if not isinstance(model, ModelSpec | str):
             raise ConfigError(
-                f"a model is given by its name, such as 'smollm2', not by {excerpt(model)}", code="model_name"
+                f"a model must be a name, such as 'smollm2', not {excerpt(model)}", code="model_name"
             )
         return replace(model if isinstance(model, ModelSpec) else cls(model), **fields)

@@ -235,7 +235,7 @@ class EntailmentModel:
             names = ", ".join(map(excerpt, self._labels.values()))
             raise ConfigError(
                 f"nli:{self._name}: no label clearly means {meaning}; the labels are "
-                f"{names}. Take a model whose config.json has a label named {meaning}",
+                f"{names}. Use a model whose config.json has a label named {meaning}",
                 code="labels",
             )
         return matching[0]

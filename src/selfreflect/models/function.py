@@ -245,7 +245,7 @@ def _accepted_options(function: TextFunction, name: str) -> tuple[str, ...]:
     except TypeError as error:
         raise ConfigError(
             f"{subject} cannot be called with messages and {', '.join(accepted) or 'nothing else'}: {error}. "
-            f"It may take messages, and any of {', '.join(OPTIONS)}.",
+            f"It must accept messages, and may accept any of {', '.join(OPTIONS)}.",
             code="function",
         ) from None
     return accepted

@@ -135,8 +135,8 @@ class Judge:
             first = common_prefix(ids[prompt], ids[text])
             if first == len(ids[text]):
                 raise JudgeError(
-                    f"the tokenizer of judge {self.name!r} has no token for the word {excerpt(word)}, so it "
-                    "cannot be masked",
+                    f"the tokenizer of judge {self.name!r} has no token for the word {excerpt(word)}, so the "
+                    "word cannot be masked",
                     code="no_token",
                 )
             tasks.append((tuple(ids[text]), first))

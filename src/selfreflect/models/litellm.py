@@ -92,7 +92,8 @@ class LiteLLMGenerator(OpenAIGenerator):
             if not hasattr(error, "status_code"):
                 raise
             raise ConfigError(
-                f"LiteLLM knows no provider for {excerpt(name)}. Name it first: litellm:anthropic/NAME.",
+                f"LiteLLM knows no provider for {excerpt(name)}. Name the provider first: "
+                "litellm:anthropic/NAME.",
                 code="model_name",
             ) from None
         generator = cls.of(spec, backend.server(spec.base_url), progress)

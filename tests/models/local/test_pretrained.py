@@ -174,7 +174,8 @@ def test_a_model_that_does_not_fit_is_not_spilled(saved: Callable[..., str]) -> 
     model.hf_device_map.update({name: 0 for name, place in model.hf_device_map.items() if place == "cpu"})
     with pytest.raises(
         BackendError,
-        match=rf"'m' does not fit into the visible GPUs.* {len(left)} parts such as '{left[0]}' are left",
+        match=rf"'m' \(.* GiB\) does not fit into the visible GPUs.* {len(left)} of its parts, such as "
+        rf"'{left[0]}'",
     ):
         check_placement("m", model)
     check_placement("m", SimpleNamespace(hf_device_map={"a": 0, "b": 1}))

@@ -160,7 +160,7 @@ def test_states_that_are_means_over_the_tokens(tiny_judge: TinyJudge) -> None:
         (HTML, "not JSON"),
         (raw(b'{"data": [{"index": 0, "embed'), "did not send embeddings"),
         (raw(b'{"choices": []}'), "pooling mode"),
-        (raw(b'{"data": []}'), "gave 0 hidden states for 1 prompts"),
+        (raw(b'{"data": []}'), "returned 0 hidden states for 1 prompts"),
         (raw(b'{"data": [{"index": 0, "embedding": "not base64!"}]}'), "not base64"),
         (raw(b'{"data": [{"index": 0, "embedding": "AAA="}]}'), "not base64"),
     ],
@@ -233,7 +233,7 @@ def test_a_run_whose_judge_goes_away_goes_on_at_another_address(
         (["--judge", "smollm2", "--judge-url", "http://localhost:1/v1"], "vllm+http:NAME"),
         (["--judge", "vllm+http:m", "--judge-url", "nowhere"], "--judge-url"),
         (["--judge", "vllm+http:", "--judge-url", "http://localhost:1/v1"], "needs the name of a model"),
-        (["--judge", "openai:gpt-4o"], "gives texts and no full logits"),
+        (["--judge", "openai:gpt-4o"], "returns texts, not full logits"),
         (["--judge", "vllm:smollm2"], "pip install '.[vllm]'"),
     ],
 )

@@ -158,7 +158,8 @@ class ModelSource:
             if path.suffix != ".safetensors" or path.is_absolute() or ".." in path.parts:
                 raise BackendError(
                     f"{excerpt(self.name, 200)} names {excerpt(name)} as weights. Only safetensors files in "
-                    "its own folder are loaded: pickled weights can run code. Save it with save_pretrained.",
+                    "its own folder are loaded: pickled weights can run code. Save the model again with "
+                    "save_pretrained.",
                     code="foreign_weights",
                 )
 
@@ -194,8 +195,9 @@ def locate(spec: ModelSpec, progress: Callable[[str], None] | None, *, adapters:
         return ModelSource(name, path, device, dtype, spec.revision, spec.trust_remote_code)
     if not adapters:
         raise BackendError(
-            f"{excerpt(name, 200)} is an adapter, which only local models take. Merge it into its base first "
-            "with peft: PeftModel.from_pretrained(base, adapter).merge_and_unload().save_pretrained(...).",
+            f"{excerpt(name, 200)} is an adapter; only local models can use one. Merge it into its base "
+            "first with peft: PeftModel.from_pretrained(base, "
+            "adapter).merge_and_unload().save_pretrained(...).",
             code="adapter",
         )
     try:
@@ -384,7 +386,7 @@ def not_local(name: str) -> BackendError:
 _LIBRARY_ERRORS = {
     "trust_remote_code": (
         "foreign_code",
-        "{name} brings its own code, which is not run",
+        "{name} comes with its own code, which is not run",
         "Set {execution.trust_remote_code} if you trust it.",
     ),
     "offload_folder": (
@@ -409,7 +411,7 @@ def _explanation(name: str, path: str, error: Exception) -> BackendError:
         )
     # transformers would go on about its own settings
     if isinstance(error, OSError) and not hub_answers():
-        reason = "it is not on this disk, and its hub cannot be reached."
+        reason = "it is not on this disk, and the hub cannot be reached."
     suggestion = nearest(name, [EMBEDDED])
     if not suggestion and "/" not in name:
         suggestion = f" If it is a model on a server, name it {excerpt(on_server(name))}."
@@ -427,7 +429,7 @@ def pick_device(device: Device) -> str:
     kind, _, index = device.partition(":")
     if not DEVICES.fullmatch(device):
         raise BackendError(
-            f"unknown device {excerpt(device)}; there are auto, cuda, cuda:N, mps and cpu", code="device"
+            f"unknown device {excerpt(device)}; use auto, cuda, cuda:N, mps or cpu", code="device"
         )
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     if device == "auto" and cuda:
@@ -459,7 +461,7 @@ def pick_dtype(dtype: DType, device: str) -> torch.dtype:
     """
     if dtype not in get_args(DType):
         raise BackendError(
-            f"unknown dtype {excerpt(dtype)}; there are {', '.join(get_args(DType))}", code="dtype"
+            f"unknown dtype {excerpt(dtype)}; known are {', '.join(get_args(DType))}", code="dtype"
         )
     if dtype == "auto":
         return torch.bfloat16 if device.startswith("cuda") else torch.float32

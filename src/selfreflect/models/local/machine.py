@@ -192,7 +192,7 @@ def _stored_library(source: Path, compiler: Sequence[str]) -> Path | None:
 
     program = shutil.which(compiler[0])
     if program is None:
-        raise FileNotFoundError(f"no program {excerpt(compiler[0])}")
+        raise FileNotFoundError(f"there is no program {excerpt(compiler[0])}")
     # an updated compiler compiles anew
     status = Path(program).stat()
     # machines with other processors may share a home directory

@@ -99,11 +99,10 @@ def placement(device_map: Literal["auto"] | None, device: str) -> dict[str, Any]
                 memory[gpu] = int(_WEIGHTS_SHARE * size)
     if len(memory) < 2:
         raise BackendError(
-            f"spreading a model takes at least two visible GPUs, and on device {device!r} there "
+            f"spreading a model needs at least two visible GPUs, and on device {device!r} there "
             f"{'is 1' if memory else 'are none'}",
             code="gpus",
-            remedy="Leave {execution.device_map} out, or look at {execution.device} and "
-            "CUDA_VISIBLE_DEVICES.",
+            remedy="Leave out {execution.device_map}, or check {execution.device} and CUDA_VISIBLE_DEVICES.",
         )
     return {"device_map": "auto", "max_memory": memory}
 
@@ -115,9 +114,10 @@ def check_placement(name: str, model: Any) -> None:
     if left:
         size = model.get_memory_footprint() / 2**30
         raise BackendError(
-            f"model {excerpt(name)} does not fit into the visible GPUs: of its {size:.1f} GiB, {len(left)} "
-            f"parts such as {excerpt(left[0])} are left over. Free the GPUs, use more or larger ones, or a "
-            f"shorter dtype. {1 - _WEIGHTS_SHARE:.0%} of each GPU's free memory is kept for computing.",
+            f"model {excerpt(name)} ({size:.1f} GiB) does not fit into the visible GPUs: there is no room "
+            f"for {len(left)} of its parts, such as {excerpt(left[0])}. Free the GPUs, use more or larger "
+            f"ones, or a shorter dtype. {1 - _WEIGHTS_SHARE:.0%} of each GPU's free memory is kept for "
+            "computing.",
             code="gpus",
         )
 
@@ -134,8 +134,9 @@ def check_rotary(model: Any) -> None:
     size = decoder.layers[0].self_attn.head_dim
     if 2 * len(frequencies) != size:
         raise ValueError(
-            f"its rotary embedding turns {2 * len(frequencies)} of the {size} numbers of a head, but this "
-            "architecture rotates all; remove partial_rotary_factor from config.json, or correct head_dim"
+            f"its rotary embedding rotates {2 * len(frequencies)} of the {size} dimensions of a head, but "
+            "this architecture must rotate all; remove partial_rotary_factor from config.json, or correct "
+            "head_dim"
         )
 
 
@@ -230,7 +231,7 @@ class PeftAdapter:
         """
         if self.kind not in KINDS:
             raise ValueError(
-                f"adapters of the kind {excerpt(self.kind)} are not loaded, only {', '.join(KINDS)}"
+                f"adapters of the type {excerpt(self.kind)} cannot be loaded, only {', '.join(KINDS)}"
             )
         with optional(f"the adapter in {excerpt(self.path, 200)}", "train"):
             import peft
@@ -245,7 +246,7 @@ class PeftAdapter:
         # peft would go on with random or zero numbers in their place, or without them
         if different := sorted(names ^ weights.keys()):
             raise ValueError(
-                f"its weights and those that {excerpt(self.base)} takes differ, for example {different[0]}"
+                f"its weights do not match the layers of {excerpt(self.base)}, for example {different[0]}"
             )
         return adapted.merge_and_unload(safe_merge=True)
 

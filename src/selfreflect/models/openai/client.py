@@ -284,7 +284,7 @@ async def body_of(response: Any) -> bytes:
 
 def _streams() -> APIError:
     return APIError(
-        "the server sends an event stream, though the call says that it must not stream",
+        "the server sends an event stream, although the request switched streaming off",
         code="stream",
         remedy="Switch streaming off at the server, or put a server in front of it that sends whole "
         "responses.",
@@ -295,7 +295,7 @@ def _streams() -> APIError:
 async def _check(response: Any) -> None:
     """Raise an APIError for a bad status before the client reads the whole body."""
     if response.headers.get("content-encoding", "").strip().lower() not in DECODED:
-        raise APIError("the response is compressed in a way that the call did not allow")
+        raise APIError("the response is compressed in a format that the request did not allow")
     if response.has_redirect_location:
         raise APIError(
             f"the server redirects to another address (HTTP {response.status_code})",
@@ -351,7 +351,7 @@ def transport_error(exception: BaseException) -> APIError:
     # the innermost error says most
     for error in reversed(chain):
         if isinstance(error, ssl.SSLError):
-            reason = getattr(error, "verify_message", "") or error.reason or "the connection broke off"
+            reason = getattr(error, "verify_message", "") or error.reason or "the connection was lost"
             message = f"no secure connection: {excerpt(reason, 200)}"
             if isinstance(error, ssl.SSLEOFError):  # an overloaded or restarting server hangs up like that
                 return APIError(message, retryable=True)

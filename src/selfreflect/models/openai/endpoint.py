@@ -153,7 +153,9 @@ def endpoint(
         variable, key = KEYS[1], openai_key
     if not (key.isascii() and key.isprintable()) or " " in key:
         raise ConfigError(
-            f"the environment variable {variable} holds characters that no key has", code="key", name=variable
+            f"the environment variable {variable} contains characters that cannot be part of a key",
+            code="key",
+            name=variable,
         )
 
     basic = _basic(user, password) if user or password else ""
@@ -163,7 +165,7 @@ def endpoint(
     if _is_openai(url):
         advice = f"Set {KEYS[0]} or {KEYS[1]} in the environment"
     elif openai_key and not authorization:
-        advice = f"{KEYS[1]} is sent to https://{_OPENAI_HOST} alone: set {KEYS[0]} to the key of this server"
+        advice = f"{KEYS[1]} is sent only to https://{_OPENAI_HOST}: set {KEYS[0]} to the key of this server"
     else:
         advice = f"Set {KEYS[0]} in the environment"
     # without a password the user's name may be the key
@@ -260,10 +262,10 @@ def _parts(base_url: str, setting: str) -> tuple[str, str, str]:
         parts, host, port = urlsplit(""), None, None
     if parts.scheme not in ("http", "https") or not host or "@" in parts.path:
         raise ConfigError(
-            "this is not an address of a server",
+            "this is not the address of a server",
             code="address",
-            remedy=f"Set {{{setting}}} to one such as http://localhost:8000/v1; special characters of a "
-            "password need %-escapes.",
+            remedy=f"Set {{{setting}}} to an address such as http://localhost:8000/v1; special "
+            "characters in a password need %-escapes.",
         )
     if parts.query or parts.fragment:
         raise ConfigError(
@@ -274,9 +276,9 @@ def _parts(base_url: str, setting: str) -> tuple[str, str, str]:
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
     if (user, password) == ("***", ""):
         raise ConfigError(
-            "a run directory does not keep the credentials of an address",
+            "the user name and password of this address were not stored in the run directory",
             code="address",
-            remedy=f"Give it again with {{{setting}}}.",
+            remedy=f"Give the full address again with {{{setting}}}.",
         )
     address = f"[{host}]" if ":" in host else host
     if port is not None:

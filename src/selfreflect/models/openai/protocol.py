@@ -165,7 +165,7 @@ _REFUSED = (400, 422)
 _NO_CREDIT = APIError("the account has no credit left", code="credit", fatal=True)
 _BAD_KEY = APIError("the server does not accept the key", code="key", fatal=True)
 _NOT_FOUND = APIError(
-    "the server knows no such model or path",
+    "the server has no such model or path",
     code="not_found",
     remedy="Check {base_url}, which usually ends in /v1, and the names that its /models lists.",
     fatal=True,
@@ -483,7 +483,7 @@ def _unfinished(choice: _Choice) -> APIError:
             return error
         server_text = f"{server_text} {error_message(choice.fault)}".strip()
     ending = "finish_reason" if choice.ending else "no finish_reason"
-    message = f"the text did not end: it came with {ending}"
+    message = f"the text is not complete: it came with {ending}"
     return APIError(message, server_text=server_text, retryable=True, unusable=True)
 
 
@@ -693,7 +693,7 @@ def _tokens(value: Any) -> list[_Token]:
         # Together and others answer chats in this layout
         layout = msgspec.convert(value, _CompletionTokens)
     if len(layout.tokens) != len(layout.token_logprobs):
-        raise msgspec.ValidationError("there is not one log-probability for each token")
+        raise msgspec.ValidationError("the numbers of tokens and log-probabilities differ")
     likely = layout.top_logprobs or []
     tokens = []
     for index, (text, logprob) in enumerate(zip(layout.tokens, layout.token_logprobs, strict=True)):

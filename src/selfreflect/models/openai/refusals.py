@@ -51,8 +51,8 @@ FIELDS: dict[str, Field] = {
     "top_p": Field(lambda value: value == 1, choose="set {answers.top_p} to 1"),
     "temperature": Field(
         lambda value: value == 1,
-        choose="take {answers.temperature} 1 and {summaries.strategies} basic#1-2, "
-        "since summaries are greedy unless they are drawn",
+        choose="set {answers.temperature} to 1 and {summaries.strategies} to basic#1-2, "
+        "since without #1-2 a summary is decoded greedily, at temperature 0",
         is_last_resort=True,
     ),
 }
@@ -177,7 +177,9 @@ class Wording(Record, frozen=True, kw_only=True, omit_defaults=True):
         if self.thinking_off is not None:
             changes = {**THINKING_OFF[self.thinking_off], **changes}
         if self.is_guess:
-            changes["named"] = "nothing; the server did not say which, so some may be left out needlessly"
+            changes["named"] = (
+                "none: the server did not say which field it refuses, so some may be left out needlessly"
+            )
         return changes
 
     def body(
@@ -310,10 +312,10 @@ class Wording(Record, frozen=True, kw_only=True, omit_defaults=True):
             return replace(self, left_out=self.left_out.union(neutral))
         if names_limit and (self.limit, repr(body[self.limit])) not in accepted:
             raise APIError(
-                f"the server does not take {self.limit} {body[self.limit]}",
+                f"the server does not accept {self.limit} {body[self.limit]}",
                 code="field",
-                remedy="Set {answers.max_new_tokens}, and {summaries.max_new_tokens} for summaries, to a "
-                "number that it takes.",
+                remedy="Set {answers.max_new_tokens}, and {summaries.max_new_tokens} for summaries, to "
+                "a number that it accepts.",
                 server_text=error.server_text,
                 fatal=True,
                 fields=frozenset({self.limit}),
@@ -427,14 +429,20 @@ class Learned:
         parts = []
         if given_up:
             is_told = self.wording.is_guess or not wording.is_guess
-            begin = "does not accept" if is_told else "refuses a call without naming a field; asked without"
+            begin = (
+                "does not accept"
+                if is_told
+                else "refuses a request without naming a field; the request is sent again without"
+            )
             parts.append(f"{begin} {', '.join(sorted(given_up))}; the server's own defaults apply")
             parts += [FIELDS[name].lost for name in sorted(given_up) if FIELDS[name].lost]
         if wording.folds_system and not self.wording.folds_system:
             parts.append("accepts no system message, so its text is put in front of the user's message")
         if wording.thinking_off != self.wording.thinking_off and wording.thinking_off is not None:
             names = ", ".join(THINKING_OFF[wording.thinking_off])
-            parts.append(f"thinks unless {names} forbids it, so every call now sends that")
+            parts.append(
+                f"lets the model think unless {names} forbids it, so every request now sends {names}"
+            )
         return "; ".join(parts)
 
     def take(self, body: dict[str, Any]) -> None:
@@ -486,7 +494,7 @@ def refused_field(
     values = " and ".join(f"{name} {body[name]}" if name in body else name for name in names)
     message = f"the server does not accept {values}"
     if extra.keys().isdisjoint(names):
-        message += ", and texts drawn without that would come from another distribution"
+        message += ", and without it texts would be sampled from a different distribution"
         choices = [
             FIELDS[name].choose
             for name in names
@@ -494,7 +502,7 @@ def refused_field(
         ]
         remedy = f"To use this model, {'; '.join(choices)}." if choices else ""
     else:
-        remedy = "Remove that from {answers.extra_body}."
+        remedy = "Remove it from {answers.extra_body}."
     server_text = error.server_text if error else ""
     return APIError(message, code="field", remedy=remedy, server_text=server_text, fatal=True)
 

@@ -109,7 +109,7 @@ class VLLMGenerator(TokenGenerator):
                 engine.add_request(key, _token_prompt(draw.prompt), _params(draw))
             while under_way:
                 if not engine.has_unfinished_requests():
-                    raise BackendError(f"it lost {len(under_way)} requests")
+                    raise BackendError(f"the engine lost {len(under_way)} requests")
                 for output in engine.step():
                     if output.finished and output.request_id in under_way:
                         yield output.request_id, output
@@ -122,7 +122,7 @@ class VLLMGenerator(TokenGenerator):
     def _take(self, output: Any, draw: Draw) -> None:
         """Copy a finished engine request into its draw."""
         if not output.outputs:
-            draw.failure = f"{self.name!r} gave no completion"
+            draw.failure = f"{self.name!r} returned no completion"
             return
         [part] = output.outputs
         draw.tokens = list(part.token_ids)

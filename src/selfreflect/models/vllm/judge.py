@@ -66,9 +66,9 @@ class PooledJudge(Judge):
         weight = self.lm.model.get_output_embeddings().weight
         if states.shape[1] != weight.shape[1]:
             raise JudgeError(
-                f"judge {self.name!r}: its hidden states have {states.shape[1]} numbers, and the projection "
-                f"of that model takes {weight.shape[1]}. The server runs another model, or it "
-                "shortens the states.",
+                f"judge {self.name!r}: its hidden states have {states.shape[1]} dimensions, but the output "
+                f"layer of that model expects {weight.shape[1]}. The server runs a different model, or "
+                "truncates the states.",
                 code="states",
             )
         return torch.from_numpy(states).to(weight)
@@ -91,13 +91,13 @@ class PooledJudge(Judge):
         states = self._last_states(prompts).float()
         if torch.equal(states[0], states[1]):
             raise JudgeError(
-                f"judge {self.name!r}: its hidden states are the same whatever it reads, so every summary "
+                f"judge {self.name!r}: its hidden states are the same for every prompt, so every summary "
                 "would look perfect. Check the server and its weights.",
                 code="states",
             )
         if abs(torch.linalg.vector_norm(states[0]).item() - 1) < 1e-2:
             raise JudgeError(
-                f"judge {self.name!r}: its hidden states come scaled to length 1. Serve it with {_POOLER}",
+                f"judge {self.name!r}: its hidden states are scaled to length 1. Serve it with {_POOLER}",
                 code="states",
             )
         short, long = (torch.linalg.vector_norm(first - second) for first, second in (states[:2], states[2:]))
@@ -134,7 +134,7 @@ def load_served(spec: ModelSpec, compat: Compat, progress: Callable[[str], None]
         raise JudgeError(
             f"judge {excerpt(spec.name)} is served in {dtype}, not in {spec.dtype}",
             code="dtype",
-            remedy="Leave {scores.dtype} out.",
+            remedy="Leave out {scores.dtype}.",
         )
     lm, _ = load_lm_head(replace(spec, dtype=dtype), progress)
     window = lm.window if longest is None else min(longest, lm.window or longest)
@@ -256,7 +256,7 @@ class _Checkpoint:
                 tensor: torch.Tensor = tensors.get_tensor(alike[0])
             if tuple(tensor.shape) == shape:
                 return tensor
-        raise ValueError(f"its weights hold no single tensor {names[-1]} of shape {shape}")
+        raise ValueError(f"among its weights there is no single tensor {names[-1]} of shape {shape}")
 
     def _fetch(self, file: str) -> str:
         from transformers.utils import cached_file
@@ -352,7 +352,7 @@ class PoolingServer:
         for body, batch in zip(bodies, batches, strict=True):
             rows += _states(body, len(batch))
         if len(set(map(len, rows))) > 1:
-            raise JudgeError(f"{self.url}: hidden states of one model differ in their length", code="states")
+            raise JudgeError(f"{self.url}: the lengths of the model's hidden states differ", code="states")
         return np.stack(rows)
 
     async def _embed(self, prompts: Sequence[Sequence[int]], http: httpx2.AsyncClient) -> bytes:
@@ -390,7 +390,7 @@ def _states(body: bytes, count: int) -> list[Floats]:
     vectors = sorted(_decoded(body, _Vectors, "embeddings").data, key=lambda vector: vector.index)
     if [vector.index for vector in vectors] != list(range(count)):
         raise JudgeError(
-            f"the judge's server gave {len(vectors)} hidden states for {count} prompts", code="states"
+            f"the judge's server returned {len(vectors)} hidden states for {count} prompts", code="states"
         )
     return [_row(vector.embedding) for vector in vectors]
 
@@ -403,6 +403,6 @@ def _row(embedding: str | list[float]) -> Floats:
         return np.frombuffer(b64decode(embedding, validate=True), dtype="<f4").astype(np.float32)
     except (binascii.Error, ValueError):
         raise JudgeError(
-            "the judge's server gave hidden states that are not base64 of float32 numbers",
+            "the judge's server returned hidden states that are not base64-encoded float32 numbers",
             code="states",
         ) from None

@@ -166,8 +166,8 @@ def test_a_directory_that_is_not_there_is_not_made(command: str, tmp_path: Path)
 
 def test_a_stage_before_its_time_names_the_one_before(tmp_path: Path) -> None:
     assert run("questions", "--limit", 2, "--out", tmp_path / "r").code == 0
-    refused(run("score", "--out", tmp_path / "r"), "holds no summaries yet", "selfreflect summarize")
-    refused(run("compare", tmp_path / "r"), "holds no summaries yet", "selfreflect summarize")
+    refused(run("score", "--out", tmp_path / "r"), "has no summaries yet", "selfreflect summarize")
+    refused(run("compare", tmp_path / "r"), "has no summaries yet", "selfreflect summarize")
 
 
 def test_somebody_elses_directory_is_left_alone(questions: Path, tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_no_space_left_says_so_and_keeps_what_is_whole(tmp_path: Path) -> None:
     refused(
         process("questions", "--questions", questions, "--out", tmp_path / "r", before=_small_files),
         "questions.jsonl",
-        "make room",
+        "free some disk space",
     )
     again = run("questions", "--questions", questions, "--out", tmp_path / "r")
     assert again.code == 0

@@ -181,7 +181,11 @@ def test_other_settings_are_refused_and_shown(model: Path, questions: Path, tmp_
     before = times(tmp_path / "r")
     refused = run(*command, "--num-answers", 3, "--seed", 7)
     assert refused.code == 2
-    for part in ("answers.num_answers: 2 -> 3", "summaries.seed: 0 -> 7", "add --fresh to the whole command"):
+    for part in (
+        "answers.num_answers: 2 -> 3",
+        "summaries.seed: 0 -> 7",
+        "add --fresh to the complete run command",
+    ):
         assert part in refused.stderr
     assert times(tmp_path / "r") == before
     assert run(*command, "--num-answers", 3, "--fresh", "--yes").code == 0
@@ -197,7 +201,7 @@ def test_log_probabilities_are_not_added_to_answers_that_lack_them(
     before = times(tmp_path / "r")
     refused = run(*common, "--logprobs")
     assert refused.code == 2
-    assert "drawn without log-probabilities, which cannot be added" in refused.said
+    assert "sampled without log-probabilities, which cannot be added" in refused.said
     assert times(tmp_path / "r") == before
     assert run(*common[:-1], tmp_path / "new", "--logprobs").code == 0
     plain, rich = (Run.load(tmp_path / name).answers for name in ("r", "new"))

@@ -245,6 +245,6 @@ def test_a_full_disk_is_the_error_that_is_told_and_the_lock_is_held_all_the_time
     )
     assert done.returncode == 2
     assert "partial/" in done.stderr
-    assert "File too large. What was written before is kept: make room" in done.stderr
+    assert "File too large. What was written before is kept: free some disk space" in done.stderr
     assert "manifest" not in done.stderr
     assert "is writing" in done.stdout

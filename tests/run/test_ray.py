@@ -420,7 +420,7 @@ def test_no_cluster_at_an_address_is_told(
 ) -> None:
     failed = refused(work, model, tmp_path / "r", "127.0.0.1:1", capfd)
     [error] = [line for line in failed.stderr.splitlines() if "to do" not in line]
-    assert error.startswith("error: Ray has no cluster at '127.0.0.1:1'")
+    assert error.startswith("error: Ray finds no cluster at '127.0.0.1:1'")
 
 
 @pytest.mark.slow
@@ -435,6 +435,6 @@ def test_a_token_that_is_missing_is_told_with_where_it_belongs(
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("HOME", str(tmp_path))  # where there is no token, and no embedded model either
     failed = refused(work, model, tmp_path / "r", cluster.address, capfd)
-    assert f"error: Ray has no cluster at '{cluster.address}'" in failed.said
+    assert f"error: Ray finds no cluster at '{cluster.address}'" in failed.said
     assert "put its token into ~/.ray/auth_token or RAY_AUTH_TOKEN" in failed.said
     assert "Traceback" not in failed.stderr

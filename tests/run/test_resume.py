@@ -123,7 +123,7 @@ def test_changed_gold_answers_and_columns_are_named_and_taken_over_without_drawi
     written(file, "question,gold,topic\nWhat first?,c,x\nWho is it?,b,y\n")
     kept = stored(file, out)
     assert kept.code == 0
-    assert "2 questions have other values now in 'gold', 'topic'" in kept.said
+    assert "2 questions now have different values in 'gold', 'topic'" in kept.said
     assert bytes_of(out) == before
     assert stored(file, out, "--add-questions").code == 0
     now = Run.load(out)
@@ -132,13 +132,13 @@ def test_changed_gold_answers_and_columns_are_named_and_taken_over_without_drawi
     assert [one.metadata["topic"] for one in now.questions.values()] == ["x", "y"]
     assert list(now.answers) == [first]
     assert now.manifest.sources["questions"]["count"] == 2
-    assert "other values" not in stored(file, out).said
+    assert "different values" not in stored(file, out).said
 
 
 def test_another_text_never_takes_the_place_of_a_question_that_is_stored(tmp_path: Path) -> None:
     with Run.open(tmp_path / "r", {}) as opened:
         opened.append(Question(id="q", text="What first?"))
-        with pytest.raises(StoreError, match="has answers to another text"):
+        with pytest.raises(StoreError, match="belong to a different text"):
             opened.replace_questions([Question(id="q", text="What last?")])
         opened.replace_questions([Question(id="q", text="What first?", kind="fact")])
         opened.append(Question(id="p", text="Who?"))

@@ -135,7 +135,7 @@ class TestRecords:
     @pytest.mark.parametrize("again", [question(1, "Other?"), answers(1), summary(1), score(1)])
     def test_a_key_that_is_stored_is_refused_and_nothing_is_written(self, full: Path, again: Record) -> None:
         before = {name: (full / name).read_bytes() for name in FILES}
-        with Run.open(full, CONFIG) as run, pytest.raises(StoreError, match=r"q-1.* stored already"):
+        with Run.open(full, CONFIG) as run, pytest.raises(StoreError, match=r"q-1.* already stored"):
             run.append_all([question(7), answers(7), summary(7), score(7), again])
         assert {name: (full / name).read_bytes() for name in FILES} == before
 
@@ -278,7 +278,7 @@ class TestConfig:
         assert "questions.shuffle: (absent) -> true" in message
         assert "answers.seed: 1 -> 2" in message
         assert "answers.model" not in message
-        assert "Use another out. To start over in this one, add fresh" in message
+        assert "Use another out. To start over in this directory, add fresh" in message
         assert Run.load(full).manifest.config == CONFIG
         Run.open(full, CONFIG).close()  # the refused attempt left no lock behind
 
@@ -312,7 +312,7 @@ class TestOtherDirectories:
     def test_a_directory_with_something_else_in_it_is_not_taken_over(self, tmp_path: Path) -> None:
         (tmp_path / "thesis.tex").write_text("years of work")
         for fresh in (False, True):
-            with pytest.raises(StoreError, match="not empty and not a run directory"):
+            with pytest.raises(StoreError, match="not empty, but is not a run directory"):
                 Run.open(tmp_path, CONFIG, fresh=fresh)
         assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 

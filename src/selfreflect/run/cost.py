@@ -131,7 +131,7 @@ def reasons_to_ask(dry_run: DryRun, config: Config) -> list[str]:
         reasons.append(f"{' and '.join(paid_hosts)} may charge for this run")
     completions = sum(cost.amounts["completions"].bound or 0 for cost in dry_run.costs)
     if completions >= MANY_COMPLETIONS:
-        reasons.append(f"its {completions:,.0f} completions may take long")
+        reasons.append(f"its {completions:,.0f} completions may take a long time")
     return reasons
 
 

@@ -172,7 +172,7 @@ class DryRun:
             for name in task.strategies:
                 if name not in functions:
                     count.add_unknown()
-                    self._note(f"what {name} asks is unknown, because its code is not run")
+                    self._note(f"the requests of {name} are unknown, because its code is not run")
                     continue
                 first, second = self._requests(task.question, name, functions[name])
                 if second is not None:
@@ -213,11 +213,12 @@ class DryRun:
         """
         if to_do:
             self._note(
-                "at most means: each text is as long as allowed, and the judge masks each of its words"
+                "'at most' assumes that each text is as long as allowed, and that the judge masks each of "
+                "its words"
             )
             self._note(
-                "prompts are counted as one token per 4 bytes, and at most one per byte; calls "
-                "repeated after a fault are not counted"
+                "a prompt is expected to have one token per 4 bytes, and at most one per byte; requests "
+                "repeated after an error are not counted"
             )
         stored_tokens = sum(tokens for tokens, _ in stored_texts)
         stored_completions = sum(completions for _, completions in stored_texts)
@@ -227,7 +228,7 @@ class DryRun:
         if completions is not None and most_tokens is not None and (stored_tokens or not to_do):
             likely = min(completions * stored_tokens / max(1, stored_completions), most_tokens)
             if to_do:
-                self._note("lengths are expected to be the mean of the earlier texts in this directory")
+                self._note("texts are expected to be as long as the mean of those already in this directory")
         amounts["completion_tokens"] = Amount(likely, most_tokens)
         section = getattr(self._config, stage)
         backend = backend_of(section.model)
@@ -238,7 +239,7 @@ class DryRun:
             price_sum += amounts["completion_tokens"] * price.output_per_million
             amounts["money"] = price_sum * 1e-6
         elif to_do and backend.may_charge(section.base_url):
-            self._note(f"what {section.model} charges is unknown: see [prices] in docs/models.md")
+            self._note(f"the price of {section.model} is unknown: see [prices] in docs/models.md")
         # without an address, LiteLLM knows that of the provider in the name
         server = backend.server(section.base_url) if backend.is_remote else None
         address = f" at {server.url}" if server and server.host else ""
@@ -262,7 +263,9 @@ class DryRun:
         if not self._load_models:
             return UNKNOWN
         if backend_of(self._config.scores.judge).is_remote:
-            self._note("judge tokens are not known, since no server is asked; count them with a local judge")
+            self._note(
+                "judge tokens are unknown, because a dry run calls no server; count them with a local judge"
+            )
             return UNKNOWN
         judge = self._models.judge()
         check_model(self.run.manifest, "scores", judge.facts, self.run.path)

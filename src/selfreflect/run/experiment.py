@@ -103,7 +103,9 @@ class Executors:
         is_torch = backend_of(spec.model.name).is_torch
         takes_first_gpu = is_torch and options.device_map is None and options.device in ("auto", "cuda")
         if len(tasks) > 1 and takes_first_gpu and (gpus := count_gpus()) > 1:
-            self._progress.note(f"{gpus} GPUs are visible and one is used; the executor ray uses all")
+            self._progress.note(
+                f"{gpus} GPUs are visible, but only one is used; the executor ray would use all"
+            )
         model = load_stage_model(spec.stage, self.models, spec.config)
         return stage_fn(spec, model, self._progress)(tasks)
 
@@ -120,7 +122,7 @@ def _check_can_travel(spec: StageSpec) -> None:
         if not isinstance(strategy, str):
             name = excerpt(strategy[0])
             raise ConfigError(
-                f"strategy {name} is a function, which Ray cannot carry to its workers",
+                f"strategy {name} is a function object, which Ray cannot send to its workers",
                 code="cannot_travel",
                 remedy="Name it as package.module:function.",
             )
@@ -129,7 +131,7 @@ def _check_can_travel(spec: StageSpec) -> None:
         url = getattr(spec.config, stage).base_url
         if url is not None and without_credentials(url) != url:
             raise ConfigError(
-                "the base URL holds credentials, which would travel through Ray",
+                "the base URL contains credentials, which would be sent through Ray",
                 code="cannot_travel",
                 remedy=f"Leave them out of {{{stage}.base_url}}, and set SELFREFLECT_API_KEY in the "
                 "environment of the workers.",
@@ -349,7 +351,7 @@ class Experiment:
             raise BackendError(
                 f"all answers to the first question are unfinished reasoning ({result.question_id})",
                 code="unclosed_reasoning",
-                remedy="Start a new run with more {answers.max_new_tokens}, or without thinking.",
+                remedy="Start a new run with a higher {answers.max_new_tokens}, or without thinking.",
             )
 
     def _tasks(self, stage: ModelStage, strategies: Sequence[Named]) -> Sequence[StageTask]:

@@ -409,7 +409,7 @@ def _usable(reply: Reply | Refusal | None) -> None:
     """Raise BackendError if a checked server fails a call."""
     if isinstance(reply, Refusal) and reply.kind in ("backend", "empty"):
         raise BackendError(
-            reply.message, remedy="Nothing was generated yet.", status=reply.status, wait=reply.wait
+            reply.message, remedy="Nothing has been generated yet.", status=reply.status, wait=reply.wait
         )
 
 
@@ -433,7 +433,7 @@ def _ask(
         if probe == PROBE and _only_reasons(reply) and _only_reasons(_reply(generator, whole)):
             raise BackendError(
                 f"{generator.name} spends all of its {whole.sampling.max_new_tokens} tokens on "
-                "reasoning; no question was sent yet",
+                "reasoning; no question has been sent yet",
                 code="unclosed_reasoning",
                 remedy=f"Raise {{{stage}.max_new_tokens}}, or switch thinking off where the model is served.",
             )

@@ -49,7 +49,7 @@ TRIES = 4
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}
 
 _TOKEN_ADVICE = (
-    " If the cluster wants a token, set RAY_AUTH_MODE=token and put its token into ~/.ray/auth_token or "
+    " If the cluster requires a token, set RAY_AUTH_MODE=token and put its token into ~/.ray/auth_token or "
     "RAY_AUTH_TOKEN."
 )
 
@@ -188,7 +188,8 @@ def start_ray(address: str | None) -> Any:
     """Import Ray, and join or start a cluster, raising the errors of ``RayExecutor``."""
     if address is not None and "://" in address:
         raise ConfigError(
-            f"a cluster is named as HOST:PORT or auto, not {excerpt(address)}: Ray's client is not supported",
+            f"a cluster must be given as HOST:PORT or auto, not {excerpt(address)}: Ray's client is not "
+            "supported",
             code="value",
             remedy="Start the command on a machine of the cluster, or change {execution.ray_address}.",
         )
@@ -210,7 +211,7 @@ def start_ray(address: str | None) -> Any:
         location = f"at {excerpt(address)}" if address else "on this machine"
         reason = excerpt(" ".join(str(error).split()), 300)
         advice = _TOKEN_ADVICE if address else ""
-        raise BackendError(f"Ray has no cluster {location}: {reason}.{advice}") from None
+        raise BackendError(f"Ray finds no cluster {location}: {reason}.{advice}") from None
     return ray
 
 
@@ -346,7 +347,9 @@ def _check_reachable(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=20).close()
     except (OSError, ValueError, OverflowError) as error:
-        raise BackendError(f"Ray has no cluster at {excerpt(address)}: {excerpt(str(error), 200)}") from None
+        raise BackendError(
+            f"Ray finds no cluster at {excerpt(address)}: {excerpt(str(error), 200)}"
+        ) from None
 
 
 def place_actors(spec: StageSpec, machines: Sequence[Mapping[str, float]]) -> Placement:
@@ -375,9 +378,8 @@ def place_actors(spec: StageSpec, machines: Sequence[Mapping[str, float]]) -> Pl
     section = f"[ray.{spec.stage}]"
     if not slots:
         raise ConfigError(
-            f"{section}: an actor with {cpus:g} cpus and {gpus:g} gpus fits on no machine of the "
-            f"cluster; the "
-            f"largest machine has {max(cpu_counts, default=0):g} CPUs and "
+            f"{section}: an actor with {cpus:g} CPUs and {gpus:g} GPUs does not fit on any machine of the "
+            f"cluster; the largest machine has {max(cpu_counts, default=0):g} CPUs and "
             f"{max(gpu_counts, default=0):g} GPUs",
             code="placement",
         )
@@ -393,7 +395,7 @@ def place_actors(spec: StageSpec, machines: Sequence[Mapping[str, float]]) -> Pl
 def _check_gpus(spec: StageSpec, section: str, gpus: float, loads_model: bool) -> None:
     if loads_model and not gpus and spec.options.device.startswith("cuda"):
         raise ConfigError(
-            f"{section}: on device {spec.options.device} an actor needs a GPU, and gpus is 0",
+            f"{section}: on device {spec.options.device} an actor needs a GPU, but gpus is 0",
             code="placement",
             remedy="Change {execution.device} or the section.",
         )
@@ -407,7 +409,7 @@ def _check_gpus(spec: StageSpec, section: str, gpus: float, loads_model: bool) -
         )
     if gpus > 1 and not spread:
         raise ConfigError(
-            f"{section}: an actor with {excerpt(spec.model.name)} uses one GPU, and gpus is {gpus:g}",
+            f"{section}: an actor with {excerpt(spec.model.name)} uses one GPU, but gpus is {gpus:g}",
             code="placement",
             remedy="Spread a local model over GPUs with {execution.device_map} auto.",
         )

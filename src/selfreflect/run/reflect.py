@@ -106,7 +106,8 @@ def make_cases(questions: Any, samples: Any, summaries: Any, context: Any, seed:
         return [_case(f"question {number}", fields, ids, seed) for number, fields in numbered]
     if not (samples is None and summaries is None and context == ""):
         raise DataError(
-            "questions given as rows or as a data frame hold samples, summaries and contexts in columns"
+            "samples=..., summaries=... and context=... cannot be given with rows or a data frame: put them "
+            "into columns"
         )
     return _row_cases(rows, ids, seed)
 
@@ -250,7 +251,7 @@ def reflect(
         raise ConfigError("give either generate=... or model=..., not both")
     if workers is not None and generate is None:
         raise ConfigError(
-            "workers=... goes with generate=...; for a model there are max_connections and batch_size"
+            "workers=... belongs to generate=...; for a model, use max_connections and batch_size"
         )
     source = model if generate is None else FunctionGenerator(generate, workers=workers)
     # checked before a model is loaded, which takes seconds

@@ -88,9 +88,9 @@ def check_settings(manifest: Manifest, settings: Mapping[Stage, dict[str, Any]],
     answers = manifest.config.get("answers")
     if answers is not None and not answers.get("logprobs") and settings.get("answers", {}).get("logprobs"):
         raise StoreError(
-            f"{path}: its answers were drawn without log-probabilities, which cannot be added",
+            f"{path}: its answers were sampled without log-probabilities, which cannot be added later",
             code="no_logprobs",
-            remedy="Draw others into another {out}, or go on without {answers.logprobs}.",
+            remedy="Sample new answers into another {out}, or leave out {answers.logprobs}.",
         )
     comparable: dict[str, Any] = {
         stage: _comparable(stage, section, manifest.config[stage])
@@ -126,7 +126,7 @@ def check_model(manifest: Manifest, stage: Stage, facts: Mapping[str, Any], path
     """Refuse a model whose weights changed under the same name since the run began."""
     before = manifest.models.get(stage)
     if before and before["revision"] != facts["revision"]:
-        advice = "the new one to keep the scores of both" if stage == "scores" else "use another {out}"
+        advice = "the new one, to keep scores by both" if stage == "scores" else "use another {out}"
         raise StoreError(
             f"{path}: {stage} began with revision {before['revision']!r} of {facts['name']!r}, which is now "
             f"{facts['revision']!r}",
@@ -182,9 +182,9 @@ def settings_of(path: Path, scores: Mapping[str, Any], *, scoring: bool = True) 
     if scoring and former and scores.get("budget") is None:
         raise ConfigError(
             f"{path}: its scores were estimated with {' and '.join(former)}, which is no longer a setting. "
-            "The scores can still be reported",
+            "These scores can still be reported",
             code="removed",
-            remedy="To add scores, give {scores.budget}, or {scores.budget} none for all words.",
+            remedy="To add scores, set {scores.budget}, or set it to none to score all words.",
         )
     return sections
 
@@ -194,8 +194,8 @@ def no_questions() -> ConfigError:
     return ConfigError(
         "a new run needs questions",
         code="no_source",
-        remedy="Name them: {questions.source} FILE, or {questions.source} bundled for the 64 questions of "
-        "this package.",
+        remedy="Use {questions.source} FILE, or {questions.source} bundled for the 64 questions of this "
+        "package.",
     )
 
 
@@ -277,7 +277,7 @@ def new_questions(
     notes += source.pop("notes")
     if columns := source.pop("left_behind"):
         names = ", ".join(map(excerpt, columns))
-        notes.append(f"columns that do not travel with the questions, since they hold objects: {names}")
+        notes.append(f"columns left out, because they contain objects: {names}")
     note = "\n".join(notes)
     if not add:
         _check_revision(run, recorded, question_set)
@@ -296,7 +296,7 @@ def new_questions(
             f"{changes.describe()}\nNothing was changed",
             code="other_questions",
             remedy="Leave out {questions.source} to go on with the questions in the directory, or pass "
-            "{add_questions} to take in new ones as well (both versions of an edited question then count), "
+            "{add_questions} to add the new ones too (both versions of an edited question then count), "
             "or start over with another {out} or with {fresh}.",
         )
     updated, columns = _other_columns(run, question_set.questions)
@@ -304,8 +304,8 @@ def new_questions(
         return None
     names = ", ".join(map(excerpt, columns))
     note = (
-        f"{len(updated):,} questions have other values now in {names}; the directory keeps the earlier ones. "
-        "--add-questions takes the new ones over, and nothing is drawn again"
+        f"{len(updated):,} questions now have different values in {names}; the directory keeps the earlier "
+        "values. --add-questions takes over the new values without sampling anything again"
     )
     return NewQuestions((), recorded, note=note)
 
@@ -315,8 +315,8 @@ def _check_revision(run: Run, recorded: Mapping[str, Any], question_set: Questio
     before = recorded.get("revision", "")
     if before and question_set.revision and before != question_set.revision:
         raise StoreError(
-            f"the data set {excerpt(question_set.dataset)} has changed since {run.path} was made: it was "
-            f"revision {excerpt(before)}, and is {excerpt(question_set.revision)} now",
+            f"the data set {excerpt(question_set.dataset)} has changed since {run.path} was made: it was at "
+            f"revision {excerpt(before)}, and is now at {excerpt(question_set.revision)}",
             code="other_revision",
             remedy="Use another {out}, or {add_questions} to add the new questions.",
         )

@@ -95,7 +95,7 @@ def missing_scores(run: Run, settings: ScoresConfig) -> list[StageTask]:
     questions = _questions(run)
     if not run.summaries and not run.failures:
         raise StoreError(
-            f"{run.path} holds no summaries yet",
+            f"{run.path} has no summaries yet",
             code="no_summaries",
             remedy=f"Make them with: selfreflect summarize --out {run.path}",
         )
@@ -188,8 +188,8 @@ def final_failures(run: Run, stage: Stage) -> set[tuple[str, str]]:
 def _questions(run: Run) -> Mapping[str, Question]:
     if not run.questions:
         raise StoreError(
-            f"{run.path} holds no questions yet",
+            f"{run.path} has no questions yet",
             code="no_questions",
-            remedy="Give some with {questions.source} SOURCE.",
+            remedy="Add some with {questions.source} SOURCE.",
         )
     return run.questions

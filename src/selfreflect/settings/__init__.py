@@ -250,7 +250,7 @@ def _check_generator(section: str, settings: AnswersConfig | SummariesConfig) ->
             raise ConfigError(
                 f"{excerpt(settings.model)} is not a model on a server",
                 code="server_setting_without_server",
-                remedy=f"Did you mean {{{section}.model}} {name}? Else leave out {{{section}.{key}}}.",
+                remedy=f"Did you mean {{{section}.model}} {name}? Otherwise leave out {{{section}.{key}}}.",
             )
 
 
@@ -266,7 +266,7 @@ def _check_judge(scores: ScoresConfig) -> None:
     if not backend.can_judge:
         judges = ", ".join(f"{prefix}:NAME" for prefix in prefixes(can_judge=True))
         raise ConfigError(
-            f"{excerpt(scores.judge)} cannot be a judge, because it gives texts and no full logits",
+            f"{excerpt(scores.judge)} cannot be a judge, because it returns texts, not full logits",
             code="no_judge",
             remedy=f"Name {judges}, {LOCAL_NAMES} with {{scores.judge}}.",
             judge=scores.judge,
@@ -284,7 +284,7 @@ def _check_judge(scores: ScoresConfig) -> None:
         raise ConfigError(
             f"{excerpt(scores.judge)} is not a judge on a server",
             code="server_setting_without_server",
-            remedy=f"{{scores.base_url}} goes with a {{scores.judge}} such as {remote}.",
+            remedy=f"{{scores.base_url}} can only be used with a {{scores.judge}} such as {remote}.",
         )
 
 
@@ -292,8 +292,8 @@ SCHEMA_FILE = "selfreflect.schema.json"
 HEADER = f"""\
 #:schema ./{SCHEMA_FILE}
 # Settings of selfreflect: pass this file with --config. Options on the command line override it.
-# Every key is here with its default; a key behind # has none, and shows an example.
-# Editors that know taplo check the file and complete its keys with the schema that the first line names:
+# Every key is here with its default; a key after # has no default and shows an example.
+# Editors that support taplo check the file and complete its keys with the schema that the first line names:
 #   selfreflect config --schema > {SCHEMA_FILE}
 """
 PRICES = {

@@ -51,8 +51,8 @@ BASE_URL = Flag(
 )
 EXTRA_BODY = Flag(
     "--extra-body JSON",
-    "Fields that every request to the server of openai:NAME gets as well. They are kept with the settings of "
-    "a run: no keys in it.",
+    "Additional fields of every request to the server of openai:NAME. They are stored with the settings of a "
+    "run, so put no keys into them.",
     example={"service_tier": "flex"},
 )
 MAX_NEW_TOKENS = Flag("--max-new-tokens N", "Maximum tokens per answer.", range=POSITIVE)
@@ -109,8 +109,8 @@ class QuestionsConfig(Record, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--context-column NAME",
-            "Column of a context that the model reads with the question, and the judge does not; by default "
-            "context, if that column exists.",
+            "Column of the context, which the model reads with the question and the judge does not; by "
+            "default context, if that column exists.",
             example="context",
         ),
     ] = None
@@ -126,7 +126,7 @@ class AnswersConfig(Record, frozen=True, kw_only=True):
         int,
         Flag(
             "--num-answers N",
-            "Answers in each of the two halves; twice as many are drawn. 10 is quick, the paper used 50.",
+            "Answers in each of the two halves; twice as many are drawn. 10 is quick; the paper used 50.",
             range=DRAWS,
         ),
     ] = 50
@@ -148,7 +148,7 @@ class AnswersConfig(Record, frozen=True, kw_only=True):
         Flag(
             "--top-logprobs K",
             "Store the K largest log-probabilities at each token too, for entropies and margins of a single "
-            "answer. Servers give 20 at most, some fewer; local models also store the exact entropy. "
+            "answer. Servers return at most 20, some fewer; local models also store the exact entropy. "
             "Implies --logprobs.",
             range=between(0, 1000),
         ),
@@ -173,7 +173,8 @@ class SummariesConfig(Record, frozen=True, kw_only=True):
             "--strategies A,B",
             "How the model summarises its belief: greedy, basic, cot, twostep_cot, sample_and_summarize, "
             "concatenated_answers, verbalized_sampling, multi_answer, or your own as "
-            "package.module:function. NAME#1-8 draws eight summaries, where NAME takes the most likely one.",
+            "package.module:function. NAME#1-8 samples eight summaries, while NAME alone takes the most "
+            "likely one.",
         ),
     ] = ("greedy", "basic", "cot", "sample_and_summarize")
     """Strategies; others can be added later, and an empty list continues those of the directory."""
@@ -182,7 +183,7 @@ class SummariesConfig(Record, frozen=True, kw_only=True):
     base_url: Annotated[str | None, BASE_URL] = None
     extra_body: Annotated[dict[str, Any] | None, EXTRA_BODY] = None
     num_samples: Annotated[
-        int, Flag("--num-samples N", "Fresh answers that sampling strategies draw per question.", range=DRAWS)
+        int, Flag("--num-samples N", "New answers that sampling strategies draw per question.", range=DRAWS)
     ] = 50
     sample_temperature: Annotated[float, TEMPERATURE] = 1.0
     sample_top_p: Annotated[float, TOP_P] = 1.0
@@ -191,8 +192,8 @@ class SummariesConfig(Record, frozen=True, kw_only=True):
         int,
         Flag(
             "--summary-tokens N",
-            "Maximum tokens per summary, with the reasoning before it; the published limit is 4096, which "
-            "--thinking has by default.",
+            "Maximum tokens per summary, including the reasoning before it. The published limit is 4096, "
+            "which is the default with --thinking.",
             range=POSITIVE,
         ),
     ] = SUMMARY_TOKENS
@@ -215,7 +216,7 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
         Flag(
             "--judge NAME",
             "Model that scores: smollm2, a hub name, a local directory, vllm:NAME in this process, or "
-            "vllm+http:NAME on a server. It must give full logits.",
+            "vllm+http:NAME on a server. It must return full logits.",
         ),
     ] = "smollm2"
     revision: Annotated[
@@ -268,7 +269,7 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
         Flag(
             "--budget TOKENS",
             "Score random words within a limit of judge tokens per question. "
-            "Such scores are estimates; none scores every word.",
+            "Such scores are estimates; with none, every word is scored.",
             default="none",
             example="20000",
         ),
@@ -302,7 +303,7 @@ class Placement(Record, frozen=True, kw_only=True):
         int | None, Flag("", "Workers, each with its own copy of the model.", range=POSITIVE, example=4)
     ] = None
     gpus: Annotated[
-        float | None, Flag("", "GPUs of an actor. A fraction shares a GPU.", range=GPUS, example=1)
+        float | None, Flag("", "GPUs per actor. With a fraction, actors share a GPU.", range=GPUS, example=1)
     ] = None
     cpus: Annotated[float | None, Flag("", "CPUs of an actor.", range=CPUS, example=1)] = None
     batch_questions: Annotated[
@@ -342,7 +343,7 @@ class ExecutionConfig(Record, frozen=True, kw_only=True):
         Flag(
             "--executor",
             "Work on this machine, or with actors of a Ray cluster, which [ray.STAGE] in --config describes: "
-            "actors, gpus, cpus, batch_questions. Either resumes a run.",
+            "actors, gpus, cpus, batch_questions. Either can resume a run that the other began.",
         ),
     ] = "local"
     ray_address: Annotated[
@@ -382,8 +383,8 @@ class ExecutionOptions(ExecutionConfig, frozen=True, kw_only=True):
         Path | None,
         Flag(
             "--prompts FILE",
-            "TOML file that replaces some prompts, or published:DIR for the prompts of the published code, "
-            "in your checkout of it.",
+            "TOML file that replaces some prompts, or published:DIR for the prompts in DIR, your checkout of "
+            "the published code.",
         ),
     ] = None
     guesses: Annotated[
@@ -404,7 +405,8 @@ class ExecutionOptions(ExecutionConfig, frozen=True, kw_only=True):
         Path | None,
         Flag(
             "--write-batch FILE",
-            "Write the requests in OpenAI's batch format, at half the price of many servers, and send none.",
+            "Write the requests to FILE in OpenAI's batch format, which many servers process at half the "
+            "price, and send none.",
         ),
     ] = None
     read_batch: Annotated[
@@ -420,7 +422,7 @@ class ExecutionOptions(ExecutionConfig, frozen=True, kw_only=True):
         check_values(self, "execution")
         if self.write_batch is not None and self.read_batch is not None:
             raise ConfigError(
-                "a batch is either written or read",
+                "one command can write a batch or read one, not both",
                 code="batch",
                 remedy="Leave out {execution.write_batch} or {execution.read_batch}.",
             )
@@ -506,8 +508,9 @@ class ServeConfig(Record, frozen=True, kw_only=True):
         Literal["abstain", "hedge", "ask"] | None,
         Flag(
             "--when-unsure",
-            "What to say if the confidence is below --below: that it does not know (abstain), how sure it is "
-            "and then the summary (hedge), or the question that tells the answers apart best (ask).",
+            "What to say if the confidence is below --below: that the model does not know (abstain), how "
+            "sure it is and then the summary (hedge), or the question that tells the answers apart best "
+            "(ask).",
             example="hedge",
         ),
     ] = None

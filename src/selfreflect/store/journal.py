@@ -38,7 +38,7 @@ from selfreflect.records import (
 )
 
 _NO_LOCKS = "This file system has no locks; use an {out} on another file system."
-_MAKE_ROOM = "What was written before is kept: make room, then run the same command again."
+_MAKE_ROOM = "What was written before is kept: free some disk space, then run the same command again."
 _PERMISSIONS = "Check its permissions, or use another directory."
 _ADVICE = {
     errno.ENOSPC: _MAKE_ROOM,
@@ -50,7 +50,7 @@ _ADVICE = {
     errno.ENOLCK: _NO_LOCKS,
     errno.ENOSYS: _NO_LOCKS,
     errno.EOPNOTSUPP: _NO_LOCKS,
-    errno.EEXIST: "It is not a directory; use another {out}.",
+    errno.EEXIST: "This is not a directory; use another {out}.",
     errno.ENOTDIR: "A part of this path is not a directory; use another {out}.",
 }
 
@@ -119,8 +119,8 @@ class Journal(Generic[R]):
                     value = parse_line(line)
                 except ValueError as error:
                     torn = (
-                        f"{self.path}, line {number} is damaged ({error}). Repair or delete that line; "
-                        "deleted work is redone."
+                        f"{self.path}, line {number} is damaged ({error}). Repair or delete that line; what "
+                        "it held is then computed again."
                     )
                     if is_whole and line.strip():  # no kill leaves such a line
                         raise StoreError(torn) from None
@@ -172,7 +172,7 @@ class Journal(Generic[R]):
             key = self._key(record)
             existing = added.get(key, self.records.get(key))
             if existing is not None and not self._replaces(existing):
-                raise StoreError(f"{self.path}: {_name(key)} is stored already. Nothing was written.")
+                raise StoreError(f"{self.path}: {_name(key)} is already stored. Nothing was written.")
             added[key] = record
             # read back before it is written: what is on disk must open again
             try:
@@ -248,9 +248,8 @@ def refuse_fork(path: Path, process: int) -> None:
     """Raise StoreError in a fork of the process that opened a file, to avoid conflicting repairs."""
     if process != os.getpid():
         raise StoreError(
-            f"{path} was opened by the process {process}, and this process ({os.getpid()}) is its "
-            f"fork. Only the "
-            "process that opened it writes to it: pass the records to that process."
+            f"{path} was opened by process {process}, and this process ({os.getpid()}) is a fork of it. Only "
+            "the process that opened the file may write to it: pass the records to that process."
         )
 
 
@@ -336,7 +335,7 @@ def parse_line(line: bytes) -> Any:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not strict JSON")
+    raise ValueError(f"{constant} is not valid JSON")
 
 
 def lock(path: Path) -> int:
@@ -362,7 +361,7 @@ def lock(path: Path) -> int:
         os.close(descriptor)
         pid = holder if holder.isdecimal() else "unknown"
         raise StoreError(
-            f"Another process (pid {pid}) is writing {path.parent}",
+            f"Another process (pid {pid}) is writing to {path.parent}",
             code="locked",
             remedy="Wait for it, stop it, or use another {out}.",
         ) from None
@@ -471,7 +470,9 @@ class ModelReplies(Record, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if len(self.texts) != len(self.finishes) or bool(self.texts) == (self.failure is not None):
-            raise ValueError("a record holds either texts with the reason why each ended, or a failure")
+            raise ValueError(
+                "a record must hold either texts, each with the reason why it ended, or a failure"
+            )
 
     @property
     def is_final(self) -> bool:

@@ -54,7 +54,7 @@ MAX_MANIFEST = 10_000_000
 _FORMAT = "selfreflect-run"
 SCORING_FORMAT = "selfreflect-scoring"
 
-_START_OVER = "To start over in this one, add {fresh} to the whole command of a run."
+_START_OVER = "To start over in this directory, add {fresh} to the complete run command."
 
 # None is a value of settings
 _ABSENT = object()
@@ -103,11 +103,13 @@ def manifest_fields(path: Path, kind: str = _FORMAT) -> dict[str, Any]:
     try:
         with os.fdopen(open_regular(path / MANIFEST, os.O_RDONLY), "rb") as file:
             if os.fstat(file.fileno()).st_size > MAX_MANIFEST:
-                raise StoreError(f"{path / MANIFEST} has more than {MAX_MANIFEST:,} bytes. Restore it.")
+                raise StoreError(
+                    f"{path / MANIFEST} is larger than {MAX_MANIFEST:,} bytes. Restore it from a backup."
+                )
             fields = parse_line(file.read())
     except ValueError as error:
         raise StoreError(
-            f"{path / MANIFEST} is damaged ({error}). Restore it, or use another directory."
+            f"{path / MANIFEST} is damaged ({error}). Restore it from a backup, or use another directory."
         ) from None
     if not isinstance(fields, dict) or fields.get("format") != kind:
         raise StoreError(
@@ -122,8 +124,8 @@ def read_manifest(path: Path, kind: str = _FORMAT) -> Manifest:
     version = fields.get("schema_version")
     if version != SCHEMA_VERSION:
         raise StoreError(
-            f"{path} was written with schema version {excerpt(version)}, and this selfreflect reads "
-            f"version {SCHEMA_VERSION}",
+            f"{path} was written with schema version {excerpt(version)}, but this selfreflect reads version "
+            f"{SCHEMA_VERSION}",
             code="other_version",
             remedy=f"Use the selfreflect that wrote it, or another directory. {_START_OVER}",
         )
@@ -140,7 +142,7 @@ def read_manifest(path: Path, kind: str = _FORMAT) -> Manifest:
         raise StoreError(
             f"{path / MANIFEST}: {error}",
             code="damaged",
-            remedy=f"Restore it, or use another directory. {_START_OVER}",
+            remedy=f"Restore it from a backup, or use another directory. {_START_OVER}",
         ) from None
     return manifest
 
@@ -289,7 +291,7 @@ def check_run_directory(path: Path) -> None:
         manifest_fields(path)
     elif names:
         raise StoreError(
-            f"{path} is not empty and not a run directory (it has no {MANIFEST})",
+            f"{path} is not empty, but is not a run directory (it has no {MANIFEST})",
             code="no_run_directory",
             remedy="Use another {out}.",
         )

@@ -79,7 +79,9 @@ def merge_runs(
     with store_errors(out):
         if out.exists() and any(out.iterdir()):
             raise StoreError(
-                f"{out} exists, and joining makes a new directory", code="exists", remedy="Use another {out}."
+                f"{out} already exists, but joining needs a new directory",
+                code="exists",
+                remedy="Use another {out}.",
             )
     target = out.resolve()
     unfinished = target.with_name(f"{target.name}.joining")

@@ -146,8 +146,8 @@ class Run:
             if path.is_file():
                 reason = f"{path} is a file, not a run directory"
                 advice = (
-                    f"Score it with: selfreflect score --items {shlex.quote(str(path))} --output page.html; "
-                    "--against compares it with an earlier file"
+                    f"Score a file with: selfreflect score --items {shlex.quote(str(path))} --output "
+                    "page.html; --against compares it with an earlier file"
                 )
             elif not path.is_dir():
                 reason = f"There is no run directory {path}"
@@ -340,7 +340,10 @@ class Run:
         for question in questions:
             existing = records[question.id]
             if (existing.text, existing.context) != (question.text, question.context):
-                raise StoreError(f"{self.path}: question {excerpt(question.id)} has answers to another text")
+                raise StoreError(
+                    f"{self.path}: the answers stored for question {excerpt(question.id)} belong to a "
+                    "different text"
+                )
             records[question.id] = question
         if records != journal.records:
             journal.rewrite(records)

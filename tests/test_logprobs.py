@@ -63,7 +63,7 @@ def test_self_certainty_is_left_out_where_it_is_not_known(divergences: tuple[flo
     [
         ([[["a"], [-1.0, -2.0], 3.0]] * 2, "1 tokens have 2 log-probabilities"),
         ([[["b"], [-1.0], 3.0]] * 2, "do not spell their answer"),
-        ([[["a"], [-1.0], 3.0]], "2 answers have log-probabilities of 1"),
+        ([[["a"], [-1.0], 3.0]], "there are 2 answers, but log-probabilities of 1"),
         ([[["a"], [0.5], 3.0]] * 2, "<= 0"),
         ([[["a"], [-1.0], -3.0]] * 2, ">= 0"),
         (["because"] * 2, "because"),

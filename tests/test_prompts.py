@@ -236,9 +236,9 @@ def test_prompts_of_the_published_code_are_read_and_nothing_of_it_runs(checkout)
     ("before", "after", "message"),
     [
         ("def basic_summary", "def other_summary", "no function basic_summary"),
-        ("f\"Ponder '{question}'", "f\"Ponder '{secret}'", "cot_summary is not a text with known values"),
-        ("{question}'. Gist", "{open('x')}'. Gist", "cot_summary is not a text with known values"),
-        ("gist:\\s", "\\s", "names no marker"),
+        ("f\"Ponder '{question}'", "f\"Ponder '{secret}'", "cot_summary is not a constant text"),
+        ("{question}'. Gist", "{open('x')}'. Gist", "cot_summary is not a constant text"),
+        ("gist:\\s", "\\s", "contains no marker"),
         ("class Prompts:", "class Prompts", "is not Python"),
     ],
 )

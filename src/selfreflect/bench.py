@@ -159,8 +159,8 @@ def item_table(result: BenchResult) -> Table:
     if figures["efficiency_of_gemm_peak"] is not None:
         rates = [figures[f"flop_per_second_{name}"] / 1e9 for name in ("engine", "gemm_peak")]
         notes.append(
-            f"From trees to distances, the engine does {rates[0]:,.1f} GFLOP/s. "
-            f"Matrix products alone, at the model's shapes, do {rates[1]:,.1f}: the peak."
+            f"From trees to distances, the engine reaches {rates[0]:,.1f} GFLOP/s. "
+            f"Matrix products alone, at the model's shapes, reach {rates[1]:,.1f}: the peak."
         )
     elif "c" in result.only:
         notes.append("The share of the peak is unknown: operations of this architecture are not counted.")

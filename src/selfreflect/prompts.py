@@ -176,8 +176,8 @@ def _published_texts(file: Path) -> dict[tuple[str, str], str]:
     def body(name: str) -> list[ast.AST]:
         if name not in functions:
             raise ConfigError(
-                f"{file}: has no function {name}, so it is not the published version, "
-                f"the only one that can be read"
+                f"{file}: has no function {name}, so it is not the published version, which is the only one "
+                "that can be read"
             )
         return list(ast.walk(functions[name]))
 
@@ -187,12 +187,18 @@ def _published_texts(file: Path) -> dict[tuple[str, str], str]:
         values = [node.value for node in body(name) if isinstance(node, ast.Assign) and _is_prompt(node)]
         text = _template(values[0]) if values else None
         if not text or not text.strip():
-            raise ConfigError(f"{file}: {_PUBLISHED_VARIABLE} of {name} is not a text with known values")
+            raise ConfigError(
+                f"{file}: {_PUBLISHED_VARIABLE} in the function {name} is not a constant text, so "
+                "this is not the published version"
+            )
         texts[path] = text
     function, pattern = _PUBLISHED_MARKER
     markers = [pattern.match(str(node.value)) for node in body(function) if isinstance(node, ast.Constant)]
     if not any(markers):
-        raise ConfigError(f"{file}: {function} names no marker of the summary")
+        raise ConfigError(
+            f"{file}: the function {function} contains no marker such as 'Summary:', so this is not "
+            "the published version"
+        )
     texts["cot", "marker"] = next(marker[1] for marker in markers if marker)
     texts["sample_and_summarize", "list"] = "assigned"
     return texts

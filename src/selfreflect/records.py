@@ -183,7 +183,9 @@ class AnswerSet(_Shown, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.logprobs and len(self.logprobs) != len(self.answers):
-            raise ValueError(f"{len(self.answers)} answers have log-probabilities of {len(self.logprobs)}")
+            raise ValueError(
+                f"there are {len(self.answers)} answers, but log-probabilities of {len(self.logprobs)}"
+            )
         for answer, tokens in zip(self.answers, self.logprobs, strict=False):
             _check_spelling(answer, tokens)
         for name, verdicts in self.grades.items():

@@ -67,7 +67,7 @@ def test_why_summaries_are_left_out_is_counted() -> None:
         "cut off at the limit of tokens": 1,
         "its information is undefined (unclear)": 1,
         "not measured": 1,
-        "equal to another of the question": 1,
+        "equal to another summary of the question": 1,
     }
     assert [one.name for one in candidates(run, "q", RECOVERED, max_words=4)] == ["e", "g"]
     assert candidates(run, "another", RECOVERED) == []

@@ -95,7 +95,7 @@ def test_a_text_with_a_chat_marker_is_left_out(tmp_path: Path, text: str) -> Non
     stored = Run.load(write_learnable(tmp_path / "run", texts))
     outcome = made(sft_rows, stored)
     assert not outcome.rows
-    assert outcome.dropped_texts == Counter({"holds a marker of a chat format": 1})
+    assert outcome.dropped_texts == Counter({"contains a marker of a chat format": 1})
     asked = Run.load(write_learnable(tmp_path / "asked", TEXTS, questions={"q0": f"Which {text}?"}))
     for builder in (sft_rows, dpo_rows, grpo_rows):
         assert not made(builder, asked).rows
@@ -129,7 +129,7 @@ def test_the_answers_of_a_reward_name_their_model_and_are_not_blank(tmp_path: Pa
             run.append(answers)
     outcome = made(grpo_rows, Run.load(path))
     assert [row["question_id"] for row in outcome.rows] == ["q0", "c"]
-    assert outcome.dropped == {"a half of the answers is blank": 2}
+    assert outcome.dropped == {"one half of the answers is blank": 2}
     assert [(row["model"], row["revision"]) for row in outcome.rows] == [("tiny student", ""), ("m", "r")]
 
 

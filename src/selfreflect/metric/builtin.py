@@ -192,8 +192,8 @@ class UsableInformation(Measure):
                 "least a fifth of the information; use a larger judge"
             ),
             "few_answers": "too few answers to say; 20 that vary as much would be enough",
-            "different_answers": "too different answers to say; draw shorter ones",
-            "out_of_range": ("the share of these bits is below -100 % or above 200 %, so it does not count"),
+            "different_answers": "the answers are too different to say; draw shorter ones",
+            "out_of_range": ("the recovered share is below -100 % or above 200 %, so it is not counted"),
             "unclear": "too few answers, or too different ones, to say; draw more answers, or shorter ones",
             "unmeasured": "it could not be measured",
         }

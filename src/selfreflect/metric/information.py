@@ -213,7 +213,7 @@ def information_of_work(metric: SelfReflect, choice: ReaderChoice) -> Callable[[
                 )
                 # if all answers are blank, measure() gives that as the reason
                 if not tokens and any(map(str.strip, answers.masked_out)):
-                    why = f"{share} judge tokens are left of the budget, too few for a single answer"
+                    why = f"the budget leaves {share} judge tokens, too few for a single answer"
                     raise CannotScoreError("over_budget", why)
                 answers = fewer
             results = measure(judge, metric.engine, question, answers, texts, reader)

@@ -141,7 +141,7 @@ class Limits:
         if match is None or not 0 < len(match[1].lstrip("0")) < 19:
             raise ConfigError(
                 f"the budget {excerpt(budget)} must be judge tokens per question, such as "
-                "20000. Budgets of time were removed: another machine would score other words"
+                "20000. Budgets of time were removed, because each machine would score different words"
             )
         return cls(str(budget), int(match[1]), seed)
 

@@ -504,8 +504,11 @@ def _entry_points() -> dict[str, Callable[[], Any]]:
 def _objection(name: str) -> str:
     """Explain why another package's measure cannot have a name; empty if it can."""
     if not _NAME.fullmatch(name):
-        return "a measure is named in at most 40 small letters, digits and underscores, a letter first"
-    return "results have a key or a file of this name already" if name in _RESERVED else ""
+        return (
+            "the name of a measure has at most 40 lower-case letters, digits and underscores, and "
+            "begins with a letter"
+        )
+    return "results already have a key or a file with this name" if name in _RESERVED else ""
 
 
 Measured = SummaryResult | Controls | Failure

@@ -297,7 +297,7 @@ class SelfReflect:
             budget = (self.limits or limits).tokens
             refusal = CannotScoreError(
                 "over_budget",
-                f"a budget of {budget} tokens per question does not suffice for a single masked word: "
+                f"a budget of {budget} tokens per question is not enough for a single masked word: "
                 f"the reference and {len(texts)} summaries need up to {error.needed}",
             )
             # summaries without prompts keep the reason that they have

@@ -89,7 +89,7 @@ def candidates(
         elif max_words is not None and words > max_words:
             drops[f"longer than {max_words} words"] += 1
         elif text in by_text:
-            drops["equal to another of the question"] += 1
+            drops["equal to another summary of the question"] += 1
         else:
             candidate = _measured(run, key, measure, text, words)
             if isinstance(candidate, str):
@@ -179,7 +179,7 @@ class RowOptions(Struct, frozen=True, kw_only=True):
         tuple[str, ...] | None,
         Flag(
             "--strategies A,B",
-            "Take summaries of these strategies; NAME includes its draws NAME#1, NAME#2, … (sft, dpo).",
+            "Use summaries of these strategies; NAME includes its draws NAME#1, NAME#2, … (sft, dpo).",
             default="all",
         ),
     ] = None
@@ -190,14 +190,14 @@ class RowOptions(Struct, frozen=True, kw_only=True):
         Literal["best", "random", "longest"],
         Flag(
             "--select",
-            "Which summary of a question to learn; random and longest are controls (sft).",
+            "Which summary of each question to train on; random and longest are controls (sft).",
         ),
     ] = "best"
     margin: Annotated[
         float,
         Flag(
             "--margin K",
-            "Take pairs whose difference is at least K of its standard errors over test answers (dpo).",
+            "Use pairs whose difference is at least K of its standard errors over test answers (dpo).",
             range=ZERO_OR_MORE,
         ),
     ] = 1.0
@@ -205,7 +205,7 @@ class RowOptions(Struct, frozen=True, kw_only=True):
         float,
         Flag(
             "--length-ratio R",
-            "Take pairs whose longer text has at most R times the words of the shorter one (dpo).",
+            "Use pairs whose longer text has at most R times the words of the shorter one (dpo).",
             range=Range("1 or more", lambda value: value >= 1),
         ),
     ] = 1.25
@@ -244,7 +244,7 @@ class TrainingRows:
     def add(self, row: Row, texts: Sequence[str]) -> bool:
         """Keep a row unless any of its texts contains a chat marker."""
         if any(map(CHAT_MARKER.search, texts)):
-            self.dropped_texts["holds a marker of a chat format"] += 1
+            self.dropped_texts["contains a marker of a chat format"] += 1
             return False
         self.rows.append(row)
         return True
@@ -269,10 +269,10 @@ def sft_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> Training
         row: Row = {"question_id": question.id, "prompt": prompt, "completion": _completion(choice.text)}
         row |= {"summary": choice.name, "value": choice.value, "words": choice.words}
         if not result.add(row, [*_texts(prompt), choice.text]):
-            result.dropped["every text holds a marker of a chat format"] += 1
+            result.dropped["every text contains a marker of a chat format"] += 1
     if counts:
         mean = sum(count * number for count, number in counts.items()) / counts.total()
-        result.notes.append(f"a summary was chosen among {mean:.1f} on average")
+        result.notes.append(f"each summary was chosen from {mean:.1f} on average")
         if max(counts) == 1:
             result.notes.append(
                 "WARNING: every summary was the only one of its question, so nothing was chosen; draw more "
@@ -323,7 +323,7 @@ def grpo_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> Trainin
             result.dropped["no answers"] += 1
             continue
         if not any(map(str.strip, answers.conditioning)) or not any(map(str.strip, answers.masked_out)):
-            result.dropped["a half of the answers is blank"] += 1
+            result.dropped["one half of the answers is blank"] += 1
             continue
         prompt = student_prompt(prompts, question, options.instruction)
         row: Row = {"question_id": question.id, "prompt": prompt, "question": question.text}
@@ -331,7 +331,7 @@ def grpo_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> Trainin
         row |= {"context": question.context, "gold": list(question.gold)}
         row |= {"model": answers.model, "revision": answers.revision}
         if not result.add(row, _texts(prompt)):
-            result.dropped["holds a marker of a chat format"] += 1
+            result.dropped["contains a marker of a chat format"] += 1
     return result
 
 

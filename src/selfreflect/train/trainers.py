@@ -143,7 +143,7 @@ class Training:
                 differences.append(f"{key} (was {value}, is now {self.input[key]})")
         if differences:
             raise ConfigError(
-                f"{self.folder} was trained with other input: {', '.join(differences)}",
+                f"{self.folder} was trained with different input: {', '.join(differences)}",
                 code="other_input",
                 remedy="Move or delete that folder to train again.",
                 folder=str(self.folder),
@@ -191,7 +191,8 @@ class Training:
         rows = begun_prompts(without_markers(self.rows, tokenizer), tokenizer)
         if not rows:
             raise DataError(
-                "there is nothing to train on: every row holds a marker of the chat template", code="no_rows"
+                "there is nothing to train on: every row contains a marker of the chat template",
+                code="no_rows",
             )
         model, lora = self._adapted(model, source.path)
         # before the first step, so that a resume after a kill can be compared with it

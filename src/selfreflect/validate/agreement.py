@@ -162,7 +162,7 @@ def _preference(row: FileRow, column: str, text: str, names: Sequence[str]) -> i
     orders = {TIE: 0, first: 1, second: -1}  # a summary may be called tie
     if text not in orders and text.lower() != TIE:
         raise row.error(
-            f"the field {column!r} must name {excerpt(first)} or {excerpt(second)}, or say {TIE!r}; "
+            f"the field {column!r} must name {excerpt(first)} or {excerpt(second)}, or be {TIE!r}; "
             f"it is {excerpt(text)}"
         )
     return orders.get(text, 0)
@@ -188,8 +188,8 @@ class HumanAgreement:
         self.items: Sequence[Item] = [item for item in items if item.id in rated]
         if not self.items:
             raise DataError(
-                f"none of the {len(items)} items has two summaries that a rater compared; ratings of one "
-                "summary order nothing",
+                f"none of the {len(items)} items has two summaries that the same rater compared or rated; a "
+                "single rating gives no order",
                 code="nothing_compared",
             )
         self._texts = {item.id: item.summaries for item in self.items}

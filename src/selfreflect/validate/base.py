@@ -263,7 +263,7 @@ def _check_names(names: Sequence[str], needs_met: Collection[str]) -> None:
             if need not in needs_met:
                 model, option = _MODELS[need]
                 raise ConfigError(
-                    f"the metric {name} needs {model}, and none is given",
+                    f"the metric {name} needs {model}, but none is given",
                     code="no_model",
                     remedy=f"Give {option}.",
                 )

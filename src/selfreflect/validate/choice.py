@@ -62,7 +62,7 @@ class MultipleChoice:
         total = len(shapes(STEPS))
         if not 2 <= grid <= total:
             raise ConfigError(
-                f"a multiple-choice study takes 2 to {total} distributions, not {grid}", code="out_of_range"
+                f"a multiple-choice study needs 2 to {total} distributions, not {grid}", code="out_of_range"
             )
         possible = shapes(answers) if answers > 1 else []
         if len(possible) < 2:

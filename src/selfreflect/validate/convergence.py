@@ -44,8 +44,8 @@ class Convergence:
         self._left_out = len(items) - len(self.items)
         if len(self._names) < 2 or len(self.items) < 2:
             raise DataError(
-                "convergence ranks strategies over questions: give it at least two items that all hold the "
-                f"same summaries, at least two; {len(self.items)} of {len(items)} hold all of "
+                "convergence ranks strategies over questions: it needs two or more items that all have the "
+                "same two or more summaries; {len(self.items)} of {len(items)} have all of "
                 f"{listed(self._names) or 'none'}",
                 code="too_few",
             )
@@ -54,7 +54,7 @@ class Convergence:
         finding = Finding(self.name, "ranking", draws=DRAWS, stable=STABLE, fewest=FEWEST_TESTED)
         counts = {
             f"Questions with {len(self._names)} strategies ({listed(self._names)})": len(self.items),
-            "items left out because they do not hold all of them": self._left_out,
+            "items left out because they lack some of these": self._left_out,
         }
         main = None
         shares_of: dict[str, Shares] = {}

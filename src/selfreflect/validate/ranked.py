@@ -106,8 +106,8 @@ def known_order(items: Sequence[Item], order: str | None = None) -> KnownOrder:
         raise DataError(
             "no item has two summaries in a known order",
             code="no_order",
-            remedy="Name them good, mid and bad, give each item a field 'order' that lists its names best "
-            "first, or say which is better, as in {order} 'detailed>terse'",
+            remedy="Name the summaries good, mid and bad, give each item a field 'order' that lists its "
+            "names best first, or say which is better, as in {order} 'detailed>terse'",
         )
     return KnownOrder(tuple(pairs), tuple(identical), tuple(without))
 
@@ -151,7 +151,7 @@ def _relations(
                 )
         if len(chain) < 2:
             raise error(
-                f"{label} has the single name {excerpt(chain[0])}; name two or more in a chain",
+                f"{label} has a chain with the single name {excerpt(chain[0])}; a chain needs two or more",
                 code="single_name",
             )
         for better, worse in combinations(chain, 2):

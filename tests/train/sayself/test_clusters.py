@@ -98,7 +98,7 @@ def asker(script: object) -> tuple[Asker, Scripted]:
         ("Nobody knows whether the bridge was built before.", "it is not in the first person"),
         (
             "I am not sure of this river. Confidence: high",
-            "it holds a marker of the statement, such as 'Confidence:'",
+            "it contains a marker of the statement, such as 'Confidence:'",
         ),
         ("I am not sure whether.", "it has fewer than 6 words"),
     ],

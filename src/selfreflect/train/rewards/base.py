@@ -55,7 +55,7 @@ class Reward:
                 f"failed={failed} would reward failures better than other completions, whose reward can be "
                 f"{self.worst:g}",
                 code="failed",
-                remedy="Give 'worst', or a number up to that.",
+                remedy="Use 'worst', or a number of at most that.",
             )
         self.failed: float = self.worst if failed == "worst" else float(failed)
 

@@ -70,7 +70,9 @@ class JudgeReward(Reward):
         if not 0 < checked_number(scale, "scale") < math.inf:
             raise ConfigError(f"scale must be above 0, not {scale}")
         if not 0 <= checked_number(length_penalty, "length_penalty") < math.inf:
-            raise ConfigError(f"length_penalty must be 0 or more, for each word, not {length_penalty}")
+            raise ConfigError(
+                f"length_penalty, subtracted for each word, must be 0 or more, not {length_penalty}"
+            )
         self.scale = float(scale)
         self.length_penalty = float(length_penalty)
         self.answers = answers
@@ -99,7 +101,9 @@ class JudgeReward(Reward):
         if self._judge is not None:
             lm = self._judge.lm
             if self._judge.last_states is not None:
-                raise ConfigError(f"give the judge {excerpt(lm.name)} by its name: its server is not pickled")
+                raise ConfigError(
+                    f"give the judge {excerpt(lm.name)} by its name: a judge on a server cannot be pickled"
+                )
             fields: dict[str, Any] = {"device": lm.device, "dtype": lm.dtype}
             state["spec"] = ModelSpec(lm.name, revision=lm.revision or None, **fields)
         return state

@@ -180,9 +180,9 @@ def find_problem(text: str) -> str:
     if not sentences:
         return "it is blank"
     if len(sentences) > MAX_SENTENCES:
-        return f"it has {len(sentences)} sentences, and {MAX_SENTENCES} are allowed"
+        return f"it has {len(sentences)} sentences, but only {MAX_SENTENCES} are allowed"
     if has_marker(text):
-        return "it holds a marker of the statement, such as 'Confidence:'"
+        return "it contains a marker of the statement, such as 'Confidence:'"
     leak = _LEAKS.search(text)
     if leak:
         return f"it mentions {leak[0].lower()!r}"

@@ -64,7 +64,7 @@ def faithfulness_table(scores: Mapping[str, tuple[int, Sequence[float]]], judge:
         Column("faithfulness", ".2f"),
         Column("95%"),
     )
-    note = "From 0 to 1: how well a reflection says what the sampled answers disagree about."
+    note = "From 0 to 1: how well a reflection describes what the sampled answers disagree about."
     return Table(f"Faithfulness of the reflections to {judge}", columns, tuple(rows), (note,))
 
 
@@ -291,8 +291,9 @@ def reinforce(
     rows = reinforcement_rows(questions, adapter_asker(open_model, start), label)
     if len(rows) < plan.preset.step_questions and not (folder / RECORD).exists():
         return (
-            f"{start.folder} states a confidence on {len(rows)} of the {len(questions)} questions for "
-            "reinforcement, so that stage is left out. Train on more examples, or for more epochs."
+            f"the model in {start.folder} states a confidence on only {len(rows)} of the {len(questions)} "
+            "questions for reinforcement, so that stage is left out. Train on more examples, or for more "
+            "epochs."
         )
     reward = StatedConfidenceReward(plan.reward)
     return Training(plan.preset, rows, folder, seed, start=start.folder, reward=reward).run()

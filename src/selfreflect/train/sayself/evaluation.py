@@ -287,13 +287,13 @@ def difference_table(trained: Sequence[Evaluation], baselines: Sequence[Evaluati
                 interval = interval_text(estimate.low, estimate.high, "+.3f")
                 rows.append((method.method, name, estimate.n, estimate.mean, interval, paired.p_value))
     columns = (
-        *(Column("method"), Column("less that of"), Column("n", "d")),
+        *(Column("method"), Column("baseline"), Column("n", "d")),
         *(Column("difference", "+.3f"), Column("95%"), Column("p", ".3f")),
     )
     notes = (
-        "Over questions with both confidences. Less is better. p: two-sided sign-flip test.",
-        "own constant: always saying how often the method's own answers are right. What is not clearly below "
-        "it tells nothing of single questions.",
+        "Over questions with both confidences. Lower is better. p: two-sided sign-flip test.",
+        "own constant: always stating how often the method's own answers are right. A method that is not "
+        "clearly below it says nothing about single questions.",
     )
     return (
         Table("Brier score minus the Brier score of baselines", columns, tuple(rows), notes) if rows else None

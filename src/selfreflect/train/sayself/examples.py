@@ -93,7 +93,7 @@ def _problem(cluster: Cluster) -> str:
     if not cluster.answer.strip():
         return "the answer is blank"
     if has_marker(cluster.answer) or has_marker(cluster.reasoning):
-        return "the answer holds a marker of the statement"
+        return "the answer contains a marker of the statement"
     return ""
 
 

@@ -157,7 +157,7 @@ def test_an_interrupted_run_shows_what_it_has(
     [
         ("", "is empty"),
         ([], "items.json"),
-        ([{**ITEM, "summaries": {}}], "holds answers and no summaries"),
+        ([{**ITEM, "summaries": {}}], "has answers but no summaries"),
         ([ITEM, {**ITEM, "id": "blank", "answers": ["", " "]}], "item 'blank' cannot be timed"),
     ],
 )

@@ -49,7 +49,7 @@ def test_convert_shows_what_it_understood_and_writes_it(tmp_path: Path) -> None:
     assert outcome.code == 0, outcome.stderr
     for text in (
         "CSV, one row per answer",
-        "travels with the question",
+        "kept with the question",
         "2 questions; answers per question: 2; summaries: summary (2)",
         "Lettuce, I think.",
     ):
@@ -153,10 +153,11 @@ def test_what_a_file_holds_cannot_act_on_the_terminal(tmp_path: Path) -> None:
         (["--column", "answer=none"], "has no column 'none'"),
         (
             ["--column", "answer=topic", "--column", "answer=prompt"],
-            "answer: topic and prompt. Keep one. Several with one answer each are --column answer=A1..A6.",
+            "answer: topic and prompt. Keep one. For several columns with one answer each, write --column "
+            "answer=A1..A6.",
         ),
         (["--separator", ""], "as in --separator ';'"),
-        (["--separator", "|"], "no text with answers holds '|'"),
+        (["--separator", "|"], "no answer cell contains '|'"),
     ],
 )
 def test_convert_refuses(arguments: list[str], problem: str, tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_null_in_a_list_is_a_missing_answer_and_is_counted():
         (but(answers="a"), "the field 'answers' must be a list of texts, not a text"),
         (but(answers=["a", ["b", "c"]]), "entry 2 is a list"),
         (but(answers=None, reply_text="a"), "its fields are 'question', 'summaries', 'reply_text'"),
-        (but(answers=None, response="a", prediction="b"), "'response', 'prediction' could each hold"),
+        (but(answers=None, response="a", prediction="b"), "'response', 'prediction' could each contain"),
         (
             but(answers=None, masked_out_task_answers=["a"]),
             "both 'masked_out_task_answers' and 'conditioning_answers'",
@@ -129,7 +129,7 @@ def test_malformed_item_names_record_and_field(item, problem):
 
 
 def test_items_without_summaries_are_nothing_to_score():
-    assert "holds answers and no summaries" in refused(but(summaries=None), but(summaries={}, id="b"))
+    assert "has answers but no summaries" in refused(but(summaries=None), but(summaries={}, id="b"))
     assert [item.id for item in read(but(summaries=None), but(id="b"))] == ["b"]
 
 

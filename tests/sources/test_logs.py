@@ -119,7 +119,7 @@ def test_a_zip_bomb_is_refused_before_it_unfolds(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(DataError, match="its samples are larger than 15,000 bytes unpacked"):
         parse(archive({f"samples/{number}.json": "0" * 9000 for number in range(2)}))
     monkeypatch.setattr(inspect, "MAX_MEMBERS", 1)
-    with pytest.raises(DataError, match="holds 2 files; at most 1 are read"):
+    with pytest.raises(DataError, match="contains 2 files, but at most 1 can be read"):
         parse(archive({"a": "", "b": ""}))
 
 
@@ -130,7 +130,7 @@ def chunks(**fields: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("samples", "problem"),
     [
-        ({"header.json": {}}, "holds no samples with answers"),
+        ({"header.json": {}}, "contains no samples with answers"),
         ({"samples/a.json": "{"}, "'samples/a.json' is not JSON"),
         ({"samples/a.json": "[" * 100_000}, "nested too deeply"),
         ({"samples/a.json": {"id": [], "input": 3}}, "not a sample of inspect_ai"),

@@ -225,7 +225,7 @@ def _tokens(row: Row, answers: Sequence[str]) -> Tokens:
             raise row.error(f"entry {number} of the field 'tokens' must be a list of texts")
         # an answer may have lost the blanks around it, which its tokens still have
         if "".join(texts).strip() != answer.strip():
-            raise row.error(f"the tokens of answer {number} do not spell it: {excerpt(''.join(texts))}")
+            raise row.error(f"the tokens of answer {number} do not spell its text: {excerpt(''.join(texts))}")
     return tuple(map(tuple, values))
 
 
@@ -242,16 +242,18 @@ def _logprobs(row: Row, answers: Sequence[str], tokens: Tokens) -> Logprobs:
         for value in logprobs:
             # an integer may be too large for a float, so it is compared before it is converted
             if not _is_number(value) or not -_LARGEST <= value <= 0:
-                raise row.error(f"{entry} holds {excerpt(value)}; a log-probability is a number up to 0")
+                raise row.error(
+                    f"{entry} contains {excerpt(value)}, but a log-probability is a number of at most 0"
+                )
             if value == UNKNOWN_LOGPROB:
                 raise row.error(
-                    f"{entry} holds -9999, a server's placeholder for an unknown value; leave it out"
+                    f"{entry} contains -9999, a server's placeholder for an unknown value; leave it out"
                 )
         # a token has at least one byte
         size = len(answer.encode("utf-8", "replace")) + _EXTRA_TOKENS
         if len(logprobs) > size or (tokens and len(tokens[number - 1]) != len(logprobs)):
             raise row.error(
-                f"{entry} has {len(logprobs)} values, which does not fit answer {number}: they may belong to "
+                f"{entry} has {len(logprobs)} values, which do not match answer {number}: they may belong to "
                 "another answer or come from another tokenizer"
             )
         lists.append(tuple(map(float, logprobs)))

@@ -341,13 +341,17 @@ def assigned_columns(pairs: Sequence[str] | None) -> dict[str, str]:
         role, equals, name = pair.partition("=")
         if not equals:
             raise ConfigError(
-                f"{excerpt(pair)} assigns no column to a role",
+                f"{excerpt(pair)} does not assign a column to a role",
                 code="columns",
                 remedy="Write ROLE=NAME, as in {column} answer=text.",
             )
         role = "answer" if role == "answers" else role
         if role in assigned:
-            several = " Several with one answer each are {column} answer=A1..A6." if role == "answer" else ""
+            several = (
+                " For several columns with one answer each, write {column} answer=A1..A6."
+                if role == "answer"
+                else ""
+            )
             raise ConfigError(
                 f"two columns are given for {role}: {assigned[role]} and {name}",
                 code="columns",
@@ -363,7 +367,7 @@ def answer_separator(separator: str | None) -> str:
         raise ConfigError(
             "the separator of answers is empty",
             code="separator",
-            remedy="Write what separates the answers, as in {separator} ';'.",
+            remedy="Give the text that separates the answers, as in {separator} ';'.",
         )
     return (separator or "").replace("\\n", "\n").replace("\\t", "\t")
 

@@ -134,7 +134,8 @@ class RowIds:
             id_ = self._derived_id(question_id(text, context))
         if id_ in self._owners:
             raise row.error(
-                f"the id {excerpt(id_)} is already taken by {self._owners[id_]}; give every record its own"
+                f"the id {excerpt(id_)} is already taken by {self._owners[id_]}; give every record an id of "
+                "its own"
             )
         self._owners[id_] = row.where
         return id_
@@ -198,9 +199,9 @@ class Content(NamedTuple):
                 return stream
             stream.close()
         raise DataError(
-            f"{self.name} has changed while it was read",
+            f"{self.name} changed while it was being read",
             code="changed",
-            remedy="Run the command again once nothing writes the file.",
+            remedy="Run the command again when no other program is writing to the file.",
         )
 
     @property
@@ -298,7 +299,7 @@ def _arrow_folder(name: str, folder: Path) -> bytes:
         splits = [split for split in _names(name, index, "splits") if (folder / split).is_dir()]
         if len(splits) != 1:
             raise DataError(
-                f"{name} holds the splits {listed(splits)}",
+                f"{name} contains the splits {listed(splits)}",
                 code="splits",
                 remedy="Name the folder of one split, as in DIR/train.",
             )
@@ -545,7 +546,7 @@ def parse_rows(content: Content, progress: Callable[[float], None] | None = None
     """
     rows = list(each_row(content, progress))
     if not rows:
-        raise DataError(f"{content.name} holds no records")
+        raise DataError(f"{content.name} contains no records")
     return rows
 
 
@@ -598,7 +599,7 @@ def _json_rows(content: Content) -> Iterable[Row]:
         values = [values]
     if not isinstance(values, list):
         raise DataError(
-            f"{content.name} holds {type_name(values)}; expected an object, or a list of objects or texts"
+            f"{content.name} contains {type_name(values)}; expected an object, or a list of objects or texts"
         )
     return [_row(content.name, f"record {number}", value) for number, value in enumerate(values, 1)]
 
@@ -687,7 +688,7 @@ def _csv_rows(content: Content) -> Iterator[Row]:
     except csv.Error as error:
         raise DataError(
             f"{content.name}, line {line}: not CSV: {error}",
-            remedy='Within quotes a quote is written twice, as in "6"" pipe".',
+            remedy='Inside a quoted cell, write a quote twice, as in "6"" pipe".',
         ) from None
 
 
@@ -711,7 +712,8 @@ def _table_rows(content: Content, lines: Iterable[tuple[str, list[str]]]) -> Ite
             raise DataError(
                 f"{name}, {where}: {len(cells)} cells, but the header has {len(header)} columns: "
                 f"{excerpt(header)}",
-                remedy="Remove everything above the header, or put the cell with the separator in quotes.",
+                remedy="Remove everything above the header, or put quotes around the cell that contains "
+                "the separator.",
             )
         fields: dict[str, Any] = dict(zip(header, cells, strict=False))
         if len(cells) < len(header):
@@ -844,7 +846,7 @@ def _xlsx_rows(content: Content) -> Iterator[Row]:
     if len(tables) > 1:
         raise DataError(
             f"{content.name} has a table in each of the sheets {listed(tables)}",
-            remedy="Save the sheet with the questions to a file of its own.",
+            remedy="Save the sheet with the questions as a separate file.",
         )
     left_out = [title for title, rows in sheets.items() if title not in tables and any(map(any, rows))]
     if tables and left_out:
@@ -936,9 +938,9 @@ def _not_utf8(content: Content, offset: int) -> DataError:
         if content.data.startswith(signature):
             return DataError(f"{content.name} is not text", remedy=f"Its suffix should be {suffixes}.")
     return DataError(
-        f"{content.name} is not UTF-8: invalid byte at offset {offset}; save it as UTF-8, which spreadsheets "
-        "call 'CSV UTF-8'",
-        remedy="Where the encoding is known, convert it: iconv -f ENCODING -t UTF-8 FILE > new.csv",
+        f"{content.name} is not UTF-8: invalid byte at offset {offset}; save it as UTF-8 (in spreadsheets: "
+        "'CSV UTF-8')",
+        remedy="If you know the encoding, convert it: iconv -f ENCODING -t UTF-8 FILE > new.csv",
     )
 
 
@@ -969,7 +971,7 @@ def _row(name: str, where: str, value: Any) -> Row:
     if not isinstance(value, dict):
         raise DataError(
             f"{name}, {where}: expected an object or a text, not {type_name(value)}",
-            remedy="A data frame is written with frame.to_json(FILE, orient='records').",
+            remedy="Save a data frame with frame.to_json(FILE, orient='records').",
         )
     return Row(name, where, value)
 

@@ -187,7 +187,8 @@ def item_rows(
         items = list(visited(list(_joined(rows, reading, progress, are_scattered=True))))
     if not is_separated:
         raise ConfigError(
-            f"{rows.first.source}: no text with answers holds {reading.separator!r}, so it cannot be split"
+            f"{rows.first.source}: no answer cell contains {reading.separator!r}, so nothing can be split. "
+            "Give the separator that the cells use"
         )
     return items
 
@@ -260,8 +261,8 @@ def _compact(row: Row, names: Collection[str], shared: dict[object, Row]) -> Row
 def _checked(item: ItemRow) -> ItemRow:
     if "model" in item.varying:
         raise item.row.error(
-            f"the answers to {excerpt(item.question)} come from several models (column 'model'), but "
-            "an answer distribution belongs to one model. Keep one model per file"
+            f"the answers to {excerpt(item.question)} come from several models (column 'model'), but an "
+            "answer distribution belongs to one model. Save the answers of each model in a separate file"
         )
     # what differs between its answers is no property of the question
     for name in item.varying:
@@ -281,9 +282,7 @@ def name_assigned(rows: Rows, assigned: Mapping[str, str], notes: list[str]) -> 
     renamed = {column: role for role, column in assigned.items() if role in READ_BY_NAME}
     for column, role in renamed.items():
         if role in names and role not in renamed:
-            notes.append(
-                f"the column {excerpt(role)} is left out, because {excerpt(column)} is read in its place"
-            )
+            notes.append(f"the column {excerpt(role)} is left out, because {excerpt(column)} is read instead")
     rows.rename(renamed)
     return {role: column for role, column in assigned.items() if role not in READ_BY_NAME}
 
@@ -294,7 +293,7 @@ def _check_assigned(rows: Rows, assigned: Mapping[str, str]) -> list[str]:
     for role, column in assigned.items():
         if role not in ROLES:
             hint = f" Did you mean --column {column}={role}?" if column in ROLES and role in names else ""
-            raise ConfigError(f"a column can be {', '.join(ROLES)}, not {excerpt(role)}.{hint}")
+            raise ConfigError(f"{excerpt(role)} is not a role of a column. Known: {', '.join(ROLES)}.{hint}")
         if role == "answer" and column_range(column, names):
             continue
         if column not in names:
@@ -322,7 +321,7 @@ def _item_row(row: Row, columns: ItemColumns, reading: Reading, text_columns: Co
         roles = ["question"] if columns.answers or columns.halves else ["question", "answer"]
         answers = ", and one with answers" if len(roles) > 1 and reading.need_answers else ""
         if reading.elsewhere:
-            raise row.error("the file holds no questions", remedy=reading.elsewhere)
+            raise row.error("the file contains no questions", remedy=reading.elsewhere)
         raise row.error(
             f"the field 'question' is missing (it can be called {', '.join(QUESTION_COLUMNS[1:])}, too)"
             f"{answers}; its fields are {listed(_paths(row))}",
@@ -364,8 +363,8 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
     row, columns = item.row, item.columns
     if columns.rivals:
         raise row.error(
-            f"{listed([*columns.answers, *columns.rivals])} could each hold the model's answers",
-            remedy="Keep one of them. If one is a summary, add {column} summary=NAME. "
+            f"{listed([*columns.answers, *columns.rivals])} could each contain the model's answers",
+            remedy="Keep one of these columns. If one is a summary, add {column} summary=NAME. "
             f"{_naming_one(row, columns)}",
         )
     if len(columns.halves) == 2 and not columns.answers:
@@ -384,10 +383,10 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
         if "NAME" in remedy:
             remedy = (
                 "If there are only questions, let a model answer them: selfreflect answers --questions FILE "
-                f"--out DIR. Else call a column 'answers', or 'answer' with one answer per row. {remedy}"
+                f"--out DIR. Otherwise call a column 'answers', or 'answer' with one answer per row. {remedy}"
             )
         raise row.error(
-            f"no field holds the model's answers; its fields are {listed(_paths(row))}", remedy=remedy
+            f"no field contains the model's answers; its fields are {listed(_paths(row))}", remedy=remedy
         )
     if len(columns.answers) > 1:
         item.answers = _numbered_answers(row, columns.answers)
@@ -518,8 +517,8 @@ def _texts(row: Row, name: str, reading: Reading) -> tuple[str | None, ...]:
             raise row.error(
                 f"the cell {excerpt(name)} must hold a list of texts as JSON, as in "
                 '["Radishes.", "Lettuce."]',
-                remedy="If each row holds one answer, call the column 'answer'; if something separates "
-                "several, name it with {separator}, as in {separator} ';'.",
+                remedy="If each row holds one answer, call the column 'answer'; if a cell holds several "
+                "answers, give what separates them with {separator}, as in {separator} ';'.",
             )
     elif isinstance(values, str):
         values = list_in(values) or values
@@ -679,8 +678,9 @@ def _summaries_in(row: Row, column: str, cells: bool) -> dict[str, str]:
         return {}
     if not isinstance(value, dict):
         raise row.error(
-            f"the field {excerpt(column)} must be a text, a list of texts, or an object that gives every "
-            f'summary a name, as in {{"mine": "Probably radishes."}}, not {type_name(value)}'
+            f"the field {excerpt(column)} must be a text, a list of texts, or an object with the name of "
+            "every "
+            f'summary, as in {{"mine": "Probably radishes."}}, not {type_name(value)}'
         )
     for name, text in value.items():
         if not name.strip():

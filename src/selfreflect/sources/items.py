@@ -61,7 +61,7 @@ from selfreflect.text import counted, one_line
 
 _GRADES_ROLE = "grades of the answers"
 _LABEL_ROLE = "label of correctness"
-TRAVELS = "travels with the question"
+TRAVELS = "kept with the question"
 """Role of a column that becomes metadata."""
 LEFT_OUT = "left out"
 """Role prefix of an unused column."""
@@ -304,7 +304,9 @@ def read_item_file(
         raise census.no_summaries(file.name)
     notes = [*file.notes, *census.notes(is_known=file.layout.name != "items"), *filter(None, [too_few])]
     if taken:
-        notes.append(f"{excerpt(taken)} was read as the summary, because it has one text beside the answers")
+        notes.append(
+            f"{excerpt(taken)} was read as the summary, because it has one text for all answers to a question"
+        )
     if census.without_summary:
         notes.append(f"{counted(census.without_summary, 'question')} without a summary left out")
     roles = _column_roles(census, reserved, taken, label or CORRECT)
@@ -551,7 +553,7 @@ class _ItemCensus:
         if not column.isprintable() or "{" in column:
             column = "NAME"
         return DataError(
-            f"{name} holds answers and no summaries, so there is nothing to score",
+            f"{name} has answers but no summaries, so there is nothing to score",
             code="no_summaries",
             remedy="Add a column 'summary', or name the one that holds them with {column} "
             f"summary={column}, or let a model write them: selfreflect import --items FILE --out DIR, "
@@ -589,7 +591,9 @@ class _ItemCensus:
             notes.append(f"{listed(references)} read as a reference answer, not as an answer of the model")
         if self._differing:
             names = listed(self._differing)
-            notes.append(f"left out, because values differ between the answers to one question: {names}")
+            notes.append(
+                f"left out, because their values differ between the answers to one question: {names}"
+            )
         if problems := self._counts["problems"]:
             first = self._examples["problems"]
             notes.append(f"log-probabilities of {counted(problems, 'question')} left out: {first}")
@@ -627,7 +631,7 @@ class _ItemCensus:
                 if name in row.metadata:
                     role = ""  # a number
                 if name in self._differing:
-                    role = f"{LEFT_OUT}: differs between the answers to a question"
+                    role = f"{LEFT_OUT}: its values differ between the answers to a question"
                 elif not role:
                     role = f"{LEFT_OUT}: blank, too long or not a value"
                     if name in travelling or name == METADATA:

@@ -76,7 +76,7 @@ def _rows(name: str, size: int, streams: Iterable[tuple[Any, Iterable[Any]]]) ->
     for schema, batches in streams:
         for column, count in Counter(schema.names).items():
             if count > 1:
-                raise DataError(f"{name} has {count} columns of the name {excerpt(column)}; rename them")
+                raise DataError(f"{name} has {count} columns with the name {excerpt(column)}; rename them")
         # most schemas have no such type, and spare a pass over every value
         has_others = bool(_OTHERS.search(str(schema)))
         for batch in batches:

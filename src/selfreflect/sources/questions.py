@@ -148,7 +148,9 @@ def parse_shard(text: str) -> Shard:
     # the length first: Python refuses to read a number of thousands of digits
     if match and max(map(len, match.groups())) > len(str(MAX_SHARDS)):
         longest = max(match.groups(), key=len)
-        raise ConfigError(f"questions are split into at most {MAX_SHARDS:,} shards, not {excerpt(longest)}")
+        raise ConfigError(
+            f"questions can be split into at most {MAX_SHARDS:,} shards, not {excerpt(longest)}"
+        )
     if match:
         shard = Shard(int(match[1]), int(match[2]))
         if shard.number <= shard.of:
@@ -211,7 +213,7 @@ def load_questions(
     del usable  # two lists of a large set need not be in memory
     if with_images and not questions:
         raise DataError(
-            f"{excerpt(source)}: every question comes with a picture, but the model sees only text"
+            f"{excerpt(source)}: every question comes with a picture, but the model can read only text"
         )
     if shard:
         count = len(questions)
@@ -254,7 +256,7 @@ def _exists(source: str) -> bool:
 def _refuse(source: str, **options: str | None) -> None:
     for name, value in options.items():
         if value is not None:
-            raise ConfigError(f"{name} does not apply to {source}; leave it out")
+            raise ConfigError(f"{name} does not apply to the source {source}; leave it out")
 
 
 def _unknown_source(source: str) -> DataError:
@@ -362,7 +364,7 @@ def _hub_table(
     subset = subset or hub_set.subset
     dataset = load_hub(hub_set.name, subset, split or hub_set.split)
     if not len(dataset):
-        raise DataError(f"{name} holds no records")
+        raise DataError(f"{name} contains no records")
     available = dataset.column_names
     to_read = {"id"}
     rewrite = None
@@ -424,7 +426,7 @@ def _guess_columns(
             f"{name}: no column is called {', '.join(QUESTION_COLUMNS)}; its columns are {listing} (the "
             "first line of a CSV file)",
             code="no_question_column",
-            remedy=f"Name the column of the questions with {{questions.question_column}}{example}",
+            remedy=f"Name the column that holds the questions with {{questions.question_column}}{example}",
         )
     context = context_column or first([CONTEXT_COLUMN])
     gold = first([GOLD])

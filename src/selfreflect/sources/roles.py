@@ -48,8 +48,8 @@ class LikelyRoles(NamedTuple):
         notes = [f"{excerpt(name)} is read as {words[role]}" for role, name in self.roles.items()]
         if self.doubt:
             notes.append(
-                f"all answers to a question are one text, while {self.doubt} differ: if one of these holds "
-                "the answers, add --column answer=NAME"
+                f"all answers to a question are the same text, while {self.doubt} differ: if one of these "
+                "columns holds the answers, add --column answer=NAME"
             )
         return notes
 

@@ -169,7 +169,7 @@ def rows_in(
         stream = each_row(content, progress)
         raw_rows = list(islice(stream, ROWS_OF_HEAD))
         if not raw_rows:
-            raise DataError(f"{content.name} holds no records")
+            raise DataError(f"{content.name} contains no records")
     # an object into which the user names a path is not unwrapped
     is_named = any("." in path and raw_rows[0].get(path) is not None for path in assigned)
     layout = _layout_of(raw_rows, logs, is_named)
@@ -209,7 +209,7 @@ def rows_in(
             notes += getattr(layout, "notes", ())
             words = [*filter(None, [layout.explain()]), *words]
     if names := [name for name, column in rows.columns.items() if column.has_infinity]:
-        notes.append(f"NaN or Infinity is not a value and is left out of {listed(names)}")
+        notes.append(f"NaN or Infinity is left out of {listed(names)}, because it is not a value")
     format = content.suffix.removeprefix(".").upper()
     return RowFile(content.name, format, layouts[-1], rows, notes, ", ".join(dict.fromkeys(words)) or format)
 
@@ -230,9 +230,9 @@ def _rows_of(layout: Layout, rows: Iterable[Row], assigned: Collection[str], nam
         layout.assigned = assigned
         rows_of_layout = list(layout.items(cast("Sequence[Row]", rows)))
     if _is_ours(layout) and not rows_of_layout:
-        raise DataError(f"{name} holds no records")
+        raise DataError(f"{name} contains no records")
     if not rows_of_layout or not all(isinstance(row, Row) for row in rows_of_layout):
-        raise ConfigError(f"the layout {excerpt(layout.name)} makes no rows of {name}")
+        raise ConfigError(f"the layout {excerpt(layout.name)} finds no rows in {name}")
     return rows_of_layout
 
 

@@ -101,13 +101,13 @@ class Inspect(Layout):
         _keep_graders([row.fields[GRADES] for row in items.values()])
         if not items:
             raise DataError(
-                f"{name} holds no samples with answers",
+                f"{name} contains no samples with answers",
                 code="no_answers",
-                remedy="Let inspect evaluate several epochs, and keep its samples.",
+                remedy="Run inspect with several epochs, and let it log its samples.",
             )
         left_out = f"{counted(failures, 'sample')} without an answer left out"
         cut = f"{counted(cut_off, 'answer')} cut off at the token limit"
-        again = f"{counted(len(replaced), 'file')} of the archive replaced by another of the same sample"
+        again = f"{counted(len(replaced), 'file')} in the archive replaced by another file of the same sample"
         self.notes = [left_out] * bool(failures) + [cut] * bool(cut_off) + [again] * bool(replaced)
         return items.values()
 
@@ -205,7 +205,9 @@ def _samples_in(
             f"{content.name} is not a readable log of inspect_ai: {excerpt(str(error), 200)}"
         ) from None
     if len(members) > MAX_MEMBERS:
-        raise DataError(f"{content.name} holds {len(members)} files; at most {MAX_MEMBERS} are read")
+        raise DataError(
+            f"{content.name} contains {len(members)} files, but at most {MAX_MEMBERS} can be read"
+        )
     parts: dict[str, dict[str, zipfile.ZipInfo]] = {}
     size = 0
     for member in members:

@@ -39,7 +39,7 @@ class Names(NamedTuple):
 
 WITHOUT_PROMPTS = (
     "The method score() of uqlm leaves the prompts out: add them, as in frame.insert(0, 'prompt', prompts), "
-    "or measure what needs none: selfreflect uncertainty FILE."
+    "or use a command that needs no questions: selfreflect uncertainty FILE."
 )
 _CONTEXTS = dict.fromkeys(("context", "contexts", "retrieval_context", "retrieved_contexts"), "context")
 # What a retriever should have found, which is the context where there is no other.
@@ -247,8 +247,8 @@ class Judged(Layout):
     name = "judged"
     streams = True
     elsewhere = (
-        "The questions are in the data set. Give each record the field 'question', or measure what needs "
-        "none: selfreflect uncertainty FILE."
+        "The questions are in the data set. Give each record the field 'question', or use a command that "
+        "needs no questions: selfreflect uncertainty FILE."
     )
 
     def matches(self, rows: Sequence[Row]) -> bool:

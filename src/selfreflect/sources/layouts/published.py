@@ -76,7 +76,7 @@ def read_published(
                 if text not in question_rows:
                     raise DataError(
                         f"{path}, record {number}: its question {excerpt(text)} is not in {questions}. "
-                        "The texts must be equal; add the question there, or leave out the questions file."
+                        "The texts must be identical; add the question to that file, or leave the file out."
                     )
     question_records = {}
     for text in texts:
@@ -146,8 +146,8 @@ def _read(path: str | Path | None, kind: type[PublishedRow]) -> dict[str, Publis
     values = json_value(read_content(path))
     if not isinstance(values, list):
         raise DataError(
-            f"{path}: the published layout is one JSON list of objects, but this file holds something else: "
-            f"{excerpt(values)}."
+            f"{path}: the published layout is one JSON list of objects, but this file contains something "
+            f"else: {excerpt(values)}."
         )
     for number, value in enumerate(values, start=1):
         try:
@@ -159,13 +159,15 @@ def _read(path: str | Path | None, kind: type[PublishedRow]) -> dict[str, Publis
             ) from None
         except UnicodeEncodeError:
             raise DataError(
-                f"{path}, record {number}: the name of a field holds half a surrogate pair. Correct it."
+                f"{path}, record {number}: the name of a field contains half a surrogate pair. Correct that "
+                "name."
             ) from None
         if row.question in rows:
             first = list(rows).index(row.question) + 1
             raise DataError(
                 f"{path}: records {first} and {number} have the same question {excerpt(row.question)}. "
-                "These files are joined by that text, so the two cannot be told apart; remove one."
+                "These files are joined by the text of the question, so the two cannot be told apart; remove "
+                "one."
             )
         rows[row.question] = row
     return rows

@@ -26,9 +26,9 @@ class Responses(Layout):
     name = "responses"
     is_free = True
     elsewhere = (
-        "The questions of a batch are in its input. Give each line the field 'question', or the "
-        "'messages' of the input's line with the same custom_id; selfreflect answers {read_batch} FILE reads "
-        "the output of a batch that it wrote."
+        "The questions of a batch are in its input file. Give each line the field 'question', or the "
+        "'messages' of the input line with the same custom_id. selfreflect answers {read_batch} FILE reads "
+        "the output of a batch that selfreflect wrote."
     )
 
     def matches(self, rows: Sequence[Row]) -> bool:

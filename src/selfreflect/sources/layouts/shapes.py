@@ -108,7 +108,7 @@ class Pandas(Shape):
         if isinstance(fields.get("columns"), list):
             names, rows = fields["columns"], fields["data"]
             if len({*names}) < len(names):
-                raise DataError(f"the columns {listed(names)} have one name twice; rename them")
+                raise DataError(f"among the columns {listed(names)} one name occurs twice; rename one")
             for number, cells in enumerate(rows, 1):
                 if len(cells) != len(names):
                     raise DataError(f"row {number} has {len(cells)} cells for {len(names)} columns")
@@ -148,8 +148,8 @@ class Wrapped(Shape):
         name, *further = self._fields(fields)
         if further:
             raise DataError(
-                f"the fields {listed([name, *further])} hold records each",
-                remedy="Write the records of one to a file of their own.",
+                f"the fields {listed([name, *further])} each contain records",
+                remedy="Save the records of one field as a separate file.",
             )
         if isinstance(fields[name], dict):
             yield f"field {name!r}", fields[name]
@@ -187,7 +187,10 @@ class Nested(Shape):
             replaced |= dict.fromkeys(beside.keys() & row.fields[name].keys())
             yield row._replace(fields=beside | row.fields[name])
         if replaced:
-            self.notes = [f"{listed(replaced)} beside {name!r} left out, because the records have their own"]
+            self.notes = [
+                f"{listed(replaced)} beside {name!r} left out, because the records have fields with "
+                "these names"
+            ]
 
     def holds(self, fields: Mapping[str, Any]) -> bool:
         return self._field(fields) != ""

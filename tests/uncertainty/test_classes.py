@@ -33,7 +33,7 @@ def test_a_rule_names_what_it_does(rule: str, name: str) -> None:
     ("rule", "message"),
     [
         ("exakt", "no class rule 'exakt'.* Did you mean 'exact'.* Known: same, exact, numeric"),
-        ("exact:0.5", "the class rule 'exact' has no threshold"),
+        ("exact:0.5", "the class rule 'exact' takes no threshold"),
         ("judge", "the class rule 'judge' needs a model to ask"),
         ("nli", "needs a model, as in nli:DIRECTORY"),
         ("jaccard:", "'jaccard:': the threshold after the colon must be a number"),

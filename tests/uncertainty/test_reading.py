@@ -93,7 +93,7 @@ def test_labels_of_single_answers_are_their_grades() -> None:
         {"correct": (("Ankara", False), ("Izmir", False))},
     ]
     assert file.notes == []
-    with pytest.raises(DataError, match="differ in the field 'gold', the right answer: 'Paris'"):
+    with pytest.raises(DataError, match="different right answers in the field 'gold': 'Paris'"):
         read([{**row, "gold": row["response"]} for row in LONG])
 
 
@@ -114,7 +114,7 @@ def test_a_right_answer_may_be_a_number_and_is_taken_only_where_it_is_named() ->
     file = read(rows)
     assert (file.questions[0].gold, file.notes) == (
         (),
-        ["'answer' may hold the right answers; then add --gold answer"],
+        ["'answer' may hold the right answers; if so, add --gold answer"],
     )
     assert read(rows, gold="answer").questions[0].gold == ("42",)
 

@@ -92,7 +92,7 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         """Source and date of the fit, if recorded."""
         parts = [counted(self.n, "label")]
         if self.source:
-            parts.append(f"of {excerpt(self.source)}")
+            parts.append(f"from {excerpt(self.source)}")
         if self.fitted:
             parts.append(f"on {self.fitted}")
         return " ".join(parts)
@@ -107,14 +107,13 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 texts = {digests([candidate])[-1] for candidate in questions if candidate.text}
                 has_new_texts = len(texts) == len(questions) and fit_digests.isdisjoint(texts)
                 remedy = (
-                    "If only their ids are the same, name a column of other ids: {column} id=NAME."
+                    "If only the ids are the same, name a column with different ids: {column} id=NAME."
                     * has_new_texts
                 )
                 raise DataError(
-                    f"{count:,} of {len(questions):,} questions were used to fit this calibrator, the "
-                    f"first is "
+                    f"{count:,} of {len(questions):,} questions were used to fit this calibrator, such as "
                     f"{excerpt(question.id)}: calibrated confidences would look better than they are. "
-                    "Apply it to other questions (with other ids and texts)",
+                    "Apply it to different questions (with different ids and texts)",
                     remedy=remedy,
                 )
 
@@ -126,8 +125,8 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         lengths = list_lengths(questions)
         if self.ranks and lengths and lengths != [self.ranks]:
             raise DataError(
-                f"the calibrator was fitted on {self.ranks} likely tokens at each place; these answers have "
-                f"{', '.join(map(str, lengths))}: {self.estimator} depends on their number",
+                f"the calibrator was fitted on {self.ranks} likely tokens at each position, but these "
+                f"answers have {', '.join(map(str, lengths))}, and {self.estimator} depends on that number",
                 code="other_ranks",
             )
         rules = [rule for rule in (self.guarantee, self.sets, self.keep) if rule]
@@ -136,7 +135,7 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         for model in sorted(fitted_on):
             if others := {question.model for question in questions} - {"", model}:
                 raise DataError(
-                    f"the calibrator was fitted on answers of {excerpt(model)}, and these are of "
+                    f"the calibrator was fitted on answers of {excerpt(model)}, but these are answers of "
                     f"{excerpt(min(others))}",
                     code="other_model",
                 )
@@ -144,8 +143,8 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             sizes = sample_sizes(questions)
             if rule.samples not in sizes:
                 raise DataError(
-                    f"the guarantee holds for questions with {counted(rule.samples, 'answer')}, and "
-                    f"these have {', '.join(map(str, sizes))}: shares depend on their number",
+                    f"the guarantee holds for questions with {counted(rule.samples, 'answer')}, but these "
+                    f"have {', '.join(map(str, sizes))}, and shares depend on that number",
                     code="other_samples",
                 )
             fitted = (rule.temperature, rule.top_p)
@@ -154,7 +153,8 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             if None not in fitted and sampled - {fitted, (None, None)}:
                 raise DataError(
                     "the guarantee holds for answers drawn at temperature "
-                    f"{rule.temperature:g} and top-p {rule.top_p:g}, but these were drawn with other values",
+                    f"{rule.temperature:g} and top-p {rule.top_p:g}, but these were drawn with different "
+                    "values",
                     code="other_sampling",
                 )
 
@@ -164,8 +164,8 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         # a token's probability and a share of ten replies are other scores
         if self.estimator in BY_REPLIES and self.token_probability != is_token:
             raise ConfigError(
-                f"the calibrator was fitted on another kind of {self.estimator} than the model gives now, "
-                f"which is: {assessment.variant(self.estimator)}. Fit it again"
+                f"the calibrator was fitted on a different variant of {self.estimator}; the model now gives: "
+                f"{assessment.variant(self.estimator)}. Fit the calibrator again"
             )
 
 
@@ -267,8 +267,8 @@ def even_sample(questions: Sequence[AnsweredQuestion], indices: Iterable[int]) -
     drawn = {Drawn(samples=samples, model=q.model, temperature=q.temperature, top_p=q.top_p) for q in asked}
     if len(drawn) > 1:
         raise DataError(
-            "the answers come from several models, or were drawn in several ways, but a guarantee "
-            "covers only one of them",
+            "the answers come from several models, or were sampled with several settings, but a guarantee "
+            "covers only one",
             code="several_models",
         )
     return EvenSample(

@@ -103,7 +103,7 @@ def cross_fit(
     if len(values) < folds:
         raise DataError(
             f"{len(values)} labelled answers are too few for {folds} folds. Give right answers to more "
-            "questions; a useful calibration takes hundreds"
+            "questions; a useful calibration needs hundreds"
         )
     fold = _folds(values, labels, folds, groups)
     calibrated = np.empty(len(values))

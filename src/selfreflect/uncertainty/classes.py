@@ -95,7 +95,9 @@ class ClassRule:
             self._relation = Close(numeric_closeness, 1 - tolerance - _ROUNDING)
             self._name = f"{name}, first"
         elif argument:
-            raise ConfigError(f"the class rule {self._kind!r} has no threshold")
+            raise ConfigError(
+                f"the class rule {self._kind!r} takes no threshold. Leave out what follows the colon"
+            )
         elif self._kind == "judge":
             asker = required(asker, "the class rule 'judge'")
             self._relation = SameMeaning(asker, PAIRS_PER_ANSWER if bounded else None)
@@ -121,7 +123,7 @@ class ClassRule:
         lines = []
         if self._relation.is_unfit:
             lines.append(
-                "answers are sorted without the model, which got a control wrong: it was asked about two "
+                "answers were grouped without the model, because it failed a test: it was asked about two "
                 "answers that mean the same and two that do not"
             )
         if self.undecided:

@@ -73,7 +73,10 @@ class Correctness:
             self._grader = argument
             self.name = name
         elif argument:
-            raise ConfigError(f"{self._kind!r} has no threshold")
+            raise ConfigError(
+                f"the correctness function {self._kind!r} takes no threshold. Leave out what follows "
+                "the colon"
+            )
         self._asker = required(asker, "correctness by 'judge'") if self._kind == "judge" else None
         self._verdicts: dict[tuple[str, str], bool | None] = {}
 

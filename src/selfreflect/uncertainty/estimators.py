@@ -85,10 +85,10 @@ def _hedge_value(samples: Samples) -> float | NoValue:
     return samples.hedge if isinstance(samples.hedge, NoValue) else samples.hedge.band.middle
 
 
-_NOT_MEASURED = NoValue("not_measured", "the run did not take this measure of its strategy greedy")
-_NO_GREEDY = NoValue("no_greedy", "the greedy answer that was measured is not stored")
+_NOT_MEASURED = NoValue("not_measured", "the run did not measure its greedy answers with this measure")
+_NO_GREEDY = NoValue("no_greedy", "the greedy answer that was measured is not in the run directory")
 _NO_RELEVANCE = NoValue(
-    "no_relevance", "tokens are weighed by the similarity of sentences: add --similarity embedding"
+    "no_relevance", "tokens are weighted by the similarity of sentences: add --similarity embedding"
 )
 _NO_SELF_CERTAINTY = NoValue(
     "no_self_certainty",
@@ -178,7 +178,10 @@ def _over_spellings(
             smallest, largest = min(sizes, default=0), max(sizes, default=0)
             # lists of unequal length would make a token surer because less is known of it
             if smallest < largest or smallest < 2:
-                message = f"{smallest} to {largest} likely tokens are known at each token, not equally many"
+                message = (
+                    f"{smallest} to {largest} likely tokens are known per position; all positions "
+                    "must have the same number, at least 2"
+                )
                 return NoValue("too_few_ranks", message)
         values = np.array([compute(np.array(rows[index])) for index in members])
         return np.asarray(values.mean(axis=0))
@@ -212,7 +215,8 @@ def _weighted_contributions(samples: Samples) -> float | NoValue:
     intercept, *weights = samples.weights
     if len(values) != len(weights):
         return NoValue(
-            "too_few_ranks", f"the weights are for {len(weights) // features.PER_RANK} likely tokens each"
+            "too_few_ranks",
+            f"the weights are for {len(weights) // features.PER_RANK} likely tokens per position",
         )
     return intercept + float(values @ np.array(weights))
 
@@ -297,7 +301,8 @@ def _column_estimator(name: str) -> Estimator:
     kind = kind or KNOWN_COLUMNS.get(plain, "")
     if kind not in _KINDS:
         raise ConfigError(
-            f"it is not known what a higher value of the column {excerpt(column)} means",
+            f"it is unknown whether a higher value in the column {excerpt(column)} means more confidence or "
+            "more uncertainty",
             code="direction",
             remedy=f"Give {{estimators}} {COLUMN}{column}:confidence or {COLUMN}{column}:uncertainty, or "
             f"{COLUMN}{column}:probability for probabilities.",
@@ -330,9 +335,9 @@ def _column_value(value: object, kind: str) -> float | NoValue:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        return NoValue("no_number_in_column", f"the column holds {excerpt(value)}, which is not a number")
+        return NoValue("no_number_in_column", f"the column contains {excerpt(value)}, which is not a number")
     if kind == "probability" and not 0 <= number <= 1:
-        return NoValue("out_of_range", f"the column holds {number:g}, which is not a probability")
+        return NoValue("out_of_range", f"the column contains {number:g}, which is not a probability")
     return number
 
 

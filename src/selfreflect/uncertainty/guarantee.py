@@ -177,9 +177,9 @@ def check_levels(**levels: float) -> None:
         if not FINEST <= value <= 1 - FINEST:
             level, example = _LEVELS[name]
             raise ConfigError(
-                f"the {level} must be between 0 and 1, at least {FINEST:g} from either, not {value:.12g}",
+                f"the {level} must be at least {FINEST:g} and at most 1 - {FINEST:g}, not {value:.12g}",
                 code="level",
-                remedy=f"Write {{{name}}} as a share, such as {example}.",
+                remedy=f"Give {{{name}}} as a share, such as {example}.",
             )
 
 
@@ -204,7 +204,7 @@ def search_threshold(
         labelled = counted(len(pilot) + len(scores), "labelled question")
         enough = fewest_labels(risk, confidence)
         raise DataError(
-            f"{labelled} cannot be divided into a pilot and tests",
+            f"{labelled}: too few to choose thresholds on some and test them on the others",
             code="too_few_labels",
             remedy=f"Label at least {enough:,}; fewer cannot pass, even if all answers are right.",
             labels_needed=enough,
@@ -534,9 +534,10 @@ def right_shares(assessment: Assessment, correctness: str) -> dict[int, float]:
     # a person or a model judged one answer, not every class
     if correctness in ("human", "judge"):
         raise ConfigError(
-            f"sets need right answers that are compared with every class of answers, not {correctness}",
+            "sets of answers need right answers that can be compared with every class of answers, which "
+            f"{correctness} does not offer",
             code="no_gold",
-            remedy="Give right answers with {gold}, and {correctness} contains, exact or numeric.",
+            remedy="Give right answers with {gold}, and use {correctness} contains, exact or numeric.",
         )
     function = Correctness(correctness)
     shares = {}

@@ -214,7 +214,8 @@ def faithfulness(confidences: Sequence[float] | Floats, intrinsic: Sequence[floa
     says, has = (np.asarray(values, dtype=np.float64) for values in (confidences, intrinsic))
     if says.ndim != 1 or says.shape != has.shape or not len(says):
         raise DataError(
-            f"{says.size} stated and {has.size} intrinsic confidences must be pairs, at least one"
+            f"{says.size} stated and {has.size} intrinsic confidences were given; their numbers must be "
+            "equal and at least one"
         )
     for name, values in (("stated", says), ("intrinsic", has)):
         outside = ~((values >= 0) & (values <= 1))
@@ -276,7 +277,7 @@ class LengthAudit:
         effect = "flatters" if score_rho * label_rho > 0 else "harms"
         return (
             f"Score and correctness both depend on {cause} (rank correlations "
-            f"{score_rho:+.2f} and {label_rho:+.2f}), which {effect} the score. Judge it at equal length."
+            f"{score_rho:+.2f} and {label_rho:+.2f}), which {effect} the score. Compare it at equal length."
         )
 
 

@@ -219,8 +219,8 @@ def _reliability(panel: str, estimator: str, answers: ScoredAnswers) -> Uncertai
         return UncertaintyFigure(title, "", Markup(), undefined=reason)
     name = f"{panel}-reliability"
     caption = (
-        "Share of correct answers against mean confidence, in 10 bins, with 95 % intervals; on the line the "
-        "two are equal. Below: how many answers each bin holds."
+        "Share of correct answers against mean confidence, in 10 bins, with 95 % intervals; on the diagonal "
+        "the two are equal. Below: the number of answers in each bin."
     )
     figure = Markup(reliability_figure(name, versions))
     return UncertaintyFigure(title, caption + undefined, figure, reliability_table(versions), name)
@@ -273,13 +273,15 @@ def _coverage(
     if searches:
         figure += _slider(panel, searches, estimator)
     caption = (
-        "Share of wrong answers if only the most confident part of the questions is answered. Equal scores "
-        "count as the average over all their orders. The band ends at the bound of Clopper and Pearson for "
-        "each share by itself; diamonds are the bounds of thresholds that guarantee a risk, the dark one of "
+        "Share of wrong answers if only the most confident questions are answered. Equal scores "
+        "count as the average over all their orders. The band ends at the Clopper-Pearson bound, computed "
+        "for each share alone; diamonds are the bounds of thresholds that guarantee a risk, the dark one for "
         "the risk chosen below."
     )
     table = coverage_table(risks, best, accuracy)
-    return UncertaintyFigure("What is wrong if the unsure are left out?", caption, figure, table, name)
+    return UncertaintyFigure(
+        "How many answers are wrong if unsure ones are left out?", caption, figure, table, name
+    )
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,10 @@ def score_pairs(
     """Check scores and labels, two arrays of shape (n,). Raises DataError as :meth:`Tally.of`."""
     values, labels = finite_scores(scores), np.asarray(correct, dtype=np.float64)
     if values.ndim != 1 or values.shape != labels.shape or not len(values):
-        raise DataError(f"{values.size} scores and {labels.size} labels are not pairs, at least one")
+        raise DataError(
+            f"there must be one label per score, and at least one of each, not {values.size} scores "
+            f"and {labels.size} labels"
+        )
     _refuse_first((labels != 0) & (labels != 1), labels, "label", "0 or 1")
     return values, labels
 

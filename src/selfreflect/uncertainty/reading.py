@@ -275,13 +275,12 @@ def _grade_notes(questions: Sequence[AnsweredQuestion]) -> list[str]:
         if neither := verdicts.count(None):
             are = "grade" if neither == 1 else "grades"
             notes.append(
-                f"{neither:,} {are} of {len(verdicts):,} by {excerpt(name)} neither right nor wrong, which "
-                f"gives no label"
+                f"{neither:,} {are} of {len(verdicts):,} by {excerpt(name)} left out: neither right nor wrong"
             )
     if len(graders) > 1:
         notes.append(
-            f"grades by {listed(graders)}; the first of each question counts, or name one with --correctness "
-            f"{shlex.quote(f'graded:{graders[1]}')}"
+            f"there are grades by {listed(graders)}; the first grader of each question counts. To use one "
+            f"grader, add --correctness {shlex.quote(f'graded:{graders[1]}')}"
         )
     return notes
 
@@ -332,8 +331,9 @@ class _QuestionCensus:
             if any(value is not values[0] and repr(value) != repr(values[0]) for value in values):
                 if name == self._gold:
                     raise item.row.error(
-                        f"the rows of one question differ in the field {excerpt(name)}, the right answer: "
-                        f"{excerpt(values[0])}, and others. Write several spellings as a list in each row"
+                        "the rows of one question have different right answers in the field "
+                        f"{excerpt(name)}: {excerpt(values[0])} and others. If these are spellings of one "
+                        "answer, write them as a list in each row"
                     )
                 self.varying.add(name)
             elif values:
@@ -366,21 +366,24 @@ class _QuestionCensus:
         references = sorted(self._references - {""}) + ["target"] * (is_log and counts["targets"] > 0)
         if references and not has_gold(questions):
             option = f"--gold {shlex.quote(references[0])}"
-            notes.append(f"{excerpt(references[0])} may hold the right answers; then add {option}")
+            notes.append(f"{excerpt(references[0])} may hold the right answers; if so, add {option}")
         cell = self._cells.separated
         if cell and not any(len(question.answers) > 1 for question in questions):
             notes.append(
-                f"no question has more than one answer. If {excerpt(cell.text)} holds several, make it a "
-                f"list with: selfreflect convert FILE --separator {cell.separator!r} --output items.jsonl"
+                f"no question has more than one answer. If {excerpt(cell.text)} holds several answers, split "
+                f"it with: selfreflect convert FILE --separator {cell.separator!r} --output items.jsonl"
             )
         if divided := counts["divided"]:
-            notes.append(f"{counted(divided, 'cell')} of {excerpt(self._gold)} divided into several at ';'")
+            notes.append(
+                f"{counted(divided, 'cell')} of {excerpt(self._gold)} split into several right answers at ';'"
+            )
         notes += _grade_notes(questions)
         if neither := counts["neither"]:
             notes.append(f"{counted(neither, 'label')} of {counts['labels']:,} neither right nor wrong")
         if varying := sorted(self.varying - {CORRECT}):
             notes.append(
-                f"left out, because values differ between the answers to one question: {listed(varying)}"
+                "left out, because their values differ between the answers to one question: "
+                f"{listed(varying)}"
             )
         return notes
 
@@ -454,7 +457,7 @@ def _number(row: Row, name: str, low: float, high: float) -> float | None:
             hint = ". Where a row has no value, write null or leave the cell blank"
         # 0 to 1 is asked for, and people write 90
         elif high == 1 < number <= 100 and not is_percent(value):
-            hint = f". If it is in per cent, divide by 100, or write '{number:g}%'"
+            hint = f". If it is a percentage, divide it by 100, or write '{number:g}%'"
         raise row.error(f"the field {name!r} is {number:g}; it must be {limits}{hint}")
     return number
 

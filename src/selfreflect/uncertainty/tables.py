@@ -117,7 +117,7 @@ def assessment_notes(assessment: Assessment) -> list[str]:
         value, count = assessment.stated_faithfulness
         notes.append(
             f"cMFG {value:.3f} on {count} questions: how well the stated confidence follows the modal share; "
-            "1 is best, about 0.5 is always saying the same."
+            "1 is best, and always stating the same confidence gives about 0.5."
         )
     for name in assessment.values:
         for reason, count in assessment.missing(name).items():
@@ -163,7 +163,7 @@ def right_table(assessment: Assessment) -> Table:
         Column("correctness"),
         Column("right", "d"),
         Column("of", "d"),
-        Column("wrong, but a right answer stands in it", "d", short="wrong with gold"),
+        Column("wrong, but contains a right answer", "d", short="wrong with gold"),
     )
     return Table("What counts as right", columns, tuple(rows))
 
@@ -341,7 +341,7 @@ def _search_notes(search: ThresholdSearch, estimator: str) -> list[str]:
     if search.chosen is not None:
         notes.append(
             "It holds for questions drawn as these were, with answers of the same model, drawn in the same "
-            "way; not for each topic by itself. Errors of the labels add to it."
+            "way; not for each topic by itself. Errors in the labels add to it."
         )
     return notes
 
@@ -352,20 +352,19 @@ def set_table(rule: SetRule | NoSetRule, assessment: Assessment, correctness: st
         return _sets_table(rule, assessment, correctness)
     columns = (Column("labelled", "d"), Column("never drawn", "d"), Column("ceiling", ".3f"))
     rows: tuple[tuple[Cell, ...], ...] = ((rule.n, rule.unsampled, rule.ceiling),)
-    note = f"With fewer than {rule.fewest} labelled questions nothing can be promised."
+    note = f"With fewer than {rule.fewest} labelled questions nothing can be guaranteed."
     if rule.n >= rule.fewest:
         note = (
             f"No set can do that: the right answer was never drawn for {rule.unsampled} of {rule.n} "
-            f"questions, so no set "
-            f"of drawn answers holds it more often than {percent(rule.ceiling, 1)} (surely "
-            f"{percent(rule.surely, 1)}, with confidence 0.95). More answers to each question raise this "
-            "ceiling."
+            "questions, so no set of drawn answers can contain it more often than "
+            f"{percent(rule.ceiling, 1)} (with confidence 0.95, at least {percent(rule.surely, 1)} is "
+            "possible). More answers per question raise this ceiling."
         )
     return Table(_set_title(rule.coverage), columns, rows, (note,))
 
 
 def _set_title(coverage: float) -> str:
-    return f"Sets of answers that hold a right one for {exact_percent(coverage)} of questions"
+    return f"Sets of answers that contain a right one for {exact_percent(coverage)} of questions"
 
 
 def _sets_table(rule: SetRule, assessment: Assessment, correctness: str) -> Table:
@@ -385,12 +384,11 @@ def _sets_table(rule: SetRule, assessment: Assessment, correctness: str) -> Tabl
         Column("mean size", ".2f", shown="answers per set"),
         Column("empty", "d", shown="empty sets"),
         Column("labelled", "d"),
-        Column("hold a right answer", ".3f"),
+        Column("contain a right answer", ".3f"),
     )
     note = (
-        "A set holds the different answers that are likely enough. A set is empty where no answer is "
-        "likely enough, so the "
-        "mean number of answers may be below 1."
+        "A set contains the different answers that are likely enough. A set is empty where no answer is "
+        "likely enough, so the mean number of answers may be below 1."
     )
     return Table(_set_title(rule.coverage), columns, (row,), (note,))
 
@@ -501,7 +499,7 @@ class Conclusion(NamedTuple):
         if self.sure is not None and self.sure_by is not None:
             parts.append(f"it {SAYS[self.sure_by].format(percent(self.sure))}")
         if self.best is None or self.auroc is None or self.answered is None:
-            parts.append(f"it is open which estimator tells right from wrong best: {self.undefined}")
+            parts.append(f"it is not known which estimator tells right from wrong best: {self.undefined}")
         elif self.auroc <= 0.5:
             parts.append("no estimator tells right from wrong better than chance")
         else:

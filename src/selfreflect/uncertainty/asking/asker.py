@@ -199,7 +199,7 @@ def reply_text(replies: ModelReplies) -> str | NoValue:
         return failure
     finish = replies.finishes[0]
     if finish == "length":
-        return NoValue("cut_off", "the reply was cut off at the limit of tokens")
+        return NoValue("cut_off", "the reply was cut off at the token limit")
     if finish != "stop":
         return NoValue("no_reply", f"the model gave no reply ({finish})")
     return replies.texts[0]
@@ -310,7 +310,7 @@ def parse_probability(text: str) -> float | NoValue:
         # 1 may be 1 % or certain, 1.5 may be 1.5 % or nonsense
         if any(number == "1" or 1 < _number(number) < 2 for number in numbers):
             return NoValue(
-                "ambiguous_number", f"it is unclear whether this is a percentage: in {excerpt(text, 80)}"
+                "ambiguous_number", f"it is unclear whether this is a percentage: {excerpt(text, 80)}"
             )
         values = list(map(_plain, numbers))
     # rounded, so that 0.9 and 90 % are one number
@@ -518,7 +518,9 @@ def read_hedge(text: str) -> Hedge | NoValue:
         # a study asked about the phrase by itself, not about "not likely" or "more likely"
         if _BEFORE.search(before) or _DENIED.search(before):
             around = plain[max(0, match.start() - 20) : match.end()]
-            return NoValue("unknown_hedge", f"no study says what this means: {excerpt(around)}")
+            return NoValue(
+                "unknown_hedge", f"no study has measured what this phrase means: {excerpt(around)}"
+            )
         phrases.append(match[0])
     if not phrases:
         return NoValue("no_hedge", "no word of probability that is known")

@@ -17,7 +17,7 @@ ESTIMATED = tuple(name for name, estimator in ESTIMATORS.items() if estimator.ne
 """Estimators that apply to claims."""
 SUPPORT = ESTIMATED[0]
 """Estimator that is calibrated by default."""
-_NO_VERDICT = NoValue("no_reply", "no answer has a clear verdict on the claim")
+_NO_VERDICT = NoValue("no_reply", "for no answer is it clear whether it makes the claim")
 
 
 def check_estimators(names: Iterable[str]) -> None:

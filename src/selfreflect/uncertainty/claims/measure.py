@@ -18,7 +18,7 @@ class ClaimCoverage(Measure):
     heading = "claims"
     short = "share of claims"
     about = (
-        "Which claims of the test answers does a summary cover, weighed by the answers that make them, "
+        "Which claims of the test answers does a summary cover, weighted by the answers that make them, "
         "and how many of its own claims does any answer make? No judge reads them: each sentence is "
         "a claim, and shared words, numbers and negations decide."
     )

@@ -73,7 +73,11 @@ class EntailmentReader(WordReader):
     @property
     def caveats(self) -> list[str]:
         unread = sum(found is None for found in self._read.values())
-        return [f"{counted(unread, 'pair')} of text and claim left out: too long."] if unread else []
+        return (
+            [f"{counted(unread, 'pair')} of text and claim left out: too long for the model."]
+            if unread
+            else []
+        )
 
     def stances(
         self, question: str, claims: Sequence[str], texts: Sequence[str]

@@ -186,7 +186,7 @@ def claim_distribution(
             f"the answers to {excerpt(question)} make {len(different):,} different claims, and at most "
             f"{MOST_CLAIMS:,} are compared",
             code="too_many_claims",
-            remedy="Take fewer answers with {num_answers}.",
+            remedy="Use fewer answers with {num_answers}.",
         )
     texts = reader.distinct(question, different)
     # answers and summaries in one call: a reader that asks a model sends one batch

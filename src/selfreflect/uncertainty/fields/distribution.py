@@ -299,8 +299,7 @@ def notes_on(structured: Sequence[Structured]) -> list[str]:
     total = sum(len(item.faults) for item in structured)
     notes = [
         f"{count:,} of {counted(total, 'answer')}: {FAULTS[reason]}. In every field these answers form a "
-        f"class of "
-        "their own."
+        "separate class."
         for reason, count in reasons.most_common()
     ]
     if unread := sum(item.unread_gold for item in structured):
@@ -312,7 +311,8 @@ def notes_on(structured: Sequence[Structured]) -> list[str]:
         )
     if left_out := sum(item.left_out for item in structured):
         notes.append(
-            f"{counted(left_out, 'field')} left out: the rarest of questions with over {MOST_FIELDS}."
+            f"{counted(left_out, 'field')} left out: the rarest fields of questions with more than "
+            f"{MOST_FIELDS}."
         )
     return notes
 
@@ -572,13 +572,12 @@ def _notes(structured: Sequence[Structured], rule: ClassRule, rows: Sequence[tup
     chimeras = sum(not whole.sampled for whole in wholes)
     if chimeras:
         notes.append(
-            f"For {chimeras:,} of {len(wholes):,} questions no sampled answer has the most common "
-            f"value in every "
-            "field, so that an object merged of these values was never sampled."
+            f"For {chimeras:,} of {len(wholes):,} questions no sampled answer has the most common value in "
+            "every field, so an object merged from these values was never sampled."
         )
     if any(row[1] == "free_text" for row in rows):
         notes.append(
-            "Free text: answers that say the same in other words may count as different, so that a low share "
-            "says little."
+            "Free text: answers that say the same in other words may count as different, so a low share says "
+            "little."
         )
     return notes

@@ -98,7 +98,7 @@ FLAGS: dict[tuple[str, str], str] = {
     **dict.fromkeys((("dataset", "hedge"), ("dataset", "--classes")), _HEDGE),
     **dict.fromkeys(
         (("uncertainty", "--class-order"), ("calibrate", "--class-order")),
-        "An answer joins the first class whose first answer it matches.",
+        "An answer now always joins the first class whose first answer it matches.",
     ),
     ("uncertainty", "--sizes"): "Run the command once for each M, with --num-answers M.",
     ("validate", "--writer"): "Statements are now written by a template; your own summaries are edited too.",

@@ -226,7 +226,7 @@ def test_a_run_keeps_the_replies_of_its_own_model(tmp_path: Path, monkeypatch: p
         (path / "manifest.json").write_text(json.dumps(manifest))
         outcome = run("uncertainty", path, "--estimators", "p_true", "--json")
         assert outcome.json[0]["values"] == {"p_true": 1.0}
-        assert f"asking {server.url}, with your key, because {path} says so" in outcome.said
+        assert f"asking {server.url}, with your key, because {path} names it" in outcome.said
         assert len((path / REPLIES).read_text().splitlines()) == len(server.calls) == 2
     assert run("report", path).code == 0
 
@@ -234,7 +234,7 @@ def test_a_run_keeps_the_replies_of_its_own_model(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("answers", "part"),
     [
-        ({"model": "anybodys:reply"}, "names a function of Python code"),
+        ({"model": "anybodys:reply"}, "names a Python function"),
         ({"model": "openai:tiny", "base_url": "https://elsewhere.example/v1"}, "outside your network"),
         ({"model": "openai:tiny", "base_url": "http://134744072/v1"}, "outside your network"),
     ],

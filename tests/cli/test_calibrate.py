@@ -121,7 +121,7 @@ def test_another_number_of_answers_is_noted(tmp_path: Path) -> None:
     assert calibrate(written(tmp_path / "a.json", records), "--save", saved).code == 0
     new = written(tmp_path / "b.json", [{"id": "new", "answers": ["a"] * 50, "gold": "a"}])
     assert (
-        "fitted on questions with 3, 4, 5, 6 answers, and these have 50"
+        "fitted on questions with 3, 4, 5, 6 answers, but these have 50"
         in calibrate(new, "--apply", saved).said
     )
 

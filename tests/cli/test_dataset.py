@@ -146,7 +146,7 @@ def test_an_unfinished_run_says_what_it_lacks(tmp_path: Path) -> None:
 
 def test_a_run_whose_summaries_were_cut_off_says_what_to_change(tmp_path: Path) -> None:
     path = write_learnable(tmp_path / "run", TEXTS, cut=("basic#1", "basic#2", "greedy"))
-    advice = "3 of 4 summaries were cut off: draw them in a new run, with more --summary-tokens"
+    advice = "3 of 4 summaries were cut off: sample them in a new run, with a higher --summary-tokens"
     outcome = run("dataset", "dpo", path, "--output", tmp_path / "pairs")
     assert outcome.code == 2
     assert f"only one summary, so no pair; 3 texts: cut off at the limit of tokens. {advice}" in outcome.said

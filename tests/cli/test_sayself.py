@@ -78,7 +78,7 @@ def lines(name: str) -> list[dict[str, Any]]:
 def test_from_questions_to_data_and_baselines(folder: Path) -> None:
     outcome = sayself()
     assert "10 with a single one" in outcome.said
-    assert "lack their end" not in outcome.said
+    assert "before their end" not in outcome.said
     assert "0 left out" not in outcome.said
     rows = lines("data/full/train.jsonl")
     assert {row["response"].rpartition(" ")[2] for row in rows} <= {"3", "5", "8", "10"}

@@ -215,7 +215,7 @@ def test_what_a_judge_measured_of_the_greedy_answer_is_an_estimator(tmp_path: Pa
 
 
 def test_a_run_directory_without_answers(tmp_path: Path) -> None:
-    refused(run("uncertainty", write_run(tmp_path / "run", count=0)), "holds no answers yet")
+    refused(run("uncertainty", write_run(tmp_path / "run", count=0)), "has no answers yet")
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_a_run_directory_without_answers(tmp_path: Path) -> None:
         ({"confidence": 1.5}, ["record 2", "'confidence' is 1.5; it must be in [0, 1]"]),
         ({"correct": 0.5}, ["record 2", "'correct' must be"]),
         ({"logprobs": [[-1.0]]}, ["record 2", "1 entries for 4 answers"]),
-        ({"logprobs": [[-1.0]] * 3 + [[-(10**400)]]}, ["record 2", "a number up to 0"]),
+        ({"logprobs": [[-1.0]] * 3 + [[-(10**400)]]}, ["record 2", "a number of at most 0"]),
         ({"logprobs": [[-1.0]] * 3 + [[-0.1] * 90]}, ["record 2", "another tokenizer"]),
         ({"tokens": [["Pa", "ris"]] * 2 + [["Lyon"], ["X"]]}, ["record 2", "do not spell it"]),
         ({"aliases": ["Paris"]}, ["record 2", "'aliases' must be a list of lists"]),

@@ -82,7 +82,7 @@ def test_the_best_strategy_by_information_comes_before_its_score(bits, start):
 
 def test_few_questions_are_not_compared():
     text = headline(run({"greedy": HIGH, "basic": LOW}, questions=3))
-    assert "3 questions are too few to tell strategies apart: take at least 6" in text
+    assert "3 questions are too few to tell strategies apart: use at least 6" in text
     assert "difference" not in text
     assert "CI" not in text
 

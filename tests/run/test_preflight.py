@@ -183,7 +183,7 @@ def test_a_server_that_does_not_sample_is_not_asked_the_questions(
     server.script = fixed
     refused = run(*command(tmp_path, server, judge))
     assert refused.code == 2
-    assert "openai:m gives the same text for every sample, so no question was sent yet" in refused.said
+    assert "openai:m returns the same text for every sample, so no question has been sent yet" in refused.said
     # short calls, three requests, each of whose equal texts is asked for again, and whether it can be greedy
     assert len(server.calls) == 4 + 3 * 2
     assert all(map(is_probe, server.calls[3:]))

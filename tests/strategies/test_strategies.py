@@ -225,7 +225,7 @@ def test_reasoning_that_never_ends_fails():
 
 def test_a_generator_that_breaks_its_contract_is_found_out():
     outcome, _ = one("greedy", [reply("one", "too many")])
-    assert (outcome.kind, outcome.message) == ("backend", "the generator gave 2 completions instead of 1")
+    assert (outcome.kind, outcome.message) == ("backend", "the generator returned 2 completions instead of 1")
 
     class Silent(Scripted):
         def generate(self, requests):

@@ -195,7 +195,7 @@ def test_undefined_values_are_counted_and_explained(model: Path, tmp_path: Path)
     ("content", "options", "message"),
     [
         ("{", (), "not JSON"),
-        ("[]", (), "holds no records"),
+        ("[]", (), "contains no records"),
         ([{"question": "What?"}], (), "items.json"),
         ([item(1, one="Radishes.", two="Lettuce.")], (), "known order"),
         ([item(1, good="Radishes.", bad="Radishes.")], (), "same"),
@@ -205,7 +205,7 @@ def test_undefined_values_are_counted_and_explained(model: Path, tmp_path: Path)
         (ITEMS, ("--study", "rankde"), "Did you mean 'ranked'"),
         (ITEMS, ("--study", "choice"), "takes no SOURCE"),
         (ITEMS, ("--study", "raters"), "--ratings FILE"),
-        (ITEMS, ("--study", "judges"), "two judges"),
+        (ITEMS, ("--study", "judges"), "two or more judges"),
         (ITEMS, ("--judge", "other"), "--study judges"),
         (ITEMS, ("--study", "convergence", "--order", "good>bad"), "--order"),
         (ITEMS, ("--study", "interventions", "--groups", "colour"), "not one of 'spelling', 'meaning'"),

@@ -134,7 +134,7 @@ def test_questions_without_all_values_are_left_out_and_counted():
     strays = [value("elsewhere", "good", 0.1), value("q0", "control", 0.1)]
     found = study.finding([*values, *strays], [LOWER, HIGHER])
     assert shown(found) == shown(study.finding(values, [LOWER, HIGHER]))
-    for count in ("of them: 1;", "selfreflect: 1;", "rouge_l: 6."):
+    for count in ("of these: 1;", "selfreflect: 1;", "rouge_l: 6."):
         assert count in found.says[0]
     assert table(found, "What separates").rows[0][-1] == 5
 

@@ -97,7 +97,7 @@ def application(commands: Iterable[str] = tuple(COMMANDS), *, is_list: bool = Fa
     app = typer.Typer(
         name="selfreflect",
         cls=Group,
-        help="Draw a language model's answer distribution, let it summarise its own belief, and score how "
+        help="Sample a language model's answers, let the model summarise its own belief, and score how "
         "faithful the summary is.",
         epilog="Exit codes: 0 done; 1 done, with failures recorded; 2 bad usage or input, or a server that "
         "does not answer (the message says what and where); 3 a condition of --fail-if holds; 70 a bug in "

@@ -81,9 +81,8 @@ class StructureOptions(Struct, frozen=True, kw_only=True):
         list[str] | None,
         Flag(
             "--field PATH",
-            "Take only this field, as a JSON Pointer such as /total, or /lines/*/price for the price "
-            "in every object of a list. "
-            "Can be repeated.",
+            "Use only this field, as a JSON Pointer such as /total, or /lines/*/price for the price in "
+            "every object of a list. Can be repeated.",
         ),
     ] = None
     claims: Annotated[
@@ -105,11 +104,11 @@ class ComparisonOptions(Struct, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--classes RULE",
-            "Rule that decides which answers are the same. The rules are same (equal in other words, without "
-            "a model), exact (but for "
-            "case, punctuation and articles), numeric, jaccard, rouge or embedding, the last three with a "
-            "threshold, as in jaccard:0.6; judge (--model is asked about pairs that same leaves open), or "
-            "nli:MODEL (each entails the other; MODEL classifies pairs).",
+            "Rule that decides which answers are the same. The rules are same (equal in other words, "
+            "without a model), exact (but for case, punctuation and articles), numeric, jaccard, rouge or "
+            "embedding, the last three with a threshold, as in jaccard:0.6; judge (--model is asked about "
+            "pairs that the rule same cannot decide), or nli:MODEL (each answer entails the other; MODEL "
+            "classifies pairs).",
             default="judge, for at most 2 pairs per answer, where a model other than the embedded one is "
             "asked or named; else same",
         ),
@@ -127,8 +126,8 @@ class ComparisonOptions(Struct, frozen=True, kw_only=True):
         Flag(
             "--correctness A,B",
             "What counts as correct. The rules are human (the field 'correct'), graded (the grades in a "
-            "log; graded:NAME for one grader), contains (a right answer stands whole in a short answer, "
-            "not negated and not one of several), exact, numeric, substring, squad_f1 (with a "
+            "log; graded:NAME for one grader), contains (a short answer contains a right answer as whole "
+            "words, not negated and not one of several), exact, numeric, substring, squad_f1 (with a "
             "threshold, as in squad_f1:0.8), or judge (--model is asked). `calibrate` takes one.",
             default="contains where --gold is given, human where labelled, graded where a log holds "
             "grades, else contains",
@@ -162,7 +161,7 @@ def read_questions(source: str, fields: FieldOptions, *, structured: bool = Fals
             say(f"Groups of answers were merged by hand in {counted(by_hand, 'question')}.")
         if not questions:
             raise DataError(
-                f"{source} holds no answers yet",
+                f"{source} has no answers yet",
                 code="no_answers",
                 remedy=f"Make them with: selfreflect answers --out {source}",
             )
@@ -264,7 +263,7 @@ def open_claim_reader(
         raise ConfigError(
             "only the reader 'asked' calls a model",
             code="usage",
-            remedy="Leave out {model}, or take that reader.",
+            remedy="Leave out {model}, or use that reader.",
         )
     else:
         with open_store(source, asking, ["claims"]) as store:
@@ -297,7 +296,7 @@ def read_claims(
         )
     if not any(claim.correct is not None for question in questions for claim in question.claims):
         raise DataError(
-            f"{excerpt(source)} labels no claim",
+            f"{excerpt(source)} has no labelled claims",
             code="no_labels",
             remedy='`selfreflect claims FILE --json` writes claims; add "correct": true or false to each.',
         )
@@ -406,7 +405,7 @@ class AskOptions(Struct, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--model NAME",
-            "Model that estimators and judges ask, as `run` takes it (openai:NAME on a server).",
+            "Model that estimators and judges ask, as in `run` (openai:NAME on a server).",
             default="the one that drew the answers of the run",
         ),
     ] = None
@@ -423,7 +422,7 @@ class AskOptions(Struct, frozen=True, kw_only=True):
         bool,
         Flag(
             "--sample-p-true",
-            "Take P(True) as the share of True in 10 replies, without asking for probabilities of tokens.",
+            "Estimate P(True) by the share of True in 10 replies, not by the probability of a token.",
         ),
     ] = False
     yes: Annotated[

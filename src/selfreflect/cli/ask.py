@@ -80,9 +80,9 @@ def ask_command(
     overrides: Overrides,
     classes: str | None = option(
         "--classes RULE",
-        "What makes two answers the same, as `selfreflect uncertainty` takes it: same, judge (the model is "
-        "asked about pairs that same leaves open), … [default: judge, for at most 2 pairs per answer; same "
-        "for the embedded model]",
+        "Rule that decides which answers are the same, as in `selfreflect uncertainty`: same, judge (the "
+        "model is asked about pairs that the rule same cannot decide), … [default: judge, for at most 2 "
+        "pairs per answer; same for the embedded model]",
     ),
     yes: o.Yes = False,
     json: o.Json = False,
@@ -237,7 +237,7 @@ ACT_TWO = """\
 The same model now answers ten questions, ten times each. For eight of them it reads contradictory evidence; \
 two are everyday questions.
 
-Three strategies make a summary: greedy takes the model's ordinary answer, basic asks it for every possible \
+Three strategies make a summary: greedy uses the model's ordinary answer, basic asks it for every possible \
 answer, and sample_and_summarize shows it five new answers to merge. A model of this size often names one \
 answer and leaves out the other, and the shares show what that costs.
 """

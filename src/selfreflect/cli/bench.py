@@ -62,7 +62,7 @@ def bench_command(
     config, options = overrides.config(), overrides.execution
     if not backend_of(config.scores.judge).is_torch:
         name = excerpt(config.scores.judge)
-        raise ConfigError(f"bench times this package's engine, but judge {name} runs another engine")
+        raise ConfigError(f"bench times this package's engine, but judge {name} runs in a different engine")
     if items is None:
         reading.refuse_columns()
         timed_items = bundled_items("bench_items", limit=reading.limit, num_answers=reading.num_answers)

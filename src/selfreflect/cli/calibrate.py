@@ -81,13 +81,13 @@ class CalibratorOptions(Struct, frozen=True, kw_only=True):
     ] = None
     apply: Annotated[
         Path | None,
-        Flag("--apply FILE", "Apply a saved calibrator, to questions that it was not fitted on."),
+        Flag("--apply FILE", "Apply a saved calibrator to questions that it was not fitted on."),
     ] = None
     num_answers: Annotated[
         int | None,
         Flag(
             "--num-answers N",
-            "Use N answers of each question, drawn at random. Take as many as you will draw later.",
+            "Use N answers of each question, drawn at random. Use as many as you will sample later.",
             range=POSITIVE,
         ),
     ] = None
@@ -100,10 +100,9 @@ class PromiseOptions(Struct, frozen=True, kw_only=True):
         float | None,
         Flag(
             "--risk RISK",
-            "Find the threshold that keeps this share of errors. At most this share of the answers "
-            "above it is wrong, as in 0.05. A "
-            "quarter of the labelled questions sets the thresholds to try; exact tests on the "
-            "others choose among them.",
+            "Find a threshold for this share of errors: at most this share of the answers above it is "
+            "wrong, as in 0.05. A quarter of the labelled questions sets the thresholds to try; exact "
+            "tests on the others choose among them.",
         ),
     ] = None
     confidence: Annotated[
@@ -114,18 +113,16 @@ class PromiseOptions(Struct, frozen=True, kw_only=True):
         float | None,
         Flag(
             "--set COVERAGE",
-            "Find sets of answers that mostly hold a right one. This share of questions gets such a "
-            "set, as in 0.9; a "
-            "set has each class of answers whose own share is large enough.",
+            "Find sets of answers that contain a right one for this share of questions, as in 0.9. A set has "
+            "every class of answers whose share is large enough.",
         ),
     ] = None
     keep: Annotated[
         float | None,
         Flag(
             "--keep SHARE",
-            "Find the score above which claims may be kept. Needs --claims; for this share of "
-            "questions, as in "
-            "0.9, all kept claims are right.",
+            "Find the score above which claims may be kept: for this share of questions, as in 0.9, all kept "
+            "claims are right. Needs --claims.",
         ),
     ] = None
 
@@ -160,7 +157,7 @@ def calibrate_command(
         # the file has its own values for these, so that others would be ignored in silence
         if (options, comparison, promise) != (*defaults, PromiseOptions()):
             raise ConfigError(
-                "a saved calibrator fixes its own estimator and settings",
+                "a saved calibrator already fixes the estimator and its settings",
                 code="usage",
                 remedy="With {apply} give only {gold}, {column} and models.",
             )
@@ -221,8 +218,8 @@ def _weights(
     if options.weights is None:
         if has_weights and options.method is not None:
             raise ConfigError(
-                f"{name} takes no other method, because the regression that fits its weights also "
-                f"calibrates it",
+                f"{name} cannot be calibrated by another method, because the regression that fits its "
+                "weights also calibrates it",
                 code="usage",
                 remedy="Leave out {method}.",
             )
@@ -237,7 +234,9 @@ def _weights(
         return None
     saved = read_calibrator(options.weights)
     if not has_weights or saved.estimator != name:
-        raise ConfigError(f"{excerpt(str(options.weights), 200)} holds no weights of {name}", code="usage")
+        raise ConfigError(
+            f"{excerpt(str(options.weights), 200)} contains no weights for {name}", code="usage"
+        )
     saved.refuse_overlap(questions)
     saved.refuse_other_samples(questions)
     return saved
@@ -356,7 +355,7 @@ class _Fitting:
         )
         for count, why in (
             (sample.repeated, "has the same text as another question, or is a field of the same answers"),
-            (sample.other_size, "has other answers"),
+            (sample.other_size, "has a different number of answers"),
         ):
             if count:
                 say(f"{counted(count, 'question')} left out of the guarantee: each {why}.")
@@ -379,8 +378,8 @@ class _Fitting:
             print_notes_first(guarantee_table(search, self.estimator))
         if guarantee is None and self.options.save is not None:
             raise DataError(
-                f"no threshold of {self.estimator} keeps the risk at {search.risk:g} with confidence "
-                f"{search.confidence:.12g}, so nothing is saved",
+                f"no threshold of {self.estimator} keeps the share of wrong answers within {search.risk:g} "
+                f"with confidence {search.confidence:.12g}; nothing was saved",
                 code="no_threshold",
                 remedy=f"Label about {search.labels_needed:,} more questions, or choose a higher {{risk}}.",
                 labels_needed=search.labels_needed,
@@ -408,15 +407,16 @@ class _Fitting:
             return rule
         if self.options.save is not None and rule.n < rule.fewest:
             raise DataError(
-                "too few labels for sets, so nothing is saved",
+                "there are too few labels for sets of answers; nothing was saved",
                 code="too_few_labels",
                 remedy=f"Label at least {rule.fewest:,} questions, or give a lower {{set}}.",
                 labels_needed=rule.fewest,
             )
         if self.options.save is not None:
             raise DataError(
-                f"no set of the sampled answers holds a right one for {exact_percent(coverage)} of "
-                "questions, so nothing is saved",
+                f"the right answer was never sampled for {rule.unsampled} of {rule.n} questions, so sets "
+                f"cannot be guaranteed to contain a right answer for {exact_percent(coverage)} of questions; "
+                "nothing was saved",
                 code="no_set",
                 remedy="Draw more answers to each question, or give a lower {set}.",
                 ceiling=rule.ceiling,
@@ -456,7 +456,7 @@ class _Fitting:
             return rule
         if self.options.save is not None:
             raise DataError(
-                "no claim can be kept, so nothing is saved",
+                "no claim can be kept; nothing was saved",
                 code="no_threshold",
                 remedy="Give a lower {keep}, or label claims of more questions.",
             )
@@ -508,8 +508,8 @@ def _require_labels(count: int, weights: int = 0, promised: int = 0) -> None:
     fewest = max(FEWEST_LABELS, weights * ANSWERS_PER_WEIGHT)
     if count < fewest:
         raise DataError(
-            f"{counted(count, 'labelled answer')} are too few: a map fitted on fewer than {fewest} may do "
-            "harm, so it is not saved",
+            f"{counted(count, 'labelled answer')} are too few: a map fitted on fewer than {fewest} may make "
+            "confidences worse, so it was not saved",
             code="too_few_labels",
             remedy=f"Label at least {max(fewest, promised):,} questions; hundreds are better.",
             labels_needed=max(fewest, promised),
@@ -526,7 +526,7 @@ def _say_better(quality: MapQuality) -> None:
 
 
 _ALTERNATIVES = {
-    "constant": "always saying the accuracy of the other questions",
+    "constant": "always stating the accuracy of the other questions",
     "unchanged": "no map",
 }
 """Alternatives to a map, by field of its quality."""
@@ -550,8 +550,8 @@ def _read_saved(path: Path, classes: str | None) -> CalibratorFile:
     saved = read_calibrator(path)
     if name_list(saved.correctness) != [saved.correctness]:
         raise DataError(
-            f"{excerpt(str(path), 200)} is not a saved calibrator: {excerpt(saved.correctness)} is not one "
-            "kind of correctness"
+            f"{excerpt(str(path), 200)} is not a saved calibrator: {excerpt(saved.correctness)} is not a "
+            "single correctness function"
         )
     _refuse_unnamed_classes(saved, path, classes)
     return saved
@@ -575,7 +575,7 @@ def _apply(
     if not {*sample_sizes(questions)} <= {*saved.samples}:
         before, new = (", ".join(map(str, sizes)) for sizes in (saved.samples, sample_sizes(questions)))
         say(
-            f"The calibrator was fitted on questions with {before} answers, and these have {new}: estimators "
+            f"The calibrator was fitted on questions with {before} answers, but these have {new}: estimators "
             "depend on the number of answers."
         )
     say(f"The calibrator was fitted to {saved.origin}.")

@@ -91,7 +91,7 @@ def _items(source: str, reading: ItemOptions) -> list[Item]:
     run = Run.load(Path(source))
     items = items_from_records(run.questions.values(), run.answers, run.summaries.values())
     if not items:
-        raise DataError(f"{source} holds no answers yet", code="no_answers")
+        raise DataError(f"{source} has no answers yet", code="no_answers")
     return items[: reading.limit]
 
 

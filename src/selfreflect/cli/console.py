@@ -204,7 +204,11 @@ def exit_codes(keeps_work: bool, name_of: Callable[[str], str]) -> Iterator[None
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             _exit_with_bug(error, keeps_work)
         _drop_stdout()
-        _exit(2, f"error: cannot write the output: {error.strerror}. Make room, and run the command again.")
+        _exit(
+            2,
+            f"error: cannot write the output: {error.strerror}. Free some disk space, then run the "
+            "command again.",
+        )
     except MemoryError:
         saved = "; finished work is saved" if keeps_work else ""
         _exit(2, f"error: out of memory. Use smaller numbers or another machine{saved}.")

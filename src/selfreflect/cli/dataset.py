@@ -134,7 +134,7 @@ def _advice_on_length(run: RunRecords) -> str:
     if 2 * cut <= len(run.summaries):
         return ""
     return (
-        f"{cut:,} of {len(run.summaries):,} summaries were cut off: draw them in a new run, with more "
+        f"{cut:,} of {len(run.summaries):,} summaries were cut off: sample them in a new run, with a higher "
         "--summary-tokens or with a prompt that asks for less"
     )
 

@@ -30,7 +30,7 @@ COMMAND_GROUPS: Mapping[str, Mapping[str, str]] = {
     "Runs": {
         "run": "Run all stages: questions, answers, summaries, scores.",
         "questions": "Show the questions of a source, or store them.",
-        "answers": "Draw an answer distribution for every question.",
+        "answers": "Sample answers to every question.",
         "summarize": "Let the model summarise its own belief.",
         "report": "Show the results of runs, and write tables, a page or figures.",
         "compare": "Compare strategies and runs with a baseline.",
@@ -40,10 +40,10 @@ COMMAND_GROUPS: Mapping[str, Mapping[str, str]] = {
     "Uncertainty": {
         "uncertainty": "Estimate uncertainty from stored answers, with every method on the same answers.",
         "calibrate": "Calibrate an estimator, and find which answers may be shown.",
-        "claims": "Split long answers into claims, and count the answers that say or contradict each.",
+        "claims": "Split long answers into claims, and count the answers that make or contradict each claim.",
     },
     "Train": {
-        "dataset": "Make data to train a model on, from a run (needs the parquet extra).",
+        "dataset": "Make training data from a run (needs the parquet extra).",
         "sayself": "Train a model to state its confidence and why it doubts.",
     },
     "Serve": {

@@ -69,7 +69,7 @@ AddQuestions = Annotated[
         "--add-questions",
         "Add the questions of --questions (or of a larger --limit) that an existing run "
         "directory lacks, and update other columns, such as gold answers. Without this "
-        "option, a file with other questions is an error.",
+        "option, a file with different questions is an error.",
         ...,
     ),
 ]
@@ -89,7 +89,7 @@ DryRun = Annotated[
     bool,
     option(
         "--dry-run",
-        "Print what is left to do, and its calls, tokens and money. Money takes input_per_million and "
+        "Print what is left to do, and its calls, tokens and money. Money needs input_per_million and "
         "output_per_million in [prices.MODEL] of --config. Writes nothing and calls no server; a local "
         "judge is loaded.",
         ...,
@@ -122,7 +122,7 @@ COLUMN = Flag(
 class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options that select the items and columns of a file."""
 
-    limit: Annotated[int | None, Flag("--limit N", "Take only the first N items.", range=POSITIVE)] = None
+    limit: Annotated[int | None, Flag("--limit N", "Use only the first N items.", range=POSITIVE)] = None
     num_answers: Annotated[
         int | None, Flag("--num-answers N", "Use the first N answers of each half.", range=POSITIVE)
     ] = None
@@ -131,7 +131,7 @@ class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--separator TEXT",
-            "What separates the answers where one text holds several, as in ';' (\\n is a line end).",
+            "Text that separates the answers where one cell holds several, as in ';' (\\n is a line end).",
         ),
     ] = None
 

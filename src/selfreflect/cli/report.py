@@ -256,7 +256,7 @@ def write_page(
         return
     advice = " Put fewer runs on one page." if len(runs) > 1 else ""
     say(
-        f"{file} has {size / 1e6:.1f} MB, and pages above {LARGE_PAGE / 1e6:.0f} MB open slowly on small "
+        f"{file} is {size / 1e6:.1f} MB; pages above {LARGE_PAGE / 1e6:.0f} MB open slowly on small "
         f"machines.{advice}"
     )
 
@@ -310,7 +310,7 @@ def compare_command(
     by_run = [scorings_by(of_run, judge, path) for path, of_run in zip(runs, whole, strict=True)]
     if not by_run[0][0].strategies:
         raise DataError(
-            f"{runs[0]} holds no summaries yet",
+            f"{runs[0]} has no summaries yet",
             code="no_summaries",
             remedy=f"Make them with: selfreflect summarize --out {runs[0]}",
         )

@@ -55,7 +55,7 @@ class SayselfOptions(Struct, frozen=True, kw_only=True):
         str,
         Flag(
             "--correctness RULE",
-            "What counts as correct, as `uncertainty` takes it.",
+            "What counts as correct, as in `uncertainty`.",
         ),
     ] = "squad_f1"
     judge: Annotated[
@@ -79,7 +79,7 @@ class SayselfOptions(Struct, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--writer MODEL",
-            "Model that writes the reflections, as `run` takes it.",
+            "Model that writes the reflections, as in `run`.",
             default="the one that drew the answers",
         ),
     ] = None
@@ -159,7 +159,7 @@ class SayselfOptions(Struct, frozen=True, kw_only=True):
         seeds = dict.fromkeys(self.seeds)
         if not seeds or not all(name.isascii() and name.isdecimal() and len(name) < 10 for name in seeds):
             raise ConfigError(
-                f"seeds are whole numbers, such as 0,1, not {excerpt(','.join(seeds))}", option="seeds"
+                f"seeds must be whole numbers, such as 0,1, not {excerpt(','.join(seeds))}", option="seeds"
             )
         return [(variant, int(seed)) for variant in variants for seed in seeds]
 
@@ -284,20 +284,19 @@ def cluster(out: Path, options: SayselfOptions, open_model: OpenModel) -> list[C
     right = sum(question.choose("gold") is not None for question in with_gold)
     say(
         f"{counted(len(clustered), 'question')}: {sum(sizes) / len(sizes):.1f} clusters on average, "
-        f"{sizes.count(1)} with a single one. A cluster has the right answer in {right} of "
-        f"{len(with_gold)} questions that name one."
+        f"{sizes.count(1)} with a single one. In {right} of {len(with_gold)} questions with a right answer, "
+        "a cluster contains it."
     )
     if cut := sum(answer_set.truncated for answer_set in answers):
         total = sum(len(question.answers) for question in questions)
         say(
-            f"{cut:,} of {total:,} answers were cut off, and a model would learn to stop at the same "
-            f"point. Sample them "
-            "in a new run, with more --max-new-tokens."
+            f"{cut:,} of {total:,} answers were cut off, and a model would learn to stop at the same point. "
+            "Sample them in a new run, with a higher --max-new-tokens."
         )
     if with_gold and not right:
         say(
             f"No answer is right by {is_right.name}. If answers are whole sentences around a short right "
-            "answer, take a lower threshold, such as --correctness squad_f1:0.2."
+            "answer, use a lower threshold, such as --correctness squad_f1:0.2."
         )
     return clustered
 

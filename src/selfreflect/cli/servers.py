@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from selfreflect.uncertainty.guarantee import Guarantee
 
 _HOST = option(
-    "--host ADDRESS", "Listen on this address; others than localhost need --allow-remote.", "127.0.0.1"
+    "--host ADDRESS",
+    "Listen on this address; addresses other than localhost need --allow-remote.",
+    "127.0.0.1",
 )
 
 
@@ -48,13 +50,13 @@ _WEB_STACK = ("fastapi", "prometheus_client", "pydantic", "starlette", "uvicorn"
 
 def _port(default: int) -> Any:
     """Make the option ``--port``."""
-    help = "Listen on this port; 0 takes a free one."
+    help = "Listen on this port; 0 chooses a free one."
     return typer.Option(default, "--port", min=0, max=65535, help=help)
 
 
 def _allow_remote(variable: str) -> Any:
     """Make the option ``--allow-remote``."""
-    help = f"Let other machines in, with the token in ${variable} or a new one that is printed."
+    help = f"Let other machines connect, with the token in ${variable} or a new one that is printed."
     return option("--allow-remote", help, False)
 
 
@@ -341,14 +343,14 @@ def _as_guaranteed(config: Config, overrides: Overrides, guarantee: Guarantee) -
                 "the calibrator's guarantee holds only at its own threshold, and for questions with "
                 f"{counted(guarantee.samples, 'answer')}",
                 code="guarantee",
-                remedy=f"Leave out {{serve.{key}}}, or take a {{serve.calibrator}} without a guarantee.",
+                remedy=f"Leave out {{serve.{key}}}, or use a {{serve.calibrator}} without a guarantee.",
             )
     for key, value in (("temperature", guarantee.temperature), ("top_p", guarantee.top_p)):
         if value is None:
             continue
         if overrides.sets("answers", key) and getattr(config.answers, key) != value:
             raise ConfigError(
-                f"the guarantee is about answers drawn at {key.replace('_', '-')} {value:g}",
+                f"the guarantee holds only for answers drawn at {key.replace('_', '-')} {value:g}",
                 code="other_sampling",
                 remedy=f"Give {{answers.{key}}} {value:g}, or leave it out.",
             )
@@ -358,7 +360,7 @@ def _as_guaranteed(config: Config, overrides: Overrides, guarantee: Guarantee) -
         return config
     if overrides.sets("serve", "num_answers") and options.num_answers != guarantee.samples:
         raise ConfigError(
-            f"the guarantee is about questions with {counted(guarantee.samples, 'answer')}, not "
+            f"the guarantee holds only for questions with {counted(guarantee.samples, 'answer')}, not "
             f"{options.num_answers}",
             code="other_samples",
             remedy=f"Give {{serve.num_answers}} {guarantee.samples}, or leave it out.",
@@ -442,8 +444,8 @@ def _reader(options: ServeConfig) -> BeliefReader:
                 f"{options.when_unsure} with exact classes: answers in sentences are hardly ever spelled "
                 "alike, so the endpoint would doubt what the model knows",
                 code="exact_classes",
-                remedy="Leave out {serve.classes} (the default asks the served model), or take same, judge, "
-                "embedding or nli:MODEL.",
+                remedy="Leave out {serve.classes} (the default asks the served model), or use same, "
+                "judge, embedding or nli:MODEL.",
             )
         if options.classes in (None, "judge"):
             return BeliefReader(ClassRule(DEFAULT), asks="always" if options.classes else "bounded")

@@ -392,9 +392,10 @@ def _strategies(
     names = strategies_to_continue(run)
     if any(":" in name for name in names):
         raise ConfigError(
-            f"{run.path} names a function of Python code as a strategy",
+            f"{run.path} names a Python function as a strategy",
             code="foreign_code",
-            remedy=f"If you know that code, run it with {{summaries.strategies}} {excerpt(','.join(names))}.",
+            remedy=f"If you trust that code, run it with {{summaries.strategies}} "
+            f"{excerpt(','.join(names))}.",
         )
     return names
 
@@ -427,9 +428,9 @@ def check_named(
     backend = backend_of(model)
     if backend.runs_foreign_code and model not in user_names:
         raise ConfigError(
-            f"{path} names a function of Python code as its model",
+            f"{path} names a Python function as its model",
             code="foreign_code",
-            remedy=f"If you know that code, run it with {{answers.model}} {excerpt(model)}.",
+            remedy=f"If you trust that code, run it with {{answers.model}} {excerpt(model)}.",
         )
     if backend.is_remote and base_url is not None:
         server = backend.server(base_url)
@@ -439,12 +440,12 @@ def check_named(
             raise ConfigError(
                 f"{path} names a server outside your network",
                 code="foreign_server",
-                remedy=f"If questions and key may go there, pass {{{stage}.base_url}} "
+                remedy=f"If your questions and key may be sent there, pass {{{stage}.base_url}} "
                 f"{excerpt(server.url, 200)}.",
             )
         # a server of the user's own network is asked, but never silently
         key = ", with your key" if server.authorization else ""
-        say(f"asking {server.url}{key}, because {path} says so")
+        say(f"asking {server.url}{key}, because {path} names it")
 
 
 def check_strategies(strategies: Sequence[str]) -> None:
@@ -480,7 +481,7 @@ def _agree_to_one_text(suspects: Sequence[SamplingCheck], intent: Intent) -> Non
         return
     models = " and ".join(dict.fromkeys(check.model for check in suspects))
     raise BackendError(
-        f"{models} gives the same text for every sample, so no question was sent yet",
+        f"{models} returns the same text for every sample, so no question has been sent yet",
         code="no_sampling",
         remedy="Turn sampling on at the server, or continue anyway with {yes}; the report then says so.",
     )

@@ -80,7 +80,7 @@ class StudyOptions(Struct, frozen=True, kw_only=True):
         Flag(
             "--order CHAINS",
             "Names of summaries, best first, as in 'good>mid>bad' or 'detailed>terse, detailed>vague'.",
-            default="each item's own field 'order', or good before all others and mid before bad",
+            default="the field 'order' of each item; without it, good before all others, and mid before bad",
         ),
     ] = None
     controls: Annotated[
@@ -131,7 +131,7 @@ def validate_command(
     ),
     model: str | None = option(
         "--model NAME",
-        "Model that rates summaries, as `run` takes it (openai:NAME on a server). Without "
+        "Model that rates summaries, as in `run` (openai:NAME on a server). Without "
         "it the metrics that need one are left out.",
     ),
     options: StudyOptions,
@@ -217,18 +217,18 @@ def _judge_names(judge: Sequence[str], study: str, overrides: Overrides) -> list
         (judge and not names, "no judge is named", "Give {judge} a name."),
         (
             study == "judges" and not several,
-            "the study judges compares two judges or more",
+            "the study 'judges' compares two or more judges",
             "Give {judge} A,B.",
         ),
         (
             several and study != "judges",
-            "several judges are named, and this study takes one",
+            "several judges are named, but this study takes one",
             "Give {study} judges.",
         ),
         (len(set(names)) < len(names), "the same judge is named twice", ""),
         (
             several and {"revision", "base_url"} & overrides.section("scores").keys(),
-            "a revision or an address belongs to one judge, and several are named",
+            "a revision or an address belongs to one judge, but several are named",
             "Leave out {scores.revision} and {scores.base_url}.",
         ),
     )
@@ -263,17 +263,17 @@ def check(study: str, source: str | None, options: StudyOptions, reading: ItemOp
         if getattr(options, field) != getattr(defaults, field):
             name = flag.negative or flag.name
             raise ConfigError(
-                f"{name} belongs to the study {' or '.join(users)}, and this one is {study}", option=field
+                f"{name} belongs to the study {' or '.join(users)}, not to {study}", option=field
             )
     if study == "choice" and source is not None:
-        raise ConfigError("the study choice makes its own items and takes no SOURCE")
+        raise ConfigError("the study 'choice' makes its own items and takes no SOURCE")
     if source in (None, "bundled") or Path(source).is_dir():
         reading.refuse_columns()
     if study != "choice" and source is None:
-        raise ConfigError(f"the study {study} needs a SOURCE: bundled, a file of items, or a run directory")
+        raise ConfigError(f"the study {study!r} needs a SOURCE: bundled, a file of items, or a run directory")
     if study == "raters" and options.ratings is None:
         raise ConfigError(
-            "the study raters needs ratings",
+            "the study 'raters' needs ratings",
             remedy="Give {ratings} FILE, a CSV with the columns rater, item, summary, rating.",
         )
 
@@ -312,7 +312,7 @@ def _read_items(source: str, reading: ItemOptions) -> list[Item]:
         items.append(replace(item, masked_out=item.masked_out[half], conditioning=item.conditioning[half]))
     if not items:
         raise DataError(
-            f"{source} holds no answers yet", remedy=f"Draw some with: selfreflect answers --out {source}"
+            f"{source} has no answers yet", remedy=f"Sample some with: selfreflect answers --out {source}"
         )
     without = len(run.questions) - len(items)
     if without:

@@ -178,7 +178,7 @@ def version_pairs(old: RunRecords, new: RunRecords) -> list[tuple[Contender, Con
         raise DataError(
             f"{excerpt(new.label)} has replies of {', '.join(map(excerpt, new.strategies)) or 'nobody'}, and "
             f"{excerpt(old.label)} of {', '.join(map(excerpt, old.strategies)) or 'nobody'}: no name is in "
-            "both",
+            "both files",
             code="no_pair",
         )
     return [(Contender(old, name), Contender(new, name)) for name in names]

@@ -42,8 +42,8 @@ _UNSPACED = re.compile(f"[{UNSPACED}]{{2}}")
 _CONTROLS = {"empty": "an empty summary", "question": "the repeated question"}
 
 HEDGES = (
-    "judge smollm2 does not read hedges or percentages: they hardly change the numbers of a summary. Use a "
-    "larger judge for summaries that differ in hedges or percentages."
+    "judge smollm2 does not understand hedges or percentages: they hardly change the results of a summary. "
+    "Use a larger judge for summaries that differ in hedges or percentages."
 )
 """Cautions measured in benchmarks/RESULTS.md, "What the embedded judge does not read"."""
 

@@ -49,8 +49,8 @@ FAILURE_COLUMNS = (
 )
 
 REMEDIES: Mapping[FailureKind, str] = {
-    "no_answers": "most answers are blank or refused; take another model or prompt ({prompts})",
-    "blank_summary": "the model wrote nothing; take another strategy or prompt ({prompts})",
+    "no_answers": "most answers are blank or refused; use another model or prompt ({prompts})",
+    "blank_summary": "the model wrote nothing; use another strategy or prompt ({prompts})",
     "too_long": (
         "use a model or judge with a larger context window, or shorter answers ({answers.max_new_tokens})"
     ),
@@ -59,11 +59,11 @@ REMEDIES: Mapping[FailureKind, str] = {
     ),
     "cut_off": "in a new run (another {out}), raise {STAGE.max_new_tokens}",
     "over_budget": "raise {scores.budget}",
-    "refused": "rephrase the question, or take another model",
-    "content_filter": "rephrase the question, or take another server",
+    "refused": "rephrase the question, or use another model",
+    "content_filter": "rephrase the question, or use another server",
     "empty": "run the same command again; it tries only what failed",
     "backend": "see the message; then run the same command again, which tries only what failed",
-    "malformed": "the model did not reply in the requested form; take another model or strategy",
+    "malformed": "the model did not reply in the requested form; use another model or strategy",
     "strategy": "fix the strategy and run the same command again, which tries only what failed",
 }
 """User's remedies by kind of failure; braces hold settings, with ``STAGE`` for the failure's stage."""

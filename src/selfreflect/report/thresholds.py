@@ -140,7 +140,8 @@ class Name:
         measures = common_measures(base, [candidate])
         if self.measure is not None and self.measure not in measures:
             raise DataError(
-                f"{self.measure.key!r} was not measured in all of these runs, so {self.text} says nothing",
+                f"{self.measure.key!r} was not measured in all of these runs, so {self.text} cannot be "
+                "checked",
                 code="not_measured",
             )
         # a name alone is about the measure whose keys need no prefix, if any question has it
@@ -189,7 +190,8 @@ class Name:
         assert self.measure is not None
         if self.measure not in run_measures(side.run):
             raise DataError(
-                f"{self.measure.name!r} was not measured for {subject_of(side)}, so {self.text} says nothing",
+                f"{self.measure.name!r} was not measured for {subject_of(side)}, so {self.text} cannot be "
+                "checked",
                 code="not_measured",
                 remedy="{scores.measures} chooses what is measured.",
             )
@@ -366,7 +368,7 @@ def parse_condition(text: str) -> Condition:
         )
     name = _named(text, f"{'any ' if match[1] else ''}{match[2]}", _names())
     if match[4] in _names():
-        raise _refused(text, f"{BETWEEN_NAMES} Write a number behind {match[3]}, such as 'worse > 0'.")
+        raise _refused(text, f"{BETWEEN_NAMES} Write a number after {match[3]}, such as 'worse > 0'.")
     number = _NUMBER.fullmatch(match[4])
     if number is None or (number[2] and match[5]):
         example = "60%" if name.is_share else "2"
@@ -386,9 +388,9 @@ def _named(text: str, name: str, names: Mapping[str, Name]) -> Name:
     listed_keys = ", ".join(keys)
     raise _refused(
         text,
-        f"there is no {excerpt(name)}.{nearest(name, list(names))} Names of a comparison are "
-        f"{', '.join(COMPARED)}, also as in '{keys[-1]}.worse'; of one version {listed_keys}, "
-        f"{', '.join(OF_QUESTIONS)}, and '{_ANY} {keys[-1]}'",
+        f"there is no {excerpt(name)}.{nearest(name, list(names))} A condition on a comparison can name "
+        f"{', '.join(COMPARED)}, also as in '{keys[-1]}.worse'; a condition on one version can name "
+        f"{listed_keys}, {', '.join(OF_QUESTIONS)}, and '{_ANY} {keys[-1]}'",
         names=list(names),
     )
 

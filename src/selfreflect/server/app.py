@@ -162,7 +162,7 @@ def jobs(services: Shared) -> dict[str, Any]:
 @routes.get(
     "/jobs/{id}",
     responses=_UNKNOWN,
-    summary="Show a job and what has come of it so far, with the answers from number `after` on",
+    summary="Show a job and its results so far, with the answers from number `after` on",
 )
 def job(id: Id, services: Shared, after: Number = 0) -> dict[str, Any]:
     return _find_job(services, id).to_dict(after)
@@ -299,7 +299,7 @@ def merge_answers(id: Id, index: Index, body: MergeBody, services: Shared) -> di
         raise HTTPException(404, f"this question has {len(texts)} answers")
     texts_to_merge = dict.fromkeys(texts[number] for number in body.answers)
     if len(texts_to_merge) == 1:
-        raise HTTPException(422, "a merge takes answers of two groups: these have the same text")
+        raise HTTPException(422, "a merge needs answers from two groups, but these have the same text")
     return {"merged": services.library.merge_answers(id, question.id, list(texts_to_merge))}
 
 

@@ -292,7 +292,7 @@ class BeliefReader:
         ranks = fitted.ranks if fitted is not None and fitted.estimator == kind else None
         if ranks and not isinstance(value, NoValue) and list_lengths([answered]) != [ranks]:
             value = NoValue(
-                "too_few_ranks", f"the calibrator was fitted on {ranks} likely tokens at each place"
+                "too_few_ranks", f"the calibrator was fitted on {ranks} likely tokens at each position"
             )
         if isinstance(value, NoValue):
             notes: tuple[str, ...] = (f"no confidence: {value.message}",)

@@ -148,7 +148,8 @@ def clarify(
     if gain < LEAST_BITS:
         bits = max(gain, 0.0)
         return NoClarification(
-            "no_gain", f"the best question would give only {bits:.2f} bits, under {LEAST_BITS}"
+            "no_gain",
+            f"the best question would give only {bits:.2f} bits about the answer, fewer than {LEAST_BITS}",
         )
     # the shares of the classes left out are spread over the others
     weights = np.array(shares) / sum(shares)

@@ -70,7 +70,7 @@ class Admission:
         if self._clients[client] >= self._per_client:
             raise _busy(f"one client may have {self._per_client} requests at a time", "client_limit")
         if self._slots.locked() and self.waiting >= self._most_waiting:
-            raise _busy(f"{self.waiting} requests wait already", "queue_full")
+            raise _busy(f"{self.waiting} requests are waiting already", "queue_full")
         self._clients[client] += 1
         try:
             self.waiting += 1
@@ -147,8 +147,9 @@ async def completions(request: Request) -> ASGIApp:
         wanted = wanted or form.dialect.names.get(chat.structure, chat.structure)
     if wanted:
         message = (
-            f"{wanted}: the model {chat.model!r} runs in the server's own process and takes plain "
-            "questions: text messages, the last of them from the user, and no tools, images or output formats"
+            f"{wanted}: the model {chat.model!r} runs in the server's own process and accepts only plain "
+            "questions: text messages, the last of them from the user, and no tools, images or output "
+            "formats"
         )
         param = wanted.partition(".")[0]
         raise ChatError(400, message, param=param, code="unsupported")
@@ -270,7 +271,7 @@ async def _keep(services: ServeServices, archive: Archive, exchange: Exchange) -
     # a full disk must not cost an answer that was paid for
     except (SelfReflectError, OSError) as error:
         services.metrics.count_lost()
-        log.warning("%s is not kept: %s", exchange.belief.id, error)
+        log.warning("%s is not stored: %s", exchange.belief.id, error)
         notes = (*exchange.belief.notes, _NOT_KEPT)
         belief = msgspec.structs.replace(exchange.belief, notes=notes)
         return replace(exchange, response=replace(exchange.response, belief=belief))

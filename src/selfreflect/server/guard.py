@@ -261,7 +261,7 @@ def _limited(receive: Receive, max_body: int) -> Receive:
                 async with asyncio.timeout_at(until):
                     message = await receive()
             except TimeoutError:
-                detail = f"the body of a request may take at most {BODY_SECONDS:g} seconds"
+                detail = f"the body of a request must arrive within {BODY_SECONDS:g} seconds"
                 raise HTTPException(408, detail, {"Connection": "close"}) from None
             over = not message.get("more_body", False)
             # counted, because Content-Length may lie or be missing

@@ -218,7 +218,7 @@ class ServerMetrics:
         self._took = self._took_first = 0.0
         self._has_guarantee = watch is not None
         self._gauge("running", "Requests under way.", running)
-        self._gauge("waiting", "Requests that wait.", waiting)
+        self._gauge("waiting", "Requests that are waiting.", waiting)
         self._gauge(
             "cost_multiplier",
             "Mean texts of the questions so far; NaN before the first.",
@@ -233,7 +233,7 @@ class ServerMetrics:
             text = "Maximum number of texts for a question, without calls that compare answers or ask back."
             self._gauge("completions_at_most", text, lambda: at_most)
         if watch is not None:
-            text = "1 while scores have the distribution of the labelled questions' scores."
+            text = "1 while scores are distributed like those of the labelled questions."
             self._gauge("guarantee_applies", text, lambda: float(not watch.has_drifted))
             text = "Kolmogorov-Smirnov distance of the latest window of scores from the labelled questions."
             self._gauge("score_distance", text, lambda: watch.distance or 0.0)

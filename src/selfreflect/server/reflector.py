@@ -570,8 +570,8 @@ def _cut_off(reply: Reply) -> str:
     if not broken:
         return ""
     return (
-        f"{broken} of {counted(len(reply.completions), 'answer')} reached the limit of tokens and lack their "
-        "end: answers that mean the same may count as different"
+        f"{broken} of {counted(len(reply.completions), 'answer')} reached the token limit before their end: "
+        "answers that mean the same may count as different"
     )
 
 

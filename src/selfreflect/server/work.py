@@ -238,7 +238,7 @@ class JobProcess:
             self._process.join(PATIENCE)
             raise BackendError(
                 f"The process that ran the models ended with status {self._process.exitcode}; -9 may mean "
-                "that memory ran out. Ask again, or take a smaller model."
+                "that memory ran out. Ask again, or use a smaller model."
             ) from None
         raise StopRequested
 

@@ -298,7 +298,7 @@ HEADER = f"""\
 """
 PRICES = {
     "openai:gpt-4o-mini": "What a model costs, in any currency, for --dry-run and serve: a table for each "
-    "model, by the name that --model takes."
+    "model, under the name given to --model."
 }
 
 

@@ -468,11 +468,10 @@ class ServeConfig(Record, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--classes RULE",
-            "Rule that decides which answers are the same. The rules are same (equal in other words, without "
-            "a model), exact (but for "
-            "case, punctuation and articles), numeric, jaccard, rouge or embedding, the last three with a "
-            "threshold, as in jaccard:0.6; judge (the served model is asked about pairs that same leaves "
-            "open), or nli:MODEL.",
+            "Rule that decides which answers are the same. The rules are same (equal in other words, "
+            "without a model), exact (but for case, punctuation and articles), numeric, jaccard, rouge or "
+            "embedding, the last three with a threshold, as in jaccard:0.6; judge (the served model is "
+            "asked about pairs that the rule same cannot decide), or nli:MODEL.",
             default="the calibrator's; else judge, for at most 2 pairs per answer; same for smollm2",
             example="judge",
         ),
@@ -521,9 +520,9 @@ class ServeConfig(Record, frozen=True, kw_only=True):
         bool,
         Flag(
             "--one-call",
-            "Answer with one response and its own confidence. The confidence is what --calibrator "
-            "reads off the response's tokens. More "
-            "answers are drawn only where that confidence is within --band of --below.",
+            "Answer with one response and its own confidence. The confidence is what --calibrator computes "
+            "from the response's tokens. More answers are drawn only where that confidence is within "
+            "--band of --below.",
         ),
     ] = False
     band: Annotated[

@@ -151,7 +151,7 @@ def _round(
         request = requests[index]
         if isinstance(reply, Reply) and len(reply.completions) != request.n:
             count = f"{len(reply.completions)} completions instead of {request.n}"
-            reply = Refusal(kind="backend", message=f"the generator gave {count}")
+            reply = Refusal(kind="backend", message=f"the generator returned {count}")
         replies[request] = reply
         for number in users[request]:
             missing[number] -= 1

@@ -140,7 +140,8 @@ def _check_names(
             raise row.error(f"item {excerpt(item)} has no summary {excerpt(name)}, only {there}")
     if len(set(names)) < len(names):
         raise row.error(
-            f"the fields 'summary' and 'other' both name {excerpt(names[0])}; a preference is between two"
+            f"the fields 'summary' and 'other' both name {excerpt(names[0])}; a preference needs two "
+            "different summaries"
         )
 
 

@@ -98,8 +98,8 @@ def known_order(items: Sequence[Item], order: str | None = None) -> KnownOrder:
             (identical if is_identical else pairs).append(Pair(item.id, better, worse))
     if identical and not pairs:
         raise DataError(
-            f"both texts are the same in every pair in a known order ({len(identical)}), "
-            f"as in item {excerpt(identical[0].item)}",
+            f"every pair in a known order has two identical texts ({counted(len(identical), 'pair')}), as in "
+            f"item {excerpt(identical[0].item)}",
             code="same_texts",
         )
     if not pairs:

@@ -323,9 +323,9 @@ def test_a_large_page_says_its_size(tmp_path):
     def said(*arguments):
         done = run_command("report", path, "--output", page, "--groups", "spelling", *arguments)
         assert done.code == 0
-        return done.said.partition(f"{page} has ")[2]
+        return done.said.partition(f"{page} is ")[2]
 
-    assert re.match(r"\d+\.\d MB, and pages above 3 MB open slowly on small machines\.", first := said())
+    assert re.match(r"\d+\.\d MB; pages above 3 MB open slowly on small machines\.", first := said())
     assert "fewer runs" not in first
     assert "fewer runs on one page" in said(stored(run, tmp_path / "other"))
 

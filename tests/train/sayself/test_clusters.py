@@ -90,7 +90,7 @@ def asker(script: object) -> tuple[Asker, Scripted]:
     [
         (GOOD, ""),
         ("", "it is blank"),
-        (f"{GOOD} {GOOD} {GOOD} {GOOD}", "it has 4 sentences, and 3 are allowed"),
+        (f"{GOOD} {GOOD} {GOOD} {GOOD}", "it has 4 sentences, but only 3 are allowed"),
         ("I gave this answer 7 times, so I am fairly sure of it.", "it mentions '7'"),
         ("I am about seventy percent sure that this is so.", "it mentions 'percent'"),
         ("I doubt it, as the samples do not agree with each other.", "it mentions 'samples'"),

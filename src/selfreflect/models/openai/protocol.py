@@ -389,7 +389,7 @@ def parse_response(
     if not choices:
         if any(_messages(_error_value(data))):  # in a layout without ``error``
             raise embedded_error(_error_value(data))
-        raise APIError("the response holds no completions", kind="empty", retryable=True, unusable=True)
+        raise APIError("the response contains no completions", kind="empty", retryable=True, unusable=True)
     usage = body.usage if isinstance(body.usage, dict) else {}
     # A server counts the tokens of a call, not of each completion: they are shared out evenly.
     share, rest = divmod(token_count(usage.get("completion_tokens")), len(choices))

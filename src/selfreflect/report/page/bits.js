@@ -121,7 +121,7 @@ export function controlTable(view, scoreText) {
   const head = element("tr", {}, heads.map((name, place) => element("th", { scope: "col", class: place > 0 ? "number" : null }, name)));
   const table = element("table", { class: "beside" }, element("thead", {}, head), element("tbody", {}, body));
   const zero = measured.some((control) => control.name === "empty" && control.recovered === 0); // not so in earlier versions
-  const note = `Controls are texts that are no summaries. ${zero ? "The empty text is 0 %. " : ""}100 % is a list of the different answers, with their counts if these help the judge. Pasted answers show what length alone brings.`;
+  const note = `Controls are texts that are not summaries. ${zero ? "The empty text is 0 %. " : ""}100 % is a list of the different answers, with their counts if these help the judge. Pasted answers show what length alone brings.`;
   return element(
     "section",
     {},

@@ -54,7 +54,7 @@ export function claimsPanel(view) {
 
 function claimsLegend(view) {
   return [
-    `After each sentence stands how many of ${view.answers.length} answers say so, as read by `,
+    `The number after each sentence is how many of ${view.answers.length} answers say so, as read by `,
     label(view.reader, 60),
     "; the paler and the more broken its line, the fewer. An answer that does not say so may be silent, which is not the same as denying it.",
   ];

@@ -134,7 +134,7 @@ def test_a_saved_calibrator_says_on_what_and_when_it_was_fitted(tmp_path: Path) 
     assert (fields["source"], fields["n"]) == ("mine.json", 60)
     assert before <= date.fromisoformat(fields["fitted"]) <= datetime.now(UTC).date()
     new = written(tmp_path / "new.json", rows(1000, 20))
-    assert f"60 labels of 'mine.json' on {fields['fitted']}" in calibrate(new, "--apply", saved).stderr
+    assert f"60 labels from 'mine.json' on {fields['fitted']}" in calibrate(new, "--apply", saved).stderr
     # files of earlier versions have neither
     saved.write_text(json.dumps({**fields, "source": None, "fitted": None}))
     assert calibrate(new, "--apply", saved).code == 2

@@ -62,7 +62,7 @@ def test_what_cannot_work_is_said_before_anything_is_served(
 
 
 @pytest.mark.parametrize(
-    ("out", "said"), [("notes", "not a run directory"), ("notes/mine.txt", "It is not a directory")]
+    ("out", "said"), [("notes", "not a run directory"), ("notes/mine.txt", "This is not a directory")]
 )
 def test_a_folder_of_something_else_is_refused_before_a_model_is_loaded(
     tmp_path: Path, out: str, said: str

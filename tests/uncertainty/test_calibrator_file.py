@@ -103,9 +103,9 @@ def test_a_token_s_probability_is_no_share_of_replies() -> None:
     by_token = msgspec.structs.replace(SAVED, estimator="p_true", token_probability=True)
     by_token.refuse_other_variant(assessment)
     by_share = msgspec.structs.replace(by_token, token_probability=False)
-    with pytest.raises(ConfigError, match=r"another kind of p_true .*: probability of the token True"):
+    with pytest.raises(ConfigError, match=r"a different variant of p_true.*: probability of the token True"):
         by_share.refuse_other_variant(assessment)
     assessment.by_replies = frozenset(["p_true"])
     by_share.refuse_other_variant(assessment)
-    with pytest.raises(ConfigError, match=r"another kind of p_true .*: share of True"):
+    with pytest.raises(ConfigError, match=r"a different variant of p_true.*: share of True"):
         by_token.refuse_other_variant(assessment)

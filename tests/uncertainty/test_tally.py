@@ -76,9 +76,9 @@ def test_blocks_save_memory_and_change_nothing(block: int, monkeypatch: pytest.M
         ([-math.inf, 0.1], [0, 1], "score 0 is -inf; it must be a finite number"),
         ([0.1, 0.2, 0.3], [0, 1, 2], "label 2 is 2; it must be 0 or 1"),
         ([0.1, 0.2], [0, math.nan], "label 1 is nan; it must be 0 or 1"),
-        ([0.1, 0.2], [1], "one label per score, and at least one of each, not 2 scores and 1 labels"),
-        ([], [], "one label per score, and at least one of each, not 0 scores and 0 labels"),
-        ([[0.1], [0.2]], [[1], [0]], "2 scores and 2 labels are not pairs"),
+        ([0.1, 0.2], [1], "lists of one length, not empty; these are 2 scores and 1 labels"),
+        ([], [], "lists of one length, not empty; these are 0 scores and 0 labels"),
+        ([[0.1], [0.2]], [[1], [0]], "lists of one length, not empty; these are 2 scores and 2 labels"),
     ],
 )
 def test_what_cannot_be_counted_is_named(scores: Any, correct: Any, message: str) -> None:

@@ -92,9 +92,9 @@ def ask_command(
     Shows the most frequent answers with counts, the model's summary of them, how much of the information in
     the answers it recovers, and its SelfReflect score (0 is perfect).
 
-    Unless you say otherwise, the embedded model samples at temperature 0.7 and top-p 0.9, summarises with
-    greedy and basic, and as the judge measures information alone; every other model samples at the paper's 1
-    and 1, summarises with sample_and_summarize, and measures both.
+    By default, the embedded model samples at temperature 0.7 and top-p 0.9, and summarises with greedy and
+    basic; as the judge, it measures only information. Every other model samples at temperature 1 and top-p 1,
+    as in the paper, and summarises with sample_and_summarize; as the judge, it measures both.
     """
     from selfreflect.cli.show import print_question
 

@@ -144,13 +144,13 @@ def calibrate_command(
 ) -> None:
     """Calibrate an estimator, and find which answers may be shown.
 
-    Shows calibration before and after, cross-fitted: each confidence comes from a map of the other four
-    fifths. --save fits on all questions, --apply reads such a file.
+    Shows calibration before and after, cross-fitted: each confidence comes from a map fitted on the other
+    four fifths of the questions. --save fits on all questions, --apply reads such a file.
 
     --risk 0.05 finds the threshold above which at most 5 % of the answers are wrong, with --confidence over
-    samples of labelled questions, or says how many more labels that takes. --set 0.9 finds sets of answers
-    that hold a right one nine times of ten, or says why no set can. Both are saved, too. The
-    estimator wepr needs --weights of other questions for --risk.
+    samples of labelled questions, or says how many more labels are needed. --set 0.9 finds sets of answers
+    that contain a right one nine times out of ten, or says why no set can. Both are saved, too. For --risk,
+    the estimator wepr needs --weights fitted on other questions.
     """
     if options.apply is not None:
         defaults = CalibratorOptions(apply=options.apply), ComparisonOptions(classes=comparison.classes)

@@ -54,13 +54,13 @@ def claims_command(
     explain: bool = option("--explain", "Print every claim.", False),
     json: o.Json = False,
 ) -> None:
-    """Split long answers into claims, and count the answers that say or contradict each.
+    """Split long answers into claims, and count the answers that make or contradict each claim.
 
     Without --model each sentence is a claim, and an answer says it if one of its sentences has the claim's
-    words, numbers and negations; so a claim in other words counts as left out. With --model the model lists
-    the claims of every answer, and then says for each answer which of all claims it makes. Summaries in the
-    file or run are read in the same way: what share of the claims they cover, weighed by support, and which
-    of their claims no answer makes.
+    words, numbers and negations; so a claim in different words counts as missing. With --model the model
+    lists the claims of every answer, and then says for each answer which of all claims it makes. Summaries in
+    the file or run are read in the same way, to show what share of the claims they cover, weighted by
+    support, and which of their claims no answer makes.
     """
     if output is not None:
         check_output([output], source, (".html",))

@@ -36,7 +36,7 @@ def dataset_command(
     overwrite: bool = option("--overwrite", "Replace an existing data set.", False),
     json: o.Json = False,
 ) -> None:
-    """Make data to train a model on, from a run (needs the parquet extra).
+    """Make training data from a run (needs the parquet extra).
 
     sft: the best summary of each question under a limit of length. dpo: pairs of a better and a worse one,
     about equally long. grpo: prompts with the answers that a reward reads. Questions are split by their text,

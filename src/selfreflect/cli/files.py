@@ -176,7 +176,10 @@ def import_command(
         return
     found = reading.read(items).items
     if bare := sum(bool(item.token_values.logprobs and not item.token_values.tokens) for item in found):
-        say(f"log-probabilities of {counted(bare, 'question')} left out: a run keeps them with 'tokens'")
+        say(
+            f"log-probabilities of {counted(bare, 'question')} left out: a run keeps them only "
+            "together with 'tokens'"
+        )
     _add(out, chain.from_iterable(item.records for item in found))
 
 

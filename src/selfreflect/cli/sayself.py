@@ -221,12 +221,12 @@ def run_command(
     """Train a model to state its confidence, and compare it with baselines.
 
     Samples many answers to each question, sorts them into clusters, whose shares become confidences, lets a
-    model write what it doubts, makes training data of that, trains, and compares stated confidences on
-    questions that no model was trained on. What is sampled, and how, is the preset's choice unless an option
-    says otherwise.
+    model write what it doubts, makes training data from these texts, trains, and compares stated confidences
+    on questions that no model was trained on. The preset decides what is sampled and how, unless an option
+    does.
 
-    With --preset small and some hundred questions this takes two CPU cores an hour or two. The same command
-    resumes it: no reply is asked for twice, and no adapter is trained twice. Needs the train extra.
+    With --preset small and a few hundred questions this takes two CPU cores an hour or two. The same command
+    resumes it: no reply is requested twice, and no adapter is trained twice. Needs the train extra.
     """
     from selfreflect.train.sayself.examples import PARTS, part_of
 

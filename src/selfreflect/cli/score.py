@@ -56,13 +56,13 @@ def score_command(
 
     Two measures: how much of the information in the sampled answers a summary recovers (0 % is as good as an
     empty summary, 100 % as good as seeing the answers, below 0 misleads), and the published SelfReflect score
-    (0 is perfect, lower is better). The embedded judge, smollm2, reads no hedges and no percentages.
+    (0 is perfect, lower is better). The embedded judge, smollm2, does not understand hedges or percentages.
 
     --items FILE scores a file and stores nothing: "question", "answers" (a list, or answer_1, answer_2, …)
     and "summary". `selfreflect convert FILE` shows how a file is understood. --out DIR scores a run directory
     and stores the results there; repeat the command to resume. Another --judge adds scores beside the others.
 
-    --items new.csv --against old.csv says which questions got worse. --fail-if exits with 3 if a condition
+    --items new.csv --against old.csv shows which questions got worse. --fail-if exits with 3 if a condition
     holds: 'recovered < 60%' (the mean), 'any recovered < 10%' (a question), 'undefined > 2' (questions; also
     failures and missing), and with --against the conditions of `selfreflect compare`, such as 'worse > 0'. It
     exits with 2 if a value is undefined, unless 'undefined > 2' or the like allows that. ≈ marks estimates.

@@ -162,10 +162,10 @@ def answers_command(
     dry_run: o.DryRun = False,
     json: o.Json = False,
 ) -> None:
-    """Draw an answer distribution for every question.
+    """Sample answers to every question.
 
-    It has 2N answers: N whose words are masked, N shown to the judge. Without --questions, the questions of
-    the run directory are used.
+    Each question gets 2N answers (N is --num-answers): N whose words are masked, and N shown to the judge.
+    Without --questions, the questions of the run directory are used.
     """
     has_source = overrides.sets("questions", "source")
     if not has_source and overrides.section("questions").keys() - {"seed"}:

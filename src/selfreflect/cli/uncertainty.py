@@ -99,9 +99,9 @@ def uncertainty_command(
     """Estimate uncertainty from stored answers, with every method on the same answers.
 
     Where right answers or labels are known, shows how well each estimator predicts correctness, with 95 %
-    intervals, beside two baselines: always the accuracy, and the length of the answer; also the Brier score
-    after cross-fitted isotonic calibration (needs the calibrate extra). The answer that is judged is the
-    record's 'response', else the most common spelling of the largest class. Needs no model, except for
+    intervals, beside two baselines: always stating the accuracy, and the length of the answer; also the Brier
+    score after cross-fitted isotonic calibration (needs the calibrate extra). The answer that is judged is
+    the record's 'response', else the most common spelling of the largest class. Needs no model, except for
     embedding, and for estimators that ask one: --model, or the model of the run. Their replies are kept in
     the run, or in --out DIR, and nothing is asked twice.
 

@@ -151,8 +151,8 @@ def score_pairs(
     values, labels = finite_scores(scores), np.asarray(correct, dtype=np.float64)
     if values.ndim != 1 or values.shape != labels.shape or not len(values):
         raise DataError(
-            f"there must be one label per score, and at least one of each, not {values.size} scores "
-            f"and {labels.size} labels"
+            f"scores and labels must be lists of one length, not empty; these are {values.size} scores and "
+            f"{labels.size} labels"
         )
     _refuse_first((labels != 0) & (labels != 1), labels, "label", "0 or 1")
     return values, labels

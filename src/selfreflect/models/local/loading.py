@@ -376,8 +376,8 @@ def not_local(name: str) -> BackendError:
         for names in (prefixes(can_generate=True), prefixes(can_judge=True))
     )
     return BackendError(
-        f"{excerpt(name, 200)} is not a local model. Known names: {LOCAL_NAMES}. Other backends begin with "
-        f"{begin}, and for judges with {judge}.",
+        f"{excerpt(name, 200)} is not a local model. Known names: {LOCAL_NAMES}. Names of other backends "
+        f"begin with {begin}, those of judges with {judge}.",
         code="no_model",
     )
 

@@ -91,7 +91,7 @@ function uncertaintyOf(run) {
     section.append(message);
     try {
       const { html, csv } = await get(`/api/runs/${run.id}/uncertainty`);
-      if (html === null) return message.replaceChildren("No answer to a question with a right answer is stored.");
+      if (html === null) return message.replaceChildren("No answers are stored for questions with a known right answer.");
       // the server has escaped every text, and the page's policy runs no script and no style of its own
       message.replaceWith(...new DOMParser().parseFromString(html, "text/html").body.childNodes);
       offerCsv(csv);

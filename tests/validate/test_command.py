@@ -198,7 +198,7 @@ def test_undefined_values_are_counted_and_explained(model: Path, tmp_path: Path)
         ("[]", (), "contains no records"),
         ([{"question": "What?"}], (), "items.json"),
         ([item(1, one="Radishes.", two="Lettuce.")], (), "known order"),
-        ([item(1, good="Radishes.", bad="Radishes.")], (), "same"),
+        ([item(1, good="Radishes.", bad="Radishes.")], (), "identical texts"),
         (ITEMS, ("--metrics", "selfreflct"), "Did you mean 'selfreflect'"),
         (ITEMS, ("--metrics", "llm_judge"), "--model"),
         (ITEMS, ("--metrics", "competitors"), "rouge_l"),

@@ -61,8 +61,8 @@ def report_command(
     ),
     groups: Literal["spelling", "same", "meaning"] = option(
         "--groups",
-        "Group answers on the page by spelling, by a rule for the same answer, or by meaning (with the embed "
-        "extra).",
+        "Group answers on the page by spelling, by the rule same (equal in other words), or by meaning (with "
+        "the embed extra).",
         "same",
     ),
     question: str | None = option(

@@ -124,8 +124,7 @@ class ModelChoices:
                 raise ConfigError(
                     f"the app cannot use a judge on a server, such as {excerpt(name)}",
                     code="remote_judge",
-                    remedy="Score the run by that judge with the command score; the app then shows "
-                    "these scores too.",
+                    remedy="Use that judge with the command `score`; the app then shows these scores too.",
                 )
             # clients see the last part only, never where it is
             label = Path(name).resolve().name if Path(name).is_dir() else name

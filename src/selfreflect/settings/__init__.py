@@ -268,7 +268,7 @@ def _check_judge(scores: ScoresConfig) -> None:
         raise ConfigError(
             f"{excerpt(scores.judge)} cannot be a judge, because it returns texts, not full logits",
             code="no_judge",
-            remedy=f"Name {judges}, {LOCAL_NAMES} with {{scores.judge}}.",
+            remedy=f"Set {{scores.judge}} to {judges}, {LOCAL_NAMES}.",
             judge=scores.judge,
         )
     if backend.is_remote:

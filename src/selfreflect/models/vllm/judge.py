@@ -336,7 +336,7 @@ class PoolingServer:
         raise JudgeError(
             f"{self.url} does not serve {excerpt(self.model)}; it serves {names}",
             code="not_found",
-            remedy="Name the model as `vllm serve` does with its option --served-model-name.",
+            remedy="Use the name that `vllm serve` got with --served-model-name.",
         )
 
     def last_states(self, prompts: Sequence[Sequence[int]]) -> Floats:

@@ -203,7 +203,9 @@ class GoldMatch:
 
     def __init__(self, correctness: str) -> None:
         if correctness.partition(":")[0] in ("judge", "human", "graded"):
-            raise ConfigError(f"a reward needs correctness by gold answers, not {correctness!r}")
+            raise ConfigError(
+                f"a reward needs a correctness function that compares with gold answers, not {correctness!r}"
+            )
         self.correctness = correctness
         self._function: Correctness | None = Correctness(correctness)
 

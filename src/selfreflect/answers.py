@@ -123,7 +123,7 @@ def _answer_sample(question: Question, sample: Sample, digest: str) -> AnswerSam
 
 
 ONLY_REASONING = "only_reasoning"
-"""Code of a failure with only unfinished reasoning, which other questions probably share."""
+"""Failure code of an answer that is only unfinished reasoning; other questions probably fail alike."""
 
 # Ways to end that leave no answer. Dropping such completions would change the distribution, so
 # the question fails instead.

@@ -36,7 +36,7 @@ def write_bytes(path: Path, data: bytes, *, private: bool = False, durable: bool
 def _replacing(
     path: Path, *, private: bool = False, durable: bool = True, mode: int | None = None
 ) -> Iterator[IO[bytes]]:
-    """Open a file that replaces ``path`` once it is written whole."""
+    """Open a file that replaces ``path`` once it is fully written."""
     # random, so that two processes never write to one file
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
     created = 0o600 if private or mode is not None else 0o666  # less what the umask takes away
@@ -65,7 +65,7 @@ def _replacing(
 
 @contextmanager
 def open_through(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file that a user named, to write it atomically and with the permissions of the old file.
+    """Open a file at a path that a user gave, to be written atomically with the old file's permissions.
 
     A link, a device or a pipe is written in place once all is known, and so is a file whose directory takes
     no new one.
@@ -94,7 +94,7 @@ def write_through(path: Path, data: bytes) -> None:
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write files into a folder, by their path in it.
+    """Write files into a folder. ``files`` maps paths below the folder to contents.
 
     A new folder gets all of them at once. In one that exists each file is replaced atomically.
 

@@ -106,7 +106,7 @@ class BenchResult:
 
     machine: dict[str, Any]
     only: tuple[str, ...]
-    """Letters of the schedules."""
+    """Letters of the schedules to run."""
     items: list[Figures] = field(default_factory=list)
     decoding: list[Figures] = field(default_factory=list)
     """Speed of drawing samples of one prompt, one entry per number of samples."""
@@ -306,7 +306,7 @@ class Bench:
         return np.concatenate(distances)
 
     def _engine_figures(self, work: ItemWork, figures: Figures) -> Figures:
-        """Compare the engine with (a) and with the machine's peak."""
+        """Compare the engine with schedule (a) and with the machine's GEMM peak."""
         engine: Figures = {"flops": None, "model_seconds_engine": None, "efficiency_of_gemm_peak": None}
         if "c" not in self.result.only:
             return engine
@@ -422,7 +422,7 @@ def both_ways(
 
 @torch.inference_mode()
 def one_by_one(judge: Judge, contexts: Sequence[Sequence[Prompt]], temperature: float) -> Distances:
-    """Run the published algorithm: one request per target token, each for one next-token row.
+    """Run the published algorithm, which requests the prediction of each target token separately.
 
     The cache is ideal. A request computes only tokens that no earlier request of the item has computed, and
     at least its last one, since a cache holds no predictions. Equal contexts have requests of their own.
@@ -459,7 +459,7 @@ def one_by_one(judge: Judge, contexts: Sequence[Sequence[Prompt]], temperature: 
 
 
 def requests(prompts: Sequence[Prompt]) -> list[Ids]:
-    """List the tokens before each target token, one request each, in order."""
+    """List the requests for an item's target tokens in order, each as the tokens before its target."""
     sequences = []
     for prompt in prompts:
         sequences += [prompt.ids[:end] for end in range(prompt.first, len(prompt.ids))]
@@ -555,7 +555,7 @@ class ItemWork:
 
     @property
     def tree_tokens(self) -> int:
-        """Nodes of all trees together."""
+        """Total number of nodes in all trees."""
         return sum(tree.computed_tokens for tree in self.trees)
 
 
@@ -574,7 +574,7 @@ def encode(judge: Judge, item: Item) -> list[list[Prompt]]:
 
 
 def work_of(judge: Judge, item: Item) -> ItemWork:
-    """Build the trees of an item and count its requests. Raises as :func:`encode`."""
+    """Build the trees of an item and count its requests. Raises the errors of :func:`encode`."""
     contexts = encode(judge, item)
     trees = []
     for index, prompts in enumerate(contexts):
@@ -605,7 +605,7 @@ class DecoderShape:
 
     @property
     def key_value(self) -> list[Matrix]:
-        """Shapes of the key and value matrices of a layer, which every node passes in every layer."""
+        """Shapes of a layer's key and value matrices. Every node passes through them in every layer."""
         return [(self.hidden, self.kv_heads * self.head_dim)] * 2
 
     @property
@@ -760,8 +760,8 @@ def allocated(device: torch.device) -> int:
 
 
 def reset_peak(device: torch.device) -> bool:
-    """Reset the peak of memory, and return whether that worked. Linux allows it, some containers and other
-    systems do not.
+    """Reset the counter of peak memory, and return whether that worked: only Linux allows it, and not in
+    every container.
     """
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -774,7 +774,7 @@ def reset_peak(device: torch.device) -> bool:
 
 
 def peak(device: torch.device) -> int:
-    """Read the most bytes in use since :func:`reset_peak`."""
+    """Read the peak number of bytes in use since :func:`reset_peak`."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     match = re.search(

@@ -101,7 +101,7 @@ class BackendError(SelfReflectError):
 
     @property
     def status(self) -> int:
-        """HTTP status of the server's response; 0 without one."""
+        """HTTP status of the server's response; 0 if there was none."""
         return int(self.fields.get("status", 0))
 
     @property
@@ -140,7 +140,8 @@ def optional(purpose: str, extra: str) -> Iterator[None]:
 
 
 def requirements(extra: str = "") -> list[str]:
-    """List the requirements of this package or of one extra, as pip takes them: ``["matplotlib>=3.10"]``."""
+    """List the requirements of this package or of one extra, as pip accepts them:
+    ``["matplotlib>=3.10"]``."""
     try:
         lines = requires("selfreflect") or []
     except PackageNotFoundError:  # run from a folder

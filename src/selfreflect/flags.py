@@ -34,7 +34,7 @@ class Flag:
     help: str
     _: KW_ONLY
     default: str | None = None
-    """Default in ``--help``, if the field's own default does not say it."""
+    """Default that ``--help`` shows instead of the field's own."""
     negative: str = ""
     """The flag that turns the field off."""
     range: Range | None = None
@@ -54,7 +54,7 @@ def between(low: int, high: int) -> Range:
 
 POSITIVE = Range("at least 1", lambda value: value >= 1, {"minimum": 1})
 DRAWS = between(1, 1_000_000)
-"""Number of texts for one question, all in memory."""
+"""Range of the number of texts for one question, all of which are in memory."""
 ZERO_OR_MORE = Range("0 or more", lambda value: 0 <= value < math.inf, {"minimum": 0})
 SHARE = Range("in (0, 1]", lambda value: 0 < value <= 1, {"exclusiveMinimum": 0, "maximum": 1})
 SECONDS = Range("a number of seconds above 0", lambda value: 0 < value < math.inf, {"exclusiveMinimum": 0})

@@ -102,7 +102,7 @@ def unified(text: str) -> str:
 
 
 _LONGEST_KEPT = 500
-"""Longest text in characters whose form is cached, to save memory."""
+"""Maximum length in characters of a text whose form is cached, to save memory."""
 
 
 def normal_form(text: str) -> str:

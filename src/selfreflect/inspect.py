@@ -31,7 +31,7 @@ class GradedAnswer(NamedTuple):
 
 
 def confidence(grader: Any, *, classes: str = DEFAULT, risk: float = RISK) -> Any:
-    """Make a scorer that grades like ``grader`` and measures the agreement of a sample's epochs.
+    """Make a scorer that grades as ``grader`` does, and measures the agreement of a sample's epochs.
 
     A task needs ``epochs``, at least 2. Beside accuracy and its standard error the log has the metrics of
     :func:`measured`.

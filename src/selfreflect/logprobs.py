@@ -18,7 +18,7 @@ from msgspec import Meta
 LOWEST = -1e9
 
 UNKNOWN_LOGPROB = -9999.0
-"""Value of OpenAI and vLLM for a token that is too unlikely for a number."""
+"""Log-probability that OpenAI and vLLM report for tokens too unlikely to have a number."""
 
 NoLogprobs = Literal[
     "not_returned",  # the server sent none
@@ -41,7 +41,7 @@ _EXCESS = 1e-4
 """Rounding error by which a log-probability may exceed 0, or probabilities 1."""
 
 _DIGITS = 6
-"""Stored decimals, more than float32 logits provide."""
+"""Number of stored decimals, more than float32 logits provide."""
 
 
 Logprobs = tuple[tuple[float, ...], ...]
@@ -63,15 +63,15 @@ class AnswerTokens(msgspec.Struct, frozen=True, array_like=True):
     """
 
     texts: tuple[str, ...]
-    """Texts that form the answer together. A token that is a part of a character has no text; the one that
-    completes it has the character."""
+    """Texts that form the answer together. A token that is only part of a character has an empty text; the
+    token that completes it has the character."""
     logprobs: tuple[Annotated[float, Meta(ge=LOWEST, le=0)], ...]
     self_certainty: Annotated[float, Meta(ge=0, le=1e9)] | None = None
     """Mean over the tokens of KL(uniform, prediction), in nats; None without tokens or with only part of the
     vocabulary."""
     top: tuple[tuple[Annotated[float, Meta(ge=LOWEST, le=0)], ...], ...] = ()
-    """Largest log-probabilities at each token, falling; empty unless requested. The token itself need not be
-    among them."""
+    """Largest log-probabilities at each token, in descending order; empty unless requested. The token itself
+    need not be among them."""
     entropies: tuple[Annotated[float, Meta(ge=0, le=1e9)], ...] = ()
     """Entropy of the prediction at each token, in nats; empty with only part of the vocabulary."""
 
@@ -213,7 +213,7 @@ class TokenValues(NamedTuple):
     self_certainty: tuple[float, ...] = ()
     """Mean over an answer's tokens of KL(uniform, prediction), in nats."""
     top_logprobs: tuple[Logprobs, ...] = ()
-    """Largest log-probabilities at each token of each answer, falling."""
+    """Largest log-probabilities at each token of each answer, in descending order."""
     token_entropies: Logprobs = ()
     """Entropy of the prediction at each token of each answer, in nats."""
 
@@ -235,7 +235,7 @@ class TokenValues(NamedTuple):
         return tuple(records)
 
     def cut(self, places: Sequence[tuple[int, int]]) -> TokenValues:
-        """Keep a span of each answer's tokens, without what is known of whole answers."""
+        """Keep a span of each answer's tokens, and drop the self-certainty of whole answers."""
 
         def rows(column: Any) -> Any:
             pairs = zip(column, places, strict=True) if column else ()
@@ -244,7 +244,7 @@ class TokenValues(NamedTuple):
         return TokenValues._make(map(rows, self._replace(self_certainty=())))
 
     def choose(self, indices: Sequence[int]) -> TokenValues:
-        """Select the values of some answers."""
+        """Select the values of the answers at ``indices``."""
         return TokenValues._make(
             tuple(column[index] for index in indices) if column else () for column in self
         )

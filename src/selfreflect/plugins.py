@@ -73,7 +73,7 @@ def error_text(error: BaseException, file: str | None) -> str:
 def packaged(
     group: str, objection: Callable[[str], str] = lambda name: ""
 ) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield the name and a loader of each installed entry point in ``group``, by name.
+    """Yield the name and a loader of each installed entry point in ``group``, sorted by name.
 
     A loader raises ConfigError if the entry point cannot be loaded, or if several packages add it.
 

@@ -31,7 +31,7 @@ LISTS = {"numbered": numbered, "assigned": answer_list}
 """Forms of sample lists for the model, by ``sample_and_summarize.list``."""
 
 PUBLISHED = "published:"
-"""Prefix of a checkout of the published code to take prompts from."""
+"""Prefix of the path to a checkout of the published code, to read prompts from."""
 
 _PUBLISHED_FILE = "src/selfreflect/generate_summaries.py"
 _PUBLISHED_VARIABLE = "user_prompt"
@@ -49,7 +49,7 @@ _PUBLISHED_NAMES = {"question": "question", "n_answers": "n", "answers": "answer
 _PUBLISHED_MARKER = ("cot_chain_remover", re.compile(r"(?:\(\?i\))?(\w[\w ]*:)"))
 
 MAX_PROMPT_FILE = 1_000_000
-"""Largest file of prompts in bytes."""
+"""Maximum size of a prompt file in bytes."""
 
 
 class Prompts(Record, frozen=True, kw_only=True):
@@ -110,7 +110,8 @@ def _bundled() -> Mapping[str, Mapping[str, str]]:
 
 
 def load_prompts(path: Path | None = None) -> Prompts:
-    """Load the default prompts, overridden by a TOML file or by the published code after :data:`PUBLISHED`.
+    """Load the default prompts, overridden by a TOML file, or by the published code if the path begins with
+    :data:`PUBLISHED`.
 
     Raises:
         ConfigError: the file cannot be read, has an unknown name, a value that is not a text, a blank prompt,
@@ -230,7 +231,7 @@ def _template(node: ast.expr) -> str | None:
 
 
 def stored_prompts(tables: Mapping[str, Mapping[str, str]]) -> Prompts:
-    """Read the prompts of a manifest, with bundled texts for those of later versions."""
+    """Read the prompts in a manifest, with bundled texts for prompts that were added later."""
     texts = {name: {**bundled, **tables.get(name, {})} for name, bundled in _bundled().items()}
     return Prompts(**texts)
 

@@ -161,7 +161,7 @@ _LATEX_FRACTION = re.compile(r"\\[dt]?frac\{(\d+)\}\{(\d+)\}")
 _NO_POWER = re.compile(r"[x×*·] ?10 ?\^ ?\(?(-?\d+)\)?")
 _MONTH_BEFORE = re.compile(rf"\b({_MONTH})(?:,| of)? \Z", re.IGNORECASE)
 _LONGEST_MONTH = 20
-"""Characters before a year to search for its month."""
+"""Number of characters before a year in which to search for its month."""
 _BRACKETS = re.compile(r"\([^()]*\)")
 _DIGIT = re.compile(r"\d")
 
@@ -197,7 +197,7 @@ def with_month(text: str, year: Quantity) -> Quantity:
 
 
 def last_quantity(text: str) -> Quantity | None:
-    """Return the last quantity outside brackets, or the last one inside if there is no other.
+    """Return the last quantity outside brackets, or else the last one inside.
 
     Numbers beyond the range of floats do not count.
     """

@@ -67,7 +67,7 @@ _MOST = 2**53
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=_MOST)]
 PositiveCount: TypeAlias = Annotated[int, Meta(ge=1, le=_MOST)]
 Share: TypeAlias = Annotated[float, Meta(ge=0, le=1 + 1e-6)]
-"""A share, probability or distance, with room for rounding."""
+"""A share, probability or distance, with tolerance for rounding."""
 Number: TypeAlias = Annotated[float, Meta(ge=-1e9, le=1e9)]
 Positive: TypeAlias = Annotated[float, Meta(ge=0, le=1e9)]
 
@@ -76,7 +76,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Base of all records: immutable, compared by value, without unknown fields."""
 
     _rare: ClassVar[tuple[str, ...]] = ()
-    """Fields that are left out if empty, as they mostly are."""
+    """Fields that are left out if empty, as they usually are."""
 
     def to_dict(self) -> dict[str, Any]:
         """Convert all fields to plain JSON values, leaving out rare fields that are empty."""
@@ -232,7 +232,7 @@ class AnswerSample(Record, frozen=True, kw_only=True):
     finish: Finish
     tokens: Count = 0
     closes_trace: bool = False
-    """Whether it ended a reasoning trace that the prompt had begun."""
+    """Whether the answer ended a reasoning trace that the prompt had begun."""
     logprobs: AnswerTokens | NoLogprobs | None = None
     request: str
     """Digest of the request and the model. Answers to any other request are not used."""
@@ -249,7 +249,7 @@ class SamplingCheck(Record, frozen=True, kw_only=True):
     temperature: Positive
     top_p: Share
     replies: Literal["differ", "identical", "unknown"]
-    """``"unknown"`` if a reply was blank or refused, or the temperature too low to tell."""
+    """``"unknown"`` if a response was blank or refused, or the temperature too low to tell."""
     questions: Count = 0
     """Number of questions that the model answered at a temperature above 0."""
     identical_questions: Count = 0
@@ -343,7 +343,7 @@ class Sampled(Record, frozen=True, kw_only=True):
     words_scored: PositiveCount
     words_total: PositiveCount
     tokens_scored: PositiveCount
-    """Token tasks in the scored words."""
+    """Number of token tasks in the scored words."""
     tokens_total: PositiveCount
     stderr: Positive | None
     """Standard error due to the choice of words. None if only one word was scored."""
@@ -356,7 +356,7 @@ class Sampled(Record, frozen=True, kw_only=True):
     race: Share | None = None
     """The requested confidence of the order."""
     seed: int = 0
-    """Determines the order of the words, together with the question's id."""
+    """Seed of the order of words, combined with the question's id."""
     ordered: tuple[str, ...] = ()
     """Summaries that the race ranked above or below this one."""
 
@@ -382,7 +382,7 @@ Anchor = Literal[
 ]
 """Text at 100 % of usable information."""
 Scale = Literal["question", "pasted", "distinct"]
-"""Scale of shares as one version measured them. Those of different scales are never mixed."""
+"""Scale on which one version measured shares. Shares on different scales are never mixed."""
 SCALES: tuple[Scale, ...] = ("question", "pasted", "distinct")
 """Scales from the oldest to today's."""
 TODAYS_SCALE: Scale = SCALES[-1]
@@ -503,8 +503,8 @@ class Control(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     bits: Number | None = None
     """Bits that the text conveys, mean per test answer; None if not measured."""
     score: Share | None = None
-    """SelfReflect score; only of the empty text and of all reference answers with their repetitions, the
-    anchors of scores."""
+    """SelfReflect score. Only the anchors of scores have one: the empty text, and all reference answers with
+    their repetitions."""
 
 
 class MergedAnswers(Record, frozen=True, kw_only=True):
@@ -541,7 +541,7 @@ class Controls(Record, frozen=True, kw_only=True):
 
     @property
     def most_answers(self) -> int:
-        """Number of answers in the largest pasted control; 0 without one."""
+        """Number of answers in the largest pasted control; 0 if there is none."""
         return max((control.answers for control in self.controls), default=0)
 
     def find(self, name: str, answers: int = 0) -> Control | None:
@@ -558,8 +558,8 @@ class Controls(Record, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, controls=controls, reader=None, bits_available=None)
 
     def completed_by(self, earlier: Controls) -> Controls:
-        """Add the measure that only ``earlier`` has. Scores are of the same texts; bits may be means over
-        other subsets, so their numbers come along."""
+        """Add the scores or bits that only ``earlier`` has. Controls keep the numbers of answers of the bits,
+        since bits may be means over other subsets."""
         of_bits = self if self.reader is not None else earlier
         of_scores = self if self.temperature is not None else earlier
         controls = []
@@ -692,7 +692,7 @@ RECORD_SETS: dict[type[Record], tuple[str, Callable[[Any], Any]]] = {
     Controls: ("controls", attrgetter("question_id")),
     Failure: ("failures", attrgetter("stage", "question_id", "name")),
 }
-"""Name and key of each kind of record that a run holds. The name is that of its file, too."""
+"""Name and key of each kind of record that a run holds. The name is also the name of its file."""
 
 
 R = TypeVar("R", bound=Record)

@@ -24,11 +24,11 @@ from selfreflect.quantities import Quantity, has_digit, last_quantity, quantitie
 from selfreflect.text import UNSPACED
 
 MOST_WORDS = 60
-"""Words up to which answers are compared as short ones; longer ones must be spelled alike.
+"""Maximum number of words of a short answer. Longer answers must be spelled alike.
 
 Where no spaces stand between words, two characters are one."""
 MOST_COMPARED = 200
-"""Most different answers with pairwise comparison, in about a second."""
+"""Maximum number of different answers that are compared pairwise, which takes about a second."""
 
 _TABLES = tomllib.loads(
     (resources.files("selfreflect") / "data" / "answer_words.toml").read_text(encoding="utf-8")
@@ -294,7 +294,7 @@ def are_opposite(first_text: str, second_text: str) -> bool:
 
 @lru_cache(maxsize=2**14)
 def opposites_of(text: str) -> frozenset[tuple[str, ...]]:
-    """List the word lists that differ from this text's only by an opposite word."""
+    """Collect the word lists made from a text by replacing one word with its opposite."""
     words = word_list(text)
     return frozenset(
         (*words[:place], opposite, *words[place + 1 :])
@@ -434,7 +434,7 @@ class _Clause(NamedTuple):
 
 @lru_cache(maxsize=2**12)
 def _clauses(text: str) -> tuple[_Clause, ...]:
-    """Split a text into clauses at marks, "and", "or" and "but"."""
+    """Split a text into clauses at punctuation, "and", "or" and "but"."""
     plain = _plain(text)
     clauses: list[_Clause] = []
     words: list[str] = []
@@ -676,7 +676,7 @@ def _as_fraction(match: re.Match[str]) -> str:
 
 @lru_cache(maxsize=2**14)
 def spelled(text: str) -> str:
-    """Normalise numbers, ranges and some names of a text, and remove emphasis."""
+    """Normalise numbers, ranges and certain names in a text, and remove emphasis."""
     # emphasis is no sign: **5** is 5
     plain = in_digits(readable(text).replace("*", ""))
     for name, spellings in _ABBREVIATIONS.items():
@@ -699,7 +699,7 @@ def count_negations(text: str) -> int:
 
 
 def is_negation(word: str) -> bool:
-    """Check whether a lower-case word negates."""
+    """Check whether a lower-case word is a negation."""
     return word in _NEGATIONS or word.endswith("n't")
 
 
@@ -855,7 +855,7 @@ def _contains(part: _Reading, whole: _Reading, question: str, *, agree: bool) ->
 
 
 def _without_asides(first_text: str, second_text: str) -> tuple[str, str]:
-    """Remove brackets where only one of two texts has any."""
+    """Remove bracketed remarks if only one of two texts has any."""
     if "(" not in first_text and "(" not in second_text:
         return first_text, second_text
     cut = [_ASIDE.sub("", text) for text in (first_text, second_text)]
@@ -897,7 +897,8 @@ def exchange(first_text: str, second_text: str) -> Exchange | None:
 
 @lru_cache(maxsize=2**14)
 def _ordered(text: str) -> tuple[tuple[str, ...], dict[str, int]]:
-    """List the words and marks of a text without English articles, and the positions of unique terms."""
+    """List the words and punctuation of a text without English articles, and the positions of unique
+    terms."""
     # A may be a choice, "a" is an article
     words = [word if word == "A" else word.casefold() for word in _TOKEN.findall(_plain(text))]
     tokens = tuple(word for word in words if word not in ("a", "an", "the"))
@@ -949,7 +950,7 @@ def _without_names(between: tuple[str, ...], names: set[str]) -> tuple[str, ...]
 
 
 def _is_symmetric(between: tuple[str, ...], before: tuple[str, ...]) -> bool:
-    """Check whether the terms on both sides of some words may swap places."""
+    """Check whether the terms around the words ``between`` may swap places without a change of meaning."""
     # "as tall as" holds both ways
     if not _SYMMETRIC.isdisjoint(between) or between.count("as") > 1:
         return True

@@ -1,4 +1,4 @@
-"""Statistics for scores, with NumPy alone. What is undefined for the given values is None, never NaN."""
+"""Statistics for scores, with NumPy alone. Undefined values are None, never NaN."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ CONFIDENCE = 0.95
 """Confidence level of every interval, and complement of every test's level."""
 
 TIE = 1e-6
-"""Largest difference of ties, since batches of other sizes change the eighth digit."""
+"""Largest difference that counts as a tie, since the batch size changes the eighth digit."""
 
 FEWEST_TESTED = 6
-"""Fewest differences for a sign-flip test; with fewer, p < 0.05 is impossible, as the most extreme of 2^5
-patterns and its mirror have 2/32."""
+"""Minimum number of differences for a sign-flip test; with fewer, p < 0.05 is impossible, as the most extreme
+of 2^5 patterns and its mirror have 2/32."""
 
 FEWEST_CORRELATED = 5
-"""Fewest pairs for a rank correlation; four pairs agree perfectly by chance in one of 12 cases."""
+"""Minimum number of pairs for a rank correlation; four pairs agree perfectly by chance in one of 12 cases."""
 
 EXACT_SIGN_FLIPS = 16
-"""Most non-zero differences for enumerating all 2**n sign patterns."""
+"""Maximum number of non-zero differences for enumerating all 2**n sign patterns."""
 
 CLEAR = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-"""Standard errors on each side of a 95 % interval of normal values."""
+"""Half-width of a 95 % interval of normal values, in standard errors."""
 
 # Random numbers drawn at a time, so that each temporary array takes about 2 MB.
 _BLOCK = 2**18
@@ -467,7 +467,7 @@ def _bca_of_bytes(data: bytes, weights_data: bytes | None, resamples: int, seed:
 _DRAWN_SPLITS = 2000
 
 FEW_EXACT = 1500
-"""Most members for the exact test, which then takes about a second."""
+"""Maximum number of members for the exact test, which then takes about a second."""
 
 
 def _halves_p_value_drawn(pairs: Sequence[tuple[int, int]]) -> float:

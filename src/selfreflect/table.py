@@ -58,11 +58,12 @@ class Column:
     shown: str = ""
     """Displayed heading, by default ``heading``, which CSV keeps."""
     short: str = ""
-    """Short heading for little room; other tables' by default."""
+    """Short heading for narrow tables, or where space is limited."""
     end: Literal["", "low", "high"] = ""
-    """End of an interval in this column; low and following high are displayed as one."""
+    """End of an interval that the column holds; a low end and the following high end are displayed as one
+    column."""
     is_detail: bool = False
-    """Whether the column is left out in little room."""
+    """Whether narrow tables leave out the column."""
     has_percent: bool = False
     """Whether texts contain our own shares, as ``95.0% (57/60)``."""
 
@@ -90,7 +91,7 @@ class Table:
     notes: tuple[str, ...] = ()
     """Sentences that explain the numbers. CSV leaves out notes and title."""
     details: frozenset[str] = frozenset()
-    """Notes for readers who ask about meaning and basis of the numbers."""
+    """Notes for readers who ask about the meaning and basis of the numbers."""
 
     @property
     def headings(self) -> list[str]:
@@ -104,7 +105,7 @@ class Table:
 
 
 def compact(table: Table, *, explain: bool = False) -> Table:
-    """Fit a table into little room: short headings, each interval in one column, as ``31 to 103``.
+    """Make a table narrow: short headings, and each interval in one column, as ``31 to 103``.
 
     Args:
         explain: keep all columns, and what the numbers mean.
@@ -163,7 +164,7 @@ def joined(tables: Mapping[str, Table]) -> Table:
 def interval_text(
     low: float | None, high: float | None, form: str = ".3f", between: str = " to "
 ) -> str | None:
-    """Write an interval as a cell; None without one."""
+    """Write an interval as a cell; None if there is none."""
     return None if low is None or high is None else f"{low:{form}}{between}{high:{form}}"
 
 
@@ -300,7 +301,7 @@ def _broken(heading: str, width: int = 0) -> str:
 
 
 def _least_width(column: Column, cells: Sequence[str]) -> int:
-    """Compute the least width of a column: whole numbers, and parts of texts up to a limit."""
+    """Compute the minimum width of a column: whole numbers, and parts of texts up to a limit."""
     from rich.cells import cell_len
 
     if column.form:

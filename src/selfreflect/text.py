@@ -1,4 +1,4 @@
-"""Helpers for strings: words for messages and prompts, escaping of untrusted text, and records in brief."""
+"""String helpers: wording of messages and prompts, escaping of untrusted text, and short forms of records."""
 
 from __future__ import annotations
 

@@ -41,16 +41,16 @@ COMMANDS = {
     "import": "selfreflect import --answers test_answers.json --summaries summaries.json --out runs/new",
     "export": "selfreflect export runs/mine --output published_layout",
 }
-"""Each command with the example of its help."""
+"""Example in each command's help."""
 
 FILES = dict.fromkeys(("app", "serve"), "servers")
 FILES |= dict.fromkeys(("run", "questions", "answers", "summarize"), "stages")
 FILES |= dict.fromkeys(("config", "convert", "import", "export"), "files")
 FILES |= {"demo": "ask", "compare": "report"}
-"""The files of commands that are not in a file of their own name."""
+"""Modules of the commands whose module has another name."""
 
 GROUPS = ("sayself",)
-"""Commands with a step ``run``, from ``ABOUT`` and ``run_command`` of their file."""
+"""Commands with a subcommand ``run``, defined by ``ABOUT`` and ``run_command`` in their module."""
 
 
 def main() -> None:
@@ -89,7 +89,7 @@ def _show_version(flag: bool) -> None:
 
 
 def application(commands: Iterable[str] = tuple(COMMANDS), *, is_list: bool = False) -> typer.Typer:
-    """Make the command line with some commands; only their modules are imported.
+    """Build the command line with the given commands, and import only their modules.
 
     Args:
         is_list: whether commands are only listed, so that none of them is imported.
@@ -138,4 +138,4 @@ def _options(
         False, "--version", is_eager=True, callback=_show_version, help="Show the version and exit."
     ),
 ) -> None:
-    """Options of the program itself, before any command."""
+    """Handle the program's own options, which come before any command."""

@@ -1,4 +1,4 @@
-"""Reading of answered questions, and of the model that is asked about them."""
+"""Reading of answered questions, and the model to ask about them."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def take_apart(questions: Sequence[AnsweredQuestion], options: StructureOptions)
 def open_claim_reader(
     source: str, name: str | None, asking: AskOptions, overrides: Overrides
 ) -> Iterator[WordReader]:
-    """Open the reader that decides which answers make a claim: a model, or shared words without one."""
+    """Open the reader that decides which answers make a claim: a model, or else a comparison of words."""
     from selfreflect.uncertainty.claims.readers import open_reader
 
     name = name or ("words" if asking.model is None else "asked")
@@ -307,7 +307,7 @@ def read_claims(
 
 
 def with_answers(questions: Sequence[AnsweredQuestion], number: int) -> list[AnsweredQuestion]:
-    """Draw ``number`` answers per question at random, leaving out questions with fewer."""
+    """Select ``number`` answers per question at random, leaving out questions with fewer."""
     from selfreflect.uncertainty.assess import subsample
 
     enough = [question for question in questions if len(question.answers) >= number]
@@ -320,7 +320,7 @@ def with_answers(questions: Sequence[AnsweredQuestion], number: int) -> list[Ans
 
 
 def _say_origin_of_logprobs(run: Run) -> None:
-    """Report the distribution of log-probabilities, and whether answers were drawn from it."""
+    """Report which distribution the log-probabilities describe, and whether answers were drawn from it."""
     answers = next((answers for answers in run.answers.values() if answers.logprobs), None)
     if answers is None:
         return
@@ -340,7 +340,7 @@ def _say_origin_of_logprobs(run: Run) -> None:
 def by_named_gold(
     questions: Sequence[AnsweredQuestion], comparison: ComparisonOptions, fields: FieldOptions
 ) -> ComparisonOptions:
-    """Prefer the user's field of right answers to labels and grades, and report that."""
+    """Prefer the user's field of correct answers to labels and grades, and report that."""
     from selfreflect.uncertainty.correctness import DEFAULT, default_correctness
 
     if comparison.correctness or fields.gold == GOLD or not has_gold(questions):
@@ -359,7 +359,7 @@ def can_compare(model: str) -> bool:
 
 
 def further_fields(questions: Sequence[AnsweredQuestion]) -> list[str]:
-    """List unused fields of a file, which may include the right answers."""
+    """List unused fields of a file, which may include the correct answers."""
     return list(dict.fromkeys(name for question in questions for name in question.columns))
 
 
@@ -608,7 +608,8 @@ def _run_model(source: str, users: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 class Confirmation:
-    """Report of the cost of inquiries, with a prompt if they are many or cost money.
+    """Callback that shows the cost of questions to the model, and asks for consent if they are many or cost
+    money.
 
     A step that is asked in several batches, such as pairs of answers, is shown once, and no reason to ask is
     given twice.

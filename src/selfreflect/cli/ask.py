@@ -191,7 +191,7 @@ def _emit_question(records: RunRecords, id_: str, answer_groups: GroupedAnswers 
 def demo_command(
     out: o.Out = Path("runs/demo"), fresh: o.Fresh = False, yes: o.Yes = False, json: o.Json = False
 ) -> None:
-    """See what is measured in a minute: first on hand-written summaries, then on a model's.
+    """Demonstrate the measures in a minute: on hand-written summaries, then on a model's.
 
     The embedded model, SmolLM2-135M, answers ten questions, summarises its answers, and judges the summaries.
     For eight of them it reads evidence that contradicts itself, and that the judge does not see. Run it

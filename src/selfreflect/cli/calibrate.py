@@ -493,7 +493,7 @@ class _Fitting:
 
 
 def _labels_promised(promise: PromiseOptions) -> int:
-    """Compute the fewest labels that the guarantee needs."""
+    """Compute the minimum number of labels that the guarantee needs."""
     from selfreflect.uncertainty.guarantee import fewest_labels
 
     if promise.risk is None:
@@ -637,7 +637,7 @@ def _promised(
 
 
 def _refuse_unnamed_classes(saved: CalibratorFile, path: Path, classes: str | None) -> None:
-    """Refuse to load a model only because an untrusted file names it."""
+    """Refuse to load a model that only an untrusted file names."""
     if classes is not None and classes != saved.classes:
         raise ConfigError(
             f"the calibrator was fitted with the classes {excerpt(saved.classes)}, not {excerpt(classes)}",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from selfreflect.uncertainty.claims.words import WordReader
 
 _MOST_CLAIMS = 12
-"""Most claims of a question in a table, unless all are requested."""
+"""Maximum number of claims of a question in a table, unless all are requested."""
 
 
 @takes("answers", only=("--revision", "--base-url", "--extra-body"), config_file=True, execution=ASKING)
@@ -101,7 +101,7 @@ def _answers(item: Item) -> list[str]:
 
 
 def _print_cost(items: Sequence[Item], asking: AskOptions, config: Config) -> None:
-    """Print the most model calls that are possible, with each sentence as a distinct claim."""
+    """Print the maximum number of model calls, reached if every sentence is a distinct claim."""
     from selfreflect.uncertainty.asking.asker import cost_table
     from selfreflect.uncertainty.claims.readers import inquiries_about
 

@@ -42,7 +42,7 @@ REPORTS = (".html", ".md", ".csv", ".tex")
 """Suffixes of result files for ``--output``."""
 
 FEWEST_ENDED = 8
-"""Sequences that must end before their speed is used, since the first to end are short."""
+"""Number of sequences that must end before their speed is used, since short ones end first."""
 
 
 # Where no line may end: before a percent sign, and in a command or an option's value, which are to be copied.
@@ -82,7 +82,7 @@ class _Console(Console):
         return Text("\n").join(lines)
 
     def on_broken_pipe(self) -> None:
-        """Raise the error, since rich would exit with 1, the code for recorded failures."""
+        """Raise the error, since rich would exit with 1, the code for failures on record."""
         raise BrokenPipeError
 
 
@@ -147,18 +147,18 @@ def say_report(paths: Sequence[Path]) -> None:
 
 
 def can_ask() -> bool:
-    """Check whether a user sits at the terminal."""
+    """Check whether a user can answer at the terminal."""
     return sys.stdin is not None and sys.stdin.isatty() and stderr.is_terminal  # None: closed, as by cron
 
 
 def agree(question: str) -> bool:
-    """Ask a question at the terminal, and return whether the user says yes."""
+    """Ask a yes-or-no question at the terminal, and return whether the user says yes."""
     say(f"{question} [y/N]")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def agree_to_start(reasons: Sequence[str], *, yes: bool, otherwise: str) -> None:
-    """Say why the user may not want this, and exit if the user, where there is one to ask, does not agree.
+    """Print the reasons not to start, and exit if an interactive user does not agree.
 
     Args:
         otherwise: what was not done then.
@@ -314,7 +314,7 @@ def check_output(output: Sequence[Path], source: str = "", kinds: Sequence[str] 
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes], overwrite: bool) -> None:
-    """Write the files of a folder that the user asked for, all or none if it is new.
+    """Write files into a folder that the user asked for; a new folder gets all files or is not made.
 
     Raises:
         DataError: one of them is there and ``overwrite`` is False, or the system refuses.

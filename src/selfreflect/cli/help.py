@@ -16,7 +16,7 @@ from selfreflect.text import printable
 
 COMMAND_GROUPS: Mapping[str, Mapping[str, str]] = {
     "Look": {
-        "demo": "See what is measured in a minute: first on hand-written summaries, then on a model's.",
+        "demo": "Demonstrate the measures in a minute: on hand-written summaries, then on a model's.",
         "ask": "Ask one question, and measure the model's own summary.",
         "app": "Serve a page in the browser for asking.",
     },
@@ -66,14 +66,14 @@ OPTION_GROUPS: Mapping[str, str] = {
     "--allow-remote --words --variants --seeds "
     "--groups --parts --ratings --list-metrics --keep-texts --footer --writer --reward",
 }
-"""Flags by group. Others are common; the last group is explained by ``--help-all`` alone where a help
-text would be long."""
+"""Flags by group. Flags not listed here are common. If a help text would be too long, only ``--help-all``
+describes the last group."""
 COMMON = "Common"
 MOST_LINES = 60
-"""Most lines of a help text at 80 columns without ``--help-all``."""
+"""Maximum number of lines of a help text at 80 columns without ``--help-all``."""
 EXAMPLE_LINES = 3
 LETTERS = (300, 160, 120, 90, 70, 55)
-"""Lengths of shortened sentences in letters; the first length that fits is used."""
+"""Maximum lengths of shortened sentences in letters; the first one that fits is used."""
 ALL = "--help-all"
 _NEEDS_ALL = "selfreflect.help_all"
 _GROUP_OF = {flag: name for name, flags in OPTION_GROUPS.items() for flag in flags.split()}

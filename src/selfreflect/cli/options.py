@@ -177,11 +177,11 @@ class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 _RUNNING = ("--device", "--device-map", "--executor", "--ray-address", "--trust-remote-code", "--timeout")
 GENERATING = ("--prompts", *_RUNNING, "--batch-size", "--max-connections")
-"""Execution options of stages whose texts a model generates."""
+"""Execution options of stages in which a model generates texts."""
 BATCHED = (*GENERATING, "--write-batch", "--read-batch")
-"""Execution options of a single such stage."""
+"""Execution options of a single stage in which a model generates texts."""
 JUDGING = ("--guesses", *_RUNNING)
-"""Execution options of the stage that scores."""
+"""Execution options of the scores stage."""
 
 
 def grouping(groups: str) -> Callable[[Sequence[str], str], list[list[int]]]:
@@ -213,7 +213,8 @@ class Overrides:
     defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Defaults of the command that replace the settings' own."""
     execution_keys: frozenset[str] = frozenset()
-    """The execution options that the command has. Others in the file are for other commands."""
+    """The execution options that the command has. The settings file may contain others, for other
+    commands."""
 
     @property
     def file(self) -> Path | None:
@@ -413,7 +414,7 @@ def _take(options: _Options, values: dict[str, Any]) -> dict[str, dict[str, Any]
 
 
 def _options(classes: Mapping[str, type[msgspec.Struct]], only: Collection[str] | None) -> _Options:
-    """Make the options of some settings classes."""
+    """Make the options of settings classes, given by section."""
     options: _Options = {}
     for section, settings in classes.items():
         types = types_of(settings)

@@ -39,7 +39,7 @@ BY = option(
     "--by COLUMN", "Break the results down by a column of the question file, such as topic, or by kind."
 )
 LARGE_PAGE = 3_000_000
-"""Bytes above which a page opens slowly on small machines."""
+"""Size in bytes above which a page opens slowly on small machines."""
 
 
 def report_command(

@@ -131,7 +131,7 @@ class SayselfOptions(Struct, frozen=True, kw_only=True):
     ] = "brier"
 
     def check_judge(self) -> None:
-        """Refuse rules that need a judge when none is named. Raises ConfigError."""
+        """Refuse correctness rules that need a judge if none is named. Raises ConfigError."""
         for name in ("classes", "correctness"):
             if getattr(self, name) == "judge" and self.judge is None:
                 raise ConfigError(
@@ -175,7 +175,7 @@ class OpenModel:
     """Journal of responses, and of verdicts of the class rule ``nli:MODEL``."""
 
     def __call__(self, model: str | None) -> Asker:
-        """Open a model; None means the one that drew the answers. Raises ConfigError without any."""
+        """Open a model; None means the model that drew the answers. Raises ConfigError if there is none."""
         overrides = self._overrides if model is None else self._flags_for(model)
         options = AskOptions(model=model, yes=self._yes)
         asker = open_asker(str(self._out), options, overrides, ["sayself"], self.store)
@@ -190,7 +190,8 @@ class OpenModel:
         return Correctness(options.correctness, asker)
 
     def _flags_for(self, model: str) -> Overrides:
-        """Remove a server's address and another model's revision from the settings of a model."""
+        """Remove settings that do not apply to a model: a server's address, or the revision of another
+        model."""
         on_server = backend_of(model).is_remote
         foreign = {"revision"} if on_server or Path(model).is_dir() else set()
         if not on_server:

@@ -132,7 +132,7 @@ class ScoredVersions:
 
     @property
     def runs(self) -> list[RunRecords]:
-        """All versions, the earlier one first."""
+        """All versions, the earlier first."""
         return [self.new] if self.old is None else [self.old, self.new]
 
     @property

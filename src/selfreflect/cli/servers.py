@@ -268,7 +268,7 @@ def serve_command(
 
 
 def _base(overrides: Overrides, answers: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-    """Build the default settings, checking a lone ``extra_body`` against a server's model."""
+    """Build the default settings. If only ``extra_body`` is given, a placeholder names a server's model."""
     # which model it is, the list of the server says later
     names_none = overrides.sets("answers", "extra_body") and not overrides.sets("answers", "model")
     return {"answers": {**answers, **({"model": on_server("NAME")} if names_none else {})}}
@@ -336,7 +336,7 @@ def _services(
 
 
 def _as_guaranteed(config: Config, overrides: Overrides, guarantee: Guarantee) -> Config:
-    """Draw as many answers as the guarantee assumes, and refuse settings that would void it."""
+    """Adopt the sampling settings of the calibrator's guarantee, and refuse settings that would void it."""
     for key in ("below", "at_least"):
         if overrides.sets("serve", key):
             raise ConfigError(
@@ -383,7 +383,7 @@ def _proxies(options: ServeConfig) -> list[str]:
 
 
 def _comparisons(options: ServeConfig, names: Sequence[str]) -> int:
-    """Compute the most pairs of answers on which a model is asked."""
+    """Compute the maximum number of answer pairs that a model compares."""
     from selfreflect.uncertainty.classes import PAIRS_PER_ANSWER
     from selfreflect.uncertainty.relations import CONTROLS
 
@@ -397,18 +397,19 @@ def _comparisons(options: ServeConfig, names: Sequence[str]) -> int:
 
 
 MEAN_ANSWERS = {20: 15.7}
-"""Mean answers of 250 TriviaQA questions with ``--at-least``, by ``--num-answers``: benchmarks/RESULTS.md."""
+"""Mean number of answers that ``--at-least`` draws for 250 TriviaQA questions, by ``--num-answers``:
+benchmarks/RESULTS.md."""
 
 
 def _at_most(settings: ServeSettings) -> int:
-    """Compute the most texts per question, without comparisons and follow-up questions."""
+    """Compute the maximum number of texts per question, without comparisons and follow-up questions."""
     # the summary, and the one response that comes before others are drawn
     options = settings.options
     return options.num_answers * (2 if settings.measures else 1) + 1 + options.one_call
 
 
 def _costs(services: ServeServices, comparisons: int) -> str:
-    """Describe the texts that a question takes, at most and on average so far."""
+    """Describe how many texts a question needs: the maximum, and the average so far."""
     settings = services.reflector.settings
     options = settings.options
     mean, questions = services.archive.mean_answers() if services.archive is not None else (0.0, 0)

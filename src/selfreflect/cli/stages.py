@@ -70,10 +70,11 @@ class Intent:
     add_questions: bool = False
     yes: bool = False
     user_names: Collection[str] | None = None
-    """Models and server addresses named by the user; None if there can be no others."""
+    """Models and server addresses that the user names; None if nothing else could name any."""
 
     def resuming(self, overrides: Overrides) -> Intent:
-        """Add the settings that the user names for an existing directory."""
+        """Record the names that the user gives for an existing directory, and whether these include its
+        source and strategies."""
         # a directory may come from anybody: only names that the user gives run code or reach other servers
         user_names: set[str] = set()
         for stage in STAGES:
@@ -193,7 +194,7 @@ def summarize_command(
 
 @dataclass(frozen=True)
 class Show:
-    """Choices of how to show a directory, and conditions for failure."""
+    """Display options for a run directory, and conditions for failure."""
 
     json: bool = False
     explain: bool = False
@@ -415,8 +416,8 @@ def _check_named(path: Path, work: Sequence[ModelStage], config: Config, intent:
 def check_named(
     path: Path, model: str, base_url: str | None, user_names: Collection[str], stage: Stage = "answers"
 ) -> None:
-    """Refuse to run code or ask a remote server only because an untrusted directory names it. Report servers
-    of the user's own network.
+    """Refuse to run code or ask a remote server that only an untrusted directory names. Report servers in the
+    user's own network.
 
     Args:
         user_names: the models and addresses that the user has named.

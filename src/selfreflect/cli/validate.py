@@ -46,7 +46,7 @@ class StudyRow(NamedTuple):
     path: str
     """Module below ``selfreflect.validate`` and class, imported on use."""
     takes: tuple[str, ...]
-    """Fields of :class:`StudyOptions` that its constructor takes."""
+    """Fields of :class:`StudyOptions` that its constructor accepts."""
     about: str
     """One line for ``--help``."""
 
@@ -250,7 +250,7 @@ def _list_metrics(json: bool) -> None:
 
 
 def check(study: str, source: str | None, options: StudyOptions, reading: ItemOptions) -> None:
-    """Check all arguments that can be checked before reading, and raise ConfigError."""
+    """Check all arguments that can be checked before reading. Raises ConfigError if one is wrong."""
     if study in REMOVED_STUDIES:
         raise ConfigError(f"{study} is no longer a study", code="removed", remedy=REMOVED_STUDIES[study])
     if study not in STUDIES:
@@ -333,7 +333,7 @@ class Models:
 
     @classmethod
     def of(cls, judges: Sequence[str], model: str | None, overrides: Overrides) -> Models:
-        """Check the models' settings, with the default judge if ``judges`` is empty."""
+        """Build the settings of each judge and of the model; without ``judges``, of the default judge."""
         if model is None and overrides.section("answers"):
             raise ConfigError(
                 "an address or revision is given, but no model",
@@ -369,7 +369,8 @@ def _is_failure(value: Value, controls: Container[str]) -> bool:
 def _measure(
     study: Study, names: Sequence[str] | None, models: Models, store: Journal[Value] | None
 ) -> tuple[list[Value], list[MetricInfo]]:
-    """Measure with each judge in turn; with several, metrics without a judge only if they are named, once."""
+    """Measure with each judge in turn. Metrics without a judge run once; with several judges, only if
+    named."""
     judged = [info.name for info in METRICS if "judge" in info.needs]
     # a metric that needs no judge cannot differ between judges
     if names is None and len(models.judges) > 1:

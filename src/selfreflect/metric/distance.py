@@ -11,8 +11,8 @@ from collections.abc import Callable
 import torch
 
 Formula = Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor]
-"""(logits, reference, temperature) -> distances: float32 of shape (tasks, vocabulary), twice, to shape
-(tasks,). Inputs are left alone."""
+"""Function (logits, reference, temperature) -> distances. The inputs are float32 of shape (tasks, vocabulary)
+and stay unchanged; the distances have shape (tasks,)."""
 
 
 def total_variation(logits: torch.Tensor, reference: torch.Tensor, temperature: float) -> torch.Tensor:

@@ -75,33 +75,33 @@ Bits = npt.NDArray[np.float64]
 ZEROS: Mapping[Reader, Zero] = {"informed": "empty", "blind": "repeated"}
 
 PACKAGING = frozenset('"`*_“”„«».,;:!?¿¡…。、，；：！？')
-"""Marks around an answer without content, whose tokens count no bits. A summary would else lose a quarter of
-"Ankara." for saying "Ankara", and "In Oslo." gain by its full stop."""
+"""Punctuation around an answer, whose tokens count no bits. Otherwise the summary "Ankara" would lose a
+quarter of the bits of "Ankara.", and "In Oslo." would gain some by its full stop."""
 
 SLIGHT = 0.5
-"""Bits per answer that are too few: half the bits of a choice between two. Where the answers tell less, so
-much changes with the mere wording that shares would be wild numbers (benchmarks/RESULTS.md)."""
+"""Bits per answer that are too few: half the bits of a choice between two. Below it, wording alone changes
+the bits so much that shares would be erratic (benchmarks/RESULTS.md)."""
 
 SLIGHT_SHARE = 0.1
-"""Part of the possible bits that replaces ``SLIGHT`` for answers with little to tell: a judge that knows how
-answers are written lacks less than a bit of a yes or no."""
+"""Share of the possible bits that replaces ``SLIGHT`` for answers with little information: for yes or no, a
+judge that knows the form of the answers lacks less than one bit."""
 
 FORMAT_SHARE = 0.2
-"""Share of closed answers' bits in texts without belief from which the answers count as conveyed by
-format."""
+"""Share of closed answers' bits above which the answers count as conveyed by format, if texts without belief
+convey that much."""
 
 SHARED_PHRASE = 1 / 3
-"""Share of the available bits in a shared phrase from which it is recorded: of 17 questions above it, 15 gave
-one of several answers more than 65 %, or a wrong one more than 25 % (benchmarks/RESULTS.md)."""
+"""Minimum share of the available bits for which a shared phrase is recorded: of 17 questions above it, 15
+gave one of several answers more than 65 %, or a wrong one more than 25 % (benchmarks/RESULTS.md)."""
 
 ENOUGH = 20
-"""Enough answers. Where this number would make their gain clear there are too few, else they differ too
-much.
+"""Number of answers that is enough. If this many would make their gain clear, there are too few answers;
+otherwise they differ too much.
 """
 
 
 CONTEXTS = 12
-"""Contexts of one question in one prefix tree, with all states in memory."""
+"""Contexts of one question in one prefix tree, whose states are all in memory."""
 
 
 def choose_reader(choice: ReaderChoice, judge: Judge, question: Question, answers: AnswerSet) -> Reader:
@@ -183,7 +183,7 @@ def unmeasured(judge: Judge, question: Question, reader: Reader, error: CannotSc
 def nodes(
     judge: Judge, question: Question, answers: AnswerSet, summaries: Sequence[str], reader: Reader
 ) -> int:
-    """Count the judge tokens that :func:`measure` takes, as nodes of prefix trees.
+    """Count the judge tokens that :func:`measure` uses, as nodes of prefix trees.
 
     Raises:
         CannotScoreError: as in :func:`measure`.
@@ -250,7 +250,7 @@ def nodes_of_work(judge: Judge, work: Work, choice: ReaderChoice) -> int:
 
 
 def most_nodes(judge: Judge, limits: TextLimits) -> int:
-    """Bound the judge tokens of a question with unwritten texts."""
+    """Compute an upper bound on the judge tokens of a question whose texts are not written yet."""
     question = limits.question.text
     # only lengths are known yet: one letter stands for each text, and its tokens are added below
     letters = ["x"] * len(limits.reference_answers)
@@ -277,7 +277,7 @@ def within_budget(
     tokens: int,
     max_answers: int | None = None,
 ) -> tuple[AnswerSet, int]:
-    """Blank random test answers until :func:`measure` takes at most ``tokens`` nodes.
+    """Blank random test answers until :func:`measure` uses at most ``tokens`` nodes.
 
     The order in which answers are kept follows from the question's id alone.
 
@@ -383,7 +383,8 @@ class AnswerPrompts:
     def contexts(
         self, summaries: Sequence[str]
     ) -> tuple[dict[str, list[Prompt]], dict[str, CannotScoreError]]:
-        """Encode the answers after the comparison texts and after each summary; a blank one counts as empty.
+        """Encode the answers after the comparison texts and after each summary; a blank summary counts as
+        empty.
 
         Returns:
             By text, and why a summary is left out: it does not fit the judge's window.
@@ -523,7 +524,7 @@ def compare(
     of_format: float | None = None,
     judge_answered: bool = False,
 ) -> Information:
-    """Combine the bits of all test answers, without question, summary and judge.
+    """Combine the bits of all test answers into a record that does not name question, summary and judge yet.
 
     Args:
         room, of_format, judge_answered: as in :class:`ReferenceBits`.
@@ -560,7 +561,7 @@ def compare(
 def nothing_to_tell(
     available: Sequence[float], room: float, of_format: float | None, judge_answered: bool
 ) -> tuple[NothingToTell | None, UnclearCause | None]:
-    """Explain why shares are undefined here; None if they are defined.
+    """Explain why shares are undefined for these bits; None if they are defined.
 
     What the answers tell is clear if the one-sided 95 % bound of its mean is above 0, and if it is more than
     slight: answers that are all equal have no error at all.
@@ -589,7 +590,7 @@ def nothing_to_tell(
 
 
 def content_tokens(tokenizer: Any, tokens: Sequence[int]) -> npt.NDArray[np.bool_]:
-    """Select an answer's tokens without the marks around it; all if there are only marks."""
+    """Mask an answer's tokens without the punctuation around it; all tokens if there is only punctuation."""
     content = [
         index
         for index, token in enumerate(tokens)
@@ -601,7 +602,7 @@ def content_tokens(tokenizer: Any, tokens: Sequence[int]) -> npt.NDArray[np.bool
 
 
 def words_of_tokens(tokenizer: Any, tokens: Sequence[int], words: Sequence[str]) -> list[int]:
-    """Assign each token of an answer to the word of its first letter.
+    """Assign each token of an answer to the word that contains its first letter.
 
     Positions are counted in letters of the decoded answer, without spaces: some tokenizers normalise letters,
     and many add, drop and merge spaces.

@@ -119,7 +119,7 @@ class Limits:
     budget: str
     """Budget in the user's words."""
     tokens: int
-    """Judge tokens per question, counted as nodes of all prefix trees; never exceeded. A judge without tree
+    """Maximum number of judge tokens per question, counted as nodes of all prefix trees. A judge without tree
     attention computes more for the same nodes."""
     seed: int = 0
     """Seed of the order of words, together with the question's id."""

@@ -63,7 +63,7 @@ DEFAULT_MEASURES = ("selfreflect", "information")
 """Default measures, with columns in every data frame."""
 
 CHEAP_MEASURES = ("information",)
-"""Measures of ``ask``, the demo and the app with a judge that only demonstrates."""
+"""Measures that ``ask``, the demo and the app use with a demonstration judge."""
 
 FAILED = "failed"
 """Code of a measurement whose measure raised an exception, for a retry in the next run."""
@@ -107,24 +107,24 @@ class Tools:
 
 @dataclass(frozen=True)
 class Work:
-    """Work of one measure on one question."""
+    """The texts of one question that one measure measures, with limits."""
 
     question: Question
     answers: AnswerSet
     summaries: Sequence[Summary]
     other_records: Sequence[Any] = ()
-    """The measure's records of the question's other summaries, for comparable estimates."""
+    """The measure's records of the question's other summaries, to sample the same words."""
     controls: Sequence[tuple[Control, str]] = ()
     """Control texts for comparison; several texts of one control are subsets of the answers."""
     limits: Limits | None = None
-    """Remaining budget."""
+    """Remaining budget of judge tokens."""
     token_share: float = 1.0
     """Share of a token budget that this measure may spend."""
 
 
 @dataclass(frozen=True)
 class TextLimits:
-    """The most tokens of each text of a question, including unwritten texts."""
+    """Maximum number of tokens in each text of a question, including unwritten texts."""
 
     question: Question
     test_answers: Sequence[int]
@@ -162,7 +162,7 @@ class GreedyEstimator(NamedTuple):
 
 
 class Doubtful(NamedTuple):
-    """A value shown to readers that does not count as a result."""
+    """A value that reports show, although it does not count as a result."""
 
     value: float
     brief: str
@@ -207,7 +207,7 @@ class Measure:
     sentence = "mean"
     """Template of the sentence on the best mean."""
     about = ""
-    """Description of the measure's question and method."""
+    """Description of what the measure asks and how."""
     reading = ""
     """Explanation of a value, with ``{zero}`` for the text at 0 %."""
     reasons: Mapping[str, str] = {}
@@ -222,7 +222,7 @@ class Measure:
     fails = False
     """Whether a summary without a value has a :class:`~selfreflect.records.Failure` instead of a record."""
     control = ""
-    """Field of a :class:`~selfreflect.records.Control` with the value; empty without one."""
+    """Field of a :class:`~selfreflect.records.Control` with the value; empty if there is none."""
     budget_share = 1.0
     """Largest share of a token budget if other measures follow; smaller shares go first."""
 
@@ -266,7 +266,7 @@ class Measure:
         return f"{text} [{low * factor:{form}}, {high * factor:{form}}]"
 
     def direction(self, is_higher: bool) -> str:
-        """Describe the first of two strategies that clearly differ."""
+        """Describe how the first of two strategies that clearly differ compares with the second."""
         if self.ratio and self.is_share:
             return "recovers more than" if is_higher else "recovers less than"
         verdict = "better" if is_higher == self.higher_is_better else "worse"
@@ -281,7 +281,7 @@ class Measure:
         return None
 
     def sentence_values(self, records: Sequence[Any]) -> dict[str, Any]:
-        """Collect the further values of the template :attr:`sentence`, for one or many summaries."""
+        """Collect further values for the template :attr:`sentence`, for one or many summaries."""
         return {}
 
     def settings_text(self, record: Any) -> str:
@@ -322,7 +322,7 @@ class Measure:
         return replace(measurement, judge=judge, **names)
 
     def measurement(self, record: Any) -> Measurement:
-        """Convert a stored record of this measure."""
+        """Convert a stored record of this measure to a :class:`~selfreflect.records.Measurement`."""
         assert isinstance(record, Measurement)
         return record
 
@@ -406,11 +406,11 @@ class Measure:
         return self.cells(record)
 
     def judge_tokens(self, judge: Judge, work: Work, reader: ReaderChoice) -> int:
-        """Count the judge tokens of some work."""
+        """Count the judge tokens that ``work`` needs."""
         return 0
 
     def most_judge_tokens(self, judge: Judge, limits: TextLimits) -> int:
-        """Bound the judge tokens of a question with unwritten texts."""
+        """Compute an upper bound on the judge tokens of a question whose texts are not written yet."""
         return 0
 
     def typical_tokens(self, answers: Iterable[float], contexts: int) -> float:
@@ -439,7 +439,7 @@ def measure_named(name: str) -> Measure:
 
 
 def measure_keyed(key: str) -> Measure:
-    """Look up a measure by its JSON key or name. Raises as :func:`measure_named`."""
+    """Look up a measure by its JSON key or name. Raises the errors of :func:`measure_named`."""
     measures = map(measure_named, measure_names())
     # JSON lines call the measure ``information`` by its key, ``recovered``
     return next((measure for measure in measures if measure.key == key), None) or measure_named(key)
@@ -456,7 +456,8 @@ def measure_names() -> list[str]:
 
 
 def measures_of(names: Collection[str]) -> list[Measure]:
-    """Look up measures by name, built-in ones first in the table's order. Raises as :func:`measure_named`."""
+    """Look up measures by name, built-in ones first in the table's order. Raises the errors of
+    :func:`measure_named`."""
     ours = [name for name in MEASURES if name in names]
     return [measure_named(name) for name in (*ours, *sorted(set(names) - set(ours)))]
 

@@ -33,7 +33,8 @@ STOPWORDS = frozenset(
         "what there at from an he one do about all will me by your any we so has"
     ).split()
 )
-"""The 44 words, no single letters or contractions, whose mean TF-IDF over 20 Newsgroups exceeds 0.012."""
+"""The 44 words whose mean TF-IDF over 20 Newsgroups exceeds 0.012, without single letters and
+contractions."""
 
 
 class MaskedWord(Record, frozen=True, kw_only=True):
@@ -42,7 +43,7 @@ class MaskedWord(Record, frozen=True, kw_only=True):
     answer: int
     """Index into the test answers."""
     word: int
-    """Index into ``answer.split()``."""
+    """Words for the better side of zero."""
     text: str
     masked: str
     """The answer with ``_`` in place of the word."""
@@ -199,7 +200,7 @@ def summary_prompts(judge: Judge, question: QuestionPrompts, summary: str) -> li
 def encode_each(
     texts: Iterable[str], encode_one: Callable[[str], list[Prompt]]
 ) -> tuple[dict[str, list[Prompt]], dict[str, CannotScoreError]]:
-    """Encode the prompts after each text, and collect the errors of the others."""
+    """Encode prompts for each text, and collect the errors of texts that cannot be encoded."""
     prompts: dict[str, list[Prompt]] = {}
     errors: dict[str, CannotScoreError] = {}
     for text in dict.fromkeys(texts):
@@ -211,7 +212,7 @@ def encode_each(
 
 
 def encode_words(judge: Judge, context: Context, words: Sequence[MaskedWord], subject: str) -> list[Prompt]:
-    """Encode the tasks of some words; see :func:`encode`."""
+    """Encode a prompt for each masked word in a context; see :func:`encode`."""
     conversations = [context.conversation(word.masked) for word in words]
     return encode(judge, conversations, [word.text for word in words], f"{subject} with a masked word")
 

@@ -34,7 +34,7 @@ class _Stratum:
     copies: tuple[tuple[int, ...], ...]
     """Indices of the words of each copy."""
     sizes: tuple[int, ...]
-    """Token tasks of each word of one copy."""
+    """Number of token tasks of each word of one copy."""
     order: tuple[int, ...]
     """Positions in ``sizes``, in the order of drawing."""
 
@@ -115,7 +115,7 @@ class Population:
         return max(1, bisect_right(sizes, words, key=lambda size: len(self.indices(size))))
 
     def samples(self, size: int, values: Mapping[int, float]) -> list[WordSample]:
-        """Collect the samples of ``size`` words, with the value of each."""
+        """Group the samples of ``size`` words by answer, with each word's value."""
         quotas = self.quotas(size)
         samples = []
         for index in self.stratum_order:
@@ -161,7 +161,7 @@ class Cost:
         self._prefix = len(whole.prefix)
         self._all = whole.computed_tokens
         self._most: list[list[int]] = []
-        """Most tokens below the prefix for any 0, 1, 2, ... words, by stratum."""
+        """Maximum number of tokens below the prefix for any 0, 1, 2, ... words, by stratum."""
         for stratum in population.strata:
             tree = build_tree([prompts[index] for index in stratum.copies[0]])
             # the first word of a stratum also pays for what its prompts share below the common
@@ -171,7 +171,7 @@ class Cost:
             self._most.append(list(accumulate([first, *rest], initial=0)))
 
     def tokens(self, size: int) -> int:
-        """Bound the tokens that a sample of ``size`` takes."""
+        """Compute an upper bound on the tokens of a sample of ``size``."""
         if size < len(self._population.strata):
             # any stratum may be drawn, with one word
             first_words = sorted([bounds[1] for bounds in self._most], reverse=True)
@@ -206,13 +206,13 @@ class WordSample:
     """Words of one test answer, sampled without replacement and proportionally to size."""
 
     total_size: int
-    """Token tasks in all words of the answer."""
+    """Number of token tasks in all words of the answer."""
     count: int
     """Number of words in the answer."""
     copies: int
     """Number of times that the answer occurs."""
     sizes: tuple[int, ...]
-    """Token tasks of each sampled word, in sampling order."""
+    """Number of token tasks of each sampled word, in sampling order."""
     values: tuple[float, ...]
     """Summed distances of each sampled word."""
 
@@ -232,7 +232,7 @@ class WordSample:
 
 @dataclass(frozen=True)
 class SampledMean:
-    """A flat mean over token tasks, estimated from some of the words."""
+    """A flat mean over token tasks, estimated from a sample of the words."""
 
     mean: float
     sampling_error: float | None
@@ -351,7 +351,8 @@ class OverBudgetError(Exception):
 def size_within_budget(
     population: Population, contexts: Iterable[Sequence[Prompt]], tokens: int, largest: int
 ) -> int:
-    """Find the largest sample size, at most ``largest``, that takes ``tokens`` in all contexts together.
+    """Find the largest sample size, at most ``largest``, that costs at most ``tokens`` in all contexts
+    together.
 
     Args:
         contexts: the prompts of the reference and of each summary.

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from selfreflect.metric.inputs import Limits
 
 MAX_IDS = 500_000
-"""Most token ids in the prompts of a group of summaries. Each takes some 30 bytes."""
+"""Maximum number of token ids in the prompts of a group of summaries, at about 30 bytes each."""
 
 Words = tuple[WordDistance, ...]
 
@@ -264,7 +264,7 @@ class SelfReflect:
     def _encode(
         self, prompts: QuestionPrompts, texts: Sequence[str]
     ) -> tuple[dict[str, list[Prompt]], Outcomes]:
-        """Encode the prompts after each text, and collect the failures of the others."""
+        """Encode prompts for each text, and make failures for texts that cannot be encoded."""
         contexts, errors = encode_each(texts, partial(summary_prompts, self.judge, prompts))
         return contexts, {text: error.failure(prompts.question) for text, error in errors.items()}
 
@@ -275,7 +275,7 @@ class SelfReflect:
         limits: Limits,
         other_scores: Sequence[Score],
     ) -> Outcomes:
-        """Score the words that the limits allow, the same ones for every summary."""
+        """Score as many words as the limits allow, the same words for every summary."""
         from selfreflect.metric.sampling import OverBudgetError, Population, estimate, size_within_budget
 
         # encoded before words are drawn: what a sample may cost is bounded on these prompts
@@ -357,7 +357,7 @@ class SelfReflect:
         return by_text
 
     def _spell(self, guesses: Guesses, row: int) -> tuple[Guess, ...]:
-        """Decode the guesses of one token task, each token once, with few digits."""
+        """Decode the guesses of one token task, without repeated tokens, and round their probabilities."""
         by_token: dict[int, Guess] = {}
         for token, probabilities in zip(guesses.tokens[row], guesses.probabilities[row], strict=True):
             if token not in by_token:
@@ -450,7 +450,7 @@ def tree_nodes(judge: Judge, question: Question, answers: AnswerSet, texts: Sequ
 
 
 def most_nodes(judge: Judge, limits: TextLimits) -> int:
-    """Bound the nodes of a question with unwritten texts.
+    """Compute an upper bound on the tree nodes of a question whose texts are not written yet.
 
     No two masked words are taken to share more than what precedes their task. Each costs the task with its
     answer, in which one ``_`` takes the place of the word, and all tokens of the word but the last: at most

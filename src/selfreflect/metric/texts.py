@@ -24,7 +24,7 @@ NONSENSE = "18:08:33 37 ;; qx 2044 [ok] 7f 19"
 """Control text that says nothing about any question."""
 
 SUBSETS = 2
-"""Subsets of the reference answers over which controls of pasted answers are means
+"""Number of subsets of the reference answers over which controls of pasted answers are averaged
 (benchmarks/RESULTS.md)."""
 
 
@@ -53,7 +53,8 @@ def pasted(answers: Sequence[str]) -> str:
 
 
 def pasted_subsets(answers: Sequence[str], count: int) -> list[str]:
-    """Paste ``count`` answers in a circle, from ``SUBSETS`` evenly spaced starts, or all answers once.
+    """Paste ``count`` answers from each of ``SUBSETS`` evenly spaced starts, wrapping around; or all answers
+    once.
 
     Every text of more answers begins with one of fewer. So chance in which answers come first hardly disturbs
     what more answers add; subsets that share nothing would be compared with twice that noise.
@@ -67,7 +68,7 @@ def pasted_subsets(answers: Sequence[str], count: int) -> list[str]:
 
 
 def distinct(answers: Sequence[str]) -> dict[str, int]:
-    """Count the non-blank answers, one spelling each, the most frequent first.
+    """Count each distinct non-blank answer by one of its spellings, the most frequent first.
 
     Answers that come equally often keep their order, so where all answers differ the text holds all in order.
     """
@@ -78,7 +79,7 @@ def distinct(answers: Sequence[str]) -> dict[str, int]:
 
 
 def anchor_texts(answers: Sequence[str]) -> list[str]:
-    """Write the texts for 100 %: distinct answers, with and without unequal counts.
+    """Write the texts at 100 %: distinct answers, and the same with their counts if these differ.
 
     Repeated as often as it was given, an answer tells far more than what it says: that is repetition, which
     no summary should imitate (benchmarks/anchor.py).
@@ -92,7 +93,7 @@ def anchor_texts(answers: Sequence[str]) -> list[str]:
 
 
 def shared_phrase(answers: Sequence[str]) -> tuple[list[str], list[str]]:
-    """List the words that begin all distinct answers, and those that end all.
+    """List the words with which all distinct answers begin, and those with which all end.
 
     There are none where an answer has more other words than these, or none: such answers share no phrase with
     a gap, they are sentences of their own, or wordings of which one says less.
@@ -221,7 +222,7 @@ def _first_word(answer: str) -> str:
 
 
 def _in_form_of(text: str, word: str) -> str:
-    """Write a word in the capitals of a text's first word, with its punctuation."""
+    """Give a word the capitalisation and punctuation of a text's first word."""
     match = _FIRST.match(text)
     assert match is not None
     first = match[1]

@@ -37,7 +37,7 @@ _WITHOUT_PREFIX = ("local", "function")
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 Say = Callable[[str], None]
-"""Callback for a line at each step that takes long."""
+"""Callback for a line of progress before each slow step."""
 
 
 class Backend:
@@ -102,7 +102,7 @@ class Backend:
         return max(questions, 2 * connections) if self.is_remote else questions
 
     def check(self, spec: ModelSpec, progress: Say | None = None) -> None:
-        """Check that a model can be loaded, without loading weights. Raises SelfReflectError as loading it
+        """Check that a model can be loaded, without loading weights. Raises SelfReflectError if loading
         would."""
         if self.can_generate:
             self.open(spec, progress)
@@ -152,7 +152,7 @@ def bare_name(name: str) -> str:
 
 
 def prefixes(**properties: bool) -> list[str]:
-    """List the prefixes of all backends with these properties, built-in ones first."""
+    """List the prefixes of all backends with the given traits, built-in ones first."""
     names = []
     for prefix in dict.fromkeys([*BACKENDS, *_entry_points()]):
         with suppress(ConfigError):  # a broken package must not hide the others
@@ -221,7 +221,7 @@ def load_generator(spec: ModelSpec, progress: Say | None = None) -> StageGenerat
 
 
 def load_judge(spec: ModelSpec, *, compat: Compat = "", progress: Say | None = None) -> Judge:
-    """Load the judge of ``spec``. Raises as :meth:`selfreflect.models.judge.Judge.load`."""
+    """Load the judge of ``spec``. Raises the errors of :meth:`selfreflect.models.judge.Judge.load`."""
     if progress:
         progress(f"loading judge {spec.name}")
     _set_library_defaults()

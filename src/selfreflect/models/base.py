@@ -19,7 +19,7 @@ Role = Literal["system", "user", "assistant"]
 
 
 class Message(Record, frozen=True, kw_only=True):
-    """One turn of a conversation. ``content`` may be untrusted: it never becomes a special token.
+    """One turn of a conversation. Untrusted ``content`` never becomes a special token.
 
     Nothing can guard role markers that a template writes in ordinary letters (``USER:``).
     """
@@ -29,7 +29,8 @@ class Message(Record, frozen=True, kw_only=True):
 
 
 SUMMARY_TOKENS = 512
-"""Token limit with earlier steps. A small model that repeats itself goes on up to any limit."""
+"""Token limit of strategies with several steps. A small model that repeats itself would run up to any
+limit."""
 
 PUBLISHED_SUMMARY_TOKENS = 4096
 """Published token limit, which reasoning models need for their traces."""
@@ -52,20 +53,21 @@ class Completion(Record, frozen=True, kw_only=True):
     finish: Finish
     tokens: int
     logprobs: AnswerTokens | NoLogprobs | None = None
-    """Log-probabilities of the tokens of ``text``, or the reason for their absence; None unless requested."""
+    """Log-probabilities of the tokens of ``text``, or the reason why there are none; None unless
+    requested."""
     first_tokens: tuple[LikelyToken, ...] = ()
-    """Likeliest tokens at the start of ``text``. Empty if the request wants none, the model does not tell
-    them, or the text is empty."""
+    """Likeliest tokens at the start of ``text``. Empty if not requested, not provided by the model, or
+    without text."""
 
 
 class ToolCall(Record, frozen=True, kw_only=True):
     """A model's call of a tool."""
 
     id: str
-    """Id from the server, expected with the tool's result; empty without one."""
+    """Id from the server, expected with the tool's result; empty if there is none."""
     name: str
     arguments: str
-    """Arguments in the model's words, JSON if correct."""
+    """Arguments as the model wrote them; JSON if they are correct."""
 
 
 class CallingCompletion(Completion, frozen=True, kw_only=True):
@@ -81,7 +83,7 @@ class Sample(Record, frozen=True, kw_only=True):
     """Index in the response."""
     completion: Completion
     closes_trace: bool = False
-    """Whether it ends a reasoning trace that the prompt began, if only the text shows that."""
+    """Whether the text ends a reasoning trace that the prompt began, if only the text shows that."""
 
 
 class Request(Record, frozen=True, kw_only=True):
@@ -94,17 +96,17 @@ class Request(Record, frozen=True, kw_only=True):
     seed: int = 0
     """Seed for the question and step; requests with equal seeds share random numbers."""
     thinking: bool = False
-    """Whether a reasoning model may think first. Its trace is removed from the reply either way."""
+    """Whether a reasoning model may think first. Its trace is removed from the response either way."""
     logprobs: bool = False
     """Whether completions come with the log-probabilities of their tokens."""
     top_logprobs: int = 0
-    """Largest log-probabilities per token, with ``logprobs``; servers give at most 20."""
+    """Number of largest log-probabilities per token, with ``logprobs``; servers give at most 20."""
     first_tokens: int = 0
-    """Likely first tokens per completion; servers give at most 20."""
+    """Number of likely first tokens per completion; servers give at most 20."""
     label: str = ""
     """Id of the question if it identifies the request; no model sees it."""
     samples: tuple[Sample, ...] = ()
-    """Existing completions. They go into the reply, and only the others are drawn."""
+    """Existing completions. They become part of the response, and only the missing ones are drawn."""
 
     @property
     def ranks(self) -> int:
@@ -148,7 +150,7 @@ class Refusal(Record, frozen=True, kw_only=True):
     kind: FailureKind
     message: str
     status: int = 0
-    """HTTP status of a server; 0 without one."""
+    """HTTP status of a server; 0 if there is none."""
     wait: float | None = None
     """Seconds that the server asked the client to wait."""
     code: str = ""
@@ -301,15 +303,15 @@ class ModelSpec:
     trust_remote_code: bool = False
     """Whether to run code that comes with the model."""
     batch_size: int | None = None
-    """Sequences decoded together by a local generator; None leaves the choice to it."""
+    """Number of sequences decoded together by a local generator; None lets the generator choose."""
     max_connections: int = 16
-    """Simultaneous calls to a server."""
+    """Maximum number of simultaneous calls to a server."""
     timeout: float = 600.0
     """Seconds per try of a call to a server."""
     write_batch: Path | None = None
-    """File for unsent requests."""
+    """File to which requests are written instead of being sent."""
     read_batch: Path | None = None
-    """File with the responses to unsent requests."""
+    """File with the responses to requests written earlier."""
 
     @classmethod
     def of(cls, model: str | ModelSpec, **fields: Any) -> ModelSpec:

@@ -26,14 +26,14 @@ TRACE = r"(?i:<(?:[\w:]*think(?:ing)?|reasoning|thought)>|\[THINK\]|<\|START_THI
 """A tag that opens a reasoning trace."""
 
 TEMPLATE_DATE = datetime(2024, 7, 26)
-"""Fixed date for templates that write today's, to keep results reproducible. Those of Llama models name this
-one where they get none."""
+"""Fixed date for templates that print today's date, to keep results reproducible. Llama templates use it as
+their default."""
 
 _DATE_FILTERS = "".join(
     f"|replace('%{code}', '{TEMPLATE_DATE.strftime(f'%{code}')}')" for code in "dbBYmyAaHMSIpj"
 )
 _DATE_MACRO = f"{{% macro strftime_now(format) %}}{{{{ format{_DATE_FILTERS} }}}}{{% endmacro %}}"
-"""Macro that replaces transformers' function, which only knows today."""
+"""Macro that replaces transformers' function, which only knows today's date."""
 
 # More than any token of a meaningful text has.
 _MAX_CHARACTERS_PER_TOKEN = 256
@@ -109,7 +109,7 @@ class ChatTokenizer:
         return self._encode_parts([(text,) for text in texts])
 
     def encode_alike(self, texts: Sequence[str]) -> list[list[int]]:
-        """Tokenise texts with a common prefix, tokenising shared parts once."""
+        """Tokenise texts with a common prefix, processing shared parts once."""
         if not texts or not self._markers.can_cut:
             return self.encode(texts)
         longest = max(texts, key=len)
@@ -120,7 +120,7 @@ class ChatTokenizer:
         return encoded
 
     def _encode_parts(self, texts: Sequence[tuple[str, ...]]) -> list[list[int]]:
-        """Tokenise texts in parts. If one part needs renamed markers, all parts of the text get them."""
+        """Tokenise texts in parts. If one part needs renamed markers, all parts of its text get them."""
         if not texts:
             return []
         parts = list(dict.fromkeys(chain.from_iterable(texts)))
@@ -213,7 +213,7 @@ def ends_in_trace(rendered: str) -> bool:
 
 
 def _open_trace(rendered: str) -> str:
-    """Find the tag of an unclosed reasoning block at the end of a prompt; empty without one."""
+    """Find the tag of an unclosed reasoning block at the end of a prompt; empty if there is none."""
     match = _OPEN_TRACE.search(rendered, max(rendered.rfind("<"), rendered.rfind("["), 0))
     return match[1] if match else ""
 
@@ -231,7 +231,7 @@ def _close_trace(rendered: str) -> str:
 
 
 def _cut(texts: Sequence[str], cut_at: re.Pattern[str]) -> list[tuple[str, ...]]:
-    """Cut each text at the last of ``places`` in the common prefix, then at every later one."""
+    """Cut each text at the last match of ``places`` in the common prefix, and at each match after it."""
     prefix = texts[0][: common_prefix(min(texts), max(texts))]
     end = max((match.start() for match in cut_at.finditer(prefix)), default=0)
     parts_of_texts = []
@@ -303,7 +303,7 @@ class Markers:
         return works_between_markers(self._tokenizer)
 
     def places_in(self, text: str) -> re.Pattern[str]:
-        """Make a pattern for the safe cutting points in texts that begin like ``text``."""
+        """Make a pattern for the positions at which texts that begin like ``text`` can safely be cut."""
         names = filter(self._cuts_cleanly, set(self._pattern.findall(text)))
         return re.compile(f"(?={_any_of(names)})")
 
@@ -394,7 +394,7 @@ def works_between_markers(tokenizer: Any) -> bool:
 
 
 def _types(step: dict[str, Any]) -> set[str]:
-    """List the types of a step and its nested steps."""
+    """Collect the types of a tokenizer step and its nested steps."""
     inner: list[dict[str, Any]] = (
         step.get("normalizers") or step.get("pretokenizers") or step.get("processors") or []
     )

@@ -24,7 +24,7 @@ from selfreflect.models.local.machine import set_library_defaults
 from selfreflect.sameness import are_apart, same_groups
 
 SAME = 0.3
-"""Largest mean cosine distance of two clusters with the same meaning."""
+"""Maximum mean cosine distance of two clusters with the same meaning."""
 
 # Added to the distance of answers that contradict each other: more than any cluster can average
 # away.
@@ -194,7 +194,8 @@ class EntailmentModel:
         return [None if row is None else int(row.argmax()) == self._entailment for row in self._logits(pairs)]
 
     def probabilities(self, pairs: Sequence[Pair]) -> list[Entailed | None]:
-        """Compute three probabilities for each pair; None for pairs that are too long.
+        """Compute the probabilities of entailment, contradiction and neutrality for each pair; None for
+        overlong pairs.
 
         Raises:
             ConfigError: none, or several, of the model's labels begin with "contradict".

@@ -82,7 +82,7 @@ class FunctionGenerator(StreamingGenerator):
 
     @classmethod
     def load(cls, spec: ModelSpec, progress: Callable[[str], None] | None = None) -> FunctionGenerator:
-        """Import the function named ``module:function``. Raises ConfigError without one."""
+        """Import the function named ``module:function``. Raises ConfigError if it does not exist."""
         try:
             function = load_function(spec.name, "model")
             return cls(function, spec.name, workers=spec.max_connections if _is_async(function) else 1)
@@ -257,7 +257,7 @@ def _name_of(function: object) -> str:
 
 
 def _digest(file: str | None) -> str:
-    """Compute the SHA-256 (hex) of the function's file; empty without one."""
+    """Compute the SHA-256 (hex) of the function's file; empty if there is no file."""
     try:
         return hashlib.sha256(Path(file or "").read_bytes()).hexdigest()
     except OSError:

@@ -65,7 +65,7 @@ class Judge:
 
     @property
     def origin(self) -> dict[str, Any]:
-        """Fields of a record that name the judge it comes from."""
+        """Fields that name the judge in a record."""
         return {"judge": self.name, "judge_revision": self.lm.revision, "judge_dtype": self.lm.dtype}
 
     @property

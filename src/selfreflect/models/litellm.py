@@ -43,7 +43,8 @@ class LiteLLM(Backend):
     loads_model = False
 
     def server(self, base_url: str | None) -> Endpoint:
-        """Describe the server at ``base_url`` or the provider's own, hiding all keys of the environment."""
+        """Describe the server at ``base_url`` or the provider's default server, and hide all keys in the
+        environment."""
         server = endpoint(base_url) if base_url is not None else Endpoint(_NO_SERVER)
         # a shorter value would hide ordinary words in messages
         hidden = {value for name, value in os.environ.items() if _SECRET.fullmatch(name) and len(value) > 7}
@@ -133,7 +134,7 @@ class LiteLLMGenerator(OpenAIGenerator):
         return self.client.server.without_secrets(msgspec.json.encode(body))
 
     def _meaning(self, error: Any) -> APIError:
-        """Translate an error of LiteLLM by its HTTP status."""
+        """Convert an error of LiteLLM by its HTTP status and cause."""
         sdk = _sdk()
         message = str(getattr(error, "message", error))
         data = message[message.find("{") : message.rfind("}") + 1].encode() or b"{}"

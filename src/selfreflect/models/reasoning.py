@@ -116,7 +116,7 @@ _STREAMED = [
     for opening, closing in TRACES.values()
 ]
 _LONGEST_TAG = 80
-"""Characters after which a streamed text that begins like a tag is not one."""
+"""Maximum length of a tag: a longer streamed text that begins like a tag is not one."""
 
 
 class StreamedTrace:
@@ -186,7 +186,7 @@ def _leads(text: str, position: int, tags: Sequence[_Tag], index: int) -> bool:
 
 
 def _end_of_prompted(tags: Sequence[_Tag], in_trace: bool) -> int | None:
-    """Find the tag that closes the prompt's trace; None without any sign of one."""
+    """Find the tag that closes the prompt's trace; None if there is no sign of such a trace."""
     depth: Counter[int] = Counter()
     for index, tag in enumerate(tags):
         # what closes without having been opened closes the prompt's trace

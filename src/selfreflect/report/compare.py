@@ -57,7 +57,7 @@ class Contender:
         return self.run.by_question(self.run.scores, self.strategy)
 
     def name_beside(self, rival: Contender) -> str:
-        """Name the strategy for readers, adding its run if the rival comes from another."""
+        """Name the strategy for readers, adding its run if the other strategy is from another run."""
         name = self.run.display_name(self.strategy)
         return name if self.label in (rival.label, name) else f"{name} ({self.label})"
 
@@ -378,14 +378,14 @@ def _agreement_sentence(judge: str, rival: str, share: Estimate) -> str:
 
 
 SHOWN_ROWS = 20
-"""Questions shown in a table."""
+"""Number of questions shown in a table."""
 
 _TEXT = 60
 _REPLY = 60
 _NAME = 24
 _VERSION = 16
 _SEVERAL = 4
-"""Systems whose columns fit into a terminal with the question."""
+"""Number of systems whose columns fit into a terminal with the question."""
 
 
 def worst_first(run: RunRecords, measure: Measure) -> list[str]:
@@ -472,7 +472,7 @@ class Change(NamedTuple):
     before: float
     after: float
     improvement: float
-    """How much better the new value is; 0 for a tie, and negative where it is worse."""
+    """Improvement of the new value; 0 for a tie, and negative if it is worse."""
 
 
 def changes(baseline: Contender, candidate: Contender, measure: Measure) -> list[Change]:

@@ -36,12 +36,12 @@ from selfreflect.text import markdown_text
 
 
 def judge_tables_of(by_run: Sequence[Sequence[RunRecords]]) -> list[Table]:
-    """Tabulate the judges of each run with several."""
+    """Tabulate the judges of each run that has several."""
     return list(chain.from_iterable(map(judge_tables, by_run)))
 
 
 def markdown(by_run: Sequence[Sequence[RunRecords]], by: str | None) -> str:
-    """Write results and failures of each run and judge as Markdown, also by a column's values."""
+    """Write results and failures of each run and judge as Markdown, in total and by a column's values."""
     tables = []
     records = list(chain.from_iterable(by_run))
     for run in records:
@@ -101,7 +101,7 @@ def result_lines(records: RunRecords) -> Iterator[dict[str, Any]]:
 
 
 def measure_fields(run: RunRecords, result: StrategyResult) -> dict[str, Any]:
-    """Build a strategy's JSON keys in the plain measure and each measure of the run."""
+    """Build a strategy's JSON keys for the plain measure and for each measure of the run."""
     fields: dict[str, Any] = {}
     for measure in dict.fromkeys([plain_measure(), *run_measures(run)]):
         estimate = result.estimate(measure)
@@ -126,7 +126,7 @@ def breakdown_lines(run: RunRecords, name: str) -> list[dict[str, Any]]:
 
 
 def comparison_line(base: Contender, candidate: Contender) -> dict[str, Any]:
-    """Build the JSON line of a comparison, in the plain measure and all common ones."""
+    """Build the JSON line of a comparison, for the plain measure and for all common measures."""
     line: dict[str, Any] = {
         "baseline": {"run": base.label, "strategy": base.strategy},
         "run": candidate.label,
@@ -183,7 +183,7 @@ def _plain_first() -> list[Measure]:
 
 
 def _packaged(run: RunRecords) -> list[Measure]:
-    """List a run's measures without their own record type."""
+    """List a run's measures that have no record type of their own."""
     return [measure for measure in run_measures(run) if not measure.is_bundled]
 
 

@@ -1,4 +1,4 @@
-"""Findings of a run in sentences, with a summary's share and the place of its score."""
+"""Findings of a run in sentences, and explanations of a summary's share and score."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def controls_sentence(controls: Controls) -> str:
 
 
 def controls_caution(controls: Controls, bits: Sequence[float]) -> str:
-    """Name the controls without content that match a question's best summary; empty without any.
+    """Name the controls without content that match a question's best summary; empty if none does.
 
     Args:
         bits: that each summary tells.

@@ -81,7 +81,8 @@ def length_table(audits: Mapping[str, Points], noun: str = "strategy") -> Table:
 
 
 def _longer_is_better(audits: Mapping[str, Points]) -> tuple[int, int]:
-    """Count the pairs of a question's summaries in which the longer scores lower, and all untied pairs."""
+    """Count the pairs of a question's summaries in which the longer one scores lower, and all untied
+    pairs."""
     better = 0
     pairs = 0
     for a, b in combinations(audits.values(), 2):
@@ -105,7 +106,7 @@ def point_table(audits: Mapping[str, Points]) -> Table:
 
 @dataclass(frozen=True)
 class PastedAnswers:
-    """Bits of pasted answers from none to all, linearly interpolated; each of shape (K,).
+    """Bits of pasted answers, from no answer to all, linearly interpolated. Each array has shape (K,).
 
     ``answers`` and ``words`` ascend from 0.
     """
@@ -117,7 +118,7 @@ class PastedAnswers:
     """Note on questions left out of a mean."""
 
     def equal(self, bits: float) -> tuple[float, float] | None:
-        """Find the fewest pasted answers with at least as many bits, and their words.
+        """Find the smallest number of pasted answers with at least ``bits``, and its number of words.
 
         None if no answer is needed, or if not even all of them have as many.
         """
@@ -150,7 +151,7 @@ class PastedAnswers:
 
 
 def mean_pasted(curves: Sequence[PastedAnswers]) -> PastedAnswers:
-    """Average the curves with the most points.
+    """Average the curves that have the most points.
 
     Those of questions with fewer answers are left out: they lack points in between.
     """

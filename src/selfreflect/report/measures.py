@@ -28,18 +28,19 @@ class Values:
 
     values: Mapping[str, float]
     scale: Mapping[str, float] | None = None
-    """Denominators of the values, if shares. Then sums over questions are compared; without it, means."""
+    """Denominators of the values, if these are shares. Reports then compare ratios of sums over questions,
+    otherwise means."""
 
     def among(self, ids: Collection[str]) -> Values:
         """Keep only the questions ``ids``."""
         return Values({id_: value for id_, value in self.values.items() if id_ in ids}, self.scale)
 
     def of_question(self, id_: str) -> float | None:
-        """Return the value or share of one question; None without one."""
+        """Return the value or share of one question; None if it has none."""
         return self.mean([id_]) if id_ in self.values else None
 
     def mean(self, ids: Collection[str]) -> float | None:
-        """Compute the mean or share over the questions ``ids``; None without any."""
+        """Compute the mean or share over the questions ``ids``; None if none of them has a value."""
         if not ids:
             return None
         total = math.fsum(self.values[id_] for id_ in ids)

@@ -99,7 +99,7 @@ def overview(run: RunRecords, *, with_controls: bool = True) -> Table:
 
 
 def _own_n(measure: Measure) -> str:
-    """Name the column for a measure's number of questions, if different from the main measure's."""
+    """Name the column for a measure's number of questions, if it differs from the main measure's number."""
     return f"{measure.heading} n"
 
 

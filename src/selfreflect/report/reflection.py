@@ -246,7 +246,7 @@ class Reflections(list[Reflection]):
 
 
 def _marked_words(information: Information | None, summary: str) -> list[tuple[str, Mark]]:
-    """Mark the words of the test answer that a summary covers, misses or misleads about the most."""
+    """Mark the words of the test answer in which a summary covers, misses or loses the most bits."""
     if information is None or information.recovered is None:
         return []
     indices = telling_answers([(information.answers, summary)], 1)

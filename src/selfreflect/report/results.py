@@ -29,7 +29,7 @@ from selfreflect.table import Approximate, Cell, Column, Table
 from selfreflect.text import one_line
 
 MAX_VALUES = 20
-"""Most values with rows of their own; rarer values share one."""
+"""Maximum number of values with rows of their own; rarer values share a row."""
 
 MISSING = "(none)"
 
@@ -76,7 +76,7 @@ class ControlValues:
 
 
 def control_values(run: RunRecords) -> list[ControlValues]:
-    """Collect a run's controls, with bits where a summary's share is defined."""
+    """Collect the values of a run's controls, with bits where a summary's share is defined."""
     by_name: dict[str, dict[str, Control]] = {}
     sets = [run.controls[id_] for id_ in run.questions if id_ in run.controls]
     for controls in sorted(sets, key=lambda controls: -len(controls.controls)):  # the longest sets the order
@@ -152,7 +152,7 @@ class StrategyResult:
     pending: int
     """Number of questions without score or failure, as the run is unfinished."""
     due: int
-    """Questions that should have a result."""
+    """Number of questions that should have a result."""
     estimated: frozenset[str]
     """Names of measures with values estimated from some of the masked words."""
 

@@ -101,7 +101,7 @@ class RunRecords:
         return "system" if self.is_imported else "strategy"
 
     def display_name(self, strategy: str) -> str:
-        """Name a strategy for readers; an unnamed system takes the file's name."""
+        """Name a strategy for readers; an unnamed system gets the file's name."""
         is_unnamed = self.is_imported and list(self.strategies) == [UNNAMED_SUMMARY] == [strategy]
         return self.label if is_unnamed and self.label else strategy
 
@@ -133,7 +133,7 @@ class RunRecords:
 
     @property
     def zero(self) -> str:
-        """The zero of usable information. Readers of one run may have different zeros."""
+        """Zero of usable information. Different readers of one run may have different zeros."""
         return ", ".join(sorted({record.zero for record in self.information.values()})) or "empty"
 
     @property
@@ -154,7 +154,8 @@ class RunRecords:
 
     @property
     def awaits_scores(self) -> bool:
-        """Whether all summaries are to be scored, which the endpoint's are only after `score` begins."""
+        """Whether every summary should have a score. Summaries of the endpoint should only after
+        ``selfreflect score`` has begun."""
         config = self.manifest.get("config", {})
         return "serve" not in config or "scores" in config
 

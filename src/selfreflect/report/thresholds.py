@@ -46,7 +46,7 @@ OF_QUESTIONS = ("undefined", "failures", "missing")
 _MEAN, _ANY = "mean", "any"
 
 _QUOTED = 5
-"""Questions named in a sentence."""
+"""Number of questions named in a sentence."""
 
 _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
@@ -215,13 +215,13 @@ def _gaps(side: Contender, measure: Measure, result: StrategyResult) -> dict[str
 
 @dataclass
 class ConditionOutcome:
-    """Outcome of a condition for some versions. It passes if it neither holds nor has gaps."""
+    """Outcome of a condition on one or more versions. It passes if it neither holds nor has gaps."""
 
     condition: Condition
     holds: list[str] = field(default_factory=list)
-    """Where it holds, in sentences."""
+    """Sentences on values that meet the condition."""
     findings: list[str] = field(default_factory=list)
-    """Values that do not meet it."""
+    """Values that do not meet the condition."""
     gaps: list[tuple[str, str]] = field(default_factory=list)
     """Reasons for undefined values, each with the name of a condition that allows it."""
 
@@ -242,7 +242,7 @@ class Condition:
         return _OPERATORS[self.operator](value, self.limit)
 
     def decide(self, pairs: Pairs) -> ConditionOutcome:
-        """Find where the condition holds, or why it is undecided.
+        """Find values that meet the condition, or reasons why it is undecided.
 
         Raises:
             DataError: its measure was not measured.
@@ -285,7 +285,7 @@ class Condition:
         return outcome
 
     def allows(self, condition: Condition, gap: str) -> bool:
-        """Check whether this condition says how many undefined values another one may meet."""
+        """Check whether this condition limits the number of ``condition``'s undefined values."""
         return self.name.measure in (None, condition.name.measure) and self.name.part == gap
 
 
@@ -297,7 +297,7 @@ def subject_of(side: Contender) -> str:
 
 
 def check_conditions(conditions: Sequence[Condition], pairs: Pairs) -> list[ConditionOutcome]:
-    """Decide conditions on pairs of versions, without the gaps that another condition allows.
+    """Decide conditions on pairs of versions. Gaps that another condition allows are ignored.
 
     Raises:
         DataError: there is no version to look at, or a measure was not measured.

@@ -21,7 +21,7 @@ PLAIN_BELOW = 2.0
 of 4."""
 
 FULL = 8.0
-"""Bits at which a mark has its full strength, a factor of 256. It is fixed, so that pages compare."""
+"""Bits at which a mark has its full strength, a factor of 256. It is fixed, so that pages are comparable."""
 
 
 class Mark(NamedTuple):

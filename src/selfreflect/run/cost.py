@@ -86,7 +86,7 @@ _OWN_SYSTEM = 64
 
 
 def estimated_tokens(messages: Sequence[Message]) -> tuple[int, int]:
-    """Estimate and bound a conversation's tokens without a tokenizer.
+    """Estimate the tokens of a conversation without a tokenizer, with an upper bound.
 
     A token has four bytes of UTF-8, at least one; each turn, and the one to come, gets eight tokens for its
     markers. Where there is no turn of the system, a template may write one of its own.
@@ -112,7 +112,7 @@ are nodes of prefix trees.
 """
 
 MANY_COMPLETIONS = 200
-"""Number of completions from which the user must confirm a run."""
+"""Minimum number of completions for which the user must confirm a run."""
 
 
 def reasons_to_ask(dry_run: DryRun, config: Config) -> list[str]:
@@ -149,7 +149,8 @@ def sum_up(dry_run: DryRun) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 
 def _seconds(to_do: int) -> dict[str, int | None]:
-    """Fill a JSON key that other programs read, without estimating time."""
+    """Build the JSON values for seconds, which other programs read: 0 if nothing is left to do, else
+    unknown."""
     return dict.fromkeys(("expected", "most"), None if to_do else 0)
 
 

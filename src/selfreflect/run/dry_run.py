@@ -121,9 +121,9 @@ class DryRun:
         self._load_models = load_models
         self._models = ConfiguredModels(config, options, progress)
         self._to_come: Counter[int] = Counter()
-        """Numbers of questions by their number of missing summaries."""
+        """Number of questions by their number of missing summaries."""
         self._longest: Question | None = None
-        """Longest such question, as an upper bound for all."""
+        """Longest question with missing summaries, as an upper bound for all of them."""
 
     def questions(self, *, explicit: bool = True, add: bool = False) -> None:
         """Load the questions that the directory lacks."""
@@ -278,7 +278,8 @@ class DryRun:
         return total
 
     def _tokens_to_come(self, judge: Judge) -> Iterator[tuple[Amount, int]]:
-        """Bound the judge's tokens for questions with unwritten summaries, and count these.
+        """Bound the judge's tokens for questions with missing summaries, and yield the number of such
+        questions.
 
         The longest question stands for all, with answers as long as they may become.
         """
@@ -297,7 +298,7 @@ class DryRun:
 
 
 def _limited(tokens: Amount, limits: Limits | None) -> Amount:
-    """Bound the judge tokens of a question that may stop early. Only token budgets are strict."""
+    """Limit a bound on the judge tokens of a question to its budget. Only token budgets are strict."""
     if limits is None:
         return tokens
     if limits.tokens is None or tokens.bound is None:
@@ -320,6 +321,6 @@ def judge_tokens(judge: Judge, task: StageTask, settings: ScoresConfig) -> Amoun
 
 
 def most_judge_tokens(judge: Judge, limits: TextLimits, settings: ScoresConfig) -> Amount:
-    """Bound the nodes for a question with unwritten texts."""
+    """Compute an upper bound on a question's tree nodes before all its texts are written."""
     measures = measures_of(settings.measure_names)
     return Amount(None, sum(measure.most_judge_tokens(judge, limits) for measure in measures))

@@ -463,7 +463,7 @@ _OBSERVED = ("device", "refused", "wording", "drawn_again")
 
 
 def _identity(facts: dict[str, Any]) -> dict[str, Any]:
-    """Select the facts on which workers must agree, without place and refusals."""
+    """Select the facts on which workers must agree."""
     return {name: value for name, value in facts.items() if name not in _OBSERVED}
 
 

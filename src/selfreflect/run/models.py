@@ -38,7 +38,7 @@ _CONTEXTS = 3
 
 @dataclass(frozen=True)
 class WorkDone:
-    """Work of a stage begun or done since the last report."""
+    """Work that a stage began or finished since the last report."""
 
     units: int = 0
     """Number of questions or summaries begun."""
@@ -73,7 +73,7 @@ class Progress(Protocol):
     def stage(self, name: str, total: int) -> AbstractContextManager[Progress]: ...
 
     def add(self, work: WorkDone) -> None:
-        """Report progress. For a local model, called with every token."""
+        """Report progress. A local model does so with every token."""
 
     def advance(self, count: int = 1, failures: int = 0) -> None:
         """Count finished work and failures of a stage."""
@@ -140,7 +140,8 @@ class ConfiguredModels:
     """Facts of models from earlier stages of the run."""
 
     def generator(self, stage: Literal["answers", "summaries"]) -> StageGenerator:
-        """Load the stage's generator. Raises as :func:`~selfreflect.models.backend.load_generator`."""
+        """Load the stage's generator. Raises the errors of
+        :func:`~selfreflect.models.backend.load_generator`."""
         spec = stage_model(self._config, self._options, stage)
         generator = load_generator(spec, self._progress.note)
         if hasattr(generator, "learned") and hasattr(generator, "recall"):
@@ -152,7 +153,7 @@ class ConfiguredModels:
         return generator
 
     def judge(self) -> Judge:
-        """Load the judge. Raises as :func:`~selfreflect.models.backend.load_judge`."""
+        """Load the judge. Raises the errors of :func:`~selfreflect.models.backend.load_judge`."""
         scores = self._config.scores
         spec = stage_model(self._config, self._options, "scores")
         return load_judge(spec, compat=scores.compat, progress=self._progress.note)
@@ -295,7 +296,7 @@ def watched_judge(
 PROBE = (
     "Write ten random words that have nothing to do with each other, all in one line. Write only the words."
 )
-"""Request with different responses wherever tokens are sampled."""
+"""Request whose responses differ if a server samples tokens."""
 
 OTHER_PROBES = (
     "Invent a name that nobody has for a small town, and say in one sentence what happened there.",
@@ -420,7 +421,7 @@ def _only_reasons(reply: Reply | Refusal) -> bool:
 def _ask(
     generator: Generator, url: str, request: Request, whole: Request, stage: ModelStage
 ) -> SamplingCheck:
-    """Compare two short samples.
+    """Compare two short responses to one request, to find out whether a server samples.
 
     Raises BackendError where not even a ``whole`` text has tokens enough for the reasoning before it.
     """
@@ -462,7 +463,7 @@ def _compare(completions: Sequence[Completion], sampling: Sampling) -> Any:
 
 
 def count_identical(check: SamplingCheck, answer_sets: Sequence[AnswerSet]) -> SamplingCheck:
-    """Count the questions with identical answers by the check's model."""
+    """Count the questions that the check's model answered, and those with identical answers."""
     sampled = [
         answer_set for answer_set in answer_sets if answer_set.model == check.model and answer_set.temperature
     ]

@@ -43,7 +43,7 @@ from selfreflect.run.stages import (
 from selfreflect.settings import Placement
 
 TRIES = 4
-"""Attempts at a batch, or at loading a model, before the run ends."""
+"""Number of attempts at a batch, or at loading a model, before the run ends."""
 
 # Defaults for the environment. Without the last, Ray prints to standard output.
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}
@@ -56,7 +56,7 @@ _TOKEN_ADVICE = (
 _SAME_MACHINES = "All machines need the same selfreflect, extras and models."
 
 SECONDS_TO_END = 30
-"""Time for a driver to end its actors, and the cluster that it started."""
+"""Seconds for a driver to end its actors, and the cluster that it started."""
 
 
 class RayExecutor:

@@ -206,7 +206,7 @@ def reflect(
     stream: bool = False,
     **settings: Any,
 ) -> Any:
-    """Draw or take a model's answers to questions, summarise them, and measure each summary.
+    """Sample or accept a model's answers to questions, summarise them, and measure each summary.
 
     >>> result = reflect("What is the capital of Turkey?", model="smollm2")
     >>> result.classes, result.summaries, result.measures
@@ -288,7 +288,7 @@ def reflect(
 
 
 def reflect_each(questions: Any, **arguments: Any) -> Iterator[Reflection]:
-    """Reflect on many questions, and yield each result as it is ready.
+    """Reflect on many questions, and yield each result as soon as it is ready.
 
     It takes the arguments of :func:`reflect`. They are checked, and models are loaded, before the first
     result is asked for.

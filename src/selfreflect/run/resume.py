@@ -38,7 +38,7 @@ def stage_settings(config: Config, stages: Sequence[Stage], prompts: Prompts) ->
 
 
 UNBOUND = ("measures", "reader", "controls")
-"""Settings that a resumed run may change. What another reader has measured is measured again."""
+"""Settings that a resumed run may change. Values that another reader measured are measured again."""
 
 
 def scoring_name(scores: Mapping[str, Any]) -> str:
@@ -144,7 +144,7 @@ def sampling_checks(manifest: Manifest) -> list[SamplingCheck]:
 
 
 def settings_of(path: Path, scores: Mapping[str, Any], *, scoring: bool = True) -> dict[str, dict[str, Any]]:
-    """Read the settings of the run directory at ``path`` by section; empty without one.
+    """Read the settings of the run directory at ``path`` by section; empty if there is no such directory.
 
     A stage without results has the settings that were asked for.
 
@@ -210,7 +210,7 @@ class NewQuestions:
     questions: Sequence[Question]
     source: dict[str, Any]
     updated: Sequence[Question] = ()
-    """Stored questions with updated other columns, such as gold answers or a topic."""
+    """Stored questions whose other columns have changed, such as gold answers or a topic."""
     note: str = ""
     """Note on questions of the source that the run leaves out."""
 

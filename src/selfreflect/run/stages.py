@@ -169,8 +169,9 @@ class Outcome:
 
 
 StageFn: TypeAlias = Callable[[Sequence[StageTask]], Generator[Outcome, None, None]]
-"""Function from tasks to outcomes. Each comes as soon as it is ready, and its results belong together on
-disk; the first has none, only the facts of the model, which may learn more from its server later."""
+"""Function from tasks to outcomes, each yielded as soon as it is ready. The results of one outcome belong
+together on disk. The first outcome has no results, only facts about the model, which may later learn more
+from its server."""
 
 
 def stage_fn(spec: StageSpec, model: Any, progress: Progress) -> StageFn:

@@ -56,7 +56,7 @@ from selfreflect.strategies import STRATEGIES
 from selfreflect.uncertainty.claims.placed import claims_of
 
 MAX_BODY = 1_000_000
-"""Most bytes of a request body."""
+"""Maximum size of a request body in bytes."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "

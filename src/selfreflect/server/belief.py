@@ -41,12 +41,12 @@ KINDS = tuple(
 
 
 FEW = 30
-"""Most answers sorted at once by a quick rule."""
+"""Maximum number of answers that a quick rule sorts into classes without a thread."""
 FEW_CHARACTERS = 20_000
-"""Most characters of these answers together."""
+"""Maximum total length of these answers in characters."""
 
 VERDICTS = 20_000
-"""Cached verdicts on pairs of answers, enough for 200 different answers."""
+"""Maximum number of cached verdicts on pairs of answers, enough for 200 different answers."""
 
 T = TypeVar("T")
 

@@ -181,7 +181,8 @@ ID_PREFIX = "sr-"
 MAX_ANSWERS = 200
 MAX_CHOICES = 8
 MAX_TURNS = 2000
-"""No question has so many. A body of nothing but turns would hold up everybody for seconds."""
+"""Maximum number of turns. No question has as many, and a body of nothing but turns would block all requests
+for seconds."""
 
 Reflect = Literal["always", "auto", "never"]
 """When to reflect on a request to ``selfreflect/NAME``: always, for questions, or never."""

@@ -29,14 +29,14 @@ from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 
 CANDIDATES = 15
 HYPOTHESES = 15
-"""Most classes considered, the most frequent first."""
+"""Maximum number of classes to tell apart, the most frequent first."""
 REPLY_TEMPERATURE = 0.7
 LIKELY_TOKENS = 20
-"""First tokens of a reply to search for numbers, the most that servers give."""
+"""Number of likely first tokens of a reply to search for numbers, the most that servers return."""
 OPTIONS = (2, 4)
-"""Fewest and most replies of a candidate."""
+"""Minimum and maximum number of replies of a candidate."""
 LEAST_BITS = 0.5
-"""Fewest bits of information for asking a question."""
+"""Minimum information in bits for asking a question."""
 _LONGEST_QUESTION = 300
 _LONGEST_OPTION = 100
 
@@ -382,7 +382,7 @@ def tells_other_share(summary: str, value: float) -> bool:
 
 
 def certainty(confidence: Confidence) -> str:
-    """Phrase a confidence as a sentence; empty without one.
+    """Phrase a confidence as a sentence; empty if there is none.
 
     A calibrated confidence speaks of being right, a share of samples of saying the same again. The sentence
     has a word of probability only if the number is in the band that people give to it.

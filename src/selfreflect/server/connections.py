@@ -16,14 +16,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from selfreflect.server.guard import MAX_HEAD
 
 MAX_CONNECTIONS = 400
-"""Most connections, more than the requests in work or waiting, so that none of these is refused."""
+"""Maximum number of connections, more than requests in progress or waiting, so that none of these is
+refused."""
 
 HEAD_SECONDS = 10.0
 """Seconds from the opening of a connection, or from its last response, to the end of the next request's
 head."""
 
 READ_SECONDS = 20.0
-"""Seconds in which a client has to read LEAST_READ bytes of what waits for it."""
+"""Seconds in which a client has to read ``LEAST_READ`` bytes of the data that waits for it."""
 
 LEAST_READ = 16_384
 
@@ -40,7 +41,7 @@ _WHOLE = (h11.DONE, h11.MUST_CLOSE)
 
 
 class ClientConnection(H11Protocol):
-    """A client connection with time limits. When all are taken, the longest idle one gives way.
+    """A client connection with time limits. When no connection is free, the one idle longest is closed.
 
     uvicorn waits for ever for the rest of a head and for clients that read nothing, and refuses everybody
     while it has too many connections. So a few hundred sockets would lock all others out, without the token.
@@ -193,7 +194,7 @@ def log_to_stderr(log: logging.Logger) -> None:
 
 
 def _attended(app: ASGIApp) -> ASGIApp:
-    """Wrap an application to end requests quietly when clients disconnect."""
+    """Wrap an application so that requests end quietly when clients disconnect."""
 
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
         request = asyncio.current_task()

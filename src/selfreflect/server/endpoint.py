@@ -98,7 +98,8 @@ def _busy(message: str, code: str) -> ChatError:
 
 
 OPEN_SECONDS = 10.0
-"""Seconds that a stream waits for a first answer. Until its status is sent, an error can have its own."""
+"""Seconds that a stream waits for a first answer before it sends its status. Until then, an error can have a
+status of its own."""
 KEEP_ALIVE_SECONDS = 5.0
 
 _NOT_KEPT = "this answer could not be written to the server's run directory (--out)"
@@ -229,7 +230,7 @@ class _Call:
     chat: ChatRequest
     model: WithFields
     belief: Belief
-    """Answer distribution before anything but the decision is known."""
+    """Answer distribution that contains only the decision so far."""
     client: str
 
     def session(self, on_open: Callable[[], None] = lambda: None) -> Session:
@@ -238,7 +239,7 @@ class _Call:
         return Session(self.model, on_open, prices.get(self.model.generator.name))
 
     def belief_of(self, session: Session) -> Belief:
-        """Add cost and notes of a plain answer to its answer distribution."""
+        """Complete the answer distribution of a plain answer with cost and notes."""
         notes = (*field_notes(self.chat, self.model), *(() if session.counts_tokens else (NOT_COUNTED,)))
         return msgspec.structs.replace(self.belief, cost=session.spending, notes=notes)
 
@@ -322,7 +323,7 @@ async def _stream_live(
 
 
 async def _live_events(call: _Call, new_stream: NewStream, live: LiveText) -> AsyncGenerator[bytes, None]:
-    """Write the events of a text as it arrives. Raises ChatError after the event of an error."""
+    """Yield the events of a text as it arrives. After an event for an error, raises ChatError."""
     chat, id_ = call.chat, call.belief.id
     session = call.session()
     sampling = call.services.reflector.plain_request(chat).sampling
@@ -419,7 +420,7 @@ def _json(body: object) -> Response:
 
 
 MAX_BODY = 10_000_000
-"""Most bytes of a request body."""
+"""Maximum size of a request body in bytes."""
 
 SHUTDOWN_SECONDS = 20
 """Seconds that requests may continue after the server is told to stop."""
@@ -497,7 +498,7 @@ def _failure(request: Request, error: Any) -> JSONResponse:
 def serve(
     bound: socket.socket, services: ServeServices, allowed: Access, proxies: Sequence[str] = ()
 ) -> None:
-    """Serve until SIGINT or SIGTERM. Requests under way may end within some seconds."""
+    """Serve until SIGINT or SIGTERM. Requests in progress then have a few seconds to end."""
     log_to_stderr(log)
     EndpointServer(services, allowed, proxies=proxies).run([bound])
 

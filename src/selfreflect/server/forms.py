@@ -46,7 +46,7 @@ def _event(kind: str, **fields: Any) -> bytes:
 
 
 def _take_format(value: dict[str, Any], name: str, reading: SortedFields) -> None:
-    """Convert a JSON answer format to chat completions, with all but the type in an object."""
+    """Convert a JSON answer format to that of chat completions, which nests all fields but the type."""
     kind = value.get("type")
     if kind == "json_schema":
         schema = {name: part for name, part in value.items() if name != "type"}
@@ -86,7 +86,7 @@ class _Text(msgspec.Struct):
 
 
 def _read_responses(reading: SortedFields) -> None:
-    """Convert the read fields to chat completions."""
+    """Convert the fields that were read to those of chat completions."""
     fields = reading.read
     turns = []
     reading.instructions = decode(_value(fields, "instructions"), str | None, "instructions") or ""
@@ -112,7 +112,7 @@ def _read_responses(reading: SortedFields) -> None:
 
 
 def _as_chat_tool(value: Any) -> Any:
-    """Convert tools or a tool choice to chat completions, with all but the type in an object."""
+    """Convert tools or a tool choice to those of chat completions, which nest all fields but the type."""
     if isinstance(value, list):
         return list(map(_as_chat_tool, value))
     kind = value.get("type") if isinstance(value, dict) else None
@@ -336,7 +336,7 @@ class _OutputConfig(msgspec.Struct):
 
 
 def _read_messages(reading: SortedFields) -> None:
-    """Convert the read fields to chat completions."""
+    """Convert the fields that were read to those of chat completions."""
     fields = reading.read
     turns: list[dict[str, Any]] = []
     system = decode(_value(fields, "system"), str | list[dict[str, Any]] | None, "system")
@@ -359,7 +359,7 @@ def _read_messages(reading: SortedFields) -> None:
 
 
 def _take_tools(reading: SortedFields) -> None:
-    """Convert tools and their choice to chat completions."""
+    """Convert tools and their choice to those of chat completions."""
     fields = reading.handed_on
     try:
         if TOOLS in fields:

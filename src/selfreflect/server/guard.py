@@ -138,13 +138,13 @@ def access(host: str, token: str | None) -> Access:
 
 
 MAX_HEAD = 16_384
-"""Bytes of a request's line and headers."""
+"""Maximum size of a request's line and headers in bytes."""
 
 BODY_SECONDS = 30.0
-"""Seconds that the body of a request may take."""
+"""Maximum number of seconds for receiving a request's body."""
 
 MOST_DISCARDED = 100_000_000
-"""Bytes of an oversized body that are read and discarded before refusal."""
+"""Maximum number of bytes of an oversized body that are read and discarded before the request is refused."""
 
 CLIENT_CLOSED = 499
 """Status of a request whose client went away, as in nginx."""
@@ -161,7 +161,7 @@ class Policy:
     headers: Mapping[str, str]
     """Headers of every response."""
     max_body: int
-    """Most bytes of a request body."""
+    """Maximum size of a request body in bytes."""
     token_advice: str
     """Advice to a client with a missing or wrong token."""
     log: logging.Logger
@@ -241,7 +241,7 @@ class Guard:
 
 
 def _head_size(scope: Scope) -> int:
-    """Count the bytes of address and headers. The server bounds them only while they are incomplete."""
+    """Count the bytes of address and headers, which the server limits only while they are incomplete."""
     fields = sum(len(name) + len(value) for name, value in scope["headers"])
     return len(scope["raw_path"]) + len(scope["query_string"]) + fields
 

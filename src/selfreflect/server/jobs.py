@@ -18,25 +18,26 @@ from selfreflect.server.errors import problem
 Status = Literal["waiting", "running", "done", "failed", "cancelled"]
 
 WAITING = 50
-"""Most waiting jobs."""
+"""Maximum number of waiting jobs."""
 
 FINISHED = 50
-"""Finished jobs kept in memory; their records are on disk."""
+"""Number of finished jobs kept in memory; their records are on disk."""
 
 SHOWN = 4
-"""Finished jobs kept with answers and view."""
+"""Number of finished jobs kept with answers and view."""
 
 MOST_COMPARED = 100_000
-"""Characters of a running job's answers up to which the rule groups them, instead of spelling."""
+"""Maximum total length in characters of a running job's answers that the class rule groups; longer ones are
+grouped by spelling."""
 MOST_SPELLINGS = 100
-"""Different answers up to which the rule groups them, pairwise."""
+"""Maximum number of different answers that the class rule groups, which compares pairs."""
 
 log = logging.getLogger("selfreflect.app")
 
 
 # not an Exception, so that no `except Exception` in a strategy or a library swallows it
 class StopRequested(BaseException):
-    """Cancellation of the job."""
+    """Raised in a job that was cancelled."""
 
 
 class Stop(Protocol):

@@ -15,13 +15,13 @@ from selfreflect.text import UNSPACED
 Kind = Literal["question", "small_talk", "code", "long_text", "rewrite", "ideas", "statement"]
 
 READ = 4000
-"""Characters read at either end of a request to classify it."""
+"""Number of characters at either end of a request that are read to classify it."""
 
 LONGEST_ROW = 6
-"""Words of the longest row of the tables."""
+"""Number of words in the longest row of the tables."""
 
 LONGEST_QUERY = 7
-"""Most words of a search query phrased as a question."""
+"""Maximum number of words in a search query phrased as a question."""
 
 _SENTENCE = re.compile(r"[^.!?…。！？؟\n]*(?:[.!?…。！？؟]+(?=\s|$|[\"'”»)])|[。！？؟]|\n|$|[.!?…]+)")
 _WORD = re.compile(r"[^\W_]+(?:[+#]+|\.js\b)?", re.UNICODE)
@@ -52,7 +52,7 @@ class _Tables:
     signs: tuple[str, ...]
 
     def begins(self, table: str, words: tuple[str, ...]) -> int:
-        """Count the words of the longest row at the start of a sentence; 0 without one."""
+        """Count the words of the longest row at the start of a sentence; 0 if there is none."""
         rows = self.rows[table]
         for count in range(min(LONGEST_ROW, len(words)), 0, -1):
             if words[:count] in rows:

@@ -27,13 +27,13 @@ from selfreflect.store.manifest import FILES, MANIFEST, SCORED_FILES
 from selfreflect.store.run import Run
 
 DEPTH = 3
-"""Levels of directories below the root to search for runs."""
+"""Number of directory levels below the root in which to search for runs."""
 
 # Runs whose records stay in memory.
 _HELD_RUNS = 2
 
 TITLE = 300
-"""Characters of the first question in a listing."""
+"""Number of characters of the first question in a listing."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ class Library:
             return self._read(directory.path, directory.name, directory.version)
 
     def merge_answers(self, id_: str, question: str, texts: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-        """Store that answers to a question are equal, and return all merged groups; no ``texts`` deletes
-        them.
+        """Record that answers to a question are equal, and return all merged groups. Without ``texts``,
+        delete the groups.
         """
         with Run.open(self.directory(id_).path, {}) as run:
             existing = run.merged.get(question, MergedAnswers(question_id=question)).merged

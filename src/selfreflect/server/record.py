@@ -28,7 +28,7 @@ from selfreflect.uncertainty.guarantee import DriftWatch
 
 REMEMBERED = 1000
 LARGEST = 64 * 2**20
-"""Most bytes of all entries together."""
+"""Maximum size of all entries together in bytes."""
 
 
 class _Remembered(NamedTuple):
@@ -77,7 +77,7 @@ class History:
 
 
 def detail(exchange: Exchange) -> dict[str, object]:
-    """Describe the full result of a question. Each answer has the place of its class in ``classes``."""
+    """Describe the full result of a question. Each answer has the index of its class in ``classes``."""
     answers = exchange.answers
     # without a measure nothing is held out, and both halves of the record are the sample
     draws = answers.conditioning if exchange.results else answers.answers
@@ -119,7 +119,7 @@ class Archive:
         )  # a run is for one thread, and waits for the disk
 
     async def add(self, exchange: Exchange) -> None:
-        """Write one exchange. It is on disk when this returns. Raises StoreError if the disk refuses."""
+        """Write one exchange, which is on disk when this returns. Raises StoreError if writing fails."""
         records = records_of(exchange) if self._texts else without_texts(exchange)
         loop = asyncio.get_running_loop()
         # a client that goes away must not leave half a record

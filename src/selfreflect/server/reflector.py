@@ -109,14 +109,14 @@ MODAL_OBJECT, MODAL_CALL = "modal_object", "modal_call"
 MERGED_OBJECT = "merged_object"
 """Strategy of JSON that combines each field's most common value."""
 RANKS = 20
-"""Likely tokens requested per token of one response, unless the calibrator was fitted on another number; most
-that servers give."""
+"""Number of likely tokens requested per token of one response, unless the calibrator was fitted on another
+number. Servers return no more."""
 
 
 REFUSED_SECONDS = 3600.0
-"""Seconds before a refused summary's sampling is tried again."""
+"""Seconds before sampling settings that were refused for a summary are tried again."""
 MOST_REFUSED = 256
-"""Most refused samplings to remember."""
+"""Maximum number of refused sampling settings to remember."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class _Plan:
     tasks: tuple[ConversationTask, ...]
     """Tasks, one per choice."""
     ranks: int = RANKS
-    """Likely tokens to request, for one response."""
+    """Number of likely tokens to request, for one response."""
 
     @property
     def request(self) -> Request:
@@ -266,7 +266,7 @@ class Reflector:
         )
 
     def _cuts(self, chat: ChatRequest, reply: Reply) -> bool:
-        """Check whether the client's token limit cut an answer that the server's would not."""
+        """Check whether the client's token limit, lower than the server's, cut off an answer."""
         limit = self.settings.sampling.max_new_tokens
         is_lower = chat.max_tokens is not None and chat.max_tokens < limit
         return is_lower and any(completion.finish == "length" for completion in reply.completions)
@@ -366,7 +366,8 @@ class Reflector:
         return _Plan(strategy, confidence, tuple(measures), rule, tasks)
 
     def _check_measure(self, name: str) -> None:
-        """Check a measure that needs no judge. Raises ChatError if it is unknown or needs another."""
+        """Prepare a measure that needs no judge. Raises ChatError if the measure is unknown or needs a
+        judge."""
         if name in self._judge:
             return
         _check_known("measure", name, measure_names())
@@ -378,8 +379,8 @@ class Reflector:
         self._judge[name] = Measures(None, wanted_names=[name], controls=False)
 
     def _stopping(self, number: int, confidence: str) -> StoppingRule | None:
-        """Choose the rule for stopping the sampling. If ``unsure`` looks at the share of the likeliest one,
-        it must be certain too on which side of the threshold that is."""
+        """Choose the rule for stopping the sampling. If ``unsure`` depends on the share of the most likely
+        class, sampling goes on until this share is clearly above or below the threshold."""
         settings, calibrator = self.settings, self._reader.calibrator
         if settings.options.at_least is None:
             return None
@@ -576,7 +577,7 @@ def _cut_off(reply: Reply) -> str:
 
 
 def cut_at(text: str, stop: Iterable[str]) -> tuple[str, str | None]:
-    """Cut a text at the client's first stop string, and return that string."""
+    """Cut a text at the first of the client's stop strings, and return the text and that string."""
     stopped_at = None
     for ending in stop:
         before, found, _ = text.partition(ending)
@@ -618,7 +619,7 @@ def _check_known(option: str, name: str, choices: Iterable[str]) -> None:
 
 
 def _named(drafts: Sequence[Summary], id_: str) -> tuple[Summary, ...]:
-    """Make summaries into records of this exchange, numbered if there are several."""
+    """Add the question's id to summaries, and numbers to their names if there are several."""
     summaries = []
     for number, draft in enumerate(drafts, start=1):
         name = draft.name if len(drafts) == 1 else f"{draft.name}#{number}"
@@ -627,7 +628,7 @@ def _named(drafts: Sequence[Summary], id_: str) -> tuple[Summary, ...]:
 
 
 def _as_drawn(plan: _Plan, session: Session, reply: Reply, chosen: int) -> Summary:
-    """Make a summary of one unchanged answer."""
+    """Make a summary whose text is one unchanged answer."""
     completion, generator = reply.completions[chosen], session.model.generator
     return Summary(
         question_id=plan.tasks[0].question.id,

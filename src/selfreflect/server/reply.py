@@ -230,9 +230,9 @@ class ChatResponse:
         return to_json(body if self.belief is None else {**body, "selfreflect": self.belief})
 
     def events(self, model: str, include_usage: bool) -> Iterator[bytes]:
-        """Write the events of a stream up to ``[DONE]``. The last one has the belief, as gateways do it that
-        add a score to a stream. Every one has the id in ``system_fingerprint`` too: LangChain puts an id of
-        its own in the place of a stream's."""
+        """Write the events of a stream up to ``[DONE]``. The last event contains the belief, as gateways do
+        that add a score to a stream. Every event repeats the id in ``system_fingerprint``, since LangChain
+        replaces a stream's id with its own."""
         head = {"id": self.id, "object": "chat.completion.chunk", "created": self.created, "model": model}
         closing: dict[str, Any] = {}
         if self.belief is not None:

@@ -20,7 +20,7 @@ from selfreflect.settings import Config, load_config, sampling_of
 MAX_QUESTION = 10_000
 MAX_TEXT = 100_000
 MAX_ANSWERS = 200
-"""Most answers per half."""
+"""Maximum number of answers per half."""
 MAX_SUMMARIES = 8
 
 

@@ -27,7 +27,7 @@ from selfreflect.text import fill
 T = TypeVar("T")
 
 BATCH = 16
-"""Most requests of a batch."""
+"""Maximum number of requests in a batch."""
 
 Report = Callable[[Sample], None]
 """Callback for completions of a request before its response is complete."""
@@ -65,7 +65,8 @@ class _Pending:
 
 
 async def exclusively(lock: asyncio.Lock, work: Callable[[], T]) -> T:
-    """Run a function in a thread, one at a time. Cancellation waits, since threads cannot be stopped."""
+    """Run ``work`` in a thread, one call at a time. Cancellation waits for its end, since threads cannot be
+    stopped."""
     async with lock:
         thread = asyncio.create_task(asyncio.to_thread(work))
         is_cancelled = False
@@ -125,7 +126,7 @@ class LocalModel:
                 self._answer(batch)
 
     def _waiting(self) -> list[_Pending]:
-        """Take further waiting requests; none if several workers share them."""
+        """Remove further waiting requests from the queue; none if several workers share it."""
         batch_more: list[_Pending] = []
         while self._workers == 1 and len(batch_more) < BATCH - 1:
             try:
@@ -229,7 +230,7 @@ class WithFields:
 @dataclass(frozen=True, kw_only=True)
 class ConversationTask(Task):
     """A strategy's task within a conversation that ends with the question. Answers are drawn from the
-    conversation as it is, so that the distribution is what the client's model would have said."""
+    unchanged conversation, so that the distribution is of what the client's model would have answered."""
 
     conversation: tuple[Message, ...]
 
@@ -265,7 +266,7 @@ class Session:
         self._refusal: Refusal | None = None
         self._completions = self._prompt_tokens = self._completion_tokens = 0
         self._uncounted: set[str] = set()
-        """Kinds of tokens that any call left uncounted, so that sums would be too low."""
+        """Kinds of tokens that some call did not report, so that sums would be too low."""
         self.first_seconds: float | None = None
         """Seconds until the model responded, the time of a plain answer."""
 
@@ -344,7 +345,7 @@ class Session:
     async def summarize(
         self, task: ConversationTask, function: StrategyFunction, reply: asyncio.Task[Reply]
     ) -> Summary:
-        """Run a strategy. Its request for sampled answers gets those of the distribution.
+        """Run a strategy. Its request for sampled answers is answered with the distribution's samples.
 
         Raises ChatError if it fails.
         """

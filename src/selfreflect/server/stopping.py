@@ -26,9 +26,9 @@ import numpy as np
 from selfreflect.uncertainty.classes import Labels
 
 StopReason = Literal["ahead", "below", "settled", "limit"]
-"""``ahead``: the modal class is the model's most likely one (and its share is at least ``share``), within the
-error. ``below``: no class has ``share``, within the error. ``settled``: the samples that are left cannot
-change the modal class (or on which side of ``share`` it is). ``limit``: there are no samples left."""
+"""``ahead``: within the error, the modal class is the model's most likely one (and its share is at least
+``share``). ``below``: within the error, no class has ``share``. ``settled``: the remaining samples cannot
+change the modal class (or whether it has ``share``). ``limit``: no samples remain."""
 
 # Which part of the money a player bets each time, and the part of the first money that this
 # player has. Half of it is with the player who bets all, because most questions have samples that
@@ -98,8 +98,8 @@ class StoppingRule:
         size = max(classes, default=-1) + 1
 
         def can_stop(count: int) -> bool:
-            """Check whether further samples, all equal or all new, can stop the sampling, as then more
-            samples can."""
+            """Check whether ``count`` further samples, all equal or all new, can stop the sampling. If so,
+            more can, too."""
             alike = ([label] * count for label in range(size + 1))
             return any(self([*classes, *ending]) for ending in (*alike, range(size, size + count)))
 
@@ -111,7 +111,7 @@ class StoppingRule:
         return self.error if self.share is None else self.error / 2
 
     def _proves_mode(self, classes: Labels, counts: Labels) -> bool:
-        """Check whether the leading class won its games against all others.
+        """Check whether the leading class has won its betting game against every other class.
 
         Any class may turn out to lead, so the k-th class that is seen has 2^-k of the error (k from 1), and
         the sample that makes it known does not count.
@@ -135,7 +135,7 @@ class StoppingRule:
 
     def _proves_below(self, counts: Labels) -> bool:
         """Check whether every class's share is proven to be below the threshold. Only the most likely class
-        can make this wrong, so it gets the whole error."""
+        can make this wrong, so the whole error applies to its share."""
         if self.share is None:
             return False
         largest, total = int(counts.max()), int(counts.sum())

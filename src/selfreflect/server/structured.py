@@ -293,7 +293,7 @@ def calls_of(completion: Completion) -> tuple[ToolCall, ...]:
 
 
 def _parameters(tools: Sequence[Tool], name: str) -> dict[str, Any]:
-    """Find the argument schema of a tool; empty without one."""
+    """Find the argument schema of a tool; empty if there is none."""
     schema = next((tool.parameters for tool in tools if tool.name == name), None)
     return schema if isinstance(schema, dict) else {}
 
@@ -323,7 +323,7 @@ def _schema_of_calls(parameters: Sequence[Mapping[str, Any]]) -> tuple[Schema | 
 
 
 def _document(calls: Sequence[ToolCall], is_modal: bool) -> str:
-    """Write calls as one object: names, and arguments of the most common tool."""
+    """Write calls as one object, with the tools' names and the arguments of the most common tool."""
     name = json.dumps(", ".join(call.name for call in calls) or None)
     if not calls or not is_modal:
         return f'{{"name": {name}}}'

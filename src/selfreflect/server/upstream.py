@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 RETRIES = RetryPolicy(tries=4, first=0.25, longest=4.0, longest_asked=15.0)
-"""Retries with a shorter limit than in runs, since a client waits."""
+"""Retry policy with shorter limits than in runs, since a client waits."""
 
 MODELS_REMEMBERED = 64
 # How long a list of models is remembered.
@@ -87,7 +87,7 @@ class RemoteModel:
         return await self._server.send("POST", path, data, headers)
 
     async def open(self, request: Request, fields: Mapping[str, Any]) -> RelayedResponse:
-        """Request a text stream in the wording that the server accepts. Raises as :meth:`send`."""
+        """Request a text stream in the wording that the server accepts. Raises the errors of :meth:`send`."""
         wording = self.generator.learned.wording
         extra = {**fields, "stream": True, "stream_options": {"include_usage": True}}
         body = wording.body(self.name, request, 0, 1, extra)
@@ -273,7 +273,8 @@ class RelayedResponse:
             yield endpoint.without_parts(tail)
 
     async def lines(self) -> AsyncGenerator[list[bytes], None]:
-        """Yield complete lines as they arrive, and the rest at the end. Raises ChatError as :meth:`parts`."""
+        """Yield complete lines as they arrive, and the rest at the end. Raises the errors of
+        :meth:`parts`."""
         # joined at a line's end only: each part of a long line would copy all before it
         pending: list[bytes] = []
         size = 0
@@ -293,7 +294,7 @@ class RelayedResponse:
 
 
 def _unusable(response: httpx2.Response) -> tuple[str, str] | None:
-    """Describe a response that cannot be relayed, by code and words."""
+    """Explain why a response cannot be relayed, by an error code and a phrase; None if it can."""
     status = response.status_code
     if 300 <= status < 400:
         return "redirect", f"redirects to another address (HTTP {status})"
@@ -305,7 +306,7 @@ def _unusable(response: httpx2.Response) -> tuple[str, str] | None:
 
 
 def _begun(data: bytes, forms: Sequence[bytes]) -> int:
-    """Count the last bytes that may begin one of ``forms``."""
+    """Count the bytes at the end of ``data`` that may begin one of ``forms``."""
     if data.endswith(b"\n"):  # no secret holds a line end, with which events end
         return 0
     longest = 0

@@ -29,7 +29,7 @@ from selfreflect.settings import ExecutionOptions
 from selfreflect.store.run import Run
 
 GUESSES = 5
-"""Likeliest tokens kept for every masked word; the page shows them on a click."""
+"""Number of likeliest tokens kept for every masked word; the page shows them on a click."""
 
 # Seconds.
 _BETWEEN_ADVANCES = 1.0
@@ -156,7 +156,7 @@ class JobProgress:
 
 
 PATIENCE = 5.0
-"""Seconds for a cancelled job to reach its next check before its process is killed."""
+"""Seconds for a cancelled job to reach its next check, before its process is killed."""
 
 _POLL = 0.1
 

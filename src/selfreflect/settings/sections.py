@@ -396,7 +396,7 @@ class ExecutionOptions(ExecutionConfig, frozen=True, kw_only=True):
         ),
     ] = 0
     batch_questions: int = 8
-    """Questions per batch of a remote worker."""
+    """Number of questions per batch of a remote worker."""
     trust_remote_code: Annotated[
         bool, Flag("--trust-remote-code", "Run code that comes with a model from the hub.")
     ] = False
@@ -650,4 +650,4 @@ SAMPLED_ALIKE = {
     "sample_top_p": "top_p",
     "sample_max_new_tokens": "max_new_tokens",
 }
-"""Settings of strategies' answers, and the answer distribution's settings that they follow."""
+"""Settings of strategies' own answers, each with the setting of the answer distribution that it follows."""

@@ -152,7 +152,7 @@ def _verdicts(answers: Sequence[str | None], values: Sequence[object]) -> list[G
 def for_each_answer(
     values: Iterable[Graded], answers: Iterable[str]
 ) -> tuple[tuple[Verdict, ...], tuple[Graded, ...]]:
-    """Assign to each answer the next verdict on its text; also return those that no answer needs."""
+    """Assign each answer the next verdict on its text; also return the verdicts that are left over."""
     unused: dict[str | None, deque[Graded]] = {}
     for graded in values:
         unused.setdefault(graded.answer, deque()).append(graded)
@@ -163,7 +163,7 @@ def for_each_answer(
 
 
 def field_value(row: Row, name: str) -> Any:
-    """Look up a field, even inside the object ``metadata`` of `selfreflect convert`."""
+    """Look up a field of a row, or of its object ``metadata`` that `selfreflect convert` writes."""
     value = row.get(name)
     if value is None and "metadata" in row.fields:
         value = row.get(f"metadata.{name}")
@@ -317,7 +317,7 @@ def _require_one_each(row: Row, name: str, values: list[Any], answers: Sequence[
 
 @lru_cache(maxsize=256)
 def _graded(answer: str, right: Verdict) -> Graded:
-    """Make a verdict on an answer, in memory once if answers are few, such as choices."""
+    """Make a verdict on an answer, cached so that equal verdicts share memory."""
     return Graded(answer, right)
 
 
@@ -429,13 +429,13 @@ def _spelled(spelling: Mapping[str, str], row: Row) -> Row:
 
 
 def _labels_in(value: object) -> Sequence[object]:
-    """List the labels of a cell: one, or several in a list, also in one that is written in a text."""
+    """List the labels of a cell, which holds one label, a list, or a list written as text."""
     cell = list_in(value) if isinstance(value, str) and value.lstrip().startswith("[") else value
     return cell if isinstance(cell, list) else [value]
 
 
 def label_columns(rows: Rows, names: Collection[str], answers: Collection[str] = ()) -> list[str]:
-    """Find label columns under other names than ``correct``, if no column has that name.
+    """Find label columns with names other than ``correct``, if there is no column ``correct``.
 
     Args:
         answers: columns of answers; a column of words that answers use, too, holds right answers.

@@ -36,8 +36,8 @@ CORRECT_NAMES = frozenset(
     "is_correct correctness verdict grade judgment judgement ok is_ok right is_right passed richtig "
     "korrekt".split()
 )
-"""Other names of labels, if every value is a known verdict. ``exact_match`` is none: uqlm calls a share of
-equal samples so."""
+"""Other names of labels, used if every value is a known verdict. ``exact_match`` is left out, since uqlm uses
+it for a share of equal samples."""
 # Words in other names of labels, if every value is a known verdict, and words that say the opposite.
 _DONE_WORDS = frozenset(
     "checked reviewed evaluated rated labelled labeled annotated bewertet geprüft vérifié évalué revisado "
@@ -67,14 +67,14 @@ TOKEN_COLUMNS = ("logprobs", "tokens", "self_certainty", "top_logprobs", "token_
 """Columns with values of each answer's tokens."""
 
 CHOICES = ("choices", "options")
-"""Texts of a multiple-choice question, of which the right answer may be a number or a letter; or an object
-that has them in ``text``, and in ``label`` what they are called."""
+"""Columns with the choices of a multiple-choice question: a list of texts, which the right answer may name by
+number or letter, or an object with the lists ``text`` and ``label``."""
 GRADES = "grades"
 """Column of verdicts on answers: for each grader, one verdict per answer."""
 CORRECT = "correct"
 """Column of labels of the judged answer, or of each row's answer."""
 RESPONSE = "response"
-"""Column of the judged answer, where the sampled ones are in another."""
+"""Column of the judged answer, if the sampled answers are in another column."""
 CLAIMS = "claims"
 """Column of claims with text and label."""
 
@@ -195,7 +195,7 @@ class ItemColumns:
     rivals: tuple[str, ...] = ()
     """Other columns that may hold the answers."""
     beside: tuple[str, ...] = ()
-    """Single-answer columns next to a column of several: a summary, or the judged answer."""
+    """Single-answer columns next to a column of several answers: a summary, or the judged answer."""
     reference: str = ""
     """``answer`` or ``answers``, if another column has the model's answers."""
     summaries: str = ""
@@ -278,7 +278,8 @@ def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColum
 
 
 def likely_questions(names: Iterable[str]) -> list[str]:
-    """Find the only plain name that marks a question, such as ``user_question``; none if several do."""
+    """Find the only normalised column name that marks a question, such as ``user_question``; empty if several
+    do."""
     words_by_name = {name: name.removesuffix("_text").split("_") for name in names}
     likely = [name for name, words in words_by_name.items() if words[-1] in _ASKED and len(words) <= 2]
     return likely if len(likely) == 1 else []
@@ -309,7 +310,7 @@ def tells_of_work(name: str) -> bool:
 
 
 def tells_of_questions(name: str, *, is_single: bool = False) -> bool:
-    """Check whether a column is named like choices, passages or scores rather than answers.
+    """Check whether a column's name suggests choices, passages or scores rather than answers.
 
     Args:
         is_single: whether no other column has its name with another number.
@@ -499,8 +500,8 @@ _PARTS = {
     "file": "file",
     "document": "source",
 }
-"""Types of the parts of a turn that are no text, each with the object that must be in it, because objects
-about a document are called so, too."""
+"""Types of a turn's parts that are not text, each with the object that such a part contains; objects about
+documents may have these types, too."""
 
 
 def holds_image(value: object) -> bool:

@@ -41,7 +41,7 @@ ROWS_BETWEEN_PROGRESS = 5000
 
 
 Progress = Callable[[float], None] | None
-"""What is called now and then with the share that is done, if anything."""
+"""Callback for the share of the work that is done, if progress is reported."""
 
 
 def in_parts(progress: Progress, count: int) -> list[Progress]:
@@ -169,7 +169,7 @@ class Content(NamedTuple):
     suffix: str
     """Suffix that selects the parser, such as ``".jsonl"``."""
     data: bytes
-    """All of it, or the beginning where it is read in parts."""
+    """All bytes, or the beginning of a file that is read in parts."""
     allows_nan: bool = False
     """Whether JSON may contain NaN, as from data frames and logs, which the caller checks."""
     path: Path | None = None
@@ -179,7 +179,7 @@ class Content(NamedTuple):
     notes: list[str] | None = None
     """List for notes to the user, one sentence each."""
     version: tuple[int, ...] = ()
-    """What tells whether the file at ``path`` is still the same."""
+    """Facts that reveal whether the file at ``path`` has changed."""
     remark: str = ""
     """What a user should know of how the bytes were read."""
 
@@ -206,7 +206,7 @@ class Content(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole."""
+        """Size of the whole content in bytes."""
         with self.stream() as stream:
             return stream.seek(0, io.SEEK_END)
 
@@ -293,7 +293,7 @@ def is_row_file(source: str) -> bool:
 
 
 def _arrow_folder(name: str, folder: Path) -> bytes:
-    """Join the Arrow streams of one split in a folder by ``save_to_disk`` of ``datasets``."""
+    """Join the Arrow streams of one split, in a folder written by ``save_to_disk`` of ``datasets``."""
     index = folder / "dataset_dict.json"
     if index.is_file():
         splits = [split for split in _names(name, index, "splits") if (folder / split).is_dir()]
@@ -324,7 +324,7 @@ def _names(name: str, path: Path, key: str) -> list[str]:
 
 
 MAX_UNZIPPED = 4_000_000_000
-"""Most bytes of an unpacked gzip file."""
+"""Maximum size of an unpacked gzip file in bytes."""
 
 DAMAGE = (
     zipfile.BadZipFile,
@@ -382,7 +382,8 @@ def _unsupported(path: Path, name: str, beginning: bytes, suffixes: Collection[s
 
 
 def _utf16(data: bytes) -> str:
-    """Name the encoding of a text in UTF-16, which begins with a mark, or with two characters of ASCII."""
+    """Name the encoding of a UTF-16 text that begins with a byte-order mark or two ASCII characters; else
+    empty."""
     encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else ""
     for unmarked, low, high in (
         ("utf-16-le", data[:4:2], data[1:4:2]),
@@ -551,7 +552,7 @@ def parse_rows(content: Content, progress: Callable[[float], None] | None = None
 
 
 KNOWN = 4096
-"""Small values of which equal ones are in memory once."""
+"""Maximum number of small values cached so that equal values share memory."""
 # Of texts that are.
 _KNOWN_CHARACTERS = 1_000_000
 
@@ -635,7 +636,7 @@ _DELIMITERS = ",;\t|"
 
 
 def _delimiter(text: str, suffix: str) -> str:
-    """Find the delimiter that splits header and next line into most cells; the default is a comma."""
+    """Find the delimiter that splits header and next line into the most cells; the default is a comma."""
     # where two divide alike, a tab comes first in a .tsv file, else a comma
     order = sorted(_DELIMITERS, key=lambda delimiter: suffix == ".tsv" and delimiter != "\t")
     widths = {}
@@ -867,7 +868,8 @@ def _fill_down(rows: list[list[str]], ranges: Iterable[Any]) -> None:
 
 
 def _asks(header: Iterable[str]) -> int:
-    """Rank a header by its name for the question, the usual name first; -1 without one."""
+    """Rank a header by the name of its question column, with 0 for the usual name; -1 without such a
+    column."""
     names = [*filter(None, header)]
     plain = [*map(plain_name, names)]
     # such a name is clearer than "text", which may head a column of anything
@@ -878,7 +880,7 @@ def _asks(header: Iterable[str]) -> int:
 
 
 MAX_WORKBOOK = 1_000_000_000
-"""Most bytes of an unpacked workbook."""
+"""Maximum size of an unpacked workbook in bytes."""
 
 
 def cell_text(cell: object) -> str:
@@ -1013,7 +1015,7 @@ def _refuse_constant(constant: str) -> Any:
 
 
 def integer(digits: str) -> int | str:
-    """Parse an integer of JSON. One of thousands of digits, which Python refuses to convert, stays text."""
+    """Parse a JSON integer, or return its digits as text if Python refuses to convert so many."""
     try:
         return int(digits)
     except ValueError:

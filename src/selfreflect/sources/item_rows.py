@@ -58,9 +58,9 @@ class Reading:
     reserved: Collection[str] = ()
     """Columns that the caller reads itself."""
     further: Collection[str] = ()
-    """Columns that the caller reads of all rows of a question, not of the first one alone."""
+    """Columns that the caller reads in every row of a question, not only in the first."""
     need_question: bool = True
-    """Whether a row without a question is refused. Otherwise an id will do."""
+    """Whether a row without a question is refused. If not, an id is enough."""
     need_answers: bool = True
     """Whether a row without a column of answers is refused."""
     structured: bool = False
@@ -81,7 +81,7 @@ class ItemRow:
     id_column: str = ""
     """Column of the id, unless rows differ."""
     answers: list[str | None] = field(default_factory=list)
-    """Answers of both halves, if given; None for a row without one, and for null in a list."""
+    """Answers, of both halves if given; None for a row without an answer, and for null in a list."""
     nulls: int = 0
     """Number of nulls in lists, for missing answers."""
     given_halves: tuple[Texts, Texts] | None = None
@@ -194,7 +194,7 @@ def item_rows(
 
 
 class _ScatteredError(Exception):
-    """Rows of one question stand apart."""
+    """Raised if the rows of one question are not next to each other."""
 
 
 def _joined(
@@ -204,7 +204,7 @@ def _joined(
     *,
     are_scattered: bool,
 ) -> Iterator[ItemRow]:
-    """Join rows.
+    """Join the rows of each question.
 
     Raises:
         _ScatteredError: those of one question stand apart, and ``are_scattered`` denies it.
@@ -246,8 +246,8 @@ def _joined(
 
 
 def _compact(row: Row, names: Collection[str], shared: dict[object, Row]) -> Row:
-    """Keep some fields of a further row of a question. Where they are plain values, nothing names its place,
-    and one row stands for all with equal ones."""
+    """Keep only the fields ``names`` of a further row of a question. Rows with equal plain values become one
+    object, since no message needs their location."""
     fields = {name: row.fields[name] for name in names if name in row.fields}
     for value in fields.values():
         is_plain = not isinstance(value, list | dict)
@@ -271,7 +271,7 @@ def _checked(item: ItemRow) -> ItemRow:
 
 
 def name_assigned(rows: Rows, assigned: Mapping[str, str], notes: list[str]) -> dict[str, str]:
-    """Rename columns that are read by name as a user assigns them; return the other roles.
+    """Rename assigned columns that are read by name, and return the other assignments.
 
     ``notes`` gets the columns that were called so, which are no longer there.
 
@@ -288,7 +288,7 @@ def name_assigned(rows: Rows, assigned: Mapping[str, str], notes: list[str]) -> 
 
 
 def _check_assigned(rows: Rows, assigned: Mapping[str, str]) -> list[str]:
-    """Return all column names. Raises ConfigError for an assigned one that is not there."""
+    """Return all column names. Raises ConfigError if an assigned column does not exist."""
     names = list(rows.columns)
     for role, column in assigned.items():
         if role not in ROLES:
@@ -310,7 +310,7 @@ def _id(item: ItemRow) -> str:
 
 
 def _holds(item: ItemRow, separator: str) -> bool:
-    """Check whether any text of answers contains a separator."""
+    """Check whether any answer cell contains the separator."""
     names = (*item.columns.answers, *item.columns.halves)
     return any(separator in value for name in names if isinstance(value := item.row.fields.get(name), str))
 
@@ -553,7 +553,7 @@ _BY_FIELD = "To compare answers that are objects field by field: selfreflect unc
 
 
 def _is_list(value: Mapping[str, Any]) -> bool:
-    """Check whether an object is a list by position, as data frames write it."""
+    """Check whether an object is a list with positions as keys, as data frames write it."""
     return bool(value) and all(map(str.isdecimal, value))
 
 

@@ -152,7 +152,8 @@ class Item(Record, frozen=True, kw_only=True):
 def items_from_records(
     questions: Iterable[Question], answers: Mapping[str, AnswerSet], summaries: Iterable[Summary]
 ) -> list[Item]:
-    """Make an item of each answered question, with its summaries. ``answers`` are by question id."""
+    """Make an item of each answered question, with its summaries. ``answers`` maps question ids to answer
+    sets."""
     texts: dict[str, dict[str, str]] = {}
     for summary in summaries:
         texts.setdefault(summary.question_id, {})[summary.name] = summary.text
@@ -187,17 +188,17 @@ class ItemFile(NamedTuple):
     layout: str
     """Layout or format in words."""
     items: list[Item]
-    """Only the first one, where ``keep`` got all."""
+    """All items, or only the first if ``keep`` got all."""
     columns: dict[str, str]
     """Role of each column, in words."""
     notes: list[str]
     """Notes to the user, one sentence each."""
     ignored: list[str]
-    """Columns, or parts of a log, that nothing is made of."""
+    """Unused columns, or unused parts of a log."""
     sizes: Counter[int]
-    """Items by the number of their answers."""
+    """Number of items by their number of answers."""
     summaries: Counter[str]
-    """Summaries by name."""
+    """Number of summaries by name."""
 
     @property
     def counts(self) -> str:
@@ -321,7 +322,7 @@ def read_item_file(
 
 
 def _column_roles(census: _ItemCensus, reserved: Collection[str], reply: str, label: str) -> dict[str, str]:
-    """Describe what each column became, those of values of each answer last."""
+    """Describe the role of each column, with columns of values per answer last."""
     roles = census.column_roles() | ({reply: "summary"} if reply else {})
     if census.is_labelled and label in roles:
         roles[label] = _GRADES_ROLE
@@ -402,7 +403,7 @@ def _keep_whole(row: ItemRow) -> None:
 
 
 def _known_grades(row: ItemRow, columns: Collection[str], by_row: str) -> dict[str, tuple[Graded, ...]]:
-    """Read the grades of each row's answers, even from columns that vary within a question."""
+    """Read the grades of each row's answers, even from columns that vary between the rows of a question."""
     if not by_row and not {GRADES, CORRECT} & {*columns}:
         return {}
     verdicts = grades(row)
@@ -417,7 +418,7 @@ def _known_grades(row: ItemRow, columns: Collection[str], by_row: str) -> dict[s
 
 
 def _take_reply(row: ItemRow, name: str, *, keep: bool) -> None:
-    """Take a column of replies beside sampled answers for the summary."""
+    """Use the text in a column as the row's summary, and without ``keep`` remove it from the metadata."""
     text = row.row.optional_text(name)
     if text.strip():
         row.summaries = {name: [text]}
@@ -468,40 +469,41 @@ class _ItemCensus:
         """Columns in which the rows of a question differ."""
         self._beside: dict[str, None] = {}
         self._names: set[str] = set()
-        """Of summaries."""
+        """Names of all summaries."""
         self._sizes: Counter[int] = Counter()
-        """All questions by the number of their answers."""
+        """Number of all questions by their number of answers."""
         self.sizes: Counter[int] = Counter()
         self.summaries: Counter[str] = Counter()
-        """Of the items that are kept, as the sizes."""
+        """Number of summaries by name, among kept items like ``sizes``."""
         self.without_summary = 0
         self._texts: dict[str, None] = {}
-        """Names of texts that travel with the items."""
+        """Names of metadata with texts, in items without a summary."""
         self.is_labelled = False
         self.has_single_answers = False
         self._kinds: dict[object, ItemRow] = {}
-        """One question for each set of columns, some of which have no value."""
+        """One question for each combination of columns."""
         self._differing: dict[str, None] = {}
         self._references: set[str] = set()
         self._counts: Counter[str] = Counter()
         self._examples: dict[str, str] = {}
-        """The first of what is counted."""
+        """First example of each kind of problem that is counted."""
         self.cells = CellCensus()
 
     def join(self, row: ItemRow) -> None:
-        """Take a question into account that was joined, maybe not from all of its rows."""
+        """Record the columns and summary names of a question whose rows were joined, perhaps not all of
+        them."""
         self.varying |= row.varying
         self._beside |= dict.fromkeys(row.columns.beside)
         self._names |= row.summaries.keys()
 
     def shape(self, *, is_log: bool) -> str:
-        """Word what a row holds; nothing for a log, whose rows are samples."""
+        """Describe what each row holds; empty for a log, whose rows are samples."""
         if self.has_single_answers:
             return ", one row per answer"
         return "" if is_log else ", one row per question"
 
     def reply(self, likely: str) -> str:
-        """Choose the one column of replies beside sampled answers, by name or else the ``likely`` one.
+        """Choose the only column of responses next to sampled answers, by name or else ``likely``.
 
         Empty where a row has a summary, or several columns could be meant.
         """
@@ -509,7 +511,7 @@ class _ItemCensus:
         return candidates[0] if len(candidates) == 1 and not self._names else ""
 
     def tokens(self, row: ItemRow, columns: Collection[str]) -> TokenValues:
-        """Read the token values of a question; impossible ones are counted."""
+        """Read the token values of a question, and count questions with impossible ones."""
         try:
             return token_values(row, row.texts, columns) if columns else TokenValues()
         except DataError as error:
@@ -518,7 +520,7 @@ class _ItemCensus:
             return TokenValues()
 
     def count(self, row: ItemRow, item: Item) -> None:
-        """Take a question into account with what was made of it."""
+        """Count a question and the item that was made of it."""
         answers = (*item.masked_out, *item.conditioning)
         self._sizes[len(answers)] += 1
         self._names |= row.summaries.keys()
@@ -535,7 +537,7 @@ class _ItemCensus:
                 self._examples.setdefault(kind, item.question)
 
     def keeps(self, item: Item, need_summaries: bool) -> bool:
-        """Tell whether an item is kept, and count it."""
+        """Check whether an item is kept, and count it."""
         if need_summaries and not item.summaries:
             self.without_summary += 1
             self._texts |= dict.fromkeys(n for n, value in item.metadata.items() if isinstance(value, str))
@@ -546,7 +548,7 @@ class _ItemCensus:
         return True
 
     def no_summaries(self, name: str) -> DataError:
-        """Say that no item has a summary."""
+        """Make the error that no item has a summary."""
         # the only other column of texts is likely the one
         column = shlex.quote(next(iter(self._texts))) if len(self._texts) == 1 else "NAME"
         # a remedy names options in braces
@@ -601,7 +603,7 @@ class _ItemCensus:
 
     @property
     def too_few(self) -> str:
-        """Say why no item can be scored, if none has two answers."""
+        """Explain why no item can be scored; empty if any has two answers."""
         if max(self._sizes) > 1:
             return ""
         hint = ""
@@ -657,7 +659,7 @@ class CellCensus:
         self._first: dict[str, str] = {}
 
     def count(self, row: ItemRow) -> None:
-        """Take a question into account."""
+        """Count a question, and the separators in its single answer."""
         self._questions += 1
         if row.one_answer and len(row.answers) == 1:
             text = row.answers[0] or ""
@@ -668,7 +670,7 @@ class CellCensus:
 
     @property
     def separated(self) -> SeparatedCell | None:
-        """A single answer with a separator, if half of the questions have one."""
+        """A single answer with a separator, if at least half of the questions have one."""
         for separator in SEPARATORS:
             if self._counts[separator] and 2 * self._counts[separator] >= self._questions:
                 return SeparatedCell(self._first[separator], separator)

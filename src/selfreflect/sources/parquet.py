@@ -12,7 +12,7 @@ from typing import IO, Any
 from selfreflect.errors import DataError, excerpt
 
 MAX_UNFOLDED = 256_000_000
-"""Most bytes of a file's unfolded rows. A larger file may hold more: some times its own size."""
+"""Maximum size in bytes of a file's unfolded rows. A larger file may unfold to a few times its own size."""
 
 _UNFOLDED_SHARE = 20
 # Bytes that are counted for a cell beside its text.

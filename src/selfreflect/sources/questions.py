@@ -117,7 +117,7 @@ class RowTable(NamedTuple):
     travelling: Sequence[str] = ()
     """Columns that become question metadata."""
     left_behind: Sequence[str] = ()
-    """Such columns with objects in any row, which are left out."""
+    """Columns with objects in any row, which are left out of the metadata."""
     notes: Sequence[str] = ()
     """Notes to the user, one sentence each."""
 
@@ -347,7 +347,7 @@ def _once(
 
 
 def _released(rows: list[Row]) -> Iterator[Row]:
-    """Yield rows and release each, so that a large file is in memory only once."""
+    """Yield rows and release each one, so that a large file is in memory only once."""
     rows.reverse()
     while rows:
         yield rows.pop()

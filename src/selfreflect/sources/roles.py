@@ -29,21 +29,22 @@ from selfreflect.sources.item_rows import TEXT_FIELDS
 from selfreflect.sources.rows import METADATA, is_sentence
 
 ROWS_LOOKED_AT = 500
-"""Number of first rows that determine roles."""
+"""Number of first rows that determine the roles."""
 
 
 class LikelyRoles(NamedTuple):
-    """Columns of question and answers by role, and the column of replies beside the answers."""
+    """Columns of question and answers by role, and the column of responses next to the answers."""
 
     roles: dict[str, str]
     reply: str = ""
-    """Empty without one."""
+    """Column of responses next to the answers; empty if there is none."""
     doubt: str = ""
-    """Columns that vary between the answers to a question, where the column of answers does not."""
+    """Columns that vary within a question although the column of answers does not."""
 
     @property
     def notes(self) -> list[str]:
-        """Notes on question and answers, one sentence each; on a reply, whoever reads it says so."""
+        """Notes on the columns of question and answers, one sentence each. The reader of responses adds a
+        note on theirs."""
         words = {"question": "the question", "answer": "the answers"}
         notes = [f"{excerpt(name)} is read as {words[role]}" for role, name in self.roles.items()]
         if self.doubt:
@@ -55,7 +56,7 @@ class LikelyRoles(NamedTuple):
 
 
 def likely_roles(rows: Iterable[Row], assigned: Mapping[str, str]) -> LikelyRoles:
-    """Recognise the columns of question, answers and reply by the first rows' values.
+    """Recognise the columns of question, answers and responses by the first rows' values.
 
     Only roles that neither a user nor the names give: a question asks, the answers to one question differ
     where a reply beside them is the same in all of its rows, and numbered columns of texts are answers.
@@ -91,7 +92,7 @@ def inner_question(name: str, rows: Iterable[Row]) -> str:
 
 
 def _is_doubtful(question: str, rows: Sequence[Row]) -> bool:
-    """Check whether another column may hold the questions: none is named, or not for sure.
+    """Check whether another column may hold the questions, because no column or a doubtful one is named so.
 
     A column of system prompts is called ``prompt``, too, and has one text; ``text`` may hold anything.
     """
@@ -178,7 +179,7 @@ def _answers(columns: ItemColumns, rows: Sequence[Row]) -> LikelyRoles:
 
 
 def _is_label(name: str, groups: Sequence[Sequence[Row]]) -> bool:
-    """Check whether a column tells answers apart: times and ids, or the same few names in each question."""
+    """Check whether a column only labels answers: times, ids, or the same few names in each question."""
     by_group = [_texts(name, group) for group in groups]
     texts = [text for group in by_group for text in group]
     if all(len({*group}) == len(group) for group in by_group):
@@ -193,7 +194,8 @@ _BLANK = re.compile(r"\s")
 
 
 def _reply(columns: ItemColumns, rows: Sequence[Row]) -> str:
-    """Choose the only column beside several answers whose texts say what answers say; empty without one."""
+    """Choose the only column next to several answers whose texts resemble the answers; empty if there is
+    none."""
     if not columns.answers or columns.summaries or columns.named_summaries or columns.beside:
         return ""
     groups = _by_question(rows, columns.question)
@@ -213,7 +215,7 @@ def _reply(columns: ItemColumns, rows: Sequence[Row]) -> str:
 
 
 def _answers_in(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
-    """List the answers to a question in lower case: of several columns, of a list or of several rows."""
+    """List the answers to a question in lower case, from several columns, a list or several rows."""
     values = [row.fields.get(name) for row in rows for name in names]
     if len(values) == 1:
         values = values[0] if isinstance(values[0], list) else []
@@ -225,7 +227,8 @@ _LONGEST_REPLY, _ROOM = 4, 40
 
 
 def _says_the_same(reply: object, answers: Sequence[str]) -> bool:
-    """Check whether a reply of several words holds an answer, or has most of its words from the answers."""
+    """Check whether a response of several words contains an answer, or takes most of its words from the
+    answers."""
     words = {*_WORD.findall(reply.casefold())} if isinstance(reply, str) else set()
     if len(words) < 2 or not answers or len(str(reply)) > _LONGEST_REPLY * max(map(len, answers)) + _ROOM:
         return False

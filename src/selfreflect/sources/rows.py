@@ -1,4 +1,5 @@
-"""Rows of a file, read anew each time so that a large one need not be in memory, and their columns."""
+"""Rows of a file and their columns. Rows are read again on each iteration, since large files may not fit in
+memory."""
 
 from __future__ import annotations
 
@@ -13,20 +14,20 @@ from selfreflect.sources.files import Row
 T = TypeVar("T")
 
 METADATA = "metadata"
-"""The column of objects whose entries are read like columns."""
+"""Name of the column of objects whose entries are read like columns."""
 
 
 @dataclass(slots=True)
 class ColumnContent:
-    """What the values of a column are, some of them at least."""
+    """Kinds of values that occur in a column."""
 
     has_text: bool = False
-    """Neither blank nor a number."""
+    """Whether any value is a text that is neither blank nor a number."""
     has_list: bool = False
-    """Also a text that begins like one, as in the cell of a table."""
+    """Whether any value is a list, or a text that begins like a list, as in a table's cell."""
     has_object: bool = False
     has_infinity: bool = False
-    """Or NaN, which is no value either."""
+    """Whether any value is infinite or NaN."""
 
 
 class Survey:
@@ -35,14 +36,14 @@ class Survey:
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         self.columns: dict[str, ColumnContent] = {}
         self.inner: dict[str, None] = {}
-        """Names of the entries of metadata."""
+        """Names of the entries in the column ``metadata``."""
         self.count = 0
         self._kinds: set[tuple[object, ...]] = set()
         for row in rows:
             self.see(row)
 
     def see(self, row: Row) -> bool:
-        """Take a row into account, and tell whether none before it had such names and types of values."""
+        """Record a row, and return whether its field names and value types are new."""
         fields = row.fields
         self.count += 1
         for name, value in fields.items():
@@ -74,7 +75,7 @@ _OPENING = frozenset("[{ \t\r\n")
 
 
 class Again(Generic[T]):
-    """Values that are made anew each time that they are looped over."""
+    """Iterable that makes its values anew for each iteration."""
 
     def __init__(self, make: Callable[[], Iterable[T]]) -> None:
         self._make = make
@@ -84,7 +85,7 @@ class Again(Generic[T]):
 
 
 class Rows:
-    """Rows that are read anew each time that they are looped over, and then changed.
+    """Rows that are read again, and then changed, on each iteration.
 
     Args:
         read: begins to read them.
@@ -112,7 +113,7 @@ class Rows:
         return next(iter(self))
 
     def change(self, change: Callable[[Row], Row]) -> None:
-        """Change the values of each row."""
+        """Apply a function to each row on every later iteration."""
         self._changes.append(change)
 
     def add_inner(self, path: str) -> None:
@@ -126,13 +127,13 @@ class Rows:
         self.change(with_inner)
 
     def rename(self, renamed: Mapping[str, str]) -> None:
-        """Rename columns, in place of those that have the new names."""
+        """Rename columns, replacing any columns that have the new names."""
         if renamed:
             self.columns = _renamed(self.columns, renamed)
             self.change(lambda row: row._replace(fields=_renamed(row.fields, renamed)))
 
     def rename_usual(self, usual: Mapping[str, str], kept: Collection[str] = ()) -> dict[str, str]:
-        """Rename columns to their usual names where these are free, and return them by the former.
+        """Rename columns to their usual names if these are free, and return the new names by the old ones.
 
         Args:
             usual: names by plain ones, as :func:`~selfreflect.sources.columns.plain_name` writes them.
@@ -155,12 +156,12 @@ def _renamed(values: Mapping[str, T], renamed: Mapping[str, str]) -> dict[str, T
 
 
 def exact_key(fields: Mapping[str, object]) -> tuple[object, ...]:
-    """Make a key of plain values, among which 1 is not true."""
+    """Make a key from plain values that distinguishes 1 from true."""
     return (*fields.items(), *map(type, fields.values()))
 
 
 def is_text(value: object) -> bool:
-    """Tell whether a value is a text, neither blank nor a number."""
+    """Check whether a value is a text, neither blank nor a number."""
     return isinstance(value, str) and bool(value.strip()) and not is_number(value)
 
 
@@ -176,7 +177,7 @@ def is_sentence(value: object) -> bool:
 
 
 def is_number(value: object) -> bool:
-    """Tell whether a value is a finite number, or a text that holds nothing else."""
+    """Check whether a value is a finite number, or a text that contains only one."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return False
     try:

@@ -161,7 +161,7 @@ class Journal(Generic[R]):
         return ""
 
     def encode(self, records: Sequence[R]) -> tuple[dict[Any, R], bytes]:
-        """Encode records by key and as lines, without writing them.
+        """Index records by key and encode them as lines, without writing them.
 
         Raises:
             StoreError: a key is stored already, or a line could not be read back.
@@ -443,7 +443,7 @@ class PartialAnswers:
         return self._checked_folder() / f"{name}.jsonl"
 
     def _checked_folder(self) -> Path:
-        """Return the folder unless it is a link. Raises StoreError if it is a link."""
+        """Return the folder. Raises StoreError if it is a link."""
         return refuse_links(self._folder.parent, self._folder)
 
 
@@ -456,7 +456,7 @@ class ModelReplies(Record, frozen=True, kw_only=True):
 
     step: str
     request: str
-    """Digest of the model, the conversation and the sampling. A reply to anything else is not used."""
+    """Digest of the model, the conversation and the sampling. Responses to any other request are not used."""
     model: str
     texts: tuple[str, ...] = ()
     finishes: tuple[Finish, ...] = ()

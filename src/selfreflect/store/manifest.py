@@ -49,7 +49,7 @@ from selfreflect.text import without_credentials
 MANIFEST = "manifest.json"
 
 MAX_MANIFEST = 10_000_000
-"""Most bytes of a manifest. One that this package wrote has some thousands."""
+"""Maximum size of a manifest in bytes. This package writes a few thousand."""
 
 _FORMAT = "selfreflect-run"
 SCORING_FORMAT = "selfreflect-scoring"
@@ -83,8 +83,8 @@ class Manifest(Record, frozen=True, kw_only=True):
     plan: dict[str, list[str]] = field(default_factory=dict)
     """Requested ``strategies`` of the run."""
     asked: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Latest requested settings of stages without a result. They bind nothing: a command that names none
-    takes these."""
+    """Latest requested settings of stages without a result. They bind nothing, and apply if a command names
+    no settings."""
     wall_time: dict[str, float] = field(default_factory=dict)
     """Seconds per stage, over all resumes."""
 

@@ -41,9 +41,9 @@ class MergeResult:
     records: Counter[type[Record]] = field(default_factory=Counter)
     """Number of records by kind."""
     repeated: dict[str, tuple[Path, Path]] = field(default_factory=dict)
-    """Questions in several directories: where records were kept, and another location."""
+    """Questions found in several directories: the one whose records were kept, and another one."""
     total_questions: int | None = None
-    """Questions in the whole set, if known."""
+    """Number of questions in the whole set, if known."""
     unfinished: int = 0
     """Number of questions with incomplete answers, which are left out."""
     absent: tuple[Shard, ...] = ()
@@ -110,7 +110,7 @@ def merge_runs(
 def _folders(
     paths: Sequence[Path], name_scoring: Callable[[Mapping[str, Any]], str]
 ) -> dict[Path, dict[str, str]]:
-    """Map each directory's judges' scores to the merged run's; "" is the main set."""
+    """Map each directory's sets of scores to those of the merged run; "" is the main set."""
     names: dict[Path, dict[str, str]] = {}
     for path in paths:
         run = Run.load(path)
@@ -131,7 +131,7 @@ def _folders(
 
 
 def _manifests(folders: Mapping[Path, Mapping[str, str]]) -> dict[str, dict[Path, Manifest]]:
-    """Group the manifests by the merged run's sets of scores; the main one has all manifests."""
+    """Group the manifests by the merged run's sets of scores; the main set has all manifests."""
     manifests: dict[str, dict[Path, Manifest]] = {"": {}}
     for path, targets in folders.items():
         run = Run.load(path)
@@ -266,7 +266,7 @@ def _joined(sections: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 def _more_suspect(
     checks: Mapping[str, dict[str, Any]], known_checks: Mapping[str, dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """Select the servers' checks that most suggest missing sampling."""
+    """Select the servers' checks that most strongly suggest missing sampling."""
     return {
         stage: check
         for stage, check in checks.items()

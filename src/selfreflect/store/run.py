@@ -295,11 +295,11 @@ class Run:
             yield from journal.records.values()
 
     def samples(self, question: str) -> tuple[AnswerSample, ...]:
-        """Read the existing answers of a question without an answer set."""
+        """Read the existing answers of an unfinished question."""
         return self._partial.of(question) if self._partial else ()
 
     def append(self, record: StoredRecord) -> None:
-        """Add one record and wait until it is on disk. Raises like :meth:`append_all`."""
+        """Add one record and wait until it is on disk. Raises the errors of :meth:`append_all`."""
         self.append_all([record])
 
     def append_all(self, records: Iterable[StoredRecord]) -> None:

@@ -150,7 +150,7 @@ def _listed(task: Task, template: str) -> Strategy:
 
 
 def one_draw(function: StrategyFunction) -> StrategyFunction:
-    """Sample a strategy's texts like answers, instead of greedily."""
+    """Sample a strategy's texts as answers are sampled, instead of decoding greedily."""
 
     def strategy(task: Task) -> Strategy:
         # a summary may be longer than an answer
@@ -178,7 +178,8 @@ SECOND_REQUESTS: dict[str, Callable[[Task], Request]] = {
         task, task.num_samples, _list_form(task)(["x"] * task.num_samples)
     ),
 }
-"""Second requests by strategy, with a letter per text of the first response. Others ask once."""
+"""Second requests by strategy, with a letter in place of each text of the first response. Other strategies
+make one request."""
 
 
 def final_part(text: str, marker: str, cut: bool) -> str:

@@ -19,13 +19,14 @@ from selfreflect.prompts import Prompts
 from selfreflect.records import Question, StatedParts
 
 GREEDY = Sampling(temperature=0.0, max_new_tokens=SUMMARY_TOKENS)
-"""Sampling of a summary."""
+"""Sampling settings for a summary."""
 
 THINKING = Sampling(temperature=0.6, top_p=0.95, top_k=20, max_new_tokens=PUBLISHED_SUMMARY_TOKENS)
-"""Sampling of a summary from a reasoning model; greedy decoding would make it repeat itself endlessly."""
+"""Sampling settings for a summary by a reasoning model; greedy decoding would make it repeat itself
+endlessly."""
 
 FRESH = Sampling(temperature=1.0, max_new_tokens=256)
-"""Sampling of a strategy's own answers, as for the answer distribution."""
+"""Sampling settings for a strategy's own answers, as for the answer distribution."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,7 @@ class Task:
     prompts: Prompts
     name: str
     sampling: Sampling = GREEDY
-    """Sampling of the summary and earlier steps."""
+    """Sampling settings for the summary and earlier steps."""
     sample_sampling: Sampling = FRESH
     num_samples: int = 50
     seed: int = 0
@@ -84,7 +85,8 @@ StrategyFunction: TypeAlias = Callable[[Task], Strategy]
 
 
 def draw_samples(task: Task) -> Generator[Request | Sequence[Request], list[Reply], list[str]]:
-    """Draw sampled answers: ``samples = yield from draw_samples(task)``. All blank gives an empty list."""
+    """Draw sampled answers: ``samples = yield from draw_samples(task)``. If all are blank, the list is
+    empty."""
     [reply] = yield task.sample_request()
     samples = list(reply.texts)
     return samples if any(map(str.strip, samples)) else []

@@ -100,7 +100,7 @@ def candidates(
 
 
 def is_named(name: str, names: Collection[str] | None) -> bool:
-    """Check whether a strategy, or the strategy of its draw, is in ``names``."""
+    """Check whether a strategy, or the strategy that it is one draw of, is in ``names``."""
     return names is None or name in names or name.rpartition("#")[0] in names
 
 
@@ -235,9 +235,9 @@ class TrainingRows:
 
     rows: list[Row] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
-    """Numbers of questions without a row, by reason."""
+    """Number of questions without a row, by reason."""
     dropped_texts: Counter[str] = field(default_factory=Counter)
-    """Numbers of unusable summaries or answers, by reason."""
+    """Number of unusable summaries or answers, by reason."""
     notes: list[str] = field(default_factory=list)
     """Notes on the rows for the user."""
 

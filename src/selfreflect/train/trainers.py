@@ -320,7 +320,8 @@ def without_markers(rows: Rows, tokenizer: Any) -> list[dict[str, Any]]:
 
 
 def begun_prompts(rows: Rows, tokenizer: Any) -> list[dict[str, Any]]:
-    """Write prompts that end within the model's turn as text, which trainers would otherwise close."""
+    """Write prompts that end within the model's turn as text, since trainers would otherwise end that
+    turn."""
     prompts = []
     for row in rows:
         if row["prompt"][-1]["role"] == "assistant" and "completion" not in row:

@@ -48,7 +48,7 @@ class Method:
     """Similarity for eigv, deg, ecc, kle and SAR."""
     correctness: tuple[str, ...] = ()
     asker: Asker | None = None
-    """Model for estimators and the judge of correctness, which have no values without one."""
+    """Model for estimators and the judge of correctness, which have no values without a model."""
     weights: tuple[float, ...] = ()
     """Intercept and weights of an estimator that is fitted on labels."""
 
@@ -65,12 +65,12 @@ class JudgedAnswers:
     lengths: list[float | None]
     """Recorded lengths of judged answers, or else numbers of words."""
     labels: dict[str, list[bool | None]] = field(default_factory=dict)
-    """Labels by kind of correctness. A person's label is of the answer that the record judges, and holds for
-    others with the same spelling."""
+    """Labels by kind of correctness. A person's label applies to the answer that the record judges, and to
+    answers with the same spelling."""
 
 
 class RightCount(NamedTuple):
-    """Number of labelled answers that a kind of correctness calls right."""
+    """Number of labelled answers that are right by one kind of correctness."""
 
     right: int
     labelled: int
@@ -145,7 +145,7 @@ class Assessment:
             for name, estimator in table.items():
                 self.values[name].append(estimate(estimator, samples))
         self.model: str | None = None
-        """Model that was asked; None without one."""
+        """Model that was asked; None if no model was."""
         estimates = AskedEstimates({})
         if method.asker is not None:
             self.model = method.asker.model
@@ -180,8 +180,8 @@ class Assessment:
 
     @cached_property
     def stated_faithfulness(self) -> tuple[float, int] | None:
-        """cMFG of stated confidences against the modal share, with its number of questions; None without
-        any."""
+        """cMFG of stated confidences against the modal share, with its number of questions; None if there are
+        none."""
         pairs = []
         for samples in self.samples:
             confidence, share = (estimate(ESTIMATORS[name], samples) for name in ("stated", "modal_share"))

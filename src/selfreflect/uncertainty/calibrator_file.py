@@ -1,4 +1,4 @@
-"""Fitted calibrators on disk, with the questions that must not be judged by them."""
+"""Fitted calibrators on disk, with digests of the questions that they were fitted on."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from selfreflect.uncertainty.guarantee import (
 from selfreflect.uncertainty.question import AnsweredQuestion, list_lengths, sample_sizes
 
 FEWEST_LABELS = 50
-"""Fewest labelled answers for a map, whose errors otherwise exceed its corrections."""
+"""Minimum number of labelled answers for a map; below it, the map's errors exceed its corrections."""
 
 
 class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,7 +71,8 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     fitted: date | msgspec.UnsetType = msgspec.UNSET
     """Date of the fit (UTC)."""
     ranks: int | msgspec.UnsetType = msgspec.UNSET
-    """Likely tokens per token for an estimator that reads them, since other numbers change scores."""
+    """Number of likely tokens per token for an estimator that reads them, since other numbers change
+    scores."""
     weights: tuple[float, ...] | msgspec.UnsetType = msgspec.UNSET
     """Intercept and weights of a fitted estimator, whose value is their log-odds."""
     guarantee: Guarantee | msgspec.UnsetType = msgspec.UNSET
@@ -212,7 +213,7 @@ def fit_file(
 
 
 def _ranks(estimator: str, questions: Sequence[AnsweredQuestion]) -> int | msgspec.UnsetType:
-    """Find the number of likely tokens per token that an estimator reads; unset if none.
+    """Find the number of likely tokens per token that an estimator reads; unset if it reads none.
 
     Raises:
         DataError: they are not equally many everywhere.
@@ -241,7 +242,7 @@ class EvenSample(msgspec.Struct, frozen=True):
 
 
 def even_sample(questions: Sequence[AnsweredQuestion], indices: Iterable[int]) -> EvenSample:
-    """Choose the questions with the most usual number of answers, each text once.
+    """Select the questions with the most common number of answers, each text once.
 
     Raises:
         DataError: there are none, or their answers are of several models or temperatures.
@@ -319,7 +320,7 @@ def find_guarantee(
 
 
 def find_sets(assessment: Assessment, correctness: str, coverage: float) -> SetRule | NoSetRule:
-    """Choose the rule for sets of answers that contain a right one. Raises as :func:`fit_sets`."""
+    """Choose the rule for sets of answers that contain a right one. Raises the errors of :func:`fit_sets`."""
     shares = right_shares(assessment, correctness)
     if not shares:
         return fit_sets([], coverage)

@@ -143,7 +143,7 @@ def map_quality(
     probability: bool,
     groups: Sequence[str] = (),
 ) -> MapQuality:
-    """Compare a map with both alternatives to it. Raises DataError as :func:`cross_fit`."""
+    """Compare a map with both alternatives to it. Raises the errors of :func:`cross_fit`."""
     calibrated = cross_fit(method, scores, correct, groups=groups)
     fold = _folds(scores, correct, FOLDS, groups)
     # of the other folds as well: its own labels would make the constant look better
@@ -210,7 +210,8 @@ def _fit_platt(values: Floats, labels: Floats) -> Calibrator:
 PRIOR_VARIANCES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 """Prior variances of each weight for unit-variance columns, chosen by cross-validation."""
 ANSWERS_PER_WEIGHT = 5
-"""Labelled answers for each weight below which a fit is not kept (``benchmarks/one_call.py``)."""
+"""Minimum number of labelled answers per weight; with fewer, a fit is discarded
+(``benchmarks/one_call.py``)."""
 
 
 def _fit_weights(columns: Floats, labels: Floats, groups: Sequence[str]) -> Calibrator:
@@ -252,7 +253,8 @@ def _best_inverse_temperature(logits: Floats, labels: Floats) -> float:
         return 1.0  # all confidences are 0.5, which any temperature keeps
 
     def falls(power: float) -> bool:
-        """Check the sign of the log loss's derivative, which changes once."""
+        """Check whether the log loss decreases at an inverse temperature; its derivative changes sign
+        once."""
         return bool((logits * (sigmoid(10**power * logits) - labels)).sum() <= 0)
 
     return float(10 ** end_of(falls, -3.0, 3.0))

@@ -36,14 +36,14 @@ Labels = NDArray[np.intp]
 """Class numbers of answers, in order of first occurrence; shape (M,)."""
 
 THRESHOLDS = {"jaccard": 0.5, "rouge": 0.7, "embedding": 0.7}
-"""Similarity from which two answers match."""
+"""Minimum similarity of answers that match."""
 RULES = ("same", "exact", "numeric", *THRESHOLDS, "judge", "nli")
 DEFAULT = "same"
 WITHOUT_MODEL = ("same", "exact", "numeric", "jaccard", "rouge")
 """Rules that a schema may name for a field, without loading a model."""
 _ROUNDING = 1e-9
 PAIRS_PER_ANSWER = 2
-"""Default number of pairs per answer on which a model is asked at most."""
+"""Default maximum number of pairs per answer that a model compares."""
 # Rules that join what is the same without a model, and never what contradicts.
 _GUARDED = ("same", "embedding", "judge")
 
@@ -173,7 +173,7 @@ class ClassRule:
         return number_classes(group_related(related)[labels].tolist())
 
     def _by_key(self, question: AnsweredQuestion) -> Labels:
-        """Classify answers by spelling or value, or without asking a model."""
+        """Classify answers by spelling, value or the rules for short answers, without asking a model."""
         class_of_alias = _alias_classes(question.aliases)
         forms = list(map(normalised, question.answers))
         if self._kind == "numeric":
@@ -290,6 +290,6 @@ def group_related(related: NDArray[np.bool_]) -> Labels:
 
 
 def number_classes(keys: Sequence[object]) -> Labels:
-    """Number keys by first appearance, with equal keys alike."""
+    """Number keys in order of first appearance; equal keys get the same number."""
     numbers: dict[object, int] = {}
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.intp)

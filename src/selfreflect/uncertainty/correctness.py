@@ -19,7 +19,7 @@ from selfreflect.uncertainty.classes import normalised, threshold_of
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, graded_by, has_gold
 
 SHARED_WORDS = 0.5
-"""F1 of shared words from which ``squad_f1`` calls an answer correct."""
+"""Minimum F1 of shared words for which ``squad_f1`` calls an answer correct."""
 DEFAULT = "contains"
 GRADED = "graded"
 CORRECTNESS = ("human", GRADED, "contains", "exact", "numeric", "substring", "squad_f1", "judge")
@@ -30,7 +30,7 @@ _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def default_correctness(questions: Sequence[AnsweredQuestion]) -> str | None:
-    """Choose the default correctness: labels, grades or right answers; None without any."""
+    """Choose the default correctness: labels, grades or right answers; None if there are none of these."""
     if any(question.correct is not None for question in questions):
         return "human"
     if graded_by(questions):
@@ -174,7 +174,7 @@ def graded(
 
 
 def _equal(number: Quantity, target: Quantity) -> bool:
-    """Compare two quantities to a millionth. "50 %" is right for 0.5 and for 50 alike."""
+    """Compare two quantities to a millionth. "50 %" equals both 0.5 and 50."""
     # dates and ranges have no value
     if number.value is None or target.value is None:
         return number.key == target.key

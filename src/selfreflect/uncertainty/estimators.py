@@ -47,12 +47,12 @@ class Estimator:
     low: float = 0.0
     high: float = math.inf
     needs: str = "samples"
-    """What a record must hold: ``samples``, their ``logprobs`` or ``tokens``, the ``top_logprobs`` or
+    """Required contents of a record: ``samples``, their ``logprobs`` or ``tokens``, the ``top_logprobs`` or
     ``token_entropies`` at each token, their ``self_certainty``, a ``confidence``, a ``hedge`` in words, a
-    ``column``, the stances of answers to a ``claim``, or what a measure of the run says of its greedy answer.
-    Or a ``model`` must be asked."""
+    ``column``, the answers' stances on a ``claim``, or a run's measure of its greedy answer. With ``model``,
+    a model must be asked."""
     fewest: int = 1
-    """Fewest samples required."""
+    """Minimum number of samples."""
     replies_variant: str = ""
     """Variant for models without token probabilities."""
     of_greedy: bool = False
@@ -131,7 +131,7 @@ _NO_CLAIM = NoValue("not_measured", "it applies to claims of long answers: add -
 
 
 def _of_claim(name: str) -> Callable[[Samples], float | NoValue]:
-    """Make a function that reads a count about a claim."""
+    """Make a function that reads one value of a claim."""
     return lambda samples: samples.question.values.get(name, _NO_CLAIM)
 
 
@@ -734,5 +734,5 @@ def estimate(estimator: Estimator, samples: Samples) -> float | NoValue:
 
 @lru_cache(maxsize=features.REMEMBERED)
 def _rounded(value: float) -> float:
-    """Round to 12 digits; equal values of many questions are in memory once."""
+    """Round to 12 digits, cached so that equal values of many questions share memory."""
     return float(f"{value:.12g}")

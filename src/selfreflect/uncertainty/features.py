@@ -55,8 +55,8 @@ def modal_share(labels: Labels) -> float:
 
 @_remembered
 def split_half_share(labels: Labels) -> float:
-    """Compute the share in one half of the other half's largest class, averaged both ways. Not inflated by
-    few samples. Needs two."""
+    """Compute the share in one half of the other half's largest class, averaged both ways. Unlike the modal
+    share, it is not inflated by few samples. Needs two samples."""
     middle = len(labels) // 2
     size = int(labels.max()) + 1
     first, second = (np.bincount(half, minlength=size) for half in (labels[:middle], labels[middle:]))
@@ -91,7 +91,7 @@ def number_of_classes(labels: Labels) -> float:
 
 @_remembered
 def mean_similarity(similarities: Floats) -> float:
-    """Compute the mean lexical similarity over pairs of different samples. Needs two."""
+    """Compute the mean lexical similarity over pairs of different samples. Needs two samples."""
     pairs = np.triu_indices(len(similarities), 1)
     return float(similarities[pairs].mean())
 
@@ -112,8 +112,8 @@ def degree(similarities: Floats) -> float:
 
 @_remembered
 def eccentricity(similarities: Floats) -> float:
-    """Compute Ecc, the samples' distance from their centre in Laplacian eigenvectors with eigenvalues below
-    0.9, by more than 1e-9 (Lin et al. 2024)."""
+    """Compute Ecc, the samples' distance from their centre in the Laplacian eigenvectors whose eigenvalues
+    are below 0.9 by more than 1e-9 (Lin et al. 2024)."""
     values, vectors = np.linalg.eigh(_laplacian(similarities))
     # the eigenvectors of small eigenvalues hold the clusters
     embedded = vectors[:, values < _SMALL_EIGENVALUE - _ROUNDING]
@@ -308,7 +308,8 @@ class Samples:
 
 
 class SampleList:
-    """Features of many questions, made anew where they are used: those of all would need much memory.
+    """Features of many questions, computed again at each use, since storing all of them would need much
+    memory.
 
     Args:
         make: makes the features of one.
@@ -321,7 +322,7 @@ class SampleList:
         self._make = make
         self._labels: dict[int, Labels] = {}
         self._known: dict[bytes, Labels] = {}
-        """Few samples have few ways to be sorted into classes."""
+        """Class numbers by content: few samples can be sorted into classes in only a few ways."""
 
     def __getitem__(self, index: int) -> Samples:
         samples = self._make(self._questions[index])
@@ -343,7 +344,7 @@ class SampleList:
 LARGEST_VOCABULARY = 2**18
 """Largest vocabulary assumed if unknown, as large as any in use."""
 GROUP = 32
-"""Neighbouring tokens whose confidence is averaged, unless there are fewer."""
+"""Number of neighbouring tokens whose confidence is averaged, if there are as many."""
 
 
 class EntropyBounds(NamedTuple):
@@ -354,7 +355,7 @@ class EntropyBounds(NamedTuple):
 
 
 def probabilities(top: Floats | Sequence[Sequence[float]]) -> Floats:
-    """Compute probabilities in falling order from lists of equal length, shape (T, K)."""
+    """Compute probabilities in descending order from lists of equal length, shape (T, K)."""
     falling: Floats = -np.sort(-np.exp(np.asarray(top, dtype=np.float64)), axis=1)
     return falling
 
@@ -398,7 +399,7 @@ PER_RANK = 2
 
 
 def rank_contributions(top: Floats | Sequence[Sequence[float]]) -> Floats:
-    """Average -p ln p at each rank over tokens, and take its maximum, shape (2K,).
+    """Compute the mean and the maximum over tokens of -p ln p at each rank, shape (2K,).
 
     These are the features of weighted EPR (arXiv 2509.04492); the first K add up to EPR.
     """

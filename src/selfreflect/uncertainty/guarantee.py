@@ -30,11 +30,11 @@ from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.features import Samples
 
 PILOT = 4
-"""Divisor of the questions for the pilot, which sets the grid."""
+"""Divisor of the number of questions for the pilot, which sets the grid."""
 LEVELS = tuple(round(1 - step / 20, 2) for step in range(1, 21))
 """Quantiles of the pilot's scores that make the grid: 0.95, 0.9, …, 0."""
 ROOM = 2
-"""Factor of the fewest passing questions that the first threshold should answer."""
+"""Multiple of the minimum number of passing questions that the first threshold should answer."""
 _ROUNDING = 1e-9
 
 
@@ -63,7 +63,7 @@ def upper_bound(wrong: int, answered: int, confidence: float) -> float:
 
 @lru_cache(maxsize=1024)
 def fewest_answers(risk: float, confidence: float, wrong: int = 0) -> int:
-    """Find the fewest answered questions that pass despite ``wrong`` errors."""
+    """Find the minimum number of answered questions that passes despite ``wrong`` errors."""
     # a range beyond any count: the chance of so few wrong answers falls with the number of answers
     return bisect_left(
         range(2**62), True, key=lambda answered: binomial_tail(wrong, answered, risk) <= 1 - confidence
@@ -71,7 +71,7 @@ def fewest_answers(risk: float, confidence: float, wrong: int = 0) -> int:
 
 
 def fewest_labels(risk: float, confidence: float) -> int:
-    """Find the fewest labelled questions, pilot included, that pass without errors."""
+    """Find the minimum number of labelled questions, pilot included, that passes without errors."""
     # the smallest n of which so many remain without the pilot's n // PILOT
     return (fewest_answers(risk, confidence) - 1) * PILOT // (PILOT - 1) + 1
 
@@ -97,9 +97,9 @@ class ThresholdSearch:
     risk: float
     confidence: float
     grid: tuple[float, ...]
-    """Grid of thresholds from the start, falling."""
+    """Grid of thresholds from the start, in descending order."""
     counts: tuple[tuple[int, int], ...]
-    """Numbers of questions at or above each tested threshold, and of wrong ones."""
+    """Number of questions at or above each tested threshold, and how many of them are wrong."""
     pilot: int
     """Number of questions that set the grid."""
     tested: int
@@ -107,7 +107,8 @@ class ThresholdSearch:
     skipped: tuple[tuple[float, int, int], ...] = ()
     """Stricter thresholds that too few questions were expected to reach, with counts."""
     expected: tuple[float, ...] = ()
-    """Numbers of tested questions that were expected to reach them, by the pilot."""
+    """Number of tested questions that were expected to reach each skipped threshold, according to the
+    pilot."""
 
     @cached_property
     def tests(self) -> tuple[ThresholdTest, ...]:
@@ -161,7 +162,7 @@ class ThresholdSearch:
 
 
 FINEST = 1e-9
-"""Smallest distance of a level from 0 and 1, beyond which no count of labels suffices."""
+"""Smallest distance of a level from 0 and 1; no number of labels suffices for a smaller one."""
 _LEVELS = {
     "risk": ("risk", 0.05),
     "confidence": ("confidence", 0.95),
@@ -264,7 +265,7 @@ class Drawn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     samples: int
     """Number of answers per question."""
     model: str = ""
-    """Model that drew the answers; empty if unknown, with the next two None."""
+    """Model that drew the answers; empty if unknown, and then the next two fields are None."""
     temperature: float | None = None
     top_p: float | None = None
 
@@ -290,7 +291,7 @@ class Guarantee(Drawn, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pilot: tuple[str, ...]
     """Digests of the pilot's questions; other digests in the file are of tested ones."""
     scores: tuple[float, ...]
-    """Scores of all these questions, rising, for comparison with new ones."""
+    """Scores of all these questions in ascending order, for comparison with new ones."""
 
     def covers(self, score: float) -> bool:
         """Check whether an answer with this score may be shown."""
@@ -314,7 +315,7 @@ WINDOW = 100
 LEVEL = 0.001
 """Probability of a false alarm per window: one in 100,000 questions."""
 AGREEING = 3
-"""Windows in a row that must agree before the guarantee applies again."""
+"""Number of consecutive windows that must agree before the guarantee applies again."""
 _LEVEL_OF_RETURN = 0.05
 
 
@@ -398,7 +399,7 @@ class SetRule(Drawn, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Rule for sets of answers: classes with at least ``share`` of the samples."""
 
     coverage: float
-    """Least frequency of sets with a right answer, over new samples and questions."""
+    """Minimum frequency of sets that contain a right answer, over new samples and questions."""
     share: float
     n: int
     """Number of labelled questions."""
@@ -410,7 +411,7 @@ class KeepRule(Drawn, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Rule for keeping claims: scores above ``threshold``."""
 
     share: float
-    """Least share of questions whose kept claims are all right, over new samples and questions."""
+    """Minimum share of questions whose kept claims are all right, over new samples and questions."""
     threshold: float
     n: int
     """Number of labelled questions."""
@@ -461,7 +462,7 @@ class NoSetRule:
 
     @property
     def fewest(self) -> int:
-        """Fewest labelled questions that can guarantee this coverage."""
+        """Minimum number of labelled questions that can guarantee this coverage."""
         return math.ceil(round(1 / (1 - self.coverage) - 1, _DIGITS))
 
     @property
@@ -471,7 +472,7 @@ class NoSetRule:
 
     @property
     def surely(self) -> float:
-        """Coverage that is possible at least, with 95 % confidence (Clopper and Pearson)."""
+        """Lower bound on the coverage that is possible, with 95 % confidence (Clopper and Pearson)."""
         return 1 - upper_bound(self.unsampled, self.n, CONFIDENCE)
 
 

@@ -16,11 +16,11 @@ from selfreflect.uncertainty.prediction import Tally
 
 RESAMPLES = 1_000
 FEWEST_RESAMPLED = 10
-"""Fewest questions for an interval, and of right and wrong answers each if ranked: with five of one kind,
-intervals that should cover 95% of the time cover 76 to 99%."""
+"""Minimum number of questions for an interval, and of right and of wrong answers for a measure of order: with
+five of one kind, intervals that should cover 95% of the time cover 76 to 99%."""
 FEWEST_RANKED = 5
-"""Fewest right and wrong answers each for a measure of order: chance separates three of each in 1 of 20
-cases, five in 1 of 252."""
+"""Minimum number of right and of wrong answers for a measure of order: chance separates three of each in 1 of
+20 cases, five in 1 of 252."""
 _ROUNDING = 1e-9
 
 
@@ -100,9 +100,9 @@ class MeasuredValue:
     value: float | None
     """Value; None if undefined, for the reason in ``undefined``."""
     low: float | None
-    """Lower end; None for fewer than ``FEWEST_RESAMPLED`` questions, or right or wrong answers of a measure
-    of order; if more than 1 of 20 resamples leaves the measure undefined; if it would have no width; and of
-    measures whose intervals do not cover the truth."""
+    """Lower end. It is None for fewer than ``FEWEST_RESAMPLED`` questions (for a measure of order, right or
+    wrong answers), if more than 1 of 20 resamples leaves the measure undefined, if the interval would have no
+    width, and for measures whose intervals do not cover the truth."""
     high: float | None
     n: int
     distinct: int
@@ -126,11 +126,11 @@ def check_measure(name: str) -> None:
 
 
 SHORT = {"ece_10_left": "ece"}
-"""Short names of measures for little room."""
+"""Short names of measures for narrow tables."""
 
 
 def definitions(names: Iterable[str]) -> list[str]:
-    """Define measures in one line each."""
+    """Describe measures in one line each."""
     headings = {name: f"{SHORT[name]} ({name})" if name in SHORT else name for name in names}
     return [f"{heading}: {MEASURES[name].definition}." for name, heading in headings.items()]
 
@@ -201,7 +201,8 @@ def _percentile_interval(blocks: Sequence[Floats], value: float) -> tuple[float,
 
 
 def faithfulness(confidences: Sequence[float] | Floats, intrinsic: Sequence[float] | Floats) -> float:
-    """Compute cMFG, conditional mean faithful generation: how well stated follows intrinsic confidence.
+    """Compute cMFG, conditional mean faithful generation: how closely stated confidence follows intrinsic
+    confidence.
 
     The mean over bins of the intrinsic confidence, such as the share of the modal answer, of the mean of
     1 - abs(stated - intrinsic) in the bin (Yona et al. 2024, arXiv 2405.16908; Liu et al. 2025, arXiv
@@ -253,7 +254,8 @@ class LengthAudit:
 
     @property
     def dependence(self) -> tuple[str, float, float] | None:
-        """Aspect of length that score and correctness clearly correlate with, and both correlations."""
+        """Aspect of length with which both score and correctness clearly correlate, and the two
+        correlations."""
         for cause, score_rho, label_rho in (
             ("the length of answers", self.score_with_length, self.correct_with_length),
             (
@@ -282,7 +284,7 @@ class LengthAudit:
 
 
 def audit_length(scores: Floats, correct: Floats, lengths: Floats) -> LengthAudit:
-    """Audit one score (higher for more confidence) against one kind of label; shape (n,)."""
+    """Correlate a score and correctness with the lengths of answers, in arrays of shape (n,)."""
     # the baseline: a shorter answer is surer
     area = float(prediction.auroc(Tally.of(-lengths, correct)))
     places = ranks(lengths)

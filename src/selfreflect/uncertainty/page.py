@@ -118,7 +118,7 @@ def coverage_table(risks: Floats, best: Floats, accuracy: float) -> Table:
 
 
 PANELS = 12
-"""Most estimators with figures per part, the best first, to limit size and time."""
+"""Maximum number of estimators with figures per part, the best first, to limit size and time."""
 
 
 def uncertainty_part(
@@ -175,7 +175,7 @@ def uncertainty_part(
 
 
 SHOWN = 20
-"""Most answers with shaded words, the least certain first."""
+"""Maximum number of answers with shaded words, the least certain first."""
 
 
 def shaded_answers(assessment: Assessment) -> list[ShadedAnswer]:
@@ -232,7 +232,7 @@ _FIRST_RISK = 3
 
 
 def _searches(assessment: Assessment, estimator: str, correctness: str) -> list[ThresholdSearch]:
-    """Search a guarantee for each risk on the page; empty without an even sample of questions."""
+    """Search for a guarantee at each risk on the page; empty without questions with equally many answers."""
     try:
         return [find_guarantee(assessment, estimator, correctness, risk, CONFIDENCE)[0] for risk in RISKS]
     except DataError:
@@ -381,7 +381,8 @@ def reliability_figure(name: str, versions: Mapping[str, Sequence[ReliabilityBin
 def coverage_figure(
     name: str, risks: Floats, best: Floats, accuracy: float, guaranteed: Mapping[float, tuple[float, float]]
 ) -> str:
-    """Draw the errors of the k most confident answers, with random and best order and bound.
+    """Draw the errors of the k most confident answers, compared with a random order, the best order and the
+    bound.
 
     Args:
         risks, best: for k = 1, …, n.

@@ -33,7 +33,7 @@ class Tally:
     correct: Floats
     """Correct answers with each score, shape (..., G)."""
     cells: NDArray[np.intp] | None = None
-    """Cell of each dependent answer, among right then wrong ones at each score; (n,)."""
+    """Cell index of each dependent answer, shape (n,): right answers by score, then wrong ones by score."""
     groups: NDArray[np.intp] | None = None
     """Group number of each answer, shape (n,)."""
 
@@ -78,7 +78,7 @@ class Tally:
 
     @property
     def independent(self) -> tuple[int, int, int]:
-        """Numbers of independent answers, right ones and wrong ones, by group if there are any."""
+        """Count independent answers, right ones and wrong ones; dependent answers count once per group."""
         if self.cells is None or self.groups is None:
             return self.n, round(float(self.correct.sum())), round(float(self.wrong.sum()))
         # a group counts as right, and as wrong, if it has such an answer
@@ -147,7 +147,7 @@ class Tally:
 def score_pairs(
     scores: Sequence[float] | Floats, correct: Sequence[bool] | Sequence[int] | Floats
 ) -> tuple[Floats, Floats]:
-    """Check scores and labels, two arrays of shape (n,). Raises DataError as :meth:`Tally.of`."""
+    """Check scores and labels, two arrays of shape (n,). Raises the errors of :meth:`Tally.of`."""
     values, labels = finite_scores(scores), np.asarray(correct, dtype=np.float64)
     if values.ndim != 1 or values.shape != labels.shape or not len(values):
         raise DataError(
@@ -187,7 +187,7 @@ def _ratio(top: Floats, bottom: Floats) -> Floats:
 
 BINS = 10
 CLIP = 1e-6
-"""Least distance of confidences from 0 and 1 in the log loss, to keep it finite."""
+"""Minimum distance of confidences from 0 and 1 in the log loss, to keep it finite."""
 # Cosines that smooth calibration error is computed with; enough for bandwidths down to 0.006.
 _WAVES = 200
 # pi k bandwidth of a cosine that smoothing makes smaller than 1e-17.

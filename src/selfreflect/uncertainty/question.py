@@ -55,7 +55,7 @@ class LabelledClaim(NamedTuple):
 
 
 def _none() -> Mapping[str, Any]:
-    """Return one empty table for all questions, of which there may be many."""
+    """Return one empty mapping that all questions share, to save memory."""
     return _NONE
 
 
@@ -80,7 +80,7 @@ class AnsweredQuestion:
     gold: tuple[str, ...] = ()
     """Spellings of the right answer."""
     aliases: tuple[tuple[str, ...], ...] = ()
-    """Spellings of the same answer, known without the right one; each set is one class."""
+    """Groups of spellings of one answer, known without the right answer; each group is one class."""
     keys: Mapping[str, str] = field(default_factory=_none)
     """Identities of answers that no rule compares, such as numbers of a structured answer: answers and right
     answers with equal keys are the same, and different from all others."""
@@ -99,21 +99,21 @@ class AnsweredQuestion:
     correct: bool | None = None
     """A person's label."""
     grades: Mapping[str, tuple[Graded, ...]] = field(default_factory=_none)
-    """Verdicts that the file holds, by grader, the one with most verdicts first."""
+    """Verdicts in the file by grader, the grader with the most verdicts first."""
     model: str = ""
     """Model that drew the answers; empty if unknown, with the next two None."""
     temperature: float | None = None
     top_p: float | None = None
     columns: Mapping[str, Scalar] = field(default_factory=_none)
-    """Further columns of the file, which ``column:NAME`` takes as estimators."""
+    """Further columns of the file, which ``column:NAME`` uses as estimators."""
     values: Mapping[str, float | NoValue] = field(default_factory=_none)
-    """Values of estimators that were measured before, such as by the judge of a run."""
+    """Values of estimators that were measured before, for example by a run's judge."""
     claims: tuple[LabelledClaim, ...] = ()
     """Claims of long answers."""
 
 
 def with_answers(question: AnsweredQuestion, indices: Sequence[int]) -> AnsweredQuestion:
-    """Keep some answers of a question, with their tokens' values."""
+    """Keep only the answers at ``indices``, with their tokens' values."""
     answers = tuple(question.answers[index] for index in indices)
     return replace(question, answers=answers, token_values=question.token_values.choose(indices))
 

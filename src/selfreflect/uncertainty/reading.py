@@ -166,7 +166,7 @@ def read_answered_questions(
 
 
 def _fold_names(rows: Rows, gold: str, roles: Mapping[str, str], notes: list[str]) -> str:
-    """Give the columns that are read by name their usual spelling; return the column of right answers.
+    """Rename columns that are read by name to their usual spelling, and return the column of right answers.
 
     ``Confidence`` is ``confidence``. Where no column is called ``gold``, one that means the same is taken.
     """
@@ -212,7 +212,7 @@ _ROWS_THAT_TELL = 10
 
 
 def _recurs(rows: Iterable[Row], name: str) -> bool:
-    """Check whether a column's text occurs in another field of its row, a number as a whole value."""
+    """Check whether a column's text occurs in another field of its row; a number must be the whole value."""
     for row in rows:
         inner = row.fields.get(METADATA)
         fields = {**row.fields, METADATA: None, **(inner if isinstance(inner, dict) else {})}
@@ -241,7 +241,8 @@ def _with_percent(row: Row) -> Row:
 
 
 def _reserved(rows: Rows, gold: str, assigned: Mapping[str, str], is_log: bool) -> set[str]:
-    """Choose the columns other than questions, answers and ids. Rows of a log are never joined."""
+    """Choose the columns that are not parts of an item: right answers, labels, token values and judged
+    answers."""
     reserved = {gold, *_OF_QUESTION, *_token_columns(rows), GRADES} - set(assigned.values())
     free_names = [name for name in rows.columns if name not in reserved and name != RESPONSE]
     columns = item_columns(free_names, assigned)
@@ -286,7 +287,7 @@ def _grade_notes(questions: Sequence[AnsweredQuestion]) -> list[str]:
 
 
 def _label_as_others(row: Row, verdicts: dict[str, tuple[Graded, ...]]) -> None:
-    """Make the label of a question a grade of its judged answer, as others have lists of them."""
+    """Move a question's label to its judged answer's grades, as in questions with lists of labels."""
     # a label of the question judges one answer; others have lists of labels
     value = row.fields.pop(CORRECT, None)
     if value not in (None, "") and CORRECT not in verdicts:
@@ -294,7 +295,7 @@ def _label_as_others(row: Row, verdicts: dict[str, tuple[Graded, ...]]) -> None:
 
 
 class _QuestionCensus:
-    """What is known of all questions of a file, and counts for its notes."""
+    """Facts about all questions of a file, and counts for notes."""
 
     def __init__(self, rows: Rows, gold: str, *, has_response: bool) -> None:
         available = {*rows.columns, *rows.inner, gold}
@@ -312,7 +313,7 @@ class _QuestionCensus:
         self._cells = CellCensus()
 
     def join(self, item: ItemRow) -> None:
-        """Take a question into account that was joined, maybe not from all of its rows."""
+        """Record a question whose rows were joined, perhaps not all of them."""
         if len(item.rows) > 1:
             self.joined(item)
         if self.may_be_graded and not self.has_label_lists:
@@ -341,7 +342,7 @@ class _QuestionCensus:
         return Row(item.row.source, item.row.where, fields)
 
     def count(self, item: ItemRow, row: Row, question: AnsweredQuestion) -> None:
-        """Take a question into account with what was made of it."""
+        """Count the answers, labels and columns of a question for the notes."""
         self._references.add(item.columns.reference)
         self._cells.count(item)
         is_labelled = row.fields.get(CORRECT) not in (None, "")
@@ -356,7 +357,7 @@ class _QuestionCensus:
         )
 
     def notes(self, questions: Sequence[AnsweredQuestion], is_log: bool) -> list[str]:
-        """Say what is left out, and what else a user should know."""
+        """List notes on what is left out, and on other things that a user should know."""
         counts, notes = self._counts, []
         for count, kind in ((counts["nulls"], "null"), (counts["blank"], "blank")):
             if count:

@@ -156,7 +156,7 @@ def make_similarity(name: str) -> Similarity:
 
 
 STORED_AT_ONCE = 256
-"""Pairs whose verdicts are stored together, which bounds the loss on interruption."""
+"""Number of pairs whose verdicts are stored together, which limits the loss on interruption."""
 _ENTAILED, _OTHER = "entailment", "other"
 
 Group = tuple[AnsweredQuestion, Sequence[str]]
@@ -217,7 +217,7 @@ class Verdicts:
         self._same: dict[Key, bool] = {}
         self._left_out: set[Key] = set()
         self._asked: Counter[str] = Counter()
-        """Numbers of pairs by question, if limited."""
+        """Number of pairs asked about per question, if there is a limit."""
 
     @property
     def left_out(self) -> int:
@@ -285,7 +285,7 @@ class Verdicts:
         return False
 
     def is_open(self, pair: Pair) -> bool:
-        """Check whether a pair needs a model; otherwise it differs."""
+        """Check whether a pair needs a model; other pairs count as different."""
         return True
 
     def decide(self, pairs: Sequence[Pair]) -> list[bool | None]:
@@ -302,7 +302,7 @@ CONTROLS: Sequence[tuple[Pair, bool]] = (
     ((_CONTROL, "My sister", "My sister did"), True),
     ((_CONTROL, "My sister", "The postman"), False),
 )
-"""Pairs with known meaning, since small models answer everything alike."""
+"""Pairs with known meaning, to detect small models that give the same verdict on every pair."""
 
 
 class SameMeaning(Verdicts):

@@ -69,7 +69,7 @@ def modal_shares(assessment: Assessment) -> list[tuple[float, Samples]]:
 
 
 LEAST_AGREEING = 10
-"""Most questions in :func:`agreement_table`."""
+"""Maximum number of questions in :func:`agreement_table`."""
 
 
 def agreement_table(shares: Sequence[tuple[float, Samples]]) -> Table:
@@ -301,7 +301,7 @@ def guarantee_table(search: ThresholdSearch, estimator: str) -> Table:
 
 
 def threshold_text(estimator: str, threshold: float) -> str:
-    """Write a score threshold in the estimator's own values."""
+    """Write a score threshold as a value of the estimator."""
     info = ESTIMATORS[estimator]
     # adding 0.0 makes 0 of a negated zero
     return f"{estimator} {'≥' if info.confidence else '≤'} {info.score(threshold) + 0.0:.4g}"
@@ -447,7 +447,7 @@ def _guaranteed_table(
 
 
 RISK = 0.1
-"""Default share of wrong answers that may be given."""
+"""Default share of wrong answers that is permitted."""
 SAYS = {
     "stated": "states a confidence of {} on average",
     "modal_share": "repeats its most common answer in {} of its samples",
@@ -470,7 +470,7 @@ class Conclusion(NamedTuple):
     answers: int
     """Number of answers with a label or grade."""
     questions: int
-    """Those that these answers belong to."""
+    """Number of questions that these answers belong to."""
     sure_by: str | None
     """Estimator of the model's confidence."""
     sure: float | None
@@ -479,7 +479,7 @@ class Conclusion(NamedTuple):
     """The estimator with the highest AUROC."""
     auroc: float | None
     auroc_low: float | None
-    """Lower end of its 95 % interval; None without one."""
+    """Lower end of its 95 % interval; None if there is no interval."""
     risk: float
     """Permitted share of wrong answers."""
     answered: float | None

@@ -38,7 +38,7 @@ from selfreflect.validate.study import SIDES, Finding, Row, each_metric, interva
 RATING, PREFERENCES, TIE = "rating", ("preferred", "preference"), "tie"
 
 Key = tuple[str, str]
-"""Item and summary."""
+"""Item and summary name."""
 Pair = tuple[str, str, str]
 """Item and two of its summaries, names in alphabetical order."""
 Orders = Mapping[Pair, int]
@@ -71,7 +71,7 @@ def summary_orders(values: Mapping[Key, float]) -> dict[Pair, int]:
 
 
 def read_ratings(source: str | Path, items: Sequence[Item]) -> Ratings:
-    """Read ratings from CSV columns rater, item, summary, and rating or other and preferred.
+    """Read ratings from a CSV file with the columns rater, item, summary and rating, or other and preferred.
 
     ``preferred`` (or ``preference``) names one of the two summaries, or says ``tie``. A blank rating or
     preference is a missing one.
@@ -252,7 +252,7 @@ class HumanAgreement:
 
 
 def same_order(orders: Orders, reference: Orders) -> Estimate:
-    """Compute the share of commonly ordered summary pairs with the same order."""
+    """Compute the share of pairs with the same order, among the summary pairs that both sides order."""
     common = orders.keys() & reference
     return share_by_item((pair[0], orders[pair] == reference[pair]) for pair in sorted(common))
 
@@ -331,7 +331,7 @@ def _joined(raters: Iterable[Mapping[K, float]]) -> dict[K, list[float]]:
 
 
 def paired_units(metric: Orders, raters: Sequence[Orders]) -> Units:
-    """Make units as :func:`order_units` for each rater alone with the metric.
+    """Make units as :func:`order_units`, for the metric with each rater alone.
 
     The alpha of these units is how the metric agrees with the raters, however much they agree among
     themselves.

@@ -74,8 +74,8 @@ class Value(Record, frozen=True, kw_only=True, omit_defaults=True):
     digest: str
     """Digest of everything that the value depends on except the model, see :func:`digest`."""
     by: str = ""
-    """Computing model with revision, server and other relevant facts, such as prompts; empty for a metric
-    without a model."""
+    """Model that computed the value, with revision, server and other relevant facts, such as prompts; empty
+    for a metric without a model."""
     value: float | None = None
     undefined: Undefined | None = None
     """Reason for a missing value; None if there is one."""

@@ -1,4 +1,5 @@
-"""Study ``choice``: whether a metric follows stated percentages' distance from a known distribution."""
+"""Study ``choice``: whether a metric grows with the distance of stated percentages from the true
+distribution."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ QUESTIONS = {
 
 
 class MultipleChoice:
-    """Distributions over each question's options, each in turn true and stated for all others.
+    """Study in which each of several distributions over a question's options is true once, and all are
+    stated.
 
     Every statement names all options in their order, so that only its percentages differ. A judge may like
     the form of some percentages better (round, even), whatever they say. As each statement is right once and
@@ -157,8 +159,8 @@ class MultipleChoice:
 
 
 def _direction(rho: Estimate, p: float | None) -> int:
-    """Return the clear sign of a correlation. Correlations of 1 or -1 have no interval, as all resamples
-    agree."""
+    """Return the sign of a correlation if it is clear, else 0. Correlations of 1 or -1 have no interval, as
+    all resamples agree."""
     if rho.mean is None or p is None or p > ALPHA:
         return 0
     return int(rho.mean) if abs(rho.mean) == 1 else rho.side_of(0)
@@ -186,7 +188,8 @@ def _net(tables: Sequence[Floats]) -> list[Floats]:
 
 
 def _form(tables: Sequence[Floats]) -> float | None:
-    """Compute the share of within-item variance that is independent of the truth; None without any."""
+    """Compute the share of within-item variance that is independent of the truth; None if there is no
+    variance."""
     within = np.concatenate([table - table.mean(axis=1, keepdims=True) for table in tables])
     total = float((within**2).sum())
     # what rounding leaves of equal values is no variance

@@ -132,7 +132,7 @@ def same_ranking(means: Floats, reference: Floats) -> float | None:
 
 
 def stable_from(shares: Shares) -> int | None:
-    """Find the smallest count with a stable ranking from there on; None without any."""
+    """Find the smallest count with a stable ranking from there on; None if there is none."""
     stable = None
     for count in sorted(shares, reverse=True):
         share = shares[count]

@@ -119,7 +119,8 @@ _WORD = re.compile(r"\w+")
 
 
 class CannotEditError(Exception):
-    """An edit that does not apply to an item. Its message is the reason, in the same words for all items."""
+    """Raised by an edit that does not apply to an item. The message is the reason, in the same words for all
+    items."""
 
 
 @dataclass(frozen=True)
@@ -331,7 +332,7 @@ class Interventions:
         return len({item for item, _, _ in self._pairs[edit]})
 
     def _extent(self, finding: Finding) -> str:
-        """Describe the number of edits, and the statistical power."""
+        """Describe the number of edits and the statistical power."""
         skipped = sum(self.skipped.values())
         counts = {
             "edits": counted(sum(map(len, self._pairs.values())), "edit"),

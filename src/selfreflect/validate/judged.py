@@ -20,7 +20,7 @@ _READ_BY: dict[str, tuple[str, Reader]] = {"information_blind": ("information", 
 
 
 class Measured(Family):
-    """Measures without a judge."""
+    """Family of measures that need no judge."""
 
     def __init__(self, metrics: Sequence[MetricInfo], metric: SelfReflect | None = None) -> None:
         super().__init__(metrics)
@@ -41,7 +41,7 @@ class Measured(Family):
 
 
 class JudgeMeasures(Measured):
-    """SelfReflect score."""
+    """Family of the SelfReflect score, computed by a judge."""
 
     def __init__(self, judge: Judge, metrics: Sequence[MetricInfo]) -> None:
         from selfreflect.metric.scorer import SelfReflect  # loads torch
@@ -51,7 +51,7 @@ class JudgeMeasures(Measured):
 
 
 class Informed(JudgeMeasures):
-    """Bits per test answer, undefined if the reference answers convey nothing to the judge."""
+    """Family of bits per test answer, undefined if the reference answers convey nothing to the judge."""
 
     def __init__(self, judge: Judge, metrics: Sequence[MetricInfo]) -> None:
         super().__init__(judge, metrics)

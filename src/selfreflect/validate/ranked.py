@@ -203,7 +203,7 @@ def win_rate(wins: Wins) -> Estimate:
 
 
 def win_rate_among(wins: Wins, pairs: Collection[Pair]) -> Estimate:
-    """Compute the win rate for some pairs, without numbers if there are too few items."""
+    """Compute the win rate for ``pairs``, without numbers if there are too few items."""
     rate = win_rate({pair: win for pair, win in wins.items() if pair in pairs})
     return replace(rate, mean=None, low=None, high=None) if rate.n < FEWEST_PAIRS else rate
 
@@ -290,7 +290,7 @@ class RankedSets:
         return finding
 
     def _columns(self, metric: MetricInfo, numbers: Numbers) -> Row:
-        """Compare a metric's values with empty controls, pasted answers and length."""
+        """Compare a metric with controls: empty texts, pasted answers and length."""
         row: dict[str, float | None] = {}
         for control in self.controls:
             heading = f"beats {control.removeprefix(CONTROL)}"
@@ -340,7 +340,7 @@ class RankedSets:
 
 
 def _control_texts(item: Item) -> tuple[str | None, ...]:
-    """Make the texts of ``CONTROLS``, with None for missing ones."""
+    """Make the texts of ``CONTROLS`` for an item, with None for missing ones."""
     texts = control_texts(item.question, item.conditioning)
     nonsense = next((text for control, text in texts if control.name == "nonsense"), None)
     pasted = max((pair for pair in texts if pair[0].answers), key=lambda pair: pair[0].answers, default=None)

@@ -148,7 +148,7 @@ class Finding:
         self.says.append("; ".join(f"{name}: {count}" for name, count in counts.items() if count) + ".")
 
     def say_sides(self, sides: Mapping[str, str], keys: Sequence[str]) -> None:
-        """Add each sentence of ``keys`` with the names on its side, if any."""
+        """Add a sentence for each side of chance in ``keys``, with the names of metrics on that side."""
         for key in keys:
             if names := [name for name, side in sides.items() if side == key]:
                 self.says.append(f"{self.sentence(key)}: {listed(names)}.")

@@ -41,7 +41,8 @@ class TextMetrics(Family):
 
     @abstractmethod
     def compare(self, question: str, answers: Sequence[str], summaries: Sequence[str]) -> Iterator[Results]:
-        """Compute all metrics of each summary, with at least one answer and summary, all non-blank."""
+        """Compute all metrics of each summary, given at least one answer and one summary, none of them
+        blank."""
 
 
 # Room for a mark and some words around it. A longer reply is not in the form that was asked for.

@@ -37,10 +37,10 @@ _SOURCE = Path(__file__).with_name("tree_attention.c")
 
 
 BLOCK = 64
-"""Tree nodes that share their ancestors' keys in torch."""
+"""Number of tree nodes that share their ancestors' keys in torch."""
 
 COPIES_PER_MAPPING = 16
-"""Copies per mapping, to avoid thousands of mappings in a deep model."""
+"""Copies per mapping: one mapping for each would need thousands in a deep model."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Extras:
     """Extensions of plain attention in some architectures."""
 
     window: int | None = None
-    """Window of positions that see a key, counted from its own."""
+    """Number of positions that see a key, including its own."""
     softcap: float | None = None
     """Cap that squeezes logits to softcap * tanh(logits / softcap) (Gemma 2)."""
     sinks: torch.Tensor | None = None
@@ -229,7 +229,7 @@ class Native:
     def __init__(self, path: Path) -> None:
         library = ctypes.CDLL(str(path))
         self.lanes = int(library.tree_attention_lanes())
-        """Queries of one key head computed in parallel."""
+        """Number of queries of one key head that are computed in parallel."""
         self.largest_head = int(library.tree_attention_most())
         self._run = library.tree_attention
         self._run.restype = None

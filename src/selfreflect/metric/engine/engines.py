@@ -53,7 +53,7 @@ class TreeEngine:
         self.head = head
         self.device = device
         self.max_rows = 1024 if device.type == "cpu" else 8192
-        """Rows per forward pass."""
+        """Maximum number of rows per forward pass."""
         self.fused = fused
         self.windows: set[int] = set()
         """The sliding windows that the layers have asked for so far."""
@@ -379,7 +379,7 @@ class SequenceEngine:
         self.head = head
         self.device = device
         self.max_rows = 4096
-        """Tokens per batch, unless a single sequence has more."""
+        """Maximum number of tokens per batch, unless a single sequence has more."""
 
     @torch.inference_mode()
     def states(self, trees: Sequence[PrefixTree]) -> list[torch.Tensor]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from selfreflect.metric.engine.attention import Extras, KeyValue
 
 MAX_LOGITS = 2**26
-"""Attention logits held at once, or those of one block: 256 MiB, in a few arrays."""
+"""Maximum number of attention logits held at once, unless one block has more: 256 MiB, in a few arrays."""
 
 
 @dataclass(frozen=True)
@@ -255,4 +255,5 @@ def cuda_kernel(
 
 
 FUSED_KERNELS: dict[str, Any] = {"cpu": cpu_kernel, "cuda": cuda_kernel}
-"""Attention kernels by device: to output (batch, KV, rows, D) and log-sum-exp (batch, KV, rows)."""
+"""Attention kernels by device. They return the output (batch, KV, rows, D) and log-sum-exp (batch, KV,
+rows)."""

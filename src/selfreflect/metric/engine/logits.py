@@ -30,18 +30,18 @@ PairedStates = tuple[torch.Tensor, Ints]
 reference."""
 
 ROWS_OF_LOGITS = 64
-"""Rows of logits held at once: 64 x 150k x 4 bytes x 4 arrays is 150 MB for large vocabularies."""
+"""Number of rows of logits held at once: 64 x 150k x 4 bytes x 4 arrays is 150 MB for large vocabularies."""
 
 ROWS_ON_GPU = 1024
-"""Rows of logits held at once on a GPU; fewer would leave it waiting for weights."""
+"""Number of rows of logits held at once on a GPU; fewer would leave it waiting for weights."""
 
 ROWS_IN_CACHE = 16
-"""Rows of probabilities computed at once on a CPU, so that they stay in its caches."""
+"""Number of rows of probabilities computed at once on a CPU, so that they stay in its caches."""
 
 
 @dataclass(frozen=True)
 class Guesses:
-    """Likely tokens of some token tasks under two contexts."""
+    """Likely tokens at a number of token tasks, under two contexts."""
 
     tokens: Ints
     """Token ids, shape (tasks, K), the likeliest in either context first."""

@@ -84,7 +84,7 @@ class PrefixTree:
 
 
 def build_tree(prompts: Sequence[Prompt]) -> PrefixTree:
-    """Merge prompts into their prefix tree. The last token of a word is never fed, so it is no node.
+    """Merge prompts into their prefix tree. The last token of a word is never fed, so it is not a node.
 
     Raises:
         ValueError: there are no prompts, or one of them has no token to predict.

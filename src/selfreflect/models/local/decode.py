@@ -40,7 +40,7 @@ class TokenLikelihood(NamedTuple):
     divergence: float | None
     """KL(uniform, prediction) in nats; None without the whole vocabulary."""
     likeliest: tuple[tuple[int, float], ...] = ()
-    """Other likely tokens with their log-probabilities, if requested."""
+    """Likely tokens with their log-probabilities, if requested."""
     entropy: float | None = None
     """Entropy of the prediction in nats, with ``likeliest``; None without the whole vocabulary."""
 
@@ -53,7 +53,7 @@ class Draw:
     sampling: Sampling
     seed: int
     limit: int
-    """Most new tokens, as requested or up to the model's window."""
+    """Maximum number of new tokens, as requested or up to the model's window."""
     tokens: list[int] = field(default_factory=list)
     likelihoods: list[TokenLikelihood] | None = None
     """Likelihoods of ``tokens``; None unless requested."""
@@ -194,9 +194,9 @@ def choose(logits: torch.Tensor, sampling: Sampling, sources: Sequence[torch.Gen
 
 
 def _winners(probs: torch.Tensor, sources: Sequence[torch.Generator]) -> torch.Tensor:
-    """Choose the same winners from the same random numbers, faster on a CPU. E = -log(1 - u) is never less
-    than u, so a token whose p / u is less than the p / E of another has lost. Logarithms are left for the few
-    others."""
+    """Choose the same tokens as :func:`choose` from the same random numbers, faster on a CPU. E = -log(1 - u)
+    is at least u, so p / u bounds p / E from above. Only tokens whose bound reaches the p / E of the leading
+    token need a logarithm."""
     uniform = torch.empty_like(probs, dtype=torch.float64)
     for row, source in zip(uniform, sources, strict=True):
         row.uniform_(generator=source)
@@ -214,7 +214,8 @@ def _winners(probs: torch.Tensor, sources: Sequence[torch.Generator]) -> torch.T
 def _speeds(
     probs: torch.Tensor, uniform: torch.Tensor, rows: npt.NDArray[np.int64], tokens: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float32]:
-    """Compute p / E of some tokens, with the E that ``exponential_`` makes of a uniform number."""
+    """Compute p / E of the tokens at ``rows`` and ``tokens``, with E as ``exponential_`` makes it from a
+    uniform number."""
     times = uniform[rows, tokens].neg_().log1p_().neg_().clamp_(min=_LEAST)
     speeds: npt.NDArray[np.float32] = (probs[rows, tokens] / times.to(probs.dtype)).numpy()
     return speeds
@@ -287,16 +288,16 @@ class LibrarySequences:
 
 
 SHORTEST = 32
-"""Fewest tokens that prompts must share. Fewer do not pay for a pass of their own."""
+"""Minimum length of a shared prefix, in tokens. A shorter prefix is not worth a separate pass."""
 
 ROOM = 128 * 2**20
-"""Bytes of keys and values cached between batches."""
+"""Maximum bytes of keys and values cached between batches."""
 
 Prompt = tuple[int, ...]
 
 
 class States(NamedTuple):
-    """Keys and values of some tokens: per layer (KV, tokens, D) or (prompts, KV, tokens, D)."""
+    """Keys and values of tokens: per layer (KV, tokens, D) or (prompts, KV, tokens, D)."""
 
     keys: list[torch.Tensor]
     values: list[torch.Tensor]
@@ -379,7 +380,7 @@ class PromptStates:
 
 
 def shared_beginnings(prompts: Sequence[Prompt], available: Iterable[Prompt]) -> list[list[Prompt]]:
-    """List shared prefixes of prompts that add enough to the available ones.
+    """List shared prefixes of prompts that are worth computing beyond the available prefixes.
 
     Beginnings in one list can be computed together; they continue those of the lists before.
     """
@@ -401,7 +402,8 @@ def shared_beginnings(prompts: Sequence[Prompt], available: Iterable[Prompt]) ->
 
 
 def _longest_beginning(prompt: Prompt, available: Iterable[Prompt]) -> tuple[Prompt, int]:
-    """Find the available prefix with the most tokens in common, and their number; 0 for too few."""
+    """Find the available prefix with the most tokens in common, and the number of these; 0 if they are too
+    few."""
     best: Prompt = ()
     longest = 0
     for origin in available:

@@ -31,8 +31,8 @@ def output_device(model: Any) -> Any:
 
 
 def on_device(numbers: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
-    """Copy an array to a device. To a GPU it goes from pinned memory, from where the copy is queued like any
-    other work; for a copy from ordinary memory the host would wait until the GPU has nothing left to do."""
+    """Copy an array to a device. A copy to a GPU is made from pinned memory and queued like other work; from
+    ordinary memory, the host would wait until the GPU is idle."""
     values = torch.from_numpy(numbers)
     if device.type == "cuda":
         return values.pin_memory().to(device, non_blocking=True)
@@ -142,7 +142,7 @@ def run_layers(
     visible: torch.Tensor | None = None,
     before: tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]] | None = None,
 ) -> Passed:
-    """Run the family's layers over tokens (rows, tokens) with transformers' operations.
+    """Run the layers of a Llama-type model over tokens (rows, tokens) with transformers' operations.
 
     Args:
         visible: which keys, those before included, each token sees, (rows, 1, tokens, keys); None for all

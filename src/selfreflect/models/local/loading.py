@@ -35,7 +35,7 @@ class ModelSource:
 
     name: str
     path: str
-    """Directory or hub name, for an adapter of its base."""
+    """Directory or hub name of the model; for an adapter, of its base model."""
     device: str
     dtype: torch.dtype
     requested_revision: str | None
@@ -60,7 +60,7 @@ class ModelSource:
 
     @property
     def weight_options(self) -> dict[str, Any]:
-        """Options for loading weights; an offline model's adapter is looked for offline, too."""
+        """Options for loading weights. The adapter of an offline model is looked up offline, too."""
         adapter_options = {"local_files_only": self.options.get("local_files_only", False)}
         return {
             **self.options,
@@ -71,8 +71,8 @@ class ModelSource:
 
     @property
     def revision(self) -> str:
-        """Commit of a hub model, version of the embedded model, or else the requested revision. An adapter's
-        includes the base."""
+        """Commit of a hub model, version of the embedded model, or else the requested revision. With an
+        adapter, it includes the base model's."""
         base = self.adapter.base if self.adapter else self.name
         revision: str = self.options.get("revision") or self.requested_revision or ""
         if base == EMBEDDED:
@@ -215,7 +215,7 @@ def locate(spec: ModelSpec, progress: Callable[[str], None] | None, *, adapters:
 
 
 def _adapter(name: str) -> PeftAdapter | None:
-    """Find the adapter in a directory of this name; None without one."""
+    """Find the adapter in a directory of this name; None if there is none."""
     try:
         folder = Path(name).expanduser()
         if name == EMBEDDED or not folder.is_dir():
@@ -238,7 +238,7 @@ class CausalLM:
     device: str
     dtype: str
     window: int | None
-    """Most positions that the model supports; None if unknown."""
+    """Maximum number of positions that the model supports; None if unknown."""
     vocabulary: int | None = None
     """Number of token ids with embeddings; None if unknown."""
 

@@ -25,7 +25,7 @@ from selfreflect.errors import BackendError, excerpt
 FLAGS = ("-std=c11", "-O3", "-march=native", "-ffp-contract=fast", "-fPIC", "-fopenmp")
 """Compiler flags; plain c11 would prevent fused multiply-add instructions."""
 TIMEOUT = 60
-"""Seconds that a compiler may take."""
+"""Maximum number of seconds for compiling."""
 
 Library = TypeVar("Library")
 
@@ -33,8 +33,8 @@ _CONTROL_GROUP = Path("/sys/fs/cgroup")
 
 
 def set_library_defaults() -> None:
-    """Set environment variables for OpenMP and oneDNN, unless the user has set them. OpenMP reads its own
-    when torch is imported, oneDNN at the first product."""
+    """Set environment variables for OpenMP and oneDNN, unless the user has set them. OpenMP reads its
+    variables when torch is imported, oneDNN at the first product."""
     # OpenMP has read it once torch is imported
     if "torch" not in sys.modules:
         # Idle OpenMP threads spin by default, so two busy processes starve each other of their cores.

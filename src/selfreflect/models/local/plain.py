@@ -226,7 +226,7 @@ class PlainTokenizer:
     def apply_chat_template(
         self, conversations: Sequence[Sequence[dict[str, str]]], add_generation_prompt: bool, **options: Any
     ) -> list[str]:
-        """Render conversations. The template reads none of the other options."""
+        """Render conversations. Other options of transformers have no effect."""
         return [
             self._template.render(messages=turns, add_generation_prompt=add_generation_prompt)
             for turns in conversations

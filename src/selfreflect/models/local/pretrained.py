@@ -30,8 +30,8 @@ _WEIGHTS_SHARE = 0.9
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 KINDS = ("LORA", "ADALORA", "LOHA", "LOKR", "IA3", "OFT", "BOFT", "VERA", "HRA")
-"""Kinds of adapters that merge into the weights and consist of two files. Of others some name further models,
-which peft would download, or cannot be merged, such as soft prompts."""
+"""Kinds of adapters that can be merged into the weights and consist of two files. Other kinds name further
+models, which peft would download, or cannot be merged, such as soft prompts."""
 
 # Wrong tensors that an error names.
 _EXAMPLES = 2

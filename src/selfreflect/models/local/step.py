@@ -242,8 +242,8 @@ class Slots:
 SOURCE = Path(__file__).with_name("decode.c")
 
 FLOAT32, BFLOAT16, CODES8, CODES4 = range(4)
-"""Forms of a matrix, as in ``decode.c``: the model's own, the upper halves of numbers whose lower ones are
-zeros, and codes of 8 or 4 bits with a scale and an offset for every 32 of them."""
+"""Forms of a matrix, as in ``decode.c``: the model's own numbers; the upper halves of numbers whose lower
+halves are zero; codes of 8 or 4 bits, with a scale and an offset for every 32 codes."""
 
 PACKED_FORMS = (CODES4, CODES8, BFLOAT16)
 """Packed forms, smallest first."""
@@ -252,7 +252,7 @@ SHARE = 4
 """Divisor of the free memory that limits packing of a model's matrices."""
 
 CACHE_LINE = 64
-"""Size of a cache line in bytes. Vectors are read from multiples of it."""
+"""Size of a cache line in bytes. Vectors begin at multiples of it."""
 
 # Of so many weights one is compared, to see whether a matrix has changed.
 _SAMPLE = 4099
@@ -337,7 +337,7 @@ class PackedWeights(NamedTuple):
     room: npt.NDArray[np.uint8] | None
     """Memory at the address; None for the model's own."""
     origin: tuple[int, int, bytes]
-    """Identity of the packed matrix, to detect changes of the model's."""
+    """Identity of the model's matrix when it was packed, to detect a change."""
 
 
 _packed: WeakKeyDictionary[torch.nn.Linear, PackedWeights] = WeakKeyDictionary()

@@ -22,7 +22,7 @@ from selfreflect.models.openai.refusals import EXTENSIONS, LearningGenerator, ru
 from selfreflect.text import counted
 
 LONGEST_ID = 48
-"""Characters of a question's id in a ``custom_id``, which servers limit."""
+"""Maximum number of characters of a question's id in a ``custom_id``, whose length servers limit."""
 
 # What a reader says of its file, in this order.
 _COUNTED = ("lines", "unreadable", "doubled", "failed", "unfinished", "of other requests")
@@ -49,7 +49,7 @@ class _BatchFile(LearningGenerator):
         return BackendError(f"{self._path}: {error}", code=error.code, remedy=error.remedy)
 
     def _calls(self, request: Request) -> Iterator[tuple[int, int]]:
-        """Yield each call's first completion number and its count."""
+        """Yield the first completion's number and the count of completions for each call."""
         for first, count in runs(request.missing):
             size = self.learned.wording.most_texts or count
             for start in range(first, first + count, size):
@@ -97,7 +97,7 @@ class BatchReader(_BatchFile):
     def __init__(self, spec: ModelSpec, path: Path, progress: Callable[[str], None] | None) -> None:
         super().__init__(spec, path, progress)
         self._responses: dict[str, list[tuple[int, dict[str, Any]]]] = {}
-        """Responses by the beginning of the id, with the number of the first completion."""
+        """Responses by the beginning of their ``custom_id``, each with the number of its first completion."""
         self._counts: Counter[str] = Counter()
         self._used: set[str] = set()
         self._read()
@@ -133,7 +133,7 @@ class BatchReader(_BatchFile):
             )
 
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
-        """Yield complete responses; for others the available completions and a refusal."""
+        """Yield each complete response; for an incomplete one, the available completions and a refusal."""
         self._learn(requests)
         for index, request in enumerate(requests):
             samples, prompt_tokens, refusals = list(request.samples), 0, []
@@ -172,8 +172,8 @@ class BatchReader(_BatchFile):
         return self._responses.get(beginning, [])
 
     def _learn(self, requests: Sequence[Request]) -> None:
-        """Leave out of later files any fields that the server refused in every line. Raises BackendError if
-        that would change the distribution."""
+        """Change the wording of later files if the server refused every line for its fields. Raises
+        BackendError if that would change the distribution."""
         refused: tuple[APIError, Request, int] | None = None
         for request in requests:
             for first, entry in self._lines(request):
@@ -207,7 +207,7 @@ def _unusable(path: Path, error: OSError) -> DataError:
 
 
 def _parsed(entry: dict[str, Any], request: Request, first: int) -> ParsedResponse:
-    """Parse the completions of one line, numbered from ``first``. Raises APIError without any."""
+    """Parse the completions of one line, numbered from ``first``. Raises APIError if there are none."""
     error = entry.get("error")
     if error:
         raise APIError("the server failed", server_text=excerpt(error, 200))
@@ -219,7 +219,7 @@ def _parsed(entry: dict[str, Any], request: Request, first: int) -> ParsedRespon
 
 
 def custom_id(request: Request, first: int) -> str:
-    """Identify a request's completions from number ``first`` on, by question and settings.
+    """Build the id of a request's completions from number ``first`` on, from question and settings.
 
     The settings are in it as a hash, so that no output of other settings is taken for these answers.
     """

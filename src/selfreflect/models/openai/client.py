@@ -34,7 +34,7 @@ T = TypeVar("T")
 Task: TypeAlias = Callable[["Connection"], Awaitable[T]]
 
 LARGEST_RESPONSE = 32 * 2**20
-"""Largest response in bytes."""
+"""Maximum size of a response in bytes."""
 
 DECODED = ("", "identity", "gzip", "deflate")
 """Compression methods that the client reads; some gateways compress unasked."""
@@ -42,12 +42,12 @@ DECODED = ("", "identity", "gzip", "deflate")
 _CONNECT_SECONDS = 20.0
 
 TRIES_TO_REACH = 4
-"""Tries, within some seconds, to reach a server that has never responded: nobody may have started it, or the
-address is wrong. One that has responded before is given all tries of the policy."""
+"""Number of tries, within a few seconds, to reach a server that has never responded: it may not be running,
+or its address may be wrong. A server that has responded gets all tries of the policy."""
 
 
 UNUSABLE_TRIES = 5
-"""Tries for a text from a server that has given none that ended, within some seconds."""
+"""Number of tries, within a few seconds, for a text from a server that has never returned a complete one."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ class Connection:
     first: dict[Any, asyncio.Event] = field(default_factory=dict)
     """Events by kind of call, set when the first call has learned what the server accepts."""
     offer: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Lock of a call that tries whether the server gives more in another wording."""
+    """Lock of a call that tests whether the server returns more in another wording."""
     report: Callable[[Any], None] = lambda event: None
-    """Callback that yields an event to the stream of results before the task's result."""
+    """Callback that adds an event to the stream of results before the task's result."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class RetryPolicy:
     first: float = 0.5
     longest: float = 60.0
     longest_asked: float = 300.0
-    """Longest wait that a server may ask for before the call is given up."""
+    """Maximum wait in seconds that a server may ask for. If it asks for more, the call fails."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def wait(self, tries: int, minimum: float | None, jitter: float) -> float | None:
@@ -119,7 +119,7 @@ class ServerClient:
         self._has_responded = False
 
     def run(self, tasks: Iterable[Task[T]]) -> Iterator[tuple[int, T]]:
-        """Run all ``tasks`` concurrently, and yield each result with its task's index as it is done.
+        """Run all ``tasks`` concurrently, and yield each result with its task's index as soon as it is done.
 
         What a task reports comes before its result.
 
@@ -212,7 +212,7 @@ class ServerClient:
         return BackendError(message, code=error.code, remedy=remedy, status=error.status, wait=error.wait)
 
     def connect(self) -> Connection:
-        """Open a connection for one event loop, and close it at the end."""
+        """Open a connection for one event loop, which the caller closes."""
         http = self.http_client(event_hooks={"response": [_check]})
         return Connection(http, asyncio.Semaphore(self.max_connections))
 

@@ -17,8 +17,8 @@ from selfreflect.text import common_prefix, without_credentials
 
 DEFAULT_URL = "https://api.openai.com/v1"
 KEYS = ("SELFREFLECT_API_KEY", "OPENAI_API_KEY")
-"""Environment variables that may hold the key; the first one set is sent. The second one's key is OpenAI's,
-and goes nowhere else."""
+"""Environment variables that may hold the key; the first one set is sent. The second holds OpenAI's key,
+which is sent to no other server."""
 
 # Characters from which on a part of a secret tells something, and is recognised.
 _LONG = 12
@@ -63,7 +63,7 @@ class Endpoint:
     """Value of the Authorization header: credentials of the base URL, or else the key."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
     setting: str = "answers.base_url"
-    """Setting with the address."""
+    """Setting that holds the address."""
     key_advice: str = ""
     """Advice on where this server's key belongs, if it is missing or refused."""
 
@@ -197,7 +197,7 @@ def _is_telling(secret: str) -> bool:
 
 
 def _without_parts(text: str, secret: str) -> str:
-    """Remove the ends of a secret, at least four characters next to a mask, else eight."""
+    """Remove partial secrets: at least four characters next to a mask, or eight elsewhere."""
     # "sk-ab…yz": beside a mark even four characters of a key are telling.
     pieces = _MARKS.split(text)
     for index in range(1, len(pieces), 2):
@@ -218,7 +218,7 @@ def _without_end(text: str, secret: str) -> str:
 
 
 def _without_beginning(text: str, secret: str, least: int = _PART) -> str:
-    """Mask each longest prefix of the secret with at least ``least`` characters."""
+    """Mask every prefix of the secret that has at least ``least`` characters."""
     pieces, start = [], 0
     while (start_of_key := text.find(secret[:least], start)) >= 0:
         end = start_of_key + common_prefix(text[start_of_key : start_of_key + len(secret)], secret)

@@ -39,25 +39,26 @@ if TYPE_CHECKING:
     import httpx2
 
 OFFER_SECONDS = 120
-"""Seconds for a call that tries another wording."""
+"""Time limit in seconds for a call that tries another wording."""
 MOST_CRASHES = 2
-"""Server errors after which a text is requested without fields that crash some servers."""
+"""Number of server errors after which a text is requested without fields that crash some servers."""
 CRASHES = (500, 502)
 """Statuses of server crashes."""
 AHEAD_SECONDS = 5
-"""Most seconds that calls wait for the first of their kind, which may be refused."""
+"""Maximum number of seconds that calls wait for the first call of their kind, which may be refused."""
 EQUAL_CALLS = 3
-"""Calls with several equal texts, each followed by a call that tells whether the server copies."""
+"""Number of calls with several equal texts that are each followed by a call to test whether the server copies
+texts."""
 DECIDING_TEXTS = 8
-"""Texts of one call that distinguish a copying server from chance."""
+"""Number of texts in a call that distinguishes a copying server from chance."""
 SAMPLES = 0.5
 """Lowest temperature at which equal texts are suspicious."""
 
 MEETING_TOKENS = 16
-"""Token limit of short calls that learn what a server accepts."""
+"""Token limit of short calls that find out what a server accepts."""
 
 FAILURES_IN_A_ROW = 3
-"""Failed requests in a row after which the server is given up."""
+"""Number of failed requests in a row after which the server is given up."""
 
 
 class OpenAIGenerator(LearningGenerator):
@@ -144,7 +145,7 @@ class OpenAIGenerator(LearningGenerator):
         return generator
 
     def meet(self, request: Request) -> Refusal | None:
-        """Negotiate the server's accepted fields before the first request.
+        """Find out with short calls which fields the server accepts, before the first request.
 
         Each of a few short calls has something that the one before lacks, so a refusal that names no cause
         costs one call, and what else the server takes is kept. None if it is usable, or known already.
@@ -161,8 +162,8 @@ class OpenAIGenerator(LearningGenerator):
         return self.client.run(tasks)
 
     async def answer(self, request: Request, connection: Connection) -> Reply | Refusal:
-        """Answer one request, offering completions to the connection as they come. Raises as
-        :meth:`generate`."""
+        """Answer one request, adding completions to the connection's events as they come. Raises the errors
+        of :meth:`generate`."""
         try:
             response = await self._complete(connection, request)
         except APIError as error:
@@ -238,7 +239,7 @@ class OpenAIGenerator(LearningGenerator):
     async def _other_text(
         self, connection: Connection, request: Request, response: ParsedResponse, first: int
     ) -> Sample | None:
-        """Draw the second text again if a server repeats one text within a call.
+        """Draw the second text again if all texts of a call are equal, to detect a server that copies.
 
         Later calls ask for one text each if the two differ; None if not, or if texts of the call did.
         """
@@ -427,7 +428,7 @@ class OpenAIGenerator(LearningGenerator):
         raise refused_field(sorted(telling), body, error)
 
     def _blame_users(self, error: APIError, body: dict[str, Any]) -> None:
-        """Raise an APIError for user fields that the server never accepted, if no guess is left.
+        """Raise an APIError if the server never accepted some of the user's fields.
 
         No call goes without them: they may say who must not get the texts.
         """

@@ -41,8 +41,8 @@ _ENDINGS: dict[Finish, str] = {
     "sensitive toxic errortoxic language blocked blockedbysafety",
     "refused": "refusal refused",
 }
-"""Finish reasons of servers, as lower-case letters only. With any other word, or none, a text is half of
-one."""
+"""Finish reasons of servers, as lower-case letters only. With any other reason, or none, a text is
+incomplete."""
 _FINISH = {word: finish for finish, words in _ENDINGS.items() for word in words.split()}
 _CALLING = frozenset(("toolcalls", "toolcall", "tooluse", "functioncall"))
 """Finish reasons of texts that call a tool."""
@@ -57,7 +57,7 @@ _SHIFT = 1e-3
 """Largest difference between a token's log-probability and its entry among likely tokens."""
 
 MOST_TOKENS = 10**9
-"""Most tokens of one call. A larger count is the server's mistake, and a record could not hold it."""
+"""Maximum token count of one call. A larger count is the server's mistake, and a record could not hold it."""
 
 _TEXT_KEYS = (
     "msg status_msg error_msg message Message detail error_description description reason title error"
@@ -109,7 +109,7 @@ class APIError(Exception):
     retryable: bool = False
     """Whether the same request may succeed later."""
     unusable: bool = False
-    """Whether the server answered without a text that ended."""
+    """Whether the server answered without a complete text."""
     wait: float | None = None
     """Seconds that the server asks to wait."""
     fatal: bool = False
@@ -272,7 +272,7 @@ class _Message(msgspec.Struct):
 
     @property
     def reasons(self) -> bool:
-        """Whether the message holds reasoning apart from the text."""
+        """Whether the message has a separate field with reasoning."""
         return any(getattr(self, name) for name in _REASONING)
 
 
@@ -292,7 +292,7 @@ class _Choice(msgspec.Struct):
 
     @property
     def ending(self) -> str:
-        """The server's finish reason; empty without one."""
+        """The server's finish reason; empty if there is none."""
         reason = self.finish_reason
         word = reason.get("type") if isinstance(reason, dict) else reason
         return word if isinstance(word, str) else ""
@@ -360,7 +360,7 @@ class ParsedResponse:
         return sum(votes) * 2 > len(votes) if votes else None
 
     def reply(self, opens_trace: bool) -> Reply:
-        """Build the response. A trace that the prompt began and that never ended holds no answer."""
+        """Build the response. A text that never ends a trace begun by the prompt contains no answer."""
         completions = []
         for sample in self.samples:
             completion = sample.completion
@@ -435,7 +435,7 @@ class Piece(NamedTuple):
 
 
 def read_piece(data: bytes) -> Piece:
-    """Parse an event of a stream. Raises APIError if it holds an error, or is no part of a completion."""
+    """Parse an event of a stream. Raises APIError if it holds an error, or is not part of a completion."""
     body = _body(data, "surrogatepass")
     # in a layout without ``error``
     if body.error or (body.choices is None and not body.usage and any(_messages(_error_value(data)))):
@@ -586,7 +586,7 @@ def _messages(error: Any) -> Iterator[str]:
 
 
 def _words(value: Any) -> str:
-    """Read a text, or join a list of texts."""
+    """Read a text, or join a list of texts, from an error."""
     if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
         return "; ".join(value)
     return value if isinstance(value, str) else ""
@@ -630,7 +630,7 @@ def _is_sentence(reason: object) -> bool:
 
 
 def _unwrapped(error: Any) -> Any:
-    """Parse JSON inside a text."""
+    """Parse an error that is JSON text; return other values unchanged."""
     if isinstance(error, str) and error.lstrip()[:1] in ("{", "["):
         with suppress(msgspec.MsgspecError, RecursionError):
             return msgspec.json.decode(error)
@@ -665,7 +665,7 @@ def _calls(choice: _Choice) -> tuple[ToolCall, ...]:
 def _parse(
     choice: _Choice, finish: Finish, tokens: int, calls: tuple[ToolCall, ...]
 ) -> tuple[Completion, bool]:
-    """Parse a completion, and whether it closes a reasoning trace of the prompt."""
+    """Parse a completion, and find out whether it ends a reasoning trace that the prompt began."""
     message = choice.message or _Message()
     if calls:
         text = json.dumps([[call.name, call.arguments] for call in calls], ensure_ascii=False)
@@ -686,7 +686,7 @@ def _parse(
 
 
 def _tokens(value: Any) -> list[_Token]:
-    """Read the tokens in a choice's log-probabilities. Raises ValidationError without any."""
+    """Read the tokens in a choice's log-probabilities. Raises ValidationError if there are none."""
     try:
         return msgspec.convert({"content": value} if isinstance(value, list) else value, _Tokens).content
     except msgspec.ValidationError:
@@ -704,7 +704,7 @@ def _tokens(value: Any) -> list[_Token]:
 
 
 def _answer_tokens(answer: str, value: Any, ranks: int = 0) -> AnswerTokens | NoLogprobs:
-    """Read an answer's tokens from a choice's, with ``ranks`` likely tokens each."""
+    """Read an answer's tokens from a choice's tokens, with ``ranks`` likely tokens each."""
     try:
         tokens = _tokens(value)
     except msgspec.ValidationError:

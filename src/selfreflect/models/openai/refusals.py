@@ -28,9 +28,9 @@ class Field:
     is_neutral: Callable[[Any], bool] = lambda value: True
     """Whether leaving out a value preserves all probabilities, except for server defaults."""
     lost: str = ""
-    """Loss without the field."""
+    """Consequence of leaving out the field."""
     choose: str = ""
-    """Advice on a replacement for a value that is not neutral."""
+    """Advice on which value to choose, if the present one is not neutral."""
     is_last_resort: bool = False
     """Whether other fields named by a refusal are left out first."""
 
@@ -116,7 +116,7 @@ _AT_LEAST_ONE = re.compile(r"(?:at least|equal to|>=|≥|between|\[) ?1\b", re.I
 """Servers' phrases for a number that cannot be zero."""
 
 USUALLY_LIKELY = 1000
-"""Likely tokens that no server is known to exceed."""
+"""Initial limit on likely tokens, above every known server's."""
 
 
 class Wording(Record, frozen=True, kw_only=True, omit_defaults=True):
@@ -126,9 +126,9 @@ class Wording(Record, frozen=True, kw_only=True, omit_defaults=True):
     limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """Server's name for the largest number of new tokens."""
     most_likely: Annotated[int, Meta(ge=0)] = USUALLY_LIKELY
-    """Most likely tokens that the server gives."""
+    """Maximum number of likely tokens that the server returns."""
     most_texts: Annotated[int, Meta(ge=1)] | None = None
-    """Most completions per call; None without a limit."""
+    """Maximum number of completions per call; None without a limit."""
     all_tokens: Literal[-1, 0] = -1
     """Value of top_k for all tokens; some servers require 0."""
     folds_system: bool = False
@@ -401,15 +401,15 @@ class Learned:
     accepted: set[tuple[str, str]] = field(default_factory=set)
     """Accepted fields with values, and ``system`` for a system turn."""
     asked: dict[tuple[bool, ...], int] = field(default_factory=dict)
-    """Most texts of a finished call, by kind of call, so that a refusal costs one call only."""
+    """Largest number of texts in a finished call, by kind of call, so that only one call risks a refusal."""
     is_met: bool = False
-    """Whether short calls have learned what the server accepts, now or in an earlier command."""
+    """Whether short calls have found out what the server accepts, now or in an earlier command."""
     tried_thinking_off: bool = False
     """Whether other ways to disable reasoning were tried."""
     equal_calls: int = 0
-    """Calls with several equal texts whose cause is still unknown."""
+    """Number of calls with several equal texts for an unknown reason."""
     drawn_again: int = 0
-    """Texts that did not end, among others that did."""
+    """Number of incomplete texts in responses that had complete ones."""
     refused_once: set[str] = field(default_factory=set)
     """Fields that the server refused once after accepting them."""
 
@@ -531,7 +531,7 @@ def _has_system(body: Mapping[str, Any]) -> bool:
 
 
 def _without_quotes(text: str, request: Request) -> str:
-    """Remove the server's quotes of the request's turns from its text."""
+    """Remove turns of the request that a server quotes from the server's text."""
     for message in request.messages:
         # a quote of the question may hold a word such as "temperature"
         content = message.content.strip()

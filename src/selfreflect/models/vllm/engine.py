@@ -69,7 +69,7 @@ class VLLMGenerator(TokenGenerator):
         super().__init__(tokenizer, facts, int(llm.model_config.max_model_len))
         self._llm = llm
         self._numbers = count()
-        """Names of engine requests."""
+        """Counter that numbers engine requests."""
 
     @classmethod
     def load(cls, spec: ModelSpec, progress: Callable[[str], None] | None = None) -> VLLMGenerator:

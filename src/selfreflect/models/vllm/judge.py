@@ -42,7 +42,7 @@ Floats = npt.NDArray[np.float32]
 PROBE = (3, 5, 7, 9, 11)
 """Token ids in every vocabulary."""
 SHORT, LONG = 10, 400
-"""Tokens before the last one of the prompts that are compared at the start."""
+"""Numbers of tokens before the last one in the short and long prompts that are compared at the start."""
 
 _POOLER = '--pooler-config \'{"seq_pooling_type": "LAST", "use_activation": false}\''
 
@@ -143,7 +143,7 @@ def load_served(spec: ModelSpec, compat: Compat, progress: Callable[[str], None]
 
 
 def _checked(judge: PooledJudge, progress: Callable[[str], None] | None) -> PooledJudge:
-    """Check a few hidden states, and report that the rest is trusted."""
+    """Check a few hidden states, and report that the others are trusted."""
     judge.check_states()
     if progress:
         progress(f"the hidden states of {judge.name} are not checked: vLLM must return the last token's")
@@ -151,7 +151,7 @@ def _checked(judge: PooledJudge, progress: Callable[[str], None] | None) -> Pool
 
 
 def precision(states: Floats) -> DType:
-    """Find the shortest precision that represents all numbers."""
+    """Find the lowest precision that represents all numbers exactly."""
     # a bfloat16 is the upper half of a float32
     if not (states.view(np.uint32) & 0xFFFF).any():
         return "bfloat16"
@@ -239,7 +239,7 @@ class _Checkpoint:
                 self._files = dict.fromkeys(tensors.keys(), SINGLE)
 
     def first(self, names: Sequence[str], shape: tuple[int, ...]) -> torch.Tensor:
-        """Load the first of these tensors that exists, or the only one with its suffix.
+        """Load the first of the named tensors that exists, or the only tensor with the suffix.
 
         Checkpoints wrap layers differently. Raises ValueError if none has this shape.
         """
@@ -269,10 +269,10 @@ Send: TypeAlias = "Callable[[httpx2.AsyncClient], Awaitable[bytes]]"
 
 PROMPTS_PER_CALL = 32
 CALLS = 4
-"""Parallel calls, enough to keep the server busy."""
+"""Number of parallel calls, enough to keep the server busy."""
 
 AT_FIRST = RetryPolicy(tries=3)
-"""Retries for a server that has not answered yet, so that wrong addresses fail soon."""
+"""Number of retries for a server that has not answered yet, few so that wrong addresses fail soon."""
 
 
 class _Vector(msgspec.Struct):

@@ -52,11 +52,10 @@ from selfreflect.table import Table, compact, to_csv
 from selfreflect.text import shorten_paths
 
 COMPARED = 60_000
-"""Maximum number of scores in all differences of a page together, which bounds the time and the size of the
-plots."""
+"""Maximum number of scores in all differences on a page, which limits its time and the size of its plots."""
 
 MOST_GUESSED = 20_000
-"""Most words with guesses on a page; beyond that, guesses are left out to save bytes."""
+"""Maximum number of words with guesses on a page; above it, guesses are left out to save bytes."""
 
 # Scores that an interval counts for at least, because its resamples have a fixed cost.
 _FEWEST_COUNTED = 100
@@ -126,7 +125,7 @@ class RunPart:
     label: str
     headline: str
     caution: str
-    """That its judge is for demonstration only; empty for others."""
+    """Caution that the judge is only for demonstration; empty for other judges."""
     distinct_label: str
     results: Table
     """Table of the strategies alone."""
@@ -148,7 +147,7 @@ class JudgePart:
     """Prefix of the names of panels and their CSV."""
     runs: list[RunPart]
     counts: list[tuple[str, str]]
-    """Names and values of the figures at the top."""
+    """Names and values of the numbers at the top of the page."""
     measures: list[Measure]
     means: dict[str, DrawnFigure]
     """Figure of each measure, by name."""
@@ -229,7 +228,7 @@ def _has_value(values: Sequence[tuple[float | None, float | None]]) -> bool:
 
 
 def _ends(values: Sequence[tuple[float | None, float | None]], *, differing: bool = False) -> str:
-    """Describe whether values, given with the low ends of their intervals, have intervals."""
+    """Describe how many of the values have intervals, given each value with its interval's low end."""
     ends = [low is not None for mean, low in values if mean is not None]
     return say("ends", means=len(ends), intervals=sum(ends), fewest=FEWEST_TESTED, differing=differing)
 
@@ -328,7 +327,7 @@ def _baselines(sides: Sequence[Contender], prefix: str, budget: int) -> list[Bas
 
 
 def _run_counts(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:
-    """List names and values of the figures at the top of the page."""
+    """List names and values of the numbers at the top of the page."""
     questions: set[tuple[str, str]] = set()
     judges: set[str] = set()
     sampled: dict[tuple[str, AnswerSet], int] = {}
@@ -501,7 +500,7 @@ def stage_facts(run: RunRecords) -> dict[str, list[tuple[str, str]]]:
 
 
 def prompt_texts(manifest: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """List names and texts of each stage's prompts. A stage is left out if they are not known: older runs
+    """List names and texts of each stage's prompts. A stage whose texts are unknown is left out: older runs
     kept only a hash."""
     stored_texts = manifest.get("prompt_texts", {})
     prompts = []
@@ -523,7 +522,7 @@ def _has_own_prompts(run: RunRecords) -> bool:
 
 
 def _counts(run: RunRecords) -> Mapping[str, Mapping[str, int | None]]:
-    """Count records by stage; None is unknown."""
+    """Count a run's records by stage; None if unknown."""
     answers = [run.answers[id_] for id_ in run.questions if id_ in run.answers]
     summaries = [summary for (id_, _), summary in run.summaries.items() if id_ in run.questions]
     scores = [score for (id_, _), score in run.scores.items() if id_ in run.questions]

@@ -34,10 +34,11 @@ Grouping = Callable[[Sequence[str], str], list[list[int]]]
 """Function that groups equal answers as indices, a typical one first and the largest group first."""
 
 ClaimsOf = Callable[[str, Sequence[str], Mapping[str, str]], Any]
-"""Function that converts a question's claims for ``claims.js``; None for none."""
+"""Function that converts a question's claims for ``claims.js``; None without claims."""
 
 CHUNK = 32
-"""Questions per chunk: enough to compress well, few enough to unpack between a click and its answer."""
+"""Number of questions per chunk: enough to compress well, and few enough to unpack after a click without
+delay."""
 # Characters of a question that the list shows and searches.
 _LIST_LENGTH = 300
 # Reasons without a share, in which bits of words mean nothing.
@@ -53,7 +54,7 @@ _Place = tuple[int, int]
 def run_data(
     scorings: Sequence[RunRecords], grouping: Grouping, claims_of: ClaimsOf | None = None
 ) -> tuple[dict[str, Any], list[list[str]]]:
-    """Build a run's index, and for each judge the packed chunks of questions in equal order.
+    """Build a run's index, and for each judge the packed chunks of questions in the same order.
 
     The index holds ``label``, and for each question ``[text, kind, spread, id]``. For each judge,
     ``scorings`` hold its ``label``, ``strategies``, ``columns``, their names for people, ``measures`` and
@@ -102,7 +103,7 @@ def run_data(
 
 
 def _measure_fields(measure: Measure) -> dict[str, Any]:
-    """Describe how the list of questions names, sorts and subtracts a measure."""
+    """Collect a measure's name, digits and direction for the page's list of questions."""
     digits = int(measure.form.strip("z.f") or 0) if measure.form.endswith("f") else 0
     fields = {"share": measure.is_share, "digits": digits, "higher": measure.higher_is_better}
     return {"name": measure.short, **fields}

@@ -22,7 +22,7 @@ from selfreflect.sources.rows import Rows, Survey
 SUFFIXES = tuple(suffix for suffix in (*PARSERS, ".eval") if suffix != ".txt")
 
 ROWS_OF_HEAD = 1000
-"""Rows that determine the layout of a stream."""
+"""Number of first rows that determine the layout of a stream."""
 
 GROUP = "selfreflect.layouts"
 """Entry point group for layouts of other packages."""
@@ -89,7 +89,7 @@ class Layout(Protocol):
 
 
 def right_answers(target: Any) -> dict[str, list[str]]:
-    """Make the field of right answers, if a log has any."""
+    """Make the field of right answers from a log's target; empty if there are none."""
     try:
         texts = list(gold_texts(target))
     except ValueError:
@@ -215,7 +215,7 @@ def rows_in(
 
 
 def _is_lazy(layout: Layout) -> bool:
-    """Tell whether the rows of a layout need not be kept. One of another package may not read them again."""
+    """Check whether a layout's rows can be read again instead of being kept, which only our layouts allow."""
     return _is_ours(layout) and layout.streams and not layout.is_log
 
 

@@ -176,11 +176,11 @@ def _text(message: _Turn, sample: _Sample) -> str:
 
 
 MAX_MEMBERS = 200_000
-"""Most files of an archive."""
+"""Maximum number of files in an archive."""
 MAX_MEMBER_BYTES = 200_000_000
-"""Most bytes of one unpacked sample."""
+"""Maximum size of an unpacked sample in bytes."""
 MAX_LOG_BYTES = 4_000_000_000
-"""Most bytes of all unpacked samples."""
+"""Maximum size of all unpacked samples in bytes."""
 
 # The compression method, which Python's zipfile may not know.
 _ZSTANDARD = 93

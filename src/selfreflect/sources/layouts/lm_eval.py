@@ -142,7 +142,7 @@ class LmEval(Layout):
 
 
 def _key(sample: Row) -> str:
-    """Identify a document across tasks, whose ids all begin at 0."""
+    """Make a key for a document that is unique across tasks, whose ids all begin at 0."""
     document = "doc_hash" if "doc_hash" in sample.fields else "doc"
     names = ("task_name", "doc_id", document, "prompt_hash")
     return repr([sample.fields.get(name) for name in names])

@@ -214,7 +214,8 @@ def _plain(name: str) -> str:
 
 
 def _grades(metrics: Any) -> Any:
-    """Read whether an answer passes each metric: ``[{"name": "Faithfulness", "success": true}]``."""
+    """Read from a list of metrics whether the answer passes each: ``[{"name": "Faithfulness", "success":
+    true}]``."""
     if not isinstance(metrics, list) or not all(isinstance(metric, dict) for metric in metrics):
         return metrics
     return {str(metric.get("name")): metric.get("success") for metric in metrics}

@@ -92,7 +92,7 @@ def _is_batch_line(fields: Mapping[str, Any], *names: str) -> bool:
 
 
 def _body(fields: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Find a server's response, unlike the text choices of a multiple-choice question."""
+    """Find a server's response in a row, other than the text choices of a multiple-choice question."""
     response = fields.get("response", fields.get("result"))
     for body in (fields, response, response.get("body") if isinstance(response, dict) else None):
         if isinstance(body, dict) and _choices(body):
@@ -154,7 +154,7 @@ def _turn(entry: Any) -> dict[str, Any] | None:
 
 
 def _tokens(choices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Collect log-probabilities if every choice has them."""
+    """Collect tokens and log-probabilities, if every choice has them."""
     columns: dict[str, list[Any]] = {"tokens": [], "logprobs": []}
     for choice in choices:
         logprobs = choice.get("logprobs")

@@ -227,7 +227,7 @@ def _are_records(values: Sequence[Any]) -> bool:
 
 
 def _is_record(fields: Mapping[str, Any]) -> bool:
-    """Check whether an object is a record, by a question field or a field in its place."""
+    """Check whether an object is a record, which has a question field or a field that replaces it."""
     return any(
         (is_question(name) or name in _OF_RECORD)
         and (not isinstance(value, list) or _is_list_of(value, dict))
@@ -332,7 +332,7 @@ class TruthTorch(Shape):
 
 
 _OF_TRUTH_TORCH = "question_text generations generations_correctness ground_truths contexts".split()
-"""Columns of TruthTorch, since other lists may be as long."""
+"""Columns of TruthTorch's results; other lists of equal length are ignored."""
 
 
 class Squad(Shape):
@@ -378,7 +378,8 @@ def _are_lists(fields: Mapping[str, Any], *names: str) -> bool:
 
 
 def _flat(estimations: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop the levels of estimations: ``{"sequence": {…}}``, or ``"('sequence', 'Perplexity')"``."""
+    """Remove the levels from the names of estimations: ``{"sequence": {…}}``, or ``"('sequence',
+    'Perplexity')"``."""
     flat: dict[str, Any] = {}
     for name, values in estimations.items():
         flat |= values if isinstance(values, dict) else {_OF_LEVEL.sub(r"\1", name): values}
@@ -390,7 +391,7 @@ _OF_LEVEL = re.compile(r"^\('\w+', '(.*)'\)$")
 
 
 def _of_length(count: int, columns: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Select columns with one value per row, not those that describe the whole."""
+    """Select columns with one value per row, leaving out columns that describe the whole file."""
     return {
         name: values for name, values in columns.items() if isinstance(values, list) and len(values) == count
     }

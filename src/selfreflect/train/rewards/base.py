@@ -47,7 +47,7 @@ class Reward:
     """Whether tags such as ``<answer>`` are kept in the text."""
 
     worst: float
-    """Least reward of a completion, set before this class's ``__init__``."""
+    """Minimum reward of a completion, set before this class's ``__init__``."""
 
     def __init__(self, failed: Literal["worst"] | float = "worst") -> None:
         if failed != "worst" and checked_number(failed, "failed") > self.worst:
@@ -151,7 +151,7 @@ class BatchColumns:
         return self._columns.get(name) is not None
 
     def values(self, name: str) -> list[Any]:
-        """Read a value per completion. Raises DataError for a missing column or another length."""
+        """Read a value per completion. Raises DataError if the column is missing or its length differs."""
         if name not in self:
             names = ", ".join(sorted(self._columns)) or "none"
             raise DataError(

@@ -77,7 +77,7 @@ def parse_stated(text: str, out_of: int | None = None) -> StatedBelief:
 
 
 def parse_confidence(text: str, out_of: int | None = None) -> float | NoValue:
-    """Parse a confidence in [0, 1], with plain numbers on a scale to ``out_of`` if given."""
+    """Parse a confidence in [0, 1]; plain numbers are on a scale up to ``out_of``, if given."""
     plain = _PLAIN.fullmatch(text.strip().rstrip("."))
     if out_of is None or plain is None:
         return parse_probability(text)

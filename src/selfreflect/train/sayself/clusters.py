@@ -194,8 +194,8 @@ def find_problem(text: str) -> str:
 
 
 def repair(text: str) -> str:
-    """Drop sentences that leak samples or hold chat markers, and keep the first of the rest; empty if these
-    are no reflection."""
+    """Drop sentences that leak samples or hold chat markers, and keep the first ones of the rest; empty if
+    these are not a valid reflection."""
     sentences = [
         sentence for sentence in _sentences(text) if not (_LEAKS.search(sentence) or has_marker(sentence))
     ]

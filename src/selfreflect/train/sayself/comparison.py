@@ -29,7 +29,7 @@ from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 
 OpenModel = Callable[[str | None], Asker]
-"""Function that opens a model by name; None is the one that drew the answers."""
+"""Function that opens a model by name; None means the model that drew the answers."""
 
 
 def own_clusters(
@@ -69,8 +69,8 @@ def faithfulness_table(scores: Mapping[str, tuple[int, Sequence[float]]], judge:
 
 
 def adapter_asker(open_model: OpenModel, adapter: Adapter) -> Asker:
-    """Open a trained model for asking. Responses are stored by its training record, so that a model trained
-    again is asked again."""
+    """Open a trained model as an asker. Responses are stored under its training record, so that a retrained
+    model is asked again."""
     asker = open_model(str(adapter.folder))
     # the name keys the stored replies
     digest = hashlib.sha256(json.dumps(read_record(adapter.folder), sort_keys=True).encode()).hexdigest()[:12]
@@ -177,7 +177,7 @@ def _reflects(method: Evaluation) -> bool:
 
 
 def within_limits(rows: Sequence[dict[str, Any]], preset: Preset) -> list[dict[str, Any]]:
-    """Take the first examples within the preset's limits on length and number."""
+    """Select the first examples within the preset's limits on length and number."""
     words = [len(f"{row['question']} {row['response']}".split()) for row in rows]
     limit = preset.limits["words"]
     short = [row for row, count in zip(rows, words, strict=True) if count <= limit]
@@ -185,7 +185,7 @@ def within_limits(rows: Sequence[dict[str, Any]], preset: Preset) -> list[dict[s
 
 
 def shorter_questions(questions: Sequence[ClusteredQuestion], preset: Preset) -> list[ClusteredQuestion]:
-    """Take the first questions of stage two within the preset's limits on length and number."""
+    """Select the first questions of stage two within the preset's limits on length and number."""
     limit = preset.limits["question_words"]
     short = [item for item in questions if len(item.question.split()) <= limit]
     return short[: preset.limits["questions"]]
@@ -243,7 +243,7 @@ def reinforcement_rows(
 
 
 SAMPLES = 10
-"""Answers per question by a trained model, the basis of its reflections."""
+"""Number of answers per question by a trained model, the basis of its reflections."""
 
 # Variants that state a confidence
 REINFORCED = ("full", "no_rationale", "group")

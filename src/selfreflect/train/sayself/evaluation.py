@@ -45,18 +45,19 @@ class Evaluation:
 
     @property
     def accuracy(self) -> float | None:
-        """Share of right answers, even without a confidence; None without labels."""
+        """Share of right answers among labelled statements, with or without confidence; None without
+        labels."""
         labels = defined(self.correct)
         return fmean(labels) if labels else None
 
     @property
     def without_confidence(self) -> Counter[str]:
-        """Number of statements without a confidence, by reason; none for baselines."""
+        """Number of statements without a confidence, by reason; empty for baselines."""
         values = [] if self.baseline else [statement.confidence for statement in self.statements]
         return Counter(value.reason for value in values if isinstance(value, NoValue))
 
     def lines(self, questions: Sequence[ClusteredQuestion]) -> list[dict[str, Any]]:
-        """List each question's statement as JSON. A confidence of None comes with its ``problem``."""
+        """List each question's statement as JSON. A missing confidence comes with its ``problem``."""
         lines = []
         for question, statement, label in zip(questions, self.statements, self.correct, strict=True):
             confidence = statement.confidence
@@ -81,7 +82,7 @@ class Evaluation:
 
     @property
     def mean_confidence(self) -> float | None:
-        """Mean confidence in labelled answers; None without any."""
+        """Mean confidence in labelled answers; None if there are none."""
         confidences = self.scored.scores.tolist()
         return fmean(confidences) if confidences else None
 
@@ -266,7 +267,7 @@ def evaluation_table(evaluations: Sequence[Evaluation], title: str) -> Table:
 
 
 def difference_table(trained: Sequence[Evaluation], baselines: Sequence[Evaluation]) -> Table | None:
-    """Compare squared errors of confidences per question with two baselines; None without any.
+    """Compare squared errors of confidences per question with two baselines; None if nothing can be compared.
 
     The first is the one with the lowest mean among those that state a confidence for every question, the
     second each method's own constant: always saying how often its own answers are right.
@@ -303,8 +304,8 @@ def difference_table(trained: Sequence[Evaluation], baselines: Sequence[Evaluati
 def faithfulness_inquiries(
     questions: Sequence[ClusteredQuestion], statements: Sequence[StatedBelief]
 ) -> list[Inquiry]:
-    """Ask a judge how well each reflection fits the disagreement among answers. Statements without one are
-    left out."""
+    """Ask a judge how well each reflection fits the disagreement among answers. Statements without a
+    reflection are left out."""
     inquiries = []
     for question, statement in zip(questions, statements, strict=True):
         if statement.reflection:

@@ -40,7 +40,7 @@ def asked(question: str, context: str = "") -> str:
 
 
 def write_statement(reasoning: str, answer: str, reflection: str, confidence: int | None) -> str:
-    """Write the published line, leaving out missing parts with their markers.
+    """Write a statement in its published form, leaving out missing parts and their markers.
 
     Args:
         confidence: 0 to 10.
@@ -74,7 +74,7 @@ def parse_statement(text: str) -> StatedBelief:
 
 
 def begin_statement(text: str) -> str:
-    """Cut a statement after the confidence marker; empty without one."""
+    """Cut a statement after the confidence marker; empty if there is no marker."""
     *_, confidence = _places(text)
     return text[: confidence.end()] if confidence else ""
 

@@ -34,7 +34,7 @@ SAME_MEANING = "same_meaning"
 CONTROL = "control"
 """Step that asks the same about pairs with known result."""
 VERDICT_TOKENS = 16
-"""Tokens of a reply that begins with Yes or No."""
+"""Token limit for a response that begins with Yes or No."""
 
 
 class Inquiry(NamedTuple):
@@ -56,24 +56,24 @@ class Inquiry(NamedTuple):
 
 
 def inquiry(step: str, values: Mapping[str, str], max_new_tokens: int) -> Inquiry:
-    """Ask by the prompt of a step, filled with values."""
+    """Make an inquiry from a step's prompt, filled with ``values``."""
     return Inquiry(step, (user_turn(step, values),), max_new_tokens=max_new_tokens)
 
 
 def user_turn(name: str, values: Mapping[str, str], text: str = "user") -> Message:
-    """Fill a text of a prompt."""
+    """Make a user turn from the text of a step's prompt, filled with ``values``."""
     return Message(role="user", content=fill(prompts()[name][text], values).strip())
 
 
 def required(asker: Asker | None, purpose: str) -> Asker:
-    """Return the model to ask. Raises ConfigError without one."""
+    """Return the model to ask. Raises ConfigError if there is none."""
     if asker is None:
         raise ConfigError(f"{purpose} needs a model to ask", code="no_model", remedy="Name one with {model}.")
     return asker
 
 
 class ReplyCounter(Protocol):
-    """Counter of responses."""
+    """Protocol of progress counters for responses."""
 
     def advance(self, count: int = 1, failures: int = 0) -> None: ...
 
@@ -109,8 +109,8 @@ class Asker:
         self._progress = progress or (lambda name, total: nullcontext(None))
 
     def ask(self, inquiries: Sequence[Inquiry]) -> list[ModelReplies]:
-        """Get the responses to inquiries, in order. Equal inquiries are asked once, and each reply is on disk
-        before the next one is waited for.
+        """Get the responses to inquiries, in order. Equal inquiries are asked once, and each response is on
+        disk before the wait for the next one.
 
         Raises:
             BackendError: the model has stopped working. What it replied before is kept.
@@ -210,7 +210,7 @@ CHARACTERS_PER_TOKEN = 4
 
 
 def cost_table(inquiries: Sequence[Inquiry], model: str, cost: Callable[[int, int], float] | None) -> Table:
-    """Tabulate requests, responses and at most the tokens of each step.
+    """Tabulate requests, responses and the maximum number of tokens of each step.
 
     Args:
         cost: of so many tokens of prompts and of replies, if the price of the model is known.

@@ -30,11 +30,11 @@ from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 
 P_TRUE_TOKENS = 20
-"""Likely first tokens to search for True and False, the most that servers give."""
+"""Number of likely first tokens to search for True and False, the most that servers return."""
 P_TRUE_REPLIES = 10
-"""Responses whose share of True is P(True) for models without token probabilities."""
+"""Number of responses whose share of True is P(True) for models without token probabilities."""
 SHOWN_SAMPLES = 10
-"""Most samples shown for P(True)."""
+"""Maximum number of samples shown for P(True)."""
 GUESSES = 4
 
 Guesses = tuple[StatedGuess, ...]
@@ -58,12 +58,12 @@ class Interview:
     texts: tuple[str, ...] = ("user",)
     """Names of the prompt's texts, one for each of our turns."""
     step: str = ""
-    """Name of the step; by default that of the estimator, with the text of each of several turns."""
+    """Name of the step; by default the estimator's name, with the prompt text's name if there are several."""
     limits: Mapping[str, Any] = field(default_factory=lambda: {"max_new_tokens": 256})
-    """Fields of each inquiry."""
+    """Further settings of each inquiry."""
 
     def inquiry(self, name: str, subject: Subject, replies: Sequence[str]) -> Inquiry:
-        """Write the next inquiry, after the model's replies to those before it."""
+        """Write the next inquiry, after the model's responses to the earlier ones."""
         values = {
             "question": described(subject.question),
             "answer": quoted(subject.answer),

@@ -76,7 +76,7 @@ def told_claims(
     text: str,
     rate: Callable[[Claim], Claim] | None = None,
 ) -> list[ToldClaim]:
-    """List the claims of answers, and those that only a summary makes, read by words.
+    """List the claims of answers, and claims that only a summary makes, as read by shared words.
 
     Args:
         rate: gives claims a calibrated confidence.
@@ -118,7 +118,7 @@ def _told(claim: Claim, sentence: Sentence | None) -> ToldClaim:
 
 
 LONG = 20
-"""Fewest words of the median answer for showing claims in a report."""
+"""Minimum number of words of the median answer for showing claims in a report."""
 
 
 def claims_view(distribution: ClaimDistribution) -> dict[str, Any]:

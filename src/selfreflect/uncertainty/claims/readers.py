@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from selfreflect.models.embed import Entailed, EntailmentModel, Pair
 
 PREMISE = 3
-"""Sentences per text for a classifier of pairs, which was trained on short texts."""
+"""Maximum number of sentences per text for a classifier of pairs, which was trained on short texts."""
 
 
 class EmbeddingReader(WordReader):
@@ -143,7 +143,7 @@ def _likeliest(entailed: Entailed | None) -> Stance | None:
 
 SPLIT, COMPARE = "claims", "claim_verdicts"
 CLAIMS_AT_ONCE = 30
-"""Claims per request to a model."""
+"""Number of claims per request to a model."""
 _TOKENS_PER_WORD = 4
 _TOKENS_PER_VERDICT = 8
 _LINE = re.compile(r"^\s*\(?(\d{1,3})[.:)]+\s*\W*(yes|contradicts|silent)\W*$", re.IGNORECASE)

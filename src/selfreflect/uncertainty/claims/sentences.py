@@ -22,14 +22,14 @@ _ABBREVIATION = re.compile(
     r")|\b[A-Z](?:\.[A-Z])+)\.\s+\Z"
 )
 _LONGEST_ABBREVIATION = 20
-"""Characters before a mark to search for an abbreviation."""
+"""Number of characters before a mark in which to search for an abbreviation."""
 _FIRST_OF_TWO = re.compile(r"\b[zduosi]\.\s+\Z")
 _SECOND_OF_TWO = re.compile(r"(?:B|h|a|U|Ä|ä|o|E)\.")
 """The second letter of ``z. B.``, ``d. h.`` or ``u. a.``, after the first."""
 _OF_NUMBER = re.compile(
     r"\b(?:c|pp?|fig|tab|eq|sec|ch|vol|art|abb|abs|bd|kap|ziff|s|v)\.\s+\Z", re.IGNORECASE
 )
-"""Stands before a number, as in ``Fig. 3``, ``c. 1500`` or ``S. 5``."""
+"""Abbreviations that come before a number, as in ``Fig. 3``, ``c. 1500`` or ``S. 5``."""
 _ORDINAL = re.compile(r"(?<!\d)\d{1,2}\.\s+\Z")
 _MONTH = re.compile(
     r"(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember)\b"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Stance = Literal["says", "contradicts", "silent"]
 MOST_CLAIMS = 1_500
-"""Most distinct claims of a question to compare, since more take long."""
+"""Maximum number of distinct claims of a question to compare, since comparing more takes long."""
 LOW_SUPPORT = 0.5
 """Share below which a claim counts as weakly supported."""
 
@@ -213,7 +213,7 @@ def claim_distribution(
 
 
 def claims_in(reader: WordReader, question: str, texts: Sequence[str], answers: Sequence[str]) -> list[Claim]:
-    """Look for given claims in answers, with their support.
+    """Find the stance of each answer on the given claims, and count their support.
 
     Raises:
         BackendError: the model that is asked has stopped working.

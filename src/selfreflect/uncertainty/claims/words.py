@@ -33,11 +33,11 @@ T = TypeVar("T", bound=Hashable)
 Booleans = NDArray[np.bool_]
 
 SAID = 0.8
-"""Share of a claim's content words from which a sentence states the claim."""
+"""Minimum share of a claim's content words in a sentence that states the claim."""
 ABOUT = 0.6
-"""Share from which a sentence is about the claim, so that another number contradicts it."""
+"""Minimum share of these words in a sentence about the claim, which a different number then contradicts."""
 _FIRST: list[Stance] = ["says", "contradicts", "silent"]
-"""Order of precedence of sentences' stances for a text's stance."""
+"""Order of precedence in which sentences' stances decide a text's stance."""
 _TURNED: dict[Exchange, Stance] = {"same": "says", "opposite": "contradicts", "unlike": "silent"}
 _WORD = re.compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*")
 _FIRST_WORD = re.compile(rf"\W*({_WORD.pattern})(,)?")
@@ -191,8 +191,8 @@ def shares(sets: Sequence[frozenset[str]], parts: Sequence[frozenset[str]]) -> F
 
 
 def overlaps(question: str, claims: Sequence[str], parts: Sequence[str]) -> Floats:
-    """Compute the share of each claim's tokens beyond the question that each part contains: shape (parts,
-    claims)."""
+    """Compute the share of each claim's tokens, without the question's, that each part contains: shape
+    (parts, claims)."""
     asked = content_of(question).tokens
     wanted = [content_of(claim).tokens for claim in claims]
     # a claim of the question's words alone is compared by these

@@ -18,7 +18,8 @@ Objects = list[dict[str, Any]]
 IDENTIFIERS = ("id", "name", "key")
 """Keys that identify an object, if unique."""
 MOST_MATCHED = 300
-"""Most objects of a list matched by content, as answers determine their number."""
+"""Maximum number of a list's objects that are matched by content, since answers determine how many there
+are."""
 # Distinct lists that are compared to find the one that is closest to all, fewer where they are long.
 _MOST_CANDIDATES = 32
 _MOST_OBJECTS = 2000

@@ -44,7 +44,7 @@ from selfreflect.uncertainty.fields.values import (
 from selfreflect.uncertainty.question import AnsweredQuestion
 
 MOST_FIELDS = 500
-"""Most fields of a question, as answers determine their number."""
+"""Maximum number of fields of a question, since answers determine how many there are."""
 # Words in the median beyond which a text is free, so that shares of equal texts say little.
 _FREE_WORDS = 4
 
@@ -69,7 +69,7 @@ class AnswerField:
     items: tuple[tuple[str, int], ...] = ()
     """Members of a set, with the number of answers that contain each."""
     lengths: tuple[tuple[int, int], ...] = ()
-    """Lengths of a list, with their numbers of answers."""
+    """Lengths of a list, with the number of answers for each."""
     classes: str = ""
     """Class rule from the schema; empty if unspecified."""
 
@@ -101,13 +101,13 @@ class Structured:
     fields: tuple[AnswerField, ...]
     """Fields in the order of the schema, then of the answers."""
     faults: tuple[Unreadable | None, ...]
-    """Reason why each answer has no fields, if so."""
+    """For each answer, the reason why it has no fields; None if it has fields."""
     objects: tuple[str, ...]
     """Identity of each valid answer as a whole."""
     unread_gold: int = 0
     """Number of right answers that are not valid JSON."""
     left_out: int = 0
-    """Number of fields beyond ``MOST_FIELDS``, those of the fewest answers."""
+    """Number of fields left out above ``MOST_FIELDS``, which occur in the fewest answers."""
     unmatched: int = 0
     """Number of lists too long to be matched, with only their lengths as fields."""
     spans: tuple[Mapping[str, Span], ...] = ()
@@ -393,7 +393,7 @@ class _Walker:
         self.left_out = 0
 
     def walk(self, place: _Place, column: Sequence[Any], node: Node) -> Iterator[AnswerField]:
-        """List the fields at and below a place.
+        """Yield the fields at and below a location.
 
         Args:
             column: what stands there in each sample, then in each right answer, then in the judged answer.

@@ -23,13 +23,13 @@ Node = Mapping[str, Any]
 """Part of a JSON schema; empty if nothing is known."""
 
 LONGEST = 1_000_000
-"""Longest answer in characters that is read as JSON."""
+"""Maximum length in characters of an answer that is read as JSON."""
 DEEPEST = 64
-"""Most levels of nesting."""
+"""Maximum number of levels of nesting."""
 LARGEST_SCHEMA = 200_000
-"""Most characters of an untrusted schema, since larger ones take seconds."""
+"""Maximum length in characters of an untrusted schema, since larger ones take seconds."""
 MOST_REFERENCES = 50_000
-"""Most references followed in an untrusted schema, which could branch without end."""
+"""Maximum number of references followed in an untrusted schema, which could branch endlessly."""
 
 # in one line only before what opens an object, a list or a text: the word "true" would be the language
 _OPENING = re.compile(r"(```|~~~)[\w-]*[ \t]*(?:\r?\n|(?=[\[{\"]))")
@@ -416,7 +416,7 @@ class Schema:
         return value if self.allows(value) else Unreadable("schema")
 
     def allows(self, value: Any) -> bool:
-        """Check whether a parsed value is valid as written. Raises DataError as the class does."""
+        """Check whether a parsed value is valid as written. Raises the errors of the class."""
         try:
             # jsonschema knows no Decimal
             return bool(self._validator.is_valid(json.loads(dumped(value))))
@@ -514,7 +514,7 @@ class Schema:
 
 
 def _bounded(keyword: Callable[..., Iterable[Any]], followed: Iterator[int]) -> Callable[..., Iterable[Any]]:
-    """Limit the references that a validator's keyword follows, raising DataError beyond."""
+    """Limit how many references a validator's keyword follows. Beyond the limit, DataError is raised."""
 
     def check(*args: Any) -> Iterator[Any]:
         if next(followed) >= MOST_REFERENCES:
@@ -546,7 +546,7 @@ def _check_rules(part: Any) -> None:
 
 
 def _without_patterns(part: Any, *, names: bool = False) -> Any:
-    """Remove regular expressions from a schema, or with ``names`` from an object's keys' schemas."""
+    """Remove regular expressions from a schema. With ``names``, ``part`` maps keys to schemas."""
     if isinstance(part, list):
         return [_without_patterns(item) for item in part]
     if not isinstance(part, Mapping):
@@ -571,7 +571,7 @@ def _types(node: Node) -> list[str]:
 
 
 def part_of(node: Node, name: str) -> Node:
-    """Look up a part of a schema; empty without one."""
+    """Look up a part of a schema; empty if there is none."""
     part = node.get(name)
     return part if isinstance(part, Mapping) else {}
 

@@ -378,7 +378,7 @@ def place_actors(spec: StageSpec, machines: Sequence[Mapping[str, float]]) -> Pl
     section = f"[ray.{spec.stage}]"
     if not slots:
         raise ConfigError(
-            f"{section}: an actor with {cpus:g} CPUs and {gpus:g} GPUs does not fit on any machine of the "
+            f"{section}: an actor with {cpus:g} cpus and {gpus:g} gpus does not fit on any machine of the "
             f"cluster; the largest machine has {max(cpu_counts, default=0):g} CPUs and "
             f"{max(gpu_counts, default=0):g} GPUs",
             code="placement",

@@ -169,7 +169,7 @@ def test_the_published_tokenisation_is_recorded(metric):
 def test_answers_that_break_the_list_are_reported(metric):
     found = score(metric, conditioning=["It's basil", "two\nlines", "fine"])
     assert found.warnings == (
-        "2 of 3 reference answers contain a quote or line end that breaks the judge's list of answers",
+        "2 of 3 conditioning answers hold a quote or line end that breaks the judge's list",
     )
 
 

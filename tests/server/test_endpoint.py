@@ -166,7 +166,7 @@ def test_answers_without_their_end_are_noted() -> None:
     with endpoint_server(script) as client:
         note, spelling, _ = client.chat().json()["selfreflect"]["notes"]
     assert "2 classes by spelling are 1" in spelling
-    assert note.startswith("2 of 4 answers reached the limit of tokens")
+    assert note.startswith("2 of 4 answers reached the token limit")
 
 
 def test_a_stream_has_the_same_text_and_belief(client: EndpointClient) -> None:

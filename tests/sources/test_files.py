@@ -171,9 +171,9 @@ def test_broken_jsonl_gives_line_and_column(tmp_path):
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        ('"Why?"', "holds a text; expected an object, or a list"),
-        ("3.5", "holds a number"),
-        ("null", "holds null"),
+        ('"Why?"', "contains a text; expected an object, or a list"),
+        ("3.5", "contains a number"),
+        ("null", "contains null"),
         ("[1, 2]", "record 1: expected an object or a text, not a number"),
         ('["Why?", ["How?"]]', "record 2: expected an object or a text, not a list"),
         ("[true]", "record 1: expected an object or a text, not true or false"),
@@ -240,7 +240,7 @@ def test_file_that_only_claims_to_be_parquet(tmp_path):
 def test_parquet_columns_of_one_name(tmp_path):
     table = pa.table([pa.array(["Why?"]), pa.array(["How?"])], names=["question", "question"])
     pq.write_table(table, tmp_path / "q.parquet")
-    with pytest.raises(DataError, match="2 columns of the name 'question'"):
+    with pytest.raises(DataError, match="2 columns with the name 'question'"):
         read_rows(tmp_path / "q.parquet")
 
 

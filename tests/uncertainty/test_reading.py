@@ -98,7 +98,7 @@ def test_labels_of_single_answers_are_their_grades() -> None:
 
 
 def test_a_mark_for_an_unknown_log_probability_is_no_number() -> None:
-    with pytest.raises(DataError, match="entry 1 of the field 'logprobs' holds -9999"):
+    with pytest.raises(DataError, match="entry 1 of the field 'logprobs' contains -9999"):
         read([{"question": "q", "answers": ["Paris"], "logprobs": [[-0.5, -9999.0]]}])
 
 

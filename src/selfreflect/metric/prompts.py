@@ -160,8 +160,8 @@ def prepare(judge: Judge, question: Question, answers: AnswerSet) -> QuestionPro
     if breaks := count_list_breaks(answers.conditioning):
         # stored with every score, in these words since the first version
         warnings.append(
-            f"{breaks} of {len(answers.conditioning)} reference answers contain a quote or line end that "
-            "breaks the judge's list of answers"
+            f"{breaks} of {len(answers.conditioning)} conditioning answers hold a quote or line end that "
+            "breaks the judge's list"
         )
     # the paper's tasks need spaces; there are few of them here, and each is a whole sentence
     if unspaced := sum(bool(_UNSPACED.search(answer)) for answer in answers.masked_out):

@@ -443,7 +443,7 @@ def test_a_phone_shows_whole_tables_and_unbroken_shares(opened):
         .first.get_by_role("row")
         .nth(1)
     )
-    assert "failed" in row.locator("td").last.evaluate("cell => getComputedStyle(cell, '::before').content")
+    assert "failures" in row.locator("td").last.evaluate("cell => getComputedStyle(cell, '::before').content")
     assert watched.serious() == []
     page.locator("svg").evaluate_all("all => all.forEach(one => one.remove())")
     text = page.inner_text("main")

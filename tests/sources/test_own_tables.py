@@ -97,6 +97,7 @@ LABELS = [
     ("Check", "✓", "✗"),
     ("Correct", "✔️", "❌"),
     ("判定", "○", "×"),
+    ("Right or wrong", "right", "wrong"),
     ("OK", "x", ""),
     ("correct", "✓", ""),
 ]

@@ -30,7 +30,7 @@ from selfreflect.models.backend import backend_of
 from selfreflect.models.base import ModelSpec
 from selfreflect.run.models import ConfiguredModels, stage_model
 from selfreflect.run.records import run_questions, run_records
-from selfreflect.sources.columns import GOLD, assigned_columns
+from selfreflect.sources.columns import CORRECT, GOLD, assigned_columns
 from selfreflect.sources.files import is_row_file, listed
 from selfreflect.store.journal import Journal, ModelReplies, open_replies
 from selfreflect.store.run import Run
@@ -58,11 +58,16 @@ class FieldOptions(Struct, frozen=True, kw_only=True):
     column: Annotated[list[str] | None, COLUMN] = None
 
 
-def written_options(columns: FieldOptions) -> str:
-    """Write the options that name fields and columns, for a command that reads such a file."""
-    words = ["--gold", columns.gold] if columns.gold != GOLD else []
+def written_options(columns: FieldOptions, *, is_labelled: bool = True) -> str:
+    """Write the options that name fields and columns, for a command that reads such a file.
+
+    Args:
+        is_labelled: whether that file also has the labels and right answers.
+    """
+    words = ["--gold", columns.gold] if is_labelled and columns.gold != GOLD else []
     for pair in columns.column or ():
-        words += ["--column", pair]
+        if is_labelled or pair.partition("=")[0].strip() != CORRECT:
+            words += ["--column", pair]
     return "".join(f" {shlex.quote(word)}" for word in words)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Sequence
 from importlib import resources
@@ -17,7 +18,7 @@ from selfreflect.cli.options import Overrides, argument, option, takes
 from selfreflect.cli.report import write_page
 from selfreflect.cli.score import item_run
 from selfreflect.cli.stages import Intent, check_strategies, fill_run
-from selfreflect.errors import BackendError, DataError
+from selfreflect.errors import BackendError, DataError, excerpt
 from selfreflect.grouping import ordered_groups
 from selfreflect.metric.measure import CHEAP_MEASURES, default_measures
 from selfreflect.records import STAGES, Question, question_id
@@ -100,7 +101,7 @@ def ask_command(
 
     if not question.strip():
         raise DataError("the question is blank")
-    text = "" if context is None else read_text(context)
+    text = "" if context is None else _read_context(context)
     # read twice: the defaults depend on which model and judge are named
     settings = overrides.config()
     answers = settings.answers
@@ -127,6 +128,16 @@ def ask_command(
         say(f"{halves}, at temperature {sampling.temperature:g}, top-p {sampling.top_p:g}.")
         print_question(records, record.id, answers=8, grouped=answer_groups)
     exit_with(records.failed)
+
+
+def _read_context(source: str) -> str:
+    if source != "-" and not os.path.lexists(source):
+        raise DataError(
+            f"{excerpt(source)}: there is no such file",
+            remedy="{context} names a file. To give the text itself, pipe it: echo TEXT | selfreflect ask "
+            "QUESTION --context -",
+        )
+    return read_text(source)
 
 
 def _grouped(

@@ -488,7 +488,8 @@ class _Fitting:
         calibrator = replace(calibrator, source=name, fitted=datetime.now(UTC).date(), **facts)
         write_file(path, write_calibrator(calibrator))
         use = "claims FILE --calibrator" if self.reader else "calibrate FILE --apply"
-        options = written_options(self.columns)
+        # other questions have no labels yet, and a named column that is missing is an error
+        options = written_options(self.columns, is_labelled=False)
         say(f"Use it on other questions: selfreflect {use} {shlex.quote(str(path))}{options}")
 
 
@@ -568,7 +569,7 @@ def _apply(
     """Apply a saved calibrator, and print its result for each question."""
     from selfreflect.uncertainty.assess import Assessment
     from selfreflect.uncertainty.estimators import ESTIMATORS
-    from selfreflect.uncertainty.tables import promise_tables
+    from selfreflect.uncertainty.tables import confidence_table, promise_tables
 
     saved.refuse_overlap(questions)
     saved.refuse_other_samples(questions)
@@ -609,11 +610,7 @@ def _apply(
             print_notes_first(table)
     _show(assessment, name, saved.correctness, indices, confidences, saved.method, json, promises)
     if not json:
-        answered = " where its field answered is true" if saved.guarantee else ""
-        say(
-            f"The number to show with an answer{answered} is its field confidence, the chance that it is "
-            "right: add --json."
-        )
+        print_table(confidence_table(assessment, name, indices, confidences, promises))
 
 
 def _promised(
@@ -656,11 +653,19 @@ def _only_label(assessment: Assessment) -> str:
     names = labelled(assessment) if assessment.judged.labels else []
     if len(names) != 1:
         fields = [] if names else further_fields(assessment.questions)
-        others = f"; other fields are {listed(fields)}" if fields else ""
+        if names:
+            raise DataError(
+                f"there are several kinds of labels: {listed(names)}",
+                code="no_gold",
+                remedy="Choose one with {correctness}.",
+            )
+        quoted = listed([repr(field) for field in fields])
+        others = f"; the other fields of the file are {quoted}" if fields else ""
         raise DataError(
-            f"calibration needs one kind of label{others}",
+            f"nothing says which answers are right{others}",
             code="no_gold",
-            remedy="Give right answers ({gold}), a field 'correct', or one function with {correctness}.",
+            remedy="Name the field of the right answers with {gold}, or a field of labels (right or wrong) "
+            "with {column} correct=NAME.",
         )
     return names[0]
 

@@ -56,6 +56,7 @@ _WRONG_WORDS = frozenset(
     "not wrong incorrect false error errors mistake hallucination hallucinated hallucinates toxic unsafe "
     "falsch fehler faux erreur incorrecto errado sbagliato errore fout fel błąd".split()
 )
+_OR = frozenset("or oder ou o eller lub".split())
 KIND_COLUMNS = ("kind", "category", "subject")
 CONTEXT_COLUMN = "context"
 ID_COLUMNS = ("question_id", "qid", "id")
@@ -300,8 +301,9 @@ def asks_by_name(name: str) -> bool:
 def tells_of_labels(name: str) -> bool:
     """Check whether a column is named like labels that say which answers are right."""
     words = {*words_in(name)}
-    # "Right/Wrong" names both values
-    return not _LABEL_WORDS.isdisjoint(words) and (_WRONG_WORDS.isdisjoint(words) or "/" in name)
+    # "Right/Wrong" and "right or wrong" name both values
+    names_both = "/" in name or not _OR.isdisjoint(words)
+    return not _LABEL_WORDS.isdisjoint(words) and (_WRONG_WORDS.isdisjoint(words) or names_both)
 
 
 def tells_of_work(name: str) -> bool:

@@ -147,6 +147,15 @@ class ThresholdSearch:
         return tuple(self._test(*counts) for counts in self.skipped)
 
     @property
+    def enough(self) -> int:
+        """Number of tested questions that must be expected to reach the first threshold."""
+        return ROOM * fewest_answers(self.risk, self.confidence)
+
+    def expected_of(self, test: ThresholdTest) -> float:
+        """Return how many tested questions the pilot expected to reach an :attr:`untested` threshold."""
+        return self.expected[self.untested.index(test)]
+
+    @property
     def labels_needed(self) -> int:
         """Further labelled questions that :attr:`nearest` needs, if all are right."""
         return self._labels_for(self.nearest)
@@ -154,8 +163,7 @@ class ThresholdSearch:
     def _labels_for(self, test: ThresholdTest) -> int:
         needs = [(fewest_answers(self.risk, self.confidence, test.wrong), float(test.answered))]
         if test in self.untested:  # it is tested only if enough questions are expected to reach it
-            enough = ROOM * fewest_answers(self.risk, self.confidence)
-            needs.append((enough, self.expected[self.untested.index(test)]))
+            needs.append((self.enough, self.expected_of(test)))
         # only some of further questions are answered, and a part of them goes to the pilot
         lacking = max((answers - known) / (known or 1) for answers, known in needs) * max(1, self.tested)
         return max(0, math.ceil(lacking * PILOT / (PILOT - 1)))

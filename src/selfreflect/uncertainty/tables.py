@@ -93,6 +93,40 @@ def agreement_table(shares: Sequence[tuple[float, Samples]]) -> Table:
     return Table("Least agreement first", columns, tuple(rows))
 
 
+MOST_CONFIDENT = 10
+"""Maximum number of questions in :func:`confidence_table`."""
+
+
+def confidence_table(
+    assessment: Assessment,
+    estimator: str,
+    indices: Sequence[int],
+    confidences: Floats,
+    promises: Sequence[Mapping[str, object]],
+) -> Table:
+    """Tabulate the most confident answers, with whether a guarantee lets them be shown.
+
+    Args:
+        indices: the questions that ``confidences`` and ``promises`` belong to.
+    """
+    texts = assessment.answers_of(estimator).texts
+    is_guaranteed = bool(promises) and "answered" in promises[0]
+    rows: list[tuple[Cell, ...]] = []
+    for position in np.argsort(-confidences, kind="stable")[:MOST_CONFIDENT].tolist():
+        index = indices[position]
+        question = assessment.questions[index]
+        text, answer = one_line(question.text or question.id, 60), one_line(texts[index] or "", 40)
+        shown = ("yes" if promises[position]["answered"] else "no",) if is_guaranteed else ()
+        rows.append((text, answer, float(confidences[position]), *shown))
+    columns = [Column("question"), Column("answer"), Column("confidence", ".3f")]
+    if is_guaranteed:
+        columns.append(Column("may be shown"))
+    notes = ["confidence: the chance that an answer is right, the number to show with it."]
+    if len(indices) > len(rows):
+        notes.append(f"These are {len(rows)} of {len(indices):,} answers; --json lists all.")
+    return Table("Answers, most confident first", tuple(columns), tuple(rows), tuple(notes))
+
+
 def range_text(info: Estimator) -> str:
     """Format an estimator's declared range as an interval."""
     low = "(-∞" if math.isinf(info.low) else f"[{info.low:g}"
@@ -319,7 +353,10 @@ def guarantee_sentence(search: ThresholdSearch, estimator: str) -> str:
         )
     passes = "which passes no risk"
     if nearest in search.untested:
-        passes = "but too few questions reach it to test it"
+        passes = (
+            f"but it was not tested: about {search.expected_of(nearest):.0f} of the tested questions were "
+            f"expected to reach it, and a first test takes {search.enough}"
+        )
     elif nearest.bound < 1:
         # rounded up: a lower risk would fail
         smallest = percent(math.ceil(1000 * nearest.bound) / 1000, 1)

@@ -748,13 +748,19 @@ def _header(content: Content, lines: Sequence[list[str]]) -> tuple[list[str], in
     is_title = widest > 1 and sum(bool(cell.strip()) for cell in lines[0]) == 1
     number = 0
     if is_title or not _are_names(lines[0]):
-        below = [at for at, cells in enumerate(lines) if at and len(cells) == widest and _are_asking(cells)]
+        # rows stand below names that repeat, and a row may hold a question's name or numbered texts
+        is_named = not is_title and all(map(str.strip, lines[0])) and _name_questions(lines[0])
+        below = [
+            at
+            for at, cells in enumerate(lines)
+            if at and len(cells) == widest and _are_asking(cells, is_below_names=is_named)
+        ]
         number = below[0] if below else 0
     header = lines[number]
     if number:
         above = next(filter(str.strip, lines[0]))
         content.note(f"{counted(number, 'line')} above the names of the columns left out: {excerpt(above)}")
-    elif len({*header}) < len(header) and all(map(str.strip, header)):
+    elif len({*header}) < len(header) and all(map(str.strip, header)) and not _is_row(header):
         header = _numbered_apart(content, header)
     if not _are_names(header):
         raise DataError(
@@ -783,11 +789,34 @@ def _are_names(cells: Sequence[str]) -> bool:
     return all(map(str.strip, names)) and len({*names}) == len(names)
 
 
-def _are_asking(cells: Sequence[str]) -> bool:
-    """Check whether cells below others are names of columns, one of which is that of the questions."""
+def _are_asking(cells: Sequence[str], *, is_below_names: bool) -> bool:
+    """Check whether cells below others are names of columns, one of which is that of the questions.
+
+    Args:
+        is_below_names: whether the cells above name a column of questions, too, so that these may be a row.
+    """
     if not _are_names(cells) or max(map(len, cells)) > _NAME_CHARACTERS:
         return False
-    return _asks(cells) >= 0 or any(asks_by_name(cell) and cell.count(" ") < 3 for cell in cells)
+    if is_below_names:
+        return _name_questions(cells) and not any(map(_is_asked, cells))
+    # numbers alone are values
+    are_words = all(any(map(str.isalpha, cell)) for cell in cells if cell)
+    return _name_questions(cells) or (are_words and _asks(cells) >= 0)
+
+
+def _name_questions(cells: Iterable[str]) -> bool:
+    """Check whether a cell is named like a column of questions."""
+    return any(asks_by_name(cell) and cell.count(" ") < 3 for cell in cells)
+
+
+def _is_row(cells: Sequence[str]) -> bool:
+    """Check whether a question stands in place of the names of columns."""
+    return not _name_questions(cells) and any(map(_is_asked, cells))
+
+
+def _is_asked(cell: str) -> bool:
+    """Check whether a cell is a question rather than the name of a column."""
+    return cell.rstrip().endswith(("?", "？")) and cell.count(" ") > 1
 
 
 def _numbered_apart(content: Content, names: Sequence[str]) -> list[str]:

@@ -84,6 +84,8 @@ LABELS = [
     ("Correct? (y/n)", "y", "n"),
     ("Verdict", "ok", "wrong"),
     ("Label", "pass", "fail"),
+    ("Test result passed", "P", "F"),
+    ("Richtig", "W", "F"),
     ("Graded", "1", "0"),
     ("is it right", "ok", "fail"),
     ("Reviewer", "correct", "incorrect"),
@@ -135,6 +137,7 @@ def test_labels_are_told_by_their_words(
     [
         ("Reviewed", ("yes", "no", "yes")),
         ("Hallucination check", ("yes", "no", "yes")),
+        ("Human answer", ("yes", "no", "yes")),
         ("Not correct", ("x", "", "x")),
         ("Reviewer", ("Anna", "Ben", "Anna")),
         ("Escalated", ("yes", "no", "yes")),
@@ -244,6 +247,23 @@ def test_columns_of_one_name_are_numbered(tmp_path: Path) -> None:
     file = read_item_file(table(tmp_path / "a.csv", ["Question", "Answer", "Answer", "Answer"], *ROWS))
     assert {*file.items[0].answer_set.answers} == {*TEXTS}
     assert any("'Answer'" in note for note in file.notes)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [("question", "answer 1", "answer 2", "pages", "pages"), ("Question", "Answer", "Answer", "Note", "No.")],
+)
+def test_a_row_of_numbers_is_no_header_below_repeated_names(header: Sequence[str], tmp_path: Path) -> None:
+    rows = [[question, *TEXTS[:2], number, number + 1] for number, question in enumerate(QUESTIONS)]
+    path = table(tmp_path / "a.csv", header, *rows)
+    assert [item.question for item in read_item_file(path).items] == [*QUESTIONS]
+    assert [question.text for question in load_questions(str(path)).questions] == [*QUESTIONS]
+
+
+def test_a_row_with_repeated_answers_is_no_header(tmp_path: Path) -> None:
+    rows = [[question, TEXTS[0], TEXTS[0]] for question in QUESTIONS]
+    with pytest.raises(DataError, match="header"):
+        read_item_file(table(tmp_path / "a.csv", rows[0], *rows[1:]))
 
 
 @pytest.mark.parametrize("name", ["Comment", "verbatim", "Source", "Passage", "X"])

@@ -24,6 +24,7 @@ from selfreflect.sources.columns import (
     plain_name,
     right_choice,
     tells_of_labels,
+    tells_of_person,
     tells_of_work,
     type_name,
 )
@@ -354,6 +355,8 @@ VERDICTS: Mapping[str, Verdict] = {
 # Letters whose meaning other labels of the column decide: "n" is "no" beside "y", and "no answer" elsewhere.
 _NO, _BESIDE = "n", frozenset("y j s o yes ja oui si sí sim vero".split())
 _CROSS = "x"
+# What a letter means in a column of these two alone: pass and fail, "wahr" and "falsch".
+_LETTER_PAIRS = {frozenset("pf"): {"p": "yes"}, frozenset("wf"): {"w": "yes"}}
 # Marks that may stand alone in a column, where a blank says the opposite.
 _MARKS = frozenset("x ✓ ✔ ✅ ☑ 👍".split())
 
@@ -409,7 +412,7 @@ _BLANK = frozenset(("", "none"))
 
 def _spelling(labels: Collection[str]) -> dict[str, str]:
     """Find the labels of a column that depend on the others, with their meaning."""
-    words = {*labels} - _BLANK
+    words = frozenset(labels) - _BLANK
     if len(words) == 1 and words <= _MARKS and len({*labels}) > 1:
         return dict.fromkeys(words, "yes") | dict.fromkeys(_BLANK, "no")
     spelling = {}
@@ -417,7 +420,7 @@ def _spelling(labels: Collection[str]) -> dict[str, str]:
         spelling[_NO] = "no"
     if _CROSS in words and any(VERDICTS.get(word) for word in words):
         spelling[_CROSS] = "no"
-    return spelling
+    return spelling | _LETTER_PAIRS.get(words, {})
 
 
 def _spelled(spelling: Mapping[str, str], row: Row) -> Row:
@@ -451,7 +454,9 @@ def label_columns(rows: Rows, names: Collection[str], answers: Collection[str] =
 
 def _are_likely_labels(rows: Rows, name: str, answers: Collection[str]) -> bool:
     """Check by name and values whether a column holds labels."""
-    if not tells_of_labels(name) or not are_labels(row.fields.get(name) for row in rows):
+    if not tells_of_labels(name) or tells_of_person(name):
+        return False
+    if not are_labels(row.fields.get(name) for row in rows):
         return False
     # "Reviewed" with yes and no says which rows somebody has reviewed
     if tells_of_work(name):

@@ -52,6 +52,8 @@ _LABEL_WORDS = _DONE_WORDS | frozenset(
     "giudizio juist goed beoordeling stimmt acceptable rätt bedömning rigtigt riktig poprawna poprawny "
     "poprawność ocena 判定 正誤 評価 判断 评价".split()
 )
+# Words of labels that say who labelled.
+_PERSONS = frozenset("human manual reviewer annotator rater".split())
 _WRONG_WORDS = frozenset(
     "not wrong incorrect false error errors mistake hallucination hallucinated hallucinates toxic unsafe "
     "falsch fehler faux erreur incorrecto errado sbagliato errore fout fel błąd".split()
@@ -309,6 +311,12 @@ def tells_of_labels(name: str) -> bool:
 def tells_of_work(name: str) -> bool:
     """Check whether a column's name may say which rows somebody has looked at, such as ``Reviewed``."""
     return not _DONE_WORDS.isdisjoint(words_in(name))
+
+
+def tells_of_person(name: str) -> bool:
+    """Check whether a column is named like the answers of a person, such as ``Human answer``."""
+    words = {*words_in(name)}
+    return not words.isdisjoint(SINGLE_ANSWERS) and words & _LABEL_WORDS <= _PERSONS
 
 
 def tells_of_questions(name: str, *, is_single: bool = False) -> bool:

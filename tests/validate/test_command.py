@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny
-from command import Outcome, run, written
+from command import Outcome, environment, run, written
 from fault_server import FaultServer, chat, choice, status
 
 from selfreflect.records import AnswerSet, Question, Summary
@@ -97,6 +99,45 @@ def test_what_is_kept_is_not_measured_again(
     again = validate(model, ITEMS, tmp_path, "--out", out)
     assert (again.code, again.stdout) == (first.code, first.stdout)
     assert ((out / "values.jsonl").stat().st_mtime_ns, (out / "values.jsonl").read_bytes()) == before
+
+
+KILLED = """
+import os, signal
+from selfreflect.cli import main
+from selfreflect.store.journal import Journal
+
+def append_all(journal, records, right=Journal.append_all):
+    right(journal, records)
+    if len(journal.records) >= 10:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Journal.append_all = append_all
+main()
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_where_it_stopped(model: Path, tmp_path: Path) -> None:
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    many = [item(number) for number in range(6)]
+    source = written(tmp_path / "items.json", many)
+    arguments = ["validate", str(source), "--judge", str(model), "--device", "cpu", "--metrics", BOTH]
+    command = [sys.executable, "-c", KILLED, *arguments, "--out", str(out)]
+    killed = subprocess.run(command, env=environment(), capture_output=True, timeout=200)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    values = out / "values.jsonl"
+    kept = values.read_bytes()
+    assert 10 <= kept.count(b"\n") < len(many) * 2 * 3
+    outcome = run(*arguments, "--out", out)
+    assert outcome.code in (0, 1)
+    assert values.read_bytes().startswith(kept)
+    assert run(*arguments, "--out", whole).stdout == outcome.stdout
+
+    def known(folder: Path) -> dict[tuple[str, str, str], float | None]:
+        return {(one["metric"], one["item"], one["summary"]): one.get("value") for one in stored(folder)}
+
+    assert known(out).keys() == known(whole).keys()
+    assert known(out) == pytest.approx(known(whole), rel=1e-5)
 
 
 def test_an_interrupted_run_says_what_is_kept(

@@ -260,6 +260,14 @@ def test_a_row_of_numbers_is_no_header_below_repeated_names(header: Sequence[str
     assert [question.text for question in load_questions(str(path)).questions] == [*QUESTIONS]
 
 
+def test_a_row_of_usual_words_is_no_header_below_repeated_names(tmp_path: Path) -> None:
+    asked = ["Payment query", "Message failed", "Input"]
+    rows = [[question, text, f"Jo {text}", text] for question, text in zip(asked, TEXTS, strict=True)]
+    path = table(tmp_path / "a.csv", ["question", "answer", "note", "note"], *rows)
+    assert [question.text for question in load_questions(str(path)).questions] == asked
+    assert [question.text for question in read_answered_questions(path).questions] == asked
+
+
 def test_a_row_with_repeated_answers_is_no_header(tmp_path: Path) -> None:
     rows = [[question, TEXTS[0], TEXTS[0]] for question in QUESTIONS]
     with pytest.raises(DataError, match="header"):

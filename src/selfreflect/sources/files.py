@@ -30,6 +30,7 @@ from selfreflect.records import question_id
 from selfreflect.sources.columns import (
     QUESTION_COLUMNS,
     asks_by_name,
+    item_columns,
     likely_questions,
     likely_spans,
     plain_name,
@@ -747,9 +748,9 @@ def _header(content: Content, lines: Sequence[list[str]]) -> tuple[list[str], in
     widest = max(map(len, lines))
     is_title = widest > 1 and sum(bool(cell.strip()) for cell in lines[0]) == 1
     number = 0
-    if is_title or not _are_names(lines[0]):
-        # rows stand below names that repeat, and a row may hold a question's name or numbered texts
-        is_named = not is_title and all(map(str.strip, lines[0])) and _name_questions(lines[0])
+    # names of questions and answers may repeat, and a row below may hold words that are names elsewhere
+    if is_title or not (_are_names(lines[0]) or _are_whole(lines[0])):
+        is_named = not is_title and _name_questions(lines[0])
         below = [
             at
             for at, cells in enumerate(lines)
@@ -798,10 +799,16 @@ def _are_asking(cells: Sequence[str], *, is_below_names: bool) -> bool:
     if not _are_names(cells) or max(map(len, cells)) > _NAME_CHARACTERS:
         return False
     if is_below_names:
-        return _name_questions(cells) and not any(map(_is_asked, cells))
+        return _are_whole(cells) and not any(map(_is_asked, cells))
     # numbers alone are values
     are_words = all(any(map(str.isalpha, cell)) for cell in cells if cell)
     return _name_questions(cells) or (are_words and _asks(cells) >= 0)
+
+
+def _are_whole(cells: Iterable[str]) -> bool:
+    """Check whether cells name both questions and answers."""
+    columns = item_columns(filter(str.strip, cells), {})
+    return bool(columns.question and columns.answers)
 
 
 def _name_questions(cells: Iterable[str]) -> bool:

@@ -268,6 +268,14 @@ def test_a_row_of_usual_words_is_no_header_below_repeated_names(tmp_path: Path) 
     assert [question.text for question in read_answered_questions(path).questions] == asked
 
 
+def test_repeated_names_below_a_title_are_the_header(tmp_path: Path) -> None:
+    rows = [[question, text, text] for question, text in zip(("Input", *QUESTIONS), TEXTS, strict=False)]
+    path = table(tmp_path / "a.csv", ["My survey"], ["question", "answer", "answer"], *rows)
+    read = read_answered_questions(path)
+    assert [question.text for question in read.questions] == [row[0] for row in rows]
+    assert [question.answers for question in read.questions] == [(text, text) for text in TEXTS]
+
+
 def test_a_row_with_repeated_answers_is_no_header(tmp_path: Path) -> None:
     rows = [[question, TEXTS[0], TEXTS[0]] for question in QUESTIONS]
     with pytest.raises(DataError, match="header"):

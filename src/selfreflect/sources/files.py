@@ -761,7 +761,7 @@ def _header(content: Content, lines: Sequence[list[str]]) -> tuple[list[str], in
     if number:
         above = next(filter(str.strip, lines[0]))
         content.note(f"{counted(number, 'line')} above the names of the columns left out: {excerpt(above)}")
-    elif len({*header}) < len(header) and all(map(str.strip, header)) and not _is_row(header):
+    if len({*header}) < len(header) and all(map(str.strip, header)) and not _is_row(header):
         header = _numbered_apart(content, header)
     if not _are_names(header):
         raise DataError(
@@ -796,7 +796,8 @@ def _are_asking(cells: Sequence[str], *, is_below_names: bool) -> bool:
     Args:
         is_below_names: whether the cells above name a column of questions, too, so that these may be a row.
     """
-    if not _are_names(cells) or max(map(len, cells)) > _NAME_CHARACTERS:
+    is_repeated = all(map(str.strip, cells)) and _are_whole(cells)
+    if not (_are_names(cells) or is_repeated) or max(map(len, cells)) > _NAME_CHARACTERS:
         return False
     if is_below_names:
         return _are_whole(cells) and not any(map(_is_asked, cells))

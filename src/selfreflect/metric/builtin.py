@@ -262,7 +262,7 @@ class UsableInformation(Measure):
         }
 
     def doubtful(self, record: Information) -> Doubtful | None:
-        """Compute the unreported share of a record; None without available bits."""
+        """Compute the recovered share of a record without a valid value; None if it cannot be computed."""
         bits, available = record.bits, record.bits_available
         if record.reason in (None, *_FOREIGN) or bits is None or available is None or available <= 0:
             return None

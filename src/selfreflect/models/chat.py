@@ -231,7 +231,7 @@ def _close_trace(rendered: str) -> str:
 
 
 def _cut(texts: Sequence[str], cut_at: re.Pattern[str]) -> list[tuple[str, ...]]:
-    """Cut each text at the last match of ``places`` in the common prefix, and at each match after it."""
+    """Cut each text at the last match of ``cut_at`` in the common prefix, and at each later match."""
     prefix = texts[0][: common_prefix(min(texts), max(texts))]
     end = max((match.start() for match in cut_at.finditer(prefix)), default=0)
     parts_of_texts = []

@@ -228,7 +228,7 @@ def _grades(answers: AnswerSet) -> dict[str, tuple[Graded, ...]]:
 
 
 def _measured_values(run: RunRecords, question: str) -> dict[str, float | NoValue]:
-    """Look up the run's measures of the greedy answer by estimator name."""
+    """Collect the measures of a question's greedy answer, keyed by estimator name."""
     values: dict[str, float | NoValue] = {}
     for measure in run.measures:
         record = run.results(measure).get((question, BASELINE))

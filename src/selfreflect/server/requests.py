@@ -161,7 +161,8 @@ class ModelChoices:
             raise ConfigError(
                 f"{excerpt(name)} is a model on a server, and the app was not started with it",
                 code="not_offered",
-                remedy="Give the model as {model}, and its server as {base_url} unless that is OpenAI's.",
+                remedy="Restart the app with this model in {model}, and its server's address in {base_url} unless "
+                "the server is OpenAI's.",
             )
         # what exists on this disk is no hub name, so that no client can probe for files
         if not _HUB_NAME.fullmatch(name) or ".." in name or Path(name).exists():

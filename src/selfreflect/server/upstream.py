@@ -200,7 +200,7 @@ class RemoteServer:
         return ChatError(status, message, type="upstream_error", code="backend")
 
     def redacted(self, data: bytes) -> bytes:
-        """Remove keys from a short body."""
+        """Redact API keys in a short response body."""
         return self.endpoint.redacted(data.decode("utf-8", "surrogateescape")).encode(
             "utf-8", "surrogateescape"
         )

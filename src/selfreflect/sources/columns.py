@@ -792,7 +792,7 @@ def scalar(value: object) -> Scalar | None:
 
 
 def metadata(fields: Mapping[str, object], columns: Iterable[str]) -> dict[str, Scalar]:
-    """Collect question metadata from columns and from an object ``metadata``."""
+    """Collect question metadata from columns and from a ``metadata`` object."""
     values: dict[str, Scalar] = {}
     for column in columns:
         cell = fields.get(column)

@@ -414,7 +414,10 @@ def margins(shares: Floats) -> Floats:
 
 
 def token_confidences(top: Floats | Sequence[Sequence[float]]) -> Floats:
-    """Average -ln p over each list, whose length matters: shape (T,) (Fu et al. 2025, arXiv 2508.15260)."""
+    """Average -ln p over the top candidates of each token, shape (T,) (Fu et al. 2025, arXiv 2508.15260).
+
+    Values are comparable only for equal numbers of candidates.
+    """
     confidences: Floats = -np.asarray(top, dtype=np.float64).mean(axis=1)
     return confidences
 

@@ -71,7 +71,9 @@ def summary_orders(values: Mapping[Key, float]) -> dict[Pair, int]:
 
 
 def read_ratings(source: str | Path, items: Sequence[Item]) -> Ratings:
-    """Read ratings from a CSV file with the columns rater, item, summary and rating, or other and preferred.
+    """Read ratings from a CSV file with the columns ``rater``, ``item`` and ``summary``.
+
+    It also has ``rating``, or both ``other`` and ``preferred``.
 
     ``preferred`` (or ``preference``) names one of the two summaries, or says ``tie``. A blank rating or
     preference is a missing one.

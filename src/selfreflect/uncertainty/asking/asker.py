@@ -391,7 +391,7 @@ def truth_of_token(text: str) -> bool | None:
 
 
 def parse_either(text: str, yes: str, no: str) -> bool | NoValue:
-    """Parse which of two words begins a response, unless it names both."""
+    """Determine which of two words a response begins with; undefined if it names both."""
     words = f"{yes}|{no}"
     # "Yes or no?" names both and decides nothing
     match = re.match(rf"\W*({words})\b(?!\W*(?:(?:or|and)\W+)?(?:{words})\b)", text, re.IGNORECASE)

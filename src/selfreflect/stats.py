@@ -412,7 +412,9 @@ def finite_array(values: Sequence[float]) -> Floats:
     """
     array = np.asarray(values, dtype=np.float64)
     if not np.isfinite(array).all():
-        raise ValueError("NaN or infinite value: leave out undefined values, so that n and coverage count only defined ones")
+        raise ValueError(
+            "NaN or infinite value: leave out undefined values, so that n and coverage do not count them"
+        )
     return array
 
 

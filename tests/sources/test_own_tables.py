@@ -136,6 +136,7 @@ def test_labels_are_told_by_their_words(
     ("name", "values"),
     [
         ("Reviewed", ("yes", "no", "yes")),
+        ("label", ("0", "1", "1")),
         ("Hallucination check", ("yes", "no", "yes")),
         ("Human answer", ("yes", "no", "yes")),
         ("Not correct", ("x", "", "x")),

@@ -161,8 +161,7 @@ class ModelChoices:
             raise ConfigError(
                 f"{excerpt(name)} is a model on a server, and the app was not started with it",
                 code="not_offered",
-                remedy="Restart the app with this model in {model}, and its server's address in {base_url} unless "
-                "the server is OpenAI's.",
+                remedy="Restart the app with {model} and, unless the server is OpenAI's, {base_url}.",
             )
         # what exists on this disk is no hub name, so that no client can probe for files
         if not _HUB_NAME.fullmatch(name) or ".." in name or Path(name).exists():

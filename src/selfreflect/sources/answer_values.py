@@ -466,7 +466,7 @@ def _are_likely_labels(rows: Rows, name: str, answers: Collection[str]) -> bool:
     return not mostly_recurs(rows, name, answers)
 
 
-_YES_NO = _BESIDE | _MARKS | {_NO, *"no nein non não".split()}
+_YES_NO = _BESIDE | _MARKS | {_NO, *"no nein non não 0 1".split()}
 
 
 def label_notes(names: Sequence[str]) -> list[str]:

@@ -40,13 +40,14 @@ CORRECT_NAMES = frozenset(
 it for a share of equal samples."""
 # Words in other names of labels, if every value is a known verdict, and words that say the opposite.
 _DONE_WORDS = frozenset(
-    "checked reviewed evaluated rated labelled labeled annotated bewertet geprüft vérifié évalué revisado "
+    "checked reviewed evaluated rated labelled labeled label labels annotated bewertet "
+    "geprüft vérifié évalué revisado "
     "verificado verificato beoordeeld".split()
 )
-"""Words that may say of a row only that somebody looked at it."""
+"""Words that may say of a row only that somebody looked at it, or which class it belongs to."""
 _LABEL_WORDS = _DONE_WORDS | frozenset(
     "correct correctness right accurate accuracy verdict grade graded grading judgment judgement judged ok "
-    "okay passed pass label labels check review reviewer human manual feedback thumb thumbs eval evaluation "
+    "okay passed pass check review reviewer human manual feedback thumb thumbs eval evaluation "
     "assessment annotation annotator rater richtig korrekt bewertung prüfung urteil correcte évaluation "
     "jugement correcta correcto revisión evaluación certo correto avaliação giusto corretto valutazione "
     "giudizio juist goed beoordeling stimmt acceptable rätt bedömning rigtigt riktig poprawna poprawny "

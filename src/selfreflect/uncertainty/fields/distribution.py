@@ -162,7 +162,10 @@ class Structured:
         spans = [positions.get(field.pointer) for positions in self.spans]
         # a field that is missing in one answer has no tokens there
         if not field.is_located or None in spans:
-            return {**nothing, "missing_logprobs": "an answer lacks the field, or the field is inside a list whose objects are matched across answers"}
+            return {
+                **nothing,
+                "missing_logprobs": "an answer lacks the field, or a list of matched objects contains it",
+            }
         texts_and_ends = zip(values.tokens, self._token_ends, spans, strict=True)
         places = [_overlapping(texts, ends, *span) for texts, ends, span in texts_and_ends if span]
         return {"token_values": values.cut(places), "missing_logprobs": ""}

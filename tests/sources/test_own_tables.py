@@ -349,3 +349,25 @@ def test_a_refusal_ends_with_options_that_work(header: list[str], row: list[str]
     outcome = run(*words)
     assert outcome.code == 0, outcome.said
     assert "3 questions; answers per question: 2" in outcome.stdout
+
+
+def test_a_label_beside_several_answers_judges_the_reply(tmp_path: Path) -> None:
+    replies = ("5 to 7 days", "Yes.", "DHL brings it")
+    rows = [
+        [question, "A week", "No.", reply, "right"]
+        for question, reply in zip(QUESTIONS, replies, strict=True)
+    ]
+    path = table(
+        tmp_path / "a.csv", ["question", "answer_1", "answer_2", "What we told them", "Verdict"], *rows
+    )
+    questions = read_answered_questions(path).questions
+    assert [(question.answer, question.correct) for question in questions] == [(None, True)] * 3, "no reply"
+    path = table(
+        tmp_path / "b.csv",
+        ["question", "answer_1", "answer_2", "What we told them", "Verdict"],
+        *[[row[0], row[3], *row[2:]] for row in rows],
+    )
+    questions = read_answered_questions(path).questions
+    assert [(question.answer, question.correct) for question in questions] == [
+        (text, True) for text in replies
+    ]

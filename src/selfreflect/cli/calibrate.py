@@ -381,7 +381,8 @@ class _Fitting:
                 f"no threshold of {self.estimator} keeps the share of wrong answers within {search.risk:g} "
                 f"with confidence {search.confidence:.12g}; nothing was saved",
                 code="no_threshold",
-                remedy=f"Label about {search.labels_needed:,} more questions, or choose a higher {{risk}}.",
+                remedy=f"Label at least about {search.labels_needed:,} more questions, and more if some of "
+                "those shown are wrong, or choose a higher {risk} and labels of other questions.",
                 labels_needed=search.labels_needed,
             )
         return guarantee

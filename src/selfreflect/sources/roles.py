@@ -205,12 +205,15 @@ def _reply(columns: ItemColumns, rows: Sequence[Row]) -> str:
         is_known = name == METADATA or plain_name(name) in GOLD_NAMES or likely_gold([name])
         if is_known or tells_of_questions(name, is_single=True):
             continue
-        count = sum(
-            _says_the_same(group[0].fields.get(name), texts)
-            for group, texts in zip(groups, answers, strict=True)
-            if not _differs(name, group)
-        )
-        similar += [name] * (count * 2 > len(groups))
+        count = longer = 0
+        for group, texts in zip(groups, answers, strict=True):
+            reply = group[0].fields.get(name)
+            if not _differs(name, group):
+                says_the_same = _says_the_same(reply, texts)
+                longer += says_the_same
+                count += says_the_same or _is_copy(reply, texts)
+        # copies such as "Yes." may be verdicts, where no longer text says the same
+        similar += [name] * (longer > 0 and count * 2 > len(groups))
     return similar[0] if len(similar) == 1 else ""
 
 
@@ -220,6 +223,10 @@ def _answers_in(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
     if len(values) == 1:
         values = values[0] if isinstance(values[0], list) else []
     return [value.strip(" .").casefold() for value in values if isinstance(value, str) and value.strip(" .")]
+
+
+def _is_copy(reply: object, answers: Sequence[str]) -> bool:
+    return isinstance(reply, str) and reply.strip(" .").casefold() in answers
 
 
 # A text so many times as long as the longest answer, with some room, is what a model read.

@@ -93,7 +93,7 @@ def agreement_table(shares: Sequence[tuple[float, Samples]]) -> Table:
     return Table("Least agreement first", columns, tuple(rows))
 
 
-MOST_CONFIDENT = 10
+MOST_CONFIDENT = 20
 """Maximum number of questions in :func:`confidence_table`."""
 
 
@@ -112,13 +112,16 @@ def confidence_table(
     texts = assessment.answers_of(estimator).texts
     is_guaranteed = bool(promises) and "answered" in promises[0]
     rows: list[tuple[Cell, ...]] = []
-    for position in np.argsort(-confidences, kind="stable")[:MOST_CONFIDENT].tolist():
+    values = [assessment.values[estimator][index] for index in indices]
+    scores = np.array([ESTIMATORS[estimator].score(value) for value in values if isinstance(value, float)])
+    # several scores have the same confidence, and a guarantee has a threshold of the score
+    for position in np.lexsort((-scores, -confidences))[:MOST_CONFIDENT].tolist():
         index = indices[position]
         question = assessment.questions[index]
         text, answer = one_line(question.text or question.id, 60), one_line(texts[index] or "", 40)
         shown = ("yes" if promises[position]["answered"] else "no",) if is_guaranteed else ()
-        rows.append((text, answer, float(confidences[position]), *shown))
-    columns = [Column("question"), Column("answer"), Column("confidence", ".3f")]
+        rows.append((text, answer, values[position], float(confidences[position]), *shown))
+    columns = [Column("question"), Column("answer"), Column(estimator, ".3g"), Column("confidence", ".3f")]
     if is_guaranteed:
         columns.append(Column("may be shown"))
     notes = ["confidence: the chance that an answer is right, the number to show with it."]

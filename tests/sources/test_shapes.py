@@ -156,3 +156,10 @@ def test_a_value_that_is_needed_must_be_a_number(field: str, tmp_path: Path) -> 
     path = written(tmp_path / "n.jsonl", json.dumps({**fields, field: value}))
     with pytest.raises(DataError, match="line 1"):
         read_answered_questions(path)
+
+
+def test_records_of_any_names_in_one_field_are_the_rows(tmp_path: Path) -> None:
+    cases = [{"q": f"Who is {name}?", "attempts": ["A", "B"], "expected": "A"} for name in ("Oz", "Nod")]
+    path = written(tmp_path / "a.json", {"meta": {"bot": "v3"}, "cases": cases})
+    items = read_item_file(path, columns={"question": "q", "answer": "attempts"}).items
+    assert [item.question for item in items] == ["Who is Oz?", "Who is Nod?"]

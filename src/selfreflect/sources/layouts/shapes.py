@@ -135,6 +135,21 @@ class Records(Shape):
             yield f"record {id_!r}", {"id": id_, **record}
 
 
+def _has_texts(value: object) -> bool:
+    return isinstance(value, list) and len(value) > 1 and all(isinstance(text, str) for text in value)
+
+
+def _are_alike(values: Sequence[Any]) -> bool:
+    """Check whether objects have the same fields, with a text and a list of texts in each."""
+    return len(values) > 1 and all(
+        isinstance(value, dict)
+        and value.keys() == values[0].keys()
+        and any(isinstance(text, str) for text in value.values())
+        and any(map(_has_texts, value.values()))
+        for value in values
+    )
+
+
 class Wrapped(Shape):
     """Layout with the records in one field, next to values of the whole file."""
 
@@ -142,7 +157,10 @@ class Wrapped(Shape):
     words = "records in a field"
 
     def holds(self, fields: Mapping[str, Any]) -> bool:
-        return bool(self._fields(fields)) and not _is_record(fields)
+        names = self._fields(fields)
+        # a list of texts beside a dialog holds the answers to it
+        beside = [value for name, value in fields.items() if name not in names]
+        return bool(names) and not _is_record(fields) and not any(map(_has_texts, beside))
 
     def records(self, fields: Mapping[str, Any]) -> Places:
         name, *further = self._fields(fields)
@@ -163,7 +181,9 @@ class Wrapped(Shape):
     def _is_whole(self, value: Any) -> bool:
         if isinstance(value, dict):
             return any(shape.holds(value) for shape in (ColumnLists(), Pandas(), self))
-        return isinstance(value, list) and _are_records(list(map(_inner, value)))
+        if not isinstance(value, list):
+            return False
+        return _are_records(list(map(_inner, value))) or _are_alike(value)
 
 
 class Nested(Shape):

@@ -294,3 +294,9 @@ def test_texts_are_shown_in_every_encoding(tmp_path: Path, encoding: str, more: 
     assert done.returncode == 0, done.stderr
     shown = done.stdout.decode(encoding)
     assert ("東京" if encoding == "utf-8" else "\\u6771\\u4eac") in shown
+
+
+def test_a_context_that_is_no_file_is_the_text_itself(tmp_path: Path) -> None:
+    outcome = run("ask", "What?", "--context", "The mill is blue.", "--model", tmp_path / "none")
+    refused(outcome, "is not a directory with a model")
+    assert "'The mill is blue.' is read as the context itself" in outcome.said

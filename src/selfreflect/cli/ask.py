@@ -75,8 +75,9 @@ def ask_command(
     *,
     question: str = argument("QUESTION", "The question.", ...),
     context: str | None = option(
-        "--context FILE",
-        "A text that the model reads with the question, and the judge does not; - for standard input.",
+        "--context FILE|TEXT",
+        "A text that the model reads with the question, and the judge does not, or its file; - for standard "
+        "input.",
     ),
     overrides: Overrides,
     classes: str | None = option(
@@ -131,12 +132,10 @@ def ask_command(
 
 
 def _read_context(source: str) -> str:
-    if source != "-" and not os.path.lexists(source):
-        raise DataError(
-            f"{excerpt(source)}: there is no such file",
-            remedy="{context} names a file. To give the text itself, pipe it: echo TEXT | selfreflect ask "
-            "QUESTION --context -",
-        )
+    # sentences have blanks, and a mistyped path with some is named in the note
+    if len(source.split()) > 1 and not os.path.lexists(source):
+        say(f"{excerpt(source)} is read as the context itself, because there is no such file.")
+        return source.strip()
     return read_text(source)
 
 

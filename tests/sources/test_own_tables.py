@@ -371,3 +371,13 @@ def test_a_label_beside_several_answers_judges_the_reply(tmp_path: Path) -> None
     assert [(question.answer, question.correct) for question in questions] == [
         (text, True) for text in replies
     ]
+
+
+def test_an_imported_label_beside_several_answers_judges_the_reply(tmp_path: Path) -> None:
+    header = ["question", "answer_1", "answer_2", "answer_3", "Final reply", "Verdict"]
+    rows = [[question, "A week", "A week", "5 to 7 days", "5 to 7 days", "wrong"] for question in QUESTIONS]
+    path = table(tmp_path / "a.csv", header, *rows)
+    assert run("import", "--items", path, "--out", tmp_path / "r").code == 0
+    lines = run("uncertainty", tmp_path / "r", "--json").json
+    judged = [(line["answer"], *line["correct"].values()) for line in lines if "answer" in line]
+    assert judged == [("5 to 7 days", False)] * len(QUESTIONS)

@@ -56,6 +56,7 @@ from selfreflect.sources.columns import (
 from selfreflect.sources.files import ROWS_BETWEEN_PROGRESS, RowIds, in_parts, listed
 from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, name_assigned
 from selfreflect.sources.layouts import read_row_file
+from selfreflect.sources.roles import take_judged_reply
 from selfreflect.sources.rows import METADATA, Rows
 from selfreflect.text import counted, one_line
 
@@ -263,6 +264,8 @@ def read_item_file(
     renamed = rows.rename_usual(usual, assigned.values())
     renamed_labels = _name_labels(rows, assigned, file.notes)
     renamed |= renamed_labels
+    if not (need_summaries or take_replies):
+        take_judged_reply(rows, assigned, likely.reply, file.notes)
     spell_labels(rows, file.notes)
     reserved = _columns_with_values(rows) - set(assigned.values())
     reading = Reading(

@@ -12,9 +12,11 @@ from selfreflect.errors import excerpt
 from selfreflect.sources.answer_values import verdict
 from selfreflect.sources.columns import (
     CONFIDENCE,
+    CORRECT,
     GOLD_COLUMNS,
     GOLD_NAMES,
     QUESTION_COLUMNS,
+    RESPONSE,
     ItemColumns,
     asks_by_name,
     column_range,
@@ -26,7 +28,7 @@ from selfreflect.sources.columns import (
 )
 from selfreflect.sources.files import Row, is_text_list, listed
 from selfreflect.sources.item_rows import TEXT_FIELDS
-from selfreflect.sources.rows import METADATA, is_sentence
+from selfreflect.sources.rows import METADATA, Rows, is_sentence
 
 ROWS_LOOKED_AT = 500
 """Number of first rows that determine the roles."""
@@ -271,3 +273,22 @@ def _texts(name: str, rows: Iterable[Row]) -> list[str]:
 def _differs(name: str, rows: Iterable[Row]) -> bool:
     """Check whether a column has more than one value in the rows, not counting missing values."""
     return len({repr(value) for row in rows if (value := row.fields.get(name)) not in (None, "")}) > 1
+
+
+def take_judged_reply(rows: Rows, roles: Mapping[str, str], likely: str, notes: list[str]) -> None:
+    """Rename a reply to ``response`` where a label stands beside several answers: the label judges the reply.
+
+    Args:
+        likely: the column that its texts tell as the reply, if any.
+    """
+    columns = item_columns(rows.columns, roles)
+    label = rows.columns.get(CORRECT)
+    has_samples = len(columns.answers) > 1 or columns.plural
+    if not has_samples or label is None or label.has_list or RESPONSE in rows.columns:
+        return
+    candidates = [*columns.beside] or [likely]
+    if columns.summaries or columns.named_summaries or len(candidates) > 1 or not candidates[0]:
+        notes.append("a label beside several answers is read as the verdict on the most common one")
+        return
+    rows.rename({candidates[0]: RESPONSE})
+    notes.append(f"{excerpt(candidates[0])} is read as the answer that the labels judge")

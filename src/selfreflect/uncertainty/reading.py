@@ -74,6 +74,7 @@ from selfreflect.sources.item_rows import (
 )
 from selfreflect.sources.items import CellCensus
 from selfreflect.sources.layouts import read_row_file
+from selfreflect.sources.roles import take_judged_reply
 from selfreflect.sources.rows import METADATA, Rows, exact_key
 from selfreflect.text import counted
 from selfreflect.uncertainty.question import (
@@ -124,7 +125,7 @@ def read_answered_questions(
     assigned = likely.roles
     # what a user names wins over what columns are called
     gold = _fold_names(rows, gold, assigned, file.notes)
-    _take_judged_reply(rows, assigned, likely.reply, file.notes)
+    take_judged_reply(rows, assigned, likely.reply, file.notes)
     reserved = _reserved(rows, gold, assigned, file.layout.is_log)
     reading = Reading(
         assigned,
@@ -207,25 +208,6 @@ def _fold_names(rows: Rows, gold: str, roles: Mapping[str, str], notes: list[str
             same = [name for name in likely if mostly_recurs(rows, name, answers)]
         notes += [f"{excerpt(name)} is read as the right answers" for name in same[:1]]
     return same[0] if same else gold
-
-
-def _take_judged_reply(rows: Rows, roles: Mapping[str, str], likely: str, notes: list[str]) -> None:
-    """Rename a reply to ``response`` where a label stands beside several answers: the label judges the reply.
-
-    Args:
-        likely: the column that its texts tell as the reply, if any.
-    """
-    columns = item_columns(rows.columns, roles)
-    label = rows.columns.get(CORRECT)
-    has_samples = len(columns.answers) > 1 or columns.plural
-    if not has_samples or label is None or label.has_list or RESPONSE in rows.columns:
-        return
-    candidates = [*columns.beside] or [likely]
-    if columns.summaries or columns.named_summaries or len(candidates) > 1 or not candidates[0]:
-        notes.append("a label beside several answers is read as the verdict on the most common one")
-        return
-    rows.rename({candidates[0]: RESPONSE})
-    notes.append(f"{excerpt(candidates[0])} is read as the answer that the labels judge")
 
 
 # With fewer rows, right answers may all differ from the model's.

@@ -373,11 +373,14 @@ def test_a_label_beside_several_answers_judges_the_reply(tmp_path: Path) -> None
     ]
 
 
-def test_an_imported_label_beside_several_answers_judges_the_reply(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["import", "convert"])
+def test_a_label_judges_the_reply_after_a_file_is_imported_or_converted(command: str, tmp_path: Path) -> None:
     header = ["question", "answer_1", "answer_2", "answer_3", "Final reply", "Verdict"]
     rows = [[question, "A week", "A week", "5 to 7 days", "5 to 7 days", "wrong"] for question in QUESTIONS]
     path = table(tmp_path / "a.csv", header, *rows)
-    assert run("import", "--items", path, "--out", tmp_path / "r").code == 0
-    lines = run("uncertainty", tmp_path / "r", "--json").json
+    out = tmp_path / ("r" if command == "import" else "a.jsonl")
+    options = ["--items", path, "--out", out] if command == "import" else [path, "--output", out]
+    assert run(command, *options).code == 0
+    lines = run("uncertainty", out, "--json").json
     judged = [(line["answer"], *line["correct"].values()) for line in lines if "answer" in line]
     assert judged == [("5 to 7 days", False)] * len(QUESTIONS)

@@ -280,6 +280,9 @@ def read_item_file(
     joined = item_rows(rows, reading, census.join, second)
     # whoever scores needs each text once; a converted file keeps the judged answer, too
     taken = census.reply(likely.reply) if need_summaries or take_replies else ""
+    # one label beside several answers judges the reply
+    is_judged = CORRECT in rows.columns and not rows.columns[CORRECT].has_list and not census.varying
+    kept_as = (RESPONSE if is_judged else taken) if take_replies else ""
     # where each row holds one answer, labels of answers differ between the rows of a question
     label = CORRECT if CORRECT in census.varying else ""
     ids = RowIds()
@@ -289,7 +292,7 @@ def read_item_file(
         rows_read += len(row.rows)
         _keep_whole(row)
         if taken:
-            _take_reply(row, taken, keep=take_replies)
+            _take_reply(row, taken, kept_as=kept_as)
         verdicts = _known_grades(row, reserved, label)
         values = census.tokens(row, reserved - {GRADES, CORRECT})
         item = _item(row, ids, num_answers, values, verdicts, seed)
@@ -420,13 +423,14 @@ def _known_grades(row: ItemRow, columns: Collection[str], by_row: str) -> dict[s
     return verdicts
 
 
-def _take_reply(row: ItemRow, name: str, *, keep: bool) -> None:
-    """Use the text in a column as the row's summary, and without ``keep`` remove it from the metadata."""
+def _take_reply(row: ItemRow, name: str, *, kept_as: str) -> None:
+    """Use the text in a column as the row's summary, and keep it in the metadata under a name, if any."""
     text = row.row.optional_text(name)
     if text.strip():
         row.summaries = {name: [text]}
-    if not keep:
-        row.metadata.pop(name, None)
+    reply = row.metadata.pop(name, None)
+    if kept_as and reply is not None:
+        row.metadata[kept_as] = reply
 
 
 def _item(

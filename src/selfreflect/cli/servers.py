@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import webbrowser
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from html import escape
 from ipaddress import ip_network
@@ -102,12 +102,6 @@ def _new_token() -> str:
     return secrets.token_urlsafe(32)
 
 
-SHOW_CASE = (
-    "For demonstration only: the embedded model and judge smollm2 is too small to read answers of other "
-    "models, or in languages other than English. Take a larger one before you act on its numbers."
-)
-"""Caution about the embedded model."""
-
 # --- the page
 
 APP_TOKEN = "SELFREFLECT_APP_TOKEN"
@@ -164,7 +158,8 @@ def app_command(
     try:
         # the socket listens already, so that the page can be opened before the server answers
         say(f"selfreflect is at {address}\nRuns are kept in {root}. Stop with Ctrl-C.")
-        say(SHOW_CASE)
+        config = overrides.config(_base(overrides))
+        _say_show_case([config.answers.model, config.scores.judge])
         if browser:
             _open_browser(address, root / _STARTER)
         serve(socket, root, models=models, options=options, allowed=access(host, token))
@@ -242,6 +237,7 @@ def serve_command(
     $SELFREFLECT_API_KEY or $OPENAI_API_KEY.
     """
     with _web_stack("The endpoint", "serve"):
+        from selfreflect.server.chat import reflected_model
         from selfreflect.server.endpoint import serve
         from selfreflect.server.guard import LOCAL, access, listen
     config = overrides.config(_base(overrides))
@@ -253,13 +249,13 @@ def serve_command(
         printed = f" with the API key {token}"
     bound = listen(host, port)
     services, names = _services(model, base_url, config, overrides)
+    generators = [*dict.fromkeys(map(reflected_model, names))]
     try:
         say(f"The endpoint is at http://{host}:{bound.getsockname()[1]}/v1{printed}. Stop with Ctrl-C.")
         say(f"Models: {', '.join(names)}")
-        say(_costs(services, _comparisons(config.serve, names)))
+        say(_costs(services, _comparisons(config.serve, generators)))
         judges = [config.scores.judge] if overrides.sets("scores", "judge") else []
-        if any(traits_of(name.removeprefix("selfreflect/")).is_show_case for name in (*names, *judges)):
-            say(SHOW_CASE)
+        _say_show_case([*generators, *judges])
         serve(bound, services, access(host, token), proxies)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
@@ -272,6 +268,13 @@ def _base(overrides: Overrides, answers: Mapping[str, Any] = MappingProxyType({}
     # which model it is, the list of the server says later
     names_none = overrides.sets("answers", "extra_body") and not overrides.sets("answers", "model")
     return {"answers": {**answers, **({"model": on_server("NAME")} if names_none else {})}}
+
+
+def _say_show_case(names: Iterable[str]) -> None:
+    """Say a caution about those of the models and judges that are for demonstration only."""
+    if small := [name for name in dict.fromkeys(names) if traits_of(name).is_show_case]:
+        caution = sentence("show_case_model", models=small)
+        say(f"{caution[:1].upper()}{caution[1:]}.")
 
 
 def _services(
@@ -382,7 +385,7 @@ def _proxies(options: ServeConfig) -> list[str]:
     return proxies
 
 
-def _comparisons(options: ServeConfig, names: Sequence[str]) -> int:
+def _comparisons(options: ServeConfig, models: Sequence[str]) -> int:
     """Compute the maximum number of answer pairs that a model compares."""
     from selfreflect.uncertainty.classes import PAIRS_PER_ANSWER
     from selfreflect.uncertainty.relations import CONTROLS
@@ -390,7 +393,7 @@ def _comparisons(options: ServeConfig, names: Sequence[str]) -> int:
     pairs = options.num_answers * (options.num_answers - 1) // 2
     if options.classes == "judge":
         return pairs
-    is_small = all(traits_of(name.removeprefix("selfreflect/")).is_show_case for name in names)
+    is_small = all(traits_of(name).is_show_case for name in models)
     if options.classes or options.calibrator or is_small:
         return 0
     return min(pairs, PAIRS_PER_ANSWER * options.num_answers) + len(CONTROLS)

@@ -175,6 +175,12 @@ def shown(name: str, within: str = "") -> str:
 PREFIX = "selfreflect/"
 """Prefix of a model whose distribution is drawn."""
 
+
+def reflected_model(name: str) -> str:
+    """Remove the prefix of a served name, which leaves the model's own."""
+    return name.removeprefix(PREFIX)
+
+
 ID_PREFIX = "sr-"
 """Prefix of response ids."""
 
@@ -426,7 +432,7 @@ def read_request(
     fields = decode(data, Fields)
     envelope = typed(fields, Envelope)
     reflects = envelope.model.startswith(PREFIX)
-    model = envelope.model.removeprefix(PREFIX)
+    model = reflected_model(envelope.model)
     if not reflects and not in_full:
         return ChatRequest(
             data=data, model=model, stream=bool(envelope.stream), reflects=False, passthrough="model"

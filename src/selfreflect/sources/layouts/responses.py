@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from selfreflect.sources.columns import IMAGE_COLUMNS, QUESTION_COLUMNS, holds_image, item_columns
@@ -12,9 +13,20 @@ from selfreflect.sources.layouts import Layout
 from selfreflect.text import counted
 
 _CUT_OFF = ("length", "max_tokens", "max_output_tokens")
-_SPEAKERS = {"human": "user", "gpt": "assistant", "ai": "assistant"}
-"""Roles by their names in ShareGPT and LangChain."""
-_CONVERSATIONS = ("messages", "conversations", "turns", "user_input")
+_SPEAKERS = {
+    **dict.fromkeys(("human", "user", "customer"), "user"),
+    **dict.fromkeys(("gpt", "ai", "assistant", "bot", "chatbot", "model"), "assistant"),
+    "system": "system",
+}
+"""Roles by their names in ShareGPT, LangChain and logs of chats."""
+_CONVERSATIONS = (
+    *("messages", "conversations", "conversation", "turns", "user_input"),
+    *("dialog", "dialogue", "history", "chat", "transcript"),
+)
+# Fields of a turn's speaker and of its text; what a field "role" names need not be known.
+_ROLE = "role"
+_SPEAKER_FIELDS = (_ROLE, "from", "type", "speaker", "author", "sender")
+_TEXT_FIELDS = ("content", "value", "text", "message", "utterance")
 # Where a line of a batch holds its request, if a user joined it to the output.
 _REQUESTS = ("body", "request", "params")
 _OF_BATCH = ("id", "custom_id", "method", "url", "error", "result", "response", *_REQUESTS)
@@ -145,11 +157,11 @@ def turns_in(value: Any) -> list[Any]:
 
 def _turn(entry: Any) -> dict[str, Any] | None:
     """Read a conversation turn; None for anything else."""
-    for role, content in (("role", "content"), ("from", "value"), ("type", "content")):
-        if not _holds(entry, role, content) or not isinstance(entry[role], str):
-            continue
-        if role == "role" or entry[role] in (*_SPEAKERS, "system"):
-            return {"role": _SPEAKERS.get(entry[role], entry[role]), "content": entry[content]}
+    for name, text in product(_SPEAKER_FIELDS, _TEXT_FIELDS):
+        if _holds(entry, name, text) and isinstance(speaker := entry[name], str):
+            role = _SPEAKERS.get(speaker.lower(), speaker if name == _ROLE else None)
+            if role:
+                return {"role": role, "content": entry[text]}
     return None
 
 

@@ -116,9 +116,9 @@ def test_three_formulas_called_semantic_entropy() -> None:
     labels = np.array([0, 0, 1, 1])
     toy = np.array([-1.0, -1, -2, -2])
     assert features.semantic_entropy(toy, labels) == pytest.approx(0.582, abs=5e-4)
-    assert features.semantic_entropy_monte_carlo(toy, labels) == pytest.approx(0.807, abs=5e-4)
+    assert features.semantic_entropy_monte_carlo(toy, labels, range(4)) == pytest.approx(0.807, abs=5e-4)
     equal = np.full(4, math.log(0.25))
-    assert features.semantic_entropy_direct(equal, labels) == pytest.approx(1.386, abs=5e-4)
+    assert features.semantic_entropy_direct(equal, labels, range(4)) == pytest.approx(1.386, abs=5e-4)
     assert features.semantic_entropy(equal, labels) == pytest.approx(0.693, abs=5e-4)
     assert features.entropy(labels) == pytest.approx(0.693, abs=5e-4)
 
@@ -189,10 +189,11 @@ def test_the_same_classes_in_another_order_are_a_tie(name: str) -> None:
 SURE = question(
     ["yes it is"] * 4,
     token_values=TokenValues(
-        logprobs=((-0.1, -0.2),) * 4,
+        # "-p log p" counts once for each sample, so that it falls only near 1
+        logprobs=((-0.01, -0.02),) * 4,
         tokens=(("yes", " it is"),) * 4,
         self_certainty=(9.0,) * 4,
-        top_logprobs=(((-0.1, -4.0), (-0.2, -5.0)),) * 4,
+        top_logprobs=(((-0.01, -5.0), (-0.02, -5.0)),) * 4,
         token_entropies=((0.2, 0.3),) * 4,
     ),
     confidence=0.9,
@@ -282,9 +283,18 @@ def test_likelihoods_by_hand() -> None:
     assert features.predictive_entropy(logs) == pytest.approx(-np.log([0.2, 0.3, 0.1]).mean())
     assert features.semantic_entropy(logs, labels) == pytest.approx(math.log(2))
     masses = -(2 * math.log(0.3) + math.log(0.3)) / 3
-    assert features.semantic_entropy_monte_carlo(logs, labels) == pytest.approx(masses)
-    assert features.semantic_entropy_direct(logs, labels) == pytest.approx(-3 * 0.3 * math.log(0.3))
+    assert features.semantic_entropy_monte_carlo(logs, labels, range(3)) == pytest.approx(masses)
+    assert features.semantic_entropy_direct(logs, labels, range(3)) == pytest.approx(-3 * 0.3 * math.log(0.3))
     assert str(features.semantic_entropy(logs, np.zeros(3, int))) == "0.0"
+
+
+def test_an_answer_that_was_drawn_twice_is_not_twice_as_probable() -> None:
+    labels, logs = np.array([0, 0, 0, 0, 1]), np.log([0.6, 0.6, 0.6, 0.3, 0.1])
+    distinct = Samples(question(["Paris"] * 3 + ["Its Paris", "London"]), ClassRule(), jaccard).distinct
+    value = features.semantic_entropy_monte_carlo(logs, labels, distinct)
+    assert value == pytest.approx(-(4 * math.log(0.9) + math.log(0.1)) / 5)
+    value = features.semantic_entropy_direct(logs, labels, distinct)
+    assert value == pytest.approx(-4 * 0.9 * math.log(0.9) - 0.1 * math.log(0.1))
 
 
 @pytest.mark.parametrize(

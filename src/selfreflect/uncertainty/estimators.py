@@ -458,20 +458,21 @@ ESTIMATORS = Estimators(
             needs="logprobs",
         ),
         "semantic_entropy_mc": Estimator(
-            lambda samples: features.semantic_entropy_monte_carlo(samples.sequence_logprobs, samples.labels),
-            "mean negative log mass of the samples' classes",
-            "whole sequences, not normalised, mean over samples",
-            "lm-polygraph",
-            # a class has the sum of its samples, equal ones included, which may be above 1
-            low=-math.inf,
+            lambda samples: features.semantic_entropy_monte_carlo(
+                samples.sequence_logprobs, samples.labels, samples.distinct
+            ),
+            "mean negative log probability of the samples' classes",
+            "whole sequences, equal ones once, not normalised, mean over samples",
+            "lm-polygraph, unique responses",
             needs="logprobs",
         ),
         "semantic_entropy_direct": Estimator(
-            lambda samples: features.semantic_entropy_direct(samples.sequence_logprobs, samples.labels),
+            lambda samples: features.semantic_entropy_direct(
+                samples.sequence_logprobs, samples.labels, samples.distinct
+            ),
             "-p log p of the samples' classes, summed over samples",
-            "whole sequences, a class counts once for each member",
-            "lm-polygraph, direct",
-            low=-math.inf,
+            "whole sequences, equal ones once, a class counts once for each member",
+            "lm-polygraph, direct, unique responses",
             needs="logprobs",
         ),
         "sentence_sar": Estimator(

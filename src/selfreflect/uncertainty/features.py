@@ -163,17 +163,24 @@ def semantic_entropy(mean: Floats, labels: Labels) -> float:
     return abs(float((np.exp(logs) * logs).sum()))
 
 
-def semantic_entropy_monte_carlo(sequence: Floats, labels: Labels) -> float:
-    """Average the negative log mass of each sample's class, unnormalised, as lm-polygraph computes it. Masses
-    are sums of whole-sequence probabilities."""
-    return -float(_class_log_masses(sequence, labels)[labels].mean())
+def semantic_entropy_monte_carlo(sequence: Floats, labels: Labels, distinct: Sequence[int]) -> float:
+    """Average the negative log mass of each sample's class, unnormalised (lm-polygraph with
+    ``use_unique_responses``).
+
+    Args:
+        sequence: whole-sequence log-probabilities, shape (M,).
+        labels: class of each sample, shape (M,).
+        distinct: index of one sample of each text. Masses are sums over these, since the probability of a
+            text that was drawn twice is not twice as large.
+    """
+    return abs(float(_class_log_probabilities(sequence, labels, distinct)[labels].mean()))
 
 
-def semantic_entropy_direct(sequence: Floats, labels: Labels) -> float:
+def semantic_entropy_direct(sequence: Floats, labels: Labels, distinct: Sequence[int]) -> float:
     """Sum -p log p of each sample's class, which counts a class once per member. Kept for comparison with
-    tools that compute it so."""
-    logs = _class_log_masses(sequence, labels)[labels]
-    return -float((np.exp(logs) * logs).sum())
+    tools that compute it so; arguments as in :func:`semantic_entropy_monte_carlo`."""
+    logs = _class_log_probabilities(sequence, labels, distinct)[labels]
+    return abs(float((np.exp(logs) * logs).sum()))
 
 
 def sentence_sar(sequence: Floats, similarities: Floats) -> float:
@@ -202,6 +209,13 @@ def token_sar(logprobs: Floats, relevance: Floats) -> float:
 def sar(token_sars: Sequence[float] | Floats, similarities: Floats) -> float:
     """Compute sentence SAR from probabilities exp(-token SAR)."""
     return sentence_sar(-np.asarray(token_sars, dtype=np.float64), similarities)
+
+
+def _class_log_probabilities(sequence: Floats, labels: Labels, distinct: Sequence[int]) -> Floats:
+    """Compute the log-probability of each class, at most 0, shape (K,)."""
+    indices = list(distinct)
+    # by rounding, all that a model may say can have a little more than 1
+    return np.minimum(_class_log_masses(sequence[indices], labels[indices]), 0)
 
 
 def _class_log_masses(logs: Floats, labels: Labels) -> Floats:
@@ -263,6 +277,14 @@ class Samples:
     def sequence_logprobs(self) -> Floats:
         """Sum of each answer's token log-probabilities, shape (M,)."""
         return np.array(list(map(sum, self.question.token_values.logprobs)))
+
+    @property
+    def distinct(self) -> list[int]:
+        """Index of the first answer with each text."""
+        first: dict[str, int] = {}
+        for index, text in enumerate(self.question.answers):
+            first.setdefault(text, index)
+        return [*first.values()]
 
     @cached_property
     def mean_logprobs(self) -> Floats:

@@ -100,6 +100,7 @@ LABELS = [
     ("Correct", "✔️", "❌"),
     ("判定", "○", "×"),
     ("Right or wrong", "right", "wrong"),
+    ("R/W", "R", "W"),
     ("OK", "x", ""),
     ("correct", "✓", ""),
 ]
@@ -170,6 +171,14 @@ def test_of_two_reviewers_the_other_can_be_named(tmp_path: Path) -> None:
     [option] = shlex.split(note.split(" --column ")[1])
     read = read_answered_questions(path, columns=assigned_columns([option]))
     assert [grade.right for grade in read.questions[0].grades["correct"]] == [True, False, False]
+
+
+def test_numbered_raters_are_no_numbered_answers(tmp_path: Path) -> None:
+    header = ["question", "answer_1", "answer_2", "rater_1_correct", "rater_2_correct"]
+    rows = [[question, "In transit.", "In transit.", "yes", "no"] for question in QUESTIONS]
+    read = read_answered_questions(table(tmp_path / "a.csv", header, *rows))
+    # nor are the labels of the second one right answers
+    assert [(question.correct, question.gold) for question in read.questions] == [(True, ())] * 3
 
 
 WESTERN = "Wie lange gilt die Garantie für Zubehör?", "Où est ma commande déjà payée ?"
@@ -371,6 +380,15 @@ def test_a_label_beside_several_answers_judges_the_reply(tmp_path: Path) -> None
     assert [(question.answer, question.correct) for question in questions] == [
         (text, True) for text in replies
     ]
+
+
+def test_a_label_judges_a_reply_within_an_object(tmp_path: Path) -> None:
+    rows = [
+        {"question": question, "samples": TEXTS, "final": {"text": f"Well: {TEXTS[0]}"}, "correct": True}
+        for question in QUESTIONS
+    ]
+    path = written(tmp_path / "a.json", rows)
+    assert {question.answer for question in read_answered_questions(path).questions} == {f"Well: {TEXTS[0]}"}
 
 
 @pytest.mark.parametrize("command", ["import", "convert"])

@@ -20,7 +20,10 @@ from selfreflect.sources.columns import (
     GRADES,
     RESPONSE,
     TOKEN_COLUMNS,
+    counted_families,
+    counts_graders,
     gold_texts,
+    item_columns,
     plain_name,
     right_choice,
     tells_of_labels,
@@ -28,8 +31,8 @@ from selfreflect.sources.columns import (
     tells_of_work,
     type_name,
 )
-from selfreflect.sources.files import Row, is_text_list
-from selfreflect.sources.item_rows import ItemRow, list_in, object_in, scalar_text
+from selfreflect.sources.files import Row, is_text_list, listed
+from selfreflect.sources.item_rows import ItemRow, list_in, object_in, scalar_text, text_of
 from selfreflect.sources.rows import Rows
 from selfreflect.text import counted
 
@@ -132,8 +135,8 @@ def right_texts(value: Any, row: Row, name: str) -> tuple[str, ...]:
 
 
 def judged_text(row: Row) -> str | None:
-    """Read the judged answer of a row as text."""
-    value = scalar_text(field_value(row, RESPONSE))
+    """Read the judged answer of a row as text, also from an object such as ``{"text": …}``."""
+    value = scalar_text(text_of(field_value(row, RESPONSE)))
     return row._replace(fields={RESPONSE: value}).optional_text(RESPONSE) or None
 
 
@@ -355,8 +358,8 @@ VERDICTS: Mapping[str, Verdict] = {
 # Letters whose meaning other labels of the column decide: "n" is "no" beside "y", and "no answer" elsewhere.
 _NO, _BESIDE = "n", frozenset("y j s o yes ja oui si sí sim vero".split())
 _CROSS = "x"
-# What a letter means in a column of these two alone: pass and fail, "wahr" and "falsch".
-_LETTER_PAIRS = {frozenset("pf"): {"p": "yes"}, frozenset("wf"): {"w": "yes"}}
+# What a letter means in a column of these two alone: pass and fail, "wahr" and "falsch", right and wrong.
+_LETTER_PAIRS = {frozenset("pf"): {"p": "yes"}, frozenset("wf"): {"w": "yes"}, frozenset("rw"): {"w": "no"}}
 # Marks that may stand alone in a column, where a blank says the opposite.
 _MARKS = frozenset("x ✓ ✔ ✅ ☑ 👍".split())
 
@@ -454,7 +457,7 @@ def label_columns(rows: Rows, names: Collection[str], answers: Collection[str] =
 
 def _are_likely_labels(rows: Rows, name: str, answers: Collection[str]) -> bool:
     """Check by name and values whether a column holds labels."""
-    if not tells_of_labels(name) or tells_of_person(name):
+    if not (tells_of_labels(name) or _names_both_labels(name)) or tells_of_person(name):
         return False
     if not are_labels(row.fields.get(name) for row in rows):
         return False
@@ -469,12 +472,49 @@ def _are_likely_labels(rows: Rows, name: str, answers: Collection[str]) -> bool:
 _YES_NO = _BESIDE | _MARKS | {_NO, *"no nein non não 0 1".split()}
 
 
-def label_notes(names: Sequence[str]) -> list[str]:
-    """Say which column is read as the labels, and how to take another one."""
-    if not names:
-        return []
-    other = f"; for {excerpt(names[1])} add --column correct={shlex.quote(names[1])}" if names[1:] else ""
-    return [f"{excerpt(names[0])} is read as the labels of correctness{other}"]
+def _names_both_labels(name: str) -> bool:
+    """Check whether a name lists a word for right and one for wrong, such as ``R/W``."""
+    words = plain_name(name).split("/")
+    spelling = _spelling(words)
+    meanings = [verdict(spelling.get(word, word)) for word in words]
+    return sorted(map(str, meanings)) == ["False", "True"] and _YES_NO.isdisjoint(words)
+
+
+def name_labels(rows: Rows, roles: Mapping[str, str], notes: list[str], kept: str = "") -> dict[str, str]:
+    """Call the first column of labels ``correct``, unless there is one, and return its new name by the old.
+
+    Columns with one label for each numbered answer become a list; the old name is then their span.
+
+    Args:
+        kept: a column that keeps its name.
+    """
+    free = [name for name in rows.columns if name not in {*roles.values(), kept}]
+    answers = item_columns(rows.columns, roles).answers
+    labels = label_columns(rows, free, answers)
+    blank = {name for name in free if labels and all(row.fields.get(name) in (None, "") for row in rows)}
+    for family in counted_families([*labels, *blank]):
+        is_one_each = len(family) == len(answers) and counted_families(answers) == [[*answers]]
+        if is_one_each and not counts_graders(family) and not blank.issuperset(family):
+            rows.join(family, CORRECT, partial(_labels_of, family, answers))
+            notes.append(f"{listed(family)} are read as the labels of the answers")
+            return {f"{family[0]}..{family[-1]}": CORRECT}
+    if labels:
+        note = f"{excerpt(labels[0])} is read as the labels of correctness"
+        if labels[1:]:
+            note += f"; for {excerpt(labels[1])} add --column correct={shlex.quote(labels[1])}"
+        notes.append(note)
+    renamed = dict.fromkeys(labels[:1], CORRECT)
+    rows.rename(renamed)
+    return renamed
+
+
+def _labels_of(names: Sequence[str], answers: Sequence[str], row: Row) -> list[Any]:
+    """List the labels of a row's answers, without blank ones after the last answer."""
+    present = [number for number, name in enumerate(answers, 1) if row.fields.get(name) not in (None, "")]
+    labels = [row.fields.get(name) for name in names]
+    while len(labels) > max(present, default=0) and labels[-1] in (None, ""):
+        labels.pop()
+    return labels
 
 
 def mostly_recurs(rows: Rows, name: str, answers: Collection[str]) -> bool:

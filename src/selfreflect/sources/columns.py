@@ -32,6 +32,13 @@ CONFIDENCE_NAMES = (
     "certainty_(%) certainty_%"
 ).split()
 """Other names of a confidence, from 0 to 100 with a per cent sign or word."""
+_CONFIDENCE_WORDS = frozenset(
+    "confidence certainty sicherheit konfidenz certitude confiance confianza confiança fiducia certezza "
+    "zekerheid".split()
+)
+_PERCENT_WORDS = frozenset("percent percentage pct prozent".split())
+# Words beside these that say whose confidence it is, or how it was asked for.
+_STATED = frozenset("stated verbalized verbalised reported self own final score level value in".split())
 CORRECT_NAMES = frozenset(
     "is_correct correctness verdict grade judgment judgement ok is_ok right is_right passed richtig "
     "korrekt".split()
@@ -55,6 +62,7 @@ _LABEL_WORDS = _DONE_WORDS | frozenset(
 )
 # Words of labels that say who labelled.
 _PERSONS = frozenset("human manual reviewer annotator rater".split())
+_GRADERS = _PERSONS | frozenset("judge grader expert coder labeler labeller".split())
 _WRONG_WORDS = frozenset(
     "not wrong incorrect false error errors mistake hallucination hallucinated hallucinates toxic unsafe "
     "falsch fehler faux erreur incorrecto errado sbagliato errore fout fel błąd".split()
@@ -318,6 +326,24 @@ def tells_of_person(name: str) -> bool:
     """Check whether a column is named like the answers of a person, such as ``Human answer``."""
     words = {*words_in(name)}
     return not words.isdisjoint(SINGLE_ANSWERS) and words & _LABEL_WORDS <= _PERSONS
+
+
+def tells_of_confidence(name: str) -> bool:
+    """Check whether a column is named like a model's confidence, such as ``Model certainty (%)``."""
+    words = {*words_in(name)}
+    return not words.isdisjoint(_CONFIDENCE_WORDS) and words <= (
+        _CONFIDENCE_WORDS | _PERCENT_WORDS | _STATED | _AUTHORS | {*SINGLE_ANSWERS}
+    )
+
+
+def is_of_hundred(name: str) -> bool:
+    """Check whether a column's name says that its numbers are percentages."""
+    return "%" in name or not _PERCENT_WORDS.isdisjoint(words_in(name))
+
+
+def counts_graders(family: Sequence[str]) -> bool:
+    """Check whether the number in a family's names follows a word for a grader, as in ``Rater 2 correct``."""
+    return not _GRADERS.isdisjoint(words_in(family[0]))
 
 
 def tells_of_questions(name: str, *, is_single: bool = False) -> bool:

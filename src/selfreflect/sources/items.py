@@ -32,8 +32,7 @@ from selfreflect.sources.answer_values import (
     gold_value,
     grades,
     judged_text,
-    label_columns,
-    label_notes,
+    name_labels,
     row_grades,
     spell_labels,
     token_values,
@@ -50,11 +49,10 @@ from selfreflect.sources.columns import (
     TOKEN_COLUMNS,
     fold_assigned,
     gold_texts,
-    item_columns,
     numbered_columns,
 )
 from selfreflect.sources.files import ROWS_BETWEEN_PROGRESS, RowIds, in_parts, listed
-from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, name_assigned
+from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, name_assigned, text_of
 from selfreflect.sources.layouts import read_row_file
 from selfreflect.sources.roles import take_judged_reply
 from selfreflect.sources.rows import METADATA, Rows
@@ -262,8 +260,7 @@ def read_item_file(
     assigned = likely.roles
     usual = {name: name for name in (CORRECT, GRADES, GOLD, CONFIDENCE, RESPONSE, *TOKEN_COLUMNS)}
     renamed = rows.rename_usual(usual, assigned.values())
-    renamed_labels = _name_labels(rows, assigned, file.notes)
-    renamed |= renamed_labels
+    renamed |= name_labels(rows, assigned, file.notes)
     if not (need_summaries or take_replies):
         take_judged_reply(rows, assigned, likely.reply, file.notes)
     spell_labels(rows, file.notes)
@@ -347,16 +344,6 @@ def _columns_with_values(rows: Rows) -> set[str]:
     return lists | {name for name in (GRADES,) if name in rows.columns and rows.columns[name].has_object}
 
 
-def _name_labels(rows: Rows, assigned: Mapping[str, str], notes: list[str]) -> dict[str, str]:
-    """Call the first column of labels under another name ``correct``; return its new name by the former."""
-    names = [name for name in rows.columns if name not in assigned.values()]
-    labels = label_columns(rows, names, item_columns(rows.columns, assigned).answers)
-    notes += label_notes(labels)
-    renamed = dict.fromkeys(labels[:1], CORRECT)
-    rows.rename(renamed)
-    return renamed
-
-
 def bundled_items(name: str, *, limit: int | None = None, num_answers: int | None = None) -> list[Item]:
     """Read bundled items."""
     with resources.as_file(resources.files("selfreflect") / "data" / f"{name}.json") as path:
@@ -425,12 +412,12 @@ def _known_grades(row: ItemRow, columns: Collection[str], by_row: str) -> dict[s
 
 def _take_reply(row: ItemRow, name: str, *, kept_as: str) -> None:
     """Use the text in a column as the row's summary, and keep it in the metadata under a name, if any."""
-    text = row.row.optional_text(name)
+    text = row.row._replace(fields={name: text_of(row.row.fields.get(name))}).optional_text(name)
     if text.strip():
         row.summaries = {name: [text]}
-    reply = row.metadata.pop(name, None)
-    if kept_as and reply is not None:
-        row.metadata[kept_as] = reply
+    row.metadata.pop(name, None)
+    if kept_as and text.strip():
+        row.metadata[kept_as] = text
 
 
 def _item(

@@ -27,7 +27,7 @@ from selfreflect.sources.columns import (
     tells_of_questions,
 )
 from selfreflect.sources.files import Row, is_text_list, listed
-from selfreflect.sources.item_rows import TEXT_FIELDS
+from selfreflect.sources.item_rows import TEXT_FIELDS, text_of
 from selfreflect.sources.rows import METADATA, Rows, is_sentence
 
 ROWS_LOOKED_AT = 500
@@ -209,7 +209,7 @@ def _reply(columns: ItemColumns, rows: Sequence[Row]) -> str:
             continue
         count = longer = 0
         for group, texts in zip(groups, answers, strict=True):
-            reply = group[0].fields.get(name)
+            reply = text_of(group[0].fields.get(name))
             if not _differs(name, group):
                 says_the_same = _says_the_same(reply, texts)
                 longer += says_the_same

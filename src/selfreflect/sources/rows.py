@@ -126,6 +126,17 @@ class Rows:
 
         self.change(with_inner)
 
+    def join(self, names: Collection[str], target: str, value: Callable[[Row], object]) -> None:
+        """Replace columns by one of lists, which ``value`` makes of a row."""
+        self.columns = {name: column for name, column in self.columns.items() if name not in names}
+        self.columns[target] = ColumnContent(has_list=True)
+
+        def joined(row: Row) -> Row:
+            rest = {name: entry for name, entry in row.fields.items() if name not in names}
+            return row._replace(fields={**rest, target: value(row)})
+
+        self.change(joined)
+
     def rename(self, renamed: Mapping[str, str]) -> None:
         """Rename columns, replacing any columns that have the new names."""
         if renamed:

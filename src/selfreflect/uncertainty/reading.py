@@ -21,15 +21,15 @@ from selfreflect.errors import excerpt
 from selfreflect.logprobs import TokenValues
 from selfreflect.records import Graded, Scalar
 from selfreflect.sources.answer_values import (
+    are_labels,
     field_list,
     field_value,
     gold_value,
     grades,
     judged_text,
     label,
-    label_columns,
-    label_notes,
     mostly_recurs,
+    name_labels,
     right_texts,
     row_grades,
     spell_labels,
@@ -48,11 +48,13 @@ from selfreflect.sources.columns import (
     TOKEN_COLUMNS,
     fold_assigned,
     is_divided,
+    is_of_hundred,
     is_percent,
     item_columns,
     likely_gold,
     number_in,
     plain_name,
+    tells_of_confidence,
     tells_of_labels,
 )
 from selfreflect.sources.files import (
@@ -178,16 +180,16 @@ def _fold_names(rows: Rows, gold: str, roles: Mapping[str, str], notes: list[str
     usual |= dict.fromkeys(CONFIDENCE_NAMES, CONFIDENCE)
     renamed = rows.rename_usual(usual, {*assigned, gold})
     if not {CORRECT, GRADES} & rows.inner.keys():
-        free = [name for name in rows.columns if name not in assigned and name != gold]
-        labels = label_columns(rows, free, item_columns(rows.columns, roles).answers)
-        notes += label_notes(labels)
-        rows.rename(dict.fromkeys(labels[:1], CORRECT))
+        name_labels(rows, roles, notes, kept=gold)
+    if CONFIDENCE not in {*rows.columns, *rows.inner, gold}:
+        named = [name for name in rows.columns if tells_of_confidence(name) and name not in assigned]
+        likely = [name for name in named if _are_confidences(rows, name)]
+        if len(likely) == 1:
+            renamed |= {likely[0]: CONFIDENCE}
+            rows.rename({likely[0]: CONFIDENCE})
+            notes.append(f"{excerpt(likely[0])} is read as the confidence")
     # a header such as "confidence (%)" says that 90 means 90 %
-    of_hundred = any(
-        target == CONFIDENCE and plain_name(name).rstrip(")").endswith(("%", "percent"))
-        for name, target in renamed.items()
-    )
-    if of_hundred:
+    if any(target == CONFIDENCE and is_of_hundred(name) for name, target in renamed.items()):
         rows.change(_with_percent)
     available = [*rows.columns, *rows.inner]
     # a column that exists is taken, whatever others are called
@@ -200,10 +202,16 @@ def _fold_names(rows: Rows, gold: str, roles: Mapping[str, str], notes: list[str
         free = [name for name in free if plain_name(name) not in CORRECT_NAMES]
         same = [name for name in free if plain_name(name) in GOLD_NAMES]
         # a column that may hold right answers is believed if one of its texts is an answer, too
+        answers = item_columns(rows.columns, roles).answers
         if len(same) > 1 or not same or rows.count >= _ROWS_THAT_TELL:
             same = [name for name in (*same, *likely_gold(free)) if _recurs(rows, name)]
+            # labels by a second person are no right answers
+            same = [
+                name
+                for name in same
+                if not are_labels(row.fields.get(name) for row in rows) or mostly_recurs(rows, name, answers)
+            ]
         if not same:  # a column named like labels holds right answers if most of its texts are answers
-            answers = item_columns(rows.columns, roles).answers
             likely = [name for name in free if name not in answers and tells_of_labels(name)]
             same = [name for name in likely if mostly_recurs(rows, name, answers)]
         notes += [f"{excerpt(name)} is read as the right answers" for name in same[:1]]
@@ -234,6 +242,16 @@ def _texts(value: object) -> Iterator[str]:
             yield from _texts(entry)
     elif isinstance(value, str | int | float) and (text := str(value).strip().casefold()):
         yield text
+
+
+def _are_confidences(rows: Iterable[Row], name: str) -> bool:
+    """Check whether a column holds numbers from 0 to 1, or to 100 if its name says so, and none else."""
+    values = [value for row in rows if (value := row.fields.get(name)) not in (None, "")]
+    highest = 100 if is_of_hundred(name) else 1
+    try:
+        return bool(values) and all(0 <= number_in(value) <= highest for value in values)
+    except ValueError:
+        return False
 
 
 def _with_percent(row: Row) -> Row:

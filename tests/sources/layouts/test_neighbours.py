@@ -65,6 +65,9 @@ FILES: dict[str, Any] = {
         {"conversations": [{"from": "human", "value": "Oz?"}, {"from": "gpt", "value": text}]}
         for text in "ab"
     ],
+    "turns of a dialog": [
+        {"dialog": [{"speaker": "Customer", "text": "Oz?"}], "candidates": ["a", "b"], "chosen": "a"}
+    ],
     "spans beside answers": [
         {"question": "Oz?", "answers": {"text": ["a"], "answer_start": [0]}, "response": text}
         for text in "ab"
@@ -121,6 +124,8 @@ CONFIDENT = 'question,response,{0},{1}\nOz?,E,"{2}",{3}\nNod?,C,"{4}",{5}\n'
         (("confidence", "correct"), ("0,85", "0,4"), ("ja", "nein")),
         (("Confidence", "Is Correct"), ("85,0 %", "40 per cent"), ("WAHR", "FALSCH")),
         (("confidence (%)", "correctness"), ("85", "40"), ("1.0", "0.0")),
+        (("Model certainty (%)", "correct"), ("85", "40"), ("yes", "no")),
+        (("LLM confidence score", "correct"), (".85", ".4"), ("yes", "no")),
         (("stated_confidence", "grade"), (".85", "4e-1"), ("Yes.", "No.")),
         (("confidence", "verdict"), ("85％", "0.40 "), ("✓", "✗")),
     ],
@@ -459,14 +464,17 @@ def test_a_sample_that_is_stored_in_both_ways_counts_once(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["Is Correct", "grade", "verdict"])
-@pytest.mark.parametrize("kind", ["list", "cell", "rows"])
+@pytest.mark.parametrize("kind", ["list", "cell", "rows", "columns"])
 def test_labels_of_each_answer_under_another_name(name: str, kind: str, tmp_path: Path) -> None:
     if kind == "list":
         path = written(tmp_path / "f.jsonl", {**OZ, name: ["C", 0]})
     elif kind == "cell":
         path = written(tmp_path / "f.csv", f'question,answers,{name}\nOz?,"[""a"",""b""]","[1, 0]"\n')
-    else:
+    elif kind == "rows":
         path = written(tmp_path / "f.csv", f"question,answer,{name}\nOz?,a,Yes.\nOz?,b,no\n")
+    else:
+        header = ",".join(f"answer {number},{name} {number}" for number in (1, 2, 3))
+        path = written(tmp_path / "f.csv", f"question,{header}\nOz?,a,yes,b,no,,\n")
     [question] = read_answered_questions(path).questions
     assert [(text, right) for text, right in question.grades["correct"]] == [("a", True), ("b", False)]
     converted = tmp_path / "c.jsonl"

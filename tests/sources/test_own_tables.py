@@ -345,6 +345,7 @@ AMBIGUOUS = [
     ),
     (["Subject", "Body", "out A", "out B"], ["On returns.", "May I return it.", "Yes.", "No, never."]),
     (["question", "guess a", "guess b"], ["Where is it?", "In Ulm.", "In Bonn."]),
+    (["Prompt", "What the model said"], ["Where is it?", "In Ulm. | In Bonn."]),
 ]
 
 
@@ -380,6 +381,13 @@ def test_a_label_beside_several_answers_judges_the_reply(tmp_path: Path) -> None
     assert [(question.answer, question.correct) for question in questions] == [
         (text, True) for text in replies
     ]
+
+
+def test_a_text_among_the_answers_is_no_question(tmp_path: Path) -> None:
+    row = {"talk": [{"who": "Ann", "words": "Oz?"}], "candidates": [*TEXTS], "chosen": TEXTS[0]}
+    with pytest.raises(DataError) as error:
+        read_item_file(written(tmp_path / "a.json", [row]))
+    assert "question=NAME" in error.value.remedy
 
 
 def test_a_label_judges_a_reply_within_an_object(tmp_path: Path) -> None:

@@ -453,6 +453,9 @@ def naming(row: Row, roles: Sequence[str], columns: ItemColumns | None = None) -
     for role in roles:
         assigned[role] = likely_column(row, role, {*known, *assigned.values()})
     options = [_option(role, name) for role, name in assigned.items()]
+    # other separators occur within sentences
+    if "|" in str(row.get(assigned.get("answer", ""))):
+        options.append("{separator} '|'")
     return f"Name it: selfreflect convert {_path_of(row)} {' '.join(options)}"
 
 
@@ -469,7 +472,9 @@ def likely_column(row: Row, role: str, taken: Collection[str] = ()) -> str:
     """Choose the column, or the span of answers, that a role is likeliest to have; empty if none may."""
     known = {name for name in _paths(row) if likely_gold([name]) or plain_name(name) in GOLD_NAMES}
     names = [name for name in _paths(row) if name not in known and name not in taken]
-    if role != "question":
+    if role == "question":
+        names = [name for name in names if not recurs_in_list(row, name)]
+    else:
         names = [name for name in names if plain_name(name) not in QUESTION_COLUMNS]
     families = counted_families(names)
     likely = [name for name in names if any(word in name.lower() for word in LIKELY_WORDS[role])]
@@ -488,6 +493,11 @@ def likely_column(row: Row, role: str, taken: Collection[str] = ()) -> str:
         likely = [name for name in likely if name in asking] or asking or likely
         texts = [*sentences, *texts]
     return next(iter([*likely, *texts]), "")
+
+
+def recurs_in_list(row: Row, name: str) -> bool:
+    """Check whether a field's text is in a list of its row, so that it is one of the answers in it."""
+    return any(isinstance(values, list) and row.get(name) in values for values in row.fields.values())
 
 
 def _numbered_answers(row: Row, names: Sequence[str]) -> list[str | None]:

@@ -27,7 +27,7 @@ from selfreflect.sources.columns import (
     tells_of_questions,
 )
 from selfreflect.sources.files import Row, is_text_list, listed
-from selfreflect.sources.item_rows import TEXT_FIELDS, text_of
+from selfreflect.sources.item_rows import TEXT_FIELDS, recurs_in_list, text_of
 from selfreflect.sources.rows import METADATA, Rows, is_sentence
 
 ROWS_LOOKED_AT = 500
@@ -112,6 +112,7 @@ def _ask(texts: Sequence[str], count: int) -> bool:
 
 def _question(names: Sequence[str], rows: Sequence[Row], *, must_ask: bool) -> dict[str, str]:
     """Choose the only text column with questions as texts, or with a question's name, or the only one."""
+    names = [name for name in names if sum(recurs_in_list(row, name) for row in rows) * 2 <= len(rows)]
     texts = {name: _texts(name, rows) for name in names}
     sentences = [name for name in names if sum(map(is_sentence, texts[name])) * 2 > len(rows)]
     if len(names) == 1 and names[0].rstrip()[-1:] in (*".!?", "？"):

@@ -21,7 +21,7 @@ class Quantity(NamedTuple):
     """Unit as a word of :data:`UNITS` in its first spelling; empty for others."""
     text: str
     is_aside: bool
-    """Whether the quantity is in brackets."""
+    """Whether the quantity is in brackets or a tolerance."""
     start: int
     end: int
     """End in the :func:`readable` text."""
@@ -120,7 +120,7 @@ _PLAIN = (
     r"|0[.,]\d+"  # 0,001 is a decimal
     r"|\d{1,3}(?:,\d{2,3})*,\d{3}(?:\.\d+)?(?!,?\d)"  # 1,000 and 1,00,000.5
     r"|\d{1,3}(?:\.\d{3})+,\d+|\d{1,3}(?:\.\d{3}){2,}"  # 1.234,5 and 1.234.567
-    r"|\d{1,3}(?:[ ']\d{3})+(?:[.,]\d+)?(?!\d)"  # 1 000 and 1'000
+    r"|\d{1,3}(?:[ '_]\d{3})+(?:[.,]\d+)?(?!\d)"  # 1 000, 1'000 and 1_000
     r"|\d+,\d{1,2}(?!,?\d)|\d+,\d{4,}(?!,?\d)"  # 3,5
     r"|\d+(?:\.\d+)?|\.\d+)"
 )
@@ -162,7 +162,8 @@ _NO_POWER = re.compile(r"[x×*·] ?10 ?\^ ?\(?(-?\d+)\)?")
 _MONTH_BEFORE = re.compile(rf"\b({_MONTH})(?:,| of)? \Z", re.IGNORECASE)
 _LONGEST_MONTH = 20
 """Number of characters before a year in which to search for its month."""
-_BRACKETS = re.compile(r"\([^()]*\)")
+# Texts beside a number: brackets and tolerances.
+_ASIDES = re.compile(r"\([^()]*\)|(?:±|\+/-) ?\d[\d.,]*")
 _DIGIT = re.compile(r"\d")
 
 
@@ -176,7 +177,7 @@ def quantities(text: str) -> list[Quantity]:
     """List the quantities of a :func:`readable` text, in order."""
     if not has_digit(text):
         return []
-    asides = [match.span() for match in _BRACKETS.finditer(text)]
+    asides = [match.span() for match in _ASIDES.finditer(text)]
     return list(_read(text, asides))
 
 
@@ -197,7 +198,7 @@ def with_month(text: str, year: Quantity) -> Quantity:
 
 
 def last_quantity(text: str) -> Quantity | None:
-    """Return the last quantity outside brackets, or else the last one inside.
+    """Return the last quantity that is no aside, or else the last one.
 
     Numbers beyond the range of floats do not count.
     """
@@ -250,7 +251,7 @@ def _value(digits: str) -> float:
         power = float(match[1])
         digits = digits[: match.start()].strip()
     mantissa, _, exponent = digits.partition("e")
-    mantissa = re.sub("[ ']", "", mantissa)
+    mantissa = re.sub("[ '_]", "", mantissa)
     # a comma is decimal after groups with points, after 0, or where no three digits follow it
     if re.fullmatch(r"\d{1,3}(?:\.\d{3})+,\d+|\d{1,3}(?:\.\d{3}){2,}|0,\d+|\d+,(?:\d{1,2}|\d{4,})", mantissa):
         mantissa = mantissa.replace(".", "").replace(",", ".")

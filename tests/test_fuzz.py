@@ -39,9 +39,9 @@ from selfreflect.server.chat import read_request
 from selfreflect.server.forms import FORMS
 from selfreflect.server.library import Library
 from selfreflect.settings import load_config
-from selfreflect.sources.files import PARSERS
 from selfreflect.sources.items import read_item_file
 from selfreflect.sources.layouts.published import read_published
+from selfreflect.sources.parsers import PARSERS
 from selfreflect.sources.questions import load_questions
 from selfreflect.store.run import Run
 from selfreflect.table import to_csv, to_markdown

@@ -24,8 +24,10 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from selfreflect.errors import DataError, MissingExtraError
-from selfreflect.sources.files import PARSERS, Content, Row, RowIds, parse_rows, read_content
+from selfreflect.sources.files import Content, read_content
+from selfreflect.sources.parsers import PARSERS, parse_rows
 from selfreflect.sources.questions import load_questions
+from selfreflect.sources.rows import Row, RowIds
 from selfreflect.uncertainty.reading import read_answered_questions
 
 TRICKY = [
@@ -247,7 +249,8 @@ def test_parquet_columns_of_one_name(tmp_path):
 READ_AND_MEASURE = r"""
 import re, sys
 import pyarrow.compute, pyarrow.parquet
-from selfreflect.sources.files import PARSERS, Content
+from selfreflect.sources.files import Content
+from selfreflect.sources.parsers import PARSERS
 from selfreflect.errors import DataError
 def peak():  # of this program alone: what getrusage says includes the one that started it
     return int(re.search(r"VmHWM:\s+(\d+)", open("/proc/self/status").read())[1])

@@ -89,7 +89,7 @@ def test_a_first_record_of_megabytes_hides_no_samples(tmp_path: Path, suffix: st
 def test_the_progress_of_samples_is_shown_while_they_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("selfreflect.sources.files.ROWS_BETWEEN_PROGRESS", 50)
+    monkeypatch.setattr("selfreflect.sources.parsers.ROWS_BETWEEN_PROGRESS", 50)
     lines = (LOGS / "samples_kitchen.jsonl").read_text(encoding="utf-8").splitlines()
     path = tmp_path / "samples.jsonl"
     path.write_text("".join(line + "\n" for line in lines * 100), encoding="utf-8")

@@ -13,8 +13,9 @@ import pytest
 from command import run, written
 
 from selfreflect.errors import DataError, SelfReflectError
-from selfreflect.sources.columns import assigned_columns, column_range
+from selfreflect.sources.columns import assigned_columns
 from selfreflect.sources.items import read_item_file
+from selfreflect.sources.names import column_range
 from selfreflect.sources.questions import load_questions
 from selfreflect.uncertainty.reading import read_answered_questions
 

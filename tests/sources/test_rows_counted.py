@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from selfreflect.errors import DataError
-from selfreflect.sources import files
+from selfreflect.sources import files, parsers
 from selfreflect.uncertainty.reading import AnsweredFile, read_answered_questions
 
 ANSWER = st.one_of(st.none(), st.just(" "), st.sampled_from(["a", "b", "It is a."]))
@@ -130,7 +130,7 @@ def test_rows_without_their_last_cells_are_read_and_counted(answers: list[list[s
     text = "question,answer_1,answer_2,answer_3\n" + "".join(line + "\n" for line in lines)
     with piped(text.encode()):
         content = files.read_content("-")._replace(suffix=".csv", notes=[])
-    rows = files.parse_rows(content)
+    rows = parsers.parse_rows(content)
     assert [[cell for cell in row.fields.values() if cell is not None][1:] for row in rows] == answers
     short = sum(len(cells) < 3 for cells in answers)
     assert sum(int(note.split()[0]) for note in content.notes or ()) == short

@@ -30,8 +30,10 @@ from selfreflect.models.backend import backend_of
 from selfreflect.models.base import ModelSpec
 from selfreflect.run.models import ConfiguredModels, stage_model
 from selfreflect.run.records import run_questions, run_records
-from selfreflect.sources.columns import CORRECT, GOLD, assigned_columns
-from selfreflect.sources.files import is_row_file, listed
+from selfreflect.sources.columns import assigned_columns
+from selfreflect.sources.files import is_row_file
+from selfreflect.sources.names import CORRECT, GOLD
+from selfreflect.sources.rows import listed
 from selfreflect.store.journal import Journal, ModelReplies, open_replies
 from selfreflect.store.run import Run
 from selfreflect.text import counted, name_list

@@ -29,8 +29,8 @@ from selfreflect.cli.console import check_output, emit, print_table, say, stdout
 from selfreflect.cli.options import Overrides, argument, option, takes
 from selfreflect.errors import DataError
 from selfreflect.flags import POSITIVE, Flag, Range
-from selfreflect.sources.columns import plain_name
 from selfreflect.sources.files import source_name
+from selfreflect.sources.names import plain_name
 from selfreflect.text import counted, name_list, one_line, percent
 from selfreflect.uncertainty.question import AnsweredQuestion, graded_by
 

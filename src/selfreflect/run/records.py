@@ -16,10 +16,10 @@ from selfreflect.records import AnswerSet, Graded, Stage, latest_scale
 from selfreflect.report.run_records import RECORD_FIELDS, RunRecords
 from selfreflect.run.resume import sampling_checks, scoring_label
 from selfreflect.sources.answer_values import are_labels, label
-from selfreflect.sources.columns import CORRECT, GOLD, RESPONSE
-from selfreflect.sources.files import Row, is_text_list
 from selfreflect.sources.item_rows import list_in
 from selfreflect.sources.items import Item, items_from_records
+from selfreflect.sources.names import CORRECT, GOLD, RESPONSE
+from selfreflect.sources.rows import Row, is_text_list
 from selfreflect.store.run import Run
 from selfreflect.text import one_line
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, has_gold, not_blank, token_fields

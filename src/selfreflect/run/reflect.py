@@ -29,9 +29,8 @@ from selfreflect.run.models import ConfiguredModels, Quiet
 from selfreflect.run.stages import StageFn, StageSpec, StageTask, stage_fn, strategy_names
 from selfreflect.settings import Config, ExecutionOptions, load_config, sampling_of
 from selfreflect.settings.sections import FLAGGED
-from selfreflect.sources.files import Row, RowIds
 from selfreflect.sources.item_rows import Reading, item_rows
-from selfreflect.sources.rows import Rows
+from selfreflect.sources.rows import Row, RowIds, Rows
 from selfreflect.strategies import load_strategy
 from selfreflect.strategies.driver import Named
 

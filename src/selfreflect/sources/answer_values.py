@@ -12,7 +12,10 @@ from typing import Any, TypeVar
 from selfreflect.errors import excerpt
 from selfreflect.logprobs import UNKNOWN_LOGPROB, Logprobs, Tokens, TokenValues, ranked
 from selfreflect.records import Graded, Verdict
-from selfreflect.sources.columns import (
+from selfreflect.sources.cells import gold_texts, right_choice, type_name
+from selfreflect.sources.columns import item_columns
+from selfreflect.sources.item_rows import ItemRow, list_in, object_in, scalar_text, text_of
+from selfreflect.sources.names import (
     CHOICES,
     CORRECT,
     CORRECT_NAMES,
@@ -22,18 +25,12 @@ from selfreflect.sources.columns import (
     TOKEN_COLUMNS,
     counted_families,
     counts_graders,
-    gold_texts,
-    item_columns,
     plain_name,
-    right_choice,
     tells_of_labels,
     tells_of_person,
     tells_of_work,
-    type_name,
 )
-from selfreflect.sources.files import Row, is_text_list, listed
-from selfreflect.sources.item_rows import ItemRow, list_in, object_in, scalar_text, text_of
-from selfreflect.sources.rows import Rows
+from selfreflect.sources.rows import Row, Rows, is_text_list, listed
 from selfreflect.text import counted
 
 # Tokens without text, such as the end of a text, that an answer may have.

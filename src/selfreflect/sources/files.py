@@ -1,9 +1,8 @@
-"""Rows of users' files, with their locations for messages."""
+"""Contents of users' files: bytes, text, JSON, and which formats are supported."""
 
 from __future__ import annotations
 
 import codecs
-import csv
 import gzip
 import hashlib
 import io
@@ -17,144 +16,14 @@ import sys
 import tempfile
 import zipfile
 import zlib
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import suppress
-from datetime import datetime, time
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeGuard
+from typing import IO, Any, NamedTuple
 
-from selfreflect.errors import DataError, MissingExtraError, excerpt
-from selfreflect.records import question_id
-from selfreflect.sources.columns import (
-    QUESTION_COLUMNS,
-    asks_by_name,
-    item_columns,
-    likely_questions,
-    likely_spans,
-    plain_name,
-    type_name,
-)
-from selfreflect.text import counted
-
-ROWS_BETWEEN_PROGRESS = 5000
-
-
-Progress = Callable[[float], None] | None
-"""Callback for the share of the work that is done, if progress is reported."""
-
-
-def in_parts(progress: Progress, count: int) -> list[Progress]:
-    """Divide a progress reporter among equal parts of the work."""
-
-    def part(number: int) -> Progress:
-        return progress and (lambda share: progress((number + share) / count))
-
-    return list(map(part, range(count)))
-
-
-class Row(NamedTuple):
-    """A record of a file. ``fields`` is parsed but unchecked; a plain text becomes the field ``question``."""
-
-    source: str
-    """Name of the file in messages."""
-    where: str
-    """``"record 3"`` or ``"line 7"``, counted from 1."""
-    fields: dict[str, Any]
-
-    def error(self, problem: str, *, remedy: str = "") -> DataError:
-        return DataError(f"{self.source}, {self.where}: {problem}", remedy=remedy)
-
-    def get(self, name: str) -> Any:
-        """Look up a field, or a path into objects such as ``"doc.question"``; None if missing."""
-        if name in self.fields:
-            return self.fields[name]
-        value: Any = self.fields if "." in name else None
-        for key in name.split("."):
-            value = value.get(key) if isinstance(value, dict) else None
-        return value
-
-    def take_inner(self, paths: Iterable[str]) -> None:
-        """Make fields of what is named within objects."""
-        for path in paths:
-            if path not in self.fields and (value := self.get(path)) is not None:
-                self.fields[path] = value
-
-    def text(self, name: str) -> str:
-        """Look up a required text field.
-
-        Raises:
-            DataError: the field is missing, blank, or not a text.
-        """
-        value = self.get(name)
-        if value is None:
-            raise self.error(f"the field {excerpt(name)} is missing or null")
-        if not isinstance(value, str):
-            raise self.error(f"the field {excerpt(name)} must be a text, not {type_name(value)}")
-        if not value.strip():
-            raise self.error(f"the field {excerpt(name)} is blank")
-        return value
-
-    def optional_text(self, name: str) -> str:
-        """Look up an optional text; empty if missing, null or blank.
-
-        Raises:
-            DataError: the field holds something else.
-        """
-        value = self.get(name)
-        if value is None:
-            return ""
-        if isinstance(value, str):
-            return value if value.strip() else ""
-        raise self.error(f"the field {excerpt(name)} must be a text, not {type_name(value)}")
-
-
-class RowIds:
-    """Assignment of unique row ids, so that no record silently replaces another."""
-
-    def __init__(self) -> None:
-        self._owners: dict[str, str] = {}
-        self._uses: Counter[str] = Counter()
-        """Number of uses of each derived id."""
-
-    def take(self, row: Row, text: str, context: str = "", column: str = "id") -> str:
-        """Return the row's id, or derive one from its question, with ``-2``, ``-3``, … for repeated
-        questions.
-
-        Raises:
-            DataError: the row's id is neither text nor an integer, or is already taken.
-        """
-        value = row.fields.get(column)
-        value = None if value != value else value  # NaN, where a frame lacks the id
-        is_whole = not isinstance(value, float) or value.is_integer()
-        if isinstance(value, bool) or not isinstance(value, str | int | float | None) or not is_whole:
-            raise row.error(f"the field {column!r} must be a text or an integer, not {type_name(value)}")
-        id_ = id_text(value)
-        if not id_.strip():
-            id_ = self._derived_id(question_id(text, context))
-        if id_ in self._owners:
-            raise row.error(
-                f"the id {excerpt(id_)} is already taken by {self._owners[id_]}; give every record an id of "
-                "its own"
-            )
-        self._owners[id_] = row.where
-        return id_
-
-    def _derived_id(self, base: str) -> str:
-        id_ = base
-        # goes on from the last number, since thousands of rows may have one question
-        while id_ in self._owners:
-            self._uses[base] += 1
-            id_ = f"{base}-{self._uses[base] + 1}"
-        return id_
-
-
-def id_text(value: object) -> str:
-    """Write an id as text, with 1.0 as 1."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return "" if value is None else str(value)
+from selfreflect.errors import DataError, excerpt
+from selfreflect.sources.rows import is_text_list, listed
 
 
 def source_name(source: str) -> str:
@@ -244,7 +113,7 @@ def read_text(source: str | Path) -> str:
         DataError: the source cannot be read, is blank, or is not UTF-8.
     """
     content = read_content(source)
-    text = _decode(content).strip()
+    text = decode(content).strip()
     if not text:
         raise DataError(f"{content.name} is blank")
     return text
@@ -262,7 +131,7 @@ def _read_file(path: Path, suffixes: Collection[str] | None) -> Content:
             return Content(name, ".arrow", _arrow_folder(name, path))
         with path.open("rb") as stream:
             if suffixes is not None and suffix not in suffixes:
-                raise _unsupported(path, name, stream.read(_BEGINNING), suffixes)
+                raise _unsupported(path, name, stream.read(BEGINNING), suffixes)
             if zipped:
                 with gzip.open(stream) as unpacked:
                     return _content(name, suffix, unpacked, limit=MAX_UNZIPPED)  # type: ignore[arg-type]
@@ -283,7 +152,7 @@ def _version(stream: IO[bytes]) -> tuple[int, ...]:
 IN_PARTS = (".eval", ".csv", ".tsv", ".jsonl", ".parquet", ".txt")
 """Suffixes of files that are read in parts."""
 # Bytes of such a file by which it is known, and bytes that are read at once.
-_BEGINNING = 100_000
+BEGINNING = 100_000
 _PIECE = 1_000_000
 
 
@@ -402,12 +271,12 @@ def _content(
 
     These are read from its file, or else from a temporary one in UTF-8.
     """
-    data = _read(name, source, _BEGINNING)
+    data = _read(name, source, BEGINNING)
     encoding = "" if data.startswith(tuple(_SIGNATURES)) else _utf16(data)
     beginning = data.decode(encoding, "ignore").encode() if encoding else data
     suffix = suffix or _guess_suffix(beginning)
     pieces = _pieces(name, data, source, encoding, limit)
-    if suffix not in IN_PARTS or len(data) < _BEGINNING:
+    if suffix not in IN_PARTS or len(data) < BEGINNING:
         return Content(name, suffix, b"".join(pieces))
     if path and not encoding:
         return Content(name, suffix, data, path=path, version=_version(source))
@@ -533,437 +402,24 @@ def _guess_suffix(data: bytes) -> str:
     for signature, suffix in ((b"PAR1", ".parquet"), (b"PK\x03\x04", ".eval")):
         if data.startswith(signature):
             return suffix
-    return {b"[": ".json", b"{": ".jsonl"}.get(_start(data), ".txt")
-
-
-def parse_rows(content: Content, progress: Callable[[float], None] | None = None) -> list[Row]:
-    """Parse content into at least one row.
-
-    Args:
-        progress: called now and then with the share of the lines that is read.
-
-    Raises:
-        DataError: there are no records, or the content is not what its suffix says.
-        MissingExtraError: parquet without pyarrow.
-    """
-    rows = list(each_row(content, progress))
-    if not rows:
-        raise DataError(f"{content.name} contains no records")
-    return rows
-
-
-KNOWN = 4096
-"""Maximum number of small values cached so that equal values share memory."""
-# Of texts that are.
-_KNOWN_CHARACTERS = 1_000_000
-
-
-def each_row(content: Content, progress: Callable[[float], None] | None = None) -> Iterator[Row]:
-    """Parse content row by row, possibly none; see :func:`parse_rows`."""
-    parse = PARSERS.get(content.suffix)
-    if parse is None:
-        raise DataError(f"{content.name} is in a format that cannot be used here ({content.suffix})")
-    if content.remark:
-        content.note(content.remark)
-    lines = 1
-    if progress:
-        with content.stream() as stream:
-            lines += sum(1 for _ in stream)
-    known: dict[str, str] = {}
-    characters = 0
-    for number, row in enumerate(parse(content), 1):
-        if characters > _KNOWN_CHARACTERS:
-            known.clear()
-            characters = 0
-        for name, value in row.fields.items():
-            if isinstance(value, str):  # a question that many rows repeat is in memory once
-                text = row.fields[name] = known.setdefault(value, value)
-                characters += len(text) if text is value else 0
-        yield row
-        if progress and number % ROWS_BETWEEN_PROGRESS == 0:
-            progress(min(1.0, number / lines))
+    return {b"[": ".json", b"{": ".jsonl"}.get(first_sign(data), ".txt")
 
 
 def json_value(content: Content) -> Any:
     """Parse content as one JSON value. Raises DataError for other content."""
-    return _parse_json(_decode(content), content.name, allows_nan=content.allows_nan)
+    return parse_json(decode(content), content.name, allows_nan=content.allows_nan)
 
 
-def _json_rows(content: Content) -> Iterable[Row]:
-    try:
-        values = json_value(content)
-    except DataError:
-        if _start(content.data) != b"{":
-            raise
-        # one object after the other, each on a line or on several
-        values = _parse_json(_decode(content), content.name, allows_nan=content.allows_nan, several=True)
-    if isinstance(values, dict):
-        values = [values]
-    if not isinstance(values, list):
-        raise DataError(
-            f"{content.name} contains {type_name(values)}; expected an object, or a list of objects or texts"
-        )
-    return [_row(content.name, f"record {number}", value) for number, value in enumerate(values, 1)]
-
-
-# The beginning of JSON on several lines.
-_ON_LINES = re.compile(rb"(?:\xef\xbb\xbf)?\s*+(?:\[|\{\s*\n)")
 # The first character that is not blank, found without a copy of the content.
 _START = re.compile(rb"(?:\xef\xbb\xbf)?\s*+(.?)", re.DOTALL)
 
 
-def _start(data: bytes) -> bytes:
+def first_sign(data: bytes) -> bytes:
     match = _START.match(data)
     return match[1] if match else b""
 
 
-def _jsonl_rows(content: Content) -> Iterator[Row]:
-    if _ON_LINES.match(content.data):
-        yield from _json_rows(content)
-        return
-    for where, line in _lines(content):
-        label = f"{content.name}, {where}"
-        value = _parse_json(line, label, one_line=True, allows_nan=content.allows_nan)
-        yield _row(content.name, where, value)
-
-
-def _txt_rows(content: Content) -> list[Row]:
-    return [_row(content.name, where, line) for where, line in _lines(content)]
-
-
-# The first line by which a spreadsheet says what separates its cells.
-_SEPARATOR_LINE = re.compile(r'"?sep=([,;\t|])"?\r?\n', re.IGNORECASE)
-_DELIMITERS = ",;\t|"
-
-
-def _delimiter(text: str, suffix: str) -> str:
-    """Find the delimiter that splits header and next line into the most cells; the default is a comma."""
-    # where two divide alike, a tab comes first in a .tsv file, else a comma
-    order = sorted(_DELIMITERS, key=lambda delimiter: suffix == ".tsv" and delimiter != "\t")
-    widths = {}
-    for delimiter in order:
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-        header, *lines = [len(cells) for cells in islice(filter(any, reader), 2)] or [1]
-        widths[delimiter] = header if lines == [header] else 1
-    if max(widths.values()) > 1:
-        return max(order, key=widths.__getitem__)
-    # a title may stand above the names of the columns, and most lines below have one width
-    for delimiter in order:
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-        lines = [len(cells) for cells in islice(filter(any, reader), _LINES_OF_HEAD)][1:-1]
-        if len(lines) > 1 and len({*lines}) == 1 and lines[0] > 1:
-            return delimiter
-    # a name in quotes may hold a comma
-    first_line = re.sub('"[^"]*"', "", text.lstrip().partition("\n")[0])
-    return "," if "," in first_line else max(order, key=first_line.count)
-
-
-def _csv_rows(content: Content) -> Iterator[Row]:
-    # a character may end beyond
-    start = content.data[:_BEGINNING].decode("utf-8", "ignore").removeprefix("\ufeff")
-    declared = _SEPARATOR_LINE.match(start)
-    delimiter = declared[1] if declared else _delimiter(start, content.suffix)
-    # a cell may be as long as any text; the limit is of the process, so it is never lowered
-    csv.field_size_limit(max(content.size, csv.field_size_limit()))
-    # some write "question, answer", with the blank in every line
-    header = start[declared.end() if declared else 0 :].partition("\n")[0].split(delimiter)[1:]
-    has_blanks = bool(header) and all(name.startswith(" ") for name in header)
-    skipped = 1 if declared else 0
-    line = 1 + skipped
-
-    def numbered() -> Iterator[tuple[str, list[str]]]:
-        nonlocal line
-        with io.TextIOWrapper(content.stream(), encoding="utf-8-sig", newline="") as lines:
-            if declared:
-                lines.readline()
-            reader = csv.reader(lines, strict=True, delimiter=delimiter, skipinitialspace=has_blanks)
-            for cells in reader:
-                where = f"line {line}"
-                line = reader.line_num + 1 + skipped
-                yield where, cells
-
-    try:
-        yield from _table_rows(content, numbered())
-    except UnicodeDecodeError:
-        list(_lines(content))  # which knows the offset
-        raise
-    except csv.Error as error:
-        raise DataError(
-            f"{content.name}, line {line}: not CSV: {error}",
-            remedy='Inside a quoted cell, write a quote twice, as in "6"" pipe".',
-        ) from None
-
-
-def _table_rows(content: Content, lines: Iterable[tuple[str, list[str]]]) -> Iterator[Row]:
-    """Make rows from a table's lines, below those with the names of columns.
-
-    Some programs leave out the blank cells at the end of a row, which are null then.
-    """
-    # spreadsheets keep rows that were once used; the first cell alone says it of most rows
-    filled = (
-        (where, cells) for where, cells in lines if (cells and cells[0].strip()) or any(map(str.strip, cells))
-    )
-    head = list(islice(filled, _LINES_OF_HEAD))
-    if not head:
-        return
-    header, below = _header(content, [_without_blank_end(cells) for _, cells in head])
-    name = content.name
-    short, first_short = 0, ""
-    for where, cells in chain(head[below:], filled):
-        if len(cells) > len(header) and any(map(str.strip, cells[len(header) :])):
-            raise DataError(
-                f"{name}, {where}: {len(cells)} cells, but the header has {len(header)} columns: "
-                f"{excerpt(header)}",
-                remedy="Remove everything above the header, or put quotes around the cell that contains "
-                "the separator.",
-            )
-        fields: dict[str, Any] = dict(zip(header, cells, strict=False))
-        if len(cells) < len(header):
-            short += 1
-            first_short = first_short or where
-            fields |= dict.fromkeys(header[len(cells) :])
-        fields.pop("", None)
-        yield Row(name, where, fields)
-    if short:
-        rows = "1 row has" if short == 1 else f"{short:,} rows have"
-        content.note(
-            f"{rows} fewer cells than the header, such as {first_short}: the missing cells count as blank"
-        )
-
-
-# Lines among which the names of columns are looked for.
-_LINES_OF_HEAD = 12
-# Longest name of a column below other lines.
-_NAME_CHARACTERS = 60
-
-
-def _header(content: Content, lines: Sequence[list[str]]) -> tuple[list[str], int]:
-    """Find the names of the columns, and the number of the first line below them.
-
-    Titles may stand above them, names of groups of columns too, and units or types below.
-
-    Raises:
-        DataError: there are none, or not one for each column.
-    """
-    widest = max(map(len, lines))
-    is_title = widest > 1 and sum(bool(cell.strip()) for cell in lines[0]) == 1
-    number = 0
-    # names of questions and answers may repeat, and a row below may hold words that are names elsewhere
-    if is_title or not (_are_names(lines[0]) or _are_whole(lines[0])):
-        is_named = not is_title and _name_questions(lines[0])
-        below = [
-            at
-            for at, cells in enumerate(lines)
-            if at and len(cells) == widest and _are_asking(cells, is_below_names=is_named)
-        ]
-        number = below[0] if below else 0
-    header = lines[number]
-    if number:
-        above = next(filter(str.strip, lines[0]))
-        content.note(f"{counted(number, 'line')} above the names of the columns left out: {excerpt(above)}")
-    if len({*header}) < len(header) and all(map(str.strip, header)) and not _is_row(header):
-        header = _numbered_apart(content, header)
-    if not _are_names(header):
-        raise DataError(
-            f"{content.name}: the first line must be a header with a different name for each column, but is "
-            f"{excerpt(header)}",
-            remedy="Remove everything above the header, and give each column a name of its own.",
-        )
-    number += 1
-    if number < len(lines) and _are_units(lines[number]):
-        content.note(f"a line with units or types left out: {listed(filter(None, lines[number]))}")
-        number += 1
-    return header, number
-
-
-def _without_blank_end(cells: list[str]) -> list[str]:
-    """Leave out the columns at the end that were once used, and have no name."""
-    width = len(cells)
-    while width > 2 and not cells[width - 1].strip():
-        width -= 1
-    return cells[:width]
-
-
-def _are_names(cells: Sequence[str]) -> bool:
-    """Check whether cells are different names. A data frame's index comes without one, in front."""
-    names = cells[1:] if len(cells) > 1 and not cells[0] else cells
-    return all(map(str.strip, names)) and len({*names}) == len(names)
-
-
-def _are_asking(cells: Sequence[str], *, is_below_names: bool) -> bool:
-    """Check whether cells below others are names of columns, one of which is that of the questions.
-
-    Args:
-        is_below_names: whether the cells above name a column of questions, too, so that these may be a row.
-    """
-    is_repeated = all(map(str.strip, cells)) and _are_whole(cells)
-    if not (_are_names(cells) or is_repeated) or max(map(len, cells)) > _NAME_CHARACTERS:
-        return False
-    if is_below_names:
-        return _are_whole(cells) and not any(map(_is_asked, cells))
-    # numbers alone are values
-    are_words = all(any(map(str.isalpha, cell)) for cell in cells if cell)
-    return _name_questions(cells) or (are_words and _asks(cells) >= 0)
-
-
-def _are_whole(cells: Iterable[str]) -> bool:
-    """Check whether cells name both questions and answers."""
-    columns = item_columns(filter(str.strip, cells), {})
-    return bool(columns.question and columns.answers)
-
-
-def _name_questions(cells: Iterable[str]) -> bool:
-    """Check whether a cell is named like a column of questions."""
-    return any(asks_by_name(cell) and cell.count(" ") < 3 for cell in cells)
-
-
-def _is_row(cells: Sequence[str]) -> bool:
-    """Check whether a question stands in place of the names of columns."""
-    return not _name_questions(cells) and any(map(_is_asked, cells))
-
-
-def _is_asked(cell: str) -> bool:
-    """Check whether a cell is a question rather than the name of a column."""
-    return cell.rstrip().endswith(("?", "？")) and cell.count(" ") > 1
-
-
-def _numbered_apart(content: Content, names: Sequence[str]) -> list[str]:
-    """Number the columns that have one name."""
-    counts = Counter(names)
-    several = [name for name, count in counts.items() if count > 1]
-    taken: Counter[str] = Counter()
-    header = []
-    for name in names:
-        taken[name] += 1
-        header.append(f"{name} {taken[name]}" if counts[name] > 1 else name)
-    content.note(f"columns with one name are numbered from left to right: {listed(several)}")
-    return header
-
-
-def _are_units(cells: Sequence[str]) -> bool:
-    """Check whether a line below the names says in what its columns are."""
-    words = [cell.strip(" ()[]").casefold() for cell in cells if cell.strip()]
-    return len(words) > 1 and {*words} <= _UNITS
-
-
-_UNITS = frozenset(
-    "text texts string str varchar free_text integer int float number numeric bool boolean date datetime "
-    "timestamp time ms s sec seconds min tokens token count usd eur chf gbp $ € £ ct cents % y/n yes/no j/n "
-    "ja/nein true/false 0/1 1/0 0-1 1-5 id json list categorical category unit units einheit "
-    "einheiten".split()
-)
-
-
-def _xlsx_rows(content: Content) -> Iterator[Row]:
-    """Read the sheet of questions in a workbook, with cells as text."""
-    try:
-        import openpyxl
-    except ImportError:
-        raise MissingExtraError("reading .xlsx files", "xlsx") from None
-    try:
-        with zipfile.ZipFile(io.BytesIO(content.data)) as archive:
-            # a small archive may unpack to gigabytes
-            if sum(member.file_size for member in archive.infolist()) > MAX_WORKBOOK:
-                raise DataError(f"{content.name} is larger than {MAX_WORKBOOK:,} bytes unpacked")
-            parts = [name for name in archive.namelist() if name.startswith("xl/worksheets/")]
-            merges = any(b"<mergeCell " in archive.read(name) for name in parts)
-        # only a workbook that is in memory as a whole knows its merged cells
-        book = openpyxl.load_workbook(io.BytesIO(content.data), read_only=not merges, data_only=True)
-        sheets = {
-            sheet.title: [list(map(cell_text, cells)) for cells in sheet.values] for sheet in book.worksheets
-        }
-        for sheet in book.worksheets if merges else ():
-            _fill_down(sheets[sheet.title], sheet.merged_cells.ranges)
-    except (*DAMAGE, LookupError, TypeError, AttributeError, SyntaxError) as error:
-        raise DataError(f"{content.name} is not a readable workbook: {excerpt(str(error), 200)}") from None
-    # a cover or a legend is no table
-    tables = {title: rows for title, rows in sheets.items() if len(list(filter(any, rows))) > 1}
-    asking = {title: rank for title, rows in tables.items() if (rank := _asks(next(filter(any, rows)))) >= 0}
-    chosen = {title: tables[title] for title, rank in asking.items() if rank == min(asking.values())}
-    tables = chosen or tables
-    if len(tables) > 1:
-        raise DataError(
-            f"{content.name} has a table in each of the sheets {listed(tables)}",
-            remedy="Save the sheet with the questions as a separate file.",
-        )
-    left_out = [title for title, rows in sheets.items() if title not in tables and any(map(any, rows))]
-    if tables and left_out:
-        sheet = "sheet" if len(left_out) == 1 else "sheets"
-        content.note(f"{sheet} {listed(left_out)} left out: the questions are in {listed(tables)}")
-    rows = next(iter(tables.values()), [])
-    while rows and not any(rows[0]):
-        rows.pop(0)
-    return _table_rows(content, ((f"row {number}", cells) for number, cells in enumerate(rows, 1)))
-
-
-def _fill_down(rows: list[list[str]], ranges: Iterable[Any]) -> None:
-    """Copy the text of vertically merged cells to all their rows."""
-    for area in ranges:
-        column = area.min_col - 1
-        for number in range(area.min_row, min(area.max_row, len(rows))):
-            rows[number][column] = rows[area.min_row - 1][column]
-
-
-def _asks(header: Iterable[str]) -> int:
-    """Rank a header by the name of its question column, with 0 for the usual name; -1 without such a
-    column."""
-    names = [*filter(None, header)]
-    plain = [*map(plain_name, names)]
-    # such a name is clearer than "text", which may head a column of anything
-    usual = [QUESTION_COLUMNS[0], *likely_questions(plain), *QUESTION_COLUMNS[1:]]
-    if likely_spans(names):
-        usual.append(plain[0])  # several answers stand beside something
-    return next((rank for rank, name in enumerate(usual) if name in plain), -1)
-
-
-MAX_WORKBOOK = 1_000_000_000
-"""Maximum size of an unpacked workbook in bytes."""
-
-
-def cell_text(cell: object) -> str:
-    """Write a spreadsheet cell as CSV would."""
-    if cell is None:
-        return ""
-    if isinstance(cell, bool):
-        return "true" if cell else "false"
-    if isinstance(cell, float):
-        return str(int(cell)) if cell.is_integer() else f"{cell:.15g}"  # digits that spreadsheets keep
-    if isinstance(cell, datetime) and cell.time() == time():
-        return cell.date().isoformat()
-    return str(cell)
-
-
-def _arrow_rows(content: Content) -> Iterator[Row]:
-    try:
-        import pyarrow as pa
-    except ImportError:
-        raise MissingExtraError(f"reading {content.suffix[1:]} files", "parquet") from None
-    from selfreflect.sources import parquet
-
-    read = parquet.parquet_rows if content.suffix == ".parquet" else parquet.arrow_rows
-    try:
-        with content.stream() as stream:
-            for number, value in enumerate(read(content.name, stream, content.size), 1):
-                yield _row(content.name, f"record {number}", value)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise DataError(
-            f"{content.name} is not a readable {content.suffix[1:]} file: {excerpt(str(error), 200)}"
-        ) from None
-
-
-PARSERS: dict[str, Callable[[Content], Iterable[Row]]] = {
-    ".json": _json_rows,
-    ".jsonl": _jsonl_rows,
-    ".csv": _csv_rows,
-    ".tsv": _csv_rows,
-    ".parquet": _arrow_rows,
-    ".arrow": _arrow_rows,
-    ".xlsx": _xlsx_rows,
-    ".txt": _txt_rows,
-}
-
-
-def _decode(content: Content) -> str:
+def decode(content: Content) -> str:
     with content.stream() as stream:
         data = stream.read()
     try:
@@ -987,7 +443,7 @@ _SIGNATURES = {b"PAR1": ".parquet", b"PK\x03\x04": ".xlsx or .eval", b"\x1f\x8b"
 """First bytes of files other than text, with their names."""
 
 
-def _lines(content: Content) -> Iterator[tuple[str, str]]:
+def text_lines(content: Content) -> Iterator[tuple[str, str]]:
     """Yield non-blank lines with their locations. Only line feeds end a line: U+2028 may occur in a JSON
     string."""
     start = 0
@@ -1004,18 +460,7 @@ def _lines(content: Content) -> Iterator[tuple[str, str]]:
                 yield f"line {number}", line
 
 
-def _row(name: str, where: str, value: Any) -> Row:
-    if isinstance(value, str):
-        return Row(name, where, {"question": value})
-    if not isinstance(value, dict):
-        raise DataError(
-            f"{name}, {where}: expected an object or a text, not {type_name(value)}",
-            remedy="Save a data frame with frame.to_json(FILE, orient='records').",
-        )
-    return Row(name, where, value)
-
-
-def _parse_json(
+def parse_json(
     text: str, where: str, one_line: bool = False, allows_nan: bool = False, several: bool = False
 ) -> Any:
     decoder = _JSON_WITH_NAN if allows_nan else _JSON
@@ -1062,21 +507,3 @@ def integer(digits: str) -> int | str:
 _NOT_BLANK = re.compile(r"\S")
 _JSON = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_refuse_constant, parse_int=integer)
 _JSON_WITH_NAN = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_int=integer)
-
-
-def field_names(rows: Iterable[Row]) -> list[str]:
-    """List the names of all fields in rows, in order."""
-    return list(dict.fromkeys(chain.from_iterable(row.fields for row in rows)))
-
-
-def is_text_list(value: object) -> TypeGuard[list[str]]:
-    """Check whether a value is a list of texts."""
-    return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
-
-
-def listed(names: Iterable[str], limit: int = 12) -> str:
-    """Quote the first ``limit`` names for a message; files may have many fields."""
-    excerpts = list(map(excerpt, names)) or ["none"]
-    if len(excerpts) > limit:
-        excerpts = [*excerpts[:limit], f"and {len(excerpts) - limit} more"]
-    return ", ".join(excerpts)

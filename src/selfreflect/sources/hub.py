@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from selfreflect.errors import DataError, MissingExtraError, excerpt
 from selfreflect.models.local.machine import datasets_offline, hub_answers
-from selfreflect.sources.files import Row
+from selfreflect.sources.rows import Row
 
 
 class Columns(NamedTuple):

@@ -20,7 +20,10 @@ import msgspec
 
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.records import UNNAMED_SUMMARY, AnswerSet, Halving, Scalar, shuffled
-from selfreflect.sources.columns import (
+from selfreflect.sources.cells import gold_texts, metadata, type_name
+from selfreflect.sources.columns import ItemColumns, item_columns
+from selfreflect.sources.files import integer
+from selfreflect.sources.names import (
     CONDITIONING,
     GOLD_NAMES,
     LIKELY_WORDS,
@@ -29,18 +32,24 @@ from selfreflect.sources.columns import (
     READ_BY_NAME,
     ROLES,
     SINGLE_ANSWERS,
-    ItemColumns,
     column_range,
     counted_families,
-    gold_texts,
-    item_columns,
     likely_gold,
-    metadata,
     plain_name,
-    type_name,
 )
-from selfreflect.sources.files import KNOWN, ROWS_BETWEEN_PROGRESS, Row, id_text, integer, listed
-from selfreflect.sources.rows import Again, Rows, exact_key, is_number, is_sentence, is_text
+from selfreflect.sources.parsers import KNOWN
+from selfreflect.sources.rows import (
+    ROWS_BETWEEN_PROGRESS,
+    Again,
+    Row,
+    Rows,
+    exact_key,
+    id_text,
+    is_number,
+    is_sentence,
+    is_text,
+    listed,
+)
 
 Texts = tuple[str, ...]
 

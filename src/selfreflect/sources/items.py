@@ -37,7 +37,11 @@ from selfreflect.sources.answer_values import (
     spell_labels,
     token_values,
 )
-from selfreflect.sources.columns import (
+from selfreflect.sources.cells import gold_texts
+from selfreflect.sources.columns import fold_assigned
+from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, name_assigned, text_of
+from selfreflect.sources.layouts import read_row_file
+from selfreflect.sources.names import (
     CLAIMS,
     CONDITIONING,
     CONFIDENCE,
@@ -47,15 +51,10 @@ from selfreflect.sources.columns import (
     MASKED_OUT,
     RESPONSE,
     TOKEN_COLUMNS,
-    fold_assigned,
-    gold_texts,
     numbered_columns,
 )
-from selfreflect.sources.files import ROWS_BETWEEN_PROGRESS, RowIds, in_parts, listed
-from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, name_assigned, text_of
-from selfreflect.sources.layouts import read_row_file
 from selfreflect.sources.roles import take_judged_reply
-from selfreflect.sources.rows import METADATA, Rows
+from selfreflect.sources.rows import METADATA, ROWS_BETWEEN_PROGRESS, RowIds, Rows, in_parts, listed
 from selfreflect.text import counted, one_line
 
 _GRADES_ROLE = "grades of the answers"
@@ -233,7 +232,7 @@ def read_item_file(
     Args:
         limit: keep only the first items. The whole file is checked nevertheless.
         num_answers: keep only the first answers of each half.
-        columns: columns by role, one of :data:`~selfreflect.sources.columns.ROLES`, whose names say nothing.
+        columns: columns by role, one of :data:`~selfreflect.sources.names.ROLES`, whose names say nothing.
         separator: what separates the answers in a text that holds several, such as ``";"``.
         need_summaries: leave out questions without a summary; a note counts them. Replies are taken, too.
         take_replies: take the one column of replies beside the answers for the summaries, if there are none.

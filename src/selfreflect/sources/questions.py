@@ -17,34 +17,9 @@ from selfreflect.errors import ConfigError, DataError, excerpt, nearest
 from selfreflect.models.base import seed_for
 from selfreflect.records import Question, Record
 from selfreflect.sources.answer_values import gold_value, label_columns, right_texts
-from selfreflect.sources.columns import (
-    CHOICES,
-    CONTEXT_COLUMN,
-    GOLD,
-    GOLD_COLUMNS,
-    GOLD_NAMES,
-    IMAGE_COLUMNS,
-    KIND_COLUMNS,
-    QUESTION_COLUMNS,
-    SINGLE_ANSWERS,
-    holds_image,
-    is_image,
-    item_columns,
-    likely_questions,
-    metadata,
-    plain_name,
-    scalar,
-)
-from selfreflect.sources.files import (
-    PARSERS,
-    Content,
-    Row,
-    RowIds,
-    field_names,
-    listed,
-    parse_rows,
-    read_content,
-)
+from selfreflect.sources.cells import holds_image, metadata, scalar
+from selfreflect.sources.columns import item_columns
+from selfreflect.sources.files import Content, read_content
 from selfreflect.sources.hub import (
     HUB_SETS,
     Columns,
@@ -56,7 +31,23 @@ from selfreflect.sources.hub import (
 )
 from selfreflect.sources.item_rows import likely_column, naming_inner
 from selfreflect.sources.layouts import rows_in
+from selfreflect.sources.names import (
+    CHOICES,
+    CONTEXT_COLUMN,
+    GOLD,
+    GOLD_COLUMNS,
+    GOLD_NAMES,
+    IMAGE_COLUMNS,
+    KIND_COLUMNS,
+    QUESTION_COLUMNS,
+    SINGLE_ANSWERS,
+    is_image,
+    likely_questions,
+    plain_name,
+)
+from selfreflect.sources.parsers import PARSERS, field_names, parse_rows
 from selfreflect.sources.roles import LikelyRoles, likely_roles
+from selfreflect.sources.rows import Row, RowIds, listed
 from selfreflect.text import counted
 
 _SHARD = re.compile(r"([1-9][0-9]*)/([1-9][0-9]*)", re.ASCII)

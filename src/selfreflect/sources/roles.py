@@ -10,25 +10,23 @@ from typing import NamedTuple
 
 from selfreflect.errors import excerpt
 from selfreflect.sources.answer_values import verdict
-from selfreflect.sources.columns import (
+from selfreflect.sources.columns import ItemColumns, item_columns
+from selfreflect.sources.item_rows import TEXT_FIELDS, recurs_in_list, text_of
+from selfreflect.sources.names import (
     CONFIDENCE,
     CORRECT,
     GOLD_COLUMNS,
     GOLD_NAMES,
     QUESTION_COLUMNS,
     RESPONSE,
-    ItemColumns,
     asks_by_name,
     column_range,
-    item_columns,
     likely_gold,
     likely_spans,
     plain_name,
     tells_of_questions,
 )
-from selfreflect.sources.files import Row, is_text_list, listed
-from selfreflect.sources.item_rows import TEXT_FIELDS, recurs_in_list, text_of
-from selfreflect.sources.rows import METADATA, Rows, is_sentence
+from selfreflect.sources.rows import METADATA, Row, Rows, is_sentence, is_text_list, listed
 
 ROWS_LOOKED_AT = 500
 """Number of first rows that determine the roles."""

@@ -4,15 +4,148 @@ memory."""
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeGuard, TypeVar
 
-from selfreflect.sources.columns import plain_name
-from selfreflect.sources.files import Row
+from selfreflect.errors import DataError, excerpt
+from selfreflect.records import question_id
+from selfreflect.sources.cells import type_name
+from selfreflect.sources.names import plain_name
+
+ROWS_BETWEEN_PROGRESS = 5000
+
+Progress = Callable[[float], None] | None
+"""Callback for the share of the work that is done, if progress is reported."""
+
+
+def in_parts(progress: Progress, count: int) -> list[Progress]:
+    """Divide a progress reporter among equal parts of the work."""
+
+    def part(number: int) -> Progress:
+        return progress and (lambda share: progress((number + share) / count))
+
+    return list(map(part, range(count)))
+
+
+class Row(NamedTuple):
+    """A record of a file. ``fields`` is parsed but unchecked; a plain text becomes the field ``question``."""
+
+    source: str
+    """Name of the file in messages."""
+    where: str
+    """``"record 3"`` or ``"line 7"``, counted from 1."""
+    fields: dict[str, Any]
+
+    def error(self, problem: str, *, remedy: str = "") -> DataError:
+        return DataError(f"{self.source}, {self.where}: {problem}", remedy=remedy)
+
+    def get(self, name: str) -> Any:
+        """Look up a field, or a path into objects such as ``"doc.question"``; None if missing."""
+        if name in self.fields:
+            return self.fields[name]
+        value: Any = self.fields if "." in name else None
+        for key in name.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        return value
+
+    def take_inner(self, paths: Iterable[str]) -> None:
+        """Make fields of what is named within objects."""
+        for path in paths:
+            if path not in self.fields and (value := self.get(path)) is not None:
+                self.fields[path] = value
+
+    def text(self, name: str) -> str:
+        """Look up a required text field.
+
+        Raises:
+            DataError: the field is missing, blank, or not a text.
+        """
+        value = self.get(name)
+        if value is None:
+            raise self.error(f"the field {excerpt(name)} is missing or null")
+        if not isinstance(value, str):
+            raise self.error(f"the field {excerpt(name)} must be a text, not {type_name(value)}")
+        if not value.strip():
+            raise self.error(f"the field {excerpt(name)} is blank")
+        return value
+
+    def optional_text(self, name: str) -> str:
+        """Look up an optional text; empty if missing, null or blank.
+
+        Raises:
+            DataError: the field holds something else.
+        """
+        value = self.get(name)
+        if value is None:
+            return ""
+        if isinstance(value, str):
+            return value if value.strip() else ""
+        raise self.error(f"the field {excerpt(name)} must be a text, not {type_name(value)}")
+
+
+class RowIds:
+    """Assignment of unique row ids, so that no record silently replaces another."""
+
+    def __init__(self) -> None:
+        self._owners: dict[str, str] = {}
+        self._uses: Counter[str] = Counter()
+        """Number of uses of each derived id."""
+
+    def take(self, row: Row, text: str, context: str = "", column: str = "id") -> str:
+        """Return the row's id, or derive one from its question, with ``-2``, ``-3``, … for repeated
+        questions.
+
+        Raises:
+            DataError: the row's id is neither text nor an integer, or is already taken.
+        """
+        value = row.fields.get(column)
+        value = None if value != value else value  # NaN, where a frame lacks the id
+        is_whole = not isinstance(value, float) or value.is_integer()
+        if isinstance(value, bool) or not isinstance(value, str | int | float | None) or not is_whole:
+            raise row.error(f"the field {column!r} must be a text or an integer, not {type_name(value)}")
+        id_ = id_text(value)
+        if not id_.strip():
+            id_ = self._derived_id(question_id(text, context))
+        if id_ in self._owners:
+            raise row.error(
+                f"the id {excerpt(id_)} is already taken by {self._owners[id_]}; give every record an id of "
+                "its own"
+            )
+        self._owners[id_] = row.where
+        return id_
+
+    def _derived_id(self, base: str) -> str:
+        id_ = base
+        # goes on from the last number, since thousands of rows may have one question
+        while id_ in self._owners:
+            self._uses[base] += 1
+            id_ = f"{base}-{self._uses[base] + 1}"
+        return id_
+
+
+def id_text(value: object) -> str:
+    """Write an id as text, with 1.0 as 1."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return "" if value is None else str(value)
+
+
+def is_text_list(value: object) -> TypeGuard[list[str]]:
+    """Check whether a value is a list of texts."""
+    return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
+
+
+def listed(names: Iterable[str], limit: int = 12) -> str:
+    """Quote the first ``limit`` names for a message; files may have many fields."""
+    excerpts = list(map(excerpt, names)) or ["none"]
+    if len(excerpts) > limit:
+        excerpts = [*excerpts[:limit], f"and {len(excerpts) - limit} more"]
+    return ", ".join(excerpts)
+
 
 T = TypeVar("T")
-
 METADATA = "metadata"
 """Name of the column of objects whose entries are read like columns."""
 
@@ -147,7 +280,7 @@ class Rows:
         """Rename columns to their usual names if these are free, and return the new names by the old ones.
 
         Args:
-            usual: names by plain ones, as :func:`~selfreflect.sources.columns.plain_name` writes them.
+            usual: names by plain ones, as :func:`~selfreflect.sources.names.plain_name` writes them.
             kept: columns that keep their names.
         """
         in_use = {*self.columns}  # a file may have thousands

@@ -12,7 +12,7 @@ import numpy as np
 
 from selfreflect.errors import MissingExtraError, unknown_name
 from selfreflect.records import Graded
-from selfreflect.sources.columns import plain_name
+from selfreflect.sources.names import plain_name
 from selfreflect.stats import Floats, defined
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.asking.estimates import AskedEstimates, ask_estimates

@@ -18,7 +18,7 @@ from selfreflect.errors import ConfigError, unknown_name
 from selfreflect.grouping import normal_form
 from selfreflect.quantities import last_quantity
 from selfreflect.sameness import same_classes
-from selfreflect.sources.columns import is_percent, number_in
+from selfreflect.sources.cells import is_percent, number_in
 from selfreflect.store.journal import Journal, ModelReplies
 from selfreflect.text import counted
 from selfreflect.uncertainty.asking.asker import Asker, required

@@ -12,7 +12,8 @@ import numpy as np
 
 from selfreflect.errors import ConfigError, excerpt, unknown_name
 from selfreflect.metric.measure import DEFAULT_MEASURES, measures_of
-from selfreflect.sources.columns import number_in, plain_name
+from selfreflect.sources.cells import number_in
+from selfreflect.sources.names import plain_name
 from selfreflect.stats import Floats
 from selfreflect.text import counted
 from selfreflect.uncertainty import features

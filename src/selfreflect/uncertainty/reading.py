@@ -35,37 +35,8 @@ from selfreflect.sources.answer_values import (
     spell_labels,
     token_values,
 )
-from selfreflect.sources.columns import (
-    CLAIMS,
-    CONFIDENCE,
-    CONFIDENCE_NAMES,
-    CORRECT,
-    CORRECT_NAMES,
-    GOLD,
-    GOLD_NAMES,
-    GRADES,
-    RESPONSE,
-    TOKEN_COLUMNS,
-    fold_assigned,
-    is_divided,
-    is_of_hundred,
-    is_percent,
-    item_columns,
-    likely_gold,
-    number_in,
-    plain_name,
-    tells_of_confidence,
-    tells_of_labels,
-)
-from selfreflect.sources.files import (
-    KNOWN,
-    ROWS_BETWEEN_PROGRESS,
-    Row,
-    RowIds,
-    in_parts,
-    is_text_list,
-    listed,
-)
+from selfreflect.sources.cells import is_divided, is_percent, number_in
+from selfreflect.sources.columns import fold_assigned, item_columns
 from selfreflect.sources.item_rows import (
     ItemRow,
     Reading,
@@ -76,8 +47,36 @@ from selfreflect.sources.item_rows import (
 )
 from selfreflect.sources.items import CellCensus
 from selfreflect.sources.layouts import read_row_file
+from selfreflect.sources.names import (
+    CLAIMS,
+    CONFIDENCE,
+    CONFIDENCE_NAMES,
+    CORRECT,
+    CORRECT_NAMES,
+    GOLD,
+    GOLD_NAMES,
+    GRADES,
+    RESPONSE,
+    TOKEN_COLUMNS,
+    is_of_hundred,
+    likely_gold,
+    plain_name,
+    tells_of_confidence,
+    tells_of_labels,
+)
+from selfreflect.sources.parsers import KNOWN
 from selfreflect.sources.roles import take_judged_reply
-from selfreflect.sources.rows import METADATA, Rows, exact_key
+from selfreflect.sources.rows import (
+    METADATA,
+    ROWS_BETWEEN_PROGRESS,
+    Row,
+    RowIds,
+    Rows,
+    exact_key,
+    in_parts,
+    is_text_list,
+    listed,
+)
 from selfreflect.text import counted
 from selfreflect.uncertainty.question import (
     AnsweredQuestion,

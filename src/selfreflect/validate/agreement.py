@@ -18,9 +18,11 @@ from typing import TypeVar
 import numpy as np
 
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
-from selfreflect.sources.files import PARSERS, listed, parse_rows, read_content
-from selfreflect.sources.files import Row as FileRow
+from selfreflect.sources.files import read_content
 from selfreflect.sources.items import Item
+from selfreflect.sources.parsers import PARSERS, parse_rows
+from selfreflect.sources.rows import Row as FileRow
+from selfreflect.sources.rows import listed
 from selfreflect.stats import Estimate, Floats, is_tie
 from selfreflect.text import counted
 from selfreflect.validate.base import MetricInfo, Value

@@ -13,8 +13,8 @@ from statistics import NormalDist, stdev
 import numpy as np
 
 from selfreflect.errors import DataError, excerpt
-from selfreflect.sources.files import listed
 from selfreflect.sources.items import Item
+from selfreflect.sources.rows import listed
 from selfreflect.stats import FEWEST_TESTED, TIE, Floats, mean_interval
 from selfreflect.table import Approximate
 from selfreflect.validate.base import MetricInfo, Value

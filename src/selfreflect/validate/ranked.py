@@ -22,8 +22,8 @@ from msgspec.structs import replace as replace_item
 from selfreflect.errors import ConfigError, DataError, SelfReflectError, excerpt, nearest
 from selfreflect.metric.texts import control_texts
 from selfreflect.report.overview import CONTROL
-from selfreflect.sources.files import listed
 from selfreflect.sources.items import Item
+from selfreflect.sources.rows import listed
 from selfreflect.stats import Estimate, defined
 from selfreflect.text import counted
 from selfreflect.validate.base import MetricInfo, Value

@@ -14,10 +14,12 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.plugins import failures_of, packaged
-from selfreflect.sources.columns import GOLD, gold_texts
-from selfreflect.sources.files import IN_PARTS, PARSERS, Content, Row, each_row, listed, read_content
+from selfreflect.sources.cells import gold_texts
+from selfreflect.sources.files import IN_PARTS, Content, read_content
+from selfreflect.sources.names import GOLD
+from selfreflect.sources.parsers import PARSERS, each_row
 from selfreflect.sources.roles import LikelyRoles, likely_roles
-from selfreflect.sources.rows import Rows, Survey
+from selfreflect.sources.rows import Row, Rows, Survey, listed
 
 SUFFIXES = tuple(suffix for suffix in (*PARSERS, ".eval") if suffix != ".txt")
 

@@ -18,10 +18,12 @@ import msgspec
 
 from selfreflect.errors import DataError, MissingExtraError, excerpt
 from selfreflect.sources.answer_values import is_grader
-from selfreflect.sources.columns import GRADES, metadata
-from selfreflect.sources.files import DAMAGE, Content, Row
+from selfreflect.sources.cells import metadata
+from selfreflect.sources.files import DAMAGE, Content
 from selfreflect.sources.layouts import Layout, right_answers
 from selfreflect.sources.layouts.responses import asked
+from selfreflect.sources.names import GRADES
+from selfreflect.sources.rows import Row
 from selfreflect.text import counted
 
 _ATTACHMENT = "attachment://"

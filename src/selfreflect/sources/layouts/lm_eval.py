@@ -8,17 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from selfreflect.sources.answer_values import is_grader, verdict
-from selfreflect.sources.columns import (
-    GRADES,
-    QUESTION_COLUMNS,
-    is_place,
-    metadata,
-    plain_name,
-    right_choice,
-)
-from selfreflect.sources.files import Row, is_text_list
+from selfreflect.sources.cells import is_place, metadata, right_choice
 from selfreflect.sources.item_rows import list_in
 from selfreflect.sources.layouts import Layout, right_answers
+from selfreflect.sources.names import GRADES, QUESTION_COLUMNS, plain_name
+from selfreflect.sources.rows import Row, is_text_list
 from selfreflect.text import counted
 
 _FIELDS = {"doc_id", "doc", "resps"}

@@ -7,20 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from selfreflect.sources.answer_values import verdict
-from selfreflect.sources.columns import (
+from selfreflect.sources.cells import is_percent, number_in
+from selfreflect.sources.item_rows import list_in
+from selfreflect.sources.layouts import Layout
+from selfreflect.sources.names import (
     CONFIDENCE,
     CORRECT,
     GOLD,
     GRADES,
     ID_COLUMNS,
     QUESTION_COLUMNS,
-    is_percent,
-    number_in,
     plain_name,
 )
-from selfreflect.sources.files import Row, is_text_list, listed
-from selfreflect.sources.item_rows import list_in
-from selfreflect.sources.layouts import Layout
+from selfreflect.sources.rows import Row, is_text_list, listed
 
 
 class Names(NamedTuple):

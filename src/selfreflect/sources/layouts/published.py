@@ -12,8 +12,9 @@ import msgspec
 
 from selfreflect.errors import DataError, excerpt
 from selfreflect.records import AnswerSet, Question, Summary, question_id
-from selfreflect.sources.files import Row, json_value, read_content
+from selfreflect.sources.files import json_value, read_content
 from selfreflect.sources.layouts import Layout
+from selfreflect.sources.rows import Row
 
 SUFFIX = "_summary"
 FILES = ("questions.json", "test_answers.json", "summaries.json")

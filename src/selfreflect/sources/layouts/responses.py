@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from selfreflect.sources.columns import IMAGE_COLUMNS, QUESTION_COLUMNS, holds_image, item_columns
-from selfreflect.sources.files import Row
+from selfreflect.sources.cells import holds_image
+from selfreflect.sources.columns import item_columns
 from selfreflect.sources.item_rows import list_in, text_of
 from selfreflect.sources.layouts import Layout
+from selfreflect.sources.names import IMAGE_COLUMNS, QUESTION_COLUMNS
+from selfreflect.sources.rows import Row
 from selfreflect.text import counted
 
 _CUT_OFF = ("length", "max_tokens", "max_output_tokens")

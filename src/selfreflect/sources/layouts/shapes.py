@@ -8,12 +8,13 @@ from typing import Any
 
 from selfreflect.errors import DataError
 from selfreflect.sources.answer_values import is_grader
-from selfreflect.sources.columns import GRADES, QUESTION_COLUMNS, item_columns, plain_name
-from selfreflect.sources.files import Row, listed
+from selfreflect.sources.columns import item_columns
 from selfreflect.sources.item_rows import object_in
 from selfreflect.sources.layouts import Layout
 from selfreflect.sources.layouts.named import DETAILS, NAMES, WITHOUT_PROMPTS, sampled_texts
 from selfreflect.sources.layouts.responses import asked, turns_in
+from selfreflect.sources.names import GRADES, QUESTION_COLUMNS, plain_name
+from selfreflect.sources.rows import Row, listed
 
 Places = Iterator[tuple[str, dict[str, Any]]]
 """Records with their location in the object."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from selfreflect.sources.files import Row
 from selfreflect.sources.layouts import Layout
+from selfreflect.sources.rows import Row
 
 
 class Polls(Layout):

@@ -411,3 +411,58 @@ def test_a_label_judges_the_reply_after_a_file_is_imported_or_converted(command:
     lines = run("uncertainty", out, "--json").json
     judged = [(line["answer"], *line["correct"].values()) for line in lines if "answer" in line]
     assert judged == [("5 to 7 days", False)] * len(QUESTIONS)
+
+
+def test_answer_beside_response_is_the_right_one(tmp_path: Path) -> None:
+    rows = [
+        {"question": question, "answer": "Nobody.", "response": text}
+        for question in QUESTIONS
+        for text in TEXTS
+    ]
+    path = written(tmp_path / "a.json", rows)
+    read = read_answered_questions(path, "answer")
+    assert [(question.answers, question.gold) for question in read.questions] == [(TEXTS, ("Nobody.",))] * 3
+    # where it varies, it is what the model said beside the reply that was judged
+    rows = [
+        {"question": question, "answer": text, "response": "Soon."}
+        for question in QUESTIONS
+        for text in TEXTS
+    ]
+    read = read_answered_questions(written(tmp_path / "a.json", rows))
+    assert [(question.answers, question.answer) for question in read.questions] == [(TEXTS, "Soon.")] * 3
+
+
+@pytest.mark.parametrize("name", ["Correct answer {}", "gold_{}", "Reference {}"])
+def test_numbered_right_answers_are_spellings_of_one(name: str, tmp_path: Path) -> None:
+    header = ["question", "answer_1", "answer_2", name.format(1), name.format(2)]
+    rows = [[question, *TEXTS[:2], TEXTS[number % 2], "Nobody."] for number, question in enumerate(QUESTIONS)]
+    path = table(tmp_path / "a.csv", header, *rows)
+    expected = [(TEXTS[number % 2], "Nobody.") for number in range(3)]
+    assert [question.gold for question in read_answered_questions(path).questions] == expected
+    assert [question.gold for question in load_questions(str(path)).questions] == expected
+    assert read_item_file(path).columns["gold"] == "right answers"
+
+
+def test_reasoning_and_tags_are_no_part_of_a_stored_answer(tmp_path: Path) -> None:
+    texts = ["<think>Hm.</think>\nIn Ulm.", "<answer>In Ulm.</answer>", "In Ulm."]
+    path = written(tmp_path / "a.json", [{"question": QUESTIONS[0], "answers": texts}])
+    read = read_answered_questions(path)
+    assert read.questions[0].answers == ("In Ulm.",) * 3
+    assert any(note.startswith("2 answers") for note in read.notes)
+    assert any(note.startswith("2 answers") for note in read_item_file(path).notes)
+
+
+def test_tables_one_behind_the_other_have_one_header(tmp_path: Path) -> None:
+    header = ["question", "answer_1", "answer_2"]
+    rows = [[question, *TEXTS[:2]] for question in QUESTIONS]
+    file = read_item_file(table(tmp_path / "a.csv", header, *rows, header, ["Why?", *TEXTS[:2]]))
+    assert [item.question for item in file.items] == [*QUESTIONS, "Why?"]
+    assert any(note.startswith("1 line") for note in file.notes)
+
+
+def test_numbers_that_are_no_confidences_are_named(tmp_path: Path) -> None:
+    rows = [[question, TEXTS[0], 7, "yes"] for question in QUESTIONS]
+    path = table(tmp_path / "a.csv", ["question", "answer", "Confidence (1-10)", "correct"], *rows)
+    read = read_answered_questions(path)
+    assert {question.confidence for question in read.questions} == {None}
+    assert any("Confidence (1-10)" in note for note in read.notes)

@@ -119,7 +119,7 @@ def _show(file: ItemFile) -> None:
 
 def _show_item(item: Item) -> None:
     """Print an item in full."""
-    lines = [f"\nThe first question, {item.id}:", f"  {printable(item.question)}"]
+    lines = [f"\nThe first question, {printable(item.id)}:", f"  {printable(item.question)}"]
     if item.context:
         lines.append(f"  context: {printable(item.context)}")
     for heading, answers in (("test", item.masked_out), ("reference", item.conditioning)):

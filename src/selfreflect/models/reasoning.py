@@ -111,6 +111,16 @@ def split_answer(text: str, in_trace: bool = False) -> Split:
     return split._replace(visible=_in_answer_tags(split.visible))
 
 
+def answer_in(text: str) -> str:
+    """Find the answer of a stored response; the text itself without tags, or if its trace never ends."""
+    if not (_ANY_TAG.search(text) or _ANSWER_TAG.search(text)):
+        return text
+    try:
+        return split_answer(text).visible
+    except UnclosedReasoningError:
+        return text
+
+
 _STREAMED = [
     (re.compile(rf"\s*{opening}", re.IGNORECASE), re.compile(closing, re.IGNORECASE))
     for opening, closing in TRACES.values()

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from selfreflect.errors import excerpt
 from selfreflect.logprobs import UNKNOWN_LOGPROB, Logprobs, Tokens, TokenValues, ranked
+from selfreflect.models.reasoning import answer_in
 from selfreflect.records import Graded, Verdict
 from selfreflect.sources.cells import gold_texts, right_choice, type_name
 from selfreflect.sources.columns import item_columns
@@ -19,6 +20,7 @@ from selfreflect.sources.names import (
     CHOICES,
     CORRECT,
     CORRECT_NAMES,
+    GOLD,
     GOLD_NAMES,
     GRADES,
     RESPONSE,
@@ -29,6 +31,7 @@ from selfreflect.sources.names import (
     tells_of_labels,
     tells_of_person,
     tells_of_work,
+    uncounted_name,
 )
 from selfreflect.sources.rows import Row, Rows, is_text_list, listed
 from selfreflect.text import counted
@@ -84,7 +87,8 @@ def grades(item: ItemRow) -> dict[str, tuple[Graded, ...]]:
                 graded = [Graded(answers[0] if len(item.rows) > 1 else None, verdict(value))]
             elif value and all(isinstance(entry, list) and len(entry) == 2 for entry in value):
                 graded = [
-                    Graded(None if text is None else str(text), verdict(entry)) for text, entry in value
+                    Graded(None if text is None else answer_in(str(text)), verdict(entry))
+                    for text, entry in value
                 ]
             else:
                 field = name if value is labels else f"{GRADES}.{name}"
@@ -134,7 +138,7 @@ def right_texts(value: Any, row: Row, name: str) -> tuple[str, ...]:
 def judged_text(row: Row) -> str | None:
     """Read the judged answer of a row as text, also from an object such as ``{"text": …}``."""
     value = scalar_text(text_of(field_value(row, RESPONSE)))
-    return row._replace(fields={RESPONSE: value}).optional_text(RESPONSE) or None
+    return answer_in(row._replace(fields={RESPONSE: value}).optional_text(RESPONSE)) or None
 
 
 def label_list(row: Row) -> list[Any] | None:
@@ -503,6 +507,21 @@ def name_labels(rows: Rows, roles: Mapping[str, str], notes: list[str], kept: st
     renamed = dict.fromkeys(labels[:1], CORRECT)
     rows.rename(renamed)
     return renamed
+
+
+def join_right_answers(rows: Rows, roles: Mapping[str, str], notes: list[str]) -> None:
+    """Make one column ``gold`` of numbered ones with right answers, such as ``Correct answer 2``."""
+    usual = {GOLD, *GOLD_NAMES}
+    free = [name for name in rows.columns if name not in roles.values()]
+    families = [family for family in counted_families(free) if uncounted_name(family[0]) in usual]
+    if len(families) == 1 and not any(plain_name(name) in usual for name in free):
+        [family] = families
+        values = chain.from_iterable((row.fields.get(name) for name in family) for row in rows)
+        answers = item_columns(rows.columns, roles).answers
+        if are_labels(values) and not mostly_recurs(rows, family[0], answers):
+            return  # "Right answer 1" with yes and no
+        rows.join(family, GOLD, lambda row: [row.fields.get(name) for name in family if row.fields.get(name)])
+        notes.append(f"{listed(family)} are read as the right answers")
 
 
 def _labels_of(names: Sequence[str], answers: Sequence[str], row: Row) -> list[Any]:

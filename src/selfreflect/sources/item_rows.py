@@ -14,11 +14,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
+from operator import ne
 from typing import Any
 
 import msgspec
 
 from selfreflect.errors import ConfigError, excerpt, nearest
+from selfreflect.models.reasoning import answer_in
 from selfreflect.records import UNNAMED_SUMMARY, AnswerSet, Halving, Scalar, shuffled
 from selfreflect.sources.cells import gold_texts, metadata, type_name
 from selfreflect.sources.columns import ItemColumns, item_columns
@@ -32,6 +34,7 @@ from selfreflect.sources.names import (
     READ_BY_NAME,
     ROLES,
     SINGLE_ANSWERS,
+    TOKEN_COLUMNS,
     column_range,
     counted_families,
     likely_gold,
@@ -50,6 +53,7 @@ from selfreflect.sources.rows import (
     is_text,
     listed,
 )
+from selfreflect.text import counted
 
 Texts = tuple[str, ...]
 
@@ -93,6 +97,8 @@ class ItemRow:
     """Answers, of both halves if given; None for a row without an answer, and for null in a list."""
     nulls: int = 0
     """Number of nulls in lists, for missing answers."""
+    shortened: int = 0
+    """Number of answers without the reasoning or tags that stood around them."""
     given_halves: tuple[Texts, Texts] | None = None
     summaries: dict[str, list[str]] = field(default_factory=dict)
     """Summaries by name; several if the question's rows differ."""
@@ -146,6 +152,7 @@ class ItemRow:
         self.rows += row.rows
         self.answers += row.answers
         self.nulls += row.nulls
+        self.shortened += row.shortened
         for name, texts in row.summaries.items():
             mine = self.summaries.setdefault(name, [])
             mine += [text for text in texts if text not in mine]
@@ -353,6 +360,7 @@ def _item_row(row: Row, columns: ItemColumns, reading: Reading, text_columns: Co
         )
     if reading.need_answers or columns.answers or columns.halves:
         _read_answers(item, reading)
+        _leave_out_reasoning(item)
     summaries: dict[str, str] = {}
     if columns.summaries or columns.named_summaries:
         # where answers are numbers, summaries are too; elsewhere a number says something about a summary
@@ -418,6 +426,14 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
     item.one_answer = not is_list and (value is None or isinstance(value, str))
     item.answers = [value] if item.one_answer else list(_texts(row, name, reading))
     item.nulls = 0 if item.one_answer else item.answers.count(None)
+
+
+def _leave_out_reasoning(item: ItemRow) -> None:
+    """Keep only the answers of responses with reasoning, unless values of all tokens stand beside them."""
+    if not any(isinstance(item.row.fields.get(name), list) for name in TOKEN_COLUMNS):
+        answers = [None if text is None else answer_in(text) for text in item.answers]
+        item.shortened = sum(map(ne, answers, item.answers))
+        item.answers = answers
 
 
 def _naming_one(row: Row, columns: ItemColumns) -> str:
@@ -574,6 +590,11 @@ _BY_FIELD = "To compare answers that are objects field by field: selfreflect unc
 def _is_list(value: Mapping[str, Any]) -> bool:
     """Check whether an object is a list with positions as keys, as data frames write it."""
     return bool(value) and all(map(str.isdecimal, value))
+
+
+def shortened_note(count: int) -> list[str]:
+    """Count the answers that lost reasoning or tags."""
+    return [f"{counted(count, 'answer')} taken without the reasoning or tags around it"] if count else []
 
 
 def scalar_text(value: Any) -> Any:

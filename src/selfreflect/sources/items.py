@@ -31,6 +31,7 @@ from selfreflect.sources.answer_values import (
     for_each_answer,
     gold_value,
     grades,
+    join_right_answers,
     judged_text,
     name_labels,
     row_grades,
@@ -39,7 +40,7 @@ from selfreflect.sources.answer_values import (
 )
 from selfreflect.sources.cells import gold_texts
 from selfreflect.sources.columns import fold_assigned
-from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, name_assigned, text_of
+from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, name_assigned, shortened_note, text_of
 from selfreflect.sources.layouts import read_row_file
 from selfreflect.sources.names import (
     CLAIMS,
@@ -259,6 +260,7 @@ def read_item_file(
     assigned = likely.roles
     usual = {name: name for name in (CORRECT, GRADES, GOLD, CONFIDENCE, RESPONSE, *TOKEN_COLUMNS)}
     renamed = rows.rename_usual(usual, assigned.values())
+    join_right_answers(rows, assigned, file.notes)
     renamed |= name_labels(rows, assigned, file.notes)
     if not (need_summaries or take_replies):
         take_judged_reply(rows, assigned, likely.reply, file.notes)
@@ -521,6 +523,7 @@ class _ItemCensus:
         self._differing |= dict.fromkeys(sorted(row.varying))
         self._references.add(row.columns.reference)
         self._counts["nulls"] += row.nulls
+        self._counts["shortened"] += row.shortened
         self._counts["missing"] += row.answers.count(None) if row.one_answer else 0
         self.has_single_answers |= row.one_answer
         self.cells.count(row)
@@ -582,6 +585,7 @@ class _ItemCensus:
                 f"{blank} {are} blank, such as one to {excerpt(self._examples['blank'])}: a blank answer "
                 "counts, but has no words to score"
             )
+        notes += shortened_note(self._counts["shortened"])
         if references := self._references - {""}:
             notes.append(f"{listed(references)} read as a reference answer, not as an answer of the model")
         if self._differing:

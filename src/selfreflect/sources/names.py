@@ -26,12 +26,14 @@ CONFIDENCE_NAMES = (
 ).split()
 """Other names of a confidence, from 0 to 100 with a per cent sign or word."""
 _CONFIDENCE_WORDS = frozenset(
-    "confidence certainty sicherheit konfidenz certitude confiance confianza confiança fiducia certezza "
-    "zekerheid".split()
+    "confidence conf certainty sicherheit konfidenz certitude confiance confianza confiança fiducia certezza "
+    "zekerheid 置信度 確信度 확신도".split()
 )
 _PERCENT_WORDS = frozenset("percent percentage pct prozent".split())
 # Words beside these that say whose confidence it is, or how it was asked for.
-_STATED = frozenset("stated verbalized verbalised reported self own final score level value in".split())
+_STATED = frozenset(
+    "stated verbalized verbalised verbal reported self own final score level value in".split()
+)
 CORRECT_NAMES = frozenset(
     "is_correct correctness verdict grade judgment judgement ok is_ok right is_right passed richtig "
     "korrekt".split()
@@ -209,7 +211,7 @@ def tells_of_confidence(name: str) -> bool:
 
 def is_of_hundred(name: str) -> bool:
     """Check whether a column's name says that its numbers are percentages."""
-    return "%" in name or not _PERCENT_WORDS.isdisjoint(words_in(name))
+    return "%" in name or "100" in name or not _PERCENT_WORDS.isdisjoint(words_in(name))
 
 
 def counts_graders(family: Sequence[str]) -> bool:
@@ -328,6 +330,11 @@ def counts_models(family: Sequence[str]) -> bool:
     rest = counters_in(family[0]).rest
     before = words_in(re.split("[\0\1]", rest)[0])
     return bool(before) and before[-1] in MODELS
+
+
+def uncounted_name(name: str) -> str:
+    """Normalise a name without its numbers, such as ``correct_answer`` for ``Correct answer 2``."""
+    return re.sub("_*[\0\1]_*", "", counters_in(name).rest)
 
 
 def words_in(name: str) -> list[str]:

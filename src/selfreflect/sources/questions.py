@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
 from selfreflect.models.base import seed_for
 from selfreflect.records import Question, Record
-from selfreflect.sources.answer_values import gold_value, label_columns, right_texts
+from selfreflect.sources.answer_values import gold_value, join_right_answers, label_columns, right_texts
 from selfreflect.sources.cells import holds_image, metadata, scalar
 from selfreflect.sources.columns import item_columns
 from selfreflect.sources.files import Content, read_content
@@ -269,7 +269,9 @@ def _bundled_table(name: str, columns: Columns) -> RowTable:
 def _file_table(source: str, question_column: str | None, context_column: str | None) -> RowTable:
     content = read_content(source, PARSERS)
     file = rows_in(content._replace(allows_nan=True), logs=False)
-    rows, notes = list(file.rows), file.notes
+    notes = file.notes
+    join_right_answers(file.rows, {}, notes)
+    rows = list(file.rows)
     names = field_names(rows)
     assigned = {"question": question_column} if question_column else {}
     likely = likely_roles(rows, assigned)

@@ -102,8 +102,11 @@ def _table_rows(content: Content, lines: Iterable[tuple[str, list[str]]]) -> Ite
         return
     header, below = _header(content, [_without_blank_end(cells) for _, cells in head])
     name = content.name
-    short, first_short = 0, ""
+    short, first_short, repeated = 0, "", 0
     for where, cells in chain(head[below:], filled):
+        if cells == header and len(cells) > 1:  # files were put one behind the other
+            repeated += 1
+            continue
         if len(cells) > len(header) and any(map(str.strip, cells[len(header) :])):
             raise DataError(
                 f"{name}, {where}: {len(cells)} cells, but the header has {len(header)} columns: "
@@ -118,6 +121,8 @@ def _table_rows(content: Content, lines: Iterable[tuple[str, list[str]]]) -> Ite
             fields |= dict.fromkeys(header[len(cells) :])
         fields.pop("", None)
         yield Row(name, where, fields)
+    if repeated:
+        content.note(f"{counted(repeated, 'line')} with the names of the columns again left out")
     if short:
         rows = "1 row has" if short == 1 else f"{short:,} rows have"
         content.note(

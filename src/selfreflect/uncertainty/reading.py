@@ -26,6 +26,7 @@ from selfreflect.sources.answer_values import (
     field_value,
     gold_value,
     grades,
+    join_right_answers,
     judged_text,
     label,
     mostly_recurs,
@@ -44,6 +45,7 @@ from selfreflect.sources.item_rows import (
     list_in,
     name_assigned,
     naming,
+    shortened_note,
 )
 from selfreflect.sources.items import CellCensus
 from selfreflect.sources.layouts import read_row_file
@@ -178,6 +180,8 @@ def _fold_names(rows: Rows, gold: str, roles: Mapping[str, str], notes: list[str
     usual = {plain_name(name): name for name in (*_OF_QUESTION, RESPONSE, *TOKEN_COLUMNS, GRADES, GOLD)}
     usual |= dict.fromkeys(CONFIDENCE_NAMES, CONFIDENCE)
     renamed = rows.rename_usual(usual, {*assigned, gold})
+    if gold == GOLD:
+        join_right_answers(rows, roles, notes)
     if not {CORRECT, GRADES} & rows.inner.keys():
         name_labels(rows, roles, notes, kept=gold)
     if CONFIDENCE not in {*rows.columns, *rows.inner, gold}:
@@ -187,6 +191,11 @@ def _fold_names(rows: Rows, gold: str, roles: Mapping[str, str], notes: list[str
             renamed |= {likely[0]: CONFIDENCE}
             rows.rename({likely[0]: CONFIDENCE})
             notes.append(f"{excerpt(likely[0])} is read as the confidence")
+        elif named and not likely:
+            notes.append(
+                f"{listed(named)} not read as the confidence, because not every value is a number from 0 to "
+                "1, or a percentage such as '85%'"
+            )
     # a header such as "confidence (%)" says that 90 means 90 %
     if any(target == CONFIDENCE and is_of_hundred(name) for name, target in renamed.items()):
         rows.change(_with_percent)
@@ -275,11 +284,25 @@ def _reserved(rows: Rows, gold: str, assigned: Mapping[str, str], is_log: bool) 
             return False
         return len({repr(row.fields.get(columns.question)) for row in rows}) < rows.count
 
+    if _is_right_answer(rows, columns.question, item_columns([*free_names, RESPONSE], assigned).reference):
+        return reserved
     # a response is the judged answer only where the samples are in another column
     is_judged = CONFIDENCE in rows.columns
     if columns.answers or columns.halves or (is_judged and (columns.id or not is_repeated())):
         reserved.add(RESPONSE)
     return reserved
+
+
+def _is_right_answer(rows: Rows, question: str, name: str) -> bool:
+    """Check whether ``answer`` beside ``response`` is the right one: a text that is the same in all rows of a
+    question."""
+    if plain_name(name) != "answer" or RESPONSE not in rows.columns or rows.columns[name].has_list:
+        return False
+    first: dict[str, object] = {}
+    return all(
+        first.setdefault(repr(row.fields.get(question)), row.fields.get(name)) == row.fields.get(name)
+        for row in rows
+    )
 
 
 def _token_columns(rows: Rows) -> list[str]:
@@ -368,6 +391,7 @@ class _QuestionCensus:
         is_labelled = row.fields.get(CORRECT) not in (None, "")
         self._counts.update(
             nulls=item.answers.count(None),
+            shortened=item.shortened,
             blank=len(item.texts) - len(question.answers),
             without=int(not question.answers and question.confidence is None),
             targets=int(bool(field_value(item.row, "target"))),
@@ -384,6 +408,7 @@ class _QuestionCensus:
                 notes.append(f"{counted(count, 'answer')} left out: {kind}")
         if without := counts["without"]:
             notes.append(f"{counted(without, 'question')} without any answer, so their values are undefined")
+        notes += shortened_note(counts["shortened"])
         references = sorted(self._references - {""}) + ["target"] * (is_log and counts["targets"] > 0)
         if references and not has_gold(questions):
             option = f"--gold {shlex.quote(references[0])}"

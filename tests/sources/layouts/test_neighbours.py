@@ -126,6 +126,7 @@ CONFIDENT = 'question,response,{0},{1}\nOz?,E,"{2}",{3}\nNod?,C,"{4}",{5}\n'
         (("confidence (%)", "correctness"), ("85", "40"), ("1.0", "0.0")),
         (("Model certainty (%)", "correct"), ("85", "40"), ("yes", "no")),
         (("LLM confidence score", "correct"), (".85", ".4"), ("yes", "no")),
+        (("conf (0-100)", "correct"), ("85", "40"), ("yes", "no")),
         (("stated_confidence", "grade"), (".85", "4e-1"), ("Yes.", "No.")),
         (("confidence", "verdict"), ("85％", "0.40 "), ("✓", "✗")),
     ],

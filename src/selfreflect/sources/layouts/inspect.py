@@ -23,7 +23,7 @@ from selfreflect.sources.files import DAMAGE, Content
 from selfreflect.sources.layouts import Layout, right_answers
 from selfreflect.sources.layouts.responses import asked
 from selfreflect.sources.names import GRADES
-from selfreflect.sources.rows import Row
+from selfreflect.sources.rows import Row, listed
 from selfreflect.text import counted
 
 _ATTACHMENT = "attachment://"
@@ -100,7 +100,7 @@ class Inspect(Layout):
             # an epoch that a scorer left out has no verdict
             for column in fields[GRADES].values():
                 column += [None] * (len(fields["answers"]) - len(column))
-        _keep_graders([row.fields[GRADES] for row in items.values()])
+        no_verdicts = _keep_graders([row.fields[GRADES] for row in items.values()])
         if not items:
             raise DataError(
                 f"{name} contains no samples with answers",
@@ -110,7 +110,9 @@ class Inspect(Layout):
         left_out = f"{counted(failures, 'sample')} without an answer left out"
         cut = f"{counted(cut_off, 'answer')} cut off at the token limit"
         again = f"{counted(len(replaced), 'file')} in the archive replaced by another file of the same sample"
-        self.notes = [left_out] * bool(failures) + [cut] * bool(cut_off) + [again] * bool(replaced)
+        scores = f"scores that say neither right nor wrong left out: {listed(no_verdicts)}"
+        self.notes = [scores] * bool(no_verdicts)
+        self.notes += [left_out] * bool(failures) + [cut] * bool(cut_off) + [again] * bool(replaced)
         return items.values()
 
     def explain(self) -> str:
@@ -154,12 +156,18 @@ def _verdicts(sample: _Sample) -> Iterator[tuple[str, Any]]:
             yield scorer, grade.value
 
 
-def _keep_graders(grades: Sequence[dict[str, list[Any]]]) -> None:
-    """Remove scores that are not verdicts, such as F1."""
-    for name in dict.fromkeys(name for by_name in grades for name in by_name):
-        if not is_grader(value for by_name in grades for value in by_name.get(name, ())):
-            for by_name in grades:
-                by_name.pop(name, None)
+def _keep_graders(grades: Sequence[dict[str, list[Any]]]) -> list[str]:
+    """Remove scores that are not verdicts, such as F1, and return their names."""
+    names = dict.fromkeys(name for by_name in grades for name in by_name)
+    removed = [
+        name
+        for name in names
+        if not is_grader(value for by_name in grades for value in by_name.get(name, ()))
+    ]
+    for by_name in grades:
+        for name in removed:
+            by_name.pop(name, None)
+    return removed
 
 
 def _text(message: _Turn, sample: _Sample) -> str:

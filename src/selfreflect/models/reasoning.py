@@ -112,13 +112,11 @@ def split_answer(text: str, in_trace: bool = False) -> Split:
 
 
 def answer_in(text: str) -> str:
-    """Find the answer of a stored response; the text itself without tags, or if its trace never ends."""
-    if not (_ANY_TAG.search(text) or _ANSWER_TAG.search(text)):
-        return text
-    try:
-        return split_answer(text).visible
-    except UnclosedReasoningError:
-        return text
+    """Find the answer of a stored response: the text itself without tags.
+
+    Raises UnclosedReasoningError as :func:`split_reasoning`.
+    """
+    return split_answer(text).visible if _ANY_TAG.search(text) or _ANSWER_TAG.search(text) else text
 
 
 _STREAMED = [

@@ -11,11 +11,10 @@ from typing import Any, TypeVar
 
 from selfreflect.errors import excerpt
 from selfreflect.logprobs import UNKNOWN_LOGPROB, Logprobs, Tokens, TokenValues, ranked
-from selfreflect.models.reasoning import answer_in
 from selfreflect.records import Graded, Verdict
 from selfreflect.sources.cells import gold_texts, right_choice, type_name
 from selfreflect.sources.columns import item_columns
-from selfreflect.sources.item_rows import ItemRow, list_in, object_in, scalar_text, text_of
+from selfreflect.sources.item_rows import ItemRow, finished_answer, list_in, object_in, scalar_text, text_of
 from selfreflect.sources.names import (
     CHOICES,
     CORRECT,
@@ -87,7 +86,7 @@ def grades(item: ItemRow) -> dict[str, tuple[Graded, ...]]:
                 graded = [Graded(answers[0] if len(item.rows) > 1 else None, verdict(value))]
             elif value and all(isinstance(entry, list) and len(entry) == 2 for entry in value):
                 graded = [
-                    Graded(None if text is None else answer_in(str(text)), verdict(entry))
+                    Graded(None if text is None else finished_answer(str(text)) or str(text), verdict(entry))
                     for text, entry in value
                 ]
             else:
@@ -138,7 +137,7 @@ def right_texts(value: Any, row: Row, name: str) -> tuple[str, ...]:
 def judged_text(row: Row) -> str | None:
     """Read the judged answer of a row as text, also from an object such as ``{"text": …}``."""
     value = scalar_text(text_of(field_value(row, RESPONSE)))
-    return answer_in(row._replace(fields={RESPONSE: value}).optional_text(RESPONSE)) or None
+    return finished_answer(row._replace(fields={RESPONSE: value}).optional_text(RESPONSE)) or None
 
 
 def label_list(row: Row) -> list[Any] | None:

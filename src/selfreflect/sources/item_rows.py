@@ -14,13 +14,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from operator import ne
 from typing import Any
 
 import msgspec
 
 from selfreflect.errors import ConfigError, excerpt, nearest
-from selfreflect.models.reasoning import answer_in
+from selfreflect.models.reasoning import UnclosedReasoningError, answer_in
 from selfreflect.records import UNNAMED_SUMMARY, AnswerSet, Halving, Scalar, shuffled
 from selfreflect.sources.cells import gold_texts, metadata, type_name
 from selfreflect.sources.columns import ItemColumns, item_columns
@@ -99,6 +98,8 @@ class ItemRow:
     """Number of nulls in lists, for missing answers."""
     shortened: int = 0
     """Number of answers without the reasoning or tags that stood around them."""
+    unfinished: int = 0
+    """Number of responses without an answer, since their reasoning never ends; None stands for each."""
     given_halves: tuple[Texts, Texts] | None = None
     summaries: dict[str, list[str]] = field(default_factory=dict)
     """Summaries by name; several if the question's rows differ."""
@@ -153,6 +154,7 @@ class ItemRow:
         self.answers += row.answers
         self.nulls += row.nulls
         self.shortened += row.shortened
+        self.unfinished += row.unfinished
         for name, texts in row.summaries.items():
             mine = self.summaries.setdefault(name, [])
             mine += [text for text in texts if text not in mine]
@@ -430,10 +432,22 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
 
 def _leave_out_reasoning(item: ItemRow) -> None:
     """Keep only the answers of responses with reasoning, unless values of all tokens stand beside them."""
-    if not any(isinstance(item.row.fields.get(name), list) for name in TOKEN_COLUMNS):
-        answers = [None if text is None else answer_in(text) for text in item.answers]
-        item.shortened = sum(map(ne, answers, item.answers))
-        item.answers = answers
+    if any(isinstance(item.row.fields.get(name), list) for name in TOKEN_COLUMNS):
+        return
+    for number, text in enumerate(item.answers):
+        answer = text and finished_answer(text)
+        if answer != text:
+            item.answers[number] = answer
+            item.unfinished += answer is None
+            item.shortened += answer is not None
+
+
+def finished_answer(text: str) -> str | None:
+    """Find the answer of a stored response; None if its reasoning never ends."""
+    try:
+        return answer_in(text)
+    except UnclosedReasoningError:
+        return None
 
 
 def _naming_one(row: Row, columns: ItemColumns) -> str:
@@ -592,9 +606,11 @@ def _is_list(value: Mapping[str, Any]) -> bool:
     return bool(value) and all(map(str.isdecimal, value))
 
 
-def shortened_note(count: int) -> list[str]:
-    """Count the answers that lost reasoning or tags."""
-    return [f"{counted(count, 'answer')} taken without the reasoning or tags around it"] if count else []
+def reasoning_notes(shortened: int, unfinished: int) -> list[str]:
+    """Count the answers that lost reasoning or tags, and the responses whose reasoning never ends."""
+    taken = f"{counted(shortened, 'answer')} taken without the reasoning or tags around it"
+    left_out = f"{counted(unfinished, 'answer')} left out: reasoning that never ends"
+    return [taken] * bool(shortened) + [left_out] * bool(unfinished)
 
 
 def scalar_text(value: Any) -> Any:

@@ -40,7 +40,7 @@ from selfreflect.sources.answer_values import (
 )
 from selfreflect.sources.cells import gold_texts
 from selfreflect.sources.columns import fold_assigned
-from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, name_assigned, shortened_note, text_of
+from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, name_assigned, reasoning_notes, text_of
 from selfreflect.sources.layouts import read_row_file
 from selfreflect.sources.names import (
     CLAIMS,
@@ -524,7 +524,8 @@ class _ItemCensus:
         self._references.add(row.columns.reference)
         self._counts["nulls"] += row.nulls
         self._counts["shortened"] += row.shortened
-        self._counts["missing"] += row.answers.count(None) if row.one_answer else 0
+        self._counts["unfinished"] += row.unfinished
+        self._counts["missing"] += row.answers.count(None) - row.unfinished if row.one_answer else 0
         self.has_single_answers |= row.one_answer
         self.cells.count(row)
         for kind, number in (("few", len(answers) < 2), ("blank", sum(not text.strip() for text in answers))):
@@ -585,7 +586,7 @@ class _ItemCensus:
                 f"{blank} {are} blank, such as one to {excerpt(self._examples['blank'])}: a blank answer "
                 "counts, but has no words to score"
             )
-        notes += shortened_note(self._counts["shortened"])
+        notes += reasoning_notes(self._counts["shortened"], self._counts["unfinished"])
         if references := self._references - {""}:
             notes.append(f"{listed(references)} read as a reference answer, not as an answer of the model")
         if self._differing:

@@ -45,7 +45,7 @@ from selfreflect.sources.item_rows import (
     list_in,
     name_assigned,
     naming,
-    shortened_note,
+    reasoning_notes,
 )
 from selfreflect.sources.items import CellCensus
 from selfreflect.sources.layouts import read_row_file
@@ -390,8 +390,9 @@ class _QuestionCensus:
         self._cells.count(item)
         is_labelled = row.fields.get(CORRECT) not in (None, "")
         self._counts.update(
-            nulls=item.answers.count(None),
+            nulls=item.answers.count(None) - item.unfinished,
             shortened=item.shortened,
+            unfinished=item.unfinished,
             blank=len(item.texts) - len(question.answers),
             without=int(not question.answers and question.confidence is None),
             targets=int(bool(field_value(item.row, "target"))),
@@ -408,7 +409,7 @@ class _QuestionCensus:
                 notes.append(f"{counted(count, 'answer')} left out: {kind}")
         if without := counts["without"]:
             notes.append(f"{counted(without, 'question')} without any answer, so their values are undefined")
-        notes += shortened_note(counts["shortened"])
+        notes += reasoning_notes(counts["shortened"], counts["unfinished"])
         references = sorted(self._references - {""}) + ["target"] * (is_log and counts["targets"] > 0)
         if references and not has_gold(questions):
             option = f"--gold {shlex.quote(references[0])}"

@@ -137,7 +137,8 @@ def right_texts(value: Any, row: Row, name: str) -> tuple[str, ...]:
 def judged_text(row: Row) -> str | None:
     """Read the judged answer of a row as text, also from an object such as ``{"text": …}``."""
     value = scalar_text(text_of(field_value(row, RESPONSE)))
-    return finished_answer(row._replace(fields={RESPONSE: value}).optional_text(RESPONSE)) or None
+    text = row._replace(fields={RESPONSE: value}).optional_text(RESPONSE)
+    return finished_answer(text) or text or None
 
 
 def label_list(row: Row) -> list[Any] | None:

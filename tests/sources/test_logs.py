@@ -16,6 +16,7 @@ from selfreflect.errors import DataError, MissingExtraError
 from selfreflect.sources.files import Content
 from selfreflect.sources.items import ItemFile, read_item_file
 from selfreflect.sources.layouts import inspect, rows_in
+from selfreflect.uncertainty.reading import read_answered_questions
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 RIVER = ("The Danube.", "The Volga.", "Probably the Volga.", "The Volga, I think.")
@@ -162,3 +163,47 @@ def test_a_damaged_sample_is_an_error_with_every_compression(method: int) -> Non
     data[start : start + 30] = bytes(byte ^ 0x5A for byte in data[start : start + 30])
     with pytest.raises(DataError, match=r"damaged|unpacked"):
         rows_in(Content("it", ".eval", bytes(data)))
+
+
+ICE = {
+    "doc_id": 0,
+    "filter": "none",
+    "target": 1,
+    "arguments": [["Q", " no"], ["Q", " yes"]],
+    "resps": [[[-2.3, False]], [[-0.4, True]]],
+    "filtered_resps": [[-2.3, False], [-0.4, True]],
+    "acc": 1.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "answer", "gold"),
+    [
+        (
+            {"doc": {"question": "Is ice cold?", "tags": ["a", "b"], "choices": ["no", "yes"]}},
+            "yes",
+            ("yes",),
+        ),
+        ({"doc": {"question": "Ice?", "CONTEXTS": ["Ice was cold.", "b"]}}, "yes", ("yes",)),
+        (
+            {
+                "doc": {"sentence": "Ice is cold, so _ is kept in it."},
+                "arguments": [["Ice is cold, so tea", " is kept."], ["Ice is cold, so fish", " is kept."]],
+            },
+            "fish",
+            ("fish",),
+        ),
+        (
+            {"doc": {"question": "Ice?", "mc2_targets": {"choices": ["no", "yes"], "labels": [1, 1]}}},
+            "yes",
+            ("no", "yes"),
+        ),
+    ],
+)
+def test_choices_are_what_the_model_was_asked_to_continue_with(
+    changes: dict[str, Any], answer: str, gold: tuple[str, ...], tmp_path: Path
+) -> None:
+    path = tmp_path / "samples.jsonl"
+    path.write_text(json.dumps({**ICE, **changes}) + "\n", encoding="utf-8")
+    [question] = read_answered_questions(path).questions
+    assert (question.answer, question.gold) == (answer, gold)

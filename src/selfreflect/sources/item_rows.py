@@ -431,8 +431,11 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
 
 
 def _leave_out_reasoning(item: ItemRow) -> None:
-    """Keep only the answers of responses with reasoning, unless values of all tokens stand beside them."""
-    if any(isinstance(item.row.fields.get(name), list) for name in TOKEN_COLUMNS):
+    """Keep only the answers of responses with reasoning, unless values of all tokens stand beside them.
+
+    Given halves are answers already, which this package or the published tool wrote.
+    """
+    if item.given_halves or any(isinstance(item.row.fields.get(name), list) for name in TOKEN_COLUMNS):
         return
     for number, text in enumerate(item.answers):
         answer = text and finished_answer(text)

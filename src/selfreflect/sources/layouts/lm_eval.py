@@ -11,9 +11,9 @@ from selfreflect.sources.answer_values import is_grader, verdict
 from selfreflect.sources.cells import is_place, metadata, right_choice
 from selfreflect.sources.item_rows import list_in
 from selfreflect.sources.layouts import Layout, right_answers
-from selfreflect.sources.names import GRADES, QUESTION_COLUMNS, plain_name
+from selfreflect.sources.names import CHOICES, GRADES, QUESTION_COLUMNS, plain_name
 from selfreflect.sources.rows import Row, is_text_list
-from selfreflect.text import counted
+from selfreflect.text import common_prefix, counted
 
 _FIELDS = {"doc_id", "doc", "resps"}
 # Fields of a sample that are no metrics.
@@ -103,6 +103,9 @@ class LmEval(Layout):
         likeliest = max(likelihoods)
         columns = [column for column in values.values() if isinstance(column, dict)]
         named = next((column for column in columns if column.get("text") == choices), choices)
+        labels = next((column["labels"] for column in columns if _are_labelled(column, choices)), None)
+        if labels:  # several may be right
+            target = [text for text, label in zip(choices, labels, strict=True) if label]
         # a number is the place of the right choice, also where the document numbers its choices from 1
         right = right_answers(right_choice(target, choices if is_place(str(target), choices) else named))
         # the likeliest one's share of the softmax, in which its own term is exp(0) = 1
@@ -168,19 +171,40 @@ def _likelihoods(requests: Any) -> list[float]:
 
 
 def _choices(doc: Mapping[str, Any], arguments: Any, count: int) -> list[str]:
-    """Find the choices' texts in the document, or else in the continuations."""
-    for column in doc.values():
+    """Find the choices' texts: in the document, if its list is called so or says what the model read, or else
+    in the requests."""
+    requests = [_request(arguments, number) for number in range(count)]
+    continuations = [request[1].strip() if len(request) > 1 else "" for request in requests]
+    for name, column in doc.items():
         texts = column.get("text") if isinstance(column, dict) else column
         if is_text_list(texts) and len(texts) in (count, count / 2):
-            return texts
-    texts = []
-    for number in range(count):
-        request = arguments.get(f"gen_args_{number}") if isinstance(arguments, dict) else None
-        if isinstance(arguments, list) and number < len(arguments):
-            request = dict(enumerate(arguments[number])) if isinstance(arguments[number], list) else None
-        text = (request or {}).get("arg_1", (request or {}).get(1))
-        texts.append(text.strip() if isinstance(text, str) else f"choice {number + 1}")
-    return texts
+            is_said = [text.strip() for text in texts] == continuations[: len(texts)]
+            if is_said or plain_name(name) in _LISTS_OF_CHOICES or not any(continuations):
+                return texts
+    if len({*continuations}) == 1 and all(requests):  # the choices stand in what comes before
+        starts = [request[0].split() for request in requests]
+        same = common_prefix(min(starts), max(starts))
+        continuations = [" ".join(words[same:]) for words in starts]
+    return [text or f"choice {number}" for number, text in enumerate(continuations, 1)]
+
+
+_LISTS_OF_CHOICES = (*CHOICES, "endings", "answers")
+
+
+def _request(arguments: Any, number: int) -> list[str]:
+    """List the texts of a request: ``[["context", " end"], …]``, or ``{"gen_args_0": {"arg_0": …}}``."""
+    if isinstance(arguments, dict):
+        request = arguments.get(f"gen_args_{number}")
+    else:
+        request = arguments[number] if isinstance(arguments, list) and number < len(arguments) else None
+    texts = list(request.values()) if isinstance(request, dict) else request
+    return texts if is_text_list(texts) else []
+
+
+def _are_labelled(column: Mapping[str, Any], choices: Sequence[str]) -> bool:
+    """Check whether a column of the document labels the choices, as in TruthfulQA."""
+    labels = column.get("labels")
+    return column.get("choices") == choices and isinstance(labels, list) and len(labels) == len(choices)
 
 
 def _targets(target: Any) -> Any:

@@ -167,3 +167,12 @@ def test_a_question_without_an_answer_is_undefined_and_the_others_are_read(empty
     assert undefined.reason == "too_few_samples"
     assert value == 0.5
     assert assessment.judged.labels["exact"] == [None, None]
+
+
+def test_equal_answers_and_grades_of_many_questions_are_in_memory_once() -> None:
+    row = {"answers": ["A", "B"], "correct": [True, False], "gold": "A"}
+    first, second = read([{"question": "One?", **row}, {"question": "Two?", **row}]).questions
+    assert first.answers is second.answers
+    assert first.gold is second.gold
+    assert first.grades is second.grades
+    assert first.token_values is second.token_values

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated
@@ -134,7 +135,8 @@ def uncertainty_command(
         write_output(path, source, assessment, results)
     if json:
         lines = json_lines(assessment, results, options.risk)
-        for line in (*field_lines(structured, method.rule), *lines):
+        # one at a time: a line takes more memory than all that is known of its question
+        for line in chain(field_lines(structured, method.rule), lines):
             emit(line)
         return
     if structured:
@@ -207,7 +209,7 @@ def _print(
         )
         # the first note says again what the line above says
         stdout.print(Text(one_line(line)))
-        print_table(tables.agreement_table(shares))
+        print_table(tables.agreement_table(assessment, shares))
         for note in tables.assessment_notes(assessment)[1:_MOST_NOTES]:
             stdout.print(Text(one_line(note)))
         say("For the values of all estimators add --explain; for the values of each question add --json.")

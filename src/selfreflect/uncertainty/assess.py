@@ -242,10 +242,10 @@ class Assessment:
             if label is not None and not isinstance(value, NoValue):
                 indices.append(index)
                 scores.append(info.score(value) if isinstance(value, float) else value)
-                labels.append(float(label))
+                labels.append(label)
         lengths = [answers.lengths[index] for index in indices]
         groups = self.groups_of(indices)
-        return ScoredAnswers(indices, np.array(scores), np.array(labels), lengths, groups)
+        return ScoredAnswers(indices, np.array(scores), np.array(labels, dtype=np.float64), lengths, groups)
 
 
 def _check_columns(estimators: Sequence[str], questions: Sequence[AnsweredQuestion]) -> None:

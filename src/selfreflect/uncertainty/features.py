@@ -342,14 +342,14 @@ class SampleList:
     ) -> None:
         self._questions = questions
         self._make = make
-        self._labels: dict[int, Labels] = {}
+        self._labels: list[Labels | None] = [None] * len(questions)
         self._known: dict[bytes, Labels] = {}
         """Class numbers by content: few samples can be sorted into classes in only a few ways."""
 
     def __getitem__(self, index: int) -> Samples:
         samples = self._make(self._questions[index])
-        if index in self._labels:
-            samples.labels = self._labels[index]
+        if (labels := self._labels[index]) is not None:
+            samples.labels = labels
         return samples
 
     def __iter__(self) -> Iterator[Samples]:

@@ -60,7 +60,7 @@ def _none() -> Mapping[str, Any]:
 
 
 _NONE: Mapping[str, Any] = {}
-_NO_TOKENS = TokenValues()
+NO_TOKENS = TokenValues()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class AnsweredQuestion:
     """Answer judged correct or wrong, if other than the modal one."""
     greedy: str | None = None
     """Model's most likely answer, from a run's strategy ``greedy``."""
-    token_values: TokenValues = _NO_TOKENS
+    token_values: TokenValues = NO_TOKENS
     """Log-probabilities of the answers, with their tokens."""
     missing_logprobs: str = ""
     """Reason for missing log-probabilities, if requested."""

@@ -14,11 +14,11 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from selfreflect.errors import excerpt
-from selfreflect.logprobs import TokenValues
 from selfreflect.records import Graded, Scalar
 from selfreflect.sources.answer_values import (
     are_labels,
@@ -81,6 +81,7 @@ from selfreflect.sources.rows import (
 )
 from selfreflect.text import counted
 from selfreflect.uncertainty.question import (
+    NO_TOKENS,
     AnsweredQuestion,
     LabelledClaim,
     graded_by,
@@ -146,6 +147,9 @@ def read_answered_questions(
     ids = RowIds()
     questions: list[AnsweredQuestion] = []
     shared: dict[object, dict[str, Scalar]] = {}
+    # short answers and their grades often repeat, and equal ones share memory
+    share = lru_cache(maxsize=KNOWN)(tuple[str, ...])
+    share_grades = lru_cache(maxsize=KNOWN)(dict[str, tuple[Graded, ...]])
     rows_read = 0
     for number, item in enumerate(items, 1):
         rows_read += len(item.rows)
@@ -161,7 +165,8 @@ def read_answered_questions(
         if len(shared) > KNOWN:
             shared.clear()
         item.metadata = shared.setdefault(exact_key(item.metadata), item.metadata)
-        question = _question(item, row, ids, gold, structured, verdicts, census.tokens)
+        verdicts = share_grades((*verdicts.items(),))
+        question = _question(item, row, ids, gold, structured, verdicts, census.tokens, share)
         census.count(item, row, question)
         questions.append(question)
         if third and number % ROWS_BETWEEN_PROGRESS == 0:
@@ -443,8 +448,9 @@ def _question(
     structured: bool,
     verdicts: dict[str, tuple[Graded, ...]],
     tokens: Collection[str],
+    share: Callable[[tuple[str, ...]], tuple[str, ...]],
 ) -> AnsweredQuestion:
-    answers = item.texts
+    answers = share(item.texts)
     confidence = _number(row, "confidence", 0, 1)
     # a file of confidences alone is fine, and one with neither is refused at its first row
     has_column = item.columns.answers or item.columns.halves
@@ -456,12 +462,12 @@ def _question(
     aliases = field_list(row, "aliases")
     if not all(map(is_text_list, aliases)):
         raise row.error("the field 'aliases' must be a list of lists of texts")
-    values = token_values(item, answers, tokens) if tokens else TokenValues()
+    values = token_values(item, answers, tokens) if tokens else NO_TOKENS
     question = AnsweredQuestion(
         id=ids.take(item.row, item.question, item.context, item.id_column),
         text=item.question,
         answers=answers,
-        gold=_right_answers(item, row, gold, structured),
+        gold=share(_right_answers(item, row, gold, structured)),
         aliases=tuple(map(tuple, aliases)),
         answer=judged_text(row),
         token_values=values,

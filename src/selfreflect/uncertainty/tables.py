@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from operator import itemgetter
 from statistics import fmean
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from selfreflect.text import counted, exact_percent, one_line, percent
 from selfreflect.uncertainty.assess import Assessment, Prediction, labelled_answers, present, right_counts
 from selfreflect.uncertainty.calibrator_file import CalibratorFile
 from selfreflect.uncertainty.estimators import ESTIMATORS, Estimator
-from selfreflect.uncertainty.features import Samples, modal_share
+from selfreflect.uncertainty.features import modal_share
 from selfreflect.uncertainty.guarantee import (
     Guarantee,
     NoSetRule,
@@ -62,24 +62,25 @@ def value_table(assessment: Assessment) -> Table:
     return Table("Estimators", columns, tuple(rows), tuple(assessment_notes(assessment)))
 
 
-def modal_shares(assessment: Assessment) -> list[tuple[float, Samples]]:
-    """Pair each answered question with its largest class's share."""
-    answered = [samples for samples in assessment.samples if samples.question.answers]
-    return [(modal_share(samples.labels), samples) for samples in answered]
+def modal_shares(assessment: Assessment) -> list[tuple[float, int]]:
+    """Pair the share of each answered question's largest class with the question's index."""
+    numbered = enumerate(assessment.samples)
+    return [(modal_share(samples.labels), index) for index, samples in numbered if samples.question.answers]
 
 
 LEAST_AGREEING = 10
 """Maximum number of questions in :func:`agreement_table`."""
 
 
-def agreement_table(shares: Sequence[tuple[float, Samples]]) -> Table:
+def agreement_table(assessment: Assessment, shares: Sequence[tuple[float, int]]) -> Table:
     """Tabulate the questions with the least agreement, with their most common answers.
 
     Args:
         shares: from :func:`modal_shares`.
     """
     rows: list[tuple[Cell, ...]] = []
-    for share, samples in sorted(shares, key=itemgetter(0))[:LEAST_AGREEING]:
+    for share, index in sorted(shares)[:LEAST_AGREEING]:
+        samples = assessment.samples[index]
         question = samples.question
         text, answer = one_line(question.text or question.id, 60), one_line(samples.modal_answer or "", 40)
         rows.append((text, answer, share, len(set(samples.labels)), len(question.answers)))
@@ -564,9 +565,11 @@ def conclude(assessment: Assessment, correctness: str, risk: float = RISK) -> Co
     Args:
         risk: share of wrong answers that may be given.
     """
-    judged = [*labelled_answers(assessment, correctness)]
-    labels = [answer.right for answer in judged]
-    if not labels:
+    right, ids = 0, Counter[str]()
+    for answer in labelled_answers(assessment, correctness):
+        right += answer.right
+        ids[answer.question.id] += 1
+    if not ids:
         return None
     sure_by = sure = None
     for name in SAYS:
@@ -591,9 +594,9 @@ def conclude(assessment: Assessment, correctness: str, risk: float = RISK) -> Co
     interval = None if best is None else measure_all(["auroc"], tallies[best])["auroc"]
     return Conclusion(
         correctness=correctness,
-        accuracy=fmean(labels),
-        answers=len(labels),
-        questions=len({answer.question.id for answer in judged}),
+        accuracy=right / ids.total(),
+        answers=ids.total(),
+        questions=len(ids),
         sure_by=sure_by,
         sure=sure,
         best=best,

@@ -47,9 +47,11 @@ def test_samples_beside_a_response_are_the_answers(name: str, content: Any, tmp_
 def test_a_list_in_a_named_column_is_a_list(cell: str, tmp_path: Path) -> None:
     path = written(tmp_path / "d.csv", 'question,drafts\nOz?,"' + cell.replace('"', '""') + '"\n')
     columns = {"answer": "drafts"}
+    of_json = written(tmp_path / "d.json", {"question": "Oz?", "drafts": cell})
     [item] = read_item_file(path, columns=columns).items
     [question] = read_answered_questions(path, columns=columns).questions
     assert question.answers == ("a", "b", "a")
+    assert read_answered_questions(of_json, columns=columns).questions[0].answers == question.answers
     assert sorted(item.answer_set.answers) == ["a", "a", "b"]
 
 

@@ -415,14 +415,16 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
     if isinstance(value, dict) and not _is_list(value):
         value = json.dumps(value, ensure_ascii=False) if reading.structured else text_of(value)
     value = scalar_text(value)
-    in_cell = reading.cells and isinstance(value, str)
-    if columns.plural and in_cell and not value.strip():
+    if isinstance(value, str) and columns.plural and not value.strip():
         value = None  # neither a list nor an answer
-        in_cell, is_list = False, False
+        is_list = False
+    elif isinstance(value, str):
+        # a named column may hold lists as any program writes them
+        is_list = (columns.plural and value.lstrip()[:1] == "[") or (
+            (columns.plural or "answer" in reading.assigned) and list_in(value) is not None
+        )
     else:
-        is_list = columns.plural and (not in_cell or value.lstrip()[:1] == "[")
-    if in_cell and (columns.plural or "answer" in reading.assigned) and list_in(value) is not None:
-        is_list = True
+        is_list = columns.plural
     if reading.separator and isinstance(value, str):
         is_list = True
     item.one_answer = not is_list and (value is None or isinstance(value, str))
@@ -645,12 +647,15 @@ def list_in(text: str) -> list[Any] | None:
 _JSON = json.JSONDecoder(strict=False, parse_int=integer)
 _ARRAY = re.compile(r"\s*array\((.*?)(?:,\s*dtype=\S+)?\)\s*", re.DOTALL)
 _ARRAY_WITHIN = re.compile(r"\barray\((\[[^\[\]]*\])(?:,\s*dtype=\w+)?\)")
+# A text or number as NumPy 2 prints it, such as "np.str_('a')".
+_NUMPY_SCALAR = re.compile(r"""\bnp\.\w+\(('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[\w.+-]+)\)""")
 _LIST_START = re.compile(r"\s*(?:\[|\(|array\()")
 
 
 def _printed_list(text: str) -> Any:
     """Parse a printed list. Arrays lack commas, data frames write nan for missing texts, and tuples must be
     all text."""
+    text = _NUMPY_SCALAR.sub(r"\1", text)
     array = _ARRAY.fullmatch(text)
     source = (array[1] if array else text).strip()
     if not _LIST_START.match(source):

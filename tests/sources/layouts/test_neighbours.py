@@ -52,6 +52,9 @@ FILES: dict[str, Any] = {
     # questions in turns
     "messages": {"messages": TURNS, "answers": ["a", "b"]},
     "question of turns": {"question": TURNS, "answers": ["a", "b"]},
+    "one output in each row": [{"question": "Oz?", "outputs": text} for text in "ab"],
+    "texts of NumPy 2": cell("[np.str_('a'), np.str_('b')]"),
+    "columns beside a value": {"prompts": ["Oz?"], "completions": [["a", "b"]], "model": "m", "seed": 1},
     "prompt of turns": {"prompt": TURNS, "completions": ["a", "b"]},
     "an output of texts": {"question": "Oz?", "output": ["a", "b"], "incomplete_details": "none"},
     "an id of a batch": {"custom_id": "q", "question": "Oz?", "answers": ["a", "b"]},

@@ -14,7 +14,7 @@ from selfreflect.sources.layouts import Layout
 from selfreflect.sources.layouts.named import DETAILS, NAMES, WITHOUT_PROMPTS, sampled_texts
 from selfreflect.sources.layouts.responses import asked, turns_in
 from selfreflect.sources.names import GRADES, QUESTION_COLUMNS, plain_name
-from selfreflect.sources.rows import Row, listed
+from selfreflect.sources.rows import Row, is_text_list, listed
 
 Places = Iterator[tuple[str, dict[str, Any]]]
 """Records with their location in the object."""
@@ -63,21 +63,24 @@ class Shape(Layout):
 
 
 class ColumnLists(Shape):
-    """Layout with a list per field, one entry per record."""
+    """Layout with a list per field, one entry per record; values of the whole file may stand beside them."""
 
     name = "columns"
     words = "columns as lists"
 
     def holds(self, fields: Mapping[str, Any]) -> bool:
-        lists = [column for column in fields.values() if isinstance(column, list)]
-        if not lists or len(lists) < len(fields) or len({len(column) for column in lists}) > 1:
+        lists = {name: column for name, column in fields.items() if isinstance(column, list)}
+        others = [value for name, value in fields.items() if name not in lists]
+        if len({len(column) for column in lists.values()}) != 1 or any(isinstance(v, dict) for v in others):
             return False
-        return any(
-            is_question(name) and all(isinstance(cell, str) for cell in fields[name]) for name in fields
-        )
+        return any(is_question(name) and is_text_list(column) for name, column in lists.items())
 
     def records(self, fields: Mapping[str, Any]) -> Places:
         names = {}
+        [length] = {len(column) for column in fields.values() if isinstance(column, list)}
+        fields = {
+            name: value if isinstance(value, list) else [value] * length for name, value in fields.items()
+        }
         for name, column in fields.items():
             singular = _PLURAL_QUESTIONS.get(plain_name(name), name)
             if plain_name(name) == "responses" and all(isinstance(cell, str) for cell in column):

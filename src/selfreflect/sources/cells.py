@@ -56,6 +56,13 @@ def right_choice(target: Any, choices: object) -> Any:
 
     A number that no choice has stands for none.
     """
+    usual = _usual_choices(choices)
+    if isinstance(target, list):
+        found = [right_choice(entry, usual) for entry in target]
+        return found if all(isinstance(text, str) for text in found) else target
+    if usual is not choices:
+        text = right_choice(target, usual)
+        return text if text == target or text is None else [text]
     texts = choices.get("text") if isinstance(choices, Mapping) else choices
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
         return target
@@ -72,6 +79,19 @@ def right_choice(target: Any, choices: object) -> Any:
     return texts[int(target)] if is_place(target, texts) else None
 
 
+def _usual_choices(choices: object) -> object:
+    """Convert choices as numbers, as objects with ``text`` and ``label``, or as texts by label."""
+    if isinstance(choices, Mapping) and choices and "text" not in choices:
+        if all(isinstance(text, str) for text in choices.values()):
+            return {"text": [*choices.values()], "label": [*choices]}
+    elif isinstance(choices, list) and choices:
+        if all(type(choice) in (int, float) for choice in choices):
+            return list(map(str, choices))
+        if all(isinstance(choice, Mapping) and choice.keys() >= {"text", "label"} for choice in choices):
+            return {name: [choice[name] for choice in choices] for name in ("text", "label")}
+    return choices
+
+
 def is_place(target: str | int, texts: Sequence[object]) -> bool:
     """Check whether a number or its digits are a position in a list."""
     # Python refuses to convert thousands of digits
@@ -86,21 +106,28 @@ def gold_texts(value: object) -> tuple[str, ...]:
     """Read the spellings of a right answer from a text, number, truth value or list.
 
     Of an object the texts are in ``value`` and ``aliases``, as in TriviaQA, where ``"<unk>"`` marks a
-    withheld answer; or in ``text``, as in SQuAD, or ``spans``, as in DROP.
+    withheld answer; or in ``text``, as in SQuAD, ``spans``, as in DROP, or ``input_text``, as in CoQA.
+    Entries may be objects with one text.
 
     Raises:
         ValueError: it is something else; the message says what.
     """
     values = value if isinstance(value, list | tuple) else [value]
+    if isinstance(value, Mapping):
+        value = {plain_name(name): entry for name, entry in value.items()}
+        values = [value]
     if isinstance(value, Mapping) and "value" in value:
         aliases = value.get("aliases") or []
         aliases = aliases if isinstance(aliases, list) else [aliases]
         values = [text for text in [value["value"], *aliases] if text != "<unk>"]
     elif isinstance(value, Mapping):
-        lists = [value[name] for name in ("text", "spans") if isinstance(value.get(name), list)]
+        lists = [value[name] for name in GOLD_LISTS if isinstance(value.get(name), list)]
         values = lists[0] if lists else values
     texts = []
     for number, entry in enumerate(values, 1):
+        if isinstance(entry, Mapping):
+            found = (entry.get(name) for name in ("text", "answer", "value"))
+            entry = next((text for text in found if isinstance(text, str)), entry)
         if isinstance(entry, bool):
             texts.append("true" if entry else "false")
         elif isinstance(entry, float) and not math.isfinite(entry):
@@ -116,6 +143,9 @@ def gold_texts(value: object) -> tuple[str, ...]:
             raise ValueError(f"{where} {type_name(entry)}")
     return tuple(dict.fromkeys(text for text in texts if text.strip()))
 
+
+GOLD_LISTS = ("text", "spans", "input_text")
+"""Fields of an object with the spellings of a right answer."""
 
 _PERCENT = re.compile(r"(.+?)\s*(?:%|％|per ?cent)", re.IGNORECASE)
 # One comma before decimals, and none that may divide thousands.

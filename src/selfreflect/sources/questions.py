@@ -17,7 +17,7 @@ from selfreflect.errors import ConfigError, DataError, excerpt, nearest
 from selfreflect.models.base import seed_for
 from selfreflect.records import Question, Record
 from selfreflect.sources.answer_values import gold_value, join_right_answers, label_columns, right_texts
-from selfreflect.sources.cells import holds_image, metadata, scalar
+from selfreflect.sources.cells import GOLD_LISTS, holds_image, metadata, scalar
 from selfreflect.sources.columns import item_columns
 from selfreflect.sources.files import Content, read_content
 from selfreflect.sources.hub import (
@@ -494,7 +494,7 @@ def _text(row: Row, column: str, lenient: bool) -> str:
 def _gold(row: Row, column: str, lenient: bool) -> tuple[str, ...]:
     value = gold_value(row.get(column) if column else None, row)
     # the right answer of a question whose answers are JSON, and no object with its spellings
-    if isinstance(value, dict) and not lenient and not {"value", "text", "spans"} & value.keys():
+    if isinstance(value, dict) and not lenient and not {"value", *GOLD_LISTS} & {*map(plain_name, value)}:
         return (json.dumps(value, ensure_ascii=False),)
     with suppress(DataError) if lenient else nullcontext():
         return right_texts(value, row, column)

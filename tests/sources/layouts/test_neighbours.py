@@ -508,6 +508,29 @@ def test_the_right_choice_is_a_text_a_number_or_a_letter(target: str, choices: A
     assert (question.answer, question.gold, round(question.confidence or 0, 2)) == ("yes", ("yes",), 0.87)
 
 
+@pytest.mark.parametrize(
+    ("doc", "contexts", "texts", "gold"),
+    [
+        ({"tags": ["geo", "easy"], "choices": ["no", "yes"]}, ("Q", "Q"), ("no", "yes"), ("yes",)),
+        ({"CONTEXTS": ["Ice.", "Is."]}, ("Q", "Q"), ("no", "yes"), ("yes",)),
+        ({}, ("It is no", "It is yes"), ("x", "x"), ("yes",)),
+        ({"mc2": {"choices": ["no", "yes"], "labels": [1, 1]}}, ("Q", "Q"), ("no", "yes"), ("no", "yes")),
+    ],
+)
+def test_choices_are_no_other_list_of_a_document(
+    doc: Any, contexts: Any, texts: Any, gold: tuple[str, ...], tmp_path: Path
+) -> None:
+    sample = {
+        "doc_id": 0,
+        "doc": {"question": "Is ice cold?", **doc},
+        "target": 1,
+        "arguments": [[context, f" {text}"] for context, text in zip(contexts, texts, strict=True)],
+        "resps": [[[-2.3, False]], [[-0.4, True]]],
+    }
+    [question] = read_answered_questions(written(tmp_path / "s.jsonl", sample)).questions
+    assert (question.answer, question.gold) == ("yes", gold)
+
+
 def test_several_right_answers_in_a_cell_are_divided_where_the_column_is_called_so(tmp_path: Path) -> None:
     text = "question,answer_1,answer_2,{}\nOz?,a,b,a; the a\nNod?,c,d,c\n"
     file = read_answered_questions(written(tmp_path / "f.csv", text.format("Correct Answers")))
@@ -566,6 +589,15 @@ def test_answers_that_are_numbers_or_truth_values_are_texts(
         ({"choices": ["w", "x"], "answer": "AB"}, ("AB",)),
         ({"choices": ["w", "x"], "answer": 7}, ()),
         ({"answer": "B"}, ("B",)),
+        ({"choices": [3, 4], "answer": 1}, ("4",)),
+        ({"choices": ["w", "x"], "answer": [0, 1]}, ("w", "x")),
+        ({"options": {"A": "w", "B": "x"}, "answer": "B"}, ("x",)),
+        ({"choices": [{"text": "w", "label": "A"}, {"text": "x", "label": "B"}], "answer": "B"}, ("x",)),
+        ({"answer": {"Value": "a", "Aliases": ["A."]}}, ("a", "A.")),
+        ({"answers": {"input_text": ["a"], "answer_start": [1]}}, ("a",)),
+        ({"gold": [{"text": "a"}]}, ("a",)),
+        ({"answer": {"text": "a"}}, ("a",)),
+        ({"answers": [{"answer": "a"}]}, ("a",)),
         (
             {"answers": "{'text': array(['a', 'b'], dtype=object), 'answer_start': array([1], dtype=int32)}"},
             ("a", "b"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import random
 import ssl
 import time
@@ -17,6 +18,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from functools import cache
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from urllib.request import getproxies
@@ -238,6 +240,7 @@ class ServerClient:
                 if proxies.get(scheme, "").lower().startswith("socks"):
                     raise ValueError("aiohttp does not support SOCKS proxies")
             return DefaultAioHttpClient(
+                verify=_trusted(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")),
                 timeout=httpx2.Timeout(self._timeout, connect=min(self._timeout, _CONNECT_SECONDS)),
                 limits=httpx2.Limits(max_connections=self.max_connections),
                 **options,
@@ -249,6 +252,15 @@ class ServerClient:
                 remedy="Set HTTP_PROXY, HTTPS_PROXY or ALL_PROXY to an address that begins with http:// or "
                 "https://.",
             ) from None
+
+
+@cache
+def _trusted(file: str | None, directory: str | None) -> ssl.SSLContext:
+    """What all connections trust, by the variables that choose it. To read the certificates takes longer than
+    to open a connection."""
+    import httpx2
+
+    return httpx2.create_ssl_context()
 
 
 async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

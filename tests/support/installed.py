@@ -16,9 +16,10 @@ import pytest
 
 from selfreflect.metric import measure
 from selfreflect.models import backend
+from selfreflect.sources import layouts
 
 PLUGIN = Path(__file__).parent / "plugin"
-_FOUND = (measure._entry_points, measure._load, backend._entry_points, backend._load)
+_FOUND = (measure._entry_points, measure._load, backend._entry_points, backend._load, layouts._entry_points)
 
 
 @cache

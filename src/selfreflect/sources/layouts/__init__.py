@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
@@ -253,13 +253,19 @@ def _layout_of(rows: Sequence[Row], logs: bool, is_flat: bool = False) -> Layout
 
 def _layouts() -> Iterator[Layout]:
     """Yield the layouts in order, made on demand."""
-    for name, load in packaged(GROUP):
+    for name, load in _entry_points().items():
         with failures_of(f"the layout {excerpt(name)}"):
             layout = load()()
         yield layout
     for target in LAYOUTS.values():
         module, _, name = target.partition(":")
         yield getattr(import_module(module), name)()
+
+
+@cache
+def _entry_points() -> dict[str, Callable[[], Any]]:
+    """The layouts of other packages by name. To look for them takes longer than to read most files."""
+    return dict(packaged(GROUP))
 
 
 def _failures_of(layout: Layout) -> AbstractContextManager[None]:

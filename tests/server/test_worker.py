@@ -43,11 +43,16 @@ def burning(pid: int) -> list[int]:
     first: dict[int, int] = {}
     for _ in range(600):
         for child in children(pid):
-            used = int(Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11])
-            if used - first.setdefault(child, used) > 2 * os.sysconf("SC_CLK_TCK"):
+            now = used(child)
+            if now - first.setdefault(child, now) > 2 * os.sysconf("SC_CLK_TCK"):
                 return [child]
         time.sleep(0.05)
     raise AssertionError("no process of the app works")
+
+
+def used(pid: int) -> int:
+    """The processor time of a process, in ticks of the clock."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11])
 
 
 def is_alive(pid: int) -> bool:
@@ -115,9 +120,11 @@ def test_an_interrupt_ends_a_command_whose_template_never_ends(endless: Path, tm
     items = written(tmp_path / "items.json", [item])
     command = [*COMMAND, "score", "--items", str(items), "--judge", str(endless), "--device", "cpu"]
     with subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True) as started:
-        burnt = 0
-        while burnt < 9 * os.sysconf("SC_CLK_TCK") and started.poll() is None:
-            burnt = int(Path(f"/proc/{started.pid}/stat").read_text().rpartition(")")[2].split()[11])
+        while "model.safetensors" not in Path(f"/proc/{started.pid}/maps").read_text():
+            assert started.poll() is None
+            time.sleep(0.05)
+        before = used(started.pid)  # with its weights there, a command that ends would in a tenth of a second
+        while used(started.pid) < before + 1.5 * os.sysconf("SC_CLK_TCK") and started.poll() is None:
             time.sleep(0.05)
         started.send_signal(signal.SIGINT)
         assert started.wait(20) == 130

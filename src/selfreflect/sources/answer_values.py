@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from selfreflect.errors import excerpt
 from selfreflect.logprobs import UNKNOWN_LOGPROB, Logprobs, Tokens, TokenValues, ranked
 from selfreflect.records import Graded, Verdict
-from selfreflect.sources.cells import gold_texts, right_choice, type_name
+from selfreflect.sources.cells import gold_texts, right_choice, type_name, usual_choices
 from selfreflect.sources.columns import item_columns
 from selfreflect.sources.item_rows import ItemRow, finished_answer, list_in, object_in, scalar_text, text_of
 from selfreflect.sources.names import (
@@ -109,11 +109,11 @@ def gold_value(value: Any, row: Row, answers: Collection[str] | None = None) -> 
         answers: the model's, if known. Where none is the text of a choice, they are letters or numbers, too.
     """
     choices = next((row.fields[name] for name in CHOICES if name in row.fields), None)
-    choices = list_in(choices) if isinstance(choices, str) else choices
+    choices = usual_choices(list_in(choices) if isinstance(choices, str) else choices)
     choice = right_choice(value, choices)
     if answers is None:
         value = choice
-    elif isinstance(choice, str) and choice != value and _are_chosen(answers, choices):
+    elif choice is not None and choice != value and _are_chosen(answers, choices):
         value = [choice, value] if str(value) in answers else choice
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
         values = list_in(value)

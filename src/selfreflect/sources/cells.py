@@ -56,13 +56,9 @@ def right_choice(target: Any, choices: object) -> Any:
 
     A number that no choice has stands for none.
     """
-    usual = _usual_choices(choices)
     if isinstance(target, list):
-        found = [right_choice(entry, usual) for entry in target]
-        return found if all(isinstance(text, str) for text in found) else target
-    if usual is not choices:
-        text = right_choice(target, usual)
-        return text if text == target or text is None else [text]
+        chosen = [right_choice(entry, choices) for entry in target]
+        return chosen if all(isinstance(text, str) for text in chosen) else target
     texts = choices.get("text") if isinstance(choices, Mapping) else choices
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
         return target
@@ -79,7 +75,7 @@ def right_choice(target: Any, choices: object) -> Any:
     return texts[int(target)] if is_place(target, texts) else None
 
 
-def _usual_choices(choices: object) -> object:
+def usual_choices(choices: object) -> object:
     """Convert choices as numbers, as objects with ``text`` and ``label``, or as texts by label."""
     if isinstance(choices, Mapping) and choices and "text" not in choices:
         if all(isinstance(text, str) for text in choices.values()):
@@ -126,8 +122,8 @@ def gold_texts(value: object) -> tuple[str, ...]:
     texts = []
     for number, entry in enumerate(values, 1):
         if isinstance(entry, Mapping):
-            found = (entry.get(name) for name in ("text", "answer", "value"))
-            entry = next((text for text in found if isinstance(text, str)), entry)
+            texts_in = (entry.get(name) for name in ("text", "answer", "value"))
+            entry = next((text for text in texts_in if isinstance(text, str)), entry)
         if isinstance(entry, bool):
             texts.append("true" if entry else "false")
         elif isinstance(entry, float) and not math.isfinite(entry):

@@ -240,7 +240,7 @@ class ServerClient:
                 if proxies.get(scheme, "").lower().startswith("socks"):
                     raise ValueError("aiohttp does not support SOCKS proxies")
             return DefaultAioHttpClient(
-                verify=_trusted(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")),
+                verify=_tls_context(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")),
                 timeout=httpx2.Timeout(self._timeout, connect=min(self._timeout, _CONNECT_SECONDS)),
                 limits=httpx2.Limits(max_connections=self.max_connections),
                 **options,
@@ -255,9 +255,9 @@ class ServerClient:
 
 
 @cache
-def _trusted(file: str | None, directory: str | None) -> ssl.SSLContext:
-    """What all connections trust, by the variables that choose it. To read the certificates takes longer than
-    to open a connection."""
+def _tls_context(file: str | None, directory: str | None) -> ssl.SSLContext:
+    """Read the trusted certificates, once for each value of the variables that name them, because it takes
+    longer than to open a connection."""
     import httpx2
 
     return httpx2.create_ssl_context()

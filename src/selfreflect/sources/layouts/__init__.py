@@ -264,7 +264,7 @@ def _layouts() -> Iterator[Layout]:
 
 @cache
 def _entry_points() -> dict[str, Callable[[], Any]]:
-    """The layouts of other packages by name. To look for them takes longer than to read most files."""
+    """Find the layouts of other packages by name, once, because it takes longer than to read most files."""
     return dict(packaged(GROUP))
 
 
